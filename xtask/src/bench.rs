@@ -1,7 +1,7 @@
-//! `cargo xtask bench`: every comparison that SPECIFICATION.md promises, as figures and a picture.
+//! `cargo xtask bench`: every comparison that SPECIFICATION.md promises, as figures and plots.
 //!
-//! The measuring is `mqnet bench`'s; this runs its sections, says how sure their medians are,
-//! judges the promises, and draws.
+//! `mqnet bench` measures. This command runs its sections, computes confidence intervals of the
+//! medians, checks the promises, and draws the report.
 
 mod baseline;
 mod elsewhere;
@@ -35,17 +35,17 @@ use report::Report;
 use runner::{Ran, Runner};
 use sections::{SECTIONS, Section};
 
-/// Of all sections together, in seconds: a whole run, and a quick look.
+/// Total seconds of all sections, for a whole and for a quick run.
 const BUDGET: u64 = 25 * 60;
 const QUICK_BUDGET: u64 = 3 * 60;
-/// The exit code of a regression.
+/// Exit code of a regression.
 const REGRESSED: u8 = 3;
-/// Documents whose figures come from a report.
+/// Documents with figures from a report.
 const DOCUMENTS: [&str; 3] = ["docs/systems.md", "docs/scaling.md", "SPECIFICATION.md"];
-/// The section that the others are read beside.
+/// Section with the limits of the machine, part of every run.
 const LIMITS: &str = "limits";
 
-/// Measures what SPECIFICATION.md promises and draws it.
+/// Measure the promises of SPECIFICATION.md and draw the results
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Sections to run (see --list); all of them when none is named
@@ -59,24 +59,24 @@ pub(crate) struct Arguments {
     /// Folder of report.json, report.html and the output of each section [default: target/bench]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Compare with this report.json; exit code 3 if something became worse
+    /// Compare with this report.json; exit code 3 after a regression
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
-    /// Keep this run's report as baseline.json in the same folder
+    /// Store this run's report as baseline.json in the same folder
     #[arg(long)]
     save_baseline: bool,
     /// Write the figures of this run into SPECIFICATION.md, docs/systems.md and docs/scaling.md
     #[arg(long, conflicts_with = "quick")]
     docs: bool,
-    /// The program to measure, instead of building one [default: $MQNET_BIN]
+    /// Program to measure, instead of building one [default: $MQNET_BIN]
     #[arg(long, value_name = "FILE")]
     bin: Option<PathBuf>,
-    /// Judge and draw this report.json of an earlier run again, instead of measuring
+    /// Check and draw this report.json of an earlier run again, instead of measuring
     #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "quick", "bin"])]
     report: Option<PathBuf>,
 }
 
-/// The whole command.
+/// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.list {
         list();
@@ -84,10 +84,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let quick = arguments.quick;
     let chosen = choose(&arguments.names, quick)?;
-    // Before the long part: whatever is wrong with these is better known now.
+    // Read before the long part, so that errors are reported early.
     let table = promises::table()?;
     let old = arguments.baseline.as_deref().map(Report::load).transpose()?;
-    // An earlier report is judged where it lies.
+    // An earlier report is checked in its own folder.
     let place =
         arguments.report.as_deref().and_then(Path::parent).map(|at| Path::new(".").join(at));
     let usual = || place.unwrap_or_else(|| project::target().join("bench"));
@@ -105,14 +105,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     report.promises = table.iter().map(judge).collect();
     let compared = old.map(|old| baseline::compare(&old, &report));
     write(&report, compared.as_ref(), &out, arguments.save_baseline)?;
-    // A name that is out of date would leave its figure behind.
+    // A stale name would leave its old figure in the document.
     if arguments.docs && report.promises.iter().all(|promise| !promise.stale) {
         fill_documents(&report)?;
     }
     Ok(summarize(&report, compared.as_ref(), &out))
 }
 
-/// The report of an earlier run.
+/// Report of an earlier run.
 fn earlier(file: &Path, docs: bool) -> Result<Report> {
     let mut report = Report::load(file)?;
     if docs && report.quick {
@@ -125,7 +125,7 @@ fn earlier(file: &Path, docs: bool) -> Result<Report> {
     Ok(report)
 }
 
-/// Runs the sections; promises are judged by the caller.
+/// Runs the sections; the caller checks the promises.
 fn measure(arguments: &Arguments, chosen: &[&'static Section], out: &Path) -> Result<Report> {
     let quick = arguments.quick;
     let from_environment = std::env::var_os("MQNET_BIN").map(PathBuf::from);
@@ -147,14 +147,14 @@ fn measure(arguments: &Arguments, chosen: &[&'static Section], out: &Path) -> Re
     let ran = runner.run(chosen)?;
     let mut sections: Vec<_> =
         chosen.iter().zip(ran).map(|(section, ran)| sort_out(section, ran, quick)).collect();
-    // Of all sections, or of those that were named.
+    // All sections, unless some are named.
     if arguments.names.is_empty() {
         elsewhere::add(&mut sections);
     }
     let limits = sections.iter().find(|section| section.name == LIMITS);
     let limits = limits.map(|section| Limits::of(&section.cases)).unwrap_or_default();
     for section in &mut sections {
-        // What was measured elsewhere is of other moments, and of guests.
+        // Figures of other commands were measured at other times, and in guests.
         let here = section.kept.is_none();
         let beside = section.cases.iter().filter(|_| here).filter_map(|case| limits.beside(case));
         section.beside = beside.collect();
@@ -186,7 +186,7 @@ fn list() {
     }
 }
 
-/// Those named, or all; what all are read beside is always there.
+/// Named sections, or all; the section with the limits is always included.
 fn choose(names: &[String], quick: bool) -> Result<Vec<&'static Section>> {
     for name in names {
         if let Some(command) = elsewhere::command(name) {
@@ -207,7 +207,7 @@ fn choose(names: &[String], quick: bool) -> Result<Vec<&'static Section>> {
     Ok(SECTIONS.iter().filter(is_chosen).collect())
 }
 
-/// The program that was named, or a release build.
+/// Named program, or a release build.
 fn program(named: Option<&Path>) -> Result<PathBuf> {
     if let Some(path) = named {
         return fs::canonicalize(path)
@@ -220,7 +220,7 @@ fn program(named: Option<&Path>) -> Result<PathBuf> {
     Ok(project::target().join("release/mqnet"))
 }
 
-/// What can't be installed is told by the sections that miss it.
+/// Installs packages. A section with a missing package reports it.
 fn install(chosen: &[&Section]) {
     let mut packages: Vec<&str> = chosen.iter().flat_map(|s| s.packages).copied().collect();
     packages.sort_unstable();
@@ -262,7 +262,7 @@ fn write(report: &Report, compared: Option<&Comparison>, out: &Path, keep: bool)
     Ok(())
 }
 
-/// Writes figures into the documents, and the pictures beside them: all of them, or none.
+/// Writes figures and plots into the documents: all of them, or none.
 fn fill_documents(report: &Report) -> Result<()> {
     let mut files = Vec::new();
     for document in DOCUMENTS {
@@ -282,7 +282,7 @@ fn fill_documents(report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Promises that were missed, changes, and where everything is.
+/// Prints missed promises, changes, and the paths of the results.
 fn summarize(report: &Report, compared: Option<&Comparison>, out: &Path) -> ExitCode {
     let count =
         |outcome| report.promises.iter().filter(|promise| promise.outcome == outcome).count();
@@ -324,8 +324,8 @@ fn line(promise: &Verdict) -> String {
 mod tests {
     use super::*;
 
-    // Goal: the limits come with every choice, in the order of the table; a name that does not
-    // exist, or not in a quick look, is refused with what would help.
+    // Goal: the limits are part of every selection, in the order of the table. A name that does not
+    // exist, or not in a quick run, is refused with a remedy.
     #[test]
     fn sections_are_chosen() {
         let names = |asked: &[&str], quick| -> Vec<&str> {
@@ -341,7 +341,7 @@ mod tests {
         assert!(refused("tunnel").contains("cargo xtask guest --bench tunnel"));
     }
 
-    // Goal: a section that failed or printed something else is skipped with its reason.
+    // Goal: a section that failed or printed other output is skipped with its reason.
     #[test]
     fn failures_are_skipped_rows() {
         let ran = |outcome| Ran { seconds: 1.0, outcome };

@@ -1,4 +1,4 @@
-//! Runs the fuzz targets: shortly on the stable toolchain, or at length under sanitizers.
+//! Runs the fuzz targets: for a short time on the stable toolchain, or for longer under sanitizers.
 
 use std::fs::File;
 use std::num::NonZero;
@@ -20,8 +20,8 @@ const COVERAGE: [&str; 5] = [
     "-Cdebug-assertions",
 ];
 
-/// Limits of a single input, in seconds and MiB. Targets with threads wait for each other, which
-/// takes seconds on a machine with many busy processes.
+/// Limits of a single input, in seconds and MiB. Threads of a target wait for each other, which
+/// takes seconds on a busy machine.
 const LIMITS: [&str; 2] = ["-timeout=20", "-rss_limit_mb=1024"];
 
 /// Fuzzes each target for `seconds` with the stable toolchain. A crash is an error.
@@ -34,7 +34,7 @@ pub(crate) fn smoke(only: Option<&str>, seconds: u32) -> Result<()> {
     let host = host()?;
     let build = project::target().join("fuzz-smoke");
     let mut cargo = project::command("cargo");
-    // With --target the options reach the project's code and not the build scripts.
+    // With --target the options apply to the project's code and not to build scripts.
     cargo.args(["build", "--release", "--target", &host, "--manifest-path"]);
     cargo.arg(format!("{FOLDER}/Cargo.toml")).arg("--target-dir").arg(&build);
     run(cargo.env("RUSTFLAGS", COVERAGE.join(" ")), "the build of the fuzz targets")?;
@@ -43,12 +43,12 @@ pub(crate) fn smoke(only: Option<&str>, seconds: u32) -> Result<()> {
     for targets in targets.chunks(at_a_time) {
         let start = |target: &String| Ok(fuzzer(&build, &host, target, seconds)?.spawn()?);
         let started: Vec<Result<Child>> = targets.iter().map(start).collect();
-        // All are waited for before the first that failed ends the run.
+        // Waits for all before the first failure ends the run.
         let ended: Vec<Result<ExitStatus>> =
             started.into_iter().map(|fuzzer| Ok(fuzzer?.wait()?)).collect();
         for (target, status) in targets.iter().zip(ended) {
             let status = status?;
-            // One after the other: what a crash says stands together, and last.
+            // Printed one after the other, so that the output of a crash is contiguous and last.
             print!("{}", String::from_utf8_lossy(&std::fs::read(log(&build, target))?));
             check(status, &format!("fuzz target `{target}`"))?;
         }
@@ -56,7 +56,7 @@ pub(crate) fn smoke(only: Option<&str>, seconds: u32) -> Result<()> {
     Ok(())
 }
 
-/// One target's program, with folders for what it learns and what it finds.
+/// Program of one target, with folders for learned and failed inputs.
 fn fuzzer(build: &Path, host: &str, target: &str, seconds: u32) -> Result<Command> {
     let [found, corpus] = ["found", "corpus"].map(|name| build.join(name).join(target));
     std::fs::create_dir_all(&found)?;
@@ -78,7 +78,7 @@ fn seeds(target: &str) -> Option<PathBuf> {
     folder.is_dir().then_some(folder)
 }
 
-/// What a fuzzer says.
+/// Log file of a fuzzer.
 fn log(build: &Path, target: &str) -> PathBuf {
     build.join(format!("{target}.log"))
 }
@@ -102,9 +102,10 @@ pub(crate) fn with_sanitizers(only: Option<&str>, seconds: u32) -> Result<()> {
     for target in targets {
         println!("fuzzing {target} for {seconds} s");
         let mut fuzzer = project::command("rustup");
-        // `cargo +nightly` needs rustup's cargo, and inside xtask that is not the first one.
+        // `cargo +nightly` needs rustup's cargo, and inside xtask that is not the first one in the
+        // path.
         fuzzer.args(["run", "nightly", "cargo", "fuzz", "run", "--fuzz-dir", FOLDER, &target]);
-        // Without a folder cargo-fuzz writes what it learns among the sources.
+        // Without a folder cargo-fuzz writes learned inputs into the source tree.
         let learned = project::target().join("fuzz-corpus").join(&target);
         std::fs::create_dir_all(&learned)?;
         fuzzer.arg(learned).args(seeds(&target));
@@ -122,7 +123,7 @@ fn check(status: ExitStatus, what: &str) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("{what} failed: {status}").into()) }
 }
 
-/// The targets that the fuzz crate declares, or only the named one.
+/// Targets declared by the fuzz crate, or only the named one.
 fn targets(only: Option<&str>) -> Result<Vec<String>> {
     let manifest = project::root().join(FOLDER).join("Cargo.toml");
     let all = declared_targets(&manifest)?;
@@ -141,7 +142,7 @@ fn declared_targets(manifest: &Path) -> Result<Vec<String>> {
     Ok(names.map(str::to_owned).collect())
 }
 
-/// The triple that this machine builds for.
+/// Target triple of this machine.
 fn host() -> Result<String> {
     let output = project::command("rustc").arg("-vV").output()?;
     let text = String::from_utf8_lossy(&output.stdout);

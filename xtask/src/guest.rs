@@ -1,4 +1,4 @@
-//! `cargo xtask guest`: a virtual machine with the kernel of one's choice and mqnet in it.
+//! `cargo xtask guest`: a virtual machine with a selected kernel and mqnet.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,32 +9,33 @@ use mqnet_guest::{Guest, Kernel, Store, five};
 
 use crate::{Result, kept, project};
 
-/// Boots a guest: a shell, or a command that runs in it.
+/// Boot a guest: a shell, or a command that runs in it
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Its kernel: 6.1, 6.12 or 7.3
+    /// Kernel: 6.1, 6.12 or 7.3
     #[arg(long, default_value_t = Kernel::V6_1)]
     kernel: Kernel,
-    /// Number of its CPUs
+    /// Number of CPUs
     #[arg(long, default_value_t = 2)]
     cpus: u32,
-    /// Its memory in MiB
+    /// Memory in MiB
     #[arg(long, default_value_t = 1024)]
     memory: u32,
-    /// Seconds that a command may take, with the boot
+    /// Time limit of a command in seconds, including the boot
     #[arg(long, default_value_t = 600)]
     limit: u64,
     /// Get the newest packages first
     #[arg(long)]
     update: bool,
     /// Measure instead: `tunnel` is TCP over a slow path, with a ring that drops and one that
-    /// stops; `ivshmem` two guests, joined by it and by virtio cards at a bridge (needs root)
+    /// stops; `ivshmem` two guests, joined by it and by virtio-net devices at a bridge (needs root)
     #[arg(long, value_enum, conflicts_with = "command")]
     bench: Option<Bench>,
-    /// Compare the kernel's own implementation of the five systems with ours instead (kernel 7.3)
+    /// Compare the kernel's own implementation of the five systems with mqnet's instead (kernel
+    /// 7.3)
     #[arg(long, conflicts_with_all = ["command", "bench"])]
     compare: bool,
-    /// The comparison as JSON
+    /// Print the comparison as JSON
     #[arg(long, requires = "compare")]
     json: bool,
     /// Rounds of the measurement [default: 3 of tunnel, 5 of ivshmem]
@@ -56,7 +57,8 @@ pub(crate) struct Arguments {
     /// Seconds of one run [default: 20 of tunnel, 5 of ivshmem]
     #[arg(long, requires = "bench")]
     seconds: Option<u32>,
-    /// Command to run in it, with words as a shell sees them (an interactive shell when missing)
+    /// Command to run in the guest, with words as a shell sees them (an interactive shell when
+    /// missing)
     #[arg(last = true)]
     command: Vec<String>,
 }
@@ -79,7 +81,7 @@ fn measure(bench: Bench, arguments: &Arguments) -> Result<()> {
             let report = bench::tunnel(&settings)?;
             print!("{}", report.table());
             println!("{}/tunnel.{{json,svg,html}}", report.write()?.display());
-            // The report compares like with like.
+            // Only runs with default settings are comparable in the report.
             let is_usual = Settings { rounds: usual.rounds, ..settings } == usual;
             if is_usual && is_tested && rounds >= usual.rounds {
                 kept::keep(report.figures(), &commit)?;
@@ -102,7 +104,7 @@ fn measure(bench: Bench, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The status is that of the command.
+/// Runs the command; returns its status.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.update {
         Store::open()?.forget()?;
@@ -127,7 +129,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)))
 }
 
-/// Fails when there is a difference that nobody has explained.
+/// Compares both implementations; fails on an unexplained difference.
 fn compare(json: bool) -> Result<ExitCode> {
     let report = five::run("xtask")?;
     let tests = five::kernel_tests("xtask-selftests", "")?;

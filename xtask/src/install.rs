@@ -1,4 +1,4 @@
-//! Installs the program and what stands beside it: units, man pages, completions.
+//! Installs the program with its units, man pages and completions.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -24,8 +24,8 @@ const FILES: [(&str, &str); 6] = [
     ("vhost-user/50-mqnet-net.json", "share/qemu/vhost-user"),
 ];
 
-/// Builds the program and installs everything below `destdir` + `prefix`. The configuration is put
-/// to `/etc/mqnet` only where there is none.
+/// Builds the program and installs everything below `destdir` + `prefix`. The configuration is
+/// installed as `/etc/mqnet` only if absent.
 pub(crate) fn run(prefix: &Path, destdir: Option<&Path>) -> Result<()> {
     let root = project::root();
     let build = project::command("cargo").args(["build", "--release", "-p", "mqnet"]).status()?;
@@ -39,7 +39,7 @@ pub(crate) fn run(prefix: &Path, destdir: Option<&Path>) -> Result<()> {
     };
     let base = place(prefix);
     put(&fs::read(&program)?, &base.join("bin/mqnet"), 0o755)?;
-    // The name that VMMs look for; the same program.
+    // Name expected by VMMs, for the same program.
     let backend = base.join("libexec/vhost-user-net");
     fs::create_dir_all(base.join("libexec"))?;
     let _ = fs::remove_file(&backend);

@@ -1,4 +1,4 @@
-//! Figures of tests and guests, kept in the build folder for the report of `cargo xtask bench`.
+//! Stored figures of tests and guests in the build folder, for the report of `cargo xtask bench`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,42 +8,42 @@ use mqnet_testkit::Figures;
 
 use crate::{Result, project};
 
-/// Where they are.
+/// Folder of the stored figures.
 pub(crate) fn folder() -> PathBuf {
     project::target().join("figures")
 }
 
-/// The profile of the program that tests run, and of no other are figures kept (`test/steps.rs`).
+/// Profile of the program under test (`test/steps.rs`); figures of other profiles are not stored.
 pub(crate) const PROFILE: &str = "tested";
 
-/// Keeps those of a command of our own, which began at a commit.
+/// Stores the figures of an xtask command, with the commit at its start.
 pub(crate) fn keep(figures: Figures, commit: &str) -> Result<()> {
     let folder = folder();
     let kept = figures.keep_in(&folder, commit, PROFILE);
     kept.map_err(|error| format!("{}: {error}", folder.display()).into())
 }
 
-/// Forgets those of the same part.
+/// Deletes stored figures of the same part.
 pub(crate) fn forget(figures: &Figures) {
-    // Nothing may be there.
+    // The file may not exist.
     let _ = fs::remove_file(folder().join(figures.file()));
 }
 
-/// Figures of one test, which are kept when it has passed.
+/// Figures of one test, stored when the test has passed.
 pub(crate) struct OfTest {
-    /// All that are kept.
+    /// Folder of all stored figures.
     kept: PathBuf,
-    /// Those of this test.
+    /// Folder of this test's figures.
     own: PathBuf,
 }
 
 impl OfTest {
-    /// Of a test that is about to run, of this commit.
+    /// Prepares the figures of a test that is about to run, with this commit.
     pub(crate) fn of(name: &str, commit: &str, program: &mut Command) -> Result<Self> {
         let of_test = Self::within(folder(), name);
         let new = of_test.own.join("new");
         if new.exists() {
-            // Of a run that has never ended.
+            // Left by a run that was interrupted.
             fs::remove_dir_all(&new)?;
         }
         program.env("MQNET_FIGURES", new).env("MQNET_COMMIT", commit);
@@ -56,8 +56,8 @@ impl OfTest {
         Self { kept, own }
     }
 
-    /// The test has ended. Those of one that failed are forgotten, and what it left when it passed
-    /// the last time, too: nobody knows whether that still holds.
+    /// Stores the figures of a passed test. The figures of a failed one are deleted, together with
+    /// those of its last successful run: these may no longer hold.
     pub(crate) fn settle(self, passed: bool) -> io::Result<()> {
         let new = self.own.join("new");
         let files = |folder: &Path| -> Vec<PathBuf> {
@@ -75,7 +75,7 @@ impl OfTest {
         }
         for file in files(&new) {
             let Some(name) = file.file_name() else { continue };
-            // The mark is in the folder of the test: this part is its.
+            // The file in the test's folder marks this part as its own.
             fs::write(self.own.join(name), "")?;
             fs::rename(&file, self.kept.join(name))?;
         }
@@ -87,8 +87,8 @@ impl OfTest {
 mod tests {
     use super::*;
 
-    // Goal: figures are there when their test has passed, and gone when it fails later, those of
-    // other tests are not; one that never kept anything is no trouble.
+    // Goal: figures are stored when their test has passed, and deleted when it fails later, without
+    // an effect on those of other tests. A test without figures is no error.
     #[test]
     fn figures_are_those_of_tests_that_pass() {
         let folder = project::target().join("bench-tests").join("kept");

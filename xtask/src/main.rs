@@ -21,10 +21,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// A tool only reports its errors, so text is enough.
+/// Errors are only reported, so their text suffices.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Tools of the mqnet project.
+/// Tools of the mqnet project
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Arguments {
@@ -45,30 +45,31 @@ enum Tool {
         #[arg(last = true, value_name = "WORD")]
         words: Vec<String>,
     },
-    /// Check the law of the rooms
+    /// Check the rules of the code and the layers
     Tidy,
-    /// Write the pages of documentation that are generated from the code
+    /// Write the generated pages of documentation
     Generate,
     /// Check licenses, duplicates and sources of dependencies with cargo-deny
     Deny,
     /// Check the workspace with exactly the Rust version that Cargo.toml states
     StatedRust,
-    /// Install the packages that the tests need, or say which are missing; get parts of guests
+    /// Install the packages that the tests need, or list the missing ones; download parts of guests
     Setup,
-    /// Measure what is promised, against the peers, and draw it
+    /// Measure the promises, compare with the peers, and draw the report
     Bench(bench::Arguments),
     /// Install the program, its units, man pages and completions
     Install {
-        /// Where programs and their files go
+        /// Prefix of the installed files
         #[arg(long, default_value = "/usr")]
         prefix: std::path::PathBuf,
-        /// Folder that stands for / (for packages)
+        /// Folder used in place of / (for packages)
         #[arg(long)]
         destdir: Option<std::path::PathBuf>,
     },
-    /// Boot a virtual machine that has mqnet: a shell, or a command after `--`
+    /// Boot a virtual machine with mqnet: a shell, or a command after `--`
     Guest(guest::Arguments),
-    /// Soak all backends at once: verified traffic, resizes, restarts, kills, option changes
+    /// Soak all backends at the same time: verified traffic, resizes, restarts, kills, option
+    /// changes
     Soak(soak::Arguments),
     /// Fuzz one target, or all in turn, with coverage and sanitizers
     Fuzz {

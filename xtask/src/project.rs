@@ -1,23 +1,23 @@
-//! Where things are, and how to call cargo from inside cargo.
+//! Folders of the project, and cargo as a child process of cargo.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The root of the repository.
+/// Root of the repository.
 pub(crate) fn root() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     here.parent().map(PathBuf::from).unwrap_or(here)
 }
 
-/// The folder that cargo builds into.
+/// Build folder of cargo.
 pub(crate) fn target() -> PathBuf {
     let folder = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     root().join(folder)
 }
 
-/// A command that runs in the root, without what cargo told xtask about xtask itself: the
-/// children would take it for their own and build again.
+/// Command that runs in the root, without cargo's variables for xtask itself: child processes would
+/// apply them to other packages and build again.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -30,12 +30,12 @@ pub(crate) fn command(program: &str) -> Command {
     command
 }
 
-/// True when a failed precondition must fail the run: in CI, where everything is installed.
+/// Returns true when a failed precondition must fail the run: in CI, where everything is installed.
 pub(crate) fn no_skip() -> bool {
     std::env::var_os("MQNET_NO_SKIP").is_some_and(|value| value == "1")
 }
 
-/// The commit that was built, with `+` when files were changed.
+/// Commit of the work tree, with `+` when files were changed.
 pub(crate) fn commit() -> String {
     let git = |arguments: &[&str]| {
         let mut command = self::command("git");

@@ -1,4 +1,4 @@
-//! The system packages that the tests need: installed when root, named exactly when not.
+//! System packages that the tests need: installed with root, otherwise listed.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -8,10 +8,10 @@ use mqnet_guest::Kernel;
 
 use crate::{Result, project};
 
-/// Debian's keys: guests are made of its packages, on whatever distribution.
+/// Debian's keys: guests consist of its packages, on any distribution.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// How to see that a package is there, whatever distribution installed it.
+/// Sign of an installed package, on any distribution.
 enum Sign {
     Program(&'static str),
     PkgConfig(&'static str),
@@ -63,7 +63,7 @@ const PACKAGES: [Package; 18] = [
     },
 ];
 
-/// What only `cargo xtask bench` needs: whom we are compared with.
+/// Packages that only `cargo xtask bench` needs: the peers of the comparison.
 const PEERS: [Package; 3] = [
     program("socat", "socat", "joins TAPs, as a peer of the benchmarks"),
     program("vde2", "vde_switch", "joins TAPs, as a peer of the benchmarks"),
@@ -75,14 +75,14 @@ const PEERS: [Package; 3] = [
 ];
 
 const TUN: &str = "/dev/net/tun";
-/// What udev gives the node: creating an interface is still checked by the kernel.
+/// Mode set by udev: the kernel still checks the creation of an interface.
 const TUN_MODE: u32 = 0o666;
 
-/// The independent client of the control interface: a Python program, in a folder of its own under
-/// the build folder, so that nothing of the system changes.
+/// Independent client of the control interface: a Python program in a separate folder below the
+/// build folder, without changes to the system.
 const SCHEMATHESIS: &str = "schemathesis==4.32.5";
 
-/// Installs or names what is missing; returns what is still missing.
+/// Installs or lists missing packages; returns those that are still missing.
 pub(crate) fn run() -> Result<Vec<&'static str>> {
     let root = is_root();
     let mut missing = missing_packages();
@@ -107,8 +107,8 @@ pub(crate) fn run() -> Result<Vec<&'static str>> {
     Ok(still)
 }
 
-/// Installs those of the named packages that are missing, one by one: what can't be had is left to
-/// who misses it.
+/// Installs missing packages out of `names`, one by one. Sections report packages that cannot be
+/// installed.
 pub(crate) fn install_for_bench(names: &[&str]) {
     let wanted = PACKAGES.iter().chain(&PEERS).filter(|package| names.contains(&package.name));
     for package in wanted.filter(|package| !package.sign.is_there()) {
@@ -128,7 +128,7 @@ fn install(missing: &[&Package]) -> Result<()> {
         println!("installing {} ({})", package.name, package.used_for);
     }
     let names: Vec<&str> = missing.iter().map(|package| package.name).collect();
-    // The lists of a fresh container are empty; a failure here shows up in the install.
+    // The lists of a new container are empty; a failure here is reported by the install.
     apt_get(&["update"])?;
     apt_get(&[&["install", "-y", "--no-install-recommends"], &names[..]].concat())
 }
@@ -147,7 +147,7 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Installs schemathesis if need be. Needs no root, but the package index.
+/// Installs schemathesis if missing. Needs the package index, but no root.
 fn schemathesis_is_there() -> bool {
     let folder = project::target().join("schemathesis");
     let stamp = folder.join("installed");
@@ -163,7 +163,7 @@ fn schemathesis_is_there() -> bool {
     let place = folder.to_string_lossy();
     let installed = run(Path::new("python3"), &["-m", "venv", "--clear", &place])
         && run(&folder.join("bin/pip"), &["install", "-q", SCHEMATHESIS])
-        // Last, so that an interrupted install is not taken for a whole one.
+        // Written last, so that an interrupted install does not count as complete.
         && std::fs::write(&stamp, SCHEMATHESIS).is_ok();
     if !installed {
         println!("missing: {SCHEMATHESIS}");
@@ -172,7 +172,7 @@ fn schemathesis_is_there() -> bool {
     installed
 }
 
-/// Downloads what the guest tests need, so that they need no network afterwards.
+/// Downloads the files of the guest tests, so that these need no network.
 pub(crate) fn guests() -> Result<()> {
     for kernel in [Kernel::V6_1, Kernel::V7_3] {
         mqnet_guest::prepare(kernel)?;
@@ -183,7 +183,7 @@ pub(crate) fn guests() -> Result<()> {
     Ok(())
 }
 
-/// Sees that anybody may open the TUN device, which the tests without root need.
+/// Checks that every user may open the TUN device, as the tests without root require.
 fn tun_is_open(root: bool) -> Result<bool> {
     let Ok(metadata) = std::fs::metadata(TUN) else {
         println!("missing: {TUN} (the kernel's TAP devices)");
@@ -222,7 +222,7 @@ impl Sign {
     }
 }
 
-/// `ip` and `ethtool` live in folders that are not in the PATH of every user.
+/// `ip` and `ethtool` are in folders outside some users' PATH.
 fn in_path(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path);
@@ -235,7 +235,7 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
-/// The effective user is 0. Read from /proc, for the sake of one number.
+/// Returns true for effective user 0, read from /proc.
 pub(crate) fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"));

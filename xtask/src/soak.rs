@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: all backends at once under traffic, at length.
+//! `cargo xtask soak`: all backends at the same time under traffic, for a long time.
 
 use std::process::ExitCode;
 
@@ -6,29 +6,29 @@ use clap::Args;
 
 use crate::{Result, project};
 
-/// What is passed on to `mqnet-soak`.
+/// Arguments passed to `mqnet-soak`
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Minutes until the last round begins
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
-    /// What decides about every action (the time when missing)
+    /// Seed of the schedule (the time when missing)
     #[arg(long)]
     seed: Option<u64>,
     /// Backends, separated by commas: tap, xdp, group, ntb, ivshmem, vhost, testpmd
     /// (all when missing)
     #[arg(long)]
     only: Option<String>,
-    /// This round of the schedule alone
+    /// Run only this round of the schedule
     #[arg(long)]
     round: Option<u64>,
-    /// Of that round these actions alone, by number from 0, separated by commas
+    /// Run only these actions of the round, by number from 0, separated by commas
     #[arg(long, requires = "round")]
     actions: Option<String>,
-    /// How often that round
+    /// Repetitions of the round
     #[arg(long, requires = "round")]
     times: Option<u64>,
-    /// So many runs one after the other, each with the next seed, until one fails
+    /// Number of consecutive runs, each with the next seed, until one fails
     #[arg(long, conflicts_with = "round")]
     series: Option<u64>,
     /// Soak the program of the dev profile, with its assertions
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     dev: bool,
 }
 
-/// Builds both programs and runs the soak. The status is its own.
+/// Builds both programs and runs the soak; returns its status.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let profile = if arguments.dev { "debug" } else { "release" };
     build("mqnet", arguments.dev)?;

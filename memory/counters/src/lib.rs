@@ -1,25 +1,25 @@
 //! Counters with one writer and any number of readers.
 //!
-//! A [`Counter`] costs its writer a plain addition: a load and a store that are atomic only so
-//! that readers never see a torn value. There is no read-modify-write and no lock. Readers may see
-//! two counters at slightly different moments; sums that must agree are compared at rest.
+//! Adding to a [`Counter`] is a plain addition: a relaxed load and store, atomic only so that
+//! readers never see a torn value. No read-modify-write and no lock is involved. Readers may see
+//! two counters at slightly different times, so sums are compared only when writers are idle.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that one thread writes and any thread reads.
+/// Counter with one writing thread and any number of reading threads.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// A counter at zero.
+    /// Creates a counter at zero.
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// Adds `n`. Only the owning thread may call it: two writers would lose additions.
+    /// Adds `n`. Only the owning thread may call this: with two writers, additions are lost.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
@@ -31,14 +31,14 @@ impl Counter {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// The current value.
+    /// Current value.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A value on cache lines of its own (128 bytes: the adjacent-line prefetcher pairs lines).
+/// Value on its own cache lines (128 bytes: the adjacent-line prefetcher fetches pairs of lines).
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Padded<T>(pub T);
@@ -55,7 +55,7 @@ impl<T> std::ops::Deref for Padded<T> {
 mod tests {
     use super::*;
 
-    // Goal: a reader on another thread sees every value in order and the final one exactly.
+    // Goal: a reader on another thread sees non-decreasing values, and the exact final one.
     #[test]
     fn readers_see_a_monotone_value() {
         let counter = Counter::new();

@@ -1,57 +1,57 @@
-//! One cursor under every ring.
+//! Index arithmetic of all rings.
 //!
-//! A ring of `size` units has two indices, the producer's and the consumer's. Each runs through
-//! `0..2 * size` and wraps there, so that *full* (difference `size`) and *empty* (difference 0)
-//! differ, no unit is wasted, and `size` need not be a power of two: a memory window is divided
-//! among queue pairs as it comes.
+//! A ring of `size` units has a producer index and a consumer index. Each counts through `0..2 *
+//! size` and wraps there. So *full* (difference `size`) and *empty* (difference 0) are distinct, no
+//! unit is wasted, and `size` need not be a power of two: the size of a memory window per queue
+//! pair is arbitrary.
 //!
-//! A [`Cursor`] is one side: its own index, and the last value that it read of the other side's.
-//! The other side may be a hostile peer: [`Cursor::refresh`] checks in release builds that the
-//! index is in range and that it moved forwards by no more than there was to move.
+//! A [`Cursor`] is one side: its own index, and the last value read of the other index. The other
+//! side may be a hostile peer. [`Cursor::refresh`] therefore checks, in release builds too, that
+//! the index is in range, and that it advanced by no more than possible.
 
-/// Largest ring: index arithmetic is done in `u32` and runs to `2 * size`.
+/// Maximum ring size: index arithmetic is done in `u32` and runs to `2 * size`.
 pub const SIZE_MAX: u32 = 1 << 30;
 
-/// The other side published an index that no honest ring produces.
+/// The other side published an index that a correct ring cannot produce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("ring index {index} is not between {from} and {to} (modulo {modulus})")]
 pub struct IndexViolation {
-    /// What was published.
+    /// Published index.
     pub index: u32,
-    /// The last value accepted before it.
+    /// Last accepted index.
     pub from: u32,
-    /// The furthest that it could have moved.
+    /// Furthest valid index.
     pub to: u32,
-    /// Indices run below this.
+    /// Modulus of indices.
     pub modulus: u32,
 }
 
-/// One side of a ring: the producer (what is *available* is free room) or the consumer
-/// (what is available is published data).
+/// One side of a ring. *Available* units are free room for the producer, and published data for the
+/// consumer.
 #[derive(Clone, Debug)]
 pub struct Cursor {
     size: u32,
     local: u32,
-    /// The other side's index as last read, shifted for a producer by `size`, so that for both
-    /// sides `remote - local` (modulo `2 * size`) is what is available.
+    /// Last index read from the other side; for a producer, shifted by `size`. So `limit - local`
+    /// (modulo `2 * size`) is the number of available units on both sides.
     limit: u32,
     shift: u32,
 }
 
 impl Cursor {
-    /// The producer of an empty ring.
+    /// Creates the producer side of an empty ring.
     ///
     /// # Panics
-    /// When `size` is 0 or above [`SIZE_MAX`].
+    /// If `size` is 0 or above [`SIZE_MAX`].
     pub fn producer(size: u32) -> Self {
         assert!((1..=SIZE_MAX).contains(&size), "ring of {size} units");
         Self { size, local: 0, limit: size, shift: size }
     }
 
-    /// The consumer of an empty ring.
+    /// Creates the consumer side of an empty ring.
     ///
     /// # Panics
-    /// When `size` is 0 or above [`SIZE_MAX`].
+    /// If `size` is 0 or above [`SIZE_MAX`].
     pub fn consumer(size: u32) -> Self {
         assert!((1..=SIZE_MAX).contains(&size), "ring of {size} units");
         Self { size, local: 0, limit: 0, shift: 0 }
@@ -63,19 +63,19 @@ impl Cursor {
         if index >= modulus { index - modulus } else { index }
     }
 
-    /// Makes this the cursor of a consumer that stands at `index` of an empty ring.
+    /// Moves a consumer's cursor to `index` of an empty ring.
     pub(crate) fn jump(&mut self, index: u32) {
         debug_assert!(self.shift == 0 && index < 2 * self.size);
         (self.local, self.limit) = (index, index);
     }
 
-    /// Units of the ring.
+    /// Number of units of the ring.
     #[inline]
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// This side's index, as it is published.
+    /// This side's index in published form.
     #[inline]
     pub fn index(&self) -> u32 {
         self.local
@@ -87,7 +87,7 @@ impl Cursor {
         if self.local >= self.size { self.local - self.size } else { self.local }
     }
 
-    /// Position `n` units further on, `n` at most [`size`](Self::size).
+    /// Position after `n` more units; `n` is at most [`size`](Self::size).
     #[inline]
     pub(crate) fn position_after(&self, n: u32) -> u32 {
         debug_assert!(n <= self.size);
@@ -95,7 +95,7 @@ impl Cursor {
         if at >= self.size { at - self.size } else { at }
     }
 
-    /// Units that this side may use, by the last [`refresh`](Self::refresh).
+    /// Number of units available as of the last [`refresh`](Self::refresh).
     #[inline]
     pub fn available(&self) -> u32 {
         let modulus = 2 * self.size;
@@ -106,10 +106,9 @@ impl Cursor {
         }
     }
 
-    /// Takes note of the other side's published index; returns what is available now.
+    /// Updates the other side's published index; returns the number of available units.
     ///
-    /// Fails, and changes nothing, when the index is out of range, moves backwards or claims more
-    /// than the ring holds.
+    /// Fails without a change when the index is out of range, moves backwards, or exceeds the ring.
     #[inline]
     pub fn refresh(&mut self, remote: u32) -> Result<u32, IndexViolation> {
         let modulus = 2 * self.size;
@@ -133,7 +132,7 @@ impl Cursor {
         IndexViolation { index, from: unshift(self.limit), to, modulus: 2 * self.size }
     }
 
-    /// Uses `n` of the available units.
+    /// Consumes `n` of the available units.
     #[inline]
     pub fn advance(&mut self, n: u32) {
         debug_assert!(n <= self.available());
@@ -171,9 +170,9 @@ mod tests {
     }
 
     proptest! {
-        // Goal: a position further on is where the cursor stands when it has moved as far.
+        // Goal: `position_after(n)` equals the position after an advance by `n`.
         #[test]
-        fn a_position_is_told_before_it_is_reached(
+        fn position_after_equals_position_after_advance(
             size in 1u32..40,
             steps in prop::collection::vec(0u32..40, 1..20),
         ) {
@@ -188,8 +187,8 @@ mod tests {
             }
         }
 
-        // Goal: two cursors agree with plain counting (the oracle: two u64 that never wrap),
-        // whatever the size; a forged index is refused unless an honest peer could have sent it.
+        // Goal: for every size, two cursors agree with unwrapped counting (the oracle: two u64). A
+        // forged index is rejected unless a correct peer could have published it.
         #[test]
         fn cursors_match_plain_counting(
             size in 1u32..38,
@@ -222,8 +221,8 @@ mod tests {
                         prop_assert_eq!(u64::from(n), u64::from(size) - (produced - credited));
                     }
                     Op::Forge { producer: true, index } => {
-                        // What a producer could have published: anything from the last value the
-                        // consumer accepted up to a full ring.
+                        // Indices that a correct producer could publish: from the last accepted
+                        // value to a full ring.
                         let honest = (published..=consumed + u64::from(size))
                             .any(|x| x % modulus == u64::from(index));
                         prop_assert_eq!(c.clone().refresh(index).is_ok(), honest);

@@ -1,25 +1,24 @@
-//! Lines that were just written, handed on to the cache that all CPUs share.
+//! Cache-line demotion (CLDEMOTE): moves lines that were just written to the shared cache.
 //!
-//! A reader whose CPU asks for a line that lies changed in the caches of another one waits for that
-//! one. `cldemote` (Intel, since 2020) is a hint to move it into the shared cache, from where it
-//! comes sooner. A device of DPDK that waits for each header had 18 M frames of 64 B a second
-//! without, and 28 to 30 M with it (docs/findings.md, *handed on*). It costs the writer 1 to 3 ns a
-//! line, and 35 ns where the reader turns out to run on the writer's own CPU. So it is for a writer
-//! who has the time (one whose reader is behind), and for lines that a reader waits for one after
-//! the other: those that come in order its CPU has asked for by itself. (The batches of a return
-//! ring come in order, too, but only a few lines at a time.)
+//! A load of a line that is modified in another core's cache waits for that core. `cldemote`
+//! (Intel) is a hint to move the line to the shared cache, where loads complete sooner
+//! (docs/findings.md, *handed on*). The hint costs the writer some time, and more if the reader
+//! runs on the same core. It is therefore used when the writer has time (its reader is behind), and
+//! for lines that the reader loads with dependencies between them; sequential lines are covered by
+//! the hardware prefetcher. (Batches of a return ring are sequential too, but only a few lines
+//! long.)
 
 use crate::prefetch::{LINE, lines_of};
 
-/// Whether this machine has such a hint.
+/// True when this CPU supports the hint.
 #[cfg(target_arch = "x86_64")]
 pub fn is_possible() -> bool {
     use std::arch::x86_64::{__cpuid_count, __get_cpuid_max};
     use std::sync::LazyLock;
-    // Others take it for a no-op, but for those that know no such instruction (valgrind).
+    // Other CPUs execute it as a no-op, except emulators without the instruction (valgrind).
     static POSSIBLE: LazyLock<bool> = LazyLock::new(|| {
-        // SAFETY: every x86-64 has `cpuid`. (These are safe functions since some Rust after the
-        // oldest that we take.) Intel SDM, CPUID, leaf 7, ECX bit 25.
+        // SAFETY: every x86-64 CPU has `cpuid`. (Newer Rust versions than the minimum supported one
+        // declare these functions safe.) Intel SDM, CPUID, leaf 7, ECX bit 25.
         #[allow(unused_unsafe)]
         unsafe {
             __get_cpuid_max(0).0 >= 7 && __cpuid_count(7, 0).ecx & 1 << 25 != 0
@@ -28,27 +27,27 @@ pub fn is_possible() -> bool {
     *POSSIBLE
 }
 
-/// Whether this machine has such a hint.
+/// True when this CPU supports the hint.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn is_possible() -> bool {
     false
 }
 
-/// Hands on the lines of `len` bytes from `at` on. Any address may be given; only where
+/// Demotes the lines of `len` bytes from `at` on. Every address is allowed; call only if
 /// [`is_possible`].
 #[inline(always)]
 pub fn lines(at: *const u8, len: usize) {
     let mut line = at.wrapping_sub(at.addr() % LINE);
     for _ in 0..lines_of(at.addr(), len) {
-        hand_on(line);
+        demote_line(line);
         line = line.wrapping_add(LINE);
     }
 }
 
 #[inline(always)]
-fn hand_on(line: *const u8) {
+fn demote_line(line: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint neither faults nor changes what memory holds.
+    // SAFETY: a hint neither faults nor changes memory.
     unsafe {
         std::arch::asm!("cldemote [{}]", in(reg) line, options(nostack, preserves_flags));
     }
@@ -60,10 +59,10 @@ fn hand_on(line: *const u8) {
 mod tests {
     use super::*;
 
-    // Goal: whatever the range, memory holds what it held, and no address is a fault (nor, on an
-    // older CPU, the instruction).
+    // Goal: for any range the content of memory is unchanged, and no address faults (nor does the
+    // instruction on an older CPU).
     #[test]
-    fn nothing_changes() {
+    fn demotion_changes_no_memory() {
         let bytes: Vec<u8> = (0..=255).collect();
         for at in 0..200 {
             for len in [0, 1, 63, 64, 65, 300] {

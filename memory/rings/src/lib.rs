@@ -1,15 +1,15 @@
 //! Lock-free rings and their sleep/wake protocol.
 //!
-//! - [`cursor`]: the index arithmetic under every ring, in one place.
-//! - [`spsc`]: one producer, one consumer, in private memory.
-//! - [`mpsc`]: many senders, one consumer, slots that stay in place; senders that must wait can.
-//! - [`return_ring`]: many producers hand entries back to one owner, a batch at a time.
-//! - [`arm`]: how a side that found nothing to do goes to sleep without missing the other side's
-//!   next move, and how the other side learns that a doorbell is due.
-//! - [`prefetch`]: what will be used, asked for.
-//! - [`demote`]: what was written, handed on to the cache that all CPUs share.
+//! - [`cursor`]: index arithmetic of all rings.
+//! - [`spsc`]: single producer, single consumer, in private memory.
+//! - [`mpsc`]: many senders, one consumer, slots with fixed addresses; senders can wait for room.
+//! - [`return_ring`]: many producers return entries to one owner, in batches.
+//! - [`arm`]: the sleep/wake protocol: how an idle side sleeps without missing an update, and how
+//!   the other side learns that a doorbell is due.
+//! - [`prefetch`]: prefetch of the lines of a burst.
+//! - [`demote`]: cache-line demotion (CLDEMOTE).
 //!
-//! Every atomic comes from [`primitive`], so that loom checks the very algorithm that runs.
+//! All atomics come from [`primitive`], so that loom checks the code that runs.
 
 #![warn(missing_docs)]
 

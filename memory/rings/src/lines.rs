@@ -1,25 +1,25 @@
-//! Slots that begin where a cache line does.
+//! Slices that begin at a cache line.
 //!
-//! An allocator gives a slice the alignment of its entries. Batches of a power of two of them then
-//! end within a line in which the next batch begins, which its producer writes while the owner
-//! still reads there.
+//! An allocator aligns a slice only for its entries. Batches of a power of two would then end
+//! within a line in which the next batch begins. That line would be written by a producer while the
+//! owner reads it.
 
 use std::ops::Deref;
 
-/// A cache line and the one that the adjacent-line prefetcher brings with it.
+/// Alignment: a cache line and the one that the adjacent-line prefetcher fetches with it.
 const ALIGN: usize = 128;
 
-/// A slice whose first entry is at the begin of a line, as far as the size of entries allows it.
+/// Slice with its first entry at the start of a line, if the size of entries allows that.
 #[derive(Debug)]
 pub(crate) struct Lines<T> {
     all: Box<[T]>,
-    /// Entries in front, for the sake of alignment alone.
+    /// Number of unused leading entries, for alignment only.
     first: usize,
     len: usize,
 }
 
 impl<T> Lines<T> {
-    /// So many entries, each made by `make`.
+    /// Creates `len` entries, each with `make`.
     pub(crate) fn new(len: usize, make: impl FnMut() -> T) -> Self {
         let spare = ALIGN.checked_div(size_of::<T>()).unwrap_or(0);
         let all: Box<[T]> = std::iter::repeat_with(make).take(len + spare).collect();
@@ -41,8 +41,8 @@ impl<T> Deref for Lines<T> {
 mod tests {
     use super::*;
 
-    // Goal: wherever the heap puts them, entries of a size that divides a line begin with one, and
-    // there are as many as were asked for.
+    // Goal: for any heap address, entries with a size that divides a line begin at one, and their
+    // number is as requested.
     #[test]
     fn entries_begin_with_a_line() {
         let mut kept = Vec::new();
@@ -56,9 +56,9 @@ mod tests {
         }
     }
 
-    // Goal: entries of any other size are all there, too.
+    // Goal: entries of other sizes are complete too.
     #[test]
-    fn any_entry_will_do() {
+    fn other_entry_sizes_are_complete() {
         assert_eq!(Lines::new(5, || [1u8; 24]).iter().flatten().count(), 120);
         assert_eq!(Lines::new(5, || [1u8; 300]).len(), 5);
         assert_eq!(Lines::new(5, || ()).len(), 5);

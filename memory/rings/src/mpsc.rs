@@ -1,24 +1,23 @@
-//! Many senders, one consumer, a bounded number of slots that stay where they are.
+//! Bounded ring with many senders, one consumer, and slots with fixed addresses.
 //!
-//! A sender takes a ticket for a slot *before* it touches anything: it learns "full" while its
-//! frame is still its own, so that any number of senders lose nothing. The ticket is a [`Permit`]
-//! that lends the slot out; committed, the consumer sees the slot in ticket order; dropped, the
-//! consumer passes over it. No sender ever waits for another one to get on with a slot, but the
-//! consumer does: it stops at a slot that is still being filled.
+//! A sender takes a ticket for a slot *before* it writes anything. So "full" is reported while the
+//! sender still owns its frame, and no frame is lost for any number of senders. The ticket is a
+//! [`Permit`] that borrows the slot. The consumer sees committed slots in ticket order and skips
+//! the slots of dropped permits. A sender never waits for another sender's slot, but the consumer
+//! stops at a slot that is still being filled.
 //!
 //! # Stop and wake
-//! A sender that finds the ring full and wants to wait says so, looks once more, and sleeps. The
-//! consumer counts what it frees while somebody waits, and wakes everybody when that is half the
-//! ring, or when the ring is empty: waking at every slot is dear, waking at the last one late.
-//! The consumer sleeps in the same way. Both pairs are store-buffering patterns, each with a full
-//! barrier on either side; loom is their judge.
+//! A sender that waits for room sets a flag, checks the ring once more, and sleeps. While the flag
+//! is set, the consumer counts the slots that it frees. It wakes all senders when that is half of
+//! the ring, or when the ring is empty: a wake per slot would be expensive, a wake at the last slot
+//! late. The consumer sleeps in the same way. Both pairs are store-buffering patterns with a full
+//! barrier on each side; loom checks them.
 //!
-//! # A ring that changes
-//! [`Control::close`] ends it: senders hear [`Refused::Closed`], and what they hold permits for is
-//! still delivered. [`Control::resize`] puts another ring behind the one in use: senders go on in
-//! the new one, and the consumer takes what is left in the old one first, so that the order of each
-//! sender is kept. A consumer that goes away leaves everything in its place for the next
-//! ([`Control::attach`]).
+//! # Close and resize
+//! [`Control::close`] ends the ring: senders get [`Refused::Closed`], and frames with a permit are
+//! still delivered. [`Control::resize`] appends another ring to the one in use. Senders continue in
+//! the new ring, and the consumer drains the old ring first, so the order of each sender is kept. A
+//! dropped consumer leaves all its frames for the next consumer ([`Control::attach`]).
 
 mod consumer;
 mod sender;
@@ -35,32 +34,32 @@ pub use sender::{Permit, Sender};
 pub use slots::Waiting;
 use slots::{Front, Slots};
 
-/// Largest ring.
+/// Maximum ring size.
 pub const SIZE_MAX: u32 = 1 << 24;
 
-/// Why there is no slot for a sender.
+/// Reason why a sender gets no slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Every slot is taken: an outcome, not an error.
+    /// All slots are in use: an outcome, not an error.
     #[error("the ring is full")]
     Full,
-    /// The ring was closed, for ever.
+    /// The ring was closed permanently.
     #[error("the ring is closed")]
     Closed,
 }
 
-/// The ring was closed, for ever.
+/// The ring was closed permanently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the ring is closed")]
 pub struct Closed;
 
-/// How a sleeper is woken. Called outside of the hot path; ringing twice does no harm.
+/// Wake-up of a sleeping side. Called outside the hot path; spurious calls are allowed.
 pub trait Bell: Send + Sync {
-    /// Wakes whoever sleeps, or will sleep next.
+    /// Wakes the sleeping side, or makes its next sleep return immediately.
     fn ring(&self);
 }
 
-/// Wakes nobody: for a side that polls, or waits inside the ring.
+/// No wake-up: for a side that polls, or waits inside the ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Silent;
 
@@ -68,23 +67,23 @@ impl Bell for Silent {
     fn ring(&self) {}
 }
 
-/// Waiting of senders, in all.
+/// Statistics of waiting senders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stops {
-    /// Times that a sender found the ring full and went to sleep.
+    /// Number of times that a sender found the ring full and went to sleep.
     pub stops: u64,
-    /// Times that one went on; the difference to `stops` sleeps now.
+    /// Number of times that a sender resumed; `stops - wakes` senders sleep now.
     pub wakes: u64,
-    /// Nanoseconds slept.
+    /// Nanoseconds of sleep.
     pub stopped_ns: u64,
 }
 
-/// 128 bytes: a cache line and the one that the adjacent-line prefetcher brings with it.
+/// 128 bytes: a cache line and the one that the adjacent-line prefetcher fetches with it.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Padded<T>(T);
 
-/// The rings that there are: senders use the last one, the consumer the first.
+/// Existing rings: senders use the last one, the consumer the first.
 #[derive(Debug)]
 struct Chain<T> {
     rings: VecDeque<Arc<Slots<T>>>,
@@ -92,13 +91,13 @@ struct Chain<T> {
 }
 
 struct Shared<T> {
-    /// 1 while a sender waits for room. Written under the gate's lock.
+    /// 1 while a sender waits for room. Set under the gate's lock.
     stopped: Padded<AtomicU32>,
     /// 1 while the consumer sleeps.
     armed: Padded<AtomicU32>,
-    /// Wakes the consumer.
+    /// Wake-up of the consumer.
     arrival: Box<dyn Bell>,
-    /// Wakes senders that do not sleep at the gate.
+    /// Wake-up of senders that do not sleep at the gate.
     room: Box<dyn Bell>,
     gate: Mutex<Stops>,
     go: Condvar,
@@ -111,18 +110,19 @@ impl<T> fmt::Debug for Shared<T> {
     }
 }
 
-/// A panic elsewhere leaves these few words as they should be: every change is one statement.
+/// Ignores poisoning: every change under these locks is one statement, so a panic leaves no partial
+/// state.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 impl<T> Shared<T> {
-    /// Says that a sender is about to sleep; it must look once more before it does. The caller
-    /// holds the gate.
+    /// Announces that a sender will sleep; it must check the ring once more before that. The caller
+    /// holds the gate's lock.
     fn announce_stop(&self) {
         self.stopped.0.store(1, Ordering::Relaxed);
-        // Pairs with the fence in Consumer::give_back: our flag before our second look at the
-        // ring, against its index before its look at our flag.
+        // Pairs with the fence in Consumer::publish_freed: orders this flag before the re-check of
+        // the ring, against the consumer's index before its load of the flag.
         fence(Ordering::SeqCst);
     }
 
@@ -135,11 +135,11 @@ impl<T> Shared<T> {
         self.room.ring();
     }
 
-    /// After something that the consumer should see.
+    /// Wakes a sleeping consumer after a change that it must see.
     #[inline]
     fn wake_consumer(&self) {
-        // Pairs with the fence in Consumer::arm: our slot before our look at its flag, against its
-        // flag before its second look at the slot.
+        // Pairs with the fence in Consumer::arm: orders the slot before the load of the consumer's
+        // flag, against that flag before the consumer's re-check of the slot.
         fence(Ordering::SeqCst);
         if self.armed.0.load(Ordering::Relaxed) != 0 {
             self.ring_arrival();
@@ -148,14 +148,14 @@ impl<T> Shared<T> {
 
     #[cold]
     fn ring_arrival(&self) {
-        // One arming is worth one ring, whoever comes first.
+        // One arming causes one wake-up: the first sender to swap the flag sends it.
         if self.armed.0.swap(0, Ordering::AcqRel) != 0 {
             self.arrival.ring();
         }
     }
 }
 
-/// The ring from outside: ends it, replaces it, gives it a consumer.
+/// Control handle of a ring: closes it, resizes it, attaches consumers.
 #[derive(Debug)]
 pub struct Control<T> {
     shared: Arc<Shared<T>>,
@@ -167,11 +167,11 @@ impl<T> Clone for Control<T> {
     }
 }
 
-/// An empty ring of `size` slots, each made once by `make`. `arrival` wakes a consumer that sleeps,
-/// `room` senders that do not wait inside [`Sender::reserve`].
+/// Creates an empty ring of `size` slots, each initialised with `make`. `arrival` wakes a sleeping
+/// consumer, `room` wakes senders that do not wait inside [`Sender::reserve`].
 ///
 /// # Panics
-/// When `size` is 0 or above [`SIZE_MAX`].
+/// If `size` is 0 or above [`SIZE_MAX`].
 pub fn ring<T: Send>(
     size: u32,
     make: impl FnMut() -> T,
@@ -192,27 +192,28 @@ pub fn ring<T: Send>(
 }
 
 impl<T: Send> Control<T> {
-    /// A new sender.
+    /// Creates a sender.
     pub fn sender(&self) -> Sender<T> {
         let chain = lock(&self.shared.chain);
-        // There is always a ring: the last one is never taken away.
+        // The chain is never empty: its last ring is never removed.
         let slots = chain.rings[chain.rings.len() - 1].clone();
         drop(chain);
         Sender::new(self.shared.clone(), slots)
     }
 
-    /// Makes the caller the consumer; `None` while there is one. It begins where the last one
-    /// ended. Senders that wait look again.
+    /// Attaches the only consumer; `None` while there is one. The consumer continues where the
+    /// previous one ended. Waiting senders are woken and re-check the ring.
     pub fn attach(&self) -> Option<Consumer<T>> {
         let front = Front::attach(&lock(&self.shared.chain).rings[0])?;
         self.shared.wake_senders();
         Some(Consumer::new(self.shared.clone(), front))
     }
 
-    /// From now on senders use a ring of `size` slots; what is in the old one comes first.
+    /// Makes senders use a new ring of `size` slots; the frames of the old ring are delivered
+    /// first.
     ///
     /// # Panics
-    /// When `size` is 0 or above [`SIZE_MAX`].
+    /// If `size` is 0 or above [`SIZE_MAX`].
     pub fn resize(&self, size: u32, make: impl FnMut() -> T) -> Result<(), Closed> {
         let next = Arc::new(Slots::new(size, make));
         let mut chain = lock(&self.shared.chain);
@@ -227,7 +228,8 @@ impl<T: Send> Control<T> {
         Ok(())
     }
 
-    /// No sender gets another slot; those that wait hear it. What has been sent is delivered.
+    /// Ends the ring: senders get no more slots, waiting ones return. Committed frames are
+    /// delivered.
     pub fn close(&self) {
         let mut chain = lock(&self.shared.chain);
         chain.closed = true;
@@ -237,7 +239,7 @@ impl<T: Send> Control<T> {
         self.shared.wake_consumer();
     }
 
-    /// How senders have waited so far.
+    /// Statistics of waiting senders so far.
     pub fn stops(&self) -> Stops {
         *lock(&self.shared.gate)
     }

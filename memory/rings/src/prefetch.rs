@@ -1,22 +1,21 @@
-//! Lines that are asked for before they are used.
+//! Prefetch of cache lines.
 //!
-//! A core's stores leave it in order, so that a burst into slots which the other side has read
-//! waits for their lines one after the other, unless all of them are asked for before the first
-//! store. And a reader that asks for the lines of its next burst while it works on this one finds
-//! them there. Through [`spsc`](crate::spsc) 690 to 800 million entries of 8 bytes a second in
-//! bursts of 32, for 450 to 500 without (docs/findings.md, *rings*).
+//! A core's stores complete in order. So the stores of a burst into slots that the other side has
+//! read wait for their lines one after the other, unless all lines are prefetched before the first
+//! store. A reader that prefetches the lines of its next burst while it processes this one finds
+//! them in its cache. Measurements: docs/findings.md, *Rings and the page pool*.
 
-/// A cache line.
+/// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
 
-/// Most lines of a burst that are asked for: a core waits for 10 to 16 at a time.
+/// Maximum number of lines prefetched per burst: a core has 10 to 16 line fill buffers.
 const LINES_MAX: usize = 16;
 
-/// Has a cache line fetched for reading, if the machine can be told so. Any address may be given.
+/// Prefetches a cache line for reading, if the CPU supports that. Every address is allowed.
 #[inline(always)]
 pub fn for_reading<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch neither faults nor changes anything; every x86-64 has SSE.
+    // SAFETY: a prefetch neither faults nor changes memory; every x86-64 CPU has SSE.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
     }
@@ -24,12 +23,12 @@ pub fn for_reading<T>(at: *const T) {
     let _ = at;
 }
 
-/// Has a cache line fetched for writing. Any address may be given. (What the machine makes of
-/// `prefetchw`, which every x86-64 takes, is its own affair.)
+/// Prefetches a cache line for writing. Every address is allowed. (Every x86-64 CPU accepts
+/// `prefetchw`; its effect depends on the CPU.)
 #[inline(always)]
 pub fn for_writing<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch neither faults nor changes anything.
+    // SAFETY: a prefetch neither faults nor changes memory.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags));
     }
@@ -37,16 +36,16 @@ pub fn for_writing<T>(at: *const T) {
     let _ = at;
 }
 
-/// Lines that `len` bytes at an address have a part in.
+/// Number of lines touched by `len` bytes at an address.
 #[inline(always)]
 pub(crate) fn lines_of(at: usize, len: usize) -> usize {
     if len == 0 { 0 } else { (at % LINE + len).div_ceil(LINE) }
 }
 
-/// Has the lines of a burst asked for by `ask`, those up to the ring's end and those from its begin
-/// on: the first [`LINES_MAX`]. A burst that is not longer than a line is not worth it.
+/// Calls `fetch` for the first [`LINES_MAX`] lines of a burst: the piece up to the ring's end, then
+/// the piece from its start. A burst of at most one line is skipped.
 #[inline(always)]
-pub(crate) fn burst<T>(one: &[T], two: &[T], ask: impl Fn(*const u8)) {
+pub(crate) fn burst<T>(one: &[T], two: &[T], fetch: impl Fn(*const u8)) {
     if size_of_val(one) + size_of_val(two) <= LINE {
         return;
     }
@@ -55,7 +54,7 @@ pub(crate) fn burst<T>(one: &[T], two: &[T], ask: impl Fn(*const u8)) {
         let mut line = piece.as_ptr().cast::<u8>();
         let lines = lines_of(line.addr(), size_of_val(piece)).min(left);
         for _ in 0..lines {
-            ask(line);
+            fetch(line);
             line = line.wrapping_add(LINE);
         }
         left -= lines;
@@ -68,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    // Goal: all lines that a range has a part in, and no other.
+    // Goal: the count covers all lines touched by a range, and no other.
     #[test]
     fn lines_are_counted() {
         for (at, len, lines) in [
@@ -87,8 +86,8 @@ mod tests {
         }
     }
 
-    // Goal: each line of each piece is asked for once, of both together only the first 16, and of a
-    // burst that is no longer than a line none.
+    // Goal: each line of both pieces is prefetched once, at most 16 in total, and none for a burst
+    // of at most one line.
     #[test]
     fn each_line_once() {
         let all = [0u64; 512];
@@ -116,13 +115,13 @@ mod tests {
             let (two, more) = lines(0, cut);
             expected.extend(more);
             expected.truncate(if n + cut <= 8 { 0 } else { LINES_MAX });
-            let asked = RefCell::new(Vec::new());
-            burst(one, two, |line| asked.borrow_mut().push(line.addr() / LINE));
-            assert_eq!(asked.into_inner(), expected, "{n} from {from}, and {cut}");
+            let fetched = RefCell::new(Vec::new());
+            burst(one, two, |line| fetched.borrow_mut().push(line.addr() / LINE));
+            assert_eq!(fetched.into_inner(), expected, "{n} from {from}, and {cut}");
         }
     }
 
-    // Goal: no address is a fault.
+    // Goal: no address faults.
     #[test]
     fn any_address_may_be_given() {
         for at in [0, 1, 4096, usize::MAX / 2, usize::MAX] {

@@ -16,10 +16,9 @@ pub mod sync {
     }
 }
 
-/// Atomics that can be asked how often this thread has executed a read-modify-write on them: such
-/// an operation locks a cache line, which is what the owner of a ring must never have to do.
-/// Counted only with the feature `count-rmw`, which tests switch on; without it these are the
-/// plain types.
+/// Atomics that count the read-modify-writes executed by the current thread. A read-modify-write
+/// locks a cache line, which the owner of a ring must never do. Counting requires the feature
+/// `count-rmw`, which tests enable; otherwise these are the plain types.
 pub mod counted {
     #[cfg(any(loom, not(feature = "count-rmw")))]
     pub use super::sync::atomic::{AtomicU32, AtomicU64};
@@ -27,7 +26,7 @@ pub mod counted {
     #[cfg(all(not(loom), feature = "count-rmw"))]
     pub use on::{AtomicU32, AtomicU64};
 
-    /// Read-modify-writes of this thread so far; 0 without the feature.
+    /// Number of read-modify-writes of this thread so far; 0 without the feature.
     pub fn executed() -> u64 {
         #[cfg(all(not(loom), feature = "count-rmw"))]
         return on::COUNT.with(std::cell::Cell::get);
@@ -35,7 +34,7 @@ pub mod counted {
         0
     }
 
-    /// Counts one that is hidden in something else, such as a lock.
+    /// Counts a read-modify-write inside another primitive, such as a lock.
     #[inline(always)]
     pub fn count() {
         #[cfg(all(not(loom), feature = "count-rmw"))]
@@ -52,7 +51,7 @@ pub mod counted {
 
         macro_rules! counted {
             ($name:ident $int:ty) => {
-                /// The type of this name in `std`, with what the rings need of it.
+                /// Counting variant of the `std` type, with the operations that the rings use.
                 #[derive(Debug, Default)]
                 pub struct $name(atomic::$name);
 
@@ -70,7 +69,7 @@ pub mod counted {
                     /// See `std`.
                     pub fn store(&self, value: $int, order: Ordering) {
                         // On x86 a sequentially consistent store is an exchange.
-                        // Pairs with nothing: it asks what the caller wants to order.
+                        // Pairs with nothing: this reads the ordering that the caller passed.
                         if order == Ordering::SeqCst {
                             super::count();
                         }
@@ -103,7 +102,7 @@ pub mod counted {
     }
 }
 
-/// Interior mutability that loom can watch.
+/// Interior mutability that loom can check.
 pub mod cell {
     #[cfg(loom)]
     pub use loom::cell::UnsafeCell;
@@ -116,7 +115,7 @@ pub mod cell {
 
     #[cfg(not(loom))]
     impl<T> UnsafeCell<T> {
-        /// A cell that holds `value`.
+        /// Creates a cell with `value`.
         pub fn new(value: T) -> Self {
             Self(std::cell::UnsafeCell::new(value))
         }

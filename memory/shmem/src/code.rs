@@ -1,47 +1,47 @@
-//! Pages for machine code, never writable and executable at once.
+//! Memory pages for machine code (W^X: never writable and executable at the same time).
 
 use std::io;
 use std::ptr::NonNull;
 
 use mqnet_sysio::memory::{make_executable, map_private, unmap};
 
-/// Pages for machine code.
+/// Memory pages for machine code.
 #[derive(Debug)]
 pub struct CodePages {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: what is in them is written by whoever owns them, and by nobody once it is executable.
+// SAFETY: only the owner writes the pages, and no thread does once they are executable.
 unsafe impl Send for CodePages {}
 // SAFETY: as above.
 unsafe impl Sync for CodePages {}
 
 impl CodePages {
-    /// Writable pages of `len` bytes.
+    /// Allocates `len` bytes of writable pages.
     pub fn new(len: usize) -> io::Result<Self> {
         let start = map_private(len, false)?;
         Ok(Self { start, len })
     }
 
-    /// Where they begin.
+    /// Start of the pages.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Makes them executable, and no more writable.
+    /// Makes the pages executable and read-only.
     ///
     /// # Safety
-    /// No reference to their bytes may be left.
+    /// No reference to their bytes may exist.
     pub unsafe fn seal(&self) -> io::Result<()> {
-        // SAFETY: the mapping is ours; the rest is the caller's promise.
+        // SAFETY: this object owns the mapping; the rest is required of the caller.
         unsafe { make_executable(self.start, self.len) }
     }
 }
 
 impl Drop for CodePages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody uses it any more.
+        // SAFETY: this object owns the mapping, which is not used any more.
         unsafe { unmap(self.start, self.len) };
     }
 }

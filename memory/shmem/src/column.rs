@@ -1,4 +1,4 @@
-//! Numbers of one kind, one after another.
+//! Arrays of atomics in shared memory.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use crate::{Region, Table};
 
 mod sealed {
     /// # Safety
-    /// For atomics only, and arrays of them: any bytes are one, and anybody may write them.
+    /// Only for atomics and arrays of atomics: any bytes are a valid value, and any party may write
+    /// them.
     pub unsafe trait Cell {}
 }
 
@@ -23,26 +24,26 @@ unsafe impl Cell for [AtomicU32; 2] {}
 // SAFETY: two atomics without a gap.
 unsafe impl Cell for [AtomicU64; 2] {}
 
-/// A part of a [`Table`] that is made of equal entries, in memory that others write too. Where it
-/// lies is checked when it is made, so that a look costs one comparison.
+/// Array of equal entries in a [`Table`], in memory with other writers. Bounds and alignment are
+/// checked once, at creation, so an access costs one comparison.
 ///
-/// It holds its region alive.
+/// A column keeps its region alive.
 #[derive(Debug)]
 pub struct Column<T> {
     base: NonNull<T>,
-    /// Number of the last entry.
+    /// Index of the last entry.
     last: usize,
     _region: Arc<Region>,
 }
 
-// SAFETY: a Column hands out only atomics of a region that is Send and Sync.
+// SAFETY: a Column gives access only to atomics of a region that is Send and Sync.
 unsafe impl<T: Cell> Send for Column<T> {}
 // SAFETY: see Send.
 unsafe impl<T: Cell> Sync for Column<T> {}
 
 impl<T: Cell> Column<T> {
-    /// `len` entries, at least one, from byte `at` of `table` on; `None` when there are not as
-    /// many, or they are not aligned.
+    /// Creates a column of `len` entries, at least one, at byte `at` of `table`. `None` when the
+    /// table is too short, or the entries are not aligned.
     pub fn new(table: &Table, at: u32, len: u16) -> Option<Self> {
         let bytes = u32::from(len) * size_of::<T>() as u32;
         let place = table.place(at, bytes)?;
@@ -51,36 +52,37 @@ impl<T: Cell> Column<T> {
         aligned.then(|| Self { base, last, _region: table.region() })
     }
 
-    /// The entry with this number.
+    /// Entry `number`.
     ///
     /// # Panics
-    /// When there is none: positions are ours.
+    /// If there is no such entry: indices are computed here, never read from a peer.
     #[inline(always)]
     pub fn at(&self, number: u16) -> &T {
         let number = usize::from(number);
         assert!(number <= self.last, "entry {number} of {}", self.last + 1);
-        // SAFETY: within the range, as just checked.
+        // SAFETY: within the range, as checked above.
         unsafe { self.entry(number) }
     }
 
     /// All entries.
     #[inline(always)]
     pub fn entries(&self) -> &[T] {
-        // SAFETY: so many are there, aligned, as checked when it was made; they are atomics, which
-        // may change at any time, in a region that lives as long as `self`.
+        // SAFETY: that many aligned entries exist, as checked in `new`; they are atomics, which may
+        // change at any time, in a region that lives as long as `self`.
         unsafe { NonNull::slice_from_raw_parts(self.base, self.last + 1).as_ref() }
     }
 
-    /// The same for a number that somebody else says.
+    /// Entry `number`, for an index that a peer supplied.
     #[inline(always)]
     pub fn get(&self, number: u16) -> Option<&T> {
         let number = usize::from(number);
-        // SAFETY: within the range, as checked before it is called.
+        // SAFETY: within the range, as checked before the closure is called.
         (number <= self.last).then(|| unsafe { self.entry(number) })
     }
 
-    /// The entry of a position that goes round and round, in a column whose length is a power of
-    /// two. (In others it is some entry.) No comparison: what is masked is never beyond the last.
+    /// Entry at a free-running position, for a column with a power-of-two length. (For other
+    /// lengths the result is an arbitrary entry.) The masked index cannot exceed the last entry, so
+    /// no comparison is needed.
     #[inline(always)]
     pub fn round(&self, position: u16) -> &T {
         // SAFETY: n & last <= last.
@@ -88,11 +90,11 @@ impl<T: Cell> Column<T> {
     }
 
     /// # Safety
-    /// There must be an entry of this number.
+    /// Entry `number` must exist.
     #[inline(always)]
     unsafe fn entry(&self, number: usize) -> &T {
-        // SAFETY: within the range, by the caller's promise, which was checked and is aligned, and
-        // which the region keeps mapped; atomics allow any other writer.
+        // SAFETY: within the range, as required of the caller; the range was checked and is
+        // aligned, and the region keeps it mapped; atomics allow any other writer.
         unsafe { self.base.add(number).as_ref() }
     }
 }
@@ -108,9 +110,9 @@ mod tests {
         Table::new(region, 0, len).unwrap()
     }
 
-    // Goal: entries are the numbers of the table, and only whole and aligned ones make a column.
+    // Goal: entries are the numbers of the table, and only complete, aligned entries form a column.
     #[test]
-    fn entries_are_those_of_the_table() {
+    fn entries_are_table_numbers() {
         let table = table(36);
         table.double(24).store(7, Relaxed);
         let column = Column::<[AtomicU64; 2]>::new(&table, 0, 2).unwrap();
@@ -124,9 +126,9 @@ mod tests {
         assert!(Column::<AtomicU16>::new(&table, 0, 0).is_none(), "no entry");
     }
 
-    // Goal: positions go round, and never beyond the end, whatever the length.
+    // Goal: positions wrap, and never exceed the end, for every length.
     #[test]
-    fn positions_go_round() {
+    fn positions_wrap() {
         let table = table(32);
         (0..16u16).for_each(|n| table.half(2 * u32::from(n)).store(n, Relaxed));
         for len in 1..=16 {
@@ -141,7 +143,7 @@ mod tests {
         }
     }
 
-    // Goal: a number outside is a bug of ours and stops at once.
+    // Goal: an index out of range is a bug in this program and panics.
     #[test]
     #[should_panic(expected = "entry 2 of 2")]
     fn numbers_are_checked() {

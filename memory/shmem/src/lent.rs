@@ -1,4 +1,4 @@
-//! A peer's memory as one queue uses it: the one place that makes writable ranges of it.
+//! Guest memory view of one queue: the only place that creates writable ranges of a peer's memory.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use mqnet_rings::prefetch;
 use crate::stream::{self, LINE};
 use crate::{MemoryMap, Span, SpanMut, Streaming, copies};
 
-/// A range of addresses and where its bytes are.
+/// Range of guest addresses and its mapping.
 #[derive(Clone, Copy, Debug)]
 struct Range {
     start: u64,
@@ -19,84 +19,85 @@ struct Range {
 impl Range {
     const NONE: Self = Self { start: 0, len: 0, base: std::ptr::null_mut() };
 
-    /// Where `len` bytes from address `at` on are; `None` when they are not all in the range.
+    /// Pointer to `len` bytes at address `at`; `None` unless all of them are in the range.
     #[inline(always)]
     fn find(&self, at: u64, len: u64) -> Option<*mut u8> {
         let offset = at.wrapping_sub(self.start);
         if offset >= self.len || len > self.len - offset {
             return None;
         }
-        // SAFETY: offset < len, and all of the range is mapped.
+        // SAFETY: offset < len, and the whole range is mapped.
         Some(unsafe { self.base.add(offset as usize) })
     }
 }
 
-/// The memory that a peer lends to one queue, by the addresses that it names in its buffers.
+/// Guest memory view: a peer's memory as seen by one queue, by the addresses in the peer's buffers.
 ///
-/// Writing takes `&mut self`, so that a queue never holds the same range twice by accident. A peer
-/// can still name one range in two buffers, or in the buffers of two queues. Then two of our copies
-/// meet in its memory, as they do with its own writes at any time: what lies there afterwards is
-/// the peer's own loss, and nothing of ours depends on it.
+/// Writing takes `&mut self`, so that a queue cannot hold the same range twice by accident. A peer
+/// can still place one range in two buffers, or in buffers of two queues. Then two copies of this
+/// process overlap in the peer's memory, as they can with the peer's own writes. Only the peer's
+/// data is affected; nothing in this process depends on it.
 #[derive(Debug)]
 pub struct Lent {
     map: Arc<MemoryMap>,
-    /// The range in which something was found last: of the few that a guest has, its buffers lie
-    /// in one as a rule. It is one of `map`, which holds it mapped.
+    /// Range of the last lookup: a guest has few ranges, and its buffers are usually in one of
+    /// them. The range belongs to `map`, which keeps it mapped.
     last: Cell<Range>,
 }
 
-// SAFETY: the pointer leads into regions of `map`, which are Send and Sync, and are held by it.
+// SAFETY: the pointer refers to a region of `map`, which is Send and Sync and is held by `map`.
 unsafe impl Send for Lent {}
 
 impl Lent {
-    /// The memory of this address space, for one queue.
+    /// Creates the view of this address space for one queue.
     pub fn new(map: Arc<MemoryMap>) -> Self {
         Self { map, last: Cell::new(Range::NONE) }
     }
 
-    /// The address space.
+    /// Address space of the view.
     #[inline]
     pub fn map(&self) -> &MemoryMap {
         &self.map
     }
 
-    /// Where `len` bytes from address `at` on are; `None` when they are not all memory.
+    /// Pointer to `len` bytes at address `at`; `None` unless all of them are memory.
     #[inline(always)]
     fn find(&self, at: u64, len: u64) -> Option<*mut u8> {
         match self.last.get().find(at, len) {
-            None => self.find_elsewhere(at, len),
+            None => self.find_in_map(at, len),
             found => found,
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn find_elsewhere(&self, at: u64, len: u64) -> Option<*mut u8> {
+    fn find_in_map(&self, at: u64, len: u64) -> Option<*mut u8> {
         let (start, bytes, base) = self.map.range_of(at, len)?;
         let range = Range { start, len: bytes, base: base.as_ptr() };
         self.last.set(range);
         range.find(at, len)
     }
 
-    /// `len` bytes from address `at` on; `None` when they are not all memory.
+    /// Returns `len` bytes at address `at`; `None` unless all of them are memory.
     #[inline]
     pub fn span(&self, at: u64, len: u32) -> Option<Span<'_>> {
-        // SAFETY: found in a range of the map, which stays mapped as long as `self` holds it.
+        // SAFETY: the bytes are in a range of the map, which stays mapped as long as `self` holds
+        // it.
         self.find(at, len.into()).map(|place| unsafe { Span::from_raw(place, len as usize) })
     }
 
-    /// The same, writable.
+    /// Returns `len` writable bytes at address `at`; `None` unless all of them are memory.
     #[inline]
     pub fn room(&mut self, at: u64, len: u32) -> Option<SpanMut<'_>> {
         let place = self.find(at, len.into())?;
-        // SAFETY: mapped as in `span`. `&mut self` makes it the only SpanMut of this queue. One of
-        // another queue overlaps it only when the peer lent the range to both, which makes it one
-        // more foreign writer: copies into it are opaque, and their values are never trusted.
+        // SAFETY: mapped as in `span`. Through `&mut self` this is the only SpanMut of this queue.
+        // One of another queue overlaps it only if the peer placed the range in both, and then
+        // counts as a foreign writer: copies are opaque, and their values are never trusted.
         Some(unsafe { SpanMut::from_raw(place, len as usize) })
     }
 
-    /// Has the first line behind a header of `header` bytes at address `at` fetched, to be written:
-    /// a hint, which changes no memory. One that will be streamed is not asked for.
+    /// Prefetches, for writing, the first line after a header of `header` bytes at address `at`. A
+    /// hint without an effect on memory. A line that will be streamed is not prefetched.
     #[inline(always)]
     pub fn ask_for(&self, at: u64, header: u64, is_streamed: bool) {
         if let Some(place) = self.find(at.wrapping_add(header), 1)
@@ -106,16 +107,16 @@ impl Lent {
         }
     }
 
-    /// A header and bytes after it, copied from address `at` on, if all of it is memory: the quick
-    /// way. False, and nothing is written, when it is not.
+    /// Copies a header and bytes after it to address `at`, if the whole range is memory (fast
+    /// path). Otherwise returns false and writes nothing.
     ///
-    /// A header that is there already is not written where the bytes begin with a line of their
-    /// own: its line stays in the peer's cache then. Elsewhere the line is written anyway, and to
-    /// look first would ask for it twice.
+    /// If `bytes` begins at a cache line, a header that is already present is not written, so that
+    /// its line stays in the peer's cache. In other cases the line is written anyway, and a
+    /// comparison would fetch it twice.
     #[inline(always)]
     pub fn place<const N: usize>(&mut self, at: u64, header: &[u8; N], bytes: Span<'_>) -> bool {
         let Some(place) = self.find(at, (N + bytes.len()) as u64) else { return false };
-        // SAFETY: mapped, and as exclusive as in `room`.
+        // SAFETY: mapped, and exclusive as in `room`.
         let mut room = unsafe {
             put_header(place, header);
             SpanMut::from_raw(place.add(N), bytes.len())
@@ -124,7 +125,7 @@ impl Lent {
         true
     }
 
-    /// The same with the bytes past the cache, as far as they fill lines.
+    /// Like [`place`](Self::place), with non-temporal stores for the bytes that fill whole lines.
     #[inline(always)]
     pub fn stream<const N: usize>(
         &mut self,
@@ -134,7 +135,7 @@ impl Lent {
         _streaming: &Streaming,
     ) -> bool {
         let Some(place) = self.find(at, (N + bytes.len()) as u64) else { return false };
-        // SAFETY: mapped, and as exclusive as in `room`, so that `bytes` is elsewhere.
+        // SAFETY: mapped, and exclusive as in `room`, so `bytes` does not overlap.
         unsafe {
             put_header(place, header);
             stream::copy_lines(bytes.start(), place.add(N), bytes.len());
@@ -143,27 +144,27 @@ impl Lent {
         true
     }
 
-    /// All writable ranges of a room, in order; those that are not memory are left out.
+    /// Writable ranges of these pieces, in order. Pieces that are not memory are skipped.
     pub fn rooms<'a>(
         &'a mut self,
         pieces: impl Iterator<Item = (u64, u32)>,
     ) -> impl Iterator<Item = SpanMut<'a>> {
-        // SAFETY: as in `room`; ranges of one room overlap each other only when the peer says so.
+        // SAFETY: as in `room`; the pieces overlap each other only if the peer placed them so.
         pieces.filter_map(|(at, len)| unsafe { self.map.span_mut(at, len) })
     }
 }
 
-/// Writes a header, unless it is there already and what follows begins with a line.
+/// Writes a header, unless it is already present and the bytes after it begin at a cache line.
 ///
 /// # Safety
-/// `place` must be mapped for it, and exclusively ours.
+/// `place` must be mapped for `N` bytes, and exclusive as in `Lent::room`.
 #[inline(always)]
 unsafe fn put_header<const N: usize>(place: *mut u8, header: &[u8; N]) {
-    let is_apart = (place.addr() + N).is_multiple_of(LINE);
-    // SAFETY: the caller's promise; `header` is ours and does not overlap. What is read the peer
-    // may change meanwhile: then its header is as it made it.
+    let ends_at_line = (place.addr() + N).is_multiple_of(LINE);
+    // SAFETY: required of the caller; `header` is private and does not overlap. The peer may change
+    // the bytes during the comparison, which affects only its own header.
     unsafe {
-        if !(is_apart && place.cast::<[u8; N]>().read() == *header) {
+        if !(ends_at_line && place.cast::<[u8; N]>().read() == *header) {
             std::ptr::copy_nonoverlapping(header.as_ptr(), place, N);
         }
     }
@@ -180,9 +181,10 @@ mod tests {
         Lent::new(Arc::new(MemoryMap::new(vec![area]).unwrap()))
     }
 
-    // Goal: what was found last is only a shortcut: other ranges are found too, and none grows.
+    // Goal: the cached range is only an optimisation: other ranges are found too, and none is
+    // extended.
     #[test]
-    fn the_last_range_is_a_shortcut() {
+    fn cached_range_is_only_an_optimisation() {
         let area = |start| {
             let region = Arc::new(Region::private(4096, false, None).unwrap());
             Area { start, len: 4096, region, offset: 0 }
@@ -202,7 +204,7 @@ mod tests {
         }
     }
 
-    // Goal: a header and what follows it lie at their address, and nothing is written of what does
+    // Goal: a header and its bytes are written at their address, and nothing is written if they do
     // not fit.
     #[test]
     fn headers_and_bytes_are_placed() {
@@ -216,9 +218,10 @@ mod tests {
         }
     }
 
-    // Goal: what is written through rooms is found by its address, and nothing outside is a room.
+    // Goal: bytes written through rooms are found at their addresses, and no room exists outside
+    // memory.
     #[test]
-    fn rooms_are_where_the_peer_says() {
+    fn rooms_are_at_their_addresses() {
         let mut lent = lent();
         assert!(lent.room(0xfff, 2).is_none());
         assert!(lent.room(0x2fff, 2).is_none());
@@ -231,10 +234,10 @@ mod tests {
         assert_eq!(&read, b"yz");
     }
 
-    // Goal: wherever a header lies, in front of a line or within one, there again or new, what is
-    // placed is there and nothing around it has changed; what is expected changes nothing.
+    // Goal: for a header at any position relative to a line, present or not, the placed bytes are
+    // correct and bytes around them unchanged; an identical header changes nothing.
     #[test]
-    fn headers_are_placed_anywhere() {
+    fn headers_are_placed_at_any_alignment() {
         let mut lent = lent();
         for (turn, header) in [*b"aaaa", *b"aaaa", *b"baaa", *b"aaab"].iter().enumerate() {
             for at in [0x1000, 0x1000 + 60, 0x1000 + 61, 0x1000 + 64] {
@@ -256,10 +259,10 @@ mod tests {
         assert!(!lent.place(0x2fff, b"head", Span::of(b"")));
     }
 
-    // Goal: what is streamed lies where it belongs, byte for byte, at every place in a line and for
-    // every length around whole lines, and nothing around it has changed.
+    // Goal: streamed bytes are exact, for every position in a line and every length around whole
+    // lines, and bytes around them are unchanged.
     #[test]
-    fn frames_are_streamed_anywhere() {
+    fn frames_are_streamed_at_any_alignment() {
         const ROOM: usize = 512;
         let mut lent = lent();
         let frame: Vec<u8> = (0..300).map(|n| n as u8 | 1).collect();

@@ -1,14 +1,15 @@
-//! The mapping room: what a piece of memory is, who may write it, and how it is touched.
+//! Memory mappings: regions, access rights, and copies.
 //!
-//! - [`Region`] is one mapping. A *shared* region is written by a peer at any time: it is never
-//!   seen as `&[u8]`, only as [`Span`]s (copied, or handed to a system call) and as atomic words.
-//! - [`MemoryMap`] is a peer's address space, made of regions; [`Table`] and [`Column`] the numbers
-//!   in a ring; [`Lent`] is what one queue writes of it.
+//! - [`Region`] is one mapping. A peer may write a *shared* region at any time, so a region is
+//!   never exposed as `&[u8]`, only as [`Span`]s (copied, or passed to a system call) and as atomic
+//!   words.
+//! - [`MemoryMap`] is a peer's address space, made of regions. [`Table`] and [`Column`] are the
+//!   numbers in a ring. [`Lent`] is one queue's view of the address space.
 //! - [`Part`] is a range of a region with one owner.
-//! - [`Span`] and [`SpanMut`] are ranges of bytes in *some* memory, ours or a peer's, with the
-//!   lifetime of the queue that brought it. All payload in the engine moves through
-//!   [`SpanMut::copy_from`] (a counted copy), past the cache where [`Stores`] say so, or through
-//!   [`read_into`], [`write_from`] or a [`BatchWriter`] (a system call).
+//! - [`Span`] and [`SpanMut`] are byte ranges in private or shared memory, with the lifetime of the
+//!   queue that provides it. All payload moves through [`SpanMut::copy_from`] (a counted copy),
+//!   with non-temporal stores if [`Stores`] selects them, or through [`read_into`], [`write_from`]
+//!   or a [`BatchWriter`] (a system call).
 
 #![warn(missing_docs)]
 

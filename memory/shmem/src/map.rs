@@ -1,5 +1,5 @@
-//! A peer's address space: its memory as ranges of regions, found by the addresses that the peer
-//! itself uses (guest-physical ones, or those of its program).
+//! Address space of a peer: ranges of regions, by the peer's addresses (guest-physical, or virtual
+//! addresses of its process).
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -7,39 +7,39 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use crate::{Region, Span, SpanMut};
 
-/// One range of a peer's addresses.
+/// Range of a peer's addresses.
 #[derive(Clone, Debug)]
 pub struct Area {
-    /// Its first address.
+    /// First address.
     pub start: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Where its bytes are.
+    /// Region with the bytes.
     pub region: Arc<Region>,
-    /// Where in the region they begin.
+    /// Offset of the first byte in the region.
     pub offset: usize,
 }
 
-/// Why ranges make no address space.
+/// Reason why ranges do not form an address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadMap {
-    /// Two ranges have an address in common.
+    /// Two ranges overlap.
     #[error("the range at {0:#x} overlaps the one before it")]
     Overlap(u64),
-    /// A range leaves its region or the address space.
+    /// A range exceeds its region or the address space.
     #[error("the range at {0:#x} is longer than its memory")]
     TooLong(u64),
 }
 
-/// A peer's address space. Every address that a peer names goes through it: what is not in one
-/// range as a whole is not memory.
+/// Address space of a peer, used to resolve every address that the peer supplies. A buffer must be
+/// entirely within one range.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryMap {
     areas: Vec<Area>,
 }
 
 impl MemoryMap {
-    /// The address space of these ranges, in any order.
+    /// Creates the address space from ranges in any order.
     pub fn new(mut areas: Vec<Area>) -> Result<Self, BadMap> {
         areas.sort_by_key(|area| area.start);
         let mut free = 0;
@@ -59,57 +59,56 @@ impl MemoryMap {
         Ok(Self { areas })
     }
 
-    /// Its ranges, by address.
+    /// Ranges, sorted by address.
     pub fn areas(&self) -> &[Area] {
         &self.areas
     }
 
-    /// The range that holds `len` bytes from `at` on, and where in its region they begin.
+    /// Returns the range with `len` bytes at `at`, and their offset in its region.
     #[inline]
     fn find(&self, at: u64, len: u64) -> Option<(&Area, usize)> {
         let inside = |area: &&Area| {
             at.wrapping_sub(area.start) < area.len && len <= area.len - (at - area.start)
         };
-        // A guest has one to four ranges: a search by halves is slower.
+        // A guest has one to four ranges, so linear search is faster than binary search.
         let area = self.areas.iter().find(inside)?;
         Some((area, area.offset + (at - area.start) as usize))
     }
 
-    /// The range that holds `len` bytes from `at` on: its first address, its length, and where its
-    /// bytes are.
+    /// Start, length and mapping of the range with `len` bytes at `at`.
     pub(crate) fn range_of(&self, at: u64, len: u64) -> Option<(u64, u64, NonNull<u8>)> {
         let (area, _) = self.find(at, len)?;
         Some((area.start, area.len, area.region.pointer(area.offset, area.len as usize)))
     }
 
-    /// `len` bytes from address `at` on; `None` when they are not all memory.
+    /// Returns `len` bytes at address `at`; `None` unless all of them are memory.
     #[inline]
     pub fn span(&self, at: u64, len: u32) -> Option<Span<'_>> {
         self.find(at, len.into()).map(|(area, offset)| area.region.span(offset, len as usize))
     }
 
-    /// `len` writable bytes from address `at` on.
+    /// Returns `len` writable bytes at address `at`.
     ///
     /// # Safety
     /// No other `SpanMut` of this process may overlap the range during its lifetime.
     #[inline]
     pub unsafe fn span_mut(&self, at: u64, len: u32) -> Option<SpanMut<'_>> {
         let (area, offset) = self.find(at, len.into())?;
-        // SAFETY: the caller's promise.
+        // SAFETY: required of the caller.
         Some(unsafe { area.region.span_mut(offset, len as usize) })
     }
 
-    /// `len` bytes from address `at` on, as a table of numbers; `None` when they are not all
-    /// memory, or do not begin at a multiple of `align` in ours.
+    /// Returns `len` bytes at address `at` as a table; `None` unless all of them are memory, and
+    /// their mapping is aligned to `align`.
     pub fn table(&self, at: u64, len: u32, align: usize) -> Option<Table> {
         let (area, offset) = self.find(at, len.into())?;
         Table::new(area.region.clone(), offset, len).filter(|t| t.base.addr().get() % align == 0)
     }
 }
 
-/// A table of numbers in memory that others write too: every look is one atomic read.
+/// Table of numbers in memory with other writers; every access is one atomic operation.
 ///
-/// It holds its region alive.
+/// A table keeps its region alive.
 #[derive(Debug)]
 pub struct Table {
     base: NonNull<u8>,
@@ -117,33 +116,34 @@ pub struct Table {
     region: Arc<Region>,
 }
 
-// SAFETY: a Table hands out only atomics of a region that is Send and Sync.
+// SAFETY: a Table gives access only to atomics of a region that is Send and Sync.
 unsafe impl Send for Table {}
 // SAFETY: see Send.
 unsafe impl Sync for Table {}
 
-/// One access: the number of that width at byte `at`.
+/// Access to the number of one width at byte `at`.
 macro_rules! number {
     ($name:ident, $atomic:ty, $what:literal) => {
         #[doc = concat!("The ", $what, " number at byte `at`.")]
         ///
         /// # Panics
-        /// When it is not within the table, or not aligned: positions are ours.
+        /// If the number is not within the table, or not aligned: offsets are computed here, never
+        /// read from a peer.
         #[inline]
         pub fn $name(&self, at: u32) -> &$atomic {
             let size = size_of::<$atomic>();
             assert!(at as usize + size <= self.len as usize, "{at} is beyond {}", self.len);
-            // SAFETY: within the range, as just checked, which the region keeps mapped.
+            // SAFETY: within the range, as checked above, which the region keeps mapped.
             let place = unsafe { self.base.add(at as usize) };
             assert!(place.addr().get() % size == 0, "{at} is not aligned");
-            // SAFETY: aligned, as just checked; atomics allow any other writer.
+            // SAFETY: aligned, as checked above; atomics allow any other writer.
             unsafe { place.cast::<$atomic>().as_ref() }
         }
     };
 }
 
 impl Table {
-    /// `len` bytes of `region` from `offset` on; `None` when there are not as many.
+    /// Creates a table of `len` bytes of `region` at `offset`; `None` if the region is too short.
     pub fn new(region: Arc<Region>, offset: usize, len: u32) -> Option<Self> {
         let inside = offset.checked_add(len as usize).is_some_and(|end| end <= region.len());
         inside.then(|| {
@@ -157,21 +157,21 @@ impl Table {
         self.len
     }
 
-    /// True when there is no byte.
+    /// True when the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// True when it begins at a multiple of `align` in our memory, so that numbers of that width
-    /// may be asked for.
+    /// True when the mapping of the table is aligned to `align`, so that numbers of that width can
+    /// be accessed.
     pub fn is_aligned(&self, align: usize) -> bool {
         self.base.addr().get().is_multiple_of(align)
     }
 
-    /// Where `len` bytes from byte `at` on lie; `None` when there are not as many.
+    /// Pointer to `len` bytes at byte `at`; `None` if the table is too short.
     pub(crate) fn place(&self, at: u32, len: u32) -> Option<NonNull<u8>> {
         let inside = at.checked_add(len).is_some_and(|end| end <= self.len);
-        // SAFETY: within the range, as just checked, or at its end.
+        // SAFETY: within the range, as checked above, or at its end.
         inside.then(|| unsafe { self.base.add(at as usize) })
     }
 
@@ -199,10 +199,10 @@ mod tests {
         Arc::new(Region::private(len, false, None).unwrap())
     }
 
-    // Goal: addresses lead to the bytes of their range, and to nothing beyond it, even where two
-    // ranges touch or a length wraps around.
+    // Goal: an address resolves to the bytes of its range and to nothing beyond it, also for
+    // adjacent ranges and overflowing lengths.
     #[test]
-    fn addresses_lead_to_their_range_alone() {
+    fn addresses_resolve_within_their_range() {
         let (one, two) = (region(8192), region(4096));
         let map = MemoryMap::new(vec![area(0x3000, 4096, 0, &two), area(0x1000, 8192, 0, &one)]);
         let map = map.unwrap();
@@ -219,9 +219,9 @@ mod tests {
         assert!(map.span(u64::MAX, u32::MAX).is_none());
     }
 
-    // Goal: ranges that overlap, or promise more than there is, are refused.
+    // Goal: ranges that overlap, or exceed their region, are rejected.
     #[test]
-    fn ranges_that_lie_are_refused() {
+    fn invalid_ranges_are_rejected() {
         let one = region(8192);
         let two = |a, b| MemoryMap::new(vec![a, b]).map(|_| ());
         let overlap = two(area(0x1000, 4096, 0, &one), area(0x1fff, 1, 0, &one));
@@ -234,9 +234,9 @@ mod tests {
         assert_eq!(long(wraps), Err(BadMap::TooLong(u64::MAX)));
     }
 
-    // Goal: a table is found by its address and its numbers are those in memory.
+    // Goal: a table is found by its address, and its numbers are those in memory.
     #[test]
-    fn tables_show_memory() {
+    fn table_numbers_are_those_in_memory() {
         let one = region(4096);
         let map = MemoryMap::new(vec![area(0x1000, 4096, 0, &one)]).unwrap();
         let table = map.table(0x1010, 16, 16).unwrap();
@@ -247,7 +247,7 @@ mod tests {
         assert!(map.table(0x1ff0, 32, 16).is_none(), "not all memory");
     }
 
-    // Goal: a position outside is a bug of ours and stops at once.
+    // Goal: an offset out of range is a bug in this program and panics.
     #[test]
     #[should_panic(expected = "beyond")]
     fn positions_in_tables_are_checked() {

@@ -1,12 +1,12 @@
-//! A region cut into parts, each with one owner.
+//! Division of a region into parts with one owner each.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::{Region, Sight, Span, SpanMut, Table, Window};
 
-/// The right to write a range of a region: whoever holds it is the only one of this process that
-/// makes `SpanMut`s of the range (a peer may write it at any time). It cannot be copied.
+/// Exclusive right to write a range of a region. Within this process, only the holder creates
+/// `SpanMut`s of the range (a peer may write it at any time). A part cannot be copied.
 #[derive(Debug)]
 pub struct Part {
     region: Arc<Region>,
@@ -15,18 +15,18 @@ pub struct Part {
 }
 
 impl Part {
-    /// All of a region, which nobody else has yet.
+    /// Creates the part of a whole region, which has no other owner yet.
     pub fn whole(region: Region) -> Self {
         let len = region.len();
         Self { region: Arc::new(region), offset: 0, len }
     }
 
-    /// The region, for whoever hands it to a peer, and the part itself.
+    /// Returns a shared reference to the region (to pass it to a peer) and the part itself.
     pub fn shared(self) -> (Arc<Region>, Self) {
         (self.region.clone(), self)
     }
 
-    /// Takes `len` bytes from the start of the rest; `None` when there are not as many.
+    /// Splits `len` bytes off the start; `None` if the part is shorter.
     pub fn take(&mut self, len: usize) -> Option<Self> {
         if len > self.len {
             return None;
@@ -37,29 +37,29 @@ impl Part {
         Some(taken)
     }
 
-    /// Where in its region it begins.
+    /// Offset in the region.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True when there is no byte.
+    /// True when the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The region that it is a part of.
+    /// Region that contains the part.
     pub fn region(&self) -> &Region {
         &self.region
     }
 
-    /// As a table of numbers.
+    /// Converts the part to a table of numbers.
     pub fn into_table(self) -> Table {
-        // Inside by construction, so that there always is a table.
+        // A part is inside its region by construction, so the table always exists.
         let len = u32::try_from(self.len).unwrap_or(u32::MAX);
         match Table::new(self.region, self.offset, len) {
             Some(table) => table,
@@ -67,65 +67,65 @@ impl Part {
         }
     }
 
-    /// As frames' room, in whole units of 16 bytes.
+    /// Converts the part to a window for frames, in whole units of 16 bytes.
     ///
     /// # Panics
-    /// When it does not begin at a multiple of 16, or has 4 GiB or more.
+    /// If the start is not a multiple of 16, or the length is 4 GiB or more.
     pub fn into_window(self) -> Window {
         assert!(self.len < 1 << 32, "a window of {} bytes", self.len);
         Window::new(self.region, self.offset, (self.len & !15) as u32)
     }
 
-    /// Its bytes to look at, in whole units of 16, for somebody beside its owner.
+    /// Returns read access to the bytes, in whole units of 16, for another holder than the owner.
     ///
     /// # Panics
-    /// When it does not begin at a multiple of 16, or has 4 GiB or more.
+    /// If the start is not a multiple of 16, or the length is 4 GiB or more.
     pub fn sight(&self) -> Sight {
         assert!(self.len < 1 << 32, "a sight of {} bytes", self.len);
         Sight::new(Window::new(self.region.clone(), self.offset, (self.len & !15) as u32))
     }
 
-    /// `len` bytes from `offset` on.
+    /// Returns `len` bytes at `offset`.
     ///
     /// # Panics
-    /// When the range is not within the part.
+    /// If the range is not within the part.
     #[inline]
     pub fn span(&self, offset: usize, len: usize) -> Span<'_> {
         // SAFETY: within the part, as `place` checks, and the region stays mapped.
         unsafe { Span::from_raw(self.place(offset, len), len) }
     }
 
-    /// The part, for many looks in a row.
+    /// Returns a view for many reads in a row.
     #[inline]
     pub fn view(&self) -> PartView<'_> {
         PartView { base: self.place(0, self.len), len: self.len, memory: PhantomData }
     }
 
-    /// `len` writable bytes from `offset` on.
+    /// Returns `len` writable bytes at `offset`.
     ///
     /// # Safety
     /// No other `SpanMut` made of this part may overlap the range during its lifetime.
     ///
     /// # Panics
-    /// When the range is not within the part.
+    /// If the range is not within the part.
     #[inline]
     pub unsafe fn span_mut(&self, offset: usize, len: usize) -> SpanMut<'_> {
-        // SAFETY: within the part, as `place` checks, and the region stays mapped; the caller's
-        // promise within the part, and a part has one owner.
+        // SAFETY: within the part, as `place` checks, and the region stays mapped; exclusive within
+        // the part, as required of the caller, and a part has one owner.
         unsafe { SpanMut::from_raw(self.place(offset, len), len) }
     }
 
-    /// Where a range begins: one check, as every buffer of a receive queue asks.
+    /// Pointer to a range: a single check, because a receive queue calls this for every buffer.
     #[inline]
     fn place(&self, offset: usize, len: usize) -> *mut u8 {
         let fits = offset.checked_add(len).is_some_and(|end| end <= self.len);
         assert!(fits, "range {offset}+{len} leaves a part of {} bytes", self.len);
-        // SAFETY: the part lies within its region by construction, and the range in the part.
+        // SAFETY: the part is within its region by construction, and the range within the part.
         unsafe { self.region.start().add(self.offset + offset) }
     }
 }
 
-/// A [`Part`] that is looked at, by where it begins: nothing has to be looked up again.
+/// Borrowed view of a [`Part`] with its start already resolved.
 #[derive(Clone, Copy, Debug)]
 pub struct PartView<'a> {
     base: *const u8,
@@ -134,17 +134,17 @@ pub struct PartView<'a> {
 }
 
 impl<'a> PartView<'a> {
-    /// `len` bytes from `offset` on.
+    /// Returns `len` bytes at `offset`.
     ///
     /// # Panics
-    /// When the range is not within the part.
+    /// If the range is not within the part.
     #[inline(always)]
     pub fn span(&self, offset: usize, len: u32) -> Span<'a> {
         let last = self.len.checked_sub(len as usize);
         let fits = last.is_some_and(|last| offset <= last);
         assert!(fits, "range {offset}+{len} leaves a part of {} bytes", self.len);
-        // SAFETY: within the part, as just checked, and the part, which is borrowed during 'a,
-        // keeps its region mapped.
+        // SAFETY: within the part, as checked above; the part is borrowed during 'a and keeps its
+        // region mapped.
         unsafe { Span::from_raw(self.base.add(offset), len as usize) }
     }
 }
@@ -153,7 +153,7 @@ impl<'a> PartView<'a> {
 mod tests {
     use super::*;
 
-    // Goal: parts follow each other, keep to themselves, and end where the region ends.
+    // Goal: parts are consecutive and disjoint, and end with the region.
     #[test]
     fn parts_are_disjoint() {
         let mut rest = Part::whole(Region::private(8192, false, None).unwrap());
@@ -168,10 +168,10 @@ mod tests {
         assert_eq!(one.into_table().len(), 4096);
     }
 
-    // Goal: whoever has the sight of a part sees what its owner writes, nothing beyond it, and
-    // keeps it mapped.
+    // Goal: a sight shows what the part's owner writes, nothing beyond it, and keeps the region
+    // mapped.
     #[test]
-    fn a_sight_outlives_its_part() {
+    fn sight_outlives_its_part() {
         let mut rest = Part::whole(Region::private(8192, false, None).unwrap());
         rest.take(4096).unwrap();
         let sight = rest.sight();
@@ -182,7 +182,8 @@ mod tests {
         assert!(sight.piece(4000, 97).is_none() && sight.piece(u32::MAX, 2).is_none());
     }
 
-    // Goal: a range beyond a part is a bug of ours, though the region goes on.
+    // Goal: a range beyond a part is a bug in this program and panics, although the region
+    // continues.
     #[test]
     #[should_panic(expected = "leaves a part")]
     fn ranges_are_checked() {
@@ -190,7 +191,7 @@ mod tests {
         rest.take(4096).unwrap().span(4000, 97);
     }
 
-    // Goal: a view shows the part's bytes and none beyond it.
+    // Goal: a view gives access to the part's bytes and none beyond them.
     #[test]
     #[should_panic(expected = "leaves a part of 4096")]
     fn views_are_checked() {

@@ -1,4 +1,4 @@
-//! One mapping and who may write it.
+//! Memory mappings and their ownership.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,48 +11,48 @@ use mqnet_sysio::{descriptors, memory as sys};
 
 use crate::{Span, SpanMut};
 
-/// Why a peer's memory is not accepted, or why ours could not be had.
+/// Reason why a peer's memory is rejected, or memory cannot be allocated.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system refused.
+    /// A system call failed.
     #[error("memory of {len} bytes: {source}")]
     System {
-        /// What was asked for.
+        /// Requested length in bytes.
         len: usize,
-        /// What the system said.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// A peer's file could shrink under our mapping.
+    /// A peer's file could shrink under the mapping.
     #[error("the peer's memory file is not sealed against resizing (F_SEAL_SHRINK, F_SEAL_GROW)")]
     NotSealed,
-    /// A peer's file could lose its pages under our mapping.
+    /// A peer's file could lose its pages under the mapping.
     #[error("the peer's memory file has huge pages, which it could take away under us")]
     HugePages,
-    /// Whoever touches the peer's file waits for somebody.
+    /// Page faults on the peer's file depend on a user-space server.
     #[error(
         "the peer's memory file is of a file system that may keep us waiting: use \
          memory-backend-memfd, or a file in /dev/shm or hugetlbfs"
     )]
     Foreign,
-    /// The memory of all peers would take more of the address space than is set apart for it.
+    /// All peers' memory together would exceed its limit of address space.
     #[error("{len} bytes: the memory of all peers together may have {most} bytes")]
     Budget {
         /// Length of the region.
         len: u64,
-        /// The limit of all peers.
+        /// Limit for all peers together.
         most: u64,
     },
-    /// A peer's file is smaller than what it announced.
+    /// A peer's file is smaller than announced.
     #[error("the peer's memory file has {len} bytes, announced were {announced}")]
     TooSmall {
         /// Length of the file.
         len: usize,
-        /// Length in the announcement.
+        /// Announced length.
         announced: usize,
     },
 }
 
-/// Which pages back a region.
+/// Page size of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
     /// 4 KiB pages.
@@ -61,7 +61,7 @@ pub enum PageKind {
     Huge,
 }
 
-/// One mapping of memory, removed when dropped.
+/// One memory mapping, removed at drop.
 #[derive(Debug)]
 pub struct Region {
     ptr: NonNull<u8>,
@@ -71,33 +71,33 @@ pub struct Region {
     guest: Option<Guest>,
 }
 
-/// What is kept of memory that its owner can take away.
+/// State of memory that its owner can truncate.
 #[derive(Debug)]
 struct Guest {
     guard: Guard,
     file: OwnedFd,
-    /// Where in the file the mapping ends.
+    /// Offset of the end of the used range in the file.
     end: usize,
     _charge: Charge,
 }
 
-/// Default of [`set_peer_memory`]: half of the address space that x86-64 and arm64 have with four
-/// levels of page tables.
+/// Default of [`set_peer_memory`]: half of the address space of x86-64 and arm64 with four levels
+/// of page tables.
 pub const PEER_MEMORY_DEFAULT: u64 = 1 << 46;
 
-/// Most bytes of the process's address space that peers' memory may take.
+/// Limit of address space for peers' memory, in bytes.
 static PEERS_MAX: AtomicU64 = AtomicU64::new(PEER_MEMORY_DEFAULT);
 
-/// Sets how many bytes of memory all peers of this process together may share; `None` is the
-/// default. What is mapped already stays.
+/// Sets the limit of address space for the memory of all peers of this process; `None` selects the
+/// default. Existing mappings are not affected.
 pub fn set_peer_memory(bytes: Option<u64>) {
     PEERS_MAX.store(bytes.unwrap_or(PEER_MEMORY_DEFAULT), Ordering::Relaxed);
 }
 
-/// Bytes of the address space that peers' memory takes.
+/// Address space used by peers' memory, in bytes.
 static PEERS: AtomicU64 = AtomicU64::new(0);
 
-/// A part of `PEERS_MAX`, released when dropped.
+/// Share of `PEERS_MAX`, released at drop.
 #[derive(Debug)]
 struct Charge(u64);
 
@@ -119,15 +119,15 @@ impl Drop for Charge {
     }
 }
 
-// SAFETY: a Region hands out only Spans (opaque bytes) and atomic words; which of our threads may
-// write which range is the business of the rings, which keep one writer per range.
+// SAFETY: a Region exposes only Spans (opaque bytes) and atomic words; the rings ensure one writing
+// thread of this process per range.
 unsafe impl Send for Region {}
 // SAFETY: see Send.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Shared memory of our own, sealed against resizing, to hand to a peer. Zeroed. Uses huge
-    /// pages when `huge` and the machine has some free, plain pages otherwise.
+    /// Creates zeroed shared memory, sealed against resizing, that can be passed to a peer. Uses
+    /// huge pages if `huge` and the system has free ones, else small pages.
     pub fn shared(name: &str, len: usize, huge: bool) -> Result<Self, Error> {
         let attempt = |len: usize, kind: PageKind| -> io::Result<Self> {
             let file = sys::memory_file(name, len, kind == PageKind::Huge)?;
@@ -142,22 +142,22 @@ impl Region {
         attempt(len, PageKind::Small).map_err(|source| Error::System { len, source })
     }
 
-    /// A ring that a socket of the kernel shares with us, as a file at `offset`.
+    /// Maps a ring that a kernel socket shares, as a file at `offset`.
     pub fn of_socket(socket: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, Error> {
         let ptr = sys::map_shared_at(socket, offset, len);
         let ptr = ptr.map_err(|source| Error::System { len, source })?;
         Ok(Self { ptr, len, kind: PageKind::Small, file: None, guest: None })
     }
 
-    /// Gives all of it to an AF_XDP socket, as its frames' memory. From then on the kernel writes
-    /// it, like a peer: as always it is seen as spans only.
+    /// Registers the whole region as the frame memory (UMEM) of an AF_XDP socket. The kernel then
+    /// writes the region like a peer, which is sound because it is only exposed as spans.
     pub fn lend_to(&self, socket: &XdpSocket, chunk: u32) -> io::Result<()> {
-        // SAFETY: mapped, and a region hands out no references to its bytes.
+        // SAFETY: mapped, and a region exposes no references to its bytes.
         unsafe { socket.set_memory(self.ptr, self.len, chunk) }
     }
 
-    /// A peer's shared memory. The file must be sealed and hold `announced` bytes; only those are
-    /// mapped.
+    /// Maps a peer's shared memory. The file must be sealed and hold `announced` bytes; only those
+    /// are mapped.
     pub fn of_peer(file: OwnedFd, announced: usize) -> Result<Self, Error> {
         if !sys::size_is_sealed(file.as_fd()) {
             return Err(Error::NotSealed);
@@ -176,9 +176,9 @@ impl Region {
         Ok(region)
     }
 
-    /// `len` bytes of a guest's memory file from `offset` on: the region, and where in it they
-    /// begin. The file need not be sealed, and may have huge pages: whoever takes pages away finds
-    /// us reading zeroes, and [`is_lost`](Self::is_lost) tells.
+    /// Maps `len` bytes of a guest's memory file at `offset`; returns the region, and the offset of
+    /// the bytes in it. The file need not be sealed, and may have huge pages: pages that the guest
+    /// removes read as zeros, and [`is_lost`](Self::is_lost) returns true.
     pub fn of_guest(file: OwnedFd, offset: u64, len: u64) -> Result<(Self, usize), Error> {
         let announced = offset.checked_add(len).and_then(|end| usize::try_from(end).ok());
         let announced = announced.unwrap_or(usize::MAX);
@@ -198,13 +198,14 @@ impl Region {
         Self::guarded(file, first, mapped, announced).map(|region| (region, skip))
     }
 
-    /// `len` bytes of a device's memory from `offset` on. Its file needs no seals: the kernel takes
-    /// such memory away only with the device, and then we read zeroes, as with a guest's.
+    /// Maps `len` bytes of a device's memory at `offset`. The file needs no seals: the kernel
+    /// removes such memory only with the device, and reads then return zeros, as with a guest's
+    /// memory.
     pub fn of_device(file: OwnedFd, offset: u64, len: usize) -> Result<Self, Error> {
         Self::guarded(file, offset, len.next_multiple_of(sys::PAGE), 0)
     }
 
-    /// Maps what somebody may take away. `end` is what the length of the file must stay above.
+    /// Maps memory that its owner may remove. `end` is the required minimum length of the file.
     fn guarded(file: OwnedFd, first: u64, mapped: usize, end: usize) -> Result<Self, Error> {
         let system = |source| Error::System { len: mapped, source };
         let page = sys::page_size(file.as_fd()).map_err(system)?;
@@ -216,21 +217,21 @@ impl Region {
         Ok(Self { ptr, len: mapped, kind, file: None, guest })
     }
 
-    /// `len` bytes of memory that the kernel lends from `offset` of a file of its own on, which has
-    /// no length and no file system. Whoever touches a page that is not lent reads zeroes, and
-    /// [`is_lost`](Self::is_lost) tells.
+    /// Maps `len` bytes of memory that the kernel provides at `offset` of a special file, which has
+    /// no length and no file system. Pages that are not provided read as zeros, and
+    /// [`is_lost`](Self::is_lost) returns true.
     pub fn of_kernel(file: OwnedFd, offset: u64, len: u64) -> Result<Self, Error> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let system = |source| Error::System { len, source };
         let charge = Charge::take(len)?;
         let ptr = sys::map_shared_at(&file, offset, len).map_err(system)?;
         let guard = guarded(ptr, len.next_multiple_of(sys::PAGE)).map_err(system)?;
-        // It cannot become shorter than nothing.
+        // A file cannot be shorter than 0.
         let guest = Some(Guest { guard, file, end: 0, _charge: charge });
         Ok(Self { ptr, len, kind: PageKind::Small, file: None, guest })
     }
 
-    /// True when this was a guest's memory and pages of it are gone.
+    /// True when pages of a guest's memory were removed.
     pub fn is_lost(&self) -> bool {
         self.guest.as_ref().is_some_and(|guest| {
             let shrank = || sys::file_len(guest.file.as_fd()).is_ok_and(|len| len < guest.end);
@@ -238,14 +239,14 @@ impl Region {
         })
     }
 
-    /// Private memory of our own, zeroed, preferably on NUMA node `node`; huge pages when `huge`
-    /// and some are free.
+    /// Creates zeroed private memory, preferably on NUMA node `node`. Uses huge pages if `huge` and
+    /// the system has free ones.
     pub fn private(len: usize, huge: bool, node: Option<u32>) -> Result<Self, Error> {
         let attempt = |len: usize, kind: PageKind| -> io::Result<Self> {
             let ptr = sys::map_private(len, kind == PageKind::Huge)?;
             let region = Self { ptr, len, kind, file: None, guest: None };
             if let Some(node) = node {
-                // SAFETY: the mapping was just made and is one piece.
+                // SAFETY: the mapping was just created and is contiguous.
                 unsafe { sys::prefer_node(ptr, len, node) };
             }
             Ok(region)
@@ -257,14 +258,14 @@ impl Region {
         attempt(len, PageKind::Small).map_err(|source| Error::System { len, source })
     }
 
-    /// Asks for transparent huge pages, for memory of which all is used: a page then is 2 MiB, and
-    /// comes when the first byte of it is touched. A wish: shared memory has them where
-    /// `/sys/kernel/mm/transparent_hugepage/shmem_enabled` is `advise`, and whoever touches a page
-    /// first decides.
+    /// Requests transparent huge pages, for memory that is used entirely: the first access to a
+    /// page then allocates 2 MiB. A hint: shared memory gets them if
+    /// `/sys/kernel/mm/transparent_hugepage/shmem_enabled` is `advise`, and the first access
+    /// decides.
     pub fn prefer_huge_pages(&self) {
-        // Below that some kernels (6.1) would give 2 MiB all the same.
+        // For smaller regions some kernels (6.1) would still allocate 2 MiB.
         if self.kind == PageKind::Small && self.len >= sys::HUGE_PAGE {
-            // SAFETY: the region's own mapping, which lives as long as it.
+            // SAFETY: the region owns the mapping, which lives as long as the region.
             unsafe { sys::advise_huge(self.ptr, self.len) };
         }
     }
@@ -274,51 +275,51 @@ impl Region {
         self.len
     }
 
-    /// Never true: an empty region cannot be made.
+    /// Always false: an empty region cannot be created.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The pages behind it.
+    /// Page size of the region.
     pub fn kind(&self) -> PageKind {
         self.kind
     }
 
-    /// The memory file, to hand to a peer; `None` for private memory and a peer's.
+    /// Memory file, to pass to a peer; `None` for private memory and for a peer's.
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
     }
 
-    /// `len` bytes at `offset`.
+    /// Returns `len` bytes at `offset`.
     ///
     /// # Panics
-    /// When the range is not within the region: offsets are computed by us, never read from a
-    /// peer unchecked.
+    /// If the range is not within the region: offsets are computed here, never read unchecked from
+    /// a peer.
     #[inline]
     pub fn span(&self, offset: usize, len: usize) -> Span<'_> {
         self.check(offset, len);
-        // SAFETY: checked; the mapping lives as long as `self`.
+        // SAFETY: checked above; the mapping lives as long as `self`.
         unsafe { Span::from_raw(self.ptr.as_ptr().add(offset), len) }
     }
 
-    /// `len` writable bytes at `offset`.
+    /// Returns `len` writable bytes at `offset`.
     ///
     /// # Safety
     /// No other `SpanMut` of this process may overlap the range during its lifetime.
     ///
     /// # Panics
-    /// When the range is not within the region.
+    /// If the range is not within the region.
     #[inline]
     pub unsafe fn span_mut(&self, offset: usize, len: usize) -> SpanMut<'_> {
         self.check(offset, len);
-        // SAFETY: checked; exclusiveness is the caller's promise.
+        // SAFETY: checked above; exclusive access is required of the caller.
         unsafe { SpanMut::from_raw(self.ptr.as_ptr().add(offset), len) }
     }
 
-    /// The aligned 64-bit word at `offset`.
+    /// Aligned 64-bit word at `offset`.
     ///
     /// # Panics
-    /// When the word is not within the region or not aligned.
+    /// If the word is not within the region or not aligned.
     #[inline]
     pub fn word(&self, offset: usize) -> &AtomicU64 {
         let fits = offset.checked_add(8).is_some_and(|end| end <= self.len);
@@ -332,42 +333,42 @@ impl Region {
     /// Reads the 32-bit little-endian register at `offset` of a device, in one access.
     ///
     /// # Panics
-    /// When it is not within the region or not aligned.
+    /// If the register is not within the region or not aligned.
     pub fn register(&self, offset: usize) -> u32 {
-        // SAFETY: register_at has checked the place; any value is a number.
+        // SAFETY: register_at has checked the address; any value is valid.
         u32::from_le(unsafe { self.register_at(offset).read_volatile() })
     }
 
     /// Writes the 32-bit little-endian register at `offset` of a device, in one access.
     ///
     /// # Panics
-    /// When it is not within the region or not aligned.
+    /// If the register is not within the region or not aligned.
     pub fn set_register(&self, offset: usize, value: u32) {
-        // SAFETY: register_at has checked the place; nobody has a reference to it.
+        // SAFETY: register_at has checked the address; no references to it exist.
         unsafe { self.register_at(offset).write_volatile(value.to_le()) };
     }
 
     fn register_at(&self, offset: usize) -> *mut u32 {
         self.check(offset, 4);
         assert!(offset.is_multiple_of(4), "register at unaligned offset {offset}");
-        // SAFETY: checked: the result is within the mapping.
+        // SAFETY: checked above: the result is within the mapping.
         unsafe { self.ptr.as_ptr().add(offset).cast() }
     }
 
-    /// The address of a range, for a [`crate::Window`] that keeps the region alive.
+    /// Pointer to a range, for a [`crate::Window`], which keeps the region alive.
     pub(crate) fn pointer(&self, offset: usize, len: usize) -> NonNull<u8> {
         self.check(offset, len);
-        // SAFETY: checked: the result is within the mapping or at its end.
+        // SAFETY: checked above: the result is within the mapping or at its end.
         unsafe { self.ptr.add(offset) }
     }
 
-    /// Where it begins, for a [`crate::Part`], which has checked that it is inside.
+    /// Start of the mapping, for a [`crate::Part`], which has checked its bounds.
     #[inline]
     pub(crate) fn start(&self) -> *mut u8 {
         self.ptr.as_ptr()
     }
 
-    /// Out of line: inlined, its text was prepared before every look at a word.
+    /// Out of line: otherwise the panic message is prepared before every access to a word.
     #[cold]
     #[inline(never)]
     fn no_word(&self, offset: usize) -> ! {
@@ -382,12 +383,12 @@ impl Region {
     }
 }
 
-/// Guards a mapping that was just made and becomes a region's, or removes it.
+/// Guards a new mapping of a region; removes the mapping on failure.
 fn guarded(ptr: NonNull<u8>, len: usize) -> io::Result<Guard> {
     // SAFETY: the mapping is new, and Region::drop drops the guard before it.
     let guard = unsafe { Guard::new(ptr, len) };
     if guard.is_err() {
-        // SAFETY: nobody has seen it yet.
+        // SAFETY: no reference to the mapping exists yet.
         unsafe { sys::unmap(ptr, len) };
     }
     guard
@@ -395,9 +396,9 @@ fn guarded(ptr: NonNull<u8>, len: usize) -> io::Result<Guard> {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // Another mapping may come to lie here as soon as this one is gone.
+        // The guard goes first: another mapping may reuse these addresses once this one is removed.
         self.guest = None;
-        // SAFETY: spans and words borrow the region, so none is left.
+        // SAFETY: spans and words borrow the region, so none exists.
         unsafe { sys::unmap(self.ptr, self.len) }
     }
 }
@@ -406,35 +407,36 @@ impl Drop for Region {
 mod tests {
     use super::*;
 
-    // Goal: a file that its owner can still truncate is refused: it could SIGBUS us.
+    // Goal: a file that its owner can still truncate is rejected, because it could cause SIGBUS.
     #[test]
-    fn unsealed_memory_is_refused() {
+    fn unsealed_memory_is_rejected() {
         let file = sys::memory_file("test", 8192, false).unwrap();
         assert!(matches!(Region::of_peer(file, 8192), Err(Error::NotSealed)));
     }
 
-    // Goal: a peer that announces more than it gave is refused.
+    // Goal: a peer that announces more than its file holds is rejected.
     #[test]
-    fn short_memory_is_refused() {
+    fn short_memory_is_rejected() {
         let ours = Region::shared("test", 4096, false).unwrap();
         let fd = ours.file().unwrap().try_clone_to_owned().unwrap();
         let refused = Region::of_peer(fd, 8192);
         assert!(matches!(refused, Err(Error::TooSmall { len: 4096, announced: 8192 })));
     }
 
-    // Goal: memory whose pages somebody else brings, in his own time, is refused with the knob.
+    // Goal: memory with page faults served by user space is rejected, and the message names the
+    // remedy.
     #[test]
-    fn memory_that_keeps_us_waiting_is_refused() {
+    fn memory_with_user_faults_is_rejected() {
         let file = std::fs::File::open("/proc/self/status").unwrap();
         let refused = Region::of_guest(file.into(), 0, 1).unwrap_err();
         assert!(matches!(refused, Error::Foreign));
         assert!(refused.to_string().contains("memory-backend-memfd"));
     }
 
-    // Goal: a guest that truncates its memory under us harms nobody: zeroes are read, writes go
-    // nowhere, and the region tells.
+    // Goal: a guest that truncates its memory does no harm: reads return zeros, writes are
+    // discarded, and the region reports the loss.
     #[test]
-    fn vanished_memory_is_survived() {
+    fn truncated_memory_reads_zeros() {
         let file = sys::memory_file("test", 4 * sys::PAGE, false).unwrap();
         let theirs = std::fs::File::from(file.try_clone().unwrap());
         let (region, skip) = Region::of_guest(file, sys::PAGE as u64 + 512, 8192).unwrap();
@@ -453,7 +455,7 @@ mod tests {
         drop(region);
     }
 
-    // Goal: a fault elsewhere still ends the process, guard or not.
+    // Goal: a fault outside guarded memory still ends the process.
     #[test]
     fn other_faults_stay_deadly() {
         const CHILD: &str = "MQNET_TEST_BUS_ERROR";
@@ -471,13 +473,13 @@ mod tests {
         let file = sys::memory_file("test", sys::PAGE, false).unwrap();
         let bare = sys::map_shared(&file, sys::PAGE).unwrap();
         std::fs::File::from(file).set_len(0).unwrap();
-        // SAFETY: mapped; the access ends the process, which is the point.
+        // SAFETY: mapped; the access ends the process, as the test expects.
         std::hint::black_box(unsafe { bare.as_ptr().read_volatile() });
     }
 
-    // Goal: what a guest announces beyond its file, or cannot be counted, is refused.
+    // Goal: an announcement beyond the guest's file, or with an overflow, is rejected.
     #[test]
-    fn impossible_guest_memory_is_refused() {
+    fn impossible_guest_memory_is_rejected() {
         for (offset, len) in [(0, 8193), (u64::MAX, 1), (8192, 1), (4096, u64::MAX), (0, 0)] {
             let file = sys::memory_file("test", 8192, false).unwrap();
             let refused = Region::of_guest(file, offset, len);
@@ -485,9 +487,9 @@ mod tests {
         }
     }
 
-    // Goal: two mappings of one file see each other's bytes and words.
+    // Goal: two mappings of one file share bytes and words.
     #[test]
-    fn both_mappings_are_one_memory() {
+    fn mappings_of_one_file_share_bytes() {
         let ours = Region::shared("test", 4096, false).unwrap();
         let fd = ours.file().unwrap().try_clone_to_owned().unwrap();
         let theirs = Region::of_peer(fd, 4096).unwrap();
@@ -500,7 +502,7 @@ mod tests {
         assert_eq!(&read, b"abc");
     }
 
-    // Goal: huge pages are a wish, never a condition.
+    // Goal: huge pages are optional.
     #[test]
     fn huge_pages_fall_back() {
         let region = Region::private(100, true, Some(0)).unwrap();
@@ -508,7 +510,7 @@ mod tests {
         assert_eq!(region.len() % sys::PAGE, 0);
     }
 
-    // Goal: an offset outside is a bug of ours and stops at once.
+    // Goal: an offset out of range is a bug in this program and panics.
     #[test]
     #[should_panic(expected = "leaves a region")]
     fn ranges_are_checked() {

@@ -1,4 +1,4 @@
-//! Ranges of bytes that may change under our feet.
+//! Byte ranges that may change at any time.
 
 mod batch;
 mod sum;
@@ -14,7 +14,8 @@ use crate::{Streaming, stream};
 
 pub use batch::BatchWriter;
 
-/// A readable range of bytes. A peer may be writing it: what is read is whatever was there.
+/// Readable byte range. A peer may write it concurrently; a read returns whatever bytes are
+/// present.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
     ptr: *const u8,
@@ -22,7 +23,7 @@ pub struct Span<'a> {
     memory: PhantomData<&'a [u8]>,
 }
 
-/// A writable range of bytes that nobody else on our side writes during `'a`.
+/// Writable byte range with no other writer in this process during `'a`.
 #[derive(Debug)]
 pub struct SpanMut<'a> {
     ptr: *mut u8,
@@ -30,9 +31,9 @@ pub struct SpanMut<'a> {
     memory: PhantomData<&'a mut [u8]>,
 }
 
-/// Payload copies made by this thread (a copy of one frame in two pieces counts once per piece).
-/// Counted only with the feature `count-copies`, which tests switch on: the memory rule is held by
-/// a test, and the data path pays nothing for it.
+/// Number of payload copies made by this thread (a frame copied in two pieces counts twice).
+/// Counting requires the feature `count-copies`, which tests enable to verify the memory rule; the
+/// data path does not pay for it.
 pub mod copies {
     #[cfg(feature = "count-copies")]
     thread_local! {
@@ -40,7 +41,7 @@ pub mod copies {
         static BYTES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
     }
 
-    /// Number of payload copies that this thread has made so far; 0 without the feature.
+    /// Number of payload copies by this thread so far; 0 without the feature.
     pub fn made() -> u64 {
         #[cfg(feature = "count-copies")]
         return COUNT.with(std::cell::Cell::get);
@@ -48,7 +49,7 @@ pub mod copies {
         0
     }
 
-    /// Payload bytes that this thread has copied so far; 0 without the feature.
+    /// Payload bytes copied by this thread so far; 0 without the feature.
     pub fn bytes() -> u64 {
         #[cfg(feature = "count-copies")]
         return BYTES.with(std::cell::Cell::get);
@@ -66,11 +67,10 @@ pub mod copies {
     }
 }
 
-/// Longest piece that is copied at once. Above about 4 KiB the C library changes to `rep movsb`. On
-/// EPYC that copies 50 GB/s within a cache, and 1.8 where the destination lies 1 to 31 bytes behind
-/// the source modulo 4096, whatever the alignment otherwise: its loads are taken for those of what
-/// it has just stored. A ring's records of 16 bytes come there again and again: at 9000 B it cost a
-/// third of the link. (The kernel's copies to and from a TAP meet the same, once in 130 pieces.)
+/// Maximum length of one `memcpy`. Above about 4 KiB the C library uses `rep movsb`, which is very
+/// slow on some AMD CPUs when the destination is 1 to 31 bytes after the source modulo 4096: its
+/// loads are mistaken for loads of data that was just stored (4K aliasing). Records of a ring are
+/// multiples of 16 bytes, so this happens often.
 const PIECE: usize = 2048;
 
 /// # Safety
@@ -78,14 +78,14 @@ const PIECE: usize = 2048;
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
     if n <= PIECE {
-        // SAFETY: the caller's promise.
+        // SAFETY: required of the caller.
         return unsafe { std::ptr::copy_nonoverlapping(from, to, n) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: required of the caller.
     unsafe { copy_in_pieces(from, to, n) };
 }
 
-/// Out of line: inlined, its registers were saved and loaded again around every small copy.
+/// Out of line: otherwise every small copy saves and restores the registers of the loop.
 ///
 /// # Safety
 /// Both ranges must hold `n` bytes and not overlap.
@@ -93,13 +93,13 @@ unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
 unsafe fn copy_in_pieces(from: *const u8, to: *mut u8, n: usize) {
     for at in (0..n).step_by(PIECE) {
         let piece = PIECE.min(n - at);
-        // SAFETY: at + piece <= n; the rest is the caller's promise.
+        // SAFETY: at + piece <= n; the rest is required of the caller.
         unsafe { std::ptr::copy_nonoverlapping(from.add(at), to.add(at), piece) };
     }
 }
 
 impl<'a> Span<'a> {
-    /// An empty range.
+    /// Empty range.
     pub const EMPTY: Self =
         Self { ptr: std::ptr::NonNull::dangling().as_ptr(), len: 0, memory: PhantomData };
 
@@ -110,15 +110,15 @@ impl<'a> Span<'a> {
         Self { ptr, len: len as u32, memory: PhantomData }
     }
 
-    /// Has its first two cache lines fetched, a header and a small frame: a hint, which changes
-    /// nothing.
+    /// Prefetches the first two cache lines, for a header and a small frame. A hint without an
+    /// effect on memory.
     #[inline(always)]
     pub fn prefetch(self) {
         prefetch::for_reading(self.ptr);
         prefetch::for_reading(self.ptr.wrapping_add(64));
     }
 
-    /// The bytes of private memory.
+    /// Range of private memory.
     #[inline]
     pub fn of(bytes: &'a [u8]) -> Self {
         Self { ptr: bytes.as_ptr(), len: bytes.len() as u32, memory: PhantomData }
@@ -130,19 +130,19 @@ impl<'a> Span<'a> {
         self.len as usize
     }
 
-    /// True when there is no byte.
+    /// True when the length is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The first `n` bytes (all when there are fewer).
+    /// First `n` bytes, or all if the range is shorter.
     #[inline]
     pub fn first(self, n: usize) -> Self {
         Self { len: self.len.min(n as u32), ..self }
     }
 
-    /// All but the first `n` bytes (empty when there are fewer).
+    /// All but the first `n` bytes; empty if the range is shorter.
     #[inline]
     pub fn skip(self, n: usize) -> Self {
         let n = (n as u32).min(self.len);
@@ -150,34 +150,34 @@ impl<'a> Span<'a> {
         Self { ptr: unsafe { self.ptr.add(n as usize) }, len: self.len - n, memory: PhantomData }
     }
 
-    /// Copies the start of the range into private memory before it is parsed; returns how much.
-    /// Meant for headers (at most 128 B): it is not counted as a payload copy.
+    /// Copies the start of the range to private memory for parsing; returns the number of bytes.
+    /// Intended for headers (at most 128 B), so not counted as a payload copy.
     #[inline]
     pub fn read_header(&self, into: &mut [u8]) -> usize {
         let n = into.len().min(self.len as usize);
-        // SAFETY: both ranges hold n bytes; `into` is exclusively ours, so they cannot overlap.
+        // SAFETY: both ranges hold n bytes; `into` is borrowed mutably, so they cannot overlap.
         unsafe { std::ptr::copy_nonoverlapping(self.ptr, into.as_mut_ptr(), n) };
         n
     }
 
-    /// The same for a header of a length that the compiler knows: a few moves and no call. `None`
-    /// when the range is shorter.
+    /// Reads a header of constant length, without a call of `memcpy`. `None` if the range is
+    /// shorter.
     #[inline]
     pub fn header<const N: usize>(&self) -> Option<[u8; N]> {
         if self.len() < N {
             return None;
         }
         let mut out = [0; N];
-        // SAFETY: both ranges hold N bytes; `out` is ours, so they cannot overlap.
+        // SAFETY: both ranges hold N bytes; `out` is a local, so they cannot overlap.
         unsafe { std::ptr::copy_nonoverlapping(self.ptr, out.as_mut_ptr(), N) };
         Some(out)
     }
 
-    /// A header as [`header`](Self::header) reads it, and what follows it.
+    /// Reads a header as [`header`](Self::header) does; returns it and the bytes after it.
     #[inline(always)]
     pub fn split_header<const N: usize>(self) -> Option<([u8; N], Span<'a>)> {
         let header = self.header()?;
-        // SAFETY: the range holds the header, so what follows lies in it too.
+        // SAFETY: the range holds the header, so the rest is within the range too.
         Some((header, unsafe { Self::from_raw(self.ptr.add(N), self.len() - N) }))
     }
 
@@ -194,20 +194,20 @@ impl<'a> Span<'a> {
 
 impl<'a> SpanMut<'a> {
     /// # Safety
-    /// `ptr..ptr + len` must stay mapped and writable during `'a`, and no `SpanMut` or reference
-    /// of ours may overlap it. (A peer may write it too: that is its own loss.)
+    /// `ptr..ptr + len` must stay mapped and writable during `'a`, and no `SpanMut` or reference of
+    /// this process may overlap it. (A peer may write it too, at its own risk.)
     #[inline]
     pub(crate) unsafe fn from_raw(ptr: *mut u8, len: usize) -> Self {
         Self { ptr, len: len as u32, memory: PhantomData }
     }
 
-    /// An empty range.
+    /// Empty range.
     #[inline]
     pub fn empty() -> Self {
         Self { ptr: std::ptr::NonNull::dangling().as_ptr(), len: 0, memory: PhantomData }
     }
 
-    /// The bytes of private memory.
+    /// Range of private memory.
     #[inline]
     pub fn of(bytes: &'a mut [u8]) -> Self {
         Self { ptr: bytes.as_mut_ptr(), len: bytes.len() as u32, memory: PhantomData }
@@ -219,13 +219,13 @@ impl<'a> SpanMut<'a> {
         self.len as usize
     }
 
-    /// True when there is no byte.
+    /// True when the length is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The first `n` bytes and the rest.
+    /// Splits the range into its first `n` bytes and the rest.
     #[inline]
     pub fn split_at(self, n: usize) -> (SpanMut<'a>, SpanMut<'a>) {
         let n = (n as u32).min(self.len);
@@ -237,26 +237,27 @@ impl<'a> SpanMut<'a> {
         )
     }
 
-    /// THE payload copy: fills the start of this range from `from` and returns how much
-    /// (the shorter length). The only other ways for payload to move are the same past the cache
-    /// ([`store`](Self::store), `Window::stream`, `Lent::stream`) and a system call.
+    /// Payload copy: fills the start of this range from `from`; returns the number of bytes (the
+    /// shorter length). Payload moves in no other way, except with non-temporal stores
+    /// ([`store`](Self::store), `Window::stream`, `Lent::stream`) and in system calls.
     ///
-    /// A plain `memcpy`, although a peer may write either range at the same time. Rust calls that
-    /// a data race; like every implementation of shared rings we rely on the copy being an opaque
-    /// byte copy whose *values* are never trusted (rejected: byte-wise volatile, 10x slower;
-    /// small frames inline in 16-byte blocks, 10 instructions more than the call).
+    /// The copy is a plain `memcpy`, although a peer may write either range at the same time. In
+    /// Rust's memory model this is a data race. Like other implementations of shared rings, this
+    /// relies on the copy being an opaque byte copy whose *values* are never trusted. (Rejected:
+    /// byte-wise volatile accesses, much slower; small frames inline in 16-byte blocks, more
+    /// instructions than the call.)
     #[inline]
     pub fn copy_from(&mut self, from: Span<'_>) -> usize {
         let n = self.len.min(from.len) as usize;
-        // SAFETY: both ranges hold n bytes; a source and a sink never overlap, because a SpanMut
-        // is exclusive on our side.
+        // SAFETY: both ranges hold n bytes; a source and a sink never overlap, because a SpanMut is
+        // exclusive in this process.
         unsafe { copy(from.ptr, self.ptr, n) };
         copies::count(n);
         n
     }
 
-    /// [`copy_from`](Self::copy_from), past the cache where there is the right to it, as far as
-    /// whole lines are filled.
+    /// Like [`copy_from`](Self::copy_from); with a [`Streaming`], whole lines use non-temporal
+    /// stores.
     #[inline]
     pub fn store(&mut self, from: Span<'_>, streaming: Option<&Streaming>) -> usize {
         if streaming.is_none() {
@@ -269,21 +270,21 @@ impl<'a> SpanMut<'a> {
         n
     }
 
-    /// Writes a header (at most 128 B) into the start of this range; returns how much. Not counted
-    /// as a payload copy.
+    /// Writes a header (at most 128 B) to the start of this range; returns the number of bytes. Not
+    /// counted as a payload copy.
     #[inline]
     pub fn write_header(&mut self, bytes: &[u8]) -> usize {
         let n = bytes.len();
         if n > self.len as usize {
             return self.write_header(&bytes[..self.len as usize]);
         }
-        // SAFETY: both ranges hold n bytes, which the compiler often knows; this one is exclusively
-        // ours, so they cannot overlap.
+        // SAFETY: both ranges hold n bytes, which is often a compile-time constant; this one is
+        // exclusive, so they cannot overlap.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.ptr, n) };
         n
     }
 
-    /// The same range, readable.
+    /// Readable view of the range.
     #[inline]
     pub fn as_span(&self) -> Span<'_> {
         Span { ptr: self.ptr, len: self.len, memory: PhantomData }
@@ -295,66 +296,66 @@ impl<'a> SpanMut<'a> {
     }
 }
 
-/// A frame's room: one piece, two where a ring wraps, or any number of a peer's buffers.
+/// Room for one frame: one piece, two if a ring wraps, or any number of a peer's buffers.
 #[derive(Debug)]
 pub struct Segments<'a> {
-    /// Where it begins.
+    /// First piece.
     pub head: SpanMut<'a>,
-    /// Where it goes on; empty when it did not wrap.
+    /// Second piece; empty without a wrap.
     pub tail: SpanMut<'a>,
-    /// Where it goes on after that: pieces that stay valid, and ours alone, during `'a`.
+    /// Further pieces, valid and exclusive during `'a`.
     more: &'a [RawRange],
 }
 
 impl<'a> Segments<'a> {
-    /// A room in one piece, or in two.
+    /// Creates a room of one or two pieces.
     #[inline]
     pub fn new(head: SpanMut<'a>, tail: SpanMut<'a>) -> Self {
         Self { head, tail, more: &[] }
     }
 
-    /// Length of all pieces.
+    /// Total length of all pieces.
     #[inline]
     pub fn len(&self) -> usize {
         let more = self.more.iter().map(RawRange::len).sum::<usize>();
         self.head.len() + self.tail.len() + more
     }
 
-    /// True when there is no room at all.
+    /// True when the total length is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All pieces that are not empty, readable.
+    /// All non-empty pieces, readable.
     pub fn pieces(&self) -> impl Iterator<Item = Span<'_>> {
-        // SAFETY: put there by Scatter::room from a SpanMut<'a>.
+        // SAFETY: Scatter::room stored these from SpanMut<'a>s.
         let more = self.more.iter().map(|r| unsafe { Span::from_raw(r.start(), r.len()) });
         let two = [self.head.as_span(), self.tail.as_span()];
         two.into_iter().chain(more).filter(|piece| !piece.is_empty())
     }
 
-    /// The pieces after the first two.
+    /// Pieces after the first two.
     pub fn more(&mut self) -> impl Iterator<Item = SpanMut<'_>> {
-        // SAFETY: put there by Scatter::room from a SpanMut<'a>, and `&mut self` hands out each
-        // piece once at a time.
+        // SAFETY: Scatter::room stored these from SpanMut<'a>s, and through `&mut self` each piece
+        // is handed out once at a time.
         self.more.iter().map(|range| unsafe { SpanMut::from_raw(range.start(), range.len()) })
     }
 }
 
-/// Where the pieces of a room are noted, kept from call to call so that nothing is allocated.
+/// Reused buffer for the pieces of a room, to avoid allocation.
 #[derive(Debug, Default)]
 pub struct Scatter(Vec<RawRange>);
 
-// SAFETY: what is noted is only looked at through the Segments of the call that noted it.
+// SAFETY: the stored ranges are only used through the Segments of the call that stored them.
 unsafe impl Send for Scatter {}
 
 impl Scatter {
-    /// Most pieces of a room: a 64 KiB frame in buffers of 1.5 KiB has 44.
+    /// Maximum number of pieces of a room: a 64 KiB frame in buffers of 1.5 KiB has 44.
     pub const PIECES_MAX: usize = 64;
 
-    /// A room of these pieces, in order. Those beyond [`PIECES_MAX`](Self::PIECES_MAX) are left
-    /// out.
+    /// Creates a room of these pieces, in order. Pieces beyond [`PIECES_MAX`](Self::PIECES_MAX) are
+    /// ignored.
     pub fn room<'a>(&'a mut self, mut pieces: impl Iterator<Item = SpanMut<'a>>) -> Segments<'a> {
         let head = pieces.next().unwrap_or_else(SpanMut::empty);
         let tail = pieces.next().unwrap_or_else(SpanMut::empty);
@@ -364,9 +365,8 @@ impl Scatter {
     }
 }
 
-/// One `readv`: first `header`, then the segments, then `beyond`. Returns the bytes read. A TAP
-/// cuts a frame that is longer than all of them, and says nothing of it: `beyond` shows that a
-/// frame was longer than the room.
+/// Executes one `readv` into `header`, the segments, and `beyond`; returns the bytes read. A TAP
+/// silently truncates a frame that exceeds the buffers; bytes in `beyond` reveal such a frame.
 #[inline]
 pub fn read_into(
     fd: BorrowedFd<'_>,
@@ -379,7 +379,7 @@ pub fn read_into(
     if room.more.is_empty() {
         let ranges = [header, room.head.raw(), room.tail.raw(), beyond];
         if !beyond.is_empty() {
-            // SAFETY: `header`, the segments and `beyond` are exclusive writable ranges for the
+            // SAFETY: `header`, the segments and `beyond` are exclusive writable ranges during the
             // call.
             return unsafe { vectored::read(fd, &ranges) };
         }
@@ -392,15 +392,16 @@ pub fn read_into(
     ranges[..3].copy_from_slice(&[header, room.head.raw(), room.tail.raw()]);
     ranges[3..3 + more].copy_from_slice(room.more);
     ranges[3 + more] = beyond;
-    // SAFETY: as above; Scatter::room has noted no more pieces than fit.
+    // SAFETY: as above; Scatter::room has stored no more pieces than fit.
     unsafe { vectored::read(fd, &ranges[..4 + more]) }
 }
 
-/// Most pieces after the first that a frame may have in [`write_from`] (a 64 KiB frame in buffers
-/// of 1.5 KiB has 43).
+/// Maximum number of pieces after the first in [`write_from`] (a 64 KiB frame in buffers of 1.5 KiB
+/// has 43).
 const MORE_MAX: usize = 64;
 
-/// One `writev`: first `header`, then `head`, then `more`. More than 64 are `EMSGSIZE`.
+/// Executes one `writev` from `header`, `head`, and `more`. More than 64 pieces fail with
+/// `EMSGSIZE`.
 #[inline]
 pub fn write_from(
     fd: BorrowedFd<'_>,
@@ -410,7 +411,7 @@ pub fn write_from(
 ) -> io::Result<usize> {
     let header = RawRange::new(header.as_ptr().cast_mut(), header.len());
     if more.is_empty() {
-        // SAFETY: `header` and `head` are readable for the call.
+        // SAFETY: `header` and `head` are readable during the call.
         return unsafe { vectored::write(fd, &[header, head.raw()]) };
     }
     if more.len() > MORE_MAX {
@@ -422,7 +423,7 @@ pub fn write_from(
     for (range, piece) in ranges[2..].iter_mut().zip(more) {
         *range = piece.raw();
     }
-    // SAFETY: `header` and every piece are readable for the call.
+    // SAFETY: `header` and every piece are readable during the call.
     unsafe { vectored::write(fd, &ranges[..2 + more.len()]) }
 }
 
@@ -430,7 +431,7 @@ pub fn write_from(
 mod tests {
     use super::*;
 
-    // Goal: a copy moves exactly the shorter length and leaves the rest alone.
+    // Goal: a copy moves exactly the shorter length and does not change the rest.
     #[test]
     fn copy_moves_the_shorter_length() {
         let mut to = [0u8; 8];
@@ -440,7 +441,7 @@ mod tests {
         assert_eq!(to, [9, 9, 3, 0, 0, 0, 0, 0]);
     }
 
-    // Goal: every length is copied whole and not one byte more.
+    // Goal: every length is copied exactly.
     #[test]
     fn every_length_is_exact() {
         let from: Vec<u8> = (0..5000).map(|i| (i % 251) as u8).collect();
@@ -452,9 +453,9 @@ mod tests {
         }
     }
 
-    // Goal: cutting a span never leaves it, whatever the numbers.
+    // Goal: a sub-range never exceeds its span, for any arguments.
     #[test]
-    fn cuts_are_clamped() {
+    fn sub_ranges_are_clamped() {
         let bytes = [1u8, 2, 3, 4];
         let span = Span::of(&bytes);
         assert_eq!(span.skip(9).len(), 0);
@@ -467,7 +468,7 @@ mod tests {
         assert_eq!((a.len(), b.len()), (4, 0));
     }
 
-    // Goal: headers are read and written whole or as far as there is room, and not one byte more.
+    // Goal: headers are read and written exactly, limited by the room.
     #[test]
     fn headers_are_exact() {
         let bytes = [1u8, 2, 3, 4];
@@ -482,7 +483,7 @@ mod tests {
         }
     }
 
-    // Goal: both system calls see the pieces in order, through a real pipe.
+    // Goal: both system calls process the pieces in order, through a real pipe.
     #[test]
     fn vectored_calls_keep_order() {
         use std::os::fd::AsFd;
@@ -495,17 +496,17 @@ mod tests {
         assert_eq!((&header, &one, &two[..2]), (b"abc", b"de", &b"fg"[..]));
     }
 
-    // Goal: what is longer than the room goes on behind it, whatever pieces the room has.
+    // Goal: bytes that exceed the room arrive in `beyond`, for any number of pieces.
     #[test]
-    fn longer_frames_show() {
+    fn excess_bytes_arrive_in_beyond() {
         use std::os::fd::AsFd;
-        let mut notes = Scatter::default();
+        let mut scatter = Scatter::default();
         for (pieces, room_len) in [(1, 3), (2, 6), (4, 12)] {
             let (reader, writer) = std::io::pipe().unwrap();
             let bytes: Vec<u8> = (0..20).collect();
             write_from(writer.as_fd(), &[], Span::of(&bytes), &[]).unwrap();
             let (mut header, mut own, mut beyond) = ([0u8; 2], [0u8; 12], [0u8; 4]);
-            let mut room = notes.room(own.chunks_mut(3).take(pieces).map(SpanMut::of));
+            let mut room = scatter.room(own.chunks_mut(3).take(pieces).map(SpanMut::of));
             assert_eq!(room.len(), room_len);
             let n = read_into(reader.as_fd(), &mut header, &mut room, &mut beyond).unwrap();
             assert_eq!(n, 2 + room_len + 4);
@@ -514,17 +515,17 @@ mod tests {
         }
     }
 
-    // Goal: a room of many pieces is filled in order, and a second room in the same notes has
+    // Goal: a room of many pieces is filled in order, and a second room in the same buffer contains
     // nothing of the first.
     #[test]
     fn rooms_of_many_pieces_are_filled_in_order() {
         use std::os::fd::AsFd;
-        let mut notes = Scatter::default();
+        let mut scatter = Scatter::default();
         for text in [&b"abcdefghij"[..], b"0123456"] {
             let (reader, writer) = std::io::pipe().unwrap();
             write_from(writer.as_fd(), &[], Span::of(text), &[]).unwrap();
             let mut bytes = [0u8; 12];
-            let mut room = notes.room(bytes.chunks_mut(2).map(SpanMut::of));
+            let mut room = scatter.room(bytes.chunks_mut(2).map(SpanMut::of));
             assert_eq!((room.len(), room.more().count()), (12, 4));
             let mut header = [0u8; 1];
             let n = read_into(reader.as_fd(), &mut header, &mut room, &mut []).unwrap();

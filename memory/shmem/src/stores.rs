@@ -1,24 +1,20 @@
-//! How payload is stored into memory that another CPU reads: through the cache, or past it.
+//! Selection of cached or non-temporal stores for payload that another CPU reads.
 //!
-//! A store needs its cache line first. Where the reader's CPU is near (one third-level cache), that
-//! is cheap, and the reader finds the line in a cache. Where it is far (another socket, or another
-//! cluster of cores), the line comes from the reader's cache over there, and goes there again to be
-//! read: two journeys for each line, and the writer waits for the first. Stores past the cache need
-//! no line: the writer waits for nothing, and the reader reads memory. A link in Mpps (`mqnet bench
-//! link` with `MQNET_STORES=cached` and `streamed`):
+//! A cached store needs its line first. With a reader on the same last-level cache (*near*) that is
+//! cheap, and the reader finds the line in a cache. With a reader on another last-level cache
+//! (*far*: another socket or core cluster), each line moves from the reader's cache and back again,
+//! and the writer waits for the first transfer. Non-temporal stores need no line: the writer does
+//! not wait, and the reader loads from memory. Near readers are faster with cached stores, far ones
+//! with non-temporal stores, by factors of 2 to 5 (docs/findings.md; `mqnet bench link` with
+//! `MQNET_STORES=cached` and `streamed`).
 //!
-//! | bytes | near, cached | near, streamed | far, cached | far, streamed |
-//! |---|---|---|---|---|
-//! | 64 | 122 | 72 | 15 | 67 |
-//! | 1514 | 22 | 6.4 | 1.4 | 7.7 |
-//! | 9000 | 4.0 | 1.1 | 0.24 | 1.2 |
-//!
-//! Where the CPUs are is measured, by what a line costs the writer (a *sample*: one burst through
-//! the cache, timed). A sample cannot tell the writer's own misses from those of its stores, and
-//! does not know the reader's costs. So, while samples do not say *near*, both manners are also
-//! tried in turns now and then (a *trial*), and the bytes that went tell; where they say nothing,
-//! because less is sent than either manner moves, the samples count. Rejected: to believe a
-//! topology, which a virtual machine does not know, and which does not know where the peer runs.
+//! The distance is measured by the writer's cost per line (a *sample*: one timed burst with cached
+//! stores). A sample cannot separate cache misses on the source from those on the destination, and
+//! does not include the reader's cost. So while samples do not show *near*, both modes are
+//! occasionally compared in alternating rounds by their throughput (a *trial*). If a trial has no
+//! winner, because the offered load is below the throughput of either mode, the samples decide.
+//! Rejected: the CPU topology, which is unknown in a virtual machine, and does not include the
+//! location of the peer.
 
 #[cfg(test)]
 mod tests;
@@ -32,114 +28,113 @@ use mqnet_sysio::clock::monotonic;
 use crate::Streaming;
 use crate::stream::is_possible;
 
-/// What a burst may cost, for each of its lines and frames.
+/// Cost limit of a burst, per line and per frame.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     line: Duration,
     frame: Duration,
 }
 
-/// For each burst: to read the clock, and what is cold after a pause.
+/// Fixed cost of a burst: clock reads, and cold code after a pause.
 const BURST: Duration = Duration::from_nanos(200);
 
-/// Below this, the reader is near: 1.5 to 2.5 ns for a line, and 5 to 10 for a frame's own work.
+/// Limit of a near reader: above the typical cost of a line and of a frame's own processing.
 const NEAR: Cost = Cost { line: Duration::from_nanos(3), frame: Duration::from_nanos(12) };
 
-/// Above this, it is far: 24 to 60 ns for a line, where reading from memory in order, which
-/// streaming leaves to the reader, takes 4 to 8.
+/// Lower limit of a far reader: above the reader's cost of sequential loads from memory, which
+/// non-temporal stores cause.
 const FAR: Cost = Cost { line: Duration::from_nanos(12), frame: Duration::from_nanos(40) };
 
-/// Bytes of a burst that say something.
+/// Minimum size of a burst that counts as a sample.
 const BYTES_MIN: u64 = 2048;
 
-/// Bursts from one sample to the next while nothing is streamed.
+/// Bursts between samples with cached stores.
 const PERIOD: u32 = 64;
 
-/// The same while all else is streamed: a sample may cost many times another burst.
+/// Bursts between samples with non-temporal stores: a sample may cost many times another burst.
 const PERIOD_STREAMED: u32 = 512;
 
-/// By so many more samples that speak for the other manner it is changed: one may have been
-/// interrupted.
+/// Samples required to change the mode: a single one may have been interrupted.
 const EVIDENCE: u32 = 6;
 
-/// What does not count at the begin of a turn of a trial: what lies in a full ring was stored in
-/// the turn before, and sets the pace. So many bytes, which is what `ntb:` has there, and so many
-/// frames, as rings of descriptors have, but no more bytes than the most.
-const TURN_SKIPPED: u64 = 512 << 10;
-/// See [`TURN_SKIPPED`].
-const TURN_SKIPPED_FRAMES: u32 = 1024;
-/// See [`TURN_SKIPPED`].
-const TURN_SKIPPED_MOST: u64 = 2 << 20;
+/// Bytes that are ignored at the start of a round of a trial: frames in a full ring were stored in
+/// the previous round, and determine the rate. The limit covers the ring of `ntb:` in bytes, and
+/// descriptor rings in frames, up to a maximum of bytes.
+const ROUND_SKIPPED: u64 = 512 << 10;
+/// See [`ROUND_SKIPPED`].
+const ROUND_SKIPPED_FRAMES: u32 = 1024;
+/// See [`ROUND_SKIPPED`].
+const ROUND_SKIPPED_MOST: u64 = 2 << 20;
 
-/// Bytes of a turn that count.
-const TURN_COUNTED: u64 = 256 << 10;
+/// Bytes counted per round.
+const ROUND_COUNTED: u64 = 256 << 10;
 
-/// Turns of each manner, of which the quickest counts: others were interrupted, or waited for
-/// traffic.
-const TURNS: u32 = 3;
+/// Rounds per mode. The fastest counts: others were interrupted, or waited for traffic.
+const ROUNDS: u32 = 3;
 
-/// A manner wins a trial with this part of the other's time, or less.
+/// A mode wins a trial with at most this fraction of the other's time.
 const GAIN: f64 = 0.85;
 
-/// Bytes from one trial to the next, about: what its worse turns cost is one in a hundred then.
-const REST: u64 = 1 << 30;
+/// Approximate number of bytes between trials: the slower rounds are then one percent of the
+/// traffic.
+const TRIAL_INTERVAL: u64 = 1 << 30;
 
-/// Who decides, in this process.
+/// Selection of the store mode for this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Preference {
-    /// What is measured.
+    /// Selection by measurement.
     #[default]
     Auto = 0,
-    /// The user: through the cache, and nothing is handed on.
+    /// Forced: cached stores, without cache-line demotion.
     Cached = 1,
-    /// The user: past the cache, where the machine can.
+    /// Forced: non-temporal stores, if the CPU supports them.
     Streamed = 2,
 }
 
 static PREFERENCE: AtomicU8 = AtomicU8::new(Preference::Auto as u8);
 
-/// Sets it for all queues that are made from now on.
+/// Sets the preference for all queues created from now on.
 pub fn prefer(preference: Preference) {
     PREFERENCE.store(preference as u8, Ordering::Relaxed);
 }
 
-/// How one queue stores its payload.
+/// Store mode of one queue.
 #[derive(Debug)]
 pub struct Stores {
     is_streaming: bool,
-    /// Bursts up to the next that is watched.
+    /// Bursts until the next sample.
     left: u32,
-    /// From 0 (near) to [`EVIDENCE`] (far).
+    /// Evidence from 0 (near) to [`EVIDENCE`] (far).
     evidence: u32,
-    /// Samples that did not say near, since one that did, or a trial.
+    /// Samples that did not show near, since the last one that did, or the last trial.
     doubts: u32,
-    /// Bytes up to when a trial may be; until then its verdict stands, if there was one.
-    rest: u64,
+    /// Bytes until the next trial is allowed; until then the last verdict holds, if there was one.
+    until_trial: u64,
     verdict: Option<bool>,
     trial: Option<Trial>,
-    /// The decision is not ours.
+    /// True when the mode is forced.
     is_fixed: bool,
-    /// What is stored through the cache may be handed on.
+    /// True when cached lines may be demoted.
     may_demote: bool,
 }
 
-/// How a burst is stored.
+/// Store mode of one burst.
 #[derive(Debug)]
 pub struct Manner {
-    /// Past the cache, while this lives; through it, without.
+    /// Non-temporal stores while this value exists; `None` for cached stores.
     pub streaming: Option<Streaming>,
-    /// First lines may be handed on to the cache that all CPUs share ([`Window::demote`]), for a
-    /// reader that is behind; one that keeps up gains nothing, and the writer loses. Not in a
-    /// sample, which is to say what a line costs.
+    /// True when the first lines may be demoted ([`Window::demote`]), for a reader that is behind;
+    /// for a reader that keeps up, demotion only costs the writer time. False in a sample, which
+    /// measures the cost of lines.
     ///
     /// [`Window::demote`]: crate::Window::demote
     pub demotes: bool,
-    /// [`Stores::end`] wants to hear of it.
+    /// Start time of a measured burst, to be passed to [`Stores::end`].
     pub watch: Option<Watch>,
 }
 
-/// When a burst that is watched began.
+/// Start time of a measured burst.
 #[derive(Debug)]
 pub struct Watch(Duration);
 
@@ -161,7 +156,7 @@ impl Stores {
             left: PERIOD,
             evidence: 0,
             doubts: 0,
-            rest: 0,
+            until_trial: 0,
             verdict: None,
             trial: None,
             is_fixed: preference != Preference::Auto || !is_possible(),
@@ -169,13 +164,13 @@ impl Stores {
         }
     }
 
-    /// Whether what is stored outside of a burst may be handed on; see [`Manner::demotes`].
+    /// True when stores outside a burst may be demoted; see [`Manner::demotes`].
     #[inline(always)]
     pub fn demotes(&self) -> bool {
         self.may_demote && !self.is_streaming
     }
 
-    /// How the burst that begins is stored.
+    /// Returns the store mode of the burst that begins.
     #[inline(always)]
     pub fn begin(&mut self) -> Manner {
         self.left -= 1;
@@ -207,21 +202,21 @@ impl Stores {
         }
     }
 
-    /// A burst that was watched is stored: so many frames, of so many bytes together.
+    /// Records a measured burst after its stores: number of frames, and their total bytes.
     #[cold]
     #[inline(never)]
     pub fn end(&mut self, watch: Watch, frames: usize, bytes: u64) {
-        self.hear(watch.0, monotonic(), frames as u32, bytes);
+        self.record(watch.0, monotonic(), frames as u32, bytes);
     }
 
-    fn hear(&mut self, began: Duration, now: Duration, frames: u32, bytes: u64) {
+    fn record(&mut self, began: Duration, now: Duration, frames: u32, bytes: u64) {
         match &mut self.trial {
-            None => self.judge(now.saturating_sub(began), frames, bytes),
+            None => self.evaluate(now.saturating_sub(began), frames, bytes),
             Some(trial) => {
-                if trial.hear(began, now, frames, bytes) {
+                if trial.record(began, now, frames, bytes) {
                     self.verdict = trial.verdict();
                     self.trial = None;
-                    (self.doubts, self.rest) = (0, REST);
+                    (self.doubts, self.until_trial) = (0, TRIAL_INTERVAL);
                     if let Some(streams) = self.verdict {
                         self.is_streaming = streams;
                         self.evidence = if streams { EVIDENCE } else { 0 };
@@ -232,8 +227,8 @@ impl Stores {
         self.left = self.period();
     }
 
-    fn judge(&mut self, took: Duration, frames: u32, bytes: u64) {
-        self.rest = self.rest.saturating_sub(bytes * u64::from(self.period()));
+    fn evaluate(&mut self, took: Duration, frames: u32, bytes: u64) {
+        self.until_trial = self.until_trial.saturating_sub(bytes * u64::from(self.period()));
         if bytes < BYTES_MIN {
             return;
         }
@@ -244,11 +239,11 @@ impl Stores {
             self.evidence = self.evidence.saturating_sub(1);
         } else {
             self.doubts += 1;
-            if self.doubts >= EVIDENCE && self.rest == 0 {
+            if self.doubts >= EVIDENCE && self.until_trial == 0 {
                 self.trial = Some(Trial::default());
             }
-            match self.verdict.filter(|_| self.rest > 0) {
-                // It knows more than a sample, but takes one that agrees.
+            match self.verdict.filter(|_| self.until_trial > 0) {
+                // The verdict outweighs a sample, but samples that agree count.
                 Some(true) if is_over(FAR) => self.evidence = EVIDENCE.min(self.evidence + 1),
                 Some(_) => return,
                 None if is_over(FAR) => self.evidence = EVIDENCE.min(self.evidence + 1),
@@ -260,8 +255,8 @@ impl Stores {
             0 => {
                 self.is_streaming = false;
                 if self.verdict == Some(true) {
-                    // What was tried before is of another place.
-                    (self.verdict, self.rest) = (None, 0);
+                    // The previous trial was for another reader location.
+                    (self.verdict, self.until_trial) = (None, 0);
                 }
             }
             EVIDENCE => self.is_streaming = true,
@@ -270,56 +265,56 @@ impl Stores {
     }
 }
 
-/// Both manners in turns, the cache first.
+/// Trial: both modes in alternating rounds, cached first.
 #[derive(Debug)]
 struct Trial {
-    turn: u32,
+    round: u32,
     frames: u32,
     bytes: u64,
-    /// Since when bytes of this turn count, and how many do not.
+    /// Start of the counted part of this round, and the number of bytes before it.
     since: Option<(Duration, u64)>,
-    /// The best of each manner, in ns for a byte.
+    /// Best time of each mode, in ns per byte.
     best: [f64; 2],
 }
 
 impl Default for Trial {
     fn default() -> Self {
-        Self { turn: 0, frames: 0, bytes: 0, since: None, best: [f64::INFINITY; 2] }
+        Self { round: 0, frames: 0, bytes: 0, since: None, best: [f64::INFINITY; 2] }
     }
 }
 
 impl Trial {
     fn streams(&self) -> bool {
-        self.turn % 2 == 1
+        self.round % 2 == 1
     }
 
-    /// What lay in the ring when this turn began has left it.
-    fn is_past_the_ring(&self) -> bool {
-        self.bytes >= TURN_SKIPPED
-            && (self.frames >= TURN_SKIPPED_FRAMES || self.bytes >= TURN_SKIPPED_MOST)
+    /// True when frames of the previous round have left the ring.
+    fn has_drained_the_ring(&self) -> bool {
+        self.bytes >= ROUND_SKIPPED
+            && (self.frames >= ROUND_SKIPPED_FRAMES || self.bytes >= ROUND_SKIPPED_MOST)
     }
 
-    /// A burst of this turn is stored; true at the end of all turns.
-    fn hear(&mut self, began: Duration, now: Duration, frames: u32, bytes: u64) -> bool {
-        if self.since.is_none() && self.is_past_the_ring() {
+    /// Records a burst of this round; returns true after the last round.
+    fn record(&mut self, began: Duration, now: Duration, frames: u32, bytes: u64) -> bool {
+        if self.since.is_none() && self.has_drained_the_ring() {
             self.since = Some((began, self.bytes));
         }
         self.frames += frames;
         self.bytes += bytes;
         let Some((since, skipped)) = self.since else { return false };
         let counted = self.bytes - skipped;
-        if counted < TURN_COUNTED {
+        if counted < ROUND_COUNTED {
             return false;
         }
         let took = now.saturating_sub(since).as_nanos() as f64 / counted as f64;
         let best = &mut self.best[usize::from(self.streams())];
         *best = best.min(took);
         (self.frames, self.bytes, self.since) = (0, 0, None);
-        self.turn += 1;
-        self.turn == 2 * TURNS
+        self.round += 1;
+        self.round == 2 * ROUNDS
     }
 
-    /// Whether to stream, if one manner has won.
+    /// True if non-temporal stores have won, false if cached stores have; `None` without a winner.
     fn verdict(&self) -> Option<bool> {
         let [cached, streamed] = self.best;
         match (streamed < GAIN * cached, cached < GAIN * streamed) {

@@ -1,20 +1,21 @@
-//! Copies past the cache (`movntdq` on x86-64; elsewhere there are none).
+//! Non-temporal copies (`movntdq` on x86-64; not available elsewhere).
 
 use mqnet_rings::prefetch;
 
-/// What is stored at once.
+/// Bytes per non-temporal store.
 pub(crate) const UNIT: usize = 16;
 
-/// A cache line.
+/// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
 
-/// Whether this machine has such stores.
+/// True when this CPU has non-temporal stores.
 pub(crate) const fn is_possible() -> bool {
     cfg!(target_arch = "x86_64")
 }
 
-/// The right to store past the cache. Its end orders those stores before all later ones, which a
-/// Release store does not do by itself: it has to end before what was stored is published.
+/// Permission for non-temporal stores, to be dropped before the stored data is published. The drop
+/// executes a fence that orders those stores before all later ones; a Release store alone does not
+/// order them.
 #[derive(Debug)]
 pub struct Streaming(());
 
@@ -25,46 +26,47 @@ impl Streaming {
 }
 
 impl Drop for Streaming {
-    /// Pairs with the reader's Acquire load of what is published next, as its Release store does.
+    /// Pairs with the reader's Acquire load of the next publication, together with its Release
+    /// store.
     #[inline(always)]
     fn drop(&mut self) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a fence changes nothing; every x86-64 has SSE.
+        // SAFETY: a fence changes no memory; every x86-64 CPU has SSE.
         unsafe {
             std::arch::x86_64::_mm_sfence();
         }
     }
 }
 
-/// Stores one unit past the cache.
+/// Stores one unit non-temporally.
 ///
 /// # Safety
-/// `to` must be a multiple of the unit, and writable for one.
+/// `to` must be aligned to the unit, and writable for one.
 #[inline(always)]
 pub(crate) unsafe fn unit(to: *mut u8, value: [u8; UNIT]) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller's promise; every x86-64 has SSE2.
+    // SAFETY: required of the caller; every x86-64 CPU has SSE2.
     unsafe {
         use std::arch::x86_64::{_mm_loadu_si128, _mm_stream_si128};
         _mm_stream_si128(to.cast(), _mm_loadu_si128(value.as_ptr().cast()));
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: the caller's promise.
+    // SAFETY: required of the caller.
     unsafe {
         to.cast::<[u8; UNIT]>().write(value);
     }
 }
 
-/// Copies `n` bytes past the cache, in whole units: the last one is filled up with zeros.
+/// Copies `n` bytes non-temporally, in whole units; the last unit is padded with zeros.
 ///
 /// # Safety
-/// `to` must be a multiple of the unit. `from` must hold `n` bytes, and `to` as many, rounded up to
-/// whole units; they must not overlap.
+/// `to` must be aligned to the unit. `from` must hold `n` bytes, and `to` the same number rounded
+/// up to whole units; they must not overlap.
 #[inline]
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
     let whole = n & !(UNIT - 1);
     // SAFETY: at + UNIT <= whole <= n; `to` is aligned because all steps are units. The rest is
-    // the caller's promise.
+    // required of the caller.
     unsafe {
         for at in (0..whole).step_by(UNIT) {
             unit(to.add(at), from.add(at).cast::<[u8; UNIT]>().read());
@@ -77,9 +79,9 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
     }
 }
 
-/// Copies `n` bytes, whole lines past the cache. What lies in lines with something else goes
-/// through it, and those lines are asked for first: one that is stored to in both ways takes longer
-/// than all others together (1514 B: 1190 cycles instead of 350).
+/// Copies `n` bytes, with non-temporal stores for whole lines. Partial lines at both ends use
+/// cached stores and are prefetched, because a line with both kinds of stores is slower than all
+/// other lines together.
 ///
 /// # Safety
 /// Both ranges must hold `n` bytes and not overlap.
@@ -88,8 +90,8 @@ pub(crate) unsafe fn copy_lines(from: *const u8, to: *mut u8, n: usize) {
     let front = to.align_offset(LINE).min(n);
     let whole = (n - front) & !(LINE - 1);
     let rest = n - front - whole;
-    // SAFETY: the three pieces are n bytes together, and the second begins with a line and is
-    // made of lines; the rest is the caller's promise.
+    // SAFETY: the three pieces are n bytes together, and the second consists of whole lines; the
+    // rest is required of the caller.
     unsafe {
         let behind = to.add(front + whole);
         if rest > 0 {

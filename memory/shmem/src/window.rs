@@ -1,4 +1,4 @@
-//! A byte ring placed in a shared region, seen from its writer or from its reader.
+//! Byte ring in a shared region, for its writer or its reader.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use mqnet_rings::{demote, prefetch};
 
 use crate::{Region, Segments, Span, SpanMut, Streaming, copies, stream};
 
-/// `len` bytes of a region in which ring positions wrap. It holds the region alive.
+/// `len` bytes of a region in which ring positions wrap. A window keeps its region alive.
 ///
-/// Exactly one `Window` of this process may write a given range: the transport makes one per
+/// At most one `Window` of this process may write a given range: the transport creates one per
 /// queue pair and direction.
 #[derive(Debug)]
 pub struct Window {
-    /// Where the range begins; resolved once, because every frame asks.
+    /// Start of the range; resolved once, because every frame uses it.
     base: NonNull<u8>,
     len: u32,
     _region: Arc<Region>,
 }
 
-// SAFETY: a Window hands out only Spans and atomic words of a region that is Send and Sync.
+// SAFETY: a Window exposes only Spans and atomic words of a region that is Send and Sync.
 unsafe impl Send for Window {}
 
 impl Window {
-    /// The range `base..base + len` of `region`.
+    /// Creates a window on the range `base..base + len` of `region`.
     ///
     /// # Panics
-    /// When the range is not within the region or not made of whole 16-byte units.
+    /// If the range is not within the region, or does not consist of whole 16-byte units.
     pub fn new(region: Arc<Region>, base: usize, len: u32) -> Self {
         let whole = base.is_multiple_of(16) && len.is_multiple_of(16);
         assert!(whole, "window {base}+{len} is not made of 16 B units");
@@ -41,23 +41,24 @@ impl Window {
         self.len
     }
 
-    /// True for a window without bytes.
+    /// True when the length is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Length of the first piece of `len` bytes from `at` on.
+    /// Length of the first piece of `len` bytes at `at`.
     ///
     /// # Panics
-    /// When there are not as many: a position is ours, a length was checked against the cursor.
+    /// If the range exceeds the window: positions are local, lengths were checked against the
+    /// cursor.
     #[inline]
     fn first_piece(&self, at: u32, len: u32) -> u32 {
         assert!(at < self.len && len <= self.len);
         len.min(self.len - at)
     }
 
-    /// `len` readable bytes from ring position `at` on, in one or two pieces.
+    /// Returns `len` readable bytes at ring position `at`, in one or two pieces.
     #[inline]
     pub fn read(&self, at: u32, len: u32) -> (Span<'_>, Span<'_>) {
         let first = self.first_piece(at, len);
@@ -71,12 +72,12 @@ impl Window {
         }
     }
 
-    /// `len` writable bytes from ring position `at` on, in one or two pieces.
+    /// Returns `len` writable bytes at ring position `at`, in one or two pieces.
     #[inline]
     pub fn write(&mut self, at: u32, len: u32) -> Segments<'_> {
         let first = self.first_piece(at, len);
-        // SAFETY: in range as in read. `&mut self` and one Window per written range make the
-        // pieces exclusive; they do not overlap each other because len <= self.len.
+        // SAFETY: in range as in read. `&mut self` and one Window per written range make the pieces
+        // exclusive; they do not overlap each other because len <= self.len.
         unsafe {
             let head = SpanMut::from_raw(self.base.as_ptr().add(at as usize), first as usize);
             if first == len {
@@ -87,10 +88,10 @@ impl Window {
         }
     }
 
-    /// Writable ranges of `len` bytes at these positions, which ascend, for a room of many pieces.
+    /// Writable ranges of `len` bytes at ascending positions, for a room of many pieces.
     ///
     /// # Panics
-    /// When two overlap, or one leaves the window: positions are ours.
+    /// If two ranges overlap, or one exceeds the window: positions are computed here.
     pub fn rooms<'a>(
         &'a mut self,
         at: impl Iterator<Item = u32> + 'a,
@@ -100,50 +101,52 @@ impl Window {
         at.map(move |at| {
             assert!(at >= end && len <= self.len && at <= self.len - len, "room {at}+{len}");
             end = at + len;
-            // SAFETY: in range and after all before it, as just checked; exclusive as in write.
+            // SAFETY: in range and after all previous ones, as checked above; exclusive as in
+            // write.
             unsafe { SpanMut::from_raw(self.base.as_ptr().add(at as usize), len as usize) }
         })
     }
 
-    /// `len` readable bytes from ring position `at` on, if they lie in one piece: the quick way.
+    /// Returns `len` readable bytes at ring position `at` if they are contiguous (fast path).
     #[inline]
     pub fn piece(&self, at: u32, len: u32) -> Option<Span<'_>> {
-        // One addition and one comparison: this is done for every frame.
+        // One addition and one comparison, because this runs for every frame.
         if u64::from(at) + u64::from(len) > u64::from(self.len) {
             return None;
         }
-        // SAFETY: in range, as just checked; the region keeps it mapped.
+        // SAFETY: in range, as checked above; the region keeps it mapped.
         Some(unsafe { Span::from_raw(self.base.as_ptr().add(at as usize), len as usize) })
     }
 
-    /// Has the cache lines from ring position `at` on fetched, up to `len` bytes, for reading.
+    /// Prefetches, for reading, the cache lines of up to `len` bytes at ring position `at`.
     #[inline]
     pub fn prefetch(&self, at: u32, len: u32) {
         for line in (at..self.len.min(at.saturating_add(len))).step_by(64) {
-            // SAFETY: in range, as the loop's bound says.
+            // SAFETY: in range by the loop's bound.
             prefetch::for_reading(unsafe { self.base.as_ptr().add(line as usize) });
         }
     }
 
-    /// Has the cache line at ring position `at` fetched for reading.
+    /// Prefetches, for reading, the cache line at ring position `at`.
     #[inline(always)]
     pub fn prefetch_line(&self, at: u32) {
         prefetch::for_reading(self.base.as_ptr().wrapping_add(at as usize));
     }
 
-    /// Has the cache lines from ring position `at` on fetched, up to `len` bytes, for writing.
+    /// Prefetches, for writing, the cache lines of up to `len` bytes at ring position `at`.
     #[inline(always)]
     pub fn prefetch_for_writing(&self, at: u32, len: u32) {
         let mut line = self.base.as_ptr().wrapping_add(at as usize);
         let end = line.wrapping_add(len as usize);
-        // No iterator: it takes twice as many instructions, for every frame.
+        // No iterator: it needs twice the instructions, for every frame.
         while line < end {
             prefetch::for_writing(line);
             line = line.wrapping_add(64);
         }
     }
 
-    /// The same of two lines at each of `count` positions, the first at `at`, `stride` bytes apart.
+    /// Prefetches, for writing, two lines at each of `count` positions: `at`, then every `stride`
+    /// bytes.
     #[inline(always)]
     pub fn prefetch_pairs_for_writing(&self, at: u32, stride: u32, count: usize) {
         let mut line = self.base.as_ptr().wrapping_add(at as usize);
@@ -154,22 +157,22 @@ impl Window {
         }
     }
 
-    /// Hands on what was written, `len` bytes from ring position `at` on, to the cache that all
-    /// CPUs share: where a [`Manner`](crate::Manner) allows it.
+    /// Demotes the lines of `len` written bytes at ring position `at`; only if
+    /// [`Manner`](crate::Manner) allows it.
     #[inline(always)]
     pub fn demote(&self, at: u32, len: u32) {
         demote::lines(self.base.as_ptr().wrapping_add(at as usize), len as usize);
     }
 
-    /// The 16 bytes at the ring position `at`, read once. (Positions are multiples of 16; the
-    /// lower bits of any other are ignored.)
+    /// Reads the 16 bytes at ring position `at` once. (Positions are multiples of 16; lower bits
+    /// are ignored.)
     #[inline]
     pub fn load_unit(&self, at: u32) -> [u64; 2] {
         let [low, high] = self.unit(at);
         [u64::from_le(low.load(Ordering::Relaxed)), u64::from_le(high.load(Ordering::Relaxed))]
     }
 
-    /// Writes the 16 bytes at the ring position `at`.
+    /// Writes the 16 bytes at ring position `at`.
     #[inline]
     pub fn store_unit(&mut self, at: u32, unit: [u64; 2]) {
         let [low, high] = self.unit(at);
@@ -186,15 +189,15 @@ impl Window {
         unsafe { &*self.base.as_ptr().add(at).cast() }
     }
 
-    /// A header and bytes after it, copied from ring position `at` on, if they fit in one piece:
-    /// the quick way. False, and nothing is written, when they do not.
+    /// Copies a header and bytes after it to ring position `at`, if they are contiguous (fast
+    /// path). Otherwise returns false and writes nothing.
     #[inline]
     pub fn place(&mut self, at: u32, unit: [u64; 2], bytes: Span<'_>) -> bool {
         if u64::from(at) + 16 + bytes.len() as u64 > u64::from(self.len) {
             return false;
         }
         let at = at as usize & !15;
-        // SAFETY: in range, as just checked (and rounded down); exclusive as in write.
+        // SAFETY: in range, as checked above (and rounded down); exclusive as in write.
         let (header, mut room) = unsafe {
             let header = self.base.as_ptr().add(at);
             (header, SpanMut::from_raw(header.add(16), bytes.len()))
@@ -208,8 +211,8 @@ impl Window {
         true
     }
 
-    /// The same past the cache, in whole units of 16 bytes: what fills the last one up is written
-    /// too, and has to fit.
+    /// Like [`place`](Self::place) with non-temporal stores, in whole units of 16 bytes: the
+    /// padding of the last unit is written too, and must fit.
     #[inline]
     pub fn stream(
         &mut self,
@@ -227,8 +230,8 @@ impl Window {
         header[..8].copy_from_slice(&low);
         header[8..].copy_from_slice(&high);
         let at = at as usize & !15;
-        // SAFETY: in range, as just checked (and rounded down); base and `at` are multiples of
-        // the unit; exclusive as in write, so that `bytes` is elsewhere.
+        // SAFETY: in range, as checked above (and rounded down); base and `at` are multiples of the
+        // unit; exclusive as in write, so `bytes` does not overlap.
         unsafe {
             let place = self.base.as_ptr().add(at);
             stream::unit(place, header);
@@ -239,17 +242,17 @@ impl Window {
     }
 }
 
-/// A range of a region that is looked at, and never written, through this: somebody else may.
+/// Read-only access to a range of a region, which another holder may write.
 #[derive(Debug)]
 pub struct Sight(Window);
 
 impl Sight {
-    /// Whoever writes does so through another window.
+    /// Creates the read-only access. Writes to the range use another window.
     pub(crate) fn new(window: Window) -> Self {
         Self(window)
     }
 
-    /// `len` bytes from `at` on; `None` when they leave the range.
+    /// Returns `len` bytes at `at`; `None` if they exceed the range.
     #[inline]
     pub fn piece(&self, at: u32, len: u32) -> Option<Span<'_>> {
         self.0.piece(at, len)
@@ -264,9 +267,9 @@ mod tests {
         Window::new(Arc::new(Region::private(4096, false, None).unwrap()), 0, 4096)
     }
 
-    // Goal: rooms lie where they were asked for, and end with the window.
+    // Goal: rooms are at the requested positions, and end with the window.
     #[test]
-    fn rooms_are_where_they_were_asked_for() {
+    fn rooms_are_at_requested_positions() {
         let mut window = window();
         for (room, byte) in window.rooms([0, 2048, 4032].into_iter(), 64).zip(b"abc") {
             let mut room = room;
@@ -284,15 +287,15 @@ mod tests {
         window().rooms([0, 32].into_iter(), 64).count();
     }
 
-    // Goal: a room beyond the window is a bug of ours and stops at once.
+    // Goal: a room beyond the window is a bug in this program and panics.
     #[test]
     #[should_panic(expected = "room 4033+64")]
-    fn rooms_do_not_leave() {
+    fn rooms_do_not_exceed_the_window() {
         window().rooms([4033].into_iter(), 64).count();
     }
 
-    // Goal: a header and a frame of any length are streamed to their place, filled up to a unit,
-    // and nothing around them is written; what does not fit with that is not written at all.
+    // Goal: a header and a frame of any length are streamed to their position, padded to a unit,
+    // without other writes; a frame that does not fit with its padding is not written at all.
     #[test]
     fn frames_are_streamed_in_units() {
         let mut window = window();

@@ -6,29 +6,30 @@ use std::marker::PhantomData;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// CPUs that the calling thread may run on (the process's cpuset on entry).
+/// CPUs on which the calling thread may run (initially the cpuset of the process).
 pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(Pid::from_raw(0))?;
     Ok((0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect())
 }
 
-/// Pins the calling thread to `cpu`. Error: `EINVAL` when the CPU is offline or outside the cpuset.
+/// Pins the calling thread to `cpu`. Fails with `EINVAL` for a CPU that is offline or outside the
+/// cpuset.
 pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;
     Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
 }
 
-/// Most CPUs that are [visited](visit_every_cpu): a visit waits for its CPU, and the wait for a
-/// grace period does not grow with their number.
+/// Maximum number of CPUs for [`visit_every_cpu`]: each visit waits for its CPU. For more CPUs,
+/// waiting for a grace period is faster.
 const VISITS_MAX: usize = 32;
 
-/// Runs the calling thread on every CPU that is online, in turn. What the kernel was doing anywhere
-/// with soft interrupts off, such as sending one frame, has ended when this returns: nobody else
-/// can run on a CPU before.
+/// Runs the calling thread on every online CPU, one after the other. When the function returns,
+/// work that the kernel did on any CPU with soft interrupts disabled (such as sending one frame)
+/// has ended, because no thread can run on that CPU before.
 ///
-/// Error: `Unsupported` where that proves nothing (some CPU is outside our cpuset, the kernel is
-/// preemptible even there) or takes too long (more than 32 CPUs).
+/// Fails with `Unsupported` if this is no proof (a CPU is outside the cpuset, or the kernel is
+/// preemptible even there), or would take too long (more than 32 CPUs).
 pub fn visit_every_cpu() -> io::Result<()> {
     let allowed = allowed_cpus()?;
     let realtime = std::fs::read_to_string("/sys/kernel/realtime").is_ok_and(|s| s.trim() == "1");
@@ -37,31 +38,31 @@ pub fn visit_every_cpu() -> io::Result<()> {
     }
     let _urgent = Urgent::begin();
     let visited = allowed.iter().try_for_each(|&cpu| pin_current_thread(cpu));
-    let mut home = CpuSet::new();
-    allowed.iter().try_for_each(|&cpu| home.set(cpu))?;
-    sched_setaffinity(Pid::from_raw(0), &home)?;
+    let mut restored = CpuSet::new();
+    allowed.iter().try_for_each(|&cpu| restored.set(cpu))?;
+    sched_setaffinity(Pid::from_raw(0), &restored)?;
     visited
 }
 
-/// The calling thread goes before all ordinary ones (where we have the right to do that), and is
-/// an ordinary one again at the end.
+/// Real-time priority of the calling thread, if permitted; the former policy is restored at drop.
 #[derive(Debug)]
 pub struct Urgent {
     is_set: bool,
-    /// It is of its thread.
+    /// Makes the type `!Send`: the policy belongs to the current thread.
     _thread: PhantomData<*const ()>,
 }
 
 impl Urgent {
-    /// From now on; before all ordinary threads only as root.
+    /// Raises the priority of the calling thread above all ordinary threads; has no effect without
+    /// the privilege.
     pub fn begin() -> Self {
-        // SAFETY: asks for the policy of the calling thread.
+        // SAFETY: only reads the policy of the calling thread.
         let ordinary = unsafe { libc::sched_getscheduler(0) } == libc::SCHED_OTHER;
         Self { is_set: ordinary && Self::set(libc::SCHED_FIFO, 1), _thread: PhantomData }
     }
 
     fn set(policy: libc::c_int, priority: libc::c_int) -> bool {
-        // SAFETY: all zeroes is a value of this plain structure (musl's has more fields).
+        // SAFETY: all zeros is a value of this plain structure (musl's has more fields).
         let mut param: libc::sched_param = unsafe { std::mem::zeroed() };
         param.sched_priority = priority;
         // SAFETY: `param` outlives the call.
@@ -77,13 +78,13 @@ impl Drop for Urgent {
     }
 }
 
-/// CPUs that are online.
+/// Online CPUs.
 fn online_cpus() -> io::Result<Vec<usize>> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
     parse_cpus(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// A list such as `0-3,8`.
+/// Parses a CPU list such as `0-3,8`.
 fn parse_cpus(text: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for range in text.trim().split(',') {
@@ -93,12 +94,12 @@ fn parse_cpus(text: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
-/// Number of the calling thread, as `/proc` has it.
+/// Thread id of the calling thread, as in `/proc`.
 pub fn thread_id() -> u32 {
     nix::unistd::gettid().as_raw() as u32
 }
 
-/// Gives the CPU to another runnable thread, if there is one (0.6 us when there is none).
+/// Yields the CPU to another runnable thread, if there is one.
 #[inline]
 pub fn yield_now() {
     std::thread::yield_now();
@@ -108,22 +109,22 @@ pub fn yield_now() {
 mod tests {
     use super::*;
 
-    // Goal: after a visit the thread may run where it could before, and as an ordinary one.
+    // Goal: a visit restores the thread's affinity and scheduling policy.
     #[test]
-    fn a_visit_leaves_no_trace() {
+    fn visit_restores_affinity_and_policy() {
         let before = allowed_cpus().unwrap();
         let visited = visit_every_cpu();
         if before == online_cpus().unwrap() {
             visited.unwrap();
         }
         assert_eq!(allowed_cpus().unwrap(), before);
-        // SAFETY: asks for the policy of the calling thread.
+        // SAFETY: only reads the policy of the calling thread.
         assert_eq!(unsafe { libc::sched_getscheduler(0) }, libc::SCHED_OTHER);
     }
 
-    // Goal: a thread that cannot reach every CPU is told so.
+    // Goal: a thread that cannot reach every CPU gets an error.
     #[test]
-    fn a_small_cpuset_is_no_proof() {
+    fn visit_fails_with_a_small_cpuset() {
         let all = online_cpus().unwrap();
         let pinned = std::thread::spawn(move || {
             pin_current_thread(all[0]).unwrap();
@@ -133,9 +134,9 @@ mod tests {
         assert_eq!(visited.is_ok(), cpus == 1);
     }
 
-    // Goal: the kernel's lists are read, with holes and without.
+    // Goal: the kernel's CPU lists are parsed, with and without gaps.
     #[test]
-    fn lists_of_cpus() {
+    fn cpu_lists_are_parsed() {
         assert_eq!(parse_cpus("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
         assert_eq!(parse_cpus("0\n"), Some(vec![0]));
         assert_eq!(parse_cpus("0-x"), None);

@@ -1,8 +1,8 @@
 //! Bounded waits for work that a peer, a client or a file system in user space can delay.
 //!
 //! Opening, examining and closing a file of such a file system blocks until its server answers, and
-//! no signal or timeout ends the wait. The work therefore runs on a thread of its own. A thread
-//! that misses its limit is abandoned: it ends by itself once it is answered.
+//! neither signals nor timeouts end the wait. The work therefore runs on a separate thread. A
+//! thread that exceeds its limit is abandoned, and ends when the server answers.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use crate::{clock, poll};
 
-/// Threads of the process that may be blocked in such work at a time.
+/// Maximum number of threads of the process that may be blocked in such work.
 pub const BLOCKED_MAX: usize = 32;
 
-/// Such threads now.
+/// Number of such threads now.
 static BLOCKED: AtomicUsize = AtomicUsize::new(0);
 
-/// Place of one thread among [`BLOCKED_MAX`]; released when dropped.
+/// Share of one thread in [`BLOCKED_MAX`]; released at drop.
 #[derive(Debug)]
 struct Place;
 
@@ -43,8 +43,8 @@ fn too_many() -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, why)
 }
 
-/// Runs `work` on a thread of its own and returns its result, or `TimedOut` after `limit`. The
-/// thread then goes on, and its result is dropped.
+/// Runs `work` on a separate thread and returns its result, or `TimedOut` after `limit`. In that
+/// case the thread continues, and its result is dropped.
 pub fn run<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
@@ -54,13 +54,14 @@ pub fn run<T: Send + 'static>(
     let body = move || {
         let result = work();
         drop(place);
-        // The caller may have gone on.
+        // The caller may have timed out.
         let _ = done.send(result);
     };
     let thread = std::thread::Builder::new().name("mqnet-bounded".to_owned()).spawn(body)?;
     match result.recv_timeout(limit) {
         Ok(result) => {
-            // Its last instructions: no thread is left over that a later count would find.
+            // The thread has only its last instructions left; the join keeps it out of later thread
+            // counts.
             let _ = thread.join();
             Ok(result)
         }
@@ -72,8 +73,8 @@ pub fn run<T: Send + 'static>(
     }
 }
 
-/// Waits until a thread ends, at most `limit`. Returns false for a thread that goes on, which is
-/// abandoned.
+/// Waits at most `limit` until a thread ends. Returns false for a thread that still runs, which is
+/// then abandoned.
 pub fn join(thread: JoinHandle<()>, limit: Duration) -> bool {
     let since = clock::monotonic();
     while !thread.is_finished() {
@@ -82,7 +83,7 @@ pub fn join(thread: JoinHandle<()>, limit: Duration) -> bool {
         }
         poll::pause(Duration::from_millis(1));
     }
-    // A panic has been printed by its hook.
+    // The panic hook has printed a panic already.
     let _ = thread.join();
     true
 }
@@ -94,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// Work that does not end costs the limit and no more, and a bounded number of threads.
+    /// Work that does not end costs only its limit, and a bounded number of threads.
     #[test]
     fn blocked_work_costs_its_limit() {
         let (end, wait) = channel::<()>();

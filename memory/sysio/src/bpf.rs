@@ -1,4 +1,4 @@
-//! The bpf(2) system call (`linux/bpf.h`): an array map, and a program of type "socket filter".
+//! bpf(2) system call (`linux/bpf.h`): array maps, and programs of type "socket filter".
 
 mod btf;
 pub mod xdp;
@@ -11,7 +11,7 @@ use libc::c_long;
 
 use crate::descriptors::explained;
 
-/// One instruction as the kernel takes it.
+/// BPF instruction in the kernel's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Insn {
@@ -23,7 +23,8 @@ pub struct Insn {
 
 const _: () = assert!(size_of::<Insn>() == 8);
 
-/// A register; `R0` holds results, `R6` to `R9` survive calls and loads, `R10` is the stack.
+/// BPF register. `R0` holds results, `R6` to `R9` are preserved by calls and loads, `R10` is the
+/// stack pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reg {
@@ -38,7 +39,7 @@ pub enum Reg {
     R10 = 10,
 }
 
-/// How much a load takes; the bytes of a packet are in network order, the result is a number.
+/// Size of a load. Packet bytes are in network order; the result is in host order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Size {
@@ -50,7 +51,7 @@ pub enum Size {
     Byte = 0x10,
 }
 
-/// A 32-bit operation; the upper half of the target becomes zero.
+/// 32-bit operation; the upper half of the destination becomes zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Alu {
@@ -88,12 +89,13 @@ impl Insn {
         Self { code, registers: to as u8 | (from << 4), offset, value }
     }
 
-    /// `R0` = the packet at `at`. Past its end the program ends with 0. Needs the context in `R6`.
+    /// `R0` = packet data at `at`. Beyond the packet's end the program exits with 0. Needs the
+    /// context in `R6`.
     pub const fn load_packet(size: Size, at: i32) -> Self {
         Self::new(LD_ABS | size as u8, Reg::R0, 0, 0, at)
     }
 
-    /// `R0` = the packet at `base + at`; as [`Insn::load_packet`] otherwise.
+    /// `R0` = packet data at `base + at`; otherwise like [`Insn::load_packet`].
     pub const fn load_packet_from(size: Size, base: Reg, at: i32) -> Self {
         Self::new(LD_IND | size as u8, Reg::R0, base as u8, 0, at)
     }
@@ -108,12 +110,12 @@ impl Insn {
         Self::new(ALU32 | FROM_REG | op as u8, to, from as u8, 0, 0)
     }
 
-    /// `to = from`, all 64 bits: pointers.
+    /// `to = from`, all 64 bits (for pointers).
     pub const fn copy(to: Reg, from: Reg) -> Self {
         Self::new(MOV64_REG, to, from as u8, 0, 0)
     }
 
-    /// `to += value`, all 64 bits: pointers.
+    /// `to += value`, all 64 bits (for pointers).
     pub const fn advance(to: Reg, value: i32) -> Self {
         Self::new(ADD64, to, 0, 0, value)
     }
@@ -133,17 +135,17 @@ impl Insn {
         Self::new(JUMP, Reg::R0, 0, skip, 0)
     }
 
-    /// Skips `skip` instructions when `left == value`.
+    /// Skips `skip` instructions if `left == value`.
     pub const fn jump_if_equal(left: Reg, value: i32, skip: i16) -> Self {
         Self::new(JUMP_EQ, left, 0, skip, value)
     }
 
-    /// Skips `skip` instructions when `left != value`.
+    /// Skips `skip` instructions if `left != value`.
     pub const fn jump_unless_equal(left: Reg, value: i32, skip: i16) -> Self {
         Self::new(JUMP_NE, left, 0, skip, value)
     }
 
-    /// `to` = the map (two instructions long).
+    /// `to` = the map (two instructions).
     pub fn load_map(to: Reg, map: &Array) -> [Self; 2] {
         [
             Self::new(LD_IMM64, to, PSEUDO_MAP_FD, 0, map.fd.as_raw_fd()),
@@ -151,12 +153,12 @@ impl Insn {
         ]
     }
 
-    /// `R0` = where the value of the key at `R2` in the map `R1` is, or 0.
+    /// `R0` = address of the value with the key at `R2` in map `R1`, or 0.
     pub const fn call_map_lookup() -> Self {
         Self::new(CALL, Reg::R0, 0, 0, MAP_LOOKUP)
     }
 
-    /// Ends the program with `R0`.
+    /// Exits the program with `R0`.
     pub const fn exit() -> Self {
         Self::new(EXIT, Reg::R0, 0, 0, 0)
     }
@@ -217,11 +219,12 @@ const _: () = assert!(size_of::<TestRun>() == 40);
 
 /// # Safety
 ///
-/// `T` begins like the kernel's attributes of `command`, and every address in it is valid for as
-/// many bytes as the kernel reads or writes there.
+/// `T` begins like the kernel's attributes of `command`, and every address in it is valid for the
+/// number of bytes that the kernel reads or writes there.
 unsafe fn bpf<T>(command: i64, attributes: &mut T) -> io::Result<c_long> {
     let attributes = std::ptr::from_mut(attributes);
-    // SAFETY: the structure is exclusively ours and its size is told; the caller promises the rest.
+    // SAFETY: the structure is borrowed exclusively and its size is passed; the rest is required of
+    // the caller.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
     if result < 0 { Err(explained(io::Error::last_os_error())) } else { Ok(result) }
 }
@@ -234,21 +237,21 @@ fn raw_fd(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd() as u32
 }
 
-/// Makes a map whose keys and values have 4 bytes.
+/// Creates a map with keys and values of 4 bytes.
 fn create_map(kind: u32, entries: u32) -> io::Result<OwnedFd> {
     let mut attributes = CreateMap { kind, key_size: 4, value_size: 4, entries };
     // SAFETY: these attributes hold no address; the result is a descriptor without an owner.
     Ok(unsafe { OwnedFd::from_raw_fd(bpf(MAP_CREATE, &mut attributes)? as i32) })
 }
 
-/// An array of 32-bit values that programs can look up.
+/// Array of 32-bit values that programs can look up.
 #[derive(Debug)]
 pub struct Array {
     fd: OwnedFd,
 }
 
 impl Array {
-    /// Makes an array of `entries` values, all 0. Needs CAP_BPF.
+    /// Creates an array of `entries` values, all 0. Needs CAP_BPF.
     pub fn create(entries: u32) -> io::Result<Self> {
         Ok(Self { fd: create_map(MAP_TYPE_ARRAY, entries)? })
     }
@@ -256,11 +259,11 @@ impl Array {
     fn access(&self, command: i64, key: u32, value: &mut u32) -> io::Result<()> {
         let (key, value) = (address(&raw const key), address(value));
         let mut attributes = Element { map: raw_fd(self.fd.as_fd()), pad: 0, key, value, flags: 0 };
-        // SAFETY: keys and values of this map have 4 bytes, and both are locals of our callers.
+        // SAFETY: keys and values of this map have 4 bytes, and both are locals of the callers.
         unsafe { bpf(command, &mut attributes) }.map(drop)
     }
 
-    /// Sets one value; programs see the old or the new one, never a mixture.
+    /// Sets one value; programs read the old or the new value, never a mixture.
     pub fn set(&self, key: u32, mut value: u32) -> io::Result<()> {
         self.access(MAP_UPDATE_ELEM, key, &mut value)
     }
@@ -273,20 +276,21 @@ impl Array {
     }
 }
 
-/// A program of type "socket filter".
+/// BPF program of type "socket filter".
 #[derive(Debug)]
 pub struct Program {
     fd: OwnedFd,
 }
 
 impl Program {
-    /// Loads it. Needs CAP_BPF. When the kernel finds it wrong, the error holds what it says.
+    /// Loads a program. Needs CAP_BPF. If the verifier rejects the program, the error contains its
+    /// log.
     pub fn load_socket_filter(insns: &[Insn], license: &CStr) -> io::Result<Self> {
         match Self::load(insns, license, &mut []) {
             Err(e) if e.raw_os_error() != Some(libc::EPERM) => {}
             done => return done,
         }
-        // Once more, for what the verifier says: it writes only when asked to.
+        // Second attempt for the verifier's log, which is only written on request.
         let mut log = vec![0; 1 << 16];
         Self::load(insns, license, &mut log).map_err(|error| {
             let text = log.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -305,13 +309,14 @@ impl Program {
             log_size: log.len() as u32,
             log: if log.is_empty() { 0 } else { address(log.as_mut_ptr()) },
         };
-        // SAFETY: each address is that of a slice with its length, or of a string with its end;
-        // the result is a descriptor without an owner.
+        // SAFETY: each address belongs to a slice passed with its length, or to a terminated
+        // string; the result is a descriptor without an owner.
         let fd = unsafe { OwnedFd::from_raw_fd(bpf(PROG_LOAD, &mut attributes)? as i32) };
         Ok(Self { fd })
     }
 
-    /// Runs it once over `packet`, of at least 14 bytes, whose first 14 bytes it does not see.
+    /// Runs the program once over `packet`, of at least 14 bytes; the program does not see the
+    /// first 14.
     pub fn test_run(&self, packet: &[u8]) -> io::Result<u32> {
         let mut attributes = TestRun {
             program: raw_fd(self.fd.as_fd()),
@@ -323,7 +328,7 @@ impl Program {
             repeat: 1,
             duration: 0,
         };
-        // SAFETY: the kernel reads the packet, and writes nothing outside of the attributes.
+        // SAFETY: the kernel reads the packet, and writes only to the attributes.
         unsafe { bpf(PROG_TEST_RUN, &mut attributes) }?;
         Ok(attributes.result)
     }

@@ -1,9 +1,10 @@
-//! Receiving descriptors in another process.
+//! Receiving of descriptors in a separate process.
 //!
-//! Closing a file of a file system in user space waits for its server, and the end of a process
-//! closes all of its files. So messages of peers are received by a small process of our own. It
-//! hands on eventfds and files of local file systems and keeps the others, so that only its own end
-//! can wait. Where it cannot be started, messages are received in this process.
+//! Closing a file of a user-space file system waits for its server, and the exit of a process
+//! closes all its files. Messages of peers are therefore received by a small helper process. It
+//! passes on eventfds and files of local file systems, and keeps all other descriptors, so that
+//! only its own exit can block. If the helper cannot be started, messages are received in this
+//! process.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,33 +15,33 @@ use crate::descriptors::Refused;
 use crate::poll;
 use crate::socket::{Received, SeqSocket, receive_filtered};
 
-/// Starts the process: its standard input is the socket that [`serve`] takes.
+/// Starts the helper; its standard input is the socket for [`serve`].
 type Start = fn(OwnedFd) -> io::Result<()>;
 
 static START: OnceLock<Start> = OnceLock::new();
 
-/// Our end of the socket.
+/// This process's end of the socket.
 static BROKER: Mutex<Option<SeqSocket>> = Mutex::new(None);
 
-/// Limit of the wait for an answer. The process itself never blocks.
+/// Limit of the wait for an answer. The helper itself never blocks.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
-/// Most bytes that are received at a time.
+/// Maximum number of bytes per message.
 const BYTES_MAX: usize = 8192;
-/// Bytes of an answer before those of the message: what came, how much, how many descriptors were
-/// kept, whether some were lost (u32 each).
+/// Header of an answer, four u32: kind, error code, number of descriptors that were kept, and
+/// whether the message was truncated.
 const HEAD: usize = 16;
 
 const NOTHING: u32 = 0;
 const MESSAGE: u32 = 1;
 const ERROR: u32 = 2;
 
-/// Has messages of peers received by a process that `start` makes when the first one comes.
+/// Makes a helper process receive the messages of peers; `start` creates it for the first message.
 pub fn enable(start: Start) {
     let _ = START.set(start);
 }
 
-/// Starts the process now, so that a thread that may start none can use it.
+/// Starts the helper now, for later use by threads that may not start processes.
 pub fn prepare() {
     let Some(start) = START.get() else { return };
     let mut broker = BROKER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,11 +56,11 @@ fn connect(start: Start) -> io::Result<SeqSocket> {
     Ok(ours)
 }
 
-/// A message that the process received, or the error of the socket.
+/// Message that the helper received, or the error of the peer's socket.
 type Answer = io::Result<Option<Received>>;
 
-/// Reads the answer of the process. The outer error is a failure of the process, the inner one of
-/// the peer's socket.
+/// Reads the helper's answer. The outer error is a failure of the helper, the inner one of the
+/// peer's socket.
 fn read_answer(broker: &SeqSocket, room: &mut [u8]) -> io::Result<Answer> {
     poll::wait_readable(&[broker.as_fd()], ANSWER_LIMIT)?;
     let mut answer = [0; HEAD + BYTES_MAX];
@@ -90,11 +91,11 @@ fn request(broker: &SeqSocket, socket: BorrowedFd<'_>, room: &[u8]) -> io::Resul
     broker.send(&most.to_le_bytes(), &[socket])
 }
 
-/// Receives a message of a peer; `None` where no process was enabled or it cannot be started.
+/// Receives a message of a peer; `None` if no helper is enabled or it cannot be started.
 pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Option<Answer> {
     let start = *START.get()?;
     let mut broker = BROKER.lock().unwrap_or_else(PoisonError::into_inner);
-    // A process that has ended takes no request: another one is started.
+    // A helper that has exited accepts no request: another one is started.
     for _ in 0..2 {
         if broker.is_none() {
             *broker = connect(start).ok();
@@ -104,8 +105,8 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Option<Answer>
             *broker = None;
             continue;
         }
-        // A process that fails now may have received the message, which is lost with it: the
-        // connection must end.
+        // A helper that fails now may have received the message, which is then lost: the connection
+        // must end.
         let answer = read_answer(process, room).unwrap_or_else(|e| {
             *broker = None;
             Err(e)
@@ -115,18 +116,18 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Option<Answer>
     None
 }
 
-/// The process: serves the socket until its other end is closed.
+/// Main function of the helper: serves the socket until the other end is closed.
 pub fn serve(socket: OwnedFd) -> io::Result<()> {
     let broker = SeqSocket::from(socket);
     let mut room = [0; BYTES_MAX];
     loop {
         poll::wait_readable(&[broker.as_fd()], Duration::from_secs(3600))?;
         let mut request = [0; 4];
-        let Some(asked) = broker.receive_here(&mut request)? else { continue };
-        if asked.len == 0 {
+        let Some(message) = broker.receive_here(&mut request)? else { continue };
+        if message.len == 0 {
             return Ok(());
         }
-        let Some(peer) = asked.fds.into_iter().next() else { continue };
+        let Some(peer) = message.fds.into_iter().next() else { continue };
         let most = (u32::from_le_bytes(request) as usize).min(BYTES_MAX);
         let received = receive_filtered(&peer, &mut room[..most]);
         let answer = |words: [u32; 4], bytes: &[u8]| {
@@ -152,10 +153,10 @@ mod tests {
     use super::*;
     use crate::eventfd::EventFd;
 
-    /// A message arrives with its bytes and its eventfds, and without descriptors that could wait,
-    /// which are counted. The end of the peer and an empty socket differ.
+    /// A message arrives with its bytes and its eventfds; descriptors that could block are removed
+    /// and counted. The peer's end of stream and an empty socket are distinguished.
     #[test]
-    fn descriptors_come_through_the_process() {
+    fn descriptors_pass_through_the_helper() {
         let start: Start = |socket| {
             std::thread::spawn(move || serve(socket));
             Ok(())
@@ -164,22 +165,22 @@ mod tests {
         let broker = connect(start).unwrap();
         let theirs = SeqSocket::from(theirs);
         let mut room = [0; 64];
-        let mut ask = || {
+        let mut receive_next = || {
             request(&broker, ours.as_fd(), &[0; 64]).unwrap();
             read_answer(&broker, &mut room).unwrap().unwrap()
         };
-        assert!(ask().is_none());
+        assert!(receive_next().is_none());
         let event = EventFd::new().unwrap();
         let (pipe, _write) = nix::unistd::pipe().unwrap();
         theirs.send(b"hello", &[event.as_fd(), pipe.as_fd()]).unwrap();
-        let part = ask().unwrap();
+        let part = receive_next().unwrap();
         assert_eq!((part.len, part.refused.count()), (5, 1));
         assert!(!part.truncated && part.fds.len() == 1);
-        let bell = EventFd::from_peer(part.fds.into_iter().next().unwrap()).unwrap();
-        bell.ring().unwrap();
+        let received = EventFd::from_peer(part.fds.into_iter().next().unwrap()).unwrap();
+        received.ring().unwrap();
         assert!(poll::is_readable(event.as_fd()).unwrap());
         drop(theirs);
-        assert_eq!(ask().unwrap().len, 0);
+        assert_eq!(receive_next().unwrap().len, 0);
         assert_eq!(&room[..5], b"hello");
     }
 }

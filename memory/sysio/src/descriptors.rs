@@ -1,4 +1,4 @@
-//! Descriptors: limits with their remedy, and descriptors that a peer has sent.
+//! Descriptors: exhaustion of limits, and checks of descriptors sent by a peer.
 
 use std::fmt;
 use std::io;
@@ -6,12 +6,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::fcntl::{FcntlArg, fcntl};
 
-/// No descriptor was left.
+/// A limit of descriptors is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutOfDescriptors {
-    /// To this process (`EMFILE`).
+    /// Limit of this process (`EMFILE`).
     Process,
-    /// To the whole system (`ENFILE`).
+    /// Limit of the system (`ENFILE`).
     System,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for OutOfDescriptors {
 
 impl std::error::Error for OutOfDescriptors {}
 
-/// The same error; one that says that descriptors have run out says what helps.
+/// Returns the error, with a remedy added if descriptors are exhausted.
 pub fn explained(error: impl Into<io::Error>) -> io::Error {
     let error = error.into();
     match error.raw_os_error() {
@@ -48,21 +48,21 @@ pub fn is_eventfd(fd: BorrowedFd<'_>) -> bool {
     link.is_ok_and(|link| link.as_os_str() == "anon_inode:[eventfd]")
 }
 
-/// True for a file of tmpfs or hugetlbfs, a memory file among them. Only those have seals, and
-/// asking for seals never reaches a file system in user space.
+/// True for a file of tmpfs or hugetlbfs, including memory files. Only those support seals, and
+/// reading seals never reaches a user-space file system.
 pub fn is_memory_file(fd: BorrowedFd<'_>) -> bool {
     fcntl(fd, FcntlArg::F_GET_SEALS).is_ok()
 }
 
-/// File systems of the kernel: examining, mapping or closing their files waits for no process.
+/// In-kernel file systems: examining, mapping or closing their files waits for no process.
 const FILE_SYSTEMS: [&str; 8] =
     ["tmpfs", "devtmpfs", "hugetlbfs", "ext2", "ext3", "ext4", "xfs", "btrfs"];
 
-/// True where examining, mapping and closing the descriptor never waits for a process: memory
-/// files, eventfds, and files of local file systems that this mount namespace has.
+/// True if examining, mapping and closing the descriptor never waits for a process: memory files,
+/// eventfds, and files of local file systems mounted in this mount namespace.
 ///
-/// A thread that waits for a file system in user space cannot be ended, not even by `SIGKILL`, so
-/// that no such file system is asked.
+/// A thread that waits for a user-space file system cannot be ended, not even by `SIGKILL`, so this
+/// check never calls into such a file system.
 pub fn is_of_kernel(fd: BorrowedFd<'_>) -> bool {
     is_memory_file(fd) || is_eventfd(fd) || is_on_local_disk(fd).unwrap_or(false)
 }
@@ -72,28 +72,28 @@ fn is_on_local_disk(fd: BorrowedFd<'_>) -> Option<bool> {
     let mount = about.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     let line = mounts.lines().find(|line| line.split(' ').next() == Some(mount))?;
-    // proc_pid_mountinfo(5): the type of the file system follows a separator.
+    // proc_pid_mountinfo(5): the file system type follows a separator.
     let kind = line.split(" - ").nth(1)?.split(' ').next()?;
     Some(FILE_SYSTEMS.contains(&kind))
 }
 
-/// Descriptors of other kinds that a peer may send in the life of a link.
+/// Maximum number of refused descriptors over the lifetime of a link.
 pub const REFUSED_MAX: usize = 16;
 
-/// Descriptors of a peer that may wait for a process when they are used or closed. They stay open
-/// until the process ends; a link counts those of its peers ([`REFUSED_MAX`]).
+/// Descriptors from a peer whose use or close may wait for a process. They stay open until the
+/// process exits; each link counts those of its peers ([`REFUSED_MAX`]).
 #[derive(Debug, Default)]
 pub struct Refused {
     count: usize,
 }
 
 impl Refused {
-    /// So many, which another process keeps.
+    /// Counts descriptors that another process keeps.
     pub(crate) fn kept_elsewhere(count: usize) -> Self {
         Self { count }
     }
 
-    /// Takes one.
+    /// Leaks and counts one descriptor.
     pub fn keep(&mut self, fd: OwnedFd) {
         std::mem::forget(fd);
         self.count += 1;
@@ -105,7 +105,7 @@ impl Refused {
     }
 }
 
-/// The reason for which a link accepts no peer any more.
+/// Text of the fault after which a link accepts no peer.
 pub fn refused_text(count: usize) -> String {
     format!(
         "peers have sent {count} descriptors that are neither eventfds nor files of a local file \
@@ -119,9 +119,10 @@ mod tests {
 
     use super::*;
 
-    // Goal: memory files and eventfds are told from what may wait for a process.
+    // Goal: memory files and eventfds are distinguished from descriptors that may wait for a
+    // process.
     #[test]
-    fn kinds_of_descriptors_are_told_apart() {
+    fn descriptor_kinds_are_distinguished() {
         let memory = crate::memory::memory_file("test", 4096, false).unwrap();
         assert!(is_memory_file(memory.as_fd()) && !is_eventfd(memory.as_fd()));
         let event = crate::eventfd::EventFd::new().unwrap();
@@ -139,9 +140,9 @@ mod tests {
         assert!(std::fs::read_link(format!("/proc/self/fd/{raw}")).is_ok(), "it was closed");
     }
 
-    // Goal: the knob is named where descriptors have run out, and other errors stay as they are.
+    // Goal: an error by exhausted descriptors names the remedy, and other errors are unchanged.
     #[test]
-    fn limits_are_named() {
+    fn exhaustion_names_the_remedy() {
         let of = |code| explained(io::Error::from_raw_os_error(code));
         assert!(of(libc::EMFILE).to_string().contains("ulimit -n"));
         assert!(of(libc::EMFILE).to_string().contains("LimitNOFILE="));

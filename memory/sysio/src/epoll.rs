@@ -9,28 +9,28 @@ use nix::sys::epoll::{EpollCreateFlags, EpollEvent, EpollFlags};
 
 use crate::descriptors::explained;
 
-/// Which readiness wakes a waiter.
+/// Readiness that wakes a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Level-triggered: reported as long as there is something to read.
+    /// Level-triggered: reported while there is data to read.
     Readable,
-    /// Edge-triggered: reported once per arrival; the reader need not drain it. Used for
-    /// descriptors that a peer also holds, because a drain could be made to block.
+    /// Edge-triggered: reported once per arrival, without draining. For descriptors that a peer
+    /// also holds, because a drain could be made to block.
     ReadableEdge,
-    /// Edge-triggered: reported whenever there may be room again.
+    /// Edge-triggered: reported whenever room may be available again.
     WritableEdge,
 }
 
-/// One readiness report.
+/// Readiness report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// The key given to [`Epoll::add`].
+    /// Key passed to [`Epoll::add`].
     pub key: u64,
-    /// The other end hung up or the descriptor is in error.
+    /// True when the other end hung up or the descriptor has an error.
     pub hangup: bool,
 }
 
-/// An epoll instance.
+/// epoll instance.
 #[derive(Debug)]
 pub struct Epoll {
     inner: sys::Epoll,
@@ -42,7 +42,7 @@ impl Epoll {
         Ok(Self { inner: sys::Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(explained)? })
     }
 
-    /// Watches `fd`; `key` comes back in [`Ready`].
+    /// Registers `fd`; reports contain `key`.
     pub fn add(&self, fd: BorrowedFd<'_>, interest: Interest, key: u64) -> io::Result<()> {
         let flags = match interest {
             Interest::Readable => EpollFlags::EPOLLIN,
@@ -52,13 +52,13 @@ impl Epoll {
         Ok(self.inner.add(fd, EpollEvent::new(flags | EpollFlags::EPOLLRDHUP, key))?)
     }
 
-    /// Stops watching `fd`.
+    /// Unregisters `fd`.
     pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         Ok(self.inner.delete(fd)?)
     }
 
-    /// Waits up to `timeout` (`None`: for ever; zero: only looks) and calls `each` for every
-    /// report. Returns how many there were; an interrupting signal counts as none.
+    /// Waits up to `timeout` (`None`: without a limit; zero: no wait) and calls `each` for every
+    /// report. Returns the number of reports; 0 after an interrupting signal.
     pub fn wait(
         &self,
         timeout: Option<Duration>,
@@ -73,10 +73,9 @@ impl Epoll {
         let fd = self.inner.0.as_raw_fd();
         let room = events.len();
         let no_mask = std::ptr::null::<libc::sigset_t>();
-        // In nanoseconds, which epoll_wait does not know: token buckets wait for less than one of
-        // its milliseconds.
-        // SAFETY: `events` has room for as many as are asked for, `limit` is null or a timespec
-        // that outlives the call, and no signal mask is given. (Not every libc has a wrapper.)
+        // epoll_pwait2 has nanosecond resolution: token buckets wait for less than a millisecond.
+        // SAFETY: `events` has room for the requested number, `limit` is null or a timespec that
+        // outlives the call, and no signal mask is passed. (Not every libc has a wrapper.)
         let n = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,

@@ -16,23 +16,23 @@ use nix::sys::eventfd as sys;
 
 use crate::descriptors::{explained, is_eventfd};
 
-/// A counting event descriptor.
+/// eventfd.
 #[derive(Debug)]
 pub struct EventFd {
     fd: OwnedFd,
-    /// Another process may hold the open file description, or may have held it.
+    /// True when another process holds, or may have held, the open file description.
     is_shared: AtomicBool,
 }
 
 impl EventFd {
-    /// Creates a non-blocking eventfd with a zero count.
+    /// Creates a non-blocking eventfd with count 0.
     pub fn new() -> io::Result<Self> {
         let flags = sys::EfdFlags::EFD_NONBLOCK | sys::EfdFlags::EFD_CLOEXEC;
         let event = sys::EventFd::from_value_and_flags(0, flags).map_err(explained)?;
         Ok(Self::of(event.into(), false))
     }
 
-    /// Creates an eventfd that [`become_same_as`](Self::become_same_as) may exchange for a peer's.
+    /// Creates an eventfd that [`become_same_as`](Self::become_same_as) may replace by a peer's.
     pub fn for_peer() -> io::Result<Self> {
         Self::new().map(|event| Self::of(event.fd, true))
     }
@@ -41,28 +41,28 @@ impl EventFd {
         Self { fd, is_shared: AtomicBool::new(is_shared) }
     }
 
-    /// Another descriptor for the eventfd that `owner` holds, whose type knows no borrowed ones.
+    /// Duplicates the eventfd of `owner`, for types without `AsFd`.
     pub fn duplicate(owner: &impl AsRawFd) -> io::Result<Self> {
-        // SAFETY: the call takes a number, and fails if it is no descriptor.
+        // SAFETY: the call takes a number, and fails if it is not a descriptor.
         let raw = unsafe { libc::fcntl(owner.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 0) };
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: fcntl just made this descriptor; nobody else owns it.
+        // SAFETY: fcntl just created this descriptor; it has no other owner.
         Ok(Self::of(unsafe { OwnedFd::from_raw_fd(raw) }, true))
     }
 
-    /// Takes over a descriptor that a peer sent; `None` if it is no eventfd: a pipe, for one, would
-    /// block us when it is full.
+    /// Takes ownership of a descriptor that a peer sent; `None` unless it is an eventfd. (A pipe,
+    /// for example, would block when full.)
     pub fn from_peer(fd: OwnedFd) -> Option<Self> {
         is_eventfd(fd.as_fd()).then(|| Self::of(fd, true))
     }
 
-    /// Adds one to the counter, which wakes the waiter. Never blocks: a full counter, which wakes
-    /// the waiter already, counts as success.
+    /// Adds one to the counter, which wakes the waiter. Never blocks: a full counter, which has
+    /// woken the waiter already, counts as success.
     ///
-    /// On a system without Linux AIO a shared eventfd is polled and then written, and a peer that
-    /// fills the counter between the two system calls blocks the caller.
+    /// On a system without Linux AIO a shared eventfd is polled and then written; a peer that fills
+    /// the counter between the two system calls blocks the caller.
     #[inline]
     pub fn ring(&self) -> io::Result<()> {
         if self.is_shared.load(Ordering::Relaxed) {
@@ -80,7 +80,7 @@ impl EventFd {
         }
     }
 
-    /// Sets the count to zero without ever blocking, whatever the peer did to the flags.
+    /// Sets the count to zero; never blocks, whatever flags the peer has set.
     pub fn drain(&self) {
         let mut value = [0u8; 8];
         let iov = libc::iovec { iov_base: value.as_mut_ptr().cast(), iov_len: 8 };
@@ -88,21 +88,21 @@ impl EventFd {
         unsafe { libc::preadv2(self.fd.as_raw_fd(), &iov, 1, -1, libc::RWF_NOWAIT) };
     }
 
-    /// Replaces the descriptor by another one for the counter of `other`, under the same number: a
-    /// thread that rings at the same time rings the one or the other, and needs no lock. The
-    /// eventfd was created by [`for_peer`](Self::for_peer).
+    /// Makes this descriptor number refer to the eventfd of `other`. A thread that rings
+    /// concurrently rings the old or the new eventfd, without a lock. The eventfd must come from
+    /// [`for_peer`](Self::for_peer).
     pub fn become_same_as(&self, other: &Self) -> io::Result<()> {
         let (from, to) = (other.fd.as_raw_fd(), self.fd.as_raw_fd());
         debug_assert!(self.is_shared.load(Ordering::Relaxed), "made by `for_peer`");
-        // SAFETY: both are open descriptors of ours; dup3 puts one in the other's place at once,
-        // so that the number stays valid all the time.
+        // SAFETY: both are open descriptors owned here; dup3 replaces one atomically, so the number
+        // stays valid.
         if unsafe { libc::dup3(from, to, libc::O_CLOEXEC) } < 0 {
             return Err(io::Error::last_os_error());
         }
         Ok(())
     }
 
-    /// Another descriptor for the same counter, to hand to a peer.
+    /// Duplicates the descriptor, to pass it to a peer.
     pub fn try_clone(&self) -> io::Result<OwnedFd> {
         self.is_shared.store(true, Ordering::Relaxed);
         self.fd.try_clone()
@@ -120,12 +120,12 @@ mod tests {
     use super::*;
 
     fn is_rung(event: &EventFd) -> bool {
-        let mut look = [PollFd::new(event.as_fd(), PollFlags::POLLIN)];
-        nix::poll::poll(&mut look, PollTimeout::ZERO).unwrap() == 1
+        let mut polled = [PollFd::new(event.as_fd(), PollFlags::POLLIN)];
+        nix::poll::poll(&mut polled, PollTimeout::ZERO).unwrap() == 1
     }
 
-    // Goal: a peer that filled the counter and cleared O_NONBLOCK cannot block the caller, whatever
-    // how the eventfd came to be shared.
+    // Goal: a peer that fills the counter and clears O_NONBLOCK cannot block the caller, for every
+    // kind of shared eventfd.
     #[test]
     fn shared_full_blocking_eventfd_is_rung_without_waiting() {
         let blocking =
@@ -143,10 +143,10 @@ mod tests {
         assert_eq!(second.read().unwrap(), u64::MAX);
     }
 
-    // Goal: after the exchange the old number rings the new counter, and the old counter is left
-    // alone.
+    // Goal: after the exchange the old number rings the new counter, and the old counter is
+    // unchanged.
     #[test]
-    fn a_number_changes_its_counter() {
+    fn replaced_eventfd_keeps_its_number() {
         let (ours, first, second) =
             (EventFd::for_peer().unwrap(), EventFd::new().unwrap(), EventFd::new().unwrap());
         ours.become_same_as(&first).unwrap();

@@ -1,5 +1,5 @@
-//! The system-call room: every libc call of the data path and of the control plane, behind
-//! functions that are safe to call.
+//! System calls: every libc call of the data path and the control plane, behind functions that are
+//! safe to call.
 //!
 //! No policy, no retries (except `EINTR` where the call is a wait), no logging.
 

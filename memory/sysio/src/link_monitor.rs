@@ -1,4 +1,4 @@
-//! Notifications of interfaces: rtnetlink(7), group RTNLGRP_LINK.
+//! Notifications about interfaces: rtnetlink(7), group RTNLGRP_LINK.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -8,14 +8,14 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
 };
 
-/// Bit of RTNLGRP_LINK.
+/// Group mask of RTNLGRP_LINK.
 const LINK_GROUP: u32 = 1;
 /// Bytes of `struct nlmsghdr`.
 const HEADER: usize = 16;
-/// Offset of the interface's index in a message of this group: `ifi_index` behind the header.
+/// Offset of the interface index in a message of this group: `ifi_index` after the header.
 const INDEX_AT: usize = HEADER + 4;
 
-/// Listens to changes of interfaces in the network namespace in which it was opened.
+/// Subscription to changes of interfaces in the network namespace in which it was opened.
 #[derive(Debug)]
 pub struct LinkMonitor {
     fd: OwnedFd,
@@ -31,23 +31,23 @@ impl LinkMonitor {
         Ok(Self { fd })
     }
 
-    /// Readable when there are notifications.
+    /// Descriptor that is readable when there are notifications.
     pub fn event(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Takes all notifications. True when one was about the interface `index` (about any, without
-    /// one), or when some were lost.
+    /// Reads all notifications. Returns true if one was about the interface `index` (about any
+    /// interface for `None`), or if some were lost.
     pub fn take(&self, index: Option<u32>) -> bool {
         let mut buffer = [0; 16 << 10];
-        let mut is_news = false;
+        let mut has_changed = false;
         loop {
             match recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(len) => is_news |= is_about(&buffer[..len], index),
+                Ok(len) => has_changed |= is_about(&buffer[..len], index),
                 Err(Errno::EINTR) => {}
-                // More than the socket holds: the error is reported once.
-                Err(Errno::ENOBUFS) => is_news = true,
-                Err(_) => return is_news,
+                // The socket buffer overflowed; the error is reported once.
+                Err(Errno::ENOBUFS) => has_changed = true,
+                Err(_) => return has_changed,
             }
         }
     }
@@ -57,7 +57,7 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// True when one of the messages is about the interface.
+/// True if one of the messages is about the interface.
 fn is_about(mut messages: &[u8], index: Option<u32>) -> bool {
     let Some(index) = index else { return !messages.is_empty() };
     while let Some(len) = number(messages, 0) {
@@ -74,10 +74,10 @@ fn is_about(mut messages: &[u8], index: Option<u32>) -> bool {
 mod tests {
     use super::*;
 
-    // Goal: only messages about the interface count, wherever they are in a datagram; a cut one
-    // ends it.
+    // Goal: only messages about the interface count, at any position of a datagram; parsing stops
+    // at a truncated message.
     #[test]
-    fn messages_are_told_apart_by_index() {
+    fn messages_are_filtered_by_index() {
         let message = |index: u32, more: usize| {
             let len = HEADER + 16 + more;
             let mut bytes = vec![0; len.next_multiple_of(4)];
@@ -97,9 +97,9 @@ mod tests {
         assert!(!is_about(&endless, Some(9)));
     }
 
-    // Goal: the socket of a namespace is quiet while nothing changes there.
+    // Goal: without changes in the namespace there is no notification.
     #[test]
-    fn nothing_new_is_not_news() {
+    fn no_change_causes_no_notification() {
         let monitor = LinkMonitor::open().unwrap();
         monitor.take(None);
         assert!(!monitor.take(Some(1 << 30)));

@@ -1,7 +1,8 @@
 //! Listening Unix sockets: permissions before the first connection, and replacement of stale files.
 //!
-//! Only the socket file of a process that is gone is replaced. Anything else at the path stays: a
-//! regular file, a link, a device node, and a socket of any type that some process has bound.
+//! Only the socket file of a process that has exited is replaced. Everything else at the path is
+//! kept: a regular file, a link, a device node, and a socket of any type that some process has
+//! bound.
 
 use std::fmt;
 use std::fs;
@@ -22,7 +23,7 @@ use nix::unistd::{Gid, Uid, fchownat};
 use crate::poll;
 use crate::socket::FileLock;
 
-/// Attempts to lock the folder of a socket, and the time between two.
+/// Attempts to lock the folder of a socket, and the time between them.
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
@@ -38,22 +39,22 @@ pub enum Kind {
 /// Permissions of a socket file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Permission bits; absent: as the umask leaves them.
+    /// Permission bits; `None`: according to the umask.
     pub mode: Option<u32>,
-    /// Owner; absent: the user of the process.
+    /// Owner; `None`: the user of the process.
     pub uid: Option<u32>,
-    /// Group; absent: the group of the process.
+    /// Group; `None`: the group of the process.
     pub gid: Option<u32>,
 }
 
 /// Reason why a path cannot become a listening socket.
 #[derive(Debug)]
 pub enum ListenError {
-    /// The path exists and is no socket.
+    /// The path exists and is not a socket.
     NotASocket(PathBuf),
-    /// A process has bound a socket there.
+    /// A process has bound a socket to the path.
     InUse(PathBuf),
-    /// The system refused a step.
+    /// A system call failed in this step.
     System(PathBuf, &'static str, io::Error),
 }
 
@@ -86,23 +87,23 @@ impl From<ListenError> for io::Error {
     }
 }
 
-/// What a path holds, for a process that wants to listen there.
+/// State of a path, for a process that will listen there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occupant {
     /// Nothing.
     Nothing,
-    /// The socket file of a process that is gone.
+    /// Socket file of a process that has exited.
     StaleSocket,
-    /// A socket of a process that runs.
+    /// Socket of a running process.
     LiveSocket,
     /// Anything else.
     Other,
 }
 
-/// Examines a path without disturbing a process that listens there.
+/// Examines a path without an effect on a process that listens there.
 ///
-/// The probe is a datagram socket: it is refused where no process has bound the file, also before
-/// `listen`, and never becomes a connection that the other process would have to accept.
+/// The probe is a datagram socket: its connect is refused if no process has bound the file (also
+/// before `listen`), and it never becomes a connection that the other process would have to accept.
 pub fn occupant(path: &Path) -> io::Result<Occupant> {
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Occupant::Nothing),
@@ -115,12 +116,12 @@ pub fn occupant(path: &Path) -> io::Result<Occupant> {
     Ok(match connect(probe.as_raw_fd(), &UnixAddr::new(path)?) {
         Err(Errno::ECONNREFUSED) => Occupant::StaleSocket,
         Err(Errno::ENOENT) => Occupant::Nothing,
-        // Another type, a full queue, or no permission to find out: not ours to remove.
+        // Another type, a full queue, or no permission for the check: the file must be kept.
         _ => Occupant::LiveSocket,
     })
 }
 
-/// A socket file that this process made; removed when dropped, unless another file has its name.
+/// Socket file created by this process; removed at drop, unless another file has replaced it.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -143,14 +144,14 @@ impl Drop for SocketFile {
     }
 }
 
-/// Identity of a socket file. Its inode is not used again while the socket is open.
+/// Identity of a socket file. Its inode is not reused while the socket is open.
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
     let data = fs::symlink_metadata(path)?;
     let not_ours = || io::Error::other("another file took its place");
     data.file_type().is_socket().then_some((data.dev(), data.ino())).ok_or_else(not_ours)
 }
 
-/// Listens at `path`, non-blocking. Replaces the file of a process that is gone, and nothing else.
+/// Listens at `path`, non-blocking. Replaces only the file of a process that has exited.
 /// Connections are refused until mode and owner are set.
 pub fn listen_at(
     path: &Path,
@@ -177,7 +178,7 @@ pub fn listen_at(
     let made = || -> nix::Result<OwnedFd> {
         let fd = socket(AddressFamily::Unix, kind, flags, None)?;
         if let Some(mode) = access.mode {
-            // Bits that the file is created with, less the umask.
+            // Mode bits of the new file, reduced by the umask.
             fchmod(&fd, Mode::from_bits_truncate(mode))?;
         }
         Ok(fd)
@@ -194,8 +195,8 @@ pub fn listen_at(
     Ok((fd, file))
 }
 
-/// Holds the lock of the folder, as long as it can be had soon: a folder that may not be read
-/// cannot be locked, and a program that cleans up may hold it.
+/// Locks the folder, if the lock is available soon: an unreadable folder cannot be locked, and a
+/// cleanup program may hold the lock.
 fn lock_folder(path: &Path) -> Option<FileLock> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
@@ -209,7 +210,7 @@ fn lock_folder(path: &Path) -> Option<FileLock> {
     None
 }
 
-/// Sets owner and mode of the file itself: a link that took its place meanwhile is not followed.
+/// Sets owner and mode of the file itself; a link that replaced it is not followed.
 fn admit(file: &SocketFile, access: Access) -> io::Result<()> {
     if access == Access::default() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Memory files and mappings. What a mapping means (who writes it) is `shmem`'s business.
+//! Memory files and mappings. Access rights to mappings are defined in `shmem`.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -19,8 +19,8 @@ pub const PAGE: usize = 4096;
 /// Size of a huge page.
 pub const HUGE_PAGE: usize = 2 << 20;
 
-/// Creates a memory file of `len` bytes that can be sealed. `huge` asks for 2 MiB pages and fails
-/// with `ENOMEM` later, at mapping, when none are reserved.
+/// Creates a sealable memory file of `len` bytes. `huge` selects 2 MiB pages; if none are reserved,
+/// the later mapping fails with `ENOMEM`.
 pub fn memory_file(name: &str, len: usize, huge: bool) -> io::Result<OwnedFd> {
     let mut flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     if huge {
@@ -31,31 +31,31 @@ pub fn memory_file(name: &str, len: usize, huge: bool) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Fixes the size of a memory file for ever: without it a peer could truncate the file under our
-/// mapping and kill us with `SIGBUS`.
+/// Fixes the size of a memory file permanently. Otherwise a peer could truncate the file under a
+/// mapping and cause `SIGBUS`.
 pub fn seal_size(fd: BorrowedFd<'_>) -> io::Result<()> {
     let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
     fcntl(fd, FcntlArg::F_ADD_SEALS(seals))?;
     Ok(())
 }
 
-/// True when the file can neither shrink nor grow any more.
+/// True when the file can neither shrink nor grow.
 pub fn size_is_sealed(fd: BorrowedFd<'_>) -> bool {
     let want = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
     fcntl(fd, FcntlArg::F_GET_SEALS)
         .is_ok_and(|bits| SealFlag::from_bits_truncate(bits).contains(want))
 }
 
-/// True when the file's pages are not of hugetlbfs: a hole punched into such a file may not be
-/// filled again, and kills whoever touches it.
+/// True unless the file is on hugetlbfs: a hole punched into such a file may have no page to fill
+/// it, and an access to it is fatal.
 ///
-/// The preferred block size of a file does not tell: that of tmpfs is 2 MiB too where the system
-/// backs shared memory with transparent huge pages, and those may be split and filled again.
+/// The block size of a file is no indication: on tmpfs it is 2 MiB too if the system backs shared
+/// memory with transparent huge pages, and those can be split and refilled.
 pub fn has_small_pages(fd: BorrowedFd<'_>) -> bool {
     statfs::fstatfs(fd).is_ok_and(|told| told.filesystem_type() != statfs::HUGETLBFS_MAGIC)
 }
 
-/// Length of the file behind `fd` in bytes.
+/// Length of the file in bytes.
 pub fn file_len(fd: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(usize::try_from(nix::sys::stat::fstat(fd)?.st_size).unwrap_or(0))
 }
@@ -64,15 +64,15 @@ fn nonzero(len: usize) -> io::Result<NonZeroUsize> {
     NonZeroUsize::new(len).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
 }
 
-/// Maps `len` bytes of `fd`, readable and writable, shared with every other mapping of it.
+/// Maps `len` bytes of `fd`, readable and writable, shared with all other mappings of the file.
 pub fn map_shared(fd: impl AsFd, len: usize) -> io::Result<NonNull<u8>> {
     let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+    // SAFETY: a new mapping at an address chosen by the kernel overlaps nothing.
     let p = unsafe { mmap(None, nonzero(len)?, prot, MapFlags::MAP_SHARED, fd, 0)? };
     Ok(p.cast())
 }
 
-/// What offsets and lengths of mappings of `fd` are multiples of.
+/// Required alignment of offsets and lengths for mappings of `fd`.
 pub fn page_size(fd: BorrowedFd<'_>) -> io::Result<usize> {
     if has_small_pages(fd) {
         return Ok(PAGE);
@@ -81,12 +81,12 @@ pub fn page_size(fd: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(if size.is_power_of_two() { size.max(PAGE) } else { PAGE })
 }
 
-/// Maps `len` bytes of `fd` from `offset` on, as [`map_shared`] does. Both must be whole pages of
-/// the file's.
+/// Maps `len` bytes of `fd` at `offset`, like [`map_shared`]. Both must be multiples of the file's
+/// page size.
 pub fn map_shared_at(fd: impl AsFd, offset: u64, len: usize) -> io::Result<NonNull<u8>> {
     let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     let offset = i64::try_from(offset).map_err(io::Error::other)?;
-    // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+    // SAFETY: a new mapping at an address chosen by the kernel overlaps nothing.
     let p = unsafe { mmap(None, nonzero(len)?, prot, MapFlags::MAP_SHARED, fd, offset)? };
     Ok(p.cast())
 }
@@ -98,22 +98,22 @@ pub fn map_private(len: usize, huge: bool) -> io::Result<NonNull<u8>> {
     if huge {
         flags |= MapFlags::MAP_HUGETLB | MapFlags::MAP_HUGE_2MB;
     }
-    // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+    // SAFETY: a new mapping at an address chosen by the kernel overlaps nothing.
     let p = unsafe { mmap_anonymous(None, nonzero(len)?, prot, flags)? };
     Ok(p.cast())
 }
 
-/// Asks for transparent huge pages; refusal is no error.
+/// Requests transparent huge pages; a refusal is ignored.
 ///
 /// # Safety
 /// `ptr..ptr + len` must be one live mapping.
 pub unsafe fn advise_huge(ptr: NonNull<u8>, len: usize) {
-    // SAFETY: the caller vouches for the range; MADV_HUGEPAGE does not change its contents.
+    // SAFETY: required of the caller; MADV_HUGEPAGE does not change the contents.
     let _ = unsafe { madvise(ptr.cast(), len, MmapAdvise::MADV_HUGEPAGE) };
 }
 
-/// Prefers NUMA node `node` for pages of the range that are not yet touched. Refusal (one node,
-/// no permission) is no error: placement is a wish.
+/// Prefers NUMA node `node` for untouched pages of the range. A refusal (one node only, no
+/// permission) is ignored, because placement is only a preference.
 ///
 /// # Safety
 /// `ptr..ptr + len` must be one live mapping.
@@ -128,13 +128,13 @@ pub unsafe fn prefer_node(ptr: NonNull<u8>, len: usize, node: u32) {
     }
 }
 
-/// Makes memory executable, and no more writable.
+/// Makes memory executable and read-only.
 ///
 /// # Safety
-/// `ptr..ptr + len` must be one live mapping to which no reference is left.
+/// `ptr..ptr + len` must be one live mapping without references to it.
 pub unsafe fn make_executable(ptr: NonNull<u8>, len: usize) -> io::Result<()> {
     let prot = ProtFlags::PROT_READ | ProtFlags::PROT_EXEC;
-    // SAFETY: the caller vouches for the range.
+    // SAFETY: required of the caller.
     unsafe { mprotect(ptr.cast(), len, prot)? };
     Ok(())
 }
@@ -142,7 +142,7 @@ pub unsafe fn make_executable(ptr: NonNull<u8>, len: usize) -> io::Result<()> {
 /// Removes a mapping.
 ///
 /// # Safety
-/// `ptr..ptr + len` must be one live mapping to which no pointer is used afterwards.
+/// `ptr..ptr + len` must be one live mapping, and no pointer to it may be used afterwards.
 pub unsafe fn unmap(ptr: NonNull<u8>, len: usize) {
     // SAFETY: the caller gives up the mapping.
     let _ = unsafe { munmap(ptr.cast(), len) };

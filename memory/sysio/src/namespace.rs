@@ -1,5 +1,5 @@
-//! User and network namespaces. The `unshare` calls need a single-threaded process; they are made
-//! first thing in `main` of the helper processes that use them.
+//! User and network namespaces. The `unshare` calls need a single-threaded process, so helper
+//! processes make them at the start of `main`.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,22 +15,22 @@ use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 use crate::bounded;
 use crate::descriptors::explained;
 
-/// Enters a new user namespace in which the caller is root, and a new network namespace that it
-/// owns. Needs no privilege where unprivileged user namespaces are enabled.
+/// Enters a new user namespace, with the caller as root, and a new network namespace owned by it.
+/// Needs no privilege if unprivileged user namespaces are enabled.
 pub fn enter_new_user_and_net() -> io::Result<()> {
     let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET)?;
-    // A process without CAP_SETGID may map its group only after giving up setgroups.
+    // A process without CAP_SETGID may map its group only after it gives up setgroups.
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
     fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
 }
 
-/// How long the file of a namespace may take to open. Its path may lead to any file.
+/// Limit for opening the file of a namespace. The path may lead to any file.
 const OPEN_LIMIT: Duration = Duration::from_millis(500);
 
-/// Opens the file of a namespace. Another file is refused; a pipe or a file system that does not
-/// answer delays the caller for `OPEN_LIMIT` at most.
+/// Opens the file of a namespace; other files are rejected. A pipe or an unresponsive file system
+/// delays the caller by at most `OPEN_LIMIT`.
 pub fn open_file(path: &Path) -> io::Result<File> {
     let path = path.to_owned();
     let open = move || {
@@ -44,15 +44,15 @@ pub fn open_file(path: &Path) -> io::Result<File> {
     bounded::run(OPEN_LIMIT, open)?
 }
 
-/// Runs `f` on a new thread inside the network namespace at `path` (for example
-/// `/run/netns/NAME` or `/proc/PID/ns/net`); the calling thread stays where it is.
+/// Runs `f` on a new thread inside the network namespace at `path` (for example `/run/netns/NAME`
+/// or `/proc/PID/ns/net`); the calling thread does not change its namespace.
 pub fn run_in_net<T: Send>(path: &Path, f: impl FnOnce() -> T + Send) -> io::Result<T> {
     run_in(&open_file(path)?, f)
 }
 
 fn run_in<T: Send>(file: &File, f: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
-        // Not `scope.spawn`, which panics where there is no thread to be had.
+        // Not `scope.spawn`, which panics if no thread can be created.
         let inside =
             std::thread::Builder::new().spawn_scoped(scope, move || -> io::Result<T> {
                 setns(file, CloneFlags::CLONE_NEWNET)?;
@@ -62,16 +62,17 @@ fn run_in<T: Send>(file: &File, f: impl FnOnce() -> T + Send) -> io::Result<T> {
     })
 }
 
-/// The same, with a `/sys` that shows the devices of that namespace; `None` is the caller's own,
-/// where `f` simply runs. Needs CAP_SYS_ADMIN, as `ip netns exec` does.
+/// Like [`run_in_net`], with a `/sys` that shows the devices of that namespace. For `None` (the
+/// caller's own namespace) `f` is called directly. Needs CAP_SYS_ADMIN, like `ip netns exec`.
 pub fn run_in_sysfs<T: Send>(path: Option<&Path>, f: impl FnOnce() -> T + Send) -> io::Result<T> {
     let Some(path) = path else { return Ok(f()) };
     run_in_net(path, || {
-        // Of this thread alone, and gone with it: nobody else sees what is mounted here.
+        // The mount namespace belongs to this thread only and ends with it, so the mounts are
+        // private.
         unshare(CloneFlags::CLONE_NEWNS)?;
         let none = None::<&str>;
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-        // What a sysfs shows was settled when it was mounted. Where there is none yet, all is well.
+        // A sysfs shows the namespace in which it was mounted. A missing mount is no error.
         let _ = umount2("/sys", MntFlags::MNT_DETACH);
         mount(Some("mqnet"), "/sys", Some("sysfs"), MsFlags::empty(), none)?;
         Ok(f())
@@ -85,24 +86,24 @@ pub fn is_current_net(namespace: &impl AsFd) -> io::Result<bool> {
     Ok((there.dev(), there.ino()) == (here.dev(), here.ino()))
 }
 
-/// Moves the calling thread, and it alone, into a new network namespace. Needs CAP_SYS_ADMIN.
-/// Devices that the thread makes there vanish with it.
+/// Moves only the calling thread into a new network namespace. Needs CAP_SYS_ADMIN. Devices that
+/// the thread creates there are removed when it ends.
 pub fn enter_new_net() -> io::Result<()> {
     Ok(unshare(CloneFlags::CLONE_NEWNET)?)
 }
 
-/// Device and inode of the file of a namespace.
+/// Device and inode of a namespace's file.
 pub type Id = (u64, u64);
 
-/// Device and inode of a file that should be a namespace's. One whose file system does not answer
-/// delays the caller for `OPEN_LIMIT` at most.
+/// Returns device and inode of a namespace's file. An unresponsive file system delays the caller by
+/// at most `OPEN_LIMIT`.
 pub fn id_of(path: &Path) -> io::Result<Id> {
-    let look = |path: &Path| fs::metadata(path).map(|data| (data.dev(), data.ino()));
+    let identify = |path: &Path| fs::metadata(path).map(|data| (data.dev(), data.ino()));
     if path.starts_with("/proc") {
-        return look(path);
+        return identify(path);
     }
     let path = path.to_owned();
-    bounded::run(OPEN_LIMIT, move || look(&path))?
+    bounded::run(OPEN_LIMIT, move || identify(&path))?
 }
 
 /// Inode of the calling thread's network namespace.
@@ -110,17 +111,17 @@ pub fn own_inode() -> io::Result<u64> {
     id_of(Path::new("/proc/thread-self/ns/net")).map(|(_, inode)| inode)
 }
 
-/// What keeps a network namespace in use, other than descriptors.
+/// Holder of a network namespace, other than descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
     /// A mount of its file, such as that of `ip netns add`.
     Mount,
-    /// A process in it.
+    /// A process inside the namespace.
     Process(u32),
 }
 
-/// A network namespace. The descriptor keeps it in existence
-/// after its name and its processes are gone: see [`is_gone`](Self::is_gone).
+/// Network namespace. The descriptor keeps the namespace alive after its name and its processes are
+/// gone: see [`is_gone`](Self::is_gone).
 #[derive(Debug)]
 pub struct NetNs {
     file: File,
@@ -135,7 +136,7 @@ impl NetNs {
         Self::new(open_file(path)?, Some(path.to_owned()))
     }
 
-    /// The namespace of a descriptor; `None` for that of the calling thread.
+    /// Returns the namespace of a descriptor; `None` for that of the calling thread.
     pub fn of(fd: OwnedFd) -> io::Result<Option<Self>> {
         let netns = Self::new(File::from(fd), None)?;
         Ok((!netns.is_own()).then_some(netns))
@@ -146,7 +147,7 @@ impl NetNs {
         Ok(Self { file, id: (data.dev(), data.ino()), path, holder: None })
     }
 
-    /// The same namespace by another descriptor.
+    /// Duplicates the descriptor of the namespace.
     pub fn try_clone(&self) -> io::Result<Self> {
         Self::new(self.file.try_clone()?, self.path.clone())
     }
@@ -156,24 +157,24 @@ impl NetNs {
         own_inode().is_ok_and(|own| own == self.inode())
     }
 
-    /// Inode of its file, by which namespaces are told apart.
+    /// Inode of the namespace's file, which identifies the namespace.
     pub fn inode(&self) -> u64 {
         self.id.1
     }
 
-    /// The file that it was opened by.
+    /// Path by which the namespace was opened.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// Runs `f` on a new thread inside it.
+    /// Runs `f` on a new thread inside the namespace.
     pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> io::Result<T> {
         run_in(&self.file, f)
     }
 
-    /// True when its name was deleted, no process is in it and nothing is mounted: only descriptors
-    /// such as ours keep it. One without a path is gone when a process or a mount had kept it
-    /// before. Other processes' descriptors are not searched for.
+    /// True when the namespace has no name, no process and no mount, so that only descriptors keep
+    /// it. A namespace without a path is gone if a process or a mount held it before. Descriptors
+    /// of other processes are not searched.
     pub fn is_gone(&mut self) -> bool {
         let is_named = |path: &PathBuf| id_of(path).is_ok_and(|id| id == self.id);
         if self.path.as_ref().is_some_and(is_named) {

@@ -1,5 +1,5 @@
-//! Network interfaces of the kernel as ioctls show them (netdevice(7), `linux/ethtool.h`), and
-//! membership that ends with its socket (packet(7)).
+//! Network interfaces of the kernel through ioctls (netdevice(7), `linux/ethtool.h`), and
+//! promiscuous membership that ends with its socket (packet(7)).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -30,12 +30,12 @@ const ETHTOOL_GRSSH: u32 = 0x46;
 const ETHTOOL_SRSSH: u32 = 0x47;
 /// `ETH_FLAG_RXVLAN` of `ETHTOOL_GFLAGS`.
 const FLAG_RXVLAN: u32 = 1 << 8;
-/// No change of how a driver prepares what it hashes.
+/// Value for an unchanged transformation of the hash input.
 const RXH_XFRM_NO_CHANGE: u8 = 0xff;
-/// Most buckets of a table: what drivers have is a quarter of it at most.
+/// Maximum size of an indirection table; drivers have at most a quarter of it.
 const BUCKETS_MAX: usize = 8192;
 
-/// `struct ifreq` with a number, or an address, in its second half.
+/// `struct ifreq` with a number or an address in its second half.
 #[repr(C)]
 struct Request {
     name: [c_char; libc::IFNAMSIZ],
@@ -90,7 +90,7 @@ struct DriverRequest {
 
 const _: () = assert!(size_of::<DriverRequest>() == 196);
 
-/// The start of `struct ethtool_rxnfc`, of which this request uses no more, and the rest of it.
+/// Start of `struct ethtool_rxnfc`, which is all that this request uses, and the remaining bytes.
 #[repr(C)]
 struct FieldsRequest {
     command: u32,
@@ -99,7 +99,7 @@ struct FieldsRequest {
     rest: [u64; 30],
 }
 
-/// `struct ethtool_rxfh`, with room for a table and a key behind it.
+/// `struct ethtool_rxfh` with room for an indirection table and a key.
 #[repr(C)]
 struct SpreadRequest {
     command: u32,
@@ -115,20 +115,20 @@ struct SpreadRequest {
 const _: () = assert!(size_of::<SpreadRequest>() == 24 + 4 * BUCKETS_MAX);
 const _: () = assert!(size_of::<FieldsRequest>() == 256);
 
-/// How an interface spreads flows over its RX queues.
+/// RSS configuration of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spread {
-    /// The queue of each bucket.
+    /// Indirection table: the queue of each bucket.
     pub table: Vec<u32>,
-    /// What makes a bucket of a frame, as ethtool(8) calls it.
+    /// Hash function, by its ethtool(8) name.
     pub hash: &'static str,
-    /// The key of the hash; empty where the driver does not tell.
+    /// Hash key; empty if the driver does not report it.
     pub key: Vec<u8>,
-    /// Something is done to what is hashed before (`RXH_XFRM_SYM_XOR` and its like).
+    /// True if the hash input is transformed first (`RXH_XFRM_SYM_XOR` and similar).
     pub is_transformed: bool,
 }
 
-/// Frames of which a driver may hash different fields.
+/// Flow types for which a driver may hash different fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 #[expect(missing_docs, reason = "protocols")]
@@ -139,21 +139,22 @@ pub enum FlowType {
     Udp6 = 0x06,
 }
 
-/// What of a frame is hashed.
+/// Hashed fields of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fields {
-    /// Nothing: the driver puts it into the first queue.
+    /// None: the driver selects the first queue.
     Nothing,
-    /// Both addresses.
+    /// Both IP addresses.
     Addresses,
-    /// Both addresses and both ports.
+    /// Both IP addresses and both ports.
     Ports,
-    /// Anything else.
+    /// Any other combination.
     Others,
 }
 
 impl Fields {
-    /// From the bits of the request (`RXH_IP_SRC`, `RXH_IP_DST`, `RXH_L4_B_0_1`, `RXH_L4_B_2_3`).
+    /// Decodes the bits of the request (`RXH_IP_SRC`, `RXH_IP_DST`, `RXH_L4_B_0_1`,
+    /// `RXH_L4_B_2_3`).
     fn of(bits: u64) -> Self {
         match bits {
             0 => Self::Nothing,
@@ -164,37 +165,37 @@ impl Fields {
     }
 }
 
-/// What an interface is.
+/// State of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Its number.
+    /// Interface index.
     pub index: u32,
-    /// It was set up.
+    /// True if the interface is administratively up.
     pub is_up: bool,
-    /// It is up, and has a carrier.
+    /// True if the interface is up and has a carrier.
     pub is_running: bool,
-    /// Its MTU.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// Type of its link-layer header (`ARPHRD_...` of `linux/if_arp.h`).
+    /// Type of the link-layer header (`ARPHRD_...` of `linux/if_arp.h`).
     pub link_type: u16,
 }
 
-/// The queues of an interface.
+/// Channels of an interface (`ethtool -l`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channels(ChannelsRequest);
 
 impl Channels {
-    /// RX queues in use.
+    /// Number of RX queues in use.
     pub fn rx(&self) -> u32 {
         self.0.rx.saturating_add(self.0.combined)
     }
 
-    /// TX queues in use.
+    /// Number of TX queues in use.
     pub fn tx(&self) -> u32 {
         self.0.tx.saturating_add(self.0.combined)
     }
 
-    /// Most queues that can be had of both kinds.
+    /// Maximum number of queues in each direction.
     pub fn max(&self) -> u32 {
         self.0.max_combined.max(self.0.max_rx.min(self.0.max_tx))
     }
@@ -204,12 +205,12 @@ impl Channels {
         [self.0.rx, self.0.tx, self.0.other, self.0.combined]
     }
 
-    /// The same with these numbers.
+    /// Returns the channels with these numbers.
     pub fn with_numbers(&self, [rx, tx, other, combined]: [u32; 4]) -> Self {
         Self(ChannelsRequest { rx, tx, other, combined, ..self.0 })
     }
 
-    /// The same with `queues` of both kinds.
+    /// Returns the channels with `queues` queues in each direction.
     pub fn with(&self, queues: u32) -> Self {
         let mut with = self.0;
         if with.max_combined > 0 {
@@ -221,7 +222,7 @@ impl Channels {
     }
 }
 
-/// Asks about interfaces, in the network namespace in which it was opened.
+/// Queries and configures interfaces of the network namespace in which it was opened.
 #[derive(Debug)]
 pub struct Nics {
     fd: OwnedFd,
@@ -235,7 +236,7 @@ fn socket(family: c_int, kind: c_int) -> io::Result<OwnedFd> {
     // SAFETY: the call takes numbers only.
     let raw = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, 0) };
     check(raw).map_err(explained)?;
-    // SAFETY: the socket was just made; nobody else owns it.
+    // SAFETY: the socket was just created; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
@@ -245,7 +246,7 @@ impl Nics {
         Ok(Self { fd: socket(libc::AF_INET, libc::SOCK_DGRAM)? })
     }
 
-    fn ask(&self, name: &str, request: c_ulong, value: Value) -> io::Result<Value> {
+    fn query(&self, name: &str, request: c_ulong, value: Value) -> io::Result<Value> {
         self.request(name, request, value).map(|ifreq| ifreq.value)
     }
 
@@ -258,15 +259,15 @@ impl Nics {
             *to = from as c_char;
         }
         // SAFETY: these requests read and write one ifreq (40 bytes, asserted above); an address in
-        // it is that of a structure of the caller's, as long as the request says.
+        // it belongs to a structure of the caller with the length that the request requires.
         check(unsafe { libc::ioctl(self.fd.as_raw_fd(), request, &raw mut ifreq) })?;
         Ok(ifreq)
     }
 
     /// Index of an interface.
     pub fn index_of(&self, name: &str) -> io::Result<u32> {
-        let value = self.ask(name, SIOCGIFINDEX, Value { room: [0; 3] })?;
-        // SAFETY: the answer has a number at its start, and any bytes are one.
+        let value = self.query(name, SIOCGIFINDEX, Value { room: [0; 3] })?;
+        // SAFETY: the answer begins with a number, and any bytes are valid.
         Ok(unsafe { value.number } as u32)
     }
 
@@ -279,14 +280,14 @@ impl Nics {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// How an interface stands.
+    /// Returns the state of an interface.
     pub fn look(&self, name: &str) -> io::Result<Look> {
         let zero = || Value { room: [0; 3] };
         let index = self.index_of(name)?;
-        let flags = self.ask(name, SIOCGIFFLAGS, zero())?;
-        let mtu = self.ask(name, SIOCGIFMTU, zero())?;
+        let flags = self.query(name, SIOCGIFFLAGS, zero())?;
+        let mtu = self.query(name, SIOCGIFMTU, zero())?;
         let link_type = self.hardware_address(name)?.kind;
-        // SAFETY: each answer has a number at its start, and any bytes are one.
+        // SAFETY: each answer begins with a number, and any bytes are valid.
         let (flags, mtu) = unsafe { (flags.flags, mtu.number) };
         let has = |bit: c_int| c_int::from(flags) & bit != 0;
         Ok(Look {
@@ -299,8 +300,8 @@ impl Nics {
     }
 
     fn hardware_address(&self, name: &str) -> io::Result<HardwareAddress> {
-        let answer = self.ask(name, SIOCGIFHWADDR, Value { room: [0; 3] })?;
-        // SAFETY: the answer is an address, and any bytes are one.
+        let answer = self.query(name, SIOCGIFHWADDR, Value { room: [0; 3] })?;
+        // SAFETY: the answer is an address, and any bytes are valid.
         Ok(unsafe { answer.address })
     }
 
@@ -316,18 +317,18 @@ impl Nics {
         address.bytes[..6].copy_from_slice(&mac);
         let mut value = Value { room: [0; 3] };
         value.address = address;
-        self.ask(name, SIOCSIFHWADDR, value).map(drop)
+        self.query(name, SIOCSIFHWADDR, value).map(drop)
     }
 
     /// Sets the MTU. Needs CAP_NET_ADMIN.
     pub fn set_mtu(&self, name: &str, mtu: u32) -> io::Result<()> {
         let mut value = Value { room: [0; 3] };
         value.number = mtu as c_int;
-        self.ask(name, SIOCSIFMTU, value).map(drop)
+        self.query(name, SIOCSIFMTU, value).map(drop)
     }
 
-    /// The carrier as the driver has it now: the kernel's flag follows it up to a second later.
-    /// True where the driver does not tell.
+    /// Current carrier state of the driver; the kernel's flag may lag by up to a second. True if
+    /// the driver does not report it.
     pub fn has_carrier(&self, name: &str) -> bool {
         let mut request = [ETHTOOL_GLINK, 1];
         self.ethtool(name, &mut request).map_or(true, |()| request[1] != 0)
@@ -335,17 +336,17 @@ impl Nics {
 
     fn ethtool<T>(&self, name: &str, request: &mut T) -> io::Result<()> {
         let data = std::ptr::from_mut(request).cast();
-        self.ask(name, SIOCETHTOOL, Value { data }).map(drop)
+        self.query(name, SIOCETHTOOL, Value { data }).map(drop)
     }
 
-    /// Its queues, if the driver tells.
+    /// Returns the channels, if the driver reports them.
     pub fn channels(&self, name: &str) -> io::Result<Channels> {
         let mut request = ChannelsRequest { command: ETHTOOL_GCHANNELS, ..Default::default() };
         self.ethtool(name, &mut request)?;
         Ok(Channels(request))
     }
 
-    /// Changes its queues. Needs CAP_NET_ADMIN.
+    /// Changes the channels. Needs CAP_NET_ADMIN.
     pub fn set_channels(&self, name: &str, channels: &Channels) -> io::Result<()> {
         self.ethtool(name, &mut ChannelsRequest { command: ETHTOOL_SCHANNELS, ..channels.0 })
     }
@@ -373,18 +374,19 @@ impl Nics {
         Ok(request)
     }
 
-    /// How it spreads flows, if the driver tells: with an empty table it has none.
+    /// Returns the RSS configuration, if the driver reports it; without an indirection table,
+    /// `table` is empty.
     pub fn spread(&self, name: &str) -> io::Result<Spread> {
         let sizes = self.spread_request(name, ETHTOOL_GRSSH, &[], [0; 2], 0)?;
         let hash = match sizes.hash {
             0x01 => "toeplitz",
             0x02 => "xor",
             0x04 => "crc32",
-            // Drivers that do not tell say 0.
+            // 0 if the driver does not report it.
             _ => "unknown",
         };
         let (buckets, key_len) = (sizes.buckets, sizes.key_len);
-        // The kernel writes as much as it is told that there is room for.
+        // The kernel writes as many entries as the request has room for.
         let words = buckets as usize + (key_len as usize).div_ceil(4);
         if buckets == 0 || words > BUCKETS_MAX {
             let (table, key) = (Vec::new(), Vec::new());
@@ -398,7 +400,7 @@ impl Nics {
         Ok(Spread { table: table.to_vec(), hash, key, is_transformed })
     }
 
-    /// What of such frames is hashed, if the driver tells.
+    /// Returns the hashed fields of a flow type, if the driver reports them.
     pub fn hashed_fields(&self, name: &str, of: FlowType) -> io::Result<Fields> {
         let (command, flow_type) = (ETHTOOL_GRXFH, of as u32);
         let mut request = FieldsRequest { command, flow_type, data: 0, rest: [0; 30] };
@@ -406,8 +408,8 @@ impl Nics {
         Ok(Fields::of(request.data))
     }
 
-    /// Spreads flows by this table, which is as long as the one that it has; an empty one asks for
-    /// the kernel's own, which follows the number of queues. Needs CAP_NET_ADMIN.
+    /// Sets the indirection table, which must have the current length. An empty table selects the
+    /// kernel's default, which follows the number of queues. Needs CAP_NET_ADMIN.
     pub fn set_spread(&self, name: &str, table: &[u32]) -> io::Result<()> {
         if table.len() > BUCKETS_MAX {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -417,20 +419,20 @@ impl Nics {
             self.spread_request(name, ETHTOOL_SRSSH, table, sizes, transform).map(drop)
         };
         match set(RXH_XFRM_NO_CHANGE) {
-            // Kernels before 6.8 know of no transformations, and want 0 there.
+            // Kernels before 6.8 support no transformations, and require 0.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => set(0),
             done => done,
         }
     }
 
-    /// True when the device takes VLAN tags out of the frames that arrive (`rxvlan on`).
+    /// True if the device strips VLAN tags from received frames (`rxvlan on`).
     pub fn strips_tags(&self, name: &str) -> io::Result<bool> {
         let mut request = [ETHTOOL_GFLAGS, 0];
         self.ethtool(name, &mut request)?;
         Ok(request[1] & FLAG_RXVLAN != 0)
     }
 
-    /// The name of its driver.
+    /// Name of the driver.
     pub fn driver(&self, name: &str) -> io::Result<String> {
         let mut request =
             DriverRequest { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
@@ -440,16 +442,16 @@ impl Nics {
     }
 }
 
-/// An interface takes frames for any address as long as this is there. Needs CAP_NET_RAW.
+/// Promiscuous mode of an interface, while this value exists. Needs CAP_NET_RAW.
 #[derive(Debug)]
 pub struct Promiscuous {
     _fd: OwnedFd,
 }
 
 impl Promiscuous {
-    /// For an interface of the calling thread's network namespace.
+    /// Enables it for an interface of the calling thread's network namespace.
     pub fn new(ifindex: u32) -> io::Result<Self> {
-        // Without a protocol it receives nothing.
+        // A socket without a protocol receives no frames.
         let fd = socket(libc::AF_PACKET, libc::SOCK_RAW)?;
         let member = libc::packet_mreq {
             mr_ifindex: ifindex as c_int,
@@ -470,9 +472,9 @@ impl Promiscuous {
 mod tests {
     use super::*;
 
-    // Goal: an interface that is there is seen, by name and index; one that is not is told apart.
+    // Goal: an existing interface is found by name and index; a missing one is reported as such.
     #[test]
-    fn interfaces_are_seen() {
+    fn interfaces_are_found_by_name_and_index() {
         let nics = Nics::open().unwrap();
         let lo = nics.look("lo").unwrap();
         assert!(lo.index > 0 && lo.mtu >= 68, "{lo:?}");
@@ -487,9 +489,9 @@ mod tests {
         assert_eq!(fields.raw_os_error(), Some(libc::EOPNOTSUPP));
     }
 
-    // Goal: a number of queues goes where the driver counts them.
+    // Goal: the number of queues is set in the fields that the driver uses.
     #[test]
-    fn queues_are_counted_as_the_driver_does() {
+    fn queues_are_set_in_the_drivers_fields() {
         let pairs = ChannelsRequest { max_combined: 8, combined: 2, ..Default::default() };
         let pairs = Channels(pairs);
         assert_eq!((pairs.rx(), pairs.tx(), pairs.max()), (2, 2, 8));

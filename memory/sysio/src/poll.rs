@@ -1,4 +1,4 @@
-//! Waiting for a handful of descriptors that change from call to call (control threads).
+//! Waits for a few descriptors that change from call to call (control threads).
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 
-/// Waits until one of `fds` is readable or has hung up, at most `timeout`. An interrupting signal
+/// Waits at most `timeout` until one of `fds` is readable or has hung up. An interrupting signal
 /// ends the wait.
 pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<()> {
     wait(fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect(), timeout)
 }
 
-/// Waits until `fd` takes bytes or has hung up, at most `timeout`. An interrupting signal ends the
+/// Waits at most `timeout` until `fd` is writable or has hung up. An interrupting signal ends the
 /// wait.
 pub fn wait_writable(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<()> {
     wait(vec![PollFd::new(fd, PollFlags::POLLOUT)], timeout)
@@ -27,14 +27,14 @@ fn wait(mut polled: Vec<PollFd<'_>>, timeout: Duration) -> io::Result<()> {
     }
 }
 
-/// True when a read would return something now.
+/// True when a read would return data now.
 pub fn is_readable(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let mut polled = [PollFd::new(fd, PollFlags::POLLIN)];
     nix::poll::poll(&mut polled, PollTimeout::ZERO)?;
     Ok(polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLIN)))
 }
 
-/// True when what is behind the descriptor is gone or broken: poll(2) says so unasked.
+/// True when the object behind the descriptor is gone or failed; poll(2) always reports this.
 pub fn is_in_error(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let mut polled = [PollFd::new(fd, PollFlags::empty())];
     nix::poll::poll(&mut polled, PollTimeout::ZERO)?;
@@ -42,8 +42,8 @@ pub fn is_in_error(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(polled[0].revents().is_some_and(|events| events.intersects(bad)))
 }
 
-/// Gives up the CPU for `time`: for a control thread that waits for what nothing announces.
+/// Sleeps for `time`: for a control thread that waits for an event without a notification.
 pub fn pause(time: Duration) {
-    // A signal ends it early, which a caller that looks again does not mind.
+    // A signal may end the sleep early; callers re-check their condition.
     let _ = nix::poll::ppoll(&mut [], Some(time.into()), None);
 }

@@ -1,4 +1,4 @@
-//! Processes: identity, signals to others, resource use.
+//! Processes: identity, signals, limits, capabilities.
 
 use std::io;
 
@@ -14,29 +14,29 @@ fn send(pid: u32, signal: Signal) -> io::Result<()> {
     Ok(kill(Pid::from_raw(pid as i32), signal)?)
 }
 
-/// SIGKILL: ends a process at once, without a chance to clean up.
+/// Kills a process immediately, without cleanup (SIGKILL).
 pub fn kill_hard(pid: u32) -> io::Result<()> {
     send(pid, Signal::SIGKILL)
 }
 
-/// SIGTERM: asks a process to end.
+/// Requests the end of a process (SIGTERM).
 pub fn terminate(pid: u32) -> io::Result<()> {
     send(pid, Signal::SIGTERM)
 }
 
-/// SIGHUP: asks a daemon to read its configuration again.
+/// Makes a daemon reload its configuration (SIGHUP).
 pub fn hang_up(pid: u32) -> io::Result<()> {
     send(pid, Signal::SIGHUP)
 }
 
-/// SIGSTOP: freezes a process.
+/// Freezes a process (SIGSTOP).
 pub fn freeze(pid: u32) -> io::Result<()> {
     send(pid, Signal::SIGSTOP)
 }
 
-/// Waits until a frozen child stands still: a thread that runs elsewhere does so for a while, and
-/// one that slept has to get a CPU first. Also when it has ended, and then it can still be waited
-/// for. Error: ECHILD for a process that is not our child.
+/// Waits until a frozen child has stopped: SIGSTOP takes effect with a delay, because a running
+/// thread must be interrupted, and a sleeping one must get a CPU first. Also returns for a child
+/// that has exited, which can still be waited for. Fails with ECHILD for other processes.
 pub fn wait_until_frozen(pid: u32) -> io::Result<()> {
     use nix::errno::Errno;
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
@@ -49,26 +49,26 @@ pub fn wait_until_frozen(pid: u32) -> io::Result<()> {
     }
 }
 
-/// SIGCONT: lets a frozen process go on.
+/// Resumes a frozen process (SIGCONT).
 pub fn thaw(pid: u32) -> io::Result<()> {
     send(pid, Signal::SIGCONT)
 }
 
-/// Ends the calling process with SIGTERM when its parent thread dies, so that no helper outlives
-/// the program that started it.
+/// Makes the kernel end this process with SIGTERM when its parent thread ends, so that helpers do
+/// not outlive the program that started them.
 pub fn die_with_parent() -> io::Result<()> {
     Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?)
 }
 
-/// Descriptors for which there is room from the start.
+/// Initial size of the descriptor table.
 const ROOM: u64 = 2048;
 
 /// Raises the soft limit of open descriptors to the hard limit (64 channels need about 260), and
-/// makes room for many. Call it while the process has one thread: the kernel makes the table
-/// longer when it is full, and where threads share it waits for a grace period first
-/// (`expand_files`), 50 s on a machine whose CPUs were taken from it, in the middle of a change.
+/// extends the descriptor table. Must be called while the process has a single thread: with several
+/// threads the kernel waits for a grace period when it extends the table (`expand_files`), which
+/// would delay a channel change.
 ///
-/// The limit in force.
+/// Returns the new limit.
 pub fn raise_descriptor_limit() -> io::Result<u64> {
     use nix::fcntl::{FcntlArg, fcntl};
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -81,7 +81,7 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
     Ok(hard)
 }
 
-/// Capability sets of a thread, as `capset(2)` takes them (`_LINUX_CAPABILITY_VERSION_3`).
+/// Capability sets of a thread in the format of `capset(2)` (`_LINUX_CAPABILITY_VERSION_3`).
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct CapabilityData {
@@ -122,8 +122,8 @@ pub enum Capability {
     Bpf = 39,
 }
 
-/// Gives up the capabilities of the calling thread for ever, except those of `keep` that it has.
-/// Other threads keep theirs. A thread that serves a peer does most of its work by descriptors.
+/// Drops the capabilities of the calling thread permanently, except those in `keep` that it has.
+/// Other threads keep theirs. A thread that serves a peer works mostly through open descriptors.
 pub fn drop_capabilities(keep: &[Capability]) -> io::Result<()> {
     nix::sys::prctl::set_no_new_privs()?;
     let header: [u32; 2] = [CAPABILITY_VERSION_3, 0];
@@ -144,8 +144,8 @@ pub fn drop_capabilities(keep: &[Capability]) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Restricts the calling thread irrevocably: to the capabilities of `keep`, and to the system calls
-/// of a thread where the process has a seccomp filter.
+/// Restricts the calling thread permanently: to the capabilities in `keep` and, if the process has
+/// a seccomp filter, to the system calls allowed for threads.
 pub fn restrict_thread(keep: &[Capability]) -> io::Result<()> {
     drop_capabilities(keep)?;
     crate::seccomp::restrict_thread()
@@ -159,8 +159,8 @@ pub fn set_nonblocking(fd: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes over a descriptor that the parent process left open for us, by number, and keeps it from
-/// our own children. Each number can be taken once in the life of the process.
+/// Takes ownership of a descriptor that was inherited from the parent process, by its number, and
+/// sets close-on-exec. Each number can be taken only once per process.
 pub fn take_inherited(number: i32) -> io::Result<std::os::fd::OwnedFd> {
     use std::os::fd::{FromRawFd, OwnedFd};
     use std::sync::Mutex;
@@ -169,22 +169,22 @@ pub fn take_inherited(number: i32) -> io::Result<std::os::fd::OwnedFd> {
     if number <= 2 || taken.contains(&number) {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
     }
-    // SAFETY: F_SETFD only touches a flag of the descriptor, and fails when there is none.
+    // SAFETY: F_SETFD only changes a flag of the descriptor, and fails if there is none.
     if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
     }
     taken.push(number);
-    // SAFETY: the descriptor is open, was not opened by us (callers run this before they open
-    // anything, see `main`), and the list above makes us its only owner.
+    // SAFETY: the descriptor is open and was not opened here (callers run this before they open
+    // anything, see `main`), and the list above ensures a single owner.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Sets the name of the calling thread; that of the main thread is the name of the process.
+/// Sets the name of the calling thread; the main thread's name is that of the process.
 pub fn set_name(name: &std::ffi::CStr) -> io::Result<()> {
     Ok(nix::sys::prctl::set_name(name)?)
 }
 
-/// Leaves the session of the terminal: its end is not ours any more.
+/// Starts a new session, so that the end of the terminal's session does not end this process.
 pub fn leave_session() -> io::Result<()> {
     Ok(nix::unistd::setsid().map(drop)?)
 }
@@ -193,10 +193,10 @@ pub fn leave_session() -> io::Result<()> {
 mod tests {
     use super::*;
 
-    // Goal: a frozen child is waited for until no thread of it runs, each time anew, and one that
-    // has ended is not waited for in vain.
+    // Goal: the wait for a frozen child ends when all its threads have stopped, each time, and does
+    // not hang for a child that has exited.
     #[test]
-    fn a_frozen_child_stands_still() {
+    fn wait_ends_when_the_child_is_frozen() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let state = || {
             let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
@@ -215,9 +215,9 @@ mod tests {
         assert!(wait_until_frozen(child.id()).is_err());
     }
 
-    /// A thread gives up its capabilities, but for one that it keeps; other threads keep theirs.
+    /// A thread drops its capabilities except one that it keeps; other threads keep theirs.
     #[test]
-    fn capabilities_are_of_one_thread() {
+    fn capabilities_are_dropped_per_thread() {
         let effective = || {
             let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
             let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
@@ -237,10 +237,10 @@ mod tests {
         assert_eq!(effective(), before);
     }
 
-    // Goal: the table of descriptors is long from then on, and the descriptor that made it so is
+    // Goal: the descriptor table is large afterwards, and the descriptor that extended it is
     // closed.
     #[test]
-    fn there_is_room_for_descriptors() {
+    fn descriptor_table_is_extended() {
         raise_descriptor_limit().unwrap();
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();

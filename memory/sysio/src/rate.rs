@@ -1,23 +1,23 @@
-//! Token buckets: a burst, and a rate.
+//! Token buckets with a burst and a rate.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// A token bucket.
+/// Token bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     left: u32,
-    /// When `left` was counted last.
+    /// Time of the last refill.
     counted: Duration,
 }
 
 impl Bucket {
-    /// A full one. `now` is a monotonic time, here and below.
+    /// Creates a full bucket. `now` is a monotonic time, here and below.
     pub fn full(burst: u32, now: Duration) -> Self {
         Self { left: burst, counted: now }
     }
 
-    /// Takes one; false where none is left.
+    /// Takes one token; returns false if none is left.
     pub fn take(&mut self, [burst, per_second]: [u32; 2], now: Duration) -> bool {
         let each = Duration::from_secs(1) / per_second.max(1);
         let gained = now.saturating_sub(self.counted).as_nanos() / each.as_nanos().max(1);
@@ -31,19 +31,19 @@ impl Bucket {
         is_left
     }
 
-    /// When it was counted last.
+    /// Time of the last refill.
     pub fn counted(&self) -> Duration {
         self.counted
     }
 }
 
-/// Connections that one socket accepts a second; the burst is twice as large.
+/// Connections that one socket accepts per second; the burst is twice that number.
 static CONNECTIONS: AtomicU32 = AtomicU32::new(CONNECTIONS_DEFAULT);
 
-/// The default of [`set_connections`].
+/// Default of [`set_connections`].
 pub const CONNECTIONS_DEFAULT: u32 = 50;
 
-/// Sets how many connections one socket takes a second, in this process.
+/// Sets the number of connections that one socket accepts per second, for this process.
 pub fn set_connections(per_second: u32) {
     CONNECTIONS.store(per_second.max(1), Ordering::Relaxed);
 }
@@ -58,9 +58,9 @@ pub fn connections() -> [u32; 2] {
 mod tests {
     use super::*;
 
-    /// A bucket has its burst, then its rate, and never more than its burst.
+    /// A bucket provides its burst, then its rate, and never more than its burst.
     #[test]
-    fn buckets_are_bursts_and_rates() {
+    fn bucket_limits_burst_and_rate() {
         let mut bucket = Bucket::full(20, Duration::from_secs(7));
         let mut taken = |ms, most: u32| {
             let now = Duration::from_secs(7) + Duration::from_millis(ms);

@@ -1,8 +1,8 @@
 //! seccomp filters: lists of the system calls that a process and its threads may use.
 //!
-//! The lists come from traces of the netns suite, with the calls that glibc and musl use in
-//! their place. A call that is not listed fails with ENOSYS, so that a newer C library falls back
-//! to an older call, and the kernel's audit log names it where auditing is on. The tests run with
+//! The lists come from traces of the netns suite, plus the calls that glibc and musl use instead.
+//! An unlisted call fails with ENOSYS, so that a newer C library falls back to an older call; the
+//! kernel's audit log names the call if auditing is enabled. The tests run with
 //! `MQNET_SECCOMP=kill`, which ends the process instead.
 
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use std::sync::OnceLock;
 use libc::*;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
-/// Environment variable: `kill` ends the process at a call that is not listed.
+/// Environment variable: `kill` ends the process at an unlisted call.
 pub const VARIABLE: &str = "MQNET_SECCOMP";
 
-/// Calls of threads that move frames, serve peers or serve clients.
+/// System calls of threads that move frames, serve peers or serve clients.
 const THREAD: &[c_long] = &[
     // Memory.
     SYS_brk,
@@ -60,7 +60,7 @@ const THREAD: &[c_long] = &[
     SYS_sigaltstack,
     SYS_tgkill,
     SYS_tkill,
-    // Restrictions of the thread itself.
+    // Restrictions of the thread.
     SYS_capget,
     SYS_capset,
     SYS_prctl,
@@ -142,7 +142,7 @@ const THREAD: &[c_long] = &[
     SYS_statx,
     SYS_umask,
     SYS_unlinkat,
-    // The process.
+    // Process.
     SYS_getegid,
     SYS_geteuid,
     SYS_getgid,
@@ -154,8 +154,8 @@ const THREAD: &[c_long] = &[
     SYS_uname,
 ];
 
-/// Calls of the control thread, besides those of [`THREAD`]: it opens endpoints, and starts the
-/// process that receives descriptors.
+/// Additional system calls of the control thread, which opens endpoints and starts the helper that
+/// receives descriptors.
 const CONTROL: &[c_long] = &[
     SYS_bpf,
     SYS_copy_file_range,
@@ -182,7 +182,7 @@ const CONTROL: &[c_long] = &[
     SYS_waitid,
 ];
 
-/// Older calls that C libraries still use on x86-64.
+/// Older system calls that C libraries still use on x86-64.
 #[cfg(target_arch = "x86_64")]
 const THREAD_OLD: &[c_long] = &[
     SYS_accept,
@@ -214,13 +214,13 @@ const THREAD_OLD: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const THREAD_OLD: &[c_long] = &[];
 
-/// Older calls of the control thread on x86-64.
+/// Older system calls of the control thread on x86-64.
 #[cfg(target_arch = "x86_64")]
 const CONTROL_OLD: &[c_long] = &[SYS_fork, SYS_getpgrp, SYS_signalfd, SYS_vfork];
 #[cfg(not(target_arch = "x86_64"))]
 const CONTROL_OLD: &[c_long] = &[];
 
-/// Filters of this process, compiled.
+/// Compiled filters of this process.
 #[derive(Debug)]
 struct Filters {
     thread: BpfProgram,
@@ -239,7 +239,7 @@ fn compile(lists: &[&[c_long]], refused: SeccompAction) -> io::Result<BpfProgram
 fn install(filter: &BpfProgram) -> io::Result<()> {
     nix::sys::prctl::set_no_new_privs()?;
     let len = u16::try_from(filter.len()).map_err(io::Error::other)?;
-    // The type of the crate and that of libc have the layout of the kernel's `struct sock_filter`.
+    // The crate's type and that of libc have the layout of the kernel's `struct sock_filter`.
     let program = sock_fprog { len, filter: filter.as_ptr().cast_mut().cast() };
     // SAFETY: the kernel reads the program, which has `len` instructions, during the call.
     let done = unsafe {
@@ -248,8 +248,8 @@ fn install(filter: &BpfProgram) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Restricts the calling thread, and all threads that it starts from now on, to the calls of the
-/// control thread; from then on [`restrict_thread`] restricts other threads further.
+/// Restricts the calling thread, and all threads that it creates later, to the system calls of the
+/// control thread. Afterwards [`restrict_thread`] restricts other threads further.
 pub fn restrict_process() -> io::Result<()> {
     let control = compile(&[THREAD, THREAD_OLD, CONTROL, CONTROL_OLD], refused()?)?;
     let thread = compile(&[THREAD, THREAD_OLD], refused()?)?;
@@ -258,12 +258,12 @@ pub fn restrict_process() -> io::Result<()> {
     Ok(())
 }
 
-/// Restricts the calling thread irrevocably, in a process that is restricted.
+/// Restricts the calling thread permanently; has no effect in an unrestricted process.
 pub fn restrict_thread() -> io::Result<()> {
     FILTERS.get().map_or(Ok(()), |filters| install(&filters.thread))
 }
 
-/// Restricts a child of a restricted process to the calls of a thread.
+/// Restricts a child of a restricted process to the system calls of a thread.
 pub fn restrict_like_thread() -> io::Result<()> {
     install(&compile(&[THREAD, THREAD_OLD], refused()?)?)
 }
@@ -279,7 +279,7 @@ fn refused() -> io::Result<SeccompAction> {
     }
 }
 
-/// True once [`restrict_process`] has installed a filter.
+/// True after [`restrict_process`] has installed a filter.
 pub fn is_restricted() -> bool {
     FILTERS.get().is_some()
 }
@@ -289,13 +289,13 @@ mod tests {
     use super::*;
 
     fn unshare() -> i32 {
-        // SAFETY: no flag: the call does nothing.
+        // SAFETY: no flag is set, so the call does nothing.
         let done = unsafe { syscall(SYS_unshare, 0) };
         if done == 0 { 0 } else { io::Error::last_os_error().raw_os_error().unwrap_or(-1) }
     }
 
-    /// A call that only the control thread needs works on a thread with its filter and fails with
-    /// ENOSYS on a restricted thread; a call that is not listed fails on both.
+    /// A call listed only for the control thread works with its filter and fails with ENOSYS on a
+    /// restricted thread; an unlisted call fails on both.
     #[test]
     fn unlisted_calls_fail() {
         let refused = SeccompAction::Errno(ENOSYS as u32);
@@ -307,10 +307,10 @@ mod tests {
                 assert_eq!(unshare(), 0);
                 install(&thread.unwrap()).unwrap();
                 assert_eq!(unshare(), ENOSYS);
-                // SAFETY: it only reads.
+                // SAFETY: the call only reads.
                 let done = unsafe { syscall(SYS_personality, 0xffff_ffffu32) };
                 assert_eq!((done, io::Error::last_os_error().raw_os_error()), (-1, Some(ENOSYS)));
-                // Threads, memory and files go on working.
+                // Threads, memory and files still work.
                 std::thread::spawn(|| vec![0u8; 1 << 22].len()).join().unwrap();
                 std::fs::read("/proc/self/stat").unwrap();
             });

@@ -1,8 +1,8 @@
-//! Memory files that a peer may shrink under our mapping: an access then ends in SIGBUS. Guarded
-//! mappings survive it: their pages become zeroes of our own, and the guard tells.
+//! Guards for mappings of files that a peer may shrink: an access beyond the end raises SIGBUS. In
+//! a guarded mapping the handler replaces the pages with zeros, and the guard reports the loss.
 //!
-//! The handler may run in any thread at any instruction, so all it looks at is a fixed table of
-//! atomic words. System calls that are handed such memory fail with `EFAULT` and raise no signal.
+//! The handler may run in any thread at any instruction, so it only uses a fixed table of atomic
+//! words. System calls with such memory fail with `EFAULT` and raise no signal.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,10 +10,10 @@ use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
-/// Mappings that can be guarded at a time: 120 links, each with as many ranges as one may have.
+/// Maximum number of guarded mappings: 120 links with the maximum number of ranges each.
 const GUARDS_MAX: usize = 8192;
 
-/// A slot that somebody is filling in: no mapping begins there.
+/// Start value of a slot that is being filled; no mapping begins at this address.
 const TAKEN: usize = 1;
 
 struct Slot {
@@ -26,21 +26,21 @@ static SLOTS: [Slot; GUARDS_MAX] = [const {
     Slot { start: AtomicUsize::new(0), len: AtomicUsize::new(0), lost: AtomicBool::new(false) }
 }; GUARDS_MAX];
 
-/// What handled SIGBUS before.
+/// Previous SIGBUS action.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// A guarded mapping. Drop it before the mapping is removed.
+/// Guarded mapping. A guard must be dropped before its mapping is removed.
 #[derive(Debug)]
 pub struct Guard {
     slot: usize,
 }
 
 impl Guard {
-    /// Guards a mapping from now on.
+    /// Guards a mapping.
     ///
     /// # Safety
-    /// `start..start + len` must be whole pages of one live mapping that nobody removes before the
-    /// guard is dropped, and whose bytes may become zeroes at any time.
+    /// `start..start + len` must be whole pages of one live mapping that is not removed before the
+    /// guard is dropped, and its bytes may become zeros at any time.
     pub unsafe fn new(start: NonNull<u8>, len: usize) -> io::Result<Self> {
         install()?;
         let free = |slot: &Slot| {
@@ -50,16 +50,17 @@ impl Guard {
             return Err(io::Error::other(format!("{GUARDS_MAX} ranges of peers' memory at most")));
         };
         let slot = &SLOTS[at];
-        // Pairs with replace: whoever sees this length sees that the slot was TAKEN in between.
+        // Pairs with the fence in replace: a reader of this length sees that the slot was TAKEN in
+        // between.
         fence(Ordering::Release);
         slot.len.store(len, Ordering::Relaxed);
         slot.lost.store(false, Ordering::Relaxed);
-        // What the handler finds by its start is complete.
+        // Release: a slot found by its start is complete.
         slot.start.store(start.addr().get(), Ordering::Release);
         Ok(Self { slot: at })
     }
 
-    /// True when the peer took pages away: the mapping is zeroes of our own now.
+    /// True when the peer removed pages; the mapping then consists of private zeros.
     pub fn is_lost(&self) -> bool {
         SLOTS[self.slot].lost.load(Ordering::Acquire)
     }
@@ -75,18 +76,18 @@ fn install() -> io::Result<()> {
     static DONE: OnceLock<Result<(), i32>> = OnceLock::new();
     let done = DONE.get_or_init(|| {
         let mut before = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: a null action only asks; `before` is written when the call succeeds, and a
-        // zeroed one is valid too.
+        // SAFETY: a null action only queries; `before` is written on success, and zeros are valid
+        // too.
         let before = unsafe {
             if libc::sigaction(libc::SIGBUS, ptr::null(), before.as_mut_ptr()) != 0 {
                 return Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL));
             }
             before.assume_init()
         };
-        // Whoever is called has somebody to hand on to.
+        // Set before the handler is installed, because the handler chains to it.
         let _ = BEFORE.set(before);
-        // SAFETY: zeroes are a valid sigaction; the handler has the signature that SA_SIGINFO asks
-        // for and does only what a handler may.
+        // SAFETY: zeros are a valid sigaction; the handler has the signature required by SA_SIGINFO
+        // and is async-signal-safe.
         let result = unsafe {
             let mut ours: libc::sigaction = std::mem::zeroed();
             ours.sa_sigaction = on_bus_error as *const () as usize;
@@ -102,13 +103,13 @@ fn install() -> io::Result<()> {
     done.map_err(io::Error::from_raw_os_error)
 }
 
-/// Puts zeroes where `address` faulted; false when no guarded mapping is there.
+/// Replaces the guarded mapping that contains `address` by zeros; returns false if there is none.
 fn replace(address: usize) -> bool {
     for slot in &SLOTS {
         let start = slot.start.load(Ordering::Acquire);
         let len = slot.len.load(Ordering::Relaxed);
-        // Pairs with new: a slot that became another mapping's between the two loads has another
-        // start now, or had one for a moment; its length must not be taken for the old one's.
+        // Pairs with the fence in new: if the slot was reused between the two loads, its start has
+        // changed now, or had for a moment. The new length must not be combined with the old start.
         fence(Ordering::Acquire);
         let same = slot.start.load(Ordering::Relaxed) == start;
         if start <= TAKEN || !same || address.wrapping_sub(start) >= len {
@@ -116,8 +117,8 @@ fn replace(address: usize) -> bool {
         }
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        // SAFETY: Guard::new was promised that this is one live mapping whose bytes may change;
-        // mmap is a bare system call.
+        // SAFETY: by the contract of Guard::new this is one live mapping with bytes that may
+        // change; mmap is a plain system call.
         let mapped = unsafe {
             let place = ptr::with_exposed_provenance_mut(start);
             libc::mmap(place, len, prot, flags, -1, 0)
@@ -133,7 +134,8 @@ extern "C" fn on_bus_error(
     info: *mut libc::siginfo_t,
     _context: *mut libc::c_void,
 ) {
-    // SAFETY: the kernel hands a handler with SA_SIGINFO a valid siginfo_t; errno is this thread's.
+    // SAFETY: the kernel passes a valid siginfo_t to an SA_SIGINFO handler; errno belongs to this
+    // thread.
     let (code, address, errno) = unsafe {
         let errno = libc::__errno_location();
         ((*info).si_code, (*info).si_addr() as usize, errno)
@@ -143,8 +145,8 @@ extern "C" fn on_bus_error(
     let is_access = code > 0;
     if !(is_access && replace(address)) {
         let before = BEFORE.get().map_or(ptr::null(), ptr::from_ref);
-        // SAFETY: both are calls that a handler may make. An access faults again when we return,
-        // and comes to whoever handled it before us; what was sent comes again by `raise`.
+        // SAFETY: both calls are async-signal-safe. An access faults again after the return and
+        // reaches the previous handler; a sent signal is repeated by `raise`.
         unsafe {
             libc::sigaction(signal, before, ptr::null_mut());
             if !is_access {

@@ -1,4 +1,4 @@
-//! Signals as a descriptor, so that the control thread has one way to wait.
+//! Signals as a descriptor, so that the control thread has a single wait.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,8 +8,8 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::descriptors::explained;
 
-/// SIGINT, SIGTERM and SIGHUP as a readable descriptor. They must be taken before the first
-/// thread starts, so that every thread inherits the mask.
+/// SIGINT, SIGTERM and SIGHUP as a readable descriptor. Must be created before the first thread
+/// starts, so that every thread inherits the mask.
 #[derive(Debug)]
 pub struct StopSignals {
     fd: SignalFd,
@@ -32,8 +32,7 @@ impl StopSignals {
         matches!(self.fd.read_signal(), Ok(Some(_)))
     }
 
-    /// The next signal that has arrived: true for SIGHUP, which a daemon takes for "read your
-    /// configuration again".
+    /// Reads the next signal: true for SIGHUP, on which a daemon reloads its configuration.
     pub fn next_is_hangup(&self) -> Option<bool> {
         let signal = self.fd.read_signal().ok().flatten()?;
         Some(signal.ssi_signo == Signal::SIGHUP as u32)
@@ -46,7 +45,7 @@ impl AsFd for StopSignals {
     }
 }
 
-/// Restores the default signal mask; a child that is about to exec another program calls it.
+/// Unblocks all signals, in a child before it executes another program.
 pub fn unblock_all() {
     let _ = SigSet::all().thread_unblock();
 }

@@ -1,4 +1,4 @@
-//! Unix sockets that carry descriptors: how two processes introduce themselves.
+//! Unix sockets with descriptor passing (SCM_RIGHTS), and file locks.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -18,34 +18,34 @@ use crate::descriptors::{Refused, explained, is_of_kernel};
 
 use crate::listen::{self, Access, Kind, ListenError, SocketFile};
 
-/// Connections that may wait to be accepted.
+/// Backlog of connections that wait to be accepted.
 const BACKLOG: u16 = 8;
 
-/// Most descriptors that one message may carry (the kernel's `SCM_MAX_FD`).
+/// Maximum number of descriptors per message (the kernel's `SCM_MAX_FD`).
 pub const FDS_MAX: usize = 253;
 
-/// True while the other end of a stream is there and says nothing: what waits is not taken.
+/// True while the stream is open and no data is pending; data is not consumed.
 pub fn is_quiet(fd: BorrowedFd<'_>) -> bool {
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
     recv(fd.as_raw_fd(), &mut [0], flags) == Err(nix::errno::Errno::EAGAIN)
 }
 
-/// A connected or listening sequenced-packet socket, non-blocking.
+/// Connected or listening sequenced-packet socket, non-blocking.
 #[derive(Debug)]
 pub struct SeqSocket {
     fd: OwnedFd,
 }
 
-/// One received message.
+/// Received message.
 #[derive(Debug)]
 pub struct Received {
-    /// Bytes of the message.
+    /// Length in bytes.
     pub len: usize,
-    /// Descriptors that came with it.
+    /// Descriptors of the message.
     pub fds: Vec<OwnedFd>,
-    /// Descriptors that came with it and may wait for a process when they are used or closed.
+    /// Descriptors of the message whose use or close may wait for a process.
     pub refused: Refused,
-    /// The message or its descriptors did not fit and were cut.
+    /// True when the message or its descriptors were truncated.
     pub truncated: bool,
 }
 
@@ -70,7 +70,7 @@ fn listen_at(path: &Path, kind: SockType) -> io::Result<OwnedFd> {
 fn accept_from(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     match accept4(listener.as_raw_fd(), flags) {
-        // SAFETY: accept4 just made this descriptor; nobody else owns it.
+        // SAFETY: accept4 just created this descriptor; it has no other owner.
         Ok(raw) => Ok(Some(unsafe { OwnedFd::from_raw_fd(raw) })),
         Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::ECONNABORTED) => Ok(None),
         Err(e) => Err(e.into()),
@@ -94,7 +94,7 @@ fn receive_from(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<Receive
         Err(rustix::io::Errno::AGAIN) => return Ok(None),
         Err(e) => return Err(e.into()),
     };
-    // A message whose descriptors were cut has those that fitted.
+    // With truncated control data, the descriptors that fitted are still returned.
     let mut fds: Vec<OwnedFd> = Vec::new();
     for part in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = part {
@@ -106,7 +106,7 @@ fn receive_from(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<Receive
     Ok(Some(Received { len: message.bytes, fds, refused, truncated }))
 }
 
-/// Receives a message of a peer in this process, and keeps descriptors that may wait for another.
+/// Receives a peer's message in this process, and leaks descriptors that may wait for a process.
 pub(crate) fn receive_filtered(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<Received>> {
     let Some(received) = receive_from(socket, bytes)? else { return Ok(None) };
     let (fds, others): (Vec<_>, Vec<_>) =
@@ -129,7 +129,7 @@ fn bytes_from(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<usize>> {
 }
 
 impl SeqSocket {
-    /// Two that are connected: ours, and one for another process.
+    /// Creates a connected pair: the local end, and one for another process.
     pub(crate) fn pair() -> io::Result<(Self, OwnedFd)> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let (ours, theirs) =
@@ -147,13 +147,13 @@ impl SeqSocket {
         Ok(Self { fd: listen_at(path, SockType::SeqPacket)? })
     }
 
-    /// Listens at `path`, where the socket of a process that is gone is replaced.
+    /// Listens at `path`, and replaces the socket file of a process that has exited.
     pub fn serve(path: &Path, access: Access) -> Result<(Self, SocketFile), ListenError> {
         let (fd, file) = listen::listen_at(path, Kind::SeqPacket, access, BACKLOG)?;
         Ok((Self { fd }, file))
     }
 
-    /// Takes one waiting connection; `None` when there is none.
+    /// Accepts a pending connection; `None` if there is none.
     pub fn accept(&self) -> io::Result<Option<Self>> {
         Ok(accept_from(&self.fd)?.map(|fd| Self { fd }))
     }
@@ -163,8 +163,8 @@ impl SeqSocket {
         send_to(&self.fd, bytes, fds).map(drop)
     }
 
-    /// Receives one message; `None` when there is none yet. A length of 0 means that the other
-    /// end has closed.
+    /// Receives one message; `None` if none is available. A length of 0 means that the other end
+    /// has closed.
     pub fn receive(&self, bytes: &mut [u8]) -> io::Result<Option<Received>> {
         receive_of_peer(&self.fd, bytes)
     }
@@ -174,14 +174,14 @@ impl SeqSocket {
         receive_from(&self.fd, bytes)
     }
 
-    /// Receives bytes alone: the kernel drops descriptors that came with them.
+    /// Receives only bytes; the kernel drops descriptors of the message.
     pub fn receive_bytes(&self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
         bytes_from(&self.fd, bytes)
     }
 }
 
 impl From<OwnedFd> for SeqSocket {
-    /// A connected socket; its calls never block, whatever its flags are.
+    /// Wraps a connected socket; calls never block, whatever the descriptor's flags.
     fn from(fd: OwnedFd) -> Self {
         Self { fd }
     }
@@ -193,7 +193,7 @@ impl AsFd for SeqSocket {
     }
 }
 
-/// A connected or listening stream socket, non-blocking.
+/// Connected or listening stream socket, non-blocking.
 #[derive(Debug)]
 pub struct StreamSocket {
     fd: OwnedFd,
@@ -210,24 +210,24 @@ impl StreamSocket {
         Ok(Self { fd: listen_at(path, SockType::Stream)? })
     }
 
-    /// Listens at `path`, where the socket of a process that is gone is replaced.
+    /// Listens at `path`, and replaces the socket file of a process that has exited.
     pub fn serve(path: &Path, access: Access) -> Result<(Self, SocketFile), ListenError> {
         let (fd, file) = listen::listen_at(path, Kind::Stream, access, BACKLOG)?;
         Ok((Self { fd }, file))
     }
 
-    /// Takes one waiting connection; `None` when there is none.
+    /// Accepts a pending connection; `None` if there is none.
     pub fn accept(&self) -> io::Result<Option<Self>> {
         Ok(accept_from(&self.fd)?.map(|fd| Self { fd }))
     }
 
-    /// Sends some of the bytes, with the descriptors; returns how many.
+    /// Sends some of the bytes, with the descriptors; returns the number of bytes.
     pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
         send_to(&self.fd, bytes, fds)
     }
 
-    /// Receives up to as many bytes as there is room for, and the descriptors that came with them;
-    /// `None` when nothing waits. A length of 0 means that the other end has closed.
+    /// Receives bytes, limited by the buffer, with their descriptors; `None` if no data is pending.
+    /// A length of 0 means that the other end has closed.
     pub fn receive(&self, bytes: &mut [u8]) -> io::Result<Option<Received>> {
         receive_of_peer(&self.fd, bytes)
     }
@@ -237,14 +237,14 @@ impl StreamSocket {
         receive_from(&self.fd, bytes)
     }
 
-    /// Receives bytes alone: the kernel drops descriptors that came with them.
+    /// Receives only bytes; the kernel drops descriptors of the message.
     pub fn receive_bytes(&self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
         bytes_from(&self.fd, bytes)
     }
 }
 
 impl From<OwnedFd> for StreamSocket {
-    /// A connected stream socket; its calls never block, whatever its flags are.
+    /// Wraps a connected stream socket; calls never block, whatever the descriptor's flags.
     fn from(fd: OwnedFd) -> Self {
         Self { fd }
     }
@@ -256,25 +256,26 @@ impl AsFd for StreamSocket {
     }
 }
 
-/// An exclusive lock on a file that the kernel drops when this process ends, however it ends.
+/// Exclusive lock on a file, which the kernel releases when this process ends for any reason.
 #[derive(Debug)]
 pub struct FileLock {
     held: Flock<std::fs::File>,
 }
 
 impl FileLock {
-    /// Takes the lock at `path`, creating the file; `None` when another process holds it. Only an
-    /// empty regular file is a lock file: anything else is refused and stays as it is.
+    /// Takes the lock at `path`, and creates the file if needed; `None` when another process holds
+    /// the lock. Only an empty regular file is a lock file: any other file is rejected and left
+    /// unchanged.
     pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
         use std::os::unix::fs::OpenOptionsExt;
-        // Neither follows a link nor waits for the other end of a pipe.
+        // Does not follow links, and does not wait for the other end of a pipe.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        // Others may not lock a file that they cannot open.
+        // Other users cannot open the file, so they cannot lock it.
         let mut options = std::fs::File::options();
         let options = options.create(true).append(true).mode(0o600).custom_flags(flags);
         let file = match options.open(path) {
             Ok(file) => file,
-            // Of another user, who therefore has it.
+            // The file belongs to another user, so that user holds the lock.
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied && path.exists() => {
                 return Ok(None);
             }
@@ -297,13 +298,13 @@ impl FileLock {
         }
     }
 
-    /// The locked file, in which what is written is appended.
+    /// The locked file, in append mode.
     pub fn file(&self) -> &std::fs::File {
         &self.held
     }
 
-    /// True when `path` still names the locked file: its former owner may have removed it between
-    /// our opening it and our locking it, and then the lock keeps nobody out.
+    /// True when `path` still names the locked file. The previous owner may have removed the file
+    /// between this process's open and lock; such a lock excludes no other process.
     pub fn is_at(&self, path: &Path) -> bool {
         use std::os::unix::fs::MetadataExt;
         let place = |data: std::fs::Metadata| (data.dev(), data.ino());

@@ -1,4 +1,4 @@
-//! The TUN/TAP ioctls (`linux/if_tun.h`, Documentation/networking/tuntap.rst).
+//! TUN/TAP ioctls (`linux/if_tun.h`, Documentation/networking/tuntap.rst).
 
 use std::fs::File;
 use std::io;
@@ -8,30 +8,30 @@ use libc::{c_char, c_int, c_short, c_uint, c_ulong};
 
 use crate::descriptors::explained;
 
-/// Flag bits of a TAP queue as `TUNSETIFF`, `TUNGETIFF` and `TUNGETFEATURES` use them.
+/// Flag bits of a TAP queue in `TUNSETIFF`, `TUNGETIFF` and `TUNGETFEATURES`.
 pub mod flag {
     /// IP packets (not Ethernet frames).
     pub const TUN: u32 = 0x0001;
     /// Ethernet frames (not IP packets).
     pub const TAP: u32 = 0x0002;
-    /// The carrier is off after `TUNSETIFF` (Linux 6.2). Older kernels accept the bit silently.
+    /// The carrier is off after `TUNSETIFF` (Linux 6.2). Older kernels silently accept the bit.
     pub const NO_CARRIER: u32 = 0x0040;
-    /// A full ring stops the qdisc instead of dropping (Linux 7.3). Older kernels accept the bit
-    /// silently, so only `TUNGETFEATURES` tells.
+    /// A full ring stops the qdisc instead of dropping (Linux 7.3). Older kernels silently accept
+    /// the bit, so only `TUNGETFEATURES` shows support.
     pub const BACKPRESSURE: u32 = 0x0080;
-    /// The queue is detached, in an answer of `TUNGETIFF`.
+    /// The queue is detached (result of `TUNGETIFF`).
     pub const DETACHED: u32 = 0x0400;
     /// Several queues, one descriptor each.
     pub const MULTI_QUEUE: u32 = 0x0100;
-    /// No packet information header. In an answer of `TUNGETIFF` the bit is `IFF_NOFILTER`.
+    /// No packet information header. In the result of `TUNGETIFF` this bit is `IFF_NOFILTER`.
     pub const NO_PI: u32 = 0x1000;
     /// A `virtio_net_hdr` in front of each frame.
     pub const VNET_HDR: u32 = 0x4000;
 }
 
-/// Offload bits of `TUNSETOFFLOAD`: what the reader of the device can take.
+/// Offload bits of `TUNSETOFFLOAD`: offloads that the reader of the device supports.
 pub mod offload {
-    /// Frames without a finished checksum.
+    /// Frames with a pending checksum.
     pub const CSUM: u32 = 0x01;
     /// TCP segmentation, IPv4.
     pub const TSO4: u32 = 0x02;
@@ -117,38 +117,39 @@ pub fn open_clone_device() -> io::Result<OwnedFd> {
     Ok(options.open("/dev/net/tun").map_err(explained)?.into())
 }
 
-/// Flag bits that this kernel knows.
+/// Flag bits supported by this kernel.
 pub fn features(fd: BorrowedFd<'_>) -> io::Result<u32> {
     let mut bits: c_int = 0;
     ioctl_int(fd, TUNGETFEATURES, &mut bits)?;
     Ok(bits as c_uint)
 }
 
-/// Attaches `fd` to the device `name` (may hold a `%d`), creating it; returns its real name.
+/// Attaches `fd` to the device `name` (may contain `%d`), creating it if needed; returns its real
+/// name.
 pub fn attach(fd: BorrowedFd<'_>, name: &str, flags: u32) -> io::Result<String> {
     let mut request = IfReq::new(name, flags as u16 as c_short)?;
     ioctl_ifreq(fd, TUNSETIFF, &mut request)?;
     Ok(request.name())
 }
 
-/// Name and flags of the device that `fd` is attached to.
+/// Name and flags of the device to which `fd` is attached.
 pub fn identify(fd: BorrowedFd<'_>) -> io::Result<(String, u32)> {
     let mut request = IfReq::new("", 0)?;
     ioctl_ifreq(fd, TUNGETIFF, &mut request)?;
     Ok((request.name(), u32::from(request.flags as u16)))
 }
 
-/// The network namespace of the device that `fd` is attached to. Needs CAP_NET_ADMIN there.
+/// Network namespace of the device to which `fd` is attached. Needs CAP_NET_ADMIN there.
 pub fn namespace_of(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     // SAFETY: the request takes no argument and returns a descriptor.
     let raw = unsafe { libc::ioctl(fd.as_raw_fd(), TUNGETDEVNETNS, 0) };
     check(raw)?;
-    // SAFETY: the descriptor was just made; nobody else owns it.
+    // SAFETY: the descriptor was just created; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
-/// Size in bytes of the `virtio_net_hdr` of a device, and whether its fields are little-endian
-/// whatever the host is (`TUNSETVNETLE`).
+/// Size in bytes of a device's `virtio_net_hdr`, and true if its fields are little-endian on every
+/// host (`TUNSETVNETLE`).
 pub fn vnet_header(fd: BorrowedFd<'_>) -> io::Result<(u32, bool)> {
     let (mut size, mut little): (c_int, c_int) = (0, 0);
     ioctl_int(fd, TUNGETVNETHDRSZ, &mut size)?;
@@ -156,25 +157,25 @@ pub fn vnet_header(fd: BorrowedFd<'_>) -> io::Result<(u32, bool)> {
     Ok((size as c_uint, little != 0))
 }
 
-/// Sets what [`vnet_header`] returns.
+/// Restores the values returned by [`vnet_header`].
 pub fn restore_vnet_header(fd: BorrowedFd<'_>, (size, little): (u32, bool)) -> io::Result<()> {
     ioctl_int(fd, TUNSETVNETHDRSZ, &mut (size as c_int))?;
     ioctl_int(fd, TUNSETVNETLE, &mut c_int::from(little))
 }
 
-/// Index that a device gets if [`attach`] creates one. With an index that is in use, `attach`
-/// creates none and fails with `EBUSY`.
+/// Sets the index of the device that [`attach`] creates. If the index is in use, `attach` fails
+/// with `EBUSY`.
 pub fn set_index(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     let mut index = c_int::try_from(index).map_err(|_| io::ErrorKind::InvalidInput)?;
     ioctl_int(fd, TUNSETIFINDEX, &mut index)
 }
 
-/// Size of the `virtio_net_hdr`, 12 bytes in little-endian order (virtio 1).
+/// Selects a `virtio_net_hdr` of 12 bytes in little-endian order (virtio 1).
 pub fn set_vnet_header(fd: BorrowedFd<'_>) -> io::Result<()> {
     ioctl_int(fd, TUNSETVNETHDRSZ, &mut 12)?;
     match ioctl_int(fd, TUNSETVNETLE, &mut 1) {
-        // Not built in (CONFIG_TUN_VNET_CROSS_LE is about big endian only): native order is
-        // little-endian on such hosts anyway.
+        // Not built in (CONFIG_TUN_VNET_CROSS_LE only affects big endian): the native order of such
+        // hosts is little-endian.
         Err(e) if cfg!(target_endian = "little") && e.raw_os_error() == Some(libc::EINVAL) => {
             Ok(())
         }
@@ -182,18 +183,18 @@ pub fn set_vnet_header(fd: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Tells the kernel what the reader of this device takes unfinished.
+/// Sets the offloads that the reader of this device supports.
 pub fn set_offload(fd: BorrowedFd<'_>, bits: u32) -> io::Result<()> {
     ioctl_value(fd, TUNSETOFFLOAD, c_ulong::from(bits))
 }
 
-/// Keeps the device when its last descriptor closes, or not.
+/// Selects whether the device persists after its last descriptor is closed.
 pub fn set_persist(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     ioctl_value(fd, TUNSETPERSIST, c_ulong::from(on))
 }
 
-/// Most bytes of frames written to this queue that the kernel holds before it takes no more; as a
-/// rule there is no such limit.
+/// Limits the bytes of frames, written to this queue, that the kernel buffers; the default is no
+/// limit.
 pub fn set_send_buffer(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
     ioctl_int(fd, TUNSETSNDBUF, &mut { bytes })
 }
@@ -203,26 +204,26 @@ pub fn set_carrier(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     ioctl_int(fd, TUNSETCARRIER, &mut c_int::from(on))
 }
 
-/// Enables (`true`) or disables a queue of a multi-queue device. A disabled queue keeps its
-/// descriptor, is not counted by `ethtool -l` and gets no frames.
+/// Enables or disables a queue of a multi-queue device. A disabled queue keeps its descriptor, is
+/// not counted by `ethtool -l`, and receives no frames.
 pub fn set_queue(fd: BorrowedFd<'_>, attached: bool) -> io::Result<()> {
     let mut request = IfReq::new("", if attached { ATTACH_QUEUE } else { DETACH_QUEUE })?;
     ioctl_ifreq(fd, TUNSETQUEUE, &mut request)
 }
 
-/// Lets a program of type "socket filter" choose the queue of each frame that the kernel sends:
-/// what it returns, modulo the number of attached queues. `None`: the kernel chooses again.
+/// Sets a program of type "socket filter" that selects the queue of each frame sent by the kernel:
+/// its result modulo the number of attached queues. `None` restores the kernel's selection.
 pub fn set_steering(fd: BorrowedFd<'_>, program: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let mut program = program.map_or(-1, |program| program.as_raw_fd());
     ioctl_int(fd, TUNSETSTEERINGEBPF, &mut program)
 }
 
-/// Makes the kernel drop, and count, every frame that it would send to this device (not only to
-/// `fd`'s queue, and not only to queues that are attached now), or none any more.
+/// Makes the kernel drop and count all frames to this device (on all of its queues, including
+/// queues attached later), or no frames.
 ///
-/// This is the address filter with one address that nobody sends to. A socket filter
-/// (`TUNATTACHFILTER`) was rejected: a queue that is opened later has none, since `IFF_NO_PI` and
-/// `IFF_NOFILTER` are the same bit, and what such a queue takes is purged uncounted.
+/// Implemented as an address filter with one unused address. Rejected: a socket filter
+/// (`TUNATTACHFILTER`), because a queue opened later has none (`IFF_NO_PI` and `IFF_NOFILTER` are
+/// the same bit), and frames of such a queue would be purged without a count.
 pub fn set_filter(fd: BorrowedFd<'_>, drop_all: bool) -> io::Result<()> {
     let filter = AddressFilter { flags: 0, count: u16::from(drop_all), address: [0; 6] };
     // SAFETY: the request reads the two numbers and `count` addresses of six bytes.

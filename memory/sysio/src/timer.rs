@@ -1,4 +1,4 @@
-//! Timers as descriptors (timerfd), for sleepers without a notification from their peer.
+//! Timers as descriptors (timerfd), for waits without a notification from the peer.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,33 +9,33 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 
 use crate::descriptors::explained;
 
-/// A timer of the monotonic clock.
+/// Timer of the monotonic clock.
 #[derive(Debug)]
 pub struct Timer {
     inner: TimerFd,
 }
 
 impl Timer {
-    /// Creates a timer that is not set.
+    /// Creates a stopped timer.
     pub fn new() -> io::Result<Self> {
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
         Ok(Self { inner: TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(explained)? })
     }
 
-    /// Makes the descriptor readable once, after this time. A former setting is forgotten.
+    /// Makes the descriptor readable once after this time; replaces an earlier setting.
     pub fn set(&self, after: Duration) -> io::Result<()> {
         // A time of zero would stop the timer.
         let after = TimeSpec::from_duration(after.max(Duration::from_nanos(1)));
         Ok(self.inner.set(Expiration::OneShot(after), TimerSetTimeFlags::empty())?)
     }
 
-    /// Makes the descriptor readable again and again, once in each `period`.
+    /// Makes the descriptor readable once per `period`.
     pub fn repeat(&self, period: Duration) -> io::Result<()> {
         let period = TimeSpec::from_duration(period.max(Duration::from_nanos(1)));
         Ok(self.inner.set(Expiration::Interval(period), TimerSetTimeFlags::empty())?)
     }
 
-    /// Stops the timer; the descriptor is not readable any more.
+    /// Stops the timer; the descriptor is not readable afterwards.
     pub fn stop(&self) -> io::Result<()> {
         Ok(self.inner.unset()?)
     }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use crate::epoll::{Epoll, Interest};
 
-    // Goal: each expiry is one edge, without a read of the descriptor; a stopped timer has none.
+    // Goal: each expiry is one edge, without a read of the descriptor; a stopped timer causes none.
     #[test]
     fn each_expiry_is_an_edge() {
         let (timer, epoll) = (Timer::new().unwrap(), Epoll::new().unwrap());

@@ -1,13 +1,13 @@
-//! Many vectored writes in one system call: an io_uring ring that is handed a chain of writes and
-//! waits for the end of the chain in the same call. Nothing is under way when a call returns.
+//! Many vectored writes in one system call: an io_uring ring that submits a chain of writes and
+//! waits for the end of the chain in the same call. No write is pending when a call returns.
 //!
-//! The writes are linked, so the kernel makes them in order and makes none after one that failed.
-//! They must not wait either (`RWF_NOWAIT`): without that flag a write that would block does not
-//! fail, it stays in the ring until there is room, even on an `O_NONBLOCK` descriptor. So only
-//! descriptors can be written to whose driver knows the flag ([`supports`]).
+//! The writes are linked, so the kernel executes them in order and stops after a failure. The
+//! writes must also not block (`RWF_NOWAIT`): without that flag a blocking write does not fail but
+//! stays in the ring until there is room, even on an `O_NONBLOCK` descriptor. The driver of the
+//! descriptor must therefore support the flag ([`supports`]).
 //!
-//! Rejected: registered files. 5 % faster, but a ring is taken apart by a kernel thread some time
-//! after its descriptor is closed, and a TAP queue that the ring holds would live on until then.
+//! Rejected: registered files, which are slightly faster. A kernel thread destroys a ring some time
+//! after its descriptor is closed, and a TAP queue registered in the ring would exist until then.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -18,37 +18,38 @@ use io_uring::{EnterFlags, IoUring, opcode, squeue};
 use crate::descriptors::explained;
 use crate::vectored::RawRange;
 
-/// Most writes of one call.
+/// Maximum number of writes per call.
 pub const WRITES_MAX: usize = 64;
 
-/// A ring for writes. It belongs to the thread that writes first: on another thread it fails.
+/// Ring for writes. The ring belongs to the thread of the first write; on other threads writes
+/// fail.
 pub struct WriteRing {
     ring: IoUring,
     enabled: bool,
 }
 
-/// What became of a chain of writes.
+/// Result of a chain of writes.
 #[derive(Debug)]
 pub struct Written {
-    /// So many of the first writes were made, the last of them perhaps in part.
+    /// Number of completed writes, counted from the first; the last one may be partial.
     pub writes: usize,
-    /// System calls that it took.
+    /// Number of system calls.
     pub calls: u64,
-    /// The ring is of no use any more; nothing of it is under way.
+    /// Error after which the ring is unusable; no write is pending.
     pub broken: Option<io::Error>,
 }
 
 impl WriteRing {
-    /// Makes a ring (Linux 6.1; `kernel.io_uring_disabled` and seccomp filters can forbid it).
+    /// Creates a ring (Linux 6.1; `kernel.io_uring_disabled` and seccomp filters can forbid it).
     pub fn new() -> io::Result<Self> {
         let mut builder = IoUring::builder();
-        // Disabled until the thread that writes enables it: it is the ring's one issuer.
+        // Disabled until the writing thread enables the ring and becomes its single issuer.
         builder.setup_r_disabled().setup_single_issuer().setup_defer_taskrun().dontfork();
         Ok(Self { ring: builder.build(WRITES_MAX as u32).map_err(explained)?, enabled: false })
     }
 
-    /// Makes the writes in order, each from its ranges, up to the first one that fails. Takes the
-    /// first [`WRITES_MAX`]. What failed, and why, is found out by writing it again alone.
+    /// Executes up to [`WRITES_MAX`] writes in order, each from its ranges, up to the first
+    /// failure. A separate write of the failed one reveals its error.
     ///
     /// # Safety
     /// Every range must be readable for the duration of the call.
@@ -73,8 +74,8 @@ impl WriteRing {
                 if i + 1 < count { squeue::Flags::IO_LINK } else { squeue::Flags::empty() };
             let write = write.rw_flags(libc::RWF_NOWAIT).build().flags(linked);
             // SAFETY: RawRange is a transparent iovec; the ranges outlive the call, and `finish`
-            // waits for every write that the kernel took. The queue has room: each call empties it,
-            // or breaks the ring.
+            // waits for every write that the kernel accepted. The queue has room: each call empties
+            // it or breaks the ring.
             if unsafe { queue.push(&write) }.is_err() {
                 debug_assert!(false, "the queue was not empty");
                 break;
@@ -93,7 +94,7 @@ impl WriteRing {
         Ok(())
     }
 
-    /// Hands the chain over and waits for all of it.
+    /// Submits the chain and waits for its end.
     fn finish(&mut self, count: usize, mut done: Written) -> Written {
         done.calls += 1;
         let taken = match self.ring.submit_and_wait(count) {
@@ -104,7 +105,7 @@ impl WriteRing {
             }
         };
         let mut ended = self.reap(&mut done.writes);
-        // A signal ends the wait early, and so does a kernel that takes only a part.
+        // A signal ends the wait early, as does a kernel that accepts only a part.
         while ended < taken {
             done.calls += 1;
             let wanted = (taken - ended) as u32;
@@ -120,13 +121,13 @@ impl WriteRing {
             }
         }
         if taken < count && done.broken.is_none() {
-            // What it did not take is still in the queue and must not be written later.
+            // The rest is still in the queue, and must not be written later.
             done.broken = Some(io::Error::from_raw_os_error(libc::EAGAIN));
         }
         done
     }
 
-    /// Takes what has ended; a chain ends in order, and after a failure nothing is written.
+    /// Reaps completions; a chain completes in order, and no write follows a failure.
     fn reap(&mut self, writes: &mut usize) -> usize {
         let mut ended = 0;
         for end in self.ring.completion() {
@@ -137,12 +138,13 @@ impl WriteRing {
     }
 }
 
-/// Whether frames can be written to a TAP queue through a ring: the error is what is missing.
-/// Writes less than a frame, which the driver refuses whatever it is, and counts nowhere.
+/// Checks that frames can be written to a TAP queue through a ring; the error names the missing
+/// feature. The check writes less than a frame, which the driver always rejects without counting
+/// it.
 pub fn supports(fd: BorrowedFd<'_>) -> io::Result<()> {
     let byte = 0u8;
     let range = RawRange::new((&raw const byte).cast_mut(), 1);
-    // SAFETY: one readable byte; an offset of -1 is that of the descriptor itself.
+    // SAFETY: one readable byte; an offset of -1 selects the descriptor's own position.
     let n = unsafe {
         libc::pwritev2(fd.as_raw_fd(), (&raw const range).cast(), 1, -1, libc::RWF_NOWAIT)
     };

@@ -1,5 +1,5 @@
-//! vDPA devices in user space (`linux/vduse.h`, Documentation/userspace-api/vduse.rst), as version
-//! 0 of the interface has them: every kernel with VDUSE serves a client that asks for no newer one.
+//! vDPA devices in user space (`linux/vduse.h`, Documentation/userspace-api/vduse.rst), API version
+//! 0: every kernel with VDUSE supports it for clients that request no newer one.
 
 use std::fs::File;
 use std::io;
@@ -11,10 +11,10 @@ use nix::errno::Errno;
 
 use crate::descriptors::explained;
 
-/// Where devices are made.
+/// Path of the control device.
 pub const CONTROL: &str = "/dev/vduse/control";
 
-/// Most bytes of a configuration space that we make.
+/// Maximum size of a configuration space, in bytes.
 pub const CONFIG_MAX: usize = 64;
 
 const CREATE_DEV: c_ulong = 0x4150_8102;
@@ -31,18 +31,18 @@ const VQ_INJECT_IRQ: c_ulong = 0x4004_8117;
 const NAME_MAX: usize = 256;
 const READ_WRITE: u8 = 3;
 
-/// A device to be made.
+/// Parameters of a new device.
 #[derive(Clone, Copy, Debug)]
 pub struct Device<'a> {
-    /// Its name below `/dev/vduse`.
+    /// Name below `/dev/vduse`.
     pub name: &'a str,
-    /// The kind of virtio device.
+    /// virtio device ID.
     pub device_id: u32,
-    /// Features offered.
+    /// Offered features.
     pub features: u64,
-    /// Virtqueues.
+    /// Number of virtqueues.
     pub queues: u32,
-    /// The configuration space.
+    /// Configuration space.
     pub config: &'a [u8],
 }
 
@@ -59,7 +59,7 @@ struct DevConfig {
     config: [u8; CONFIG_MAX],
 }
 
-// The request names the size without the configuration space.
+// The request number contains the size without the configuration space.
 const _: () = assert!(size_of::<DevConfig>() == 336 + CONFIG_MAX);
 
 #[repr(C)]
@@ -115,17 +115,17 @@ fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// A request with a structure of ours. The kernel reads, or reads and writes, as many bytes as the
-/// request's number says, and for two requests those after them that a field counts.
+/// Executes a request with a structure. The kernel reads, or reads and writes, the number of bytes
+/// encoded in the request number; for two requests also the bytes after them, counted by a field.
 fn call<T>(fd: BorrowedFd<'_>, request: c_ulong, value: &mut T) -> io::Result<c_int> {
-    // SAFETY: every caller passes the structure of its request, whose size is asserted above, or a
+    // SAFETY: every caller passes the structure of its request, with a size asserted above, or a
     // plain number of that size.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(value)) })
 }
 
 fn name_bytes(name: &str) -> io::Result<[u8; NAME_MAX]> {
     let mut bytes = [0; NAME_MAX];
-    // The last byte ends the text.
+    // The last byte terminates the string.
     match bytes[..NAME_MAX - 1].get_mut(..name.len()) {
         Some(room) => room.copy_from_slice(name.as_bytes()),
         None => return Err(Errno::ENAMETOOLONG.into()),
@@ -145,17 +145,17 @@ fn open(path: &str) -> io::Result<OwnedFd> {
     Ok(options.open(path).map_err(explained)?.into())
 }
 
-/// Opens the place where devices are made.
+/// Opens the control device.
 pub fn open_control() -> io::Result<OwnedFd> {
     open(CONTROL)
 }
 
-/// Opens a device that was made. `EBUSY` while somebody else has it.
+/// Opens an existing device. Fails with `EBUSY` while another process has it open.
 pub fn open_device(name: &str) -> io::Result<OwnedFd> {
     open(&format!("/dev/vduse/{name}"))
 }
 
-/// Makes a device; it stays until [`destroy`].
+/// Creates a device, which exists until [`destroy`].
 pub fn create(control: BorrowedFd<'_>, device: &Device<'_>) -> io::Result<()> {
     let mut config = DevConfig {
         name: name_bytes(device.name)?,
@@ -171,39 +171,39 @@ pub fn create(control: BorrowedFd<'_>, device: &Device<'_>) -> io::Result<()> {
     call(control, CREATE_DEV, &mut config).map(drop)
 }
 
-/// Removes a device that nobody has open and no bus has.
+/// Removes a device that is neither open nor bound to a bus.
 pub fn destroy(control: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     call(control, DESTROY_DEV, &mut name_bytes(name)?).map(drop)
 }
 
-/// Tells how many descriptors a queue may have.
+/// Sets the maximum number of descriptors of a queue.
 pub fn setup_queue(device: BorrowedFd<'_>, index: u32, max_size: u16) -> io::Result<()> {
     let mut config = QueueConfig { index, max_size, reserved: [0; 13] };
     call(device, VQ_SETUP, &mut config).map(drop)
 }
 
-/// What the driver accepted.
+/// Features accepted by the driver.
 pub fn driver_features(device: BorrowedFd<'_>) -> io::Result<u64> {
     let mut features = 0u64;
     call(device, DEV_GET_FEATURES, &mut features)?;
     Ok(features)
 }
 
-/// A queue as the driver has set it up.
+/// Queue configuration set by the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Queue {
-    /// Descriptors.
+    /// Number of descriptors.
     pub size: u32,
-    /// Addresses of descriptors, driver area, device area.
+    /// Addresses of descriptor area, driver area, device area.
     pub areas: [u64; 3],
-    /// Of a split ring: the next available index. Of a packed one: wrap counter and index of the
-    /// next available, wrap counter and index of the next used descriptor.
+    /// Split ring: the next available index. Packed ring: wrap counter and index of the next
+    /// available descriptor, then of the next used descriptor.
     pub state: [u16; 4],
-    /// The driver uses it.
+    /// True when the driver has enabled the queue.
     pub ready: bool,
 }
 
-/// Asks for a queue.
+/// Returns the configuration of a queue.
 pub fn queue(device: BorrowedFd<'_>, index: u32) -> io::Result<Queue> {
     let mut info = QueueInfo { index, ..QueueInfo::default() };
     call(device, VQ_GET_INFO, &mut info)?;
@@ -211,7 +211,7 @@ pub fn queue(device: BorrowedFd<'_>, index: u32) -> io::Result<Queue> {
     Ok(Queue { size, areas, state, ready: ready != 0 })
 }
 
-/// Changes the eventfd by which the driver's kicks are told; `None`: by nothing.
+/// Sets the eventfd for the driver's kicks; `None` removes it.
 pub fn set_kick(
     device: BorrowedFd<'_>,
     index: u32,
@@ -221,12 +221,12 @@ pub fn set_kick(
     call(device, VQ_SETUP_KICKFD, &mut event).map(drop)
 }
 
-/// Interrupts the driver for a queue; false when it does not run (any more).
+/// Interrupts the driver for a queue; returns false if the driver is not running.
 pub fn interrupt(device: BorrowedFd<'_>, mut index: u32) -> io::Result<bool> {
     running(call(device, VQ_INJECT_IRQ, &mut index))
 }
 
-/// Tells the driver that the configuration has changed; false when it does not run.
+/// Notifies the driver of a configuration change; returns false if the driver is not running.
 pub fn config_interrupt(device: BorrowedFd<'_>) -> io::Result<bool> {
     // SAFETY: this request has no argument.
     running(check(unsafe { libc::ioctl(device.as_raw_fd(), DEV_INJECT_CONFIG_IRQ, 0) }))
@@ -240,67 +240,67 @@ fn running(done: io::Result<c_int>) -> io::Result<bool> {
     }
 }
 
-/// Changes the configuration space from `offset` on.
+/// Changes the configuration space at `offset`.
 pub fn set_config(device: BorrowedFd<'_>, offset: u32, bytes: &[u8]) -> io::Result<()> {
     let mut data = ConfigData { offset, len: bytes.len() as u32, bytes: config_bytes(bytes)? };
     call(device, DEV_SET_CONFIG, &mut data).map(drop)
 }
 
-/// A range of the driver's addresses.
+/// Range of the driver's addresses.
 #[derive(Debug)]
 pub struct Range {
     /// First address.
     pub start: u64,
     /// Last address.
     pub last: u64,
-    /// Where in the file it begins.
+    /// Offset of the range in the file.
     pub offset: u64,
-    /// We may read it and write it.
+    /// True if the range is readable and writable.
     pub is_open: bool,
-    /// What to map.
+    /// File to map.
     pub file: OwnedFd,
 }
 
-/// The first range that begins at `from` or later, or has that address; `None` when there is none.
+/// Returns the first range that ends at `from` or later; `None` if there is none.
 pub fn range_from(device: BorrowedFd<'_>, from: u64) -> io::Result<Option<Range>> {
     let mut entry = IotlbEntry { start: from, last: u64::MAX, ..IotlbEntry::default() };
     let fd = match call(device, IOTLB_GET_FD, &mut entry) {
         Ok(fd) => fd,
-        // The former is what is documented.
+        // EPERM is the documented error.
         Err(e) if [Some(libc::EPERM), Some(libc::EINVAL)].contains(&e.raw_os_error()) => {
             return Ok(None);
         }
         Err(e) => return Err(e),
     };
-    // SAFETY: the kernel just made this descriptor; nobody else owns it.
+    // SAFETY: the kernel just created this descriptor; it has no other owner.
     let file = unsafe { OwnedFd::from_raw_fd(fd) };
     let IotlbEntry { offset, start, last, perm } = entry;
     Ok(Some(Range { start, last, offset, is_open: perm == READ_WRITE, file }))
 }
 
-/// What the kernel asks.
+/// Type of a request by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Where a queue stands.
+    /// Query of a queue's state.
     QueueState(u32),
-    /// The driver has set this status.
+    /// The driver has set this device status.
     Status(u8),
-    /// These addresses, the first and the last, mean something else from now on.
+    /// The mapping of these addresses (first, last) has changed.
     Remap(u64, u64),
-    /// What we do not know.
+    /// Unknown type.
     Other(u32),
 }
 
-/// Bytes of a request and of an answer.
+/// Length of requests and answers in bytes.
 const MESSAGE: usize = 152;
-/// Where the part begins that depends on the kind.
+/// Offset of the part that depends on the type.
 const BODY: usize = 24;
 
-/// A request of the kernel.
+/// Request by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     id: u32,
-    /// What it asks.
+    /// Type and arguments.
     pub ask: Ask,
 }
 
@@ -324,7 +324,7 @@ impl Request {
     }
 }
 
-/// Takes the next request; `None` when there is none.
+/// Reads the next request; `None` if there is none.
 pub fn read_request(device: BorrowedFd<'_>) -> io::Result<Option<Request>> {
     let mut bytes = [0; MESSAGE];
     match nix::unistd::read(device, &mut bytes) {
@@ -335,7 +335,8 @@ pub fn read_request(device: BorrowedFd<'_>) -> io::Result<Option<Request>> {
     }
 }
 
-/// Answers a request: `None` says that it failed. Only an answer about a queue has a state.
+/// Answers a request; `None` reports a failure. Only the answer to a queue query contains the
+/// state.
 pub fn answer(
     device: BorrowedFd<'_>,
     request: &Request,
@@ -364,9 +365,9 @@ fn answer_bytes(request: &Request, state: Option<[u16; 4]>) -> [u8; MESSAGE] {
 mod tests {
     use super::*;
 
-    // Goal: each kind of request is read from its place, and an unknown one is named.
+    // Goal: each type of request is parsed, and an unknown one is reported.
     #[test]
-    fn requests_are_read() {
+    fn requests_are_parsed() {
         let with = |kind: u32, body: &[u8]| {
             let mut bytes = [0; MESSAGE];
             bytes[..4].copy_from_slice(&kind.to_ne_bytes());
@@ -383,10 +384,10 @@ mod tests {
         assert_eq!(with(9, &[]), Ask::Other(9));
     }
 
-    // Goal: an answer has the number of its request, says whether it failed, and tells a state
-    // where one was asked for and nowhere else.
+    // Goal: an answer has its request's id and result, and contains a queue state if and only if
+    // one was requested.
     #[test]
-    fn answers_are_written() {
+    fn answers_are_encoded() {
         let asked = Request { id: 3, ask: Ask::QueueState(1) };
         let bytes = answer_bytes(&asked, Some([1, 2, 3, 4]));
         assert_eq!(bytes[..8], [[3, 0, 0, 0], [0; 4]].concat());
@@ -396,9 +397,9 @@ mod tests {
         assert!(answer_bytes(&status, Some([1; 4]))[8..].iter().all(|&byte| byte == 0));
     }
 
-    // Goal: a name or configuration that is too long is refused before the kernel sees half of it.
+    // Goal: a name or configuration that is too long is rejected instead of truncated.
     #[test]
-    fn what_is_too_long_is_refused() {
+    fn long_names_and_configurations_are_rejected() {
         assert!(name_bytes(&"x".repeat(NAME_MAX - 1)).is_ok());
         assert!(name_bytes(&"x".repeat(NAME_MAX)).is_err());
         assert!(config_bytes(&[1; CONFIG_MAX + 1]).is_err());

@@ -1,10 +1,10 @@
-//! Vectored reads and writes on raw ranges: the two calls through which a borrowing queue moves
-//! payload straight into, or out of, memory that another queue brought.
+//! Vectored reads and writes on raw ranges, which move payload directly between a descriptor and
+//! another queue's memory.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// One range of memory for a vectored call.
+/// Memory range for a vectored call.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
 pub struct RawRange(libc::iovec);
@@ -12,13 +12,13 @@ pub struct RawRange(libc::iovec);
 const _: () = assert!(size_of::<RawRange>() == 16);
 
 impl RawRange {
-    /// A range of `len` bytes at `ptr`.
+    /// Creates a range of `len` bytes at `ptr`.
     #[inline]
     pub fn new(ptr: *mut u8, len: usize) -> Self {
         Self(libc::iovec { iov_base: ptr.cast(), iov_len: len })
     }
 
-    /// Where it begins.
+    /// Start of the range.
     #[inline]
     pub fn start(&self) -> *mut u8 {
         self.0.iov_base.cast()
@@ -30,13 +30,13 @@ impl RawRange {
         self.0.iov_len
     }
 
-    /// True when there is no byte.
+    /// True when the length is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.iov_len == 0
     }
 
-    /// An empty range.
+    /// Empty range.
     pub const EMPTY: Self = Self(libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 });
 }
 
@@ -51,16 +51,16 @@ fn count(n: isize) -> io::Result<usize> {
 /// Every range must be writable for the duration of the call.
 #[inline]
 pub unsafe fn read(fd: BorrowedFd<'_>, ranges: &[RawRange]) -> io::Result<usize> {
-    // SAFETY: RawRange is a transparent iovec; the caller vouches for the ranges.
+    // SAFETY: RawRange is a transparent iovec; the ranges are required of the caller.
     count(unsafe { libc::readv(fd.as_raw_fd(), ranges.as_ptr().cast(), ranges.len() as i32) })
 }
 
-/// `writev`: takes the ranges in order.
+/// `writev`: writes the ranges in order.
 ///
 /// # Safety
 /// Every range must be readable for the duration of the call.
 #[inline]
 pub unsafe fn write(fd: BorrowedFd<'_>, ranges: &[RawRange]) -> io::Result<usize> {
-    // SAFETY: RawRange is a transparent iovec; the caller vouches for the ranges.
+    // SAFETY: RawRange is a transparent iovec; the ranges are required of the caller.
     count(unsafe { libc::writev(fd.as_raw_fd(), ranges.as_ptr().cast(), ranges.len() as i32) })
 }

@@ -1,5 +1,5 @@
-//! A PCI function handed to this process (`linux/vfio.h`, Documentation/driver-api/vfio.rst): its
-//! memory can be mapped, and its interrupts ring eventfds.
+//! PCI function assigned to this process (`linux/vfio.h`, Documentation/driver-api/vfio.rst): BARs
+//! can be mapped, and interrupts signal eventfds.
 
 use std::fs::File;
 use std::io;
@@ -26,15 +26,15 @@ const TYPE1_IOMMU: c_ulong = 1;
 const VIABLE: u32 = 1;
 const CONFIG_SPACE: u32 = 7;
 const MSIX: u32 = 2;
-/// Data are eventfds; the action is to ring them.
+/// Data type eventfd, action trigger.
 const RING_EVENTFDS: u32 = 1 << 2 | 1 << 5;
 
 /// Command register of the configuration space.
 const COMMAND: u64 = 4;
-/// It decodes its memory, and may send messages (interrupts are some).
+/// Memory space enable, and bus master enable (required for MSI-X).
 const MEMORY_AND_MASTER: u16 = 1 << 1 | 1 << 2;
 
-/// Most vectors that are asked for.
+/// Maximum number of vectors that are requested.
 const VECTORS_MAX: usize = 65;
 
 #[repr(C)]
@@ -79,30 +79,30 @@ const _: () = assert!(size_of::<RegionInfo>() == 32);
 const _: () = assert!(size_of::<IrqInfo>() == 16);
 const _: () = assert!(size_of::<IrqSet>() == 20 + 4 * VECTORS_MAX);
 
-/// Where a region of the device lies in its descriptor.
+/// Location of a device region in the device's descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Offset for a mapping.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
-/// An open device. It goes back to whoever waits for it when this is dropped.
+/// Open device. Dropping it returns the function to other users.
 #[derive(Debug)]
 pub struct Device {
     device: OwnedFd,
-    // The device works only as long as these are open.
+    // The device works only while these are open.
     _group: File,
     _container: File,
 }
 
-/// What failed, in front of what the system says.
-fn said(what: &str) -> impl FnOnce(io::Error) -> io::Error {
+/// Prefixes an error with the operation that failed.
+fn context(what: &str) -> impl FnOnce(io::Error) -> io::Error {
     move |e| io::Error::new(e.kind(), format!("{what}: {e}"))
 }
 
-/// An ioctl whose argument is a number or the address of a structure of ours.
+/// Executes an ioctl with a number, or with the address of a structure.
 fn call(fd: BorrowedFd<'_>, request: c_ulong, argument: c_ulong) -> io::Result<c_int> {
     // SAFETY: every caller in this file passes a number, or the address of a structure with its
     // size in its first field, which outlives the call.
@@ -116,7 +116,7 @@ fn call_with<T>(fd: BorrowedFd<'_>, request: c_ulong, argument: &mut T) -> io::R
 
 fn open(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).write(true).open(path);
-    file.map_err(explained).map_err(said(&path.display().to_string()))
+    file.map_err(explained).map_err(context(&path.display().to_string()))
 }
 
 impl Device {
@@ -139,12 +139,13 @@ impl Device {
             return Err(io::Error::other(why));
         }
         let mut number: c_int = container.as_raw_fd();
-        call_with(group.as_fd(), GROUP_SET_CONTAINER, &mut number).map_err(said("VFIO group"))?;
-        call(container.as_fd(), SET_IOMMU, TYPE1_IOMMU).map_err(said("VFIO container"))?;
+        call_with(group.as_fd(), GROUP_SET_CONTAINER, &mut number)
+            .map_err(context("VFIO group"))?;
+        call(container.as_fd(), SET_IOMMU, TYPE1_IOMMU).map_err(context("VFIO container"))?;
         let name = std::ffi::CString::new(address).map_err(io::Error::other)?;
         let raw = call(group.as_fd(), GROUP_GET_DEVICE_FD, name.as_ptr() as c_ulong);
-        let raw: RawFd = raw.map_err(said("VFIO device"))?;
-        // SAFETY: the kernel just made this descriptor; nobody else owns it.
+        let raw: RawFd = raw.map_err(context("VFIO device"))?;
+        // SAFETY: the kernel just created this descriptor; it has no other owner.
         let device = unsafe { OwnedFd::from_raw_fd(raw) };
         Ok(Self { device, _group: group, _container: container })
     }
@@ -156,22 +157,22 @@ impl Device {
         Ok(Place { offset: info.offset, len: info.size })
     }
 
-    /// Where base address register `index` is.
+    /// Location of base address register `index`.
     pub fn bar(&self, index: u32) -> io::Result<Place> {
-        self.region(index).map_err(said("VFIO region"))
+        self.region(index).map_err(context("VFIO region"))
     }
 
-    /// Lets the device decode its memory and send interrupts.
+    /// Enables memory space and bus mastering (interrupts) of the device.
     pub fn enable(&self) -> io::Result<()> {
         let at = self.region(CONFIG_SPACE)?.offset + COMMAND;
         let file = File::from(self.device.try_clone()?);
         let mut command = [0; 2];
-        file.read_exact_at(&mut command, at).map_err(said("PCI command register"))?;
+        file.read_exact_at(&mut command, at).map_err(context("PCI command register"))?;
         let command = u16::from_le_bytes(command) | MEMORY_AND_MASTER;
-        file.write_all_at(&command.to_le_bytes(), at).map_err(said("PCI command register"))
+        file.write_all_at(&command.to_le_bytes(), at).map_err(context("PCI command register"))
     }
 
-    /// Number of its MSI-X vectors.
+    /// Number of MSI-X vectors.
     pub fn vectors(&self) -> io::Result<u32> {
         let argsz = size_of::<IrqInfo>() as u32;
         let mut info = IrqInfo { argsz, index: MSIX, ..IrqInfo::default() };
@@ -179,7 +180,7 @@ impl Device {
         Ok(info.count)
     }
 
-    /// Has its first vectors ring these, one each.
+    /// Connects the first vectors to these eventfds, one each.
     pub fn ring_on_interrupt<'a>(
         &self,
         events: impl IntoIterator<Item = &'a EventFd>,
@@ -197,7 +198,7 @@ impl Device {
             set.count += 1;
         }
         set.argsz = 20 + 4 * set.count;
-        call_with(self.device.as_fd(), DEVICE_SET_IRQS, &mut set).map_err(said("MSI-X"))?;
+        call_with(self.device.as_fd(), DEVICE_SET_IRQS, &mut set).map_err(context("MSI-X"))?;
         Ok(())
     }
 }

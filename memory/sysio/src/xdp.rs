@@ -1,5 +1,5 @@
 //! AF_XDP sockets (`linux/if_xdp.h`, Documentation/networking/af_xdp.rst): options, binding and
-//! wake-ups. What lies in the rings is the business of who maps them.
+//! wake-ups. The contents of the rings are handled by the code that maps them.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -12,13 +12,13 @@ use crate::descriptors::explained;
 /// One of the four rings of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RingKind {
-    /// Frames that have come.
+    /// Received frames.
     Rx,
     /// Frames to be sent.
     Tx,
-    /// Memory for frames to come.
+    /// Empty chunks for reception.
     Fill,
-    /// Memory of frames that were sent.
+    /// Chunks of frames that were sent.
     Completion,
 }
 
@@ -32,7 +32,7 @@ impl RingKind {
         }
     }
 
-    /// Where in the socket, as a file, it is mapped.
+    /// Offset at which the ring is mapped from the socket.
     pub fn offset(self) -> u64 {
         match self {
             Self::Rx => libc::XDP_PGOFF_RX_RING as u64,
@@ -43,44 +43,44 @@ impl RingKind {
     }
 }
 
-/// Where in a mapped ring its parts are.
+/// Offsets of the parts of a mapped ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingOffsets {
-    /// Index of who puts entries in.
+    /// Producer index.
     pub producer: u32,
-    /// Index of who takes them out.
+    /// Consumer index.
     pub consumer: u32,
-    /// What the kernel says about the ring.
+    /// Flags set by the kernel.
     pub flags: u32,
-    /// The entries.
+    /// Descriptors.
     pub entries: u32,
 }
 
-/// Frames that a socket's kernel side dropped.
+/// Drop counters of a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// On the way in, for other reasons than those below.
+    /// Received frames dropped for other reasons than those below.
     pub rx_dropped: u64,
-    /// The RX ring was full.
+    /// Frames dropped because the RX ring was full.
     pub rx_ring_full: u64,
-    /// The fill ring was empty: no memory for the frame.
+    /// Frames dropped because the fill ring was empty.
     pub fill_ring_empty: u64,
-    /// Entries of the TX ring that made no sense.
+    /// Invalid descriptors in the TX ring.
     pub tx_invalid: u64,
 }
 
-/// How frames get into and out of the socket's memory.
+/// Copy mode of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copying {
-    /// The device does it, or else the CPU.
+    /// Zero copy if the driver supports it, else copy mode.
     IfNeeded,
-    /// The CPU does it.
+    /// Copy mode.
     Always,
-    /// The device does it.
+    /// Zero copy.
     Never,
 }
 
-/// `XDP_MAX_TX_SKB_BUDGET`, which libc does not know yet.
+/// `XDP_MAX_TX_SKB_BUDGET`, which libc does not define yet.
 const MAX_TX_SKB_BUDGET: c_int = 9;
 
 const OFFSETS_LEN: usize = 16;
@@ -100,13 +100,13 @@ fn check(result: c_int) -> io::Result<()> {
 }
 
 impl XdpSocket {
-    /// Opens one in the calling thread's network namespace. Needs CAP_NET_RAW.
+    /// Opens a socket in the calling thread's network namespace. Needs CAP_NET_RAW.
     pub fn new() -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: the call takes numbers only.
         let raw = unsafe { libc::socket(libc::AF_XDP, kind, 0) };
         check(raw).map_err(explained)?;
-        // SAFETY: the socket was just made; nobody else owns it.
+        // SAFETY: the socket was just created; it has no other owner.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(raw) } })
     }
 
@@ -118,9 +118,9 @@ impl XdpSocket {
     }
 
     /// # Safety
-    /// `T` is a plain structure of numbers.
+    /// `T` must be a plain structure of numbers.
     unsafe fn get<T>(&self, option: c_int) -> io::Result<T> {
-        // SAFETY: numbers may be zero.
+        // SAFETY: zero is a valid number.
         let mut value: T = unsafe { std::mem::zeroed() };
         let (mut len, fd) = (size_of::<T>() as socklen_t, self.fd.as_raw_fd());
         let place = std::ptr::from_mut(&mut value).cast::<c_void>();
@@ -129,11 +129,12 @@ impl XdpSocket {
         Ok(value)
     }
 
-    /// Gives the socket its memory, in chunks of so many bytes.
+    /// Registers the UMEM of the socket, in chunks of `chunk` bytes.
     ///
     /// # Safety
-    /// The range is mapped, and nothing of it is ever seen by a reference: the kernel writes it at
-    /// any time. (It keeps the pages by itself: the mapping may go before the socket.)
+    /// The range is mapped, and no reference to its bytes ever exists: the kernel writes it at any
+    /// time. (The kernel pins the pages, so the mapping may be removed before the socket is
+    /// closed.)
     pub unsafe fn set_memory(&self, start: NonNull<u8>, len: usize, chunk: u32) -> io::Result<()> {
         let memory = libc::xdp_umem_reg {
             addr: start.addr().get() as u64,
@@ -146,12 +147,12 @@ impl XdpSocket {
         self.set(libc::SOL_XDP, libc::XDP_UMEM_REG, &memory)
     }
 
-    /// Makes a ring of `entries` (a power of two).
+    /// Creates a ring of `entries` (a power of two).
     pub fn make_ring(&self, kind: RingKind, entries: u32) -> io::Result<()> {
         self.set(libc::SOL_XDP, kind.option(), &entries)
     }
 
-    /// Where the parts of a ring are.
+    /// Offsets of the parts of a ring.
     pub fn offsets(&self, kind: RingKind) -> io::Result<RingOffsets> {
         // SAFETY: a structure of numbers.
         let all: libc::xdp_mmap_offsets = unsafe { self.get(libc::XDP_MMAP_OFFSETS)? };
@@ -170,15 +171,15 @@ impl XdpSocket {
         })
     }
 
-    /// Lets so many bytes of frames that were sent be on their way. Beyond the system's limit it
-    /// needs CAP_NET_ADMIN.
+    /// Sets the limit of bytes in frames that are being sent. Above the system's limit this needs
+    /// CAP_NET_ADMIN.
     pub fn set_send_buffer(&self, bytes: c_int) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
             .or_else(|_| self.set(libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes))
     }
 
-    /// Lets so many frames be sent in one call, at most as many as the TX ring has entries. Before
-    /// Linux 6.17 it is 32.
+    /// Sets the number of frames sent per call, at most the number of entries of the TX ring.
+    /// Before Linux 6.17 it is 32.
     pub fn set_send_budget(&self, frames: u32) -> io::Result<()> {
         self.set(libc::SOL_XDP, MAX_TX_SKB_BUDGET, &frames)
     }
@@ -190,7 +191,7 @@ impl XdpSocket {
         check(unsafe { libc::bind(self.fd.as_raw_fd(), address, len) })
     }
 
-    /// Takes over a queue of a device. With `frags` frames may lie in several chunks.
+    /// Binds the socket to a queue of a device. With `frags`, frames may span several chunks.
     pub fn bind(&self, ifindex: u32, queue: u32, copying: Copying, frags: bool) -> io::Result<()> {
         let copying = match copying {
             Copying::IfNeeded => 0,
@@ -207,7 +208,7 @@ impl XdpSocket {
         })
     }
 
-    /// Takes over another queue, with the memory of a socket that is bound, in the same manner.
+    /// Binds the socket to another queue, with the UMEM and mode of a bound socket.
     pub fn bind_beside(&self, first: &Self, ifindex: u32, queue: u32) -> io::Result<()> {
         self.bind_with(&libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
@@ -218,14 +219,14 @@ impl XdpSocket {
         })
     }
 
-    /// True when the device itself moves frames.
+    /// True in zero-copy mode.
     pub fn is_zero_copy(&self) -> io::Result<bool> {
         // SAFETY: a structure of one number.
         let options: libc::xdp_options = unsafe { self.get(libc::XDP_OPTIONS)? };
         Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
     }
 
-    /// What was dropped.
+    /// Returns the drop counters.
     pub fn statistics(&self) -> io::Result<Statistics> {
         // SAFETY: a structure of numbers; older kernels fill its first half.
         let s: libc::xdp_statistics = unsafe { self.get(libc::XDP_STATISTICS)? };
@@ -237,24 +238,24 @@ impl XdpSocket {
         })
     }
 
-    /// Lets the kernel look at the TX ring: it sends some frames at once, or wakes the driver.
-    /// `WouldBlock`: there are more.
+    /// Makes the kernel process the TX ring: it sends some frames immediately, or wakes the driver.
+    /// `WouldBlock` means that frames remain.
     #[inline]
     pub fn wake_tx(&self) -> io::Result<()> {
         let fd = self.fd.as_raw_fd();
-        // SAFETY: no bytes and no address are handed over.
+        // SAFETY: no buffer and no address is passed.
         let n = unsafe {
             libc::sendto(fd, std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0)
         };
         if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Lets the driver look at the fill ring.
+    /// Makes the driver process the fill ring.
     #[inline]
     pub fn wake_rx(&self) -> io::Result<()> {
         let (fd, none) = (self.fd.as_raw_fd(), std::ptr::null_mut::<c_void>());
         let (from, len) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: no room for bytes or an address is handed over.
+        // SAFETY: no buffer and no address is passed.
         let n = unsafe { libc::recvfrom(fd, none, 0, libc::MSG_DONTWAIT, from, len) };
         if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }

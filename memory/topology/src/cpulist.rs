@@ -1,6 +1,6 @@
-//! The kernel's list format: `0-3,8,10-11`.
+//! CPU lists in the kernel's format: `0-3,8,10-11`.
 
-/// A list that is not one.
+/// Error: the text is not a CPU list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadList(pub String);
 
@@ -12,7 +12,7 @@ impl std::fmt::Display for BadList {
 
 impl std::error::Error for BadList {}
 
-/// Largest CPU number accepted (the kernel's NR_CPUS on x86-64 is 8192).
+/// Maximum CPU number (the kernel's NR_CPUS on x86-64 is 8192).
 pub(crate) const CPU_MAX: usize = 8191;
 
 /// Parses a list; the result is ascending and without duplicates.
@@ -33,7 +33,7 @@ pub fn parse_cpu_list(text: &str) -> Result<Vec<usize>, BadList> {
     Ok(cpus)
 }
 
-/// Writes a list in the shortest form.
+/// Formats a list in the shortest form.
 pub fn format_cpu_list(cpus: &[usize]) -> String {
     let mut out = String::new();
     let mut i = 0;
@@ -58,7 +58,7 @@ pub fn format_cpu_list(cpus: &[usize]) -> String {
 mod tests {
     use super::*;
 
-    // Goal: the kernel's examples parse and print back; nonsense is refused, huge ranges too.
+    // Goal: the kernel's examples parse and print back; invalid text and huge ranges are rejected.
     #[test]
     fn round_trip() {
         assert_eq!(parse_cpu_list("0-3,8,10-11"), Ok(vec![0, 1, 2, 3, 8, 10, 11]));

@@ -1,4 +1,4 @@
-//! CPUs and NUMA nodes as a value; placement as a pure function of it.
+//! CPUs and NUMA nodes as values, and placement as a pure function of them.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -17,13 +17,13 @@ pub use plan::{Home, Place, Placement, Request, Side, Slot, plan, round_robin, w
 pub use read::parse_distances;
 pub use synthetic::{BadSpec, synthetic};
 
-/// Distance between nodes of which nothing is known; to itself a node has 10.
+/// Distance between nodes if it is unknown; the distance to the same node is 10.
 const FAR: u32 = 20;
 
-/// One CPU that may be used.
+/// CPU that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
-    /// The kernel's number.
+    /// CPU number of the kernel.
     pub id: usize,
     /// Physical core: CPUs with the same number are hyperthreads of one core.
     pub core: usize,
@@ -31,33 +31,33 @@ pub struct Cpu {
     pub node: u32,
 }
 
-/// One NUMA node; it may have no CPUs, or none that may be used.
+/// NUMA node, possibly without CPUs or without usable ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// The kernel's number.
+    /// Node number of the kernel.
     pub id: u32,
-    /// It has memory.
+    /// True if the node has memory.
     pub memory: bool,
-    /// Nodes and how far they are from here, in the firmware's units: 10 is here.
+    /// Distances to nodes, in the firmware's units: 10 is the node itself.
     pub distances: Vec<(u32, u32)>,
 }
 
-/// The CPUs that this process may use, in ascending order, and all nodes.
+/// CPUs that this process may use, in ascending order, and all nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
-    /// The CPUs.
+    /// Usable CPUs.
     pub cpus: Vec<Cpu>,
-    /// The nodes.
+    /// All nodes.
     pub nodes: Vec<Node>,
 }
 
 impl Topology {
-    /// The NUMA node of a CPU; `None` for one that this process may not use.
+    /// NUMA node of a CPU; `None` for a CPU that this process may not use.
     pub fn node_of(&self, cpu: usize) -> Option<u32> {
         self.cpus.iter().find(|c| c.id == cpu).map(|c| c.node)
     }
 
-    /// How far `to` is from `from`: 0 for the same node, and never 0 for another.
+    /// Distance between two nodes: 0 for the same node, never 0 for different ones.
     pub fn distance(&self, from: u32, to: u32) -> u32 {
         if from == to {
             return 0;
@@ -67,7 +67,7 @@ impl Topology {
         known.map_or(FAR, |(_, distance)| (*distance).max(1))
     }
 
-    /// The nodes with CPUs, ascending.
+    /// Nodes with CPUs, ascending.
     pub fn cpu_nodes(&self) -> Vec<u32> {
         let mut nodes: Vec<u32> = self.cpus.iter().map(|cpu| cpu.node).collect();
         nodes.sort_unstable();
@@ -75,8 +75,7 @@ impl Topology {
         nodes
     }
 
-    /// The nearest node with CPUs: itself, if it has some. `None` for a node that nobody has heard
-    /// of: nothing is near it.
+    /// Nearest node with CPUs: the node itself if it has CPUs. `None` for an unknown node.
     pub fn home_of(&self, node: u32) -> Option<u32> {
         let with_cpus = self.cpu_nodes();
         let known = with_cpus.contains(&node) || self.nodes.iter().any(|n| n.id == node);
@@ -84,7 +83,8 @@ impl Topology {
         near.filter(|_| known)
     }
 
-    /// The nearest node with memory: itself, if it has some, or if nothing is known of memory.
+    /// Nearest node with memory: the node itself if it has memory, or if nothing is known about
+    /// memory.
     pub fn memory_near(&self, node: u32) -> u32 {
         let with_memory = self.nodes.iter().filter(|n| n.memory).map(|n| n.id);
         with_memory.min_by_key(|&home| (self.distance(node, home), home)).unwrap_or(node)
@@ -95,10 +95,10 @@ impl Topology {
 mod tests {
     use super::*;
 
-    // Goal: the nearest node with CPUs or memory is found by distance, a node that does not exist
-    // has none, and distances that nobody knows are far but not unusable.
+    // Goal: the nearest node with CPUs or memory is found by distance, an unknown node has none,
+    // and an unknown distance counts as far but usable.
     #[test]
-    fn near_is_by_distance() {
+    fn nearest_node_is_by_distance() {
         let cpu = |id: usize, node: u32| Cpu { id, core: id, node };
         let node = |id: u32, memory: bool, distances: &[(u32, u32)]| Node {
             id,

@@ -1,4 +1,4 @@
-//! The kernel's mask format: `00ff,00000001`, hexadecimal words of 32 CPUs, highest first.
+//! CPU masks in the kernel's format: `00ff,00000001`, hexadecimal words of 32 CPUs, highest first.
 
 use crate::cpulist::{BadList, CPU_MAX};
 
@@ -16,8 +16,8 @@ pub fn parse_cpu_mask(text: &str) -> Result<Vec<usize>, BadList> {
     if cpus.last().is_some_and(|&last| last > CPU_MAX) { Err(bad()) } else { Ok(cpus) }
 }
 
-/// Writes a mask as the kernel prints it on a machine of `width` CPU numbers; a wider one would be
-/// refused.
+/// Formats a mask as the kernel prints it on a system with `width` CPU numbers; the kernel would
+/// reject a wider one.
 pub fn format_cpu_mask(cpus: &[usize], width: usize) -> String {
     let top = cpus.iter().max().map_or(1, |top| top + 1);
     let width = width.max(top);
@@ -38,10 +38,10 @@ mod tests {
 
     use super::*;
 
-    // Goal: masks are written as sysfs prints them on machines of 2, 24 and 40 CPUs, and nonsense
-    // is refused.
+    // Goal: masks are formatted as in sysfs on systems with 2, 24 and 40 CPUs; invalid text is
+    // rejected.
     #[test]
-    fn masks_look_like_the_kernels() {
+    fn masks_have_the_kernels_format() {
         assert_eq!(format_cpu_mask(&[0], 2), "1");
         assert_eq!(format_cpu_mask(&[12], 24), "001000");
         assert_eq!(format_cpu_mask(&[0], 40), "00,00000001");
@@ -53,8 +53,8 @@ mod tests {
     }
 
     proptest! {
-        // Goal: every set of CPUs comes back as it was written, whatever the width, and no text
-        // makes the parser panic.
+        // Goal: formatting and parsing restores every set of CPUs, for any width, and no text
+        // causes a panic.
         #[test]
         fn round_trip(
             cpus in prop::collection::btree_set(0usize..300, 0..40),

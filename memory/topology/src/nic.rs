@@ -1,64 +1,64 @@
-//! What sysfs says of a network interface: where it is, and who interrupts for its queues.
+//! Network interfaces in sysfs: their NUMA node and the interrupts of their queues.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::parse_cpu_list;
 
-/// One interrupt of a device.
+/// Interrupt of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Irq {
-    /// The kernel's number.
+    /// Interrupt number.
     pub number: u32,
-    /// The queue that it serves, if its name tells.
+    /// Queue that the interrupt serves, if its name contains one.
     pub queue: Option<u16>,
-    /// What its driver calls it.
+    /// Name given by the driver.
     pub name: String,
 }
 
-/// An interface of the kernel, as far as placement is concerned.
+/// Interface of the kernel, as far as placement needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nic {
-    /// Its name.
+    /// Interface name.
     pub name: String,
-    /// Its NUMA node; `None` where nobody knows, and for interfaces without hardware.
+    /// NUMA node; `None` if unknown, and for interfaces without hardware.
     pub node: Option<u32>,
-    /// Its interrupts, ascending by number.
+    /// Interrupts, ascending by number.
     pub irqs: Vec<Irq>,
-    /// How many TX queues it has.
+    /// Number of TX queues.
     pub tx_queues: u16,
-    /// How many RX queues it has.
+    /// Number of RX queues.
     pub rx_queues: u16,
 }
 
 impl Nic {
-    /// The numbers of the interrupts of a queue: two where receiving and sending have one each.
+    /// Interrupt numbers of a queue: two if RX and TX have one each.
     pub fn irqs_of(&self, queue: u16) -> impl Iterator<Item = u32> {
         self.irqs.iter().filter(move |irq| irq.queue == Some(queue)).map(|irq| irq.number)
     }
 }
 
-/// The queue in the name of an interrupt: the number at its end, such as `virtio1-input.0`,
-/// `eth0-TxRx-3` or `mlx5_comp2@pci:0000:08:00.0`. Interrupts for anything else have no queue.
+/// Queue number at the end of an interrupt's name, such as `virtio1-input.0`, `eth0-TxRx-3` or
+/// `mlx5_comp2@pci:0000:08:00.0`. Interrupts for other purposes have no queue.
 pub fn queue_of(action: &str, interface: &str) -> Option<u16> {
     let name = action.split('@').next().unwrap_or_default().trim();
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
     let other = ["async", "config", "ctrl", "admin", "mgmnt", "misc", "aux", "event", "link"];
     let lower = stem.to_ascii_lowercase();
-    // The name of the interface alone, or of its driver's instance, ends in a number of its own.
+    // A bare interface name, or the name of a driver instance, ends in a number of its own.
     if name == interface || stem.is_empty() || other.iter().any(|word| lower.contains(word)) {
         return None;
     }
     name[stem.len()..].parse().ok()
 }
 
-/// The vector in the name that vfio-pci gives an interrupt: `vfio-msix[3](0000:00:04.0)`.
+/// Vector number in the interrupt name of vfio-pci: `vfio-msix[3](0000:00:04.0)`.
 fn vector_of(action: &str) -> Option<u16> {
     let (number, _) = action.trim().strip_prefix("vfio-msi")?.split_once('[')?.1.split_once(']')?;
     number.parse().ok()
 }
 
-/// True for what can be the name of an interface, and nothing else as part of a path.
+/// True for a valid interface name that is also a safe path component.
 pub fn is_name(name: &str) -> bool {
     let plain = |c: char| !c.is_whitespace() && c != '/' && !c.is_control();
     (1..16).contains(&name.len()) && name != "." && name != ".." && name.chars().all(plain)
@@ -73,7 +73,7 @@ fn entries(folder: &Path) -> Vec<String> {
     all.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// The device of the bus: that of a virtio interface is one step up.
+/// Returns the bus device; for a virtio interface this is the parent device.
 fn bus_device(interface: &Path) -> Option<PathBuf> {
     ["device", "device/.."]
         .map(|there| interface.join(there))
@@ -81,8 +81,7 @@ fn bus_device(interface: &Path) -> Option<PathBuf> {
         .find(|device| device.join("numa_node").exists() || device.join("msi_irqs").exists())
 }
 
-/// Reads what is known of an interface below `root`, which is `/` but for tests; `None` without
-/// one of this name.
+/// Reads an interface below `root` (`/`, except in tests); `None` if it does not exist.
 pub fn read(root: &Path, name: &str) -> Option<Nic> {
     let interface = root.join("sys/class/net").join(name);
     if !is_name(name) || !interface.exists() {
@@ -98,8 +97,8 @@ pub fn read(root: &Path, name: &str) -> Option<Nic> {
     Some(Nic { name: name.to_owned(), node, irqs, tx_queues, rx_queues })
 }
 
-/// Reads what is known of a PCI function that a process drives through vfio-pci: its queues are
-/// its vectors. `None` without such a function.
+/// Reads a PCI function that is driven through vfio-pci; its vectors count as queues. `None` if the
+/// function does not exist.
 pub fn read_pci(root: &Path, address: &str) -> Option<Nic> {
     let device = root.join("sys/bus/pci/devices").join(address);
     if !is_name(address) || !device.exists() {
@@ -110,7 +109,7 @@ pub fn read_pci(root: &Path, address: &str) -> Option<Nic> {
     Some(Nic { name: address.to_owned(), node, irqs, tx_queues: 0, rx_queues: 0 })
 }
 
-/// Interrupts of a device, with the queue that the name of each tells.
+/// Interrupts of a device, with the queue in each name.
 fn irqs(root: &Path, device: &Path, queue_of: impl Fn(&str) -> Option<u16>) -> Vec<Irq> {
     let one = |number: String| {
         let actions = text(&root.join("sys/kernel/irq").join(&number).join("actions"))?;
@@ -123,7 +122,7 @@ fn irqs(root: &Path, device: &Path, queue_of: impl Fn(&str) -> Option<u16>) -> V
     irqs
 }
 
-/// CPU numbers that the kernel is prepared for: the width of its masks.
+/// Number of possible CPUs, which is the width of the kernel's masks.
 pub fn cpu_numbers(root: &Path) -> usize {
     let possible = text(&root.join("sys/devices/system/cpu/possible"));
     let list = possible.and_then(|list| parse_cpu_list(&list).ok()).unwrap_or_default();
@@ -138,10 +137,10 @@ mod tests {
 
     use super::*;
 
-    // Goal: names of interrupts as real drivers have them tell the queue, and those of links,
-    // configuration and administration tell none.
+    // Goal: interrupt names of real drivers yield the queue; those for link, configuration and
+    // administration yield none.
     #[test]
-    fn queues_in_names() {
+    fn interrupt_names_yield_queues() {
         for (action, queue) in [
             ("virtio1-input.0", Some(0)),
             ("virtio1-output.12", Some(12)),
@@ -167,8 +166,8 @@ mod tests {
         fs::write(file, text).unwrap();
     }
 
-    // Goal: the node and interrupts of a virtio interface are those of its parent; -1 and an
-    // interface without hardware are unknown; a name that is a path is nobody's.
+    // Goal: node and interrupts of a virtio interface are those of its parent; -1 and an interface
+    // without hardware yield no node; a path is not a valid name.
     #[test]
     fn interfaces_are_read() {
         let root = std::env::temp_dir().join(format!("mqnet-nic-{}", std::process::id()));
@@ -202,10 +201,10 @@ mod tests {
         fs::remove_dir_all(&root).unwrap();
     }
 
-    // Goal: vectors of a function that vfio-pci has are told by their names, those of drivers are
-    // no vectors, and a path is nobody's address.
+    // Goal: vectors of a vfio-pci function are found by interrupt names, other names yield no
+    // vector, and a path is not a valid address.
     #[test]
-    fn functions_of_vfio_are_read() {
+    fn vfio_functions_are_read() {
         let root = std::env::temp_dir().join(format!("mqnet-vfio-{}", std::process::id()));
         let pci = "sys/bus/pci/devices/0000:00:04.0";
         put(&root, &format!("{pci}/numa_node"), "-1\n");
@@ -230,9 +229,9 @@ mod tests {
     }
 
     proptest! {
-        // Goal: whatever a driver calls its interrupts, the answer is a number at the end or none.
+        // Goal: for any interrupt name the result is the number at its end, or none.
         #[test]
-        fn any_name(action in "\\PC{0,20}", number in 0u16..5000) {
+        fn arbitrary_names_do_not_panic(action in "\\PC{0,20}", number in 0u16..5000) {
             if let Some(queue) = queue_of(&action, "eth0") {
                 let name = action.split('@').next().unwrap().trim();
                 prop_assert!(name.ends_with(&queue.to_string()));

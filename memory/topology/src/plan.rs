@@ -1,4 +1,4 @@
-//! Which CPU, node and memory serves each channel, and which CPUs send through it.
+//! Placement of channels: CPU, node and memory of each channel, and the CPUs that send through it.
 
 #[cfg(test)]
 mod tests;
@@ -7,8 +7,8 @@ mod xps;
 use crate::{Cpu, Topology};
 use xps::{Queue, spread};
 
-/// From which end of the CPU list a process takes its CPUs. The two ends of a link on one machine
-/// take different sides, so that they share no core as long as there are enough.
+/// End of the CPU list where a process starts to take CPUs. The two ends of a link on one machine
+/// use different sides, so that they share no core while there are enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Side {
     /// Lowest numbers first.
@@ -18,102 +18,102 @@ pub enum Side {
     High,
 }
 
-/// Where a channel is: a function and one of its vectors.
+/// Function and vector of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Number of the function.
+    /// Function number.
     pub function: usize,
-    /// Number of the queue there.
+    /// Queue number on that function.
     pub vector: u16,
 }
 
-/// The map of channels to functions: channel i is on function i mod G, as its vector i div G. It
-/// does not know how many channels there are, so a resize moves none.
+/// Default map of channels to functions: channel i is on function i mod G, with vector i div G. The
+/// map is independent of the number of channels, so a resize moves no channel.
 pub fn round_robin(channel: u16, functions: usize) -> Slot {
     let functions = functions.max(1);
     let channel = usize::from(channel);
-    // A quotient is no larger than the channel.
+    // The quotient is at most the channel number, so it fits.
     Slot { function: channel % functions, vector: (channel / functions) as u16 }
 }
 
-/// What is known of a function.
+/// Known properties of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Home {
-    /// Its NUMA node.
+    /// NUMA node.
     pub node: Option<u32>,
-    /// Interrupt vectors for its queues; more channels than these share them.
+    /// Number of interrupt vectors for queues; additional channels share them.
     pub vectors: Option<u16>,
 }
 
-/// What is to be placed.
+/// Input of the placement.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// CPUs for workers.
     pub topology: &'a Topology,
-    /// CPUs that send: all of the machine, where workers may only use some.
+    /// CPUs that send: all CPUs of the system, even if workers may use only some.
     pub senders: &'a Topology,
-    /// The functions, in the order of the map; none is one of which nothing is known.
+    /// Functions, in the order of the map; empty means one function without known properties.
     pub functions: &'a [Home],
     /// Number of channels.
     pub channels: u16,
-    /// Which channel is where.
+    /// Map from channel to function.
     pub map: fn(u16, usize) -> Slot,
-    /// Most workers; `None`: one a CPU.
+    /// Maximum number of workers; `None`: one per CPU.
     pub workers: Option<usize>,
-    /// Where to begin.
+    /// End of the CPU list to start from.
     pub side: Side,
 }
 
 impl<'a> Request<'a> {
-    /// Channels of these functions on all CPUs.
+    /// Creates a request for channels of these functions, on all CPUs.
     pub fn new(topology: &'a Topology, functions: &'a [Home], channels: u16) -> Self {
         let (map, workers, side) = (round_robin as fn(u16, usize) -> Slot, None, Side::Low);
         Self { topology, senders: topology, functions, channels, map, workers, side }
     }
 }
 
-/// Where one channel is served.
+/// Placement of one channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its number.
+    /// Channel number.
     pub channel: u16,
-    /// Its function.
+    /// Function number.
     pub function: usize,
-    /// Its queue there.
+    /// Queue number on that function.
     pub vector: u16,
-    /// Node of the function.
+    /// NUMA node of the function.
     pub home: Option<u32>,
-    /// Number of the worker.
+    /// Worker number.
     pub worker: usize,
     /// CPU of the worker.
     pub cpu: usize,
-    /// Node of that CPU.
+    /// NUMA node of that CPU.
     pub node: u32,
-    /// CPU that takes the interrupts of the queue.
+    /// CPU for the interrupts of the queue.
     pub irq_cpu: usize,
-    /// Node of its memory.
+    /// NUMA node of the channel's memory.
     pub memory: u32,
-    /// CPUs that send through it, ascending.
+    /// CPUs that send through the queue, ascending.
     pub xps: Vec<usize>,
 }
 
 impl Place {
-    /// Its bytes stay on one node; `None` when nobody knows where the function is.
+    /// True if function and worker are on the same node; `None` if the function's node is unknown.
     pub fn is_local(&self) -> Option<bool> {
         self.home.map(|home| home == self.node)
     }
 }
 
-/// Every channel's place, in order.
+/// Placement of all channels, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// The channels; empty without CPUs.
+    /// Channels; empty without CPUs.
     pub places: Vec<Place>,
 }
 
 impl Placement {
-    /// CPUs for each vector of one function, for a network stack that sends through it alone: every
-    /// CPU has a queue there, wherever it is. By vector, ascending.
+    /// CPUs for each vector of one function, for a network stack that sends only through this
+    /// function: every CPU gets a queue of it, whatever its node. Sorted by vector.
     pub fn senders_of(&self, function: usize, request: &Request<'_>) -> Vec<(u16, Vec<usize>)> {
         let mine: Vec<&Place> = self.places.iter().filter(|p| p.function == function).collect();
         let sets = spread(request.senders, &queues(request, &mine));
@@ -133,9 +133,9 @@ impl Placement {
     }
 }
 
-/// Number of the worker that serves a channel, of so many that serve the first channels one each.
-/// A channel beyond them shares a worker of its own function, as long as there is one: so memory,
-/// interrupts and worker stay on one node.
+/// Worker of a channel. The first `workers` channels have one worker each. A further channel shares
+/// a worker of its own function if there is one, so that memory, interrupts and worker stay on one
+/// node.
 pub fn worker_of(
     channel: u16,
     functions: usize,
@@ -151,17 +151,17 @@ pub fn worker_of(
     }
     let function = map(channel, functions).function;
     let same = |other: &u16| map(*other, functions).function == function;
-    // Fewer than `channel`, so they fit.
+    // `workers` is at most `channel`, so it fits.
     let serving = (0..workers as u16).filter(same);
     let earlier = (0..channel).filter(same).count();
-    let colleagues = serving.clone().count();
-    if colleagues == 0 {
+    let same_function = serving.clone().count();
+    if same_function == 0 {
         return Some(at % workers);
     }
-    serving.map(usize::from).nth(earlier % colleagues)
+    serving.map(usize::from).nth(earlier % same_function)
 }
 
-/// Finds the place of every channel. The first channels keep theirs when there are more of them.
+/// Computes the placement of every channel. Additional channels do not move the first ones.
 pub fn plan(request: &Request<'_>) -> Placement {
     let cpus = place_workers(request);
     if cpus.is_empty() {
@@ -181,7 +181,7 @@ pub fn plan(request: &Request<'_>) -> Placement {
             channel,
             function: slot.function,
             vector,
-            home: home(request, slot.function),
+            home: function_node(request, slot.function),
             worker,
             cpu,
             node,
@@ -198,23 +198,23 @@ pub fn plan(request: &Request<'_>) -> Placement {
     Placement { places }
 }
 
-/// The node of a function; one that the machine does not have is not known.
-fn home(request: &Request<'_>, function: usize) -> Option<u32> {
+/// Node of a function; `None` for a node that the system does not have.
+fn function_node(request: &Request<'_>, function: usize) -> Option<u32> {
     let node = request.functions.get(function)?.node?;
     let here = [request.topology, request.senders].iter().any(|t| t.home_of(node).is_some());
     here.then_some(node)
 }
 
-/// The queue of a channel belongs to the CPUs nearest to its function, and without one that is
-/// known, to those of its worker's node.
+/// Queues with their owning nodes: the node with CPUs nearest to the function or, if that is
+/// unknown, the worker's node.
 fn queues(request: &Request<'_>, places: &[&Place]) -> Vec<Queue> {
     let node = |place: &Place| place.home.and_then(|home| request.senders.home_of(home));
     let queue = |place: &&Place| Queue { node: node(place).unwrap_or(place.node), cpu: place.cpu };
     places.iter().map(queue).collect()
 }
 
-/// The CPU of each worker. A free CPU is better than a shared one, a near one better than a far
-/// one, a core of its own better than a hyperthread of another's.
+/// Selects the CPU of each worker: a free CPU before a shared one, then a near one before a far
+/// one, then an idle core before a hyperthread of a used core.
 fn place_workers(request: &Request<'_>) -> Vec<Cpu> {
     let topology = request.topology;
     let mut order = topology.cpus.clone();
@@ -227,13 +227,13 @@ fn place_workers(request: &Request<'_>) -> Vec<Cpu> {
     let mut placed: Vec<Cpu> = Vec::new();
     for channel in (0..request.channels).take(most) {
         let function = (request.map)(channel, functions).function;
-        let home = home(request, function).and_then(|node| topology.home_of(node));
+        let home = function_node(request, function).and_then(|node| topology.home_of(node));
         let on = |is: &dyn Fn(&Cpu) -> bool| placed.iter().filter(|cpu| is(cpu)).count();
         let cost = |cpu: &&Cpu| {
             let far = home.map_or(0, |home| topology.distance(home, cpu.node));
             (on(&|other| other.id == cpu.id), far, on(&|other| other.core == cpu.core))
         };
-        // The first of equals.
+        // The first of equal ones.
         let Some(best) = order.iter().min_by_key(cost) else { break };
         placed.push(*best);
     }

@@ -1,32 +1,32 @@
-//! Which interfaces are functions of one port, or ports of one switch, as sysfs tells.
+//! Interfaces that are functions of one port or ports of one switch, according to sysfs.
 
 use std::fs;
 use std::path::Path;
 
 use crate::nic::is_name;
 
-/// Interfaces that belong together.
+/// Group of interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Siblings {
-    /// Their names, the one that was asked for among them, by their addresses on the bus.
+    /// Names, including the requested one, sorted by bus address.
     pub names: Vec<String>,
-    /// By what they were found.
+    /// Attribute that the interfaces share.
     pub why: String,
 }
 
-/// An attribute of an interface; the kernel fails to read one that its driver does not have.
+/// Attribute of an interface; the kernel fails to read one that the driver does not implement.
 fn attribute(interface: &Path, name: &str) -> Option<String> {
     let text = fs::read_to_string(interface.join(name)).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// A stand-in for a function of somebody else (`pf0vf1`, `pf0sf8`, `pf0`) is no way to the port.
+/// True for a representor (`pf0vf1`, `pf0sf8`, `pf0`), which does not lead to the port.
 fn is_representor(interface: &Path) -> bool {
     attribute(interface, "phys_port_name").is_some_and(|name| name.contains("pf"))
 }
 
-/// The other functions of the port of an interface, or the other ports of its switch, below `root`,
-/// which is `/` but for tests.
+/// Finds the functions of an interface's port, or the ports of its switch, below `root` (`/`,
+/// except in tests).
 pub fn siblings(root: &Path, name: &str) -> Result<Siblings, String> {
     let folder = root.join("sys/class/net");
     let own = folder.join(name);
@@ -45,7 +45,7 @@ pub fn siblings(root: &Path, name: &str) -> Result<Siblings, String> {
         };
         let mut names: Vec<String> = all.iter().filter(|other| is_one(other)).cloned().collect();
         if names.len() > 1 && names.iter().any(|other| other == name) {
-            // The map of channels must not depend on who is asked for, or was found first.
+            // The map of channels must not depend on the requested name or on the directory order.
             names.sort_by_cached_key(|name| {
                 let device = fs::canonicalize(folder.join(name).join("device")).ok();
                 (device.is_none(), device, name.clone())
@@ -94,15 +94,15 @@ mod tests {
             }
         }
 
-        fn ask(&self, name: &str) -> Result<(Vec<String>, String), String> {
-            siblings(&self.0, name).map(|found| (found.names, found.why))
+        fn siblings(&self, name: &str) -> Result<(Vec<String>, String), String> {
+            super::siblings(&self.0, name).map(|found| (found.names, found.why))
         }
     }
 
-    // Goal: two functions of one port are found by its id, in the order of the bus, whichever of
-    // them is asked for; another port of the same card is not one of them.
+    // Goal: two functions of one port are found by its id, in bus order, for each requested name;
+    // another port of the same card is not included.
     #[test]
-    fn functions_of_one_port() {
+    fn functions_of_one_port_are_found() {
         let tree = Tree::new("port");
         let (switch, port) = (("phys_switch_id", "0c42"), ("phys_port_id", "e41d2d"));
         tree.interface("eth9", Some("0000:03:00.0"), &[switch, port]);
@@ -112,14 +112,14 @@ mod tests {
         let why = "the same port (phys_port_id e41d2d)".to_owned();
         let expected = (vec!["eth9".to_owned(), "eth1".to_owned()], why);
         for name in ["eth1", "eth9"] {
-            assert_eq!(tree.ask(name), Ok(expected.clone()));
+            assert_eq!(tree.siblings(name), Ok(expected.clone()));
         }
     }
 
-    // Goal: ports of one switch are found by its id; representors of functions are left out, and
-    // so is an interface that is alone with its id.
+    // Goal: ports of one switch are found by its id; representors, and an interface with a unique
+    // id, are not included.
     #[test]
-    fn ports_of_one_switch() {
+    fn ports_of_one_switch_are_found() {
         let tree = Tree::new("switch");
         let port = |name| [("phys_switch_id", "0c42"), ("phys_port_name", name)];
         tree.interface("eth0", Some("0000:03:00.0"), &port("p0"));
@@ -127,12 +127,12 @@ mod tests {
         tree.interface("rep0", Some("0000:03:00.0"), &port("pf0vf0"));
         tree.interface("other", Some("0000:05:00.0"), &[("phys_switch_id", "77")]);
         tree.interface("plain", None, &[]);
-        let (names, why) = tree.ask("eth0").unwrap();
+        let (names, why) = tree.siblings("eth0").unwrap();
         assert_eq!(
             (names, &why[..]),
             (vec!["eth0".to_owned(), "eth1".to_owned()], "the same switch (phys_switch_id 0c42)")
         );
-        let no = |name| tree.ask(name).unwrap_err();
+        let no = |name| tree.siblings(name).unwrap_err();
         assert_eq!(no("other"), "other: no other interface has its phys_switch_id 77");
         assert_eq!(no("plain"), "plain has neither phys_port_id nor phys_switch_id");
         assert!(no("rep0").starts_with("rep0: no other interface"));

@@ -1,12 +1,12 @@
-//! What the kernel says of its CPUs and nodes, below `/sys/devices/system` or a copy of that.
+//! Reads CPUs and nodes from `/sys/devices/system`, or from a copy of it.
 
 use std::fs;
 use std::path::Path;
 
 use crate::{Cpu, Node, Topology, parse_cpu_list};
 
-/// Parses a node's `distance`: one number for each online node, ascending by node. `None` for
-/// anything else.
+/// Parses a node's `distance` file: one number per online node, ascending by node. `None` for any
+/// other text.
 pub fn parse_distances(text: &str) -> Option<Vec<u32>> {
     let numbers: Option<Vec<u32>> = text.split_whitespace().map(|n| n.parse().ok()).collect();
     numbers.filter(|numbers| !numbers.is_empty())
@@ -16,7 +16,7 @@ fn list(path: &Path) -> Option<Vec<usize>> {
     parse_cpu_list(fs::read_to_string(path).ok()?.trim()).ok()
 }
 
-/// The online nodes, ascending.
+/// Online nodes, ascending.
 fn online_nodes(root: &Path) -> Vec<u32> {
     if let Some(online) = list(&root.join("node/online")) {
         return online.into_iter().map(|node| node as u32).collect();
@@ -36,7 +36,7 @@ fn nodes(root: &Path) -> Vec<(Node, Vec<usize>)> {
         let folder = root.join(format!("node/node{id}"));
         let row = fs::read_to_string(folder.join("distance")).ok();
         let row = row.and_then(|text| parse_distances(&text)).unwrap_or_default();
-        // A row of another length belongs to other nodes than those that we know.
+        // A row of another length does not match the online nodes.
         let row = if row.len() == online.len() { row } else { Vec::new() };
         let memory = with_memory.as_ref().is_none_or(|nodes| nodes.contains(&(id as usize)));
         let distances = online.iter().copied().zip(row).collect();
@@ -46,13 +46,13 @@ fn nodes(root: &Path) -> Vec<(Node, Vec<usize>)> {
 }
 
 impl Topology {
-    /// Reads `/sys/devices/system` for the CPUs in `allowed`. What cannot be read is taken as one
-    /// core per CPU on node 0, which is right for machines that hide their topology.
+    /// Reads `/sys/devices/system` for the CPUs in `allowed`. Unreadable values default to one core
+    /// per CPU, on node 0, which is right for systems that hide their topology.
     pub fn discover(allowed: &[usize]) -> Self {
         Self::read(Path::new("/sys/devices/system"), Some(allowed))
     }
 
-    /// Reads a copy of `/sys/devices/system`, for the online CPUs among `allowed`, or all of them.
+    /// Reads a copy of `/sys/devices/system`, for the online CPUs in `allowed`, or for all of them.
     pub fn read(root: &Path, allowed: Option<&[usize]>) -> Self {
         let online = list(&root.join("cpu/online"));
         let mut usable = match (&online, allowed) {
@@ -104,19 +104,19 @@ mod tests {
         }
     }
 
-    // Goal: this machine can be read, and every allowed CPU appears once.
+    // Goal: the topology of this system is readable, and every allowed CPU appears once.
     #[test]
-    fn discovers_this_machine() {
+    fn this_system_is_readable() {
         let topology = Topology::discover(&[0]);
         assert_eq!(topology.cpus.len(), 1);
         assert_eq!(topology.node_of(0), Some(topology.cpus[0].node));
         assert_eq!(topology.node_of(4095), None);
     }
 
-    // Goal: a machine with a hole in its nodes, an offline CPU, hyperthreads, a node without CPUs
-    // and one without memory is read as it is, within what the process may use.
+    // Goal: a system with a gap in its node numbers, an offline CPU, hyperthreads, a node without
+    // CPUs and one without memory is read exactly, limited to the allowed CPUs.
     #[test]
-    fn reads_an_odd_machine() {
+    fn irregular_topology_is_read() {
         let tree = Tree::new(
             "odd",
             &[
@@ -142,22 +142,22 @@ mod tests {
             [true, false, true]
         );
         assert_eq!((topology.distance(0, 3), topology.distance(2, 0)), (17, 21));
-        // Its row has the wrong length, so nothing is believed of it.
+        // The row has the wrong length, so it is ignored.
         assert_eq!(topology.distance(3, 0), crate::FAR);
         let few = Topology::read(&tree.0, Some(&[8, 2, 5]));
         assert_eq!(few.cpus, [cpu(2, 2, 2), cpu(8, 0, 0)]);
     }
 
-    // Goal: a machine that hides everything is one core per CPU on node 0.
+    // Goal: a system without any information has one core per CPU, on node 0.
     #[test]
-    fn reads_a_secretive_machine() {
+    fn missing_topology_has_defaults() {
         let topology = Topology::read(Path::new("/nonexistent"), Some(&[3, 1]));
         let cpu = |id| Cpu { id, core: id, node: 0 };
         assert_eq!(topology, Topology { cpus: vec![cpu(1), cpu(3)], nodes: Vec::new() });
     }
 
     proptest! {
-        // Goal: rows of distances come back as they were written, and no text panics.
+        // Goal: rows of distances are parsed exactly, and no text causes a panic.
         #[test]
         fn distances(row in prop::collection::vec(0u32..300, 1..12), text in "[0-9 a-]{0,20}") {
             let line = row.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");

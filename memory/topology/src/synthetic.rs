@@ -1,13 +1,13 @@
-//! Machines that exist only on paper: `2x12`, `2x6x2`, `1x4+1x8x2`.
+//! Synthetic topologies from a description: `2x12`, `2x6x2`, `1x4+1x8x2`.
 
 use crate::{Cpu, Node, Topology};
 
-/// Distance of two nodes on paper: what firmware mostly says.
+/// Distance between two synthetic nodes: a usual firmware value.
 const NEIGHBOUR: u32 = 21;
 const NODES_MAX: usize = 64;
 const CPUS_MAX: usize = 4096;
 
-/// A description that is none.
+/// Error: the text is not a description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadSpec(String);
 
@@ -24,7 +24,7 @@ impl std::fmt::Display for BadSpec {
 
 impl std::error::Error for BadSpec {}
 
-/// Nodes, cores of each, threads of each core.
+/// Number of nodes, cores per node, threads per core.
 fn part(text: &str) -> Option<(usize, usize, usize)> {
     let mut numbers = text.split('x').map(|n| n.parse::<usize>().ok());
     let (nodes, cores) = (numbers.next()??, numbers.next()??);
@@ -33,7 +33,7 @@ fn part(text: &str) -> Option<(usize, usize, usize)> {
     (sane && numbers.next().is_none()).then_some((nodes, cores, threads))
 }
 
-/// Makes a machine of a description. CPUs are numbered as most firmware does it: the first threads
+/// Creates a topology from a description. CPUs are numbered as by most firmware: the first threads
 /// of all cores, node by node, then the second threads. A node may have 0 cores.
 pub fn synthetic(text: &str) -> Result<Topology, BadSpec> {
     let bad = || BadSpec(text.to_owned());
@@ -73,10 +73,11 @@ mod tests {
 
     use super::*;
 
-    // Goal: the machine of 24 CPUs that kernel documents use: CPUs 0-5 and 12-17 are node 0, CPU n
-    // and n + 12 share a core; nodes may differ, and nonsense is refused with the format.
+    // Goal: the system of 24 CPUs from kernel documents: CPUs 0-5 and 12-17 are on node 0, CPUs n
+    // and n + 12 share a core; nodes may differ, and an invalid description is rejected with the
+    // format.
     #[test]
-    fn machines_on_paper() {
+    fn descriptions_are_parsed() {
         let machine = synthetic("2x6x2").unwrap();
         let of = |node| -> Vec<usize> {
             machine.cpus.iter().filter(|cpu| cpu.node == node).map(|cpu| cpu.id).collect()
@@ -94,10 +95,15 @@ mod tests {
     }
 
     proptest! {
-        // Goal: every CPU is there once, with as many threads a core as asked for; no text panics.
+        // Goal: every CPU exists once, with the requested number of threads per core; no text
+        // causes a panic.
         #[test]
-        fn every_cpu_once(nodes in 1usize..9, cores in 1usize..9, threads in 1usize..5, text in
-            "[0-9x+]{0,12}") {
+        fn every_cpu_exists_once(
+            nodes in 1usize..9,
+            cores in 1usize..9,
+            threads in 1usize..5,
+            text in "[0-9x+]{0,12}",
+        ) {
             let machine = synthetic(&format!("{nodes}x{cores}x{threads}")).unwrap();
             let ids: Vec<usize> = machine.cpus.iter().map(|cpu| cpu.id).collect();
             prop_assert_eq!(ids, (0..nodes * cores * threads).collect::<Vec<_>>());

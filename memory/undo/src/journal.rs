@@ -1,10 +1,10 @@
-//! The journal of this process: one line of JSON for each change, before it is made, when it has
-//! been made, and when it has been put back.
+//! Restore journal of this process: one line of JSON for each change, written before the change,
+//! after it, and after its restoration.
 //!
-//! It lies in the runtime directory as `PID-NETNS-N.changes`, locked as long as this process
-//! lives: one that nobody has locked is that of a process that was killed. It is there only while
-//! something is changed. Lines are appended, each by one `write`, so that a kill leaves whole ones;
-//! nothing is synced, since what they tell of does not outlive the kernel either.
+//! The journal is the file `PID-NETNS-N.changes` in the runtime directory, locked while this
+//! process lives. An unlocked journal belongs to a process that was killed. The file exists only
+//! while changes are active. Each line is appended by a single `write`, so that a kill leaves
+//! complete lines. Nothing is synced, because the settings do not survive the kernel either.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,64 +21,64 @@ use crate::place::{Inode, Place};
 use crate::recover::is_safe;
 use crate::setting::{Setting, Value};
 
-/// How the name of a journal ends.
+/// File extension of a journal.
 pub(crate) const ENDING: &str = "changes";
 
-/// Names that are tried: another container's process may have our number.
+/// Maximum number of name attempts: a process in another container may have the same process id.
 const NAMES: u32 = 100;
 
-/// A journal that is longer is written anew, with what is still due.
+/// Length above which a journal is rewritten with only the active changes.
 const LONG: u64 = 256 << 10;
 
-/// A line of a journal.
+/// Line of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Line {
-    /// The first: the kernel's boot, and the network namespace of the process.
+    /// First line: boot id of the kernel, and network namespace of the process.
     Of { boot: String, netns: Inode },
-    /// A change that is about to be made (`ours` is not known yet), or was made. The last one of a
-    /// number counts.
+    /// A change that is about to be made (`ours` is unknown), or was made. The last line with the
+    /// same id is valid.
     Change(Record),
-    /// It was put back.
+    /// The change with this id was restored.
     Done(u64),
 }
 
-/// A change.
+/// Recorded change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) id: u64,
-    /// When it was noted last, in ns since the boot.
+    /// Time of the last record, in ns since the boot.
     pub(crate) at: u64,
-    /// The number of its interface.
+    /// Interface index.
     pub(crate) device: Option<u32>,
-    /// The other network namespace that it is in.
+    /// Network namespace of the setting, if it is another one.
     pub(crate) netns: Option<(PathBuf, Inode)>,
     pub(crate) setting: Setting,
     pub(crate) before: Value,
     pub(crate) ours: Option<Value>,
 }
 
-/// The kernel's boot: what was changed before it is as it was.
+/// Boot id of the kernel: changes of an earlier boot no longer exist.
 pub(crate) fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// A journal and where it lies.
+/// Open journal.
 struct Open {
     path: PathBuf,
     lock: FileLock,
-    /// Changes that are not put back.
+    /// Active changes.
     due: BTreeMap<u64, Record>,
     len: u64,
-    /// Its length when it was begun.
+    /// Length after the last rewrite.
     begun: u64,
 }
 
-/// Finds, or makes, a directory for journals.
+/// Finds or creates the directory for journals.
 type Folder = Box<dyn Fn() -> io::Result<PathBuf> + Send>;
 
 struct Journal {
-    /// Where it is to lie, asked when there is something to write.
+    /// Source of the directory; called for the first record.
     folder: Option<Folder>,
     open: Option<Open>,
     last: u64,
@@ -90,8 +90,8 @@ fn journal() -> MutexGuard<'static, Journal> {
     JOURNAL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on changes are written down in the directory that `folder` finds or makes when the
-/// first one comes. Until then nothing is written down.
+/// Enables the journal, in the directory that `folder` finds or creates for the first change.
+/// Without this call nothing is recorded.
 pub fn keep_in(folder: impl Fn() -> io::Result<PathBuf> + Send + 'static) {
     journal().folder = Some(Box::new(folder));
 }
@@ -99,10 +99,10 @@ pub fn keep_in(folder: impl Fn() -> io::Result<PathBuf> + Send + 'static) {
 fn open(folder: &Path) -> io::Result<Open> {
     let here = Inode::here()?;
     for n in 0..NAMES {
-        // Containers have processes of one number.
+        // Processes in different containers may have the same id.
         let name = format!("{}-{here}-{n}.{ENDING}", std::process::id());
         let path = folder.join(name);
-        // One that is there is somebody's, or waits to be put back.
+        // An existing file is in use, or waits for its restoration.
         let mut options = File::options();
         let file = match options.create_new(true).append(true).mode(0o600).open(&path) {
             Ok(file) => file,
@@ -133,18 +133,18 @@ impl Open {
         let _ = fs::remove_file(&self.path);
     }
 
-    /// The same, shorter.
-    fn anew(&self) -> io::Result<Self> {
-        let mut anew = open(self.path.parent().unwrap_or(Path::new("/")))?;
+    /// Rewrites the journal with the active changes only.
+    fn rewrite(&self) -> io::Result<Self> {
+        let mut rewritten = open(self.path.parent().unwrap_or(Path::new("/")))?;
         let mut all = self.due.values().cloned().map(Line::Change);
-        // Half of it, without a lock, would look like that of a killed process.
-        all.try_for_each(|line| anew.write(&line)).inspect_err(|_| anew.remove())?;
-        anew.begun = anew.len;
-        Ok(anew)
+        // A partial, unlocked file would be mistaken for the journal of a killed process.
+        all.try_for_each(|line| rewritten.write(&line)).inspect_err(|_| rewritten.remove())?;
+        rewritten.begun = rewritten.len;
+        Ok(rewritten)
     }
 }
 
-/// Appends a line; after one that did not fit there is an end of it first.
+/// Appends a line, with a leading line break in case the previous line is incomplete.
 pub(crate) fn append(lock: &FileLock, line: &Line) -> io::Result<u64> {
     let text = format!("\n{}\n", serde_json::to_string(line)?);
     lock.file().write_all(text.as_bytes())?;
@@ -163,11 +163,12 @@ impl Journal {
         }
         let Some(open) = &mut self.open else { return Ok(()) };
         if open.len > open.begun + LONG {
-            // The new one first: there are two for a moment, which say the same.
-            match open.anew() {
-                Ok(anew) => {
+            // The new file is complete before the old one is removed; for a moment both have the
+            // same content.
+            match open.rewrite() {
+                Ok(rewritten) => {
                     open.remove();
-                    *open = anew;
+                    *open = rewritten;
                 }
                 Err(_) => open.begun = open.len,
             }
@@ -176,7 +177,7 @@ impl Journal {
     }
 }
 
-/// Notes a change, anew with its number if it has one; returns the number.
+/// Records a change, or updates the record `id`; returns the id.
 pub(crate) fn note(
     id: Option<u64>,
     (place, device): (&Place, Option<u32>),
@@ -203,7 +204,7 @@ pub(crate) fn note(
     Some(id)
 }
 
-/// Notes that a change is none any more.
+/// Records that a change is no longer active.
 pub(crate) fn forget(id: Option<u64>) {
     let Some(id) = id else { return };
     let mut journal = journal();

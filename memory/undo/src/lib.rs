@@ -1,11 +1,10 @@
-//! Settings of this system that are changed for as long as somebody needs them: the queues and the
-//! table of a NIC, the CPUs of its interrupts, its XPS; the MTU, the address and the driver state
-//! of a TAP or TUN device.
+//! Temporary changes of system settings: queues and RSS table of a NIC, CPU affinity of its
+//! interrupts, its XPS; MTU, address and driver state of a TAP or TUN device.
 //!
-//! An [`Undo`] puts back what was there when it is dropped. Before anything is changed, it is
-//! written to a journal of this process (see [`keep_in`]); when the process is killed, the next one
-//! finds the journal and puts back what is in it ([`recover`]). What somebody else has changed
-//! since is his, and stays.
+//! An [`Undo`] restores the previous value when it is dropped. Each change is written to the
+//! restore journal of this process before it is made (see [`keep_in`]). When the process is killed,
+//! the next one finds the journal and restores the settings in it ([`recover`]). A setting that
+//! another program has changed since is kept.
 
 #![forbid(unsafe_code)]
 
@@ -30,29 +29,30 @@ use setting::Outcome;
 pub use setting::{Setting, Value};
 pub use tun::{TunInfo, TunState};
 
-/// The kernel lets go of an AF_XDP socket's queue a moment after the socket is closed.
+/// Time limit for busy queues: the kernel releases the queue of a closed AF_XDP socket with a
+/// delay.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// A setting that is not as it was; put back when this is dropped.
+/// Changed setting, restored at drop.
 #[derive(Debug)]
 pub struct Undo {
-    /// Its number in the journal, if there is one.
+    /// Id in the journal, if there is one.
     id: Option<u64>,
     place: Place,
-    /// The number of its interface there.
+    /// Interface index in that namespace.
     device: Option<u32>,
     setting: Setting,
     before: Value,
-    /// What was there after our change, in the kernel's own words; `None` while that is not known.
+    /// Value after the change, as read back from the kernel; `None` while unknown.
     ours: Option<Value>,
-    /// False once it was put back.
+    /// False once the setting was restored.
     is_due: bool,
 }
 
 impl Undo {
-    /// Sets `setting`, which is `before` now. Call it in the place.
+    /// Changes `setting`, with the current value `before`. Must be called inside `place`.
     pub fn set(place: &Place, setting: Setting, before: Value, value: &Value) -> io::Result<Self> {
-        // First the journal: what is not in it yet when we are killed was not changed.
+        // The journal is written first, so that a killed process leaves no unrecorded change.
         let device = setting.device().ok().flatten();
         let id = journal::note(None, (place, device), &setting, &before, None);
         let mut undo = Self {
@@ -65,7 +65,7 @@ impl Undo {
             is_due: true,
         };
         if let Err(e) = undo.setting.write(value) {
-            // It may be half done.
+            // The change may be partial.
             undo.is_due = false;
             match undo.setting.put_back(undo.device, &undo.before, None, Duration::ZERO) {
                 Outcome::Failed(_) => {}
@@ -77,33 +77,33 @@ impl Undo {
         Ok(undo)
     }
 
-    /// Notes that the caller is about to change `setting`, which is `before` now, of the interface
-    /// with the index `device` in the place.
+    /// Records that the caller is about to change `setting`, with the current value `before`, of
+    /// the interface with index `device` in `place`.
     pub fn note(place: &Place, device: u32, setting: Setting, before: Value) -> Self {
         let device = Some(device);
         let id = journal::note(None, (place, device), &setting, &before, None);
         Self { id, place: place.clone(), device, setting, before, ours: None, is_due: true }
     }
 
-    /// The caller has put it back.
+    /// Ends the change after the caller has restored the setting.
     pub fn settle(mut self) {
         self.is_due = false;
         journal::forget(self.id);
     }
 
-    /// Notes what the caller has set after [`note`](Self::note).
+    /// Records the value that the caller has set after [`note`](Self::note).
     pub fn is_set(&mut self, value: Value) {
         self.is_now(value);
     }
 
-    /// Sets it to something else; what will be put back stays the same.
+    /// Changes the setting again; the value to be restored stays the same.
     pub fn change(&mut self, value: &Value) -> io::Result<()> {
-        let home = (&self.place, self.device);
-        self.id = journal::note(self.id, home, &self.setting, &self.before, None);
+        let location = (&self.place, self.device);
+        self.id = journal::note(self.id, location, &self.setting, &self.before, None);
         let setting = &self.setting;
         let write = || setting.write(value).map(|()| setting.read().ok());
         let done = self.place.run(setting, write).and_then(|done| done);
-        // After a failure it is as it was, and that was ours.
+        // After a failure the setting still has the previous value, which was set here.
         match &done {
             Ok(now) => self.is_now(now.clone().unwrap_or_else(|| value.clone())),
             Err(_) => {
@@ -115,10 +115,10 @@ impl Undo {
         done.map(drop)
     }
 
-    /// It is as we wanted it.
+    /// Records the value that is set now.
     fn is_now(&mut self, ours: Value) {
-        let home = (&self.place, self.device);
-        self.id = journal::note(self.id, home, &self.setting, &self.before, Some(&ours));
+        let location = (&self.place, self.device);
+        self.id = journal::note(self.id, location, &self.setting, &self.before, Some(&ours));
         self.ours = Some(ours);
     }
 }
@@ -131,22 +131,22 @@ impl Drop for Undo {
     }
 }
 
-/// Puts them back, of each place the last one first; returns what could not be, in words.
+/// Restores changes in reverse order within each namespace; returns error messages.
 pub fn put_back(mut all: Vec<Undo>) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut messages = Vec::new();
     all.reverse();
     while let Some(place) = all.first().map(|undo| undo.place.clone()) {
         let (mut part, rest): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|undo| undo.place == place);
-        put_back_together(&mut part, |what| said.push(what));
+        put_back_together(&mut part, |what| messages.push(what));
         all = rest;
     }
-    said
+    messages
 }
 
-/// Those of one place: to get there costs a thread, and a mount where files are meant. What cannot
-/// be put back stays in the journal.
-fn put_back_together(part: &mut [Undo], mut say: impl FnMut(String)) {
+/// Restores the changes of one namespace together, because entering it costs a thread, and for
+/// files a mount. Changes that cannot be restored stay in the journal.
+fn put_back_together(part: &mut [Undo], mut report: impl FnMut(String)) {
     let Some(place) = part.first().map(|undo| undo.place.clone()) else { return };
     let with_sys = part.iter().any(|undo| matches!(undo.setting, Setting::File(_)));
     let until = clock::monotonic() + PATIENCE;
@@ -162,10 +162,10 @@ fn put_back_together(part: &mut [Undo], mut say: impl FnMut(String)) {
                 if !matches!(outcome, Outcome::Failed(_)) {
                     journal::forget(undo.id);
                 }
-                outcome.trouble(&undo.setting).into_iter().for_each(&mut say);
+                outcome.problem(&undo.setting).into_iter().for_each(&mut report);
             }
         }
-        Err(e) => part.iter().for_each(|undo| say(format!("{}: {e}", undo.setting))),
+        Err(e) => part.iter().for_each(|undo| report(format!("{}: {e}", undo.setting))),
     }
     part.iter_mut().for_each(|undo| undo.is_due = false);
 }

@@ -1,4 +1,4 @@
-//! The network namespace that a setting is in.
+//! Network namespace of a setting.
 
 use std::fmt;
 use std::fs::File;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::setting::Setting;
 
-/// Device and inode: what a namespace is, whatever it is called.
+/// Device and inode, which identify a namespace independent of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Inode(u64, u64);
 
@@ -28,23 +28,23 @@ impl Inode {
         namespace::id_of(path).map(|(device, inode)| Self(device, inode))
     }
 
-    /// Of the namespace of this process.
+    /// Identity of this process's namespace.
     pub(crate) fn here() -> io::Result<Self> {
         Self::of(Path::new("/proc/self/ns/net"))
     }
 }
 
-/// A namespace by its file, which keeps it while we need it: its name may become another's.
+/// Namespace kept open by its file, because its name may be reused.
 #[derive(Debug)]
-struct Elsewhere {
+struct Namespace {
     path: PathBuf,
     file: File,
     inode: Inode,
 }
 
-/// The network namespace that a setting is in.
+/// Network namespace of a setting.
 #[derive(Clone, Debug, Default)]
-pub struct Place(Option<Arc<Elsewhere>>);
+pub struct Place(Option<Arc<Namespace>>);
 
 impl PartialEq for Place {
     fn eq(&self, other: &Self) -> bool {
@@ -53,37 +53,37 @@ impl PartialEq for Place {
 }
 
 impl Place {
-    /// That of this process.
+    /// Network namespace of this process.
     pub fn here() -> Self {
         Self(None)
     }
 
-    /// That of a file such as `/run/netns/NAME`; without one, that of this process.
+    /// Network namespace of a file such as `/run/netns/NAME`; for `None`, that of this process.
     pub fn open(path: Option<&Path>) -> io::Result<Self> {
         let Some(path) = path else { return Ok(Self::here()) };
         let file = namespace::open_file(path)?;
         let inode = file.metadata().map(|data| Inode(data.dev(), data.ino()))?;
-        Ok(Self(Some(Arc::new(Elsewhere { path: path.to_owned(), file, inode }))))
+        Ok(Self(Some(Arc::new(Namespace { path: path.to_owned(), file, inode }))))
     }
 
     pub(crate) fn inode(&self) -> Option<Inode> {
-        self.0.as_ref().map(|elsewhere| elsewhere.inode)
+        self.0.as_ref().map(|namespace| namespace.inode)
     }
 
     pub(crate) fn path(&self) -> Option<&Path> {
-        self.0.as_ref().map(|elsewhere| elsewhere.path.as_path())
+        self.0.as_ref().map(|namespace| namespace.path.as_path())
     }
 
-    /// Runs `f` there. For files it is a thread with a `/sys` of that namespace, which takes
-    /// CAP_SYS_ADMIN; in our own namespace `f` simply runs.
+    /// Runs `f` inside the namespace. For files this uses a thread with a `/sys` of that namespace,
+    /// which needs CAP_SYS_ADMIN. In the namespace of this process `f` is called directly.
     pub fn run<T: Send>(&self, setting: &Setting, f: impl FnOnce() -> T + Send) -> io::Result<T> {
         self.enter(matches!(setting, Setting::File(_)), f)
     }
 
-    /// The same, with or without a `/sys`.
+    /// Like [`run`](Self::run), with an explicit choice of a `/sys`.
     pub fn enter<T: Send>(&self, with_sys: bool, f: impl FnOnce() -> T + Send) -> io::Result<T> {
-        let Some(elsewhere) = &self.0 else { return Ok(f()) };
-        let path = PathBuf::from(format!("/proc/self/fd/{}", elsewhere.file.as_raw_fd()));
+        let Some(namespace) = &self.0 else { return Ok(f()) };
+        let path = PathBuf::from(format!("/proc/self/fd/{}", namespace.file.as_raw_fd()));
         if with_sys { run_in_sysfs(Some(&path), f) } else { run_in_net(&path, f) }
     }
 }

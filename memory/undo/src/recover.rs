@@ -1,4 +1,4 @@
-//! What killed processes have left, and how it is put back.
+//! Restoration of settings that killed processes have left changed.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,22 +17,23 @@ use crate::journal::{ENDING, Line, Record, append, boot};
 use crate::place::{Inode, Place};
 use crate::setting::Outcome;
 
-/// One process at a time looks at journals: whoever found them locked would think that their
-/// processes live, and take for the kernel's own what they have left.
+/// Lock file for access to journals. Without it, a process that finds a journal locked during a
+/// recovery would conclude that its owner lives, and take the changed settings for the original
+/// ones.
 const GATE: &str = "changes.lock";
-/// How long another one may take.
+/// Maximum wait for another process.
 const GATE_WAIT: Duration = Duration::from_secs(2);
 
-/// What a killed process has left changed.
+/// Settings that a killed process has left changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// Its number, as its journal says.
+    /// Process id, according to the journal.
     pub pid: String,
-    /// What is not as it was, and how it was, in words; the last change first.
+    /// Changed settings with their original values, as text; the last change first.
     pub what: Vec<String>,
 }
 
-/// A journal that nobody has locked; locked by us.
+/// Journal of a killed process, locked by this process.
 struct Found {
     path: PathBuf,
     lock: FileLock,
@@ -44,7 +45,8 @@ fn is_writable_by_others(data: &Metadata) -> bool {
     data.mode() & 0o022 != 0
 }
 
-/// Nobody but us can put a file there: it is ours, and so, or the system's, is what it lies in.
+/// True if only this user can create files in the folder: it belongs to this user, and its parent
+/// to this user or to the system.
 pub(crate) fn is_safe(folder: &Path) -> bool {
     const STICKY: u32 = 0o1000;
     let us = geteuid().as_raw();
@@ -59,7 +61,7 @@ pub(crate) fn is_safe(folder: &Path) -> bool {
 
 fn gate(folder: &Path) -> io::Result<FileLock> {
     let mut options = File::options();
-    // Whoever may open it may keep it.
+    // A process that can open the lock file can hold the lock.
     options.create(true).append(true).mode(0o600).custom_flags(nix::libc::O_NOFOLLOW);
     let begin = clock::monotonic();
     while clock::monotonic().saturating_sub(begin) < GATE_WAIT {
@@ -71,9 +73,9 @@ fn gate(folder: &Path) -> io::Result<FileLock> {
     Err(io::Error::other("another mqnet keeps it for too long"))
 }
 
-/// Changes that were not put back; `None` for a journal of another network namespace, whose
-/// interfaces are not ours to see. One of another boot, or that was never begun, has none. What is
-/// not a line is passed over.
+/// Parses the active changes; `None` for a journal of another network namespace, with interfaces
+/// that are not visible here. A journal of another boot, or without a first line, has none. Invalid
+/// lines are skipped.
 fn due(text: &str, root: &Path) -> Option<Vec<Record>> {
     let mut lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
     let Some(Line::Of { boot: then, netns }) = lines.next() else { return Some(Vec::new()) };
@@ -90,7 +92,7 @@ fn due(text: &str, root: &Path) -> Option<Vec<Record>> {
     let mut due = BTreeMap::new();
     for line in lines {
         match line {
-            Line::Change(record) if record.setting.is_one_of_ours(root) => {
+            Line::Change(record) if record.setting.is_managed(root) => {
                 due.insert(record.id, record);
             }
             Line::Change(_) | Line::Of { .. } => {}
@@ -100,8 +102,8 @@ fn due(text: &str, root: &Path) -> Option<Vec<Record>> {
     Some(due.into_values().collect())
 }
 
-fn look(path: PathBuf, root: &Path) -> io::Result<Option<Found>> {
-    // What is looked at is what is read: a name may be another's the next time.
+fn open_unlocked(path: PathBuf, root: &Path) -> io::Result<Option<Found>> {
+    // The checks use the open file that is read: the name may refer to another file later.
     let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
     let file = File::options().read(true).append(true).custom_flags(flags).open(&path)?;
     let data = file.metadata()?;
@@ -123,17 +125,17 @@ fn journals(folder: &Path) -> Vec<PathBuf> {
     entries.filter(|path| path.extension().is_some_and(|ending| ending == ENDING)).collect()
 }
 
-/// Journals of killed processes, and what keeps others from them meanwhile.
+/// Finds journals of killed processes; the returned lock excludes other processes from them.
 fn find(folder: &Path, root: &Path) -> io::Result<(Option<FileLock>, Vec<Found>)> {
     if journals(folder).is_empty() || !is_safe(folder) {
         return Ok((None, Vec::new()));
     }
     let gate = gate(folder)?;
     let all = journals(folder).into_iter();
-    Ok((Some(gate), all.filter_map(|path| look(path, root).ok().flatten()).collect()))
+    Ok((Some(gate), all.filter_map(|path| open_unlocked(path, root).ok().flatten()).collect()))
 }
 
-/// What killed processes have left that kept their journals in `folder`; nothing is changed.
+/// Settings left by killed processes with journals in `folder`; read-only.
 pub fn left_behind(folder: &Path) -> Vec<Left> {
     let Ok((_gate, found)) = find(folder, Path::new("/")) else { return Vec::new() };
     let words = |record: &Record| format!("{} (was {})", record.setting, record.before);
@@ -145,10 +147,10 @@ pub fn left_behind(folder: &Path) -> Vec<Left> {
     .collect()
 }
 
-/// Puts back what killed processes have left, the last change first; returns what it was, and what
-/// could not be put back, in words. What somebody has changed since stays. What could not be put
-/// back stays in its journal; others are gone afterwards. Queues that are still busy have
-/// `patience`, all together.
+/// Restores the settings left by killed processes, the last change first; returns messages about
+/// restored settings and failures. A setting that another program has changed since is kept. Failed
+/// ones stay in their journal; other journals are removed. `patience` is the total time limit for
+/// busy queues.
 pub fn recover(folder: &Path, patience: Duration) -> Vec<String> {
     recover_below(folder, Path::new("/"), patience)
 }
@@ -164,8 +166,8 @@ pub(crate) fn recover_below(folder: &Path, root: &Path, patience: Duration) -> V
         .flat_map(|journal| journal.records.iter().map(move |record| Due { journal, record }))
         .collect();
     due.sort_by_key(|due| Reverse((due.record.at, due.record.id)));
-    let (mut said, mut kept) = (Vec::new(), BTreeSet::new());
-    // By places, since the way to one is dear; a setting is in one place.
+    let (mut messages, mut kept) = (Vec::new(), BTreeSet::new());
+    // Grouped by namespace, because entering one is expensive; a setting belongs to one namespace.
     while let Some(netns) = due.first().map(|due| due.record.netns.clone()) {
         let (part, rest): (Vec<_>, Vec<_>) =
             due.into_iter().partition(|due| due.record.netns == netns);
@@ -176,28 +178,28 @@ pub(crate) fn recover_below(folder: &Path, root: &Path, patience: Duration) -> V
                 Outcome::Failed(_) => drop(kept.insert(journal.path.clone())),
                 _ => drop(append(&journal.lock, &Line::Done(record.id))),
             }
-            let words = match outcome == Outcome::Again {
+            let words = match outcome == Outcome::Restored {
                 true => Some(format!("{setting}: {before} again")),
-                false => outcome.trouble(setting),
+                false => outcome.problem(setting),
             };
-            said.extend(words.map(|what| format!("killed mqnet {}: {what}", journal.pid)));
+            messages.extend(words.map(|what| format!("killed mqnet {}: {what}", journal.pid)));
         }
     }
     for journal in found.iter().filter(|journal| !kept.contains(&journal.path)) {
         if let Err(e) = fs::remove_file(&journal.path) {
-            said.push(format!("{}: {e}", journal.path.display()));
+            messages.push(format!("{}: {e}", journal.path.display()));
         }
     }
-    said
+    messages
 }
 
-/// What is to be put back.
+/// Change to be restored.
 struct Due<'a> {
     journal: &'a Found,
     record: &'a Record,
 }
 
-/// Those of one place.
+/// Restores the changes of one namespace.
 fn put_back(part: &[Due<'_>], until: Duration) -> Vec<Outcome> {
     let all = |outcome: Outcome| vec![outcome; part.len()];
     let Some(Due { record: first, .. }) = part.first() else { return Vec::new() };
@@ -205,7 +207,7 @@ fn put_back(part: &[Due<'_>], until: Duration) -> Vec<Outcome> {
     let with_sys = part.iter().any(files);
     let path = first.netns.as_ref().map(|(path, _)| path.as_path());
     let place = match Place::open(path) {
-        // Another one of its name; with the one that was meant its settings are gone.
+        // Another namespace has the name; the settings of the recorded one are gone with it.
         Ok(place) if place.inode() != first.netns.as_ref().map(|(_, inode)| *inode) => {
             return all(Outcome::Gone);
         }

@@ -1,4 +1,4 @@
-//! The rtnetlink requests for settings that no ioctl has.
+//! rtnetlink requests for settings without an ioctl.
 
 use std::io;
 
@@ -10,14 +10,14 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::tun::TunInfo;
 
-/// An interface.
+/// State of an interface.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Found {
     pub(crate) gso_max_size: u32,
     pub(crate) tun: Option<TunInfo>,
 }
 
-/// Sends one request from the calling thread's network namespace, and returns the answer.
+/// Sends a request from the calling thread's network namespace, and returns the answer.
 fn request(message: RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
     let mut socket = Socket::new(NETLINK_ROUTE).map_err(explained)?;
     socket.bind_auto()?;
@@ -42,7 +42,7 @@ fn request(message: RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteN
 }
 
 /// Reads an interface by name.
-pub(crate) fn look(name: &str) -> io::Result<Found> {
+pub(crate) fn read_interface(name: &str) -> io::Result<Found> {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::IfName(name.to_owned()));
     let reply = request(RouteNetlinkMessage::GetLink(message), 0)?;
@@ -60,7 +60,7 @@ pub(crate) fn look(name: &str) -> io::Result<Found> {
     Ok(found)
 }
 
-/// Limits large frames of an interface: bytes from the network header on.
+/// Limits the size of GSO frames of an interface, in bytes from the network header on.
 pub(crate) fn set_gso_max_size(index: u32, size: u32) -> io::Result<()> {
     let mut message = LinkMessage::default();
     message.header.index = index;

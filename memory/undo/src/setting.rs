@@ -1,4 +1,4 @@
-//! What can be changed and put back, and what it can be.
+//! Settings and their values.
 
 use std::fmt;
 use std::fs;
@@ -13,46 +13,46 @@ use serde::{Deserialize, Serialize};
 use crate::rtnl;
 use crate::tun::TunState;
 
-/// The sockets of a process that was killed may keep queues for a moment.
+/// Retry interval: sockets of a killed process may hold queues for a moment.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A setting of the kernel's.
+/// Setting of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Setting {
-    /// A file of `/proc/irq` or `/sys/class/net`, by its text.
+    /// Content of a file in `/proc/irq` or `/sys/class/net`.
     File(PathBuf),
-    /// The numbers of queues of an interface (`ethtool -L`): rx, tx, other, combined.
+    /// Numbers of queues of an interface (`ethtool -L`): rx, tx, other, combined.
     Queues(String),
-    /// The RSS table of an interface (`ethtool -X`): the queue of each bucket.
+    /// RSS indirection table of an interface (`ethtool -X`): the queue of each bucket.
     Table(String),
-    /// The MTU of an interface.
+    /// MTU of an interface.
     Mtu(String),
-    /// The Ethernet address of an interface.
+    /// Ethernet address of an interface.
     Mac(String),
-    /// The largest large frame of an interface (`ip link set gso_max_size`).
+    /// Maximum size of GSO frames of an interface (`ip link set gso_max_size`).
     GsoMaxSize(String),
-    /// What the programs of a TUN or TAP device have told the TUN driver. Put back whatever it is
-    /// now, unless another program uses the device.
+    /// State of a TUN or TAP device in the TUN driver, set by its programs. Restored whatever its
+    /// current value, unless another program uses the device.
     Tun(String),
 }
 
-/// What a setting is, or was.
+/// Value of a setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
-    /// Of a file, and of an address.
+    /// Value of a file or an address.
     Text(String),
-    /// Of queues and tables.
+    /// Value of queues and tables.
     Numbers(Vec<u32>),
-    /// Of a size.
+    /// Value of a size.
     Number(u32),
-    /// Of a TUN or TAP device.
+    /// Value of a TUN or TAP device.
     Tun(TunState),
 }
 
 impl Value {
-    /// An Ethernet address.
+    /// Creates the value of an Ethernet address.
     pub fn mac(mac: [u8; 6]) -> Self {
         let parts = mac.map(|byte| format!("{byte:02x}"));
         Self::Text(parts.join(":"))
@@ -101,7 +101,7 @@ fn is_gone(e: &io::Error) -> bool {
 }
 
 impl Setting {
-    /// What it is now, as the calling thread sees it.
+    /// Reads the current value, in the calling thread's namespace.
     pub fn read(&self) -> io::Result<Value> {
         match self {
             Self::File(path) => {
@@ -117,7 +117,7 @@ impl Setting {
             Self::Mtu(interface) => Ok(Value::Number(Nics::open()?.look(interface)?.mtu)),
             Self::Mac(interface) => Nics::open()?.mac(interface).map(Value::mac),
             Self::GsoMaxSize(interface) => {
-                rtnl::look(interface).map(|found| Value::Number(found.gso_max_size))
+                rtnl::read_interface(interface).map(|found| Value::Number(found.gso_max_size))
             }
             Self::Tun(_) => Err(ErrorKind::Unsupported.into()),
         }
@@ -148,9 +148,8 @@ impl Setting {
         }
     }
 
-    /// Puts back what was there before us at the interface of this number, if it is still as we
-    /// left it; where that is not known, whatever it is. While queues are busy it is tried again,
-    /// up to the time `until`.
+    /// Restores the value `before` of the interface with index `device`, if the current value is
+    /// still `ours` (or if `ours` is unknown). Busy queues are retried until the time `until`.
     pub(crate) fn put_back(
         &self,
         device: Option<u32>,
@@ -173,14 +172,14 @@ impl Setting {
         }
         match self.read() {
             Ok(now) if now == *before => {
-                self.let_go(before);
-                Outcome::Again
+                self.reset_default_table(before);
+                Outcome::Restored
             }
             Ok(now) if ours.is_none_or(|ours| now == *ours) => {
-                match self.write_patiently(before, until) {
+                match self.write_with_retries(before, until) {
                     Ok(()) => {
-                        self.let_go(before);
-                        Outcome::Again
+                        self.reset_default_table(before);
+                        Outcome::Restored
                     }
                     Err(e) => Outcome::Failed(self.explain(&e, before)),
                 }
@@ -191,15 +190,15 @@ impl Setting {
         }
     }
 
-    /// The same setting of an interface that has another name now; `None` while it has this one,
-    /// or is not there any more.
+    /// Returns the setting under the interface's new name; `None` if the name has not changed, or
+    /// the interface is gone.
     fn renamed(&self, device: u32) -> Option<Self> {
         let name = Nics::open().ok()?.name_of(device).ok()?;
         if self.interface()? == name {
             return None;
         }
         match self {
-            // Its path is that of the name.
+            // The path contains the old name.
             Self::File(_) => None,
             Self::Queues(_) => Some(Self::Queues(name)),
             Self::Table(_) => Some(Self::Table(name)),
@@ -210,8 +209,8 @@ impl Setting {
         }
     }
 
-    /// The queues of a process that was killed may stay for a moment. A program that has attached
-    /// its own since has told the driver what it wants.
+    /// Restores a TUN device once it has no attached queues; those of a killed process may exist
+    /// for a moment. A program that attaches its own queues has set its own driver state.
     fn put_back_tun(
         &self,
         (name, device): (&str, u32),
@@ -223,7 +222,7 @@ impl Setting {
             e => Outcome::Failed(self.explain(&e, &Value::Tun(state.clone()))),
         };
         loop {
-            match rtnl::look(name).map(|found| found.tun.map_or(0, |tun| tun.attached)) {
+            match rtnl::read_interface(name).map(|found| found.tun.map_or(0, |tun| tun.attached)) {
                 Ok(0) => break,
                 Ok(_) if clock::monotonic() < until => poll::pause(PAUSE),
                 Ok(_) => return Outcome::ChangedSince,
@@ -231,22 +230,22 @@ impl Setting {
             }
         }
         match state.put_back(name, device) {
-            Ok(true) => Outcome::Again,
+            Ok(true) => Outcome::Restored,
             Ok(false) => Outcome::Gone,
             Err(e) => failed(e),
         }
     }
 
-    /// The kernel remembers that a table was set, and takes no queue away that is in one. What it
-    /// makes itself is made by it again, and forgotten.
-    fn let_go(&self, before: &Value) {
+    /// Resets an RSS table that equals the kernel's default. The kernel records that a table was
+    /// set, and then refuses to remove queues used by it; a reset clears that record.
+    fn reset_default_table(&self, before: &Value) {
         let (Self::Table(interface), Value::Numbers(table)) = (self, before) else { return };
         let queues = table.iter().max().map_or(1, |most| most.saturating_add(1));
         if !(0u32..).zip(table).all(|(bucket, &queue)| queue == bucket % queues) {
             return;
         }
         let reset = Nics::open().and_then(|nics| nics.set_spread(interface, &[]));
-        // It may count other queues than the table had.
+        // The kernel's default may be for another number of queues than the table.
         if reset.is_ok() && !self.read().is_ok_and(|now| now == *before) {
             let _ = self.write(before);
         }
@@ -261,7 +260,7 @@ impl Setting {
         }
     }
 
-    fn write_patiently(&self, value: &Value, until: Duration) -> io::Result<()> {
+    fn write_with_retries(&self, value: &Value, until: Duration) -> io::Result<()> {
         loop {
             let done = self.write(value);
             let busy = [nix::libc::EBUSY, nix::libc::EINVAL].map(Some);
@@ -276,7 +275,7 @@ impl Setting {
         }
     }
 
-    /// The interface that it is of.
+    /// Interface of the setting.
     fn interface(&self) -> Option<&str> {
         match self {
             Self::File(path) => {
@@ -292,15 +291,15 @@ impl Setting {
         }
     }
 
-    /// The number of the interface that it is of, as the calling thread sees it: another one of the
-    /// same name is another one.
+    /// Interface index of the setting, in the calling thread's namespace. A different index with
+    /// the same name is another interface.
     pub(crate) fn device(&self) -> io::Result<Option<u32>> {
         let Some(interface) = self.interface() else { return Ok(None) };
         Nics::open()?.look(interface).map(|look| Some(look.index))
     }
 
-    /// True for what an mqnet changes: a journal names nothing else, or is not believed.
-    pub(crate) fn is_one_of_ours(&self, root: &Path) -> bool {
+    /// True for settings that mqnet changes; a journal with any other setting is not trusted.
+    pub(crate) fn is_managed(&self, root: &Path) -> bool {
         let Self::File(path) = self else { return true };
         let Some(text) = path.strip_prefix(root).ok().and_then(Path::to_str) else { return false };
         let is_number = |text: &str| text.parse::<u32>().is_ok();
@@ -314,24 +313,24 @@ impl Setting {
     }
 }
 
-/// What became of it.
+/// Result of a restoration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It is as it was.
-    Again,
-    /// It is not there any more.
+    /// The setting has its original value.
+    Restored,
+    /// The setting no longer exists.
     Gone,
-    /// Somebody else has changed it, and it stays as he wants it.
+    /// Another program has changed the setting, which is kept.
     ChangedSince,
-    /// It could not be put back; why.
+    /// The restoration failed, with the reason.
     Failed(String),
 }
 
 impl Outcome {
-    /// In words, where there is something to tell.
-    pub(crate) fn trouble(self, setting: &Setting) -> Option<String> {
+    /// Message for the user, if there is a problem.
+    pub(crate) fn problem(self, setting: &Setting) -> Option<String> {
         match self {
-            Self::Again | Self::Gone => None,
+            Self::Restored | Self::Gone => None,
             Self::ChangedSince => Some(format!("{setting}: changed since, left as it is")),
             Self::Failed(why) => Some(why),
         }

@@ -1,4 +1,4 @@
-//! Journals and what is made of them, in a tree of files that stands for the kernel's.
+//! Journals and their recovery, in a directory tree that replaces the kernel's.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use crate::journal::{Line, boot};
 use crate::recover::recover_below;
 use crate::{Place, Setting, Undo, Value, keep_in};
 
-/// A process has one journal.
+/// A process has only one journal, so tests run one at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
 struct Tree {
@@ -62,7 +62,7 @@ impl Tree {
         [30, 31].map(|irq| fs::read_to_string(self.irq(irq)).unwrap().trim().to_owned())
     }
 
-    /// The journal as it would be found if this process were killed now.
+    /// Copies the journal to the state that a kill of this process would leave.
     fn killed(&self) -> PathBuf {
         let ours = format!("{}-", std::process::id());
         let is_ours =
@@ -84,10 +84,10 @@ fn edit(path: &Path, change: impl FnOnce(String) -> String) {
     fs::write(path, change(text)).unwrap();
 }
 
-// Goal: a journal is there while something is changed and not longer, and is nobody else's to put
-// back while its process lives.
+// Goal: a journal exists only while a change is active, and no other process restores it while its
+// owner lives.
 #[test]
-fn a_journal_lives_as_long_as_a_change() {
+fn journal_exists_while_a_change_is_active() {
     let tree = Tree::new();
     let (mut first, second) = (tree.set(30, "1"), tree.set(31, "2"));
     assert_eq!(tree.journals().len(), 1);
@@ -101,84 +101,89 @@ fn a_journal_lives_as_long_as_a_change() {
     assert!(tree.journals().is_empty());
 }
 
-// Goal: what a killed process has set is put back, as far as it was not put back and nobody else
-// has changed it; a change that was announced and perhaps made counts as made; the journal is gone
-// then.
+// Goal: settings of a killed process are restored, unless they were restored or another program has
+// changed them; an announced change counts as made; the journal is removed afterwards.
 #[test]
-fn a_killed_process_is_tidied_up_after() {
+fn settings_of_a_killed_process_are_restored() {
     let tree = Tree::new();
     let all = [tree.set(30, "1"), tree.set(31, "2")];
     tree.killed();
-    let said = tree.recover();
+    let messages = tree.recover();
     assert_eq!(tree.state(), ["0-3", "0-3"]);
-    assert!(said.len() == 2 && said.iter().all(|what| what.ends_with(": 0-3 again")), "{said:?}");
-    assert!(said[0].starts_with("killed mqnet 17: ") && said[0].contains("irq/31"), "{said:?}");
+    assert!(
+        messages.len() == 2 && messages.iter().all(|what| what.ends_with(": 0-3 again")),
+        "{messages:?}"
+    );
+    assert!(
+        messages[0].starts_with("killed mqnet 17: ") && messages[0].contains("irq/31"),
+        "{messages:?}"
+    );
     assert_eq!(tree.journals().len(), 1);
-    // The second was about to be made.
+    // The second change was only announced.
     fs::write(tree.irq(30), "7").unwrap();
     fs::write(tree.irq(31), "5").unwrap();
     let journal = tree.killed();
     edit(&journal, |text| text.trim_end().rsplit_once('\n').unwrap().0.to_owned() + "\n{\"to");
-    let said = tree.recover();
-    assert!(said[1].contains("changed since"), "{said:?}");
+    let messages = tree.recover();
+    assert!(messages[1].contains("changed since"), "{messages:?}");
     assert_eq!(tree.state(), ["7", "0-3"]);
-    // Neither is as it was left.
+    // Neither setting has the value that was set.
     let failed = crate::put_back(all.into());
     assert!(failed.len() == 1 && failed[0].contains("changed since"), "{failed:?}");
 }
 
-// Goal: what cannot be put back now is put back by the next one that can; what one killed process
-// had from another is put back to what was there before both.
+// Goal: a failed restoration is retried by the next process; if two killed processes changed one
+// setting, the value from before both is restored.
 #[test]
-fn what_fails_is_tried_again() {
+fn failed_restorations_are_retried() {
     let tree = Tree::new();
     let first = tree.set(30, "1");
     fs::rename(tree.killed(), tree.folder().join("9-0.changes")).unwrap();
     let other = tree.set(31, "2");
     let second = tree.set(30, "2");
     tree.killed();
-    // In the way of what is to be written.
+    // A directory makes the write fail.
     fs::remove_file(tree.irq(31)).unwrap();
     fs::create_dir(tree.irq(31)).unwrap();
-    let said = tree.recover();
-    assert_eq!(fs::read_to_string(tree.irq(30)).unwrap(), "0-3", "{said:?}");
-    assert_eq!((said.len(), tree.journals().len()), (4, 2), "{said:?}");
-    assert!(said.iter().any(|what| what.contains("31") && what.contains("(it was 0-3)")));
+    let messages = tree.recover();
+    assert_eq!(fs::read_to_string(tree.irq(30)).unwrap(), "0-3", "{messages:?}");
+    assert_eq!((messages.len(), tree.journals().len()), (4, 2), "{messages:?}");
+    assert!(messages.iter().any(|what| what.contains("31") && what.contains("(it was 0-3)")));
     fs::remove_dir(tree.irq(31)).unwrap();
     fs::write(tree.irq(31), "2").unwrap();
-    let said = tree.recover();
-    assert_eq!((tree.state(), said.len()), (["0-3".into(), "0-3".into()], 1), "{said:?}");
+    let messages = tree.recover();
+    assert_eq!((tree.state(), messages.len()), (["0-3".into(), "0-3".into()], 1), "{messages:?}");
     assert_eq!(tree.journals().len(), 1);
-    // In this process, which lives, the last one would be about to put "1" back.
-    let said = crate::put_back(vec![first, other, second]);
-    assert!(said.len() == 1 && said[0].contains("changed since"), "{said:?}");
+    // This process still lives, so its last change would restore "1".
+    let messages = crate::put_back(vec![first, other, second]);
+    assert!(messages.len() == 1 && messages[0].contains("changed since"), "{messages:?}");
 }
 
-// Goal: a journal does not grow for ever, and still says what is due.
+// Goal: the length of a journal is bounded, and its active changes are kept.
 #[test]
-fn a_long_journal_is_written_anew() {
+fn long_journals_are_rewritten() {
     let tree = Tree::new();
     let _kept = tree.set(31, "2");
     let mut often = tree.set(30, "1");
-    for turn in 0..3000 {
-        often.change(&Value::Text(format!("{}", turn % 3))).unwrap();
+    for round in 0..3000 {
+        often.change(&Value::Text(format!("{}", round % 3))).unwrap();
     }
     let [journal] = &tree.journals()[..] else { panic!("{:?}", tree.journals()) };
     assert!(fs::metadata(journal).unwrap().len() < 300 << 10);
     fs::copy(journal, tree.folder().join("17-5.changes")).unwrap();
-    let said = tree.recover();
-    assert_eq!((tree.state(), said.len()), (["0-3".into(), "0-3".into()], 2), "{said:?}");
+    let messages = tree.recover();
+    assert_eq!((tree.state(), messages.len()), (["0-3".into(), "0-3".into()], 2), "{messages:?}");
 }
 
-// Goal: a journal of another boot is thrown away; one that others could have written, one of
-// another namespace and one that names other files are not believed.
+// Goal: a journal of another boot is removed; a journal that others could have written, of another
+// namespace, or with other files is not trusted.
 #[test]
-fn what_is_not_believed() {
+fn untrusted_journals_are_ignored() {
     let tree = Tree::new();
     let _set = tree.set(30, "1");
     let untouched = |why: &str| {
-        let said = tree.recover();
-        assert_eq!((tree.state(), said), (["1".into(), "0-3".into()], Vec::new()), "{why}");
+        let messages = tree.recover();
+        assert_eq!((tree.state(), messages), (["1".into(), "0-3".into()], Vec::new()), "{why}");
     };
     let journal = tree.killed();
     edit(&journal, |text| text.replace(&boot(), "another"));

@@ -1,8 +1,8 @@
-//! State of a TUN/TAP device that outlives its queues: what its programs tell the TUN driver.
+//! State of a TUN/TAP device in the TUN driver that outlives its queues.
 //!
 //! The kernel keeps the size of the `virtio_net_hdr`, the offloads and the steering program of a
-//! persistent device for the next program, which may know nothing of them. Only a queue can set
-//! them, so that [`TunState::put_back`] attaches one for a moment.
+//! persistent device for the next program, which may not expect them. Only a queue can set this
+//! state, so [`TunState::put_back`] attaches one temporarily.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ use netlink_packet_core::Nla;
 use netlink_packet_route::link::{InfoData, InfoTun, LinkInfo};
 use serde::{Deserialize, Serialize};
 
-/// Attributes of `IFLA_INFO_DATA` (`linux/if_link.h`), which the netlink library does not name.
+/// Attributes of `IFLA_INFO_DATA` (`linux/if_link.h`) that the netlink library does not name.
 mod attribute {
     pub(super) const TYPE: u16 = 3;
     pub(super) const PACKET_INFORMATION: u16 = 4;
@@ -33,20 +33,20 @@ const OFFLOADS: [(&str, u32); 5] = [
     ("tx-udp-segmentation", offload::USO4 | offload::USO6),
 ];
 
-/// A TUN or TAP device as rtnetlink shows it.
+/// TUN or TAP device, as reported by rtnetlink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TunInfo {
-    /// Flags that `TUNSETIFF` sets: the type, and whether it has packet information,
-    /// a `virtio_net_hdr` and several queues.
+    /// Flags of `TUNSETIFF`: the type, and whether the device has packet information, a
+    /// `virtio_net_hdr`, and several queues.
     pub flags: u32,
-    /// Queues that are attached.
+    /// Number of attached queues.
     pub attached: u32,
-    /// Queues that programs have open, and have detached.
+    /// Number of queues that programs have open but detached.
     pub detached: u32,
 }
 
 impl TunInfo {
-    /// From the attributes of a link; `None` for a device of another kind.
+    /// Parses the attributes of a link; `None` for a device of another kind.
     pub fn find(kind: &[LinkInfo]) -> Option<Self> {
         let data = kind.iter().find_map(|part| match part {
             LinkInfo::Data(InfoData::Tun(data)) => Some(data),
@@ -73,7 +73,7 @@ impl TunInfo {
     }
 }
 
-/// A number of one or four bytes.
+/// Value of one or four bytes.
 fn value(part: &InfoTun) -> u32 {
     let mut bytes = [0; 4];
     match part.value_len() {
@@ -89,18 +89,18 @@ fn value(part: &InfoTun) -> u32 {
     }
 }
 
-/// What the programs of a device have told the TUN driver.
+/// State of a device in the TUN driver, set by its programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TunState {
     /// Flags of `TUNSETIFF`.
     pub flags: u32,
     /// Size of the `virtio_net_hdr`.
     pub header: u32,
-    /// Its fields are little-endian on every host.
+    /// True if its fields are little-endian on every host.
     pub is_little_endian: bool,
-    /// What the reader takes unfinished (`TUNSETOFFLOAD`).
+    /// Offloads that the reader supports (`TUNSETOFFLOAD`).
     pub offloads: u32,
-    /// The carrier is on.
+    /// True if the carrier is on.
     pub carrier: bool,
 }
 
@@ -121,8 +121,8 @@ impl fmt::Display for TunState {
 }
 
 impl TunState {
-    /// State of the device `name`, which was found with `flags` and `carrier`; `fd` is a queue of
-    /// it that has changed nothing yet. Call it in the network namespace of the device.
+    /// Reads the state of the device `name`, which had `flags` and `carrier`; `fd` is a queue of
+    /// the device that has not changed anything. Must be called in the device's network namespace.
     pub fn read(fd: BorrowedFd<'_>, name: &str, flags: u32, carrier: bool) -> io::Result<Self> {
         let (header, is_little_endian) = sys::vnet_header(fd)?;
         let features = Nics::open()?.features(name)?;
@@ -132,25 +132,26 @@ impl TunState {
         Ok(Self { flags, header, is_little_endian, offloads, carrier })
     }
 
-    /// Sets the state through a queue of the device, whose flags stay. Nothing steers or filters
-    /// frames any more: the kernel does not tell what did before.
+    /// Sets the state through a queue of the device, except the flags. Steering program and filter
+    /// are removed, because the kernel does not report the previous ones.
     pub fn restore(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         sys::restore_vnet_header(fd, (self.header, self.is_little_endian))?;
         sys::set_offload(fd, self.offloads)?;
-        // Kernels before 4.16 have none, and a TUN has no filter.
+        // Kernels before 4.16 have no steering program, and a TUN device has no filter.
         let _ = sys::set_steering(fd, None);
         let _ = sys::set_filter(fd, false);
         let _ = sys::set_carrier(fd, self.carrier);
         Ok(())
     }
 
-    /// Attaches a queue to the device of this name and index, with the flags of the state, and
-    /// sets the state. False when another device has the name.
+    /// Attaches a queue to the device of this name and index, with the flags of the state, and sets
+    /// the state. Returns false if another device has the name.
     pub(crate) fn put_back(&self, name: &str, index: u32) -> io::Result<bool> {
         let fd = sys::open_clone_device()?;
         let known = sys::features(fd.as_fd())? & flag::NO_CARRIER;
         sys::attach(fd.as_fd(), name, self.flags | known)?;
-        // A device that was removed in this moment was made anew, and goes with the descriptor.
+        // If the device was removed in between, `attach` has created a new one, which vanishes when
+        // the descriptor is closed.
         if Nics::open()?.look(name)?.index != index {
             return Ok(false);
         }
@@ -162,9 +163,9 @@ impl TunState {
 mod tests {
     use super::*;
 
-    // Goal: people see how a device was.
+    // Goal: the text shows the state of a device.
     #[test]
-    fn state_is_shown() {
+    fn state_is_formatted() {
         let plain = TunState {
             flags: flag::TAP | flag::NO_PI,
             header: 10,

@@ -1,4 +1,4 @@
-//! The memory of one pool, and its identity.
+//! Memory and identity of one pool.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,12 +8,13 @@ use mqnet_shmem::{Part, PartView, Region, Span, SpanMut};
 
 use crate::page::{Frag, INDEX_BITS, INDEX_MASK, Page};
 
-/// Words of the map of identities; identity 0 is never given.
+/// Words of the identity bitmap. Identity 0 is never allocated.
 const ID_WORDS: usize = (1 << (32 - INDEX_BITS)) / 64;
-/// Identities in use.
+/// Bitmap of identities in use.
 static IDS: Mutex<[u64; ID_WORDS]> = Mutex::new([0; ID_WORDS]);
 
-/// Takes a free identity; `None` when 4095 pools are alive (or lost pages).
+/// Allocates an identity; `None` when 4095 are in use (by live pools, or by closed pools that lost
+/// pages).
 fn take_id() -> Option<u32> {
     let mut ids = IDS.lock().unwrap_or_else(|e| e.into_inner());
     ids[0] |= 1;
@@ -23,26 +24,28 @@ fn take_id() -> Option<u32> {
     Some(at as u32 * 64 + bit)
 }
 
-fn give_id(id: u32) {
+fn release_id(id: u32) {
     let mut ids = IDS.lock().unwrap_or_else(|e| e.into_inner());
     ids[id as usize / 64] &= !(1 << (id % 64));
 }
 
-/// Shared by a pool and its returners; the mapping lives as long as one of them.
+/// State shared by a pool and its returners. The memory stays mapped until the last of them is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Arena {
     memory: Part,
-    /// The pool's identity in the place where handles have it.
+    /// Pool identity, shifted to its position in a handle.
     tag: u32,
     page_shift: u32,
-    /// No handle of this pool exists any more, so that its identity may be given again.
+    /// True when no handle of this pool exists any more, so that the identity may be reused.
     settled: AtomicBool,
-    /// Pushes that found the return ring full (the only thing that returners count).
+    /// Pushes that found the return ring full: the only statistic that returners write.
     ring_full: AtomicU64,
 }
 
 impl Arena {
-    /// Gives the memory an identity. `page_shift` is the binary logarithm of the page size.
+    /// Creates the arena with a new identity. `page_shift` is the binary logarithm of the page
+    /// size.
     pub(crate) fn new(memory: Part, page_shift: u32) -> Option<Self> {
         let tag = take_id()? << INDEX_BITS;
         let (settled, ring_full) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -63,32 +66,32 @@ impl Arena {
         self.memory.region()
     }
 
-    /// Where in the region the first page begins.
+    /// Offset of the first page in the region.
     pub(crate) fn start(&self) -> usize {
         self.memory.offset()
     }
 
-    /// To be called when nothing is in flight.
+    /// Marks the identity as reusable. Must be called only when no page is in flight.
     pub(crate) fn settle(&self) {
-        // Relaxed: read in drop, which the reference count of the arena orders.
+        // Relaxed: read in drop only, and the arena's reference count orders that.
         self.settled.store(true, Ordering::Relaxed);
     }
 
     #[cold]
     pub(crate) fn count_ring_full(&self) {
-        // Relaxed: a statistic; it orders nothing.
+        // Relaxed: a statistic orders nothing.
         self.ring_full.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn ring_full(&self) -> u64 {
-        // Relaxed: a statistic; it orders nothing.
+        // Relaxed: a statistic orders nothing.
         self.ring_full.load(Ordering::Relaxed)
     }
 
-    /// Refuses the handle of another pool.
+    /// Panics when the handle belongs to another pool.
     ///
-    /// This check (always on) is what makes handles sound: they are numbers, and without it a page
-    /// of one pool could be used to write a page of another that somebody else holds.
+    /// Soundness depends on this check, so release builds have it too: a handle is a number, and a
+    /// foreign one would give write access to a page with another owner.
     #[inline]
     pub(crate) fn check(&self, raw: u32) {
         if raw & !INDEX_MASK != self.tag {
@@ -96,11 +99,12 @@ impl Arena {
         }
     }
 
-    /// Refuses pages of another pool; see [`check`](Self::check).
+    /// Panics when a page belongs to another pool; see [`check`](Self::check).
     #[inline]
     pub(crate) fn check_all(&self, pages: &[Page]) {
-        let strange = pages.iter().fold(0, |strange, page| strange | (page.raw() ^ self.tag));
-        if strange & !INDEX_MASK != 0 {
+        let foreign_bits =
+            pages.iter().fold(0, |foreign_bits, page| foreign_bits | (page.raw() ^ self.tag));
+        if foreign_bits & !INDEX_MASK != 0 {
             pages.iter().for_each(|page| self.check(page.raw()));
         }
     }
@@ -119,8 +123,9 @@ impl Arena {
     #[inline]
     pub(crate) fn span_mut<'a>(&'a self, page: &'a mut Page) -> SpanMut<'a> {
         let offset = self.offset(page.raw());
-        // SAFETY: one handle exists per page that is out (pages in the pool's lists have none),
-        // it is of this pool (checked by `offset`), and it is borrowed mutably for the result.
+        // SAFETY: each page that is out has exactly one handle (pages in the pool's lists have
+        // none), the handle is of this pool (checked by `offset`), and it is mutably borrowed as
+        // long as the result.
         unsafe { self.memory.span_mut(offset, 1 << self.page_shift) }
     }
 
@@ -138,12 +143,13 @@ impl Arena {
     pub(crate) fn frag_span_mut<'a>(&'a self, frag: &'a mut Frag) -> SpanMut<'a> {
         let offset = self.offset(frag.page()) + frag.offset() as usize;
         // SAFETY: a page that is cut into fragments has no `Page` handle, its fragments do not
-        // overlap, this one is of this pool (checked) and borrowed mutably for the result.
+        // overlap, this fragment is of this pool (checked by `offset`), and it is mutably borrowed
+        // as long as the result.
         unsafe { self.memory.span_mut(offset, frag.len() as usize) }
     }
 }
 
-/// A pool's memory, for whoever looks into many fragments in a row.
+/// Memory of a pool, borrowed for reads of many fragments in a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Look<'a> {
     memory: PartView<'a>,
@@ -152,10 +158,11 @@ pub struct Look<'a> {
 }
 
 impl<'a> Look<'a> {
-    /// `len` bytes of a fragment from `from` on. (Beyond its end lie others of the pool.)
+    /// `len` bytes of a fragment, starting at its byte `from`. In release builds only the pool's
+    /// bounds limit the range: the bytes after the fragment belong to other fragments.
     ///
     /// # Panics
-    /// When the fragment is of another pool, or the bytes are beyond the pool.
+    /// If the fragment is of another pool, or the bytes are beyond the pool.
     #[inline(always)]
     pub fn span(&self, frag: &'a Frag, from: u32, len: u32) -> Span<'a> {
         if frag.page() & !INDEX_MASK != self.tag {
@@ -167,11 +174,11 @@ impl<'a> Look<'a> {
         self.memory.span(start, len)
     }
 
-    /// `len` bytes of a fragment from `start` on, counted from the pool's beginning, for who knows
-    /// where the fragment lies: nothing but the pool's bounds is checked.
+    /// `len` bytes at offset `start` of the pool's memory, for callers that know the fragment's
+    /// offset. Only the pool's bounds are checked.
     ///
     /// # Panics
-    /// When the bytes are beyond the pool.
+    /// If the bytes are beyond the pool.
     #[inline(always)]
     pub fn span_at(&self, _frag: &'a Frag, start: usize, len: u32) -> Span<'a> {
         self.memory.span(start, len)
@@ -180,9 +187,9 @@ impl<'a> Look<'a> {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // An identity of which a handle may still exist is never given again.
+        // The identity is not reused while a handle with it may exist.
         if *self.settled.get_mut() {
-            give_id(self.tag >> INDEX_BITS);
+            release_id(self.tag >> INDEX_BITS);
         }
     }
 }

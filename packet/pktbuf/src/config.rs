@@ -1,41 +1,41 @@
-//! What a pool is made of, and why it cannot be.
+//! Pool configuration and its errors.
 
 use crate::page::PAGES_MAX;
 
 pub(crate) const PAGE_SIZE_MIN: u32 = 4096;
 const PAGE_SIZE_MAX: u32 = 2 << 20;
 
-/// What a pool is made of.
+/// Configuration of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolConfig {
-    /// Pages of the arena, at most 2^20. They cost no memory until they are first used.
+    /// Number of pages of the arena, at most 2^20. An unused page costs no memory.
     pub pages: u32,
-    /// Bytes of a page: a power of two from 4 KiB to 2 MiB.
+    /// Page size in bytes: a power of two from 4 KiB to 2 MiB.
     pub page_size: u32,
-    /// Entries of the return ring; 0 means as many as there are pages, 1024 at least; more than
-    /// 16384 means 16384.
+    /// Entries of the return ring, at most 16384. 0 selects the number of pages, but at least 1024.
     pub ring_size: u32,
-    /// The NUMA node that the pages should be on; a page is placed when it is first touched.
+    /// Preferred NUMA node. A page is placed when it is first touched.
     pub node: Option<u32>,
-    /// Use huge pages for the arena if the machine has some free.
+    /// Uses huge pages for the arena if the system has free ones.
     pub huge: bool,
-    /// Whether a device knows the pages by addresses of its own.
+    /// Mapping of the pages for a device.
     pub mapping: Mapping,
 }
 
-/// How a device finds the pages of a pool.
+/// Address space in which a device reaches the pages of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mapping {
-    /// The pool is for allocation only: whoever lends a page to a device maps it there, if need be.
+    /// Allocation only: a queue that passes a page to a device maps it itself, if the device needs
+    /// a mapping.
     #[default]
     Allocation,
-    /// All pages are mapped for the device once, as long as the pool lives. This is the device's
-    /// address (IOVA) of page 0; the others follow.
+    /// All pages are mapped for the device while the pool exists. The value is the device address
+    /// (IOVA) of page 0; the other pages follow.
     Device(u64),
 }
 
 impl Mapping {
-    /// Its name in listings of pools.
+    /// Name in listings of pools.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Allocation => "allocation",
@@ -51,29 +51,29 @@ impl Default for PoolConfig {
     }
 }
 
-/// Why a pool cannot be made.
+/// Reason why a pool cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
-    /// Not a power of two, or out of range.
+    /// The page size is not a power of two, or out of range.
     #[error("page size {0} is not a power of two from 4096 to 2097152")]
     PageSize(u32),
-    /// None, or too many.
+    /// The number of pages is 0 or too large.
     #[error("a page pool has 1 to {PAGES_MAX} pages, not {0}")]
     Pages(u32),
-    /// The caller's own memory is too short, or does not begin at a multiple of 64.
+    /// The caller's memory is too short, or its start is not a multiple of 64.
     #[error("{pages} pages of {page_size} bytes do not fit into {len} bytes, aligned")]
     Memory {
-        /// Pages wanted.
+        /// Requested pages.
         pages: u32,
-        /// Their size.
+        /// Page size in bytes.
         page_size: u32,
-        /// Bytes that were given.
+        /// Length of the memory in bytes.
         len: usize,
     },
-    /// Handles tell 4095 pools apart.
+    /// All 4095 identities are in use.
     #[error("too many page pools in this process (4095, lost pages of closed ones included)")]
     TooManyPools,
-    /// No memory.
+    /// The memory cannot be allocated.
     #[error(transparent)]
     System(#[from] mqnet_shmem::Error),
 }

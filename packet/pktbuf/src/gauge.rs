@@ -1,18 +1,18 @@
-//! How many pages of a pool are in use, for other threads than its owner's.
+//! Number of pages in use, readable by any thread.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::pool::PagePool;
 
-/// What a pool shows. It has cache lines of its own: whoever looks also counts references there.
+/// Published value, on cache lines of its own: its readers also write the reference count there.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Shown(AtomicU32);
+struct Published(AtomicU32);
 
-/// The pool's end.
+/// Writer of the gauge, held by the pool.
 #[derive(Debug, Default)]
-pub(crate) struct Inflight(Arc<Shown>);
+pub(crate) struct Inflight(Arc<Published>);
 
 impl Inflight {
     pub(crate) fn set(&self, pages: u32) {
@@ -21,23 +21,23 @@ impl Inflight {
     }
 }
 
-/// Tells what [`PoolStats::inflight`](crate::PoolStats::inflight) is, from any thread and without
-/// the pool's owner. It keeps nothing of the pool alive.
+/// Reads [`PoolStats::inflight`](crate::PoolStats::inflight) from any thread, without the pool's
+/// owner. A gauge does not keep the pool alive.
 #[derive(Clone, Debug)]
-pub struct Gauge(Weak<Shown>);
+pub struct Gauge(Weak<Published>);
 
 impl PagePool {
-    /// A gauge of this pool.
+    /// Returns a gauge of this pool.
     pub fn gauge(&self) -> Gauge {
-        Gauge(Arc::downgrade(&self.shown.0))
+        Gauge(Arc::downgrade(&self.published.0))
     }
 }
 
 impl Gauge {
-    /// Pages that are not in the arena; `None` when the pool is gone.
+    /// Pages that are not in the arena; `None` when the pool has been dropped.
     pub fn inflight(&self) -> Option<u32> {
         // Relaxed: a statistic; it orders nothing.
-        self.0.upgrade().map(|shown| shown.0.load(Ordering::Relaxed))
+        self.0.upgrade().map(|published| published.0.load(Ordering::Relaxed))
     }
 }
 
@@ -45,10 +45,10 @@ impl Gauge {
 mod tests {
     use crate::{PagePool, PoolConfig};
 
-    // Goal: from another thread the gauge shows what the statistics do, while pages go and come,
-    // and ends with the pool.
+    // Goal: a gauge read on another thread equals the statistics while pages are allocated and
+    // freed, and ends with the pool.
     #[test]
-    fn shows_what_is_in_use() {
+    fn gauge_equals_inflight_statistic() {
         let config = PoolConfig { pages: 512, ..PoolConfig::default() };
         let mut pool = PagePool::new(&config).unwrap();
         let gauge = pool.gauge();

@@ -1,7 +1,7 @@
-//! Who has each page, in debug builds: the pool's own mistakes (and a page given back to the wrong
-//! pool) stop at once. Handles cannot be copied, so that users cannot free twice by themselves.
+//! Record of the pages that are handed out, in debug builds. A double allocation or double free
+//! inside the pool panics immediately. Handles cannot be copied, so users cannot free a page twice.
 
-/// One bit per page: handed out. Empty, and all calls nothing, in release builds.
+/// One flag per page: handed out. In release builds the ledger is empty and its calls do nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     #[cfg(debug_assertions)]
@@ -9,7 +9,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Pages are handed out.
+    /// Records that pages are handed out.
     #[inline(always)]
     pub(crate) fn lend(&mut self, raws: &[u32]) {
         #[cfg(debug_assertions)]
@@ -24,7 +24,7 @@ impl Ledger {
         let _ = raws;
     }
 
-    /// A page is given back.
+    /// Records that a page was freed.
     #[inline(always)]
     pub(crate) fn take_back(&mut self, raw: u32) {
         #[cfg(debug_assertions)]

@@ -1,22 +1,22 @@
-//! The page pool: memory for frames when neither side of a queue brings its own.
+//! Page pool: memory for frames when neither side of a queue brings its own.
 //!
-//! A [`PagePool`] belongs to one thread. It hands out [`Page`]s and [`Frag`]ments (parts of a
-//! page) and takes them back through three tiers, fastest first:
+//! A [`PagePool`] is owned by one thread. It allocates [`Page`]s and [`Frag`]ments (parts of a
+//! page) from three tiers, fastest first:
 //!
-//! 1. a small array, last in first out, that fits into the L1 cache of its owner;
-//! 2. pages that came back: what the array could not hold, and what other threads returned;
-//! 3. pages of the arena that nobody has used yet, a bulk at a time, untouched until then.
+//! 1. a small LIFO array that fits into the owner's L1 cache;
+//! 2. recycled pages: overflow of the array, and pages freed by other threads;
+//! 3. unused pages of the arena, taken in bulk and untouched until then.
 //!
-//! Another thread gives back through its own [`Returner`], which collects a magazine and hands it
-//! over as one batch. All accounting (references of fragments, in flight, statistics) is plain
-//! memory of the owner: a page or fragment freed elsewhere travels home first and is accounted
-//! there, so that the owner never executes an atomic read-modify-write on the way.
+//! Another thread frees pages through its own [`Returner`], which collects a magazine and pushes it
+//! as one batch. All accounting (fragment references, pages in flight, statistics) is plain memory
+//! of the owner. A foreign buffer is accounted when the owner drains it, so the owner never
+//! executes an atomic read-modify-write.
 //!
-//! The semantics and the names of the statistics are those of the kernel's page pool.
+//! Semantics and statistic names are those of the kernel's page pool.
 //!
-//! A page handle is a number, not a pointer, and carries the identity of its pool: bytes are
-//! reached through the pool or a returner, which check it. Dropping a handle loses the page until
-//! the process ends, and its pool can then never report that nothing is in flight.
+//! A page handle is a number, not a pointer, and carries the identity of its pool. Bytes are
+//! reached through the pool or a returner, which check the identity. Dropping a handle leaks the
+//! page until the process ends, and its pool can then never report zero pages in flight.
 
 #![warn(missing_docs)]
 

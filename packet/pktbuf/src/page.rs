@@ -1,21 +1,21 @@
-//! Handles.
+//! Handles of pages and fragments.
 
-/// Bits of a handle that are the page's index; the others are the pool's identity.
+/// Bits of a handle that hold the page index; the other bits hold the pool identity.
 pub(crate) const INDEX_BITS: u32 = 20;
-/// Selects the index.
+/// Mask of the page index.
 pub(crate) const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
-/// Most pages that a pool may have.
+/// Maximum number of pages of a pool.
 pub(crate) const PAGES_MAX: u32 = 1 << INDEX_BITS;
 
-/// The right to one whole page. It can be moved, to another thread too, but not copied: whoever
-/// holds it is the only one who may write the page.
+/// Exclusive handle of one whole page. The handle can be moved, also between threads, but not
+/// copied, so its holder is the only writer of the page.
 #[derive(Debug, PartialEq, Eq, Hash)]
 #[must_use = "a page that is not freed is in flight for ever"]
 #[repr(transparent)]
 pub struct Page(u32);
 
 impl Page {
-    /// `raw` must have been taken from a `Page` that no longer exists.
+    /// Creates a handle. `raw` must come from a `Page` that no longer exists.
     #[inline]
     pub(crate) fn from_raw(raw: u32) -> Self {
         Self(raw)
@@ -26,14 +26,14 @@ impl Page {
         self.0
     }
 
-    /// Which page of its pool: its bytes begin at this many page sizes in the arena.
+    /// Page number: the page begins at this many page sizes in the arena.
     #[inline]
     pub fn index(&self) -> u32 {
         self.0 & INDEX_MASK
     }
 }
 
-/// The right to a part of a page; see [`Page`].
+/// Exclusive handle of a part of a page; see [`Page`].
 #[derive(Debug, PartialEq, Eq, Hash)]
 #[must_use = "a fragment that is not freed keeps its whole page in flight for ever"]
 pub struct Frag {
@@ -53,25 +53,25 @@ impl Frag {
         self.page
     }
 
-    /// Which page of its pool.
+    /// Page number, as [`Page::index`].
     #[inline]
     pub fn page_index(&self) -> u32 {
         self.page & INDEX_MASK
     }
 
-    /// Where it begins in its page.
+    /// Offset of the fragment in its page.
     #[inline]
     pub fn offset(&self) -> u32 {
         self.offset
     }
 
-    /// Its length, which may exceed what was asked for.
+    /// Length in bytes, which may exceed the requested length.
     #[inline]
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Never true: the smallest fragment has 64 bytes.
+    /// Always false: the smallest fragment has 64 bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0

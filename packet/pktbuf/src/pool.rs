@@ -1,4 +1,4 @@
-//! The pool: its owner's side.
+//! Page pool, owner side.
 
 mod frag;
 
@@ -22,17 +22,17 @@ use crate::stats::PoolStats;
 use crate::steps;
 use frag::OpenPage;
 
-/// Pages in the array when they have 4 KiB.
+/// Entries of the array for pages of 4 KiB.
 const CACHE_MAX: usize = 128;
-/// Entries of the return ring, when nothing is said, at least; and at most.
+/// Bounds of the default size of the return ring.
 const RING_MIN: u32 = 1024;
 const RING_MAX: u32 = 16384;
-/// No node is preferred.
+/// Node value: no node is preferred.
 const NODE_NONE: u32 = u32::MAX;
-/// In place of the node of a page that was given up.
+/// Node value of a page that was abandoned.
 const NODE_GONE: u32 = u32::MAX - 1;
 
-/// The owner of the pages. It may move to another thread but belongs to one at a time:
+/// Page pool. The pool may move to another thread but is owned by one at a time:
 ///
 /// ```compile_fail
 /// fn shared<T: Sync>() {}
@@ -40,44 +40,44 @@ const NODE_GONE: u32 = u32::MAX - 1;
 /// ```
 #[derive(Debug)]
 pub struct PagePool {
-    /// Pages in `cache`; at most `CACHE_MAX`.
+    /// Number of pages in `cache`, at most `CACHE_MAX`.
     cached: usize,
-    /// The array: only its first `cached` entries mean something.
+    /// The array; only the first `cached` entries are valid.
     cache: [u32; CACHE_MAX],
-    /// Pages that the array may hold on the fast path: `cache_size`, or 0 while pages of another
-    /// node are about, so that every page that is freed is looked at.
+    /// Maximum of `cached` on the fast path: `cache_size`, or 0 while pages of another node are in
+    /// flight, so that the node of every freed page is checked.
     cache_limit: usize,
     cache_size: usize,
     pub(crate) counters: PoolStats,
     pub(crate) arena: Arc<Arena>,
     pub(crate) open: OpenPage,
-    /// References to each page that is cut into fragments.
+    /// Reference counts of pages that are cut into fragments.
     pub(crate) refs: Vec<u32>,
     ledger: Ledger,
-    home: Consumer,
-    /// Pages that came back and that the array could not hold.
+    returned: Consumer,
+    /// Recycled pages that exceed the array.
     spare: Vec<u32>,
-    /// Pages that were released to the arena after use.
+    /// Used pages that were released to the arena.
     vacant: Vec<u32>,
-    /// For each page that was ever used, the node that it was last taken from the arena for.
+    /// For each page that was ever used: the node for which it was last taken from the arena.
     nodes: Vec<u32>,
     node: u32,
-    /// Pages not in the arena that are of another node than `node`.
+    /// Pages outside the arena that belong to another node than `node`.
     strays: u32,
     pages: u32,
     mapping: Mapping,
-    /// Pages and fragments that other threads have given back.
+    /// Pages and fragments freed by other threads.
     foreign: u64,
-    /// Room for what is taken from beside the return ring.
+    /// Reused buffer for parked entries.
     parked: Vec<u32>,
-    /// Pages in use, for whoever looks from outside.
-    pub(crate) shown: Inflight,
-    /// One thread's.
+    /// Published number of pages in use.
+    pub(crate) published: Inflight,
+    /// Makes the pool `!Sync`: one thread owns it.
     not_sync: PhantomData<Cell<()>>,
 }
 
 impl PagePool {
-    /// A pool of fresh memory (a memory file that could be handed to a peer).
+    /// Creates a pool on new memory (a memory file that can be passed to a peer).
     pub fn new(config: &PoolConfig) -> Result<Self, PoolError> {
         check(config)?;
         let &PoolConfig { pages, page_size, huge, .. } = config;
@@ -85,24 +85,23 @@ impl PagePool {
         Self::over(Part::whole(region), config)
     }
 
-    /// A pool whose pages are the caller's own memory: what is received into them is where the
-    /// caller wants it, and where a device finds it by the caller's addresses. The memory is never
-    /// given back; page 0 begins where it begins.
+    /// Creates a pool whose pages are the caller's memory, so that received frames are at addresses
+    /// known to the caller and to a device. Page 0 begins at the start of the memory, which is
+    /// never freed.
     pub fn over(memory: Part, config: &PoolConfig) -> Result<Self, PoolError> {
         check(config)?;
         let &PoolConfig { pages, page_size, ring_size, node, huge: _, mapping } = config;
         let len = memory.len();
-        // Fragments begin at multiples of a cache line: so must pages.
+        // Fragments begin at multiples of a cache line, so pages must too.
         if len < pages as usize * page_size as usize || !memory.offset().is_multiple_of(64) {
             return Err(PoolError::Memory { pages, page_size, len });
         }
         let arena = Arena::new(memory, page_size.trailing_zeros());
-        // A ring with room for every page is never full of pages (of the largest pools it may be):
-        // what finds it full waits in magazines and on a list behind a lock. (8192 pages through
-        // 1024 entries, freed on the other CPU: full at 1 hand-over of 14, and a seventh slower.)
+        // A ring with an entry for every page is never full of pages. Entries that find the ring
+        // full wait in magazines, or on a list behind a lock, which is slower.
         let ring_size = if ring_size == 0 { pages.max(RING_MIN) } else { ring_size };
         let ring_size = ring_size.min(RING_MAX);
-        // The array holds about as many bytes whatever the size of a page.
+        // The array covers about the same number of bytes for every page size.
         let cache_size = (CACHE_MAX * PAGE_SIZE_MIN as usize / page_size as usize).max(2);
         let list = || Vec::with_capacity(pages as usize);
         Ok(Self {
@@ -115,7 +114,7 @@ impl PagePool {
             open: OpenPage::default(),
             refs: list(),
             ledger: Ledger::default(),
-            home: return_ring::ring(ring_size).1,
+            returned: return_ring::ring(ring_size).1,
             spare: list(),
             vacant: list(),
             nodes: list(),
@@ -125,12 +124,12 @@ impl PagePool {
             mapping,
             foreign: 0,
             parked: Vec::new(),
-            shown: Inflight::default(),
+            published: Inflight::default(),
             not_sync: PhantomData,
         })
     }
 
-    /// One page; `None` when all are in use.
+    /// Allocates one page; `None` when all are in use.
     #[inline]
     pub fn alloc(&mut self) -> Option<Page> {
         if self.cached == 0 {
@@ -140,8 +139,8 @@ impl PagePool {
         Some(self.pop())
     }
 
-    /// Appends up to `n` pages to `out`, as many as it has room for and the pool has; returns how
-    /// many.
+    /// Allocates up to `n` pages, limited by the remaining capacity of `out` and by the pool, and
+    /// appends them to `out`. Returns their number.
     #[inline]
     pub fn alloc_bulk<const N: usize>(&mut self, out: &mut ArrayVec<Page, N>, n: usize) -> usize {
         let n = n.min(out.remaining_capacity());
@@ -153,7 +152,7 @@ impl PagePool {
         n
     }
 
-    /// Moves the top `n` pages of the array to `out`, which has room for them.
+    /// Moves the top `n` pages of the array to `out`, which must have room for them.
     #[inline(always)]
     fn move_out<const N: usize>(&mut self, out: &mut ArrayVec<Page, N>, n: usize) {
         let left = self.cached - n;
@@ -161,21 +160,21 @@ impl PagePool {
         self.ledger.lend(from);
         let len = out.len();
         debug_assert!(n <= out.remaining_capacity());
-        // SAFETY: `out` has room for n more, which nobody else reaches.
+        // SAFETY: `out` has room for n more pages, and this function borrows it exclusively.
         let room = unsafe {
             slice::from_raw_parts_mut(out.as_mut_ptr().add(len).cast::<MaybeUninit<Page>>(), n)
         };
         let page = |raw| MaybeUninit::new(Page::from_raw(raw));
         steps::copy(from, room, self.arena.tag(), |raw| *raw, page);
-        // SAFETY: written above.
+        // SAFETY: the n entries are written above.
         unsafe { out.set_len(len + n) };
         self.cached = left;
     }
 
-    /// Gives back a page.
+    /// Frees a page.
     ///
     /// # Panics
-    /// When the page is of another pool.
+    /// If the page is of another pool.
     #[inline]
     pub fn free(&mut self, page: Page) {
         if self.cached >= self.cache_limit {
@@ -188,10 +187,10 @@ impl PagePool {
         self.counters.recycle_cached += 1;
     }
 
-    /// Gives back pages; `pages` is empty afterwards.
+    /// Frees pages; `pages` is empty afterwards.
     ///
     /// # Panics
-    /// When a page is of another pool.
+    /// If a page is of another pool.
     #[inline]
     pub fn free_bulk<const N: usize>(&mut self, pages: &mut ArrayVec<Page, N>) {
         let n = pages.len();
@@ -204,14 +203,13 @@ impl PagePool {
         pages.clear();
     }
 
-    /// Puts pages into the array, which has room for them.
+    /// Pushes pages to the array, which must have room for them.
     #[inline(always)]
     fn move_in(&mut self, pages: &[Page]) {
-        // Copied and checked in one pass, which is a quarter faster than two; what was copied
-        // counts only when all of it was ours.
+        // One loop copies and checks, which is faster than two; `cached` is raised after the check.
         let room = &mut self.cache[self.cached..][..pages.len()];
-        let strange = steps::copy(pages, room, self.arena.tag(), Page::raw, |raw| raw);
-        if strange & !INDEX_MASK != 0 {
+        let foreign_bits = steps::copy(pages, room, self.arena.tag(), Page::raw, |raw| raw);
+        if foreign_bits & !INDEX_MASK != 0 {
             self.arena.check_all(pages);
         }
         pages.iter().for_each(|page| self.ledger.take_back(page.raw()));
@@ -229,7 +227,7 @@ impl PagePool {
     #[cold]
     #[inline(never)]
     fn alloc_cold(&mut self) -> Option<Page> {
-        // Counted by refill.
+        // `refill` counts this allocation.
         self.refill().then(|| self.pop())
     }
 
@@ -237,7 +235,7 @@ impl PagePool {
     #[inline(never)]
     fn alloc_bulk_cold<const N: usize>(&mut self, out: &mut ArrayVec<Page, N>, n: usize) -> usize {
         let goal = out.len() + n;
-        // Of the pages that come after a refill, one is counted there.
+        // `refill` counts one of the pages that it provides.
         let mut counted = 0;
         loop {
             let now = self.cached.min(goal - out.len());
@@ -250,13 +248,13 @@ impl PagePool {
         }
     }
 
-    /// Frees pages when they do not fit or when their nodes must be looked at.
+    /// Frees pages when the array is too full, or when their nodes must be checked.
     #[cold]
     #[inline(never)]
     fn free_cold(&mut self, pages: &[Page]) {
-        // All before the first: a panic must not leave a page both here and with the caller.
+        // All pages are checked first: a panic must not leave a page both here and with the caller.
         self.arena.check_all(pages);
-        // One by one while nodes must be looked at.
+        // While strays exist, every page has its node checked.
         let chunk = if self.strays == 0 { self.bulk() } else { 1 };
         for pages in pages.chunks(chunk) {
             if self.waive(pages[0].raw()) {
@@ -273,7 +271,7 @@ impl PagePool {
         }
     }
 
-    /// Makes room for half an array by moving the oldest pages out: what was used last stays hot.
+    /// Makes room for half an array by moving the oldest pages out; the hot ones stay.
     fn spill(&mut self) {
         let half = self.bulk().min(self.cached);
         self.spare.extend_from_slice(&self.cache[..half]);
@@ -281,7 +279,7 @@ impl PagePool {
         self.cached -= half;
     }
 
-    /// Releases a page of another node than the pool's; false when it is none.
+    /// Releases a page that belongs to another node than the pool; returns false if it does not.
     #[inline]
     fn waive(&mut self, raw: u32) -> bool {
         if self.strays == 0 || self.nodes[(raw & INDEX_MASK) as usize] == self.node {
@@ -292,7 +290,7 @@ impl PagePool {
         true
     }
 
-    /// Gives a page back to the arena.
+    /// Releases a page to the arena.
     pub(crate) fn release_page(&mut self, raw: u32) {
         self.vacant.push(raw);
         self.leave(raw);
@@ -301,7 +299,7 @@ impl PagePool {
     /// Accounts for a page that leaves the pool.
     fn leave(&mut self, raw: u32) {
         self.counters.release = self.counters.release.wrapping_add(1);
-        self.shown.set(self.counters.inflight());
+        self.published.set(self.counters.inflight());
         if self.strays > 0 && self.nodes[(raw & INDEX_MASK) as usize] != self.node {
             self.strays -= 1;
             self.update_limit();
@@ -312,7 +310,7 @@ impl PagePool {
         self.cache_limit = if self.strays == 0 { self.cache_size } else { 0 };
     }
 
-    /// Fills the empty array from what came back, else from the arena; false when both have none.
+    /// Fills the empty array with recycled pages, else from the arena; false if both are empty.
     #[cold]
     #[inline(never)]
     fn refill(&mut self) -> bool {
@@ -333,18 +331,18 @@ impl PagePool {
         self.grow()
     }
 
-    /// Pages that move at a time: half of the array.
+    /// Number of pages moved at a time: half of the array.
     fn bulk(&self) -> usize {
         self.cache_size / 2
     }
 
-    /// Takes a bulk from the arena, pages that nobody has used yet before others: those are placed
-    /// on the owner's node when it first touches them.
+    /// Takes a bulk of pages from the arena. Never-used pages come first: the kernel places them on
+    /// the owner's node when the owner first touches them.
     fn grow(&mut self) -> bool {
         let used = self.nodes.len() as u32;
         let fresh = self.bulk().min((self.pages - used) as usize);
         if fresh > 0 {
-            // Reversed: the array is emptied from its end, the arena used from its start.
+            // In reverse: the array is emptied from its end, so the arena is used from its start.
             for (slot, index) in self.cache.iter_mut().zip((used..used + fresh as u32).rev()) {
                 *slot = self.arena.tag() | index;
             }
@@ -354,7 +352,7 @@ impl PagePool {
         } else {
             let at = self.vacant.len() - self.bulk().min(self.vacant.len());
             for (slot, raw) in self.cache.iter_mut().zip(self.vacant.drain(at..)) {
-                // Wherever it lies: it is the best there is, so it is not waived once more.
+                // No better page exists, so the page is not waived again, whatever its node.
                 self.nodes[(raw & INDEX_MASK) as usize] = self.node;
                 *slot = raw;
                 self.cached += 1;
@@ -364,7 +362,7 @@ impl PagePool {
             return false;
         }
         self.counters.hold = self.counters.hold.wrapping_add(self.cached as u32);
-        self.shown.set(self.counters.inflight());
+        self.published.set(self.counters.inflight());
         if self.page_size() > 4096 {
             self.counters.alloc_slow_high_order += 1;
         } else {
@@ -373,8 +371,8 @@ impl PagePool {
         true
     }
 
-    /// Takes home everything that other threads have handed over; returns how many entries. The
-    /// pool does this by itself, a bulk at a time, when its array runs empty.
+    /// Drains all entries returned by other threads; returns their number. Allocation drains a bulk
+    /// at a time when the array is empty, so calling this is optional.
     pub fn drain(&mut self) -> usize {
         let mut entries = 0;
         loop {
@@ -389,34 +387,34 @@ impl PagePool {
         let bulk = self.bulk();
         let mut n;
         if self.cached + bulk <= self.cache_size {
-            n = self.home.drain(&mut self.cache[self.cached..][..bulk]);
+            n = self.returned.drain(&mut self.cache[self.cached..][..bulk]);
             self.settle(n);
         } else {
             let mut entries = [0; CACHE_MAX / 2];
-            n = self.home.drain(&mut entries[..bulk]);
-            self.come_home(&entries[..n]);
+            n = self.returned.drain(&mut entries[..bulk]);
+            self.account_foreign(&entries[..n]);
         }
-        if self.home.any_parked() {
+        if self.returned.any_parked() {
             let mut parked = std::mem::take(&mut self.parked);
-            n += self.home.take_parked(&mut parked);
-            self.come_home(&parked);
+            n += self.returned.take_parked(&mut parked);
+            self.account_foreign(&parked);
             parked.clear();
             self.parked = parked;
         }
         n
     }
 
-    /// Accounts for `n` entries that lie above the array's pages.
+    /// Accounts for `n` drained entries that are stored above the array's top.
     fn settle(&mut self, n: usize) {
         let entries = &mut self.cache[self.cached..][..n];
         let kinds = entries.iter().fold(0, |kinds, entry| kinds | entry);
         if kinds & FRAG_BIT != 0 || self.strays > 0 {
             let mut copy = [0; CACHE_MAX / 2];
             copy[..n].copy_from_slice(entries);
-            return self.come_home(&copy[..n]);
+            return self.account_foreign(&copy[..n]);
         }
-        // Whole pages: they are where they belong. (The tag is read once: the compiler cannot know
-        // that none of these words is the arena's, and would do them one by one.)
+        // Whole pages only: they stay in place. (The tag is read once: the compiler cannot prove
+        // that none of these words aliases it, and would not vectorize the loop.)
         let tag = self.arena.tag();
         for entry in &mut *entries {
             *entry |= tag;
@@ -427,14 +425,14 @@ impl PagePool {
         self.counters.recycle_ring += n as u64;
     }
 
-    /// Accounts for what other threads gave back, one by one.
-    fn come_home(&mut self, entries: &[u32]) {
+    /// Accounts for drained entries one by one.
+    fn account_foreign(&mut self, entries: &[u32]) {
         self.foreign += entries.len() as u64;
-        entries.iter().for_each(|&entry| self.come_home_alone(entry));
+        entries.iter().for_each(|&entry| self.account_foreign_entry(entry));
     }
 
-    fn come_home_alone(&mut self, entry: u32) {
-        // The returner has checked that it was of this pool.
+    fn account_foreign_entry(&mut self, entry: u32) {
+        // The returner has checked the pool identity.
         let raw = self.arena.tag() | (entry & INDEX_MASK);
         if entry & FRAG_BIT != 0 && !self.drop_ref(raw) {
             return;
@@ -452,7 +450,7 @@ impl PagePool {
         }
     }
 
-    /// Any page that the pool has.
+    /// Removes any page from the array or the spare list.
     pub(crate) fn take_any(&mut self) -> Option<u32> {
         if self.cached > 0 {
             self.cached -= 1;
@@ -461,11 +459,11 @@ impl PagePool {
         self.spare.pop()
     }
 
-    /// Gives up a page to which somebody else still holds a reference (a kernel ring, a peer that
-    /// went away): it leaves the pool and is never handed out again.
+    /// Abandons a page that another party (a kernel ring, a lost peer) still references. The page
+    /// leaves the pool and is never handed out again.
     ///
     /// # Panics
-    /// When the page is of another pool.
+    /// If the page is of another pool.
     pub fn abandon(&mut self, page: Page) {
         self.arena.check(page.raw());
         self.ledger.take_back(page.raw());
@@ -474,8 +472,8 @@ impl PagePool {
         self.nodes[page.index() as usize] = NODE_GONE;
     }
 
-    /// The owner moved to another NUMA node: pages that were taken for another one are released
-    /// when they come back (`alloc-waive`); those at hand, at once.
+    /// Sets the preferred NUMA node after the owner moved. Pages of other nodes are released
+    /// (`alloc-waive`): cached ones immediately, the others when they are freed.
     pub fn set_node(&mut self, node: Option<u32>) {
         let node = node.unwrap_or(NODE_NONE);
         if node == self.node {
@@ -492,7 +490,7 @@ impl PagePool {
         let resting = self.vacant.iter().filter(is_stray).count();
         self.strays = (of_others - resting) as u32;
         let at_hand: Vec<u32> = std::iter::from_fn(|| self.take_any()).collect();
-        // Backwards: the hottest page was taken first and goes in last.
+        // In reverse: the hottest page was taken first and is pushed last.
         for raw in at_hand.into_iter().rev() {
             if self.nodes[(raw & INDEX_MASK) as usize] != node {
                 self.release_page(raw);
@@ -506,74 +504,75 @@ impl PagePool {
         self.update_limit();
     }
 
-    /// The bytes of a page.
+    /// Bytes of a page.
     ///
     /// # Panics
-    /// When the page is of another pool.
+    /// If the page is of another pool.
     #[inline]
     pub fn span<'a>(&'a self, page: &'a Page) -> Span<'a> {
         self.arena.span(page)
     }
 
-    /// The bytes of a page, to write.
+    /// Writable bytes of a page.
     ///
     /// # Panics
-    /// When the page is of another pool.
+    /// If the page is of another pool.
     #[inline]
     pub fn span_mut<'a>(&'a self, page: &'a mut Page) -> SpanMut<'a> {
         self.arena.span_mut(page)
     }
 
-    /// A way for another thread to give back pages.
+    /// Creates a handle through which another thread frees pages.
     pub fn returner(&self) -> Returner {
-        Returner::new(self.arena.clone(), self.home.producer())
+        Returner::new(self.arena.clone(), self.returned.producer())
     }
 
-    /// The memory behind the pages.
+    /// Memory of the pages.
     pub fn region(&self) -> &Region {
         self.arena.region()
     }
 
-    /// Where in [`region`](Self::region) the first page begins.
+    /// Offset of the first page in [`region`](Self::region).
     #[inline]
     pub fn start(&self) -> usize {
         self.arena.start()
     }
 
-    /// Bytes of a page.
+    /// Page size in bytes.
     #[inline]
     pub fn page_size(&self) -> u32 {
         self.arena.page_size()
     }
 
-    /// Pages of the arena.
+    /// Number of pages of the arena.
     pub fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// Pages that are not in the arena: handed out, on their way home, or kept by the pool.
+    /// Pages that are not in the arena: handed out, waiting in a return ring or magazine, or
+    /// cached.
     pub fn inflight(&self) -> u32 {
         self.counters.inflight()
     }
 
-    /// Pages that are handed out or on their way home (in a magazine or in the return ring).
+    /// Pages that are handed out, or wait in a magazine or in the return ring.
     pub fn outstanding(&self) -> u32 {
         let idle = self.cached as u32 + self.spare.len() as u32 + self.idle_open_page();
         self.inflight() - idle
     }
 
-    /// Pages and fragments that other threads have given back: those whose recycling misses the
-    /// owner's cache. ([`PoolStats::recycle_ring`] counts whole pages only.)
+    /// Pages and fragments freed by other threads, whose recycling misses the owner's cache.
+    /// ([`PoolStats::recycle_ring`] counts whole pages only.)
     pub fn foreign(&self) -> u64 {
         self.foreign
     }
 
-    /// How a device finds the pages.
+    /// Address space in which a device reaches the pages.
     pub fn mapping(&self) -> Mapping {
         self.mapping
     }
 
-    /// Where the device finds a fragment; `None` in a pool that is for allocation only.
+    /// Device address of a fragment; `None` in a pool for allocation only.
     #[inline]
     pub fn device_address(&self, frag: &Frag) -> Option<u64> {
         let Mapping::Device(base) = self.mapping else { return None };
@@ -581,7 +580,7 @@ impl PagePool {
         Some(base + page + u64::from(frag.offset()))
     }
 
-    /// Where the device finds the pool's first byte; 0 in a pool that is for allocation only.
+    /// Device address of the pool's first byte; 0 in a pool for allocation only.
     pub fn device_start(&self) -> u64 {
         match self.mapping {
             Mapping::Device(base) => base,
@@ -589,7 +588,7 @@ impl PagePool {
         }
     }
 
-    /// The statistics now.
+    /// Current statistics.
     pub fn stats(&self) -> PoolStats {
         PoolStats { recycle_ring_full: self.arena.ring_full(), ..self.counters }
     }

@@ -1,4 +1,4 @@
-//! Giving back from a thread that does not own the pool.
+//! Freeing from threads that do not own the pool.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -11,22 +11,23 @@ use mqnet_shmem::{Span, SpanMut};
 use crate::arena::Arena;
 use crate::page::{Frag, INDEX_BITS, INDEX_MASK, Page};
 
-/// Entries that a returner collects before it hands them over. (Four times as many, with an array
-/// of four times as many in the pool, are a tenth faster; but a thread would keep up to 255 pages.)
+/// Entries that a returner collects before it pushes them. A larger magazine is faster, but keeps
+/// more pages from the owner.
 const MAGAZINE: usize = 64;
-/// In an entry of the return ring: a fragment of the page, not the whole page.
+/// Flag of a return-ring entry: a fragment of the page, not the whole page.
 pub(crate) const FRAG_BIT: u32 = 1 << INDEX_BITS;
 const _: () = assert!(FRAG_BIT << 1 <= ENTRY_LIMIT);
 
-/// One foreign thread's way to give back pages and to reach the bytes of pages that it holds.
+/// Handle of one foreign thread to free pages, and to access the bytes of pages that it holds.
 ///
-/// What is freed waits in a magazine of 64 entries and is handed over when that is full, at
-/// [`flush`](Self::flush) and at drop; a thread that goes idle should flush. When the return ring
-/// is full the magazine keeps the rest for later; when both are full, or at drop, the entries are
-/// parked on a list behind a lock: nothing is ever lost, and nobody waits for the owner.
+/// Freed pages are collected in a magazine of 64 entries. The magazine is pushed to the return ring
+/// when it is full, by [`flush`](Self::flush), and at drop; a thread that goes idle should flush.
+/// When the return ring is full, the rest stays in the magazine. When both are full, or at drop,
+/// the entries are parked on a list behind a lock. No entry is lost, and no thread waits for the
+/// owner.
 ///
-/// It has cache lines of its own: it is written at each page, and one that lay on the stack beside
-/// what another thread writes cost both of them a third of their speed.
+/// The alignment prevents false sharing: a returner is written for each page, and may be on a stack
+/// next to data that another thread writes.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Returner {
@@ -34,7 +35,7 @@ pub struct Returner {
     ring: Producer,
     held: usize,
     magazine: [u32; MAGAZINE],
-    /// One thread's.
+    /// Makes the returner `!Sync`: one thread uses it.
     not_sync: PhantomData<Cell<()>>,
 }
 
@@ -43,20 +44,20 @@ impl Returner {
         Self { arena, ring, held: 0, magazine: [0; MAGAZINE], not_sync: PhantomData }
     }
 
-    /// Gives back a page.
+    /// Frees a page.
     ///
     /// # Panics
-    /// When the page is of another pool.
+    /// If the page is of another pool.
     #[inline]
     pub fn free_page(&mut self, page: Page) {
         self.arena.check(page.raw());
         self.put(page.index());
     }
 
-    /// Gives back pages; `pages` is empty afterwards.
+    /// Frees pages; `pages` is empty afterwards.
     ///
     /// # Panics
-    /// When a page is of another pool.
+    /// If a page is of another pool.
     #[inline]
     pub fn free_bulk<const N: usize>(&mut self, pages: &mut ArrayVec<Page, N>) {
         self.arena.check_all(pages);
@@ -73,10 +74,10 @@ impl Returner {
         pages.clear();
     }
 
-    /// Gives back a fragment.
+    /// Frees a fragment.
     ///
     /// # Panics
-    /// When the fragment is of another pool.
+    /// If the fragment is of another pool.
     #[inline]
     pub fn free_frag(&mut self, frag: Frag) {
         self.arena.check(frag.page());
@@ -90,7 +91,7 @@ impl Returner {
         self.make_room();
     }
 
-    /// Between calls the magazine has room for one more.
+    /// Restores the invariant that the magazine has room for one entry between calls.
     #[inline]
     fn make_room(&mut self) {
         if self.held < MAGAZINE {
@@ -102,8 +103,8 @@ impl Returner {
         }
     }
 
-    /// Hands over what the magazine holds; false when the return ring had no room for all of it,
-    /// in which case the rest stays in the magazine.
+    /// Pushes the magazine to the return ring. Returns false when the ring had no room for all
+    /// entries; the rest stays in the magazine.
     pub fn flush(&mut self) -> bool {
         let n = self.ring.push(&self.magazine[..self.held]);
         if n < self.held {
@@ -120,48 +121,48 @@ impl Returner {
         self.held = 0;
     }
 
-    /// The bytes of a page that this thread holds.
+    /// Bytes of a page that this thread holds.
     ///
     /// # Panics
-    /// When the page is of another pool.
+    /// If the page is of another pool.
     #[inline]
     pub fn span<'a>(&'a self, page: &'a Page) -> Span<'a> {
         self.arena.span(page)
     }
 
-    /// The bytes of a page that this thread holds, to write.
+    /// Writable bytes of a page that this thread holds.
     ///
     /// # Panics
-    /// When the page is of another pool.
+    /// If the page is of another pool.
     #[inline]
     pub fn span_mut<'a>(&'a self, page: &'a mut Page) -> SpanMut<'a> {
         self.arena.span_mut(page)
     }
 
-    /// Where in the region of the pool's memory a fragment begins: its place in the caller's own
-    /// file, when the pages are the caller's.
+    /// Offset of a fragment in the region of the pool's memory. For a pool on the caller's memory
+    /// this is the offset in the caller's file.
     ///
     /// # Panics
-    /// When the fragment is of another pool.
+    /// If the fragment is of another pool.
     pub fn frag_place(&self, frag: &Frag) -> u64 {
         self.arena.check(frag.page());
         let page = u64::from(frag.page_index()) * u64::from(self.arena.page_size());
         self.arena.start() as u64 + page + u64::from(frag.offset())
     }
 
-    /// The bytes of a fragment that this thread holds.
+    /// Bytes of a fragment that this thread holds.
     ///
     /// # Panics
-    /// When the fragment is of another pool.
+    /// If the fragment is of another pool.
     #[inline]
     pub fn frag_span<'a>(&'a self, frag: &'a Frag) -> Span<'a> {
         self.arena.frag_span(frag)
     }
 
-    /// The bytes of a fragment that this thread holds, to write.
+    /// Writable bytes of a fragment that this thread holds.
     ///
     /// # Panics
-    /// When the fragment is of another pool.
+    /// If the fragment is of another pool.
     #[inline]
     pub fn frag_span_mut<'a>(&'a self, frag: &'a mut Frag) -> SpanMut<'a> {
         self.arena.frag_span_mut(frag)
@@ -169,7 +170,7 @@ impl Returner {
 }
 
 impl Clone for Returner {
-    /// A returner for another thread, with an empty magazine.
+    /// Creates a returner for another thread, with an empty magazine.
     fn clone(&self) -> Self {
         Self::new(self.arena.clone(), self.ring.clone())
     }

@@ -2,28 +2,28 @@
 
 macro_rules! statistics {
     ($($field:ident $name:literal $doc:literal;)*) => {
-        /// What a pool has done since it was made.
+        /// Statistics of a pool since its creation.
         ///
-        /// Every page handed out is counted once under `alloc_fast`, `alloc_refill`, `alloc_slow`
-        /// or `alloc_slow_high_order`; every page that its owner gave back once under
-        /// `recycle_cached` or `recycle_cache_full`; every page that came from another thread once
-        /// under `recycle_ring`.
+        /// Each allocated page counts once: in `alloc_fast`, `alloc_refill`, `alloc_slow` or
+        /// `alloc_slow_high_order`. Each page freed by the owner counts once: in `recycle_cached`
+        /// or `recycle_cache_full`. Each page freed by another thread counts once, in
+        /// `recycle_ring`.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct PoolStats {
             $(#[doc = $doc] pub $field: u64,)*
-            /// Pages taken from the arena, a 32-bit serial number.
+            /// Pages taken from the arena, modulo 2^32.
             pub hold: u32,
-            /// Pages given back to the arena, or given up, a 32-bit serial number.
+            /// Pages released to the arena or abandoned, modulo 2^32.
             pub release: u32,
-            /// Bytes of a page.
+            /// Page size in bytes.
             pub page_size: u32,
         }
 
         impl PoolStats {
-            /// How many counters there are.
+            /// Number of counters.
             pub const COUNTERS: usize = [$($name),*].len();
 
-            /// The same from counters in this order.
+            /// Creates the statistics from counters in the order of [`counters`](Self::counters).
             pub fn of(
                 counters: [u64; Self::COUNTERS],
                 [hold, release, page_size]: [u32; 3],
@@ -32,7 +32,7 @@ macro_rules! statistics {
                 Self { $($field,)* hold, release, page_size }
             }
 
-            /// The counters with their names, in the kernel's order.
+            /// Counters with their names, in the kernel's order.
             pub fn counters(&self) -> [(&'static str, u64); Self::COUNTERS] {
                 [$(($name, self.$field)),*]
             }
@@ -66,12 +66,13 @@ statistics! {
 }
 
 impl PoolStats {
-    /// Pages that are not in the arena: handed out, on their way home, or kept by the pool.
+    /// Pages that are not in the arena: handed out, waiting in a return ring or magazine, or
+    /// cached.
     pub fn inflight(&self) -> u32 {
         self.hold.wrapping_sub(self.release)
     }
 
-    /// The same in bytes.
+    /// Bytes of the pages in flight.
     pub fn inflight_bytes(&self) -> u64 {
         u64::from(self.inflight()) * u64::from(self.page_size)
     }

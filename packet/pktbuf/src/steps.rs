@@ -1,20 +1,19 @@
-//! Handles on their way into and out of the pool's array, in steps of one width.
+//! Copying of handles into and out of the pool's array, with stores and loads of one width.
 //!
-//! What is given back is often taken again at once, and a load is served from a store that has not
-//! left the core yet only when that store holds all of it. libc's `memcpy` loads up to 64 bytes
-//! where the compiler's loop had stored 16: half of the time of a bulk was that wait. (Steps of 32
-//! bytes, by AVX2, are no faster than these.)
+//! Freed handles are often allocated again immediately. Store-to-load forwarding then works only
+//! when one store covers the whole load. libc's `memcpy` loads up to 64 bytes, but the compiler's
+//! loop stores 16, so its loads stall. (Steps of 32 bytes, with AVX2, are no faster than 16.)
 
-/// Handles in a step of 16 bytes.
+/// Handles per step of 16 bytes.
 const LANES: usize = 4;
-/// Handles in a round. The compiler turns a loop of one step into a call of `memcpy`.
+/// Handles per round. With one step per round the compiler would emit a call of `memcpy`.
 const ROUND: usize = 4 * LANES;
 
-/// Copies handles as `put` makes them of what `get` reads; returns the bits in which any of them
+/// Copies handles: `get` reads each, `put` converts it. Returns the bits in which any of them
 /// differs from `tag`.
 ///
 /// # Panics
-/// When the two have different lengths.
+/// If the lengths differ.
 #[inline(always)]
 pub(crate) fn copy<F, T>(
     from: &[F],
@@ -52,9 +51,12 @@ mod tests {
     const TAG: u32 = 0x0120_0000;
 
     proptest! {
-        // Goal: whatever their number, all are copied in order, and each one's bits are seen.
+        // Goal: for every length, handles are copied in order and the bits of each handle are
+        // checked.
         #[test]
-        fn all_are_copied(handles in proptest::collection::vec(any::<u32>(), 0..100)) {
+        fn copies_in_order_and_checks_every_handle(
+            handles in proptest::collection::vec(any::<u32>(), 0..100),
+        ) {
             let mut copied = vec![0; handles.len()];
             let different = copy(&handles, &mut copied, TAG, |raw| *raw, |raw| raw);
             prop_assert_eq!(&copied, &handles);

@@ -1,4 +1,4 @@
-//! The pool against a shadow allocator: any interleaving of one thread's calls.
+//! Pool compared with a shadow allocator, over arbitrary sequences of one thread's calls.
 
 #![cfg(not(loom))]
 
@@ -28,7 +28,7 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let (at, who) = (any::<usize>(), 0usize..2);
+    let (at, returner) = (any::<usize>(), 0usize..2);
     prop_oneof![
         4 => Just(Op::Alloc),
         6 => (0usize..200).prop_map(Op::AllocBulk),
@@ -37,10 +37,10 @@ fn op() -> impl Strategy<Value = Op> {
         4 => at.prop_map(Op::Free),
         4 => (any::<usize>(), 0usize..200).prop_map(|(at, n)| Op::FreeBulk(at, n)),
         8 => any::<usize>().prop_map(Op::FreeFrag),
-        4 => (any::<usize>(), who).prop_map(|(at, who)| Op::ForeignFree(at, who)),
-        8 => (any::<usize>(), 0usize..2).prop_map(|(at, who)| Op::ForeignFrag(at, who)),
+        4 => (any::<usize>(), returner).prop_map(|(at, returner)| Op::ForeignFree(at, returner)),
+        8 => (any::<usize>(), 0usize..2).prop_map(|(at, returner)| Op::ForeignFrag(at, returner)),
         4 => (any::<usize>(), 0usize..200, 0usize..2)
-            .prop_map(|(at, n, who)| Op::ForeignBulk(at, n, who)),
+            .prop_map(|(at, n, returner)| Op::ForeignBulk(at, n, returner)),
         2 => (0usize..2).prop_map(Op::Flush),
         1 => (0usize..2).prop_map(Op::Replace),
         2 => Just(Op::Drain),
@@ -49,16 +49,16 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Who holds what, by the handles that were given out: the oracle.
+/// Oracle: the holder of every handle that was allocated.
 struct Shadow {
     pool: PagePool,
     returners: [Returner; 2],
     pages: Vec<(Page, u64)>,
     frags: Vec<(Frag, u64)>,
-    /// Pages and fragments that are out, by index and range; the ranges of one page never overlap.
+    /// Allocated pages and fragments, by index and range; ranges of one page never overlap.
     ranges: HashMap<u32, Vec<(u32, u32)>>,
     next_stamp: u64,
-    /// Pages allocated by us: every one must be in one of the pool's counters.
+    /// Pages allocated by this test; every one must be in one of the pool's counters.
     allocated: u64,
     abandoned: u32,
 }
@@ -71,7 +71,7 @@ fn sign(mut bytes: SpanMut<'_>, stamp: u64) {
     bytes.split_at(end).1.copy_from(Span::of(&stamp));
 }
 
-/// True when both stamps are still there: nobody else wrote these bytes.
+/// True when both stamps are unchanged: no other holder wrote these bytes.
 fn signed(bytes: Span<'_>, stamp: u64) -> bool {
     let (mut start, mut end) = ([0; 8], [0; 8]);
     bytes.read_header(&mut start);
@@ -132,8 +132,8 @@ impl Shadow {
         (0..n).map_while(|_| self.pick_page(at)).collect()
     }
 
-    /// Allocation failed: that is right only when everything is held, once what is on its way
-    /// home has been fetched (one page may be open for fragments).
+    /// Checks that a failed allocation was right: after all foreign frees are drained, every page
+    /// is in use (except one that may be open for fragments).
     fn exhausted(&mut self) {
         self.settle();
         let held = self.ranges.len() as u32 + self.abandoned;
@@ -150,10 +150,10 @@ impl Shadow {
         }
     }
 
-    /// Everything home: from here all figures are exact.
+    /// Drains all foreign frees; from here on all counts are exact.
     fn settle(&mut self) {
-        self.returners.iter_mut().for_each(|home| {
-            while !home.flush() {
+        self.returners.iter_mut().for_each(|returner| {
+            while !returner.flush() {
                 self.pool.drain();
             }
         });
@@ -197,20 +197,20 @@ impl Shadow {
             Op::FreeFrag(at) => {
                 let _ = self.pick_frag(at).map(|frag| self.pool.free_frag(frag));
             }
-            Op::ForeignFree(at, who) => {
-                let _ = self.pick_page(at).map(|page| self.returners[who].free_page(page));
+            Op::ForeignFree(at, returner) => {
+                let _ = self.pick_page(at).map(|page| self.returners[returner].free_page(page));
             }
-            Op::ForeignFrag(at, who) => {
-                let _ = self.pick_frag(at).map(|frag| self.returners[who].free_frag(frag));
+            Op::ForeignFrag(at, returner) => {
+                let _ = self.pick_frag(at).map(|frag| self.returners[returner].free_frag(frag));
             }
-            Op::ForeignBulk(at, n, who) => {
+            Op::ForeignBulk(at, n, returner) => {
                 let mut pages = self.pick_bulk(at, n);
-                self.returners[who].free_bulk(&mut pages);
+                self.returners[returner].free_bulk(&mut pages);
             }
-            Op::Flush(who) => {
-                self.returners[who].flush();
+            Op::Flush(returner) => {
+                self.returners[returner].flush();
             }
-            Op::Replace(who) => self.returners[who] = self.pool.returner(),
+            Op::Replace(returner) => self.returners[returner] = self.pool.returner(),
             Op::Drain => {
                 self.pool.drain();
             }
@@ -222,7 +222,7 @@ impl Shadow {
                 }
             }
         }
-        // What is held is in flight; what is on its way home may be counted too.
+        // Held pages are in flight; pages in magazines and the return ring may be counted too.
         assert!(self.pool.outstanding() as usize >= self.ranges.len());
         assert!(self.pool.inflight() <= self.pool.pages() - self.abandoned);
     }
@@ -241,7 +241,7 @@ impl Shadow {
         let handed_out =
             stats.alloc_fast + stats.alloc_refill + stats.alloc_slow + stats.alloc_slow_high_order;
         assert!(handed_out >= self.allocated);
-        // Every page that was handed out came back in exactly one way.
+        // Every allocated page is counted in exactly one recycle statistic.
         let taken_back = stats.recycle_cached
             + stats.recycle_cache_full
             + stats.recycle_ring
@@ -254,9 +254,9 @@ impl Shadow {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    // Goal: whatever is called in whatever order, no byte is lent twice, every figure is exact once
-    // everything is home, allocation fails only when all is held, and nothing is in flight at the
-    // end.
+    // Goal: for any sequence of calls no byte is allocated twice, counts are exact after all
+    // foreign frees are drained, allocation fails only when all pages are in use, and none is in
+    // flight at the end.
     #[test]
     fn pool_agrees_with_a_shadow_allocator(
         pages in 1u32..300,

@@ -1,23 +1,23 @@
-//! What the headers of a frame say: the keys of flows and filters.
+//! Flow dissection: the header fields that are keys of flows and filters.
 
 #[cfg(test)]
 mod tests;
 
-/// Bytes of a frame that are copied to private memory before they are parsed.
+/// Maximum number of header bytes that are copied to private memory and parsed.
 pub const HEADERS_MAX: usize = 128;
 
-/// EtherTypes of VLAN tags: customer and service.
+/// EtherTypes of VLAN tags: 802.1Q and 802.1ad.
 const TPIDS: [u16; 2] = [0x8100, 0x88a8];
 const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;
-/// What the kernel calls a frame with a length where others have an EtherType.
+/// The kernel's protocol number of a frame with a length instead of an EtherType.
 const ETH_P_802_2: u16 = 4;
-/// TCP, UDP, DCCP, SCTP, UDP-Lite: the ports are their first four bytes.
+/// TCP, UDP, DCCP, SCTP, UDP-Lite: their first four bytes are the ports.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
-/// Extension headers that are walked through before it is called a day.
+/// Maximum number of IPv6 extension headers that are parsed.
 const EXTENSIONS_MAX: usize = 8;
 
-/// What the first byte of a frame begins.
+/// Type of the first header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
     /// An Ethernet header.
@@ -26,38 +26,38 @@ pub enum Layer {
     Ip,
 }
 
-/// The keys of one frame. What it does not have is 0 or `None`.
+/// Keys of one frame. Absent keys are 0 or `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowKeys {
-    /// EtherType behind the VLAN tags; 0 when the frame is too short, 4 (`ETH_P_802_2`) when it
-    /// has a length instead.
+    /// EtherType after the VLAN tags; 0 when the frame is too short, 4 (`ETH_P_802_2`) when it has
+    /// a length instead.
     pub ethertype: u16,
-    /// Destination and source of the Ethernet header.
+    /// Destination and source MAC address.
     pub mac: [[u8; 6]; 2],
     /// Tag control information of the outer VLAN tag.
     pub vlan: Option<u16>,
-    /// EtherType of the outer VLAN tag: 0x8100 or 0x88a8; 0 without one.
+    /// EtherType of the outer VLAN tag: 0x8100 or 0x88a8; 0 without a tag.
     pub tpid: u16,
-    /// Source and destination; IPv4 in the first four bytes.
+    /// Source IP address; IPv4 is in the first four bytes.
     pub src: [u8; 16],
-    /// Destination.
+    /// Destination IP address, in the same form.
     pub dst: [u8; 16],
-    /// Where the IP header begins; all of its fixed part is there.
+    /// Offset of the IP header. The whole fixed part of that header is present.
     pub ip: Option<u16>,
     /// True for IPv6.
     pub is_v6: bool,
-    /// Transport protocol, behind extension headers.
+    /// Transport protocol, after any extension headers.
     pub proto: u8,
-    /// The TOS or traffic class byte.
+    /// TOS or traffic class byte.
     pub tos: u8,
-    /// Source and destination port of TCP, UDP, SCTP; 0 for fragments.
+    /// Source and destination port (TCP, UDP, SCTP, DCCP, UDP-Lite); 0 for fragments.
     pub ports: [u16; 2],
-    /// A fragment: no ports are known.
+    /// True for a fragment, including the first one; its ports are not read.
     pub fragment: bool,
 }
 
 impl FlowKeys {
-    /// Reads them from the first bytes of a frame (a private copy, at most [`HEADERS_MAX`]).
+    /// Parses the first bytes of a frame: a private copy, limited to [`HEADERS_MAX`] bytes.
     pub fn dissect(headers: &[u8], layer: Layer) -> Self {
         let headers = &headers[..headers.len().min(HEADERS_MAX)];
         let mut keys = Self::default();
@@ -80,19 +80,20 @@ impl FlowKeys {
         keys
     }
 
-    /// EtherType as `skb->protocol` of a frame with its tag: that of the tag, if there is one.
+    /// EtherType as in `skb->protocol` of a frame with in-band tags: the tag's EtherType, if it has
+    /// one.
     pub fn protocol(&self) -> u16 {
         if self.vlan.is_some() { self.tpid } else { self.ethertype }
     }
 
-    /// The keys of the flow's other direction.
+    /// Keys of the flow's opposite direction.
     pub fn reversed(&self) -> Self {
         let ([to, from], [source, target]) = (self.mac, self.ports);
         let (src, dst) = (self.dst, self.src);
         Self { mac: [from, to], src, dst, ports: [target, source], ..*self }
     }
 
-    /// A hash of addresses, protocol and ports; both directions of a connection have the same.
+    /// Hash of addresses, protocol and ports. Both directions of a connection have the same hash.
     pub fn hash(&self) -> u32 {
         let (a, b, kind) = if self.ip.is_some() {
             let end = |address: &[u8; 16], port| end_hash(halves(address), port);
@@ -102,12 +103,12 @@ impl FlowKeys {
             let end = |mac: &[u8; 6]| end_hash((0, mac_number(mac)), 0);
             (end(&self.mac[0]), end(&self.mac[1]), 0x100 | u64::from(self.ethertype) << 16)
         };
-        // A sum does not care which end is which, and unlike XOR does not cancel equal ends.
+        // A sum is symmetric in the two ends and, unlike XOR, does not cancel equal ones.
         let sum = mix(a.wrapping_add(b) ^ kind.wrapping_mul(0xd6e8_feb8_6659_fd93));
         (sum >> 32) as u32
     }
 
-    /// Reads addresses and tags; EtherType and begin of what follows.
+    /// Reads MAC addresses and VLAN tags. Returns the EtherType and the offset of the next header.
     fn ethernet(&mut self, headers: &[u8]) -> Option<(u16, usize)> {
         self.mac = [array(headers, 0)?, array(headers, 6)?];
         let mut at = 12;
@@ -137,7 +138,7 @@ impl FlowKeys {
         self.proto = fixed[9];
         self.src[..4].copy_from_slice(&fixed[12..16]);
         self.dst[..4].copy_from_slice(&fixed[16..]);
-        // More fragments, or not the first one.
+        // The MF flag, or an offset that is not 0.
         self.fragment = word(&fixed, 6)? & 0x3fff != 0;
         self.transport(headers, at + length)
     }
@@ -156,12 +157,14 @@ impl FlowKeys {
         let mut at = at + 40;
         for _ in 0..EXTENSIONS_MAX {
             let length = match self.proto {
-                // Hop-by-hop and destination options, routing, mobility: units of 8, less one.
+                // Hop-by-hop options, routing, destination options, mobility: units of 8 bytes,
+                // minus one.
                 0 | 43 | 60 | 135 => (usize::from(*headers.get(at + 1)?) + 1) * 8,
-                // Authentication: units of 4, less two.
+                // Authentication header: units of 4 bytes, minus two.
                 51 => (usize::from(*headers.get(at + 1)?) + 2) * 4,
                 44 => {
-                    // An offset, or more to come; what has neither is whole.
+                    // A fragment has an offset or the M flag; an atomic fragment (RFC 6946) has
+                    // neither.
                     self.fragment = word(headers, at + 2)? & 0xfff9 != 0;
                     8
                 }
@@ -170,7 +173,7 @@ impl FlowKeys {
             self.proto = *headers.get(at)?;
             at += length;
             if self.fragment {
-                // All fragments of a packet have to end with the same keys.
+                // All fragments of a packet must have equal keys.
                 break;
             }
         }
@@ -203,7 +206,7 @@ fn mac_number(mac: &[u8; 6]) -> u64 {
     mac.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
-/// One end of a connection as a number whose every bit depends on every bit of it.
+/// Hash of one end of a connection, with full avalanche.
 fn end_hash((high, low): (u64, u64), port: u16) -> u64 {
     let low = (low ^ u64::from(port) << 16).wrapping_mul(0xff51_afd7_ed55_8ccd);
     mix(high ^ low ^ low >> 29 ^ u64::from(port))

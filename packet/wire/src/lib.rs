@@ -1,4 +1,5 @@
-//! Header views and checksums. Knows no pool and no device.
+//! Frame formats: header views, checksums, segmentation and flow hashing. Independent of pools and
+//! devices.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

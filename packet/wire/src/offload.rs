@@ -1,5 +1,5 @@
-//! Finishing frames that travel unfinished: which checksum, which segments; and the opposite, one
-//! large frame of segments. Headers in, headers out; the payload is somebody else's business.
+//! Offload emulation: checksums and segmentation (GSO) of unfinished frames, and coalescing of
+//! segments into one large frame (GRO). The functions work on headers; callers move the payload.
 
 mod checksum;
 mod cut;
@@ -19,30 +19,28 @@ pub use renew::renew_checksum;
 
 use crate::VnetHdr;
 
-/// Bytes from the start of a frame among which all of its headers must lie to be finished here.
+/// Maximum length of the headers of a frame that is completed in software.
 pub const UNFINISHED_HEADERS_MAX: usize = 192;
 
-/// Most segments of one frame (`GSO_MAX_SEGS` of the kernel): a frame of any length in segments of
-/// any size has fewer.
+/// Maximum number of segments of one frame (`GSO_MAX_SEGS` of the kernel). No frame has more,
+/// whatever its length and segment size.
 pub const SEGMENTS_MAX: u32 = 65_535;
 
-/// The end of the checksum field of a frame that lacks only its checksum; `None` when it lacks
-/// none.
+/// End of the checksum field of a frame that needs a checksum; `None` for other frames.
 pub fn checksum_end(hdr: VnetHdr) -> Option<usize> {
     let f = hdr.fields();
     hdr.needs_checksum().then(|| usize::from(f.csum_start) + usize::from(f.csum_offset) + 2)
 }
 
-/// True for a small frame whose missing checksum is that of UDP, by where it stands.
+/// True for a frame that needs only a UDP checksum, judged by its `csum_offset`.
 #[inline]
 pub fn lacks_udp_checksum(hdr: VnetHdr) -> bool {
     !hdr.is_finished() && hdr.needs_checksum() && !hdr.is_large() && hdr.pack().1 == 6
 }
 
-/// Fills in the missing checksum of a frame whose first bytes are `head`, at least up to
-/// [`checksum_end`], and which goes on with pieces of these sums and lengths. What the field holds
-/// before is part of the sum: whoever left it unfinished put the sum of the pseudo header there.
-/// `None` when the field is not in `head`.
+/// Fills in the checksum of a frame. `head` holds its first bytes, at least up to [`checksum_end`];
+/// `rest` yields sum and length of the pieces that follow. The field must hold the sum of the
+/// pseudo header, which is included in the result. `None` when the field is not within `head`.
 pub fn fill_checksum(
     hdr: VnetHdr,
     head: &mut [u8],
@@ -56,8 +54,8 @@ pub fn fill_checksum(
     Some(())
 }
 
-/// The sum of the pseudo header of a frame that begins with `bytes` and has so many bytes behind
-/// its IP header.
+/// Sum of the pseudo header of a frame that begins with `bytes` and has `behind_ip` bytes after its
+/// IP header.
 fn pseudo_header(headers: &Headers, bytes: &[u8], behind_ip: u32) -> Sum {
     let &Headers { ip, is_v6, kind, .. } = headers;
     let mut sum = Sum::new();

@@ -1,13 +1,12 @@
-//! The hash by which NICs spread flows over their RX queues (RSS), with the kinds of frames as
-//! virtio numbers them (1.3, 5.1.6.4.3).
+//! Toeplitz hash of receive-side scaling (RSS), with hash types as in virtio (1.3, 5.1.6.4.3).
 
 use crate::FlowKeys;
 
-/// Bytes of a key: the longest input, and a word more.
+/// Key length in bytes: the longest input plus four.
 pub const KEY_LEN: usize = 40;
 
-/// Kinds of frames that are hashed, one bit each: IPv4, TCP and UDP over it, the same for IPv6.
-/// Extension headers of IPv6 are skipped.
+/// Supported hash types, one bit each: IPv4, TCPv4, UDPv4, IPv6, TCPv6, UDPv6. IPv6 extension
+/// headers are skipped.
 pub const TYPES: u32 = 0x3f;
 
 const IPV4: u32 = 1;
@@ -15,31 +14,31 @@ const IPV6: u32 = 8;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Two addresses and two ports.
+/// Two IPv6 addresses and two ports.
 const INPUT_MAX: usize = 36;
 
-/// How a hash is made.
+/// Hash configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hasher {
-    /// Of which kinds of frames.
+    /// Enabled hash types.
     pub types: u32,
-    /// Bytes of the key that the driver gave.
+    /// Length of the driver's key in bytes.
     pub key_len: u8,
-    /// The key, zeros after its end.
+    /// Key, padded with zeros.
     pub key: [u8; KEY_LEN],
 }
 
-/// A frame's hash, as it is reported.
+/// Hash of a frame, as reported to the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hashed {
-    /// The hash.
+    /// Hash value.
     pub value: u32,
-    /// Of what it was made: the number of the type's bit, and one; 0: there is none.
+    /// Hash report: bit number of the hash type plus one, or 0 without a hash.
     pub report: u16,
 }
 
 impl Hashed {
-    /// The part of the header behind `num_buffers`: the hash, its kind, two bytes of nothing.
+    /// Header part after `num_buffers`: hash value, hash report, two bytes of padding.
     pub fn to_bytes(self) -> [u8; 8] {
         let mut out = [0; 8];
         out[..4].copy_from_slice(&self.value.to_le_bytes());
@@ -49,14 +48,14 @@ impl Hashed {
 }
 
 impl Default for Hasher {
-    /// Hashes nothing.
+    /// Enables no hash type.
     fn default() -> Self {
         Self { types: 0, key_len: 0, key: [0; KEY_LEN] }
     }
 }
 
 impl Hasher {
-    /// The hash of a frame.
+    /// Returns the hash of a frame.
     pub fn hash(&self, keys: &FlowKeys) -> Hashed {
         if keys.ip.is_none() {
             return Hashed::default();
@@ -87,7 +86,7 @@ impl Hasher {
     }
 }
 
-/// For each bit of the input that is set, the 32 bits of the key from the same place on.
+/// XORs, for each set bit of the input, the 32 bits of the key that start at the same position.
 fn toeplitz(key: &[u8; KEY_LEN], input: &[u8]) -> u32 {
     let mut hash = 0;
     let mut window = u64::from(u32::from_be_bytes([key[0], key[1], key[2], key[3]])) << 8;
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
     use crate::Layer;
 
-    /// The key of the published test vectors of RSS.
+    /// Key of the published RSS test vectors.
     const KEY: [u8; KEY_LEN] = [
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f,
         0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30,
@@ -129,9 +128,10 @@ mod tests {
         (hashed.value, hashed.report)
     }
 
-    // Goal: the hashes of the published test vectors, with ports and without, for both families.
+    // Goal: hashes equal the published test vectors, with and without ports, for both address
+    // families.
     #[test]
-    fn hashes_are_those_of_the_vectors() {
+    fn hashes_equal_published_vectors() {
         let a = v4([66, 9, 149, 187], [161, 142, 100, 80], [2794, 1766]);
         assert_eq!(hash(TYPES, &a), (0x51cc_c178, 2));
         assert_eq!(hash(1, &a), (0x323e_8fc2, 1));
@@ -146,10 +146,10 @@ mod tests {
         assert_eq!(hash(8, &c), (0x2cc1_8cd5, 4));
     }
 
-    // Goal: what is not hashed has no hash; fragments, and protocols without a bit of their own,
-    // are hashed by addresses.
+    // Goal: disabled hash types report no hash; fragments, and protocols without an enabled hash
+    // type of their own, are hashed by addresses only.
     #[test]
-    fn kinds_that_are_not_hashed() {
+    fn disabled_hash_types_report_none() {
         let tcp = v4([10, 0, 0, 1], [10, 0, 0, 2], [1, 2]);
         let fragment = FlowKeys { fragment: true, ports: [0, 0], ..tcp };
         let udp = FlowKeys { proto: UDP, ..tcp };
@@ -162,9 +162,10 @@ mod tests {
     }
 
     proptest! {
-        // Goal: the hash is the one of the definition, bit by bit, for any key and input.
+        // Goal: the hash equals a bit-by-bit implementation of the definition, for any key and
+        // input.
         #[test]
-        fn toeplitz_is_as_defined(
+        fn toeplitz_equals_its_definition(
             key in prop::collection::vec(any::<u8>(), KEY_LEN),
             input in prop::collection::vec(any::<u8>(), 0..=INPUT_MAX),
         ) {
@@ -177,9 +178,9 @@ mod tests {
             prop_assert_eq!(toeplitz(&key.try_into().unwrap(), &input), expected);
         }
 
-        // Goal: no frame makes it panic.
+        // Goal: no frame causes a panic.
         #[test]
-        fn any_frame_is_hashed(
+        fn arbitrary_frames_do_not_panic(
             bytes in prop::collection::vec(any::<u8>(), 0..200),
             types in 0..64u32,
         ) {

@@ -1,20 +1,19 @@
-//! The meaning of a frame that travels unfinished: which checksum is missing and how the frame is
-//! to be segmented. Layout and names are those of `struct virtio_net_hdr` (virtio 1.3, 5.1.6);
-//! TAP, virtio and our NTB records all carry it.
+//! Offload header of a frame: its pending checksum and segmentation. Layout and names are those of
+//! `struct virtio_net_hdr` (virtio 1.3, 5.1.6); TAP, virtio and NTB records use it.
 
 use std::fmt;
 
-/// Bytes of the header with `num_buffers`, as TAP and virtio 1 use it.
+/// Length of the header with `num_buffers`, as used by TAP and virtio 1.
 pub const VNET_HDR_LEN: usize = 12;
 
-/// `flags`: the checksum is to be filled in from `csum_start` on.
+/// `flags`: a checksum must be computed from `csum_start` on.
 const NEEDS_CSUM: u8 = 1;
-/// `flags`: the sender has validated the checksum; its field may hold anything.
+/// `flags`: the sender has validated the checksum; the content of the field is undefined.
 const DATA_VALID: u8 = 2;
-/// `gso_type`: the frame carries ECN bits (with TCP only).
+/// `gso_type`: the frame carries ECN bits (TCP only).
 const GSO_ECN: u8 = 0x80;
 
-/// What a large frame consists of.
+/// Segmentation type of a large frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GsoKind {
     /// Not a large frame.
@@ -27,10 +26,10 @@ pub enum GsoKind {
     Udp,
 }
 
-/// What is unfinished about a frame.
+/// Offload header of a frame.
 ///
-/// Kept as the first eight bytes of the wire form in one word, and the two that remain: a frame
-/// crosses the engine without its header being taken apart.
+/// Stored as one word with the first eight bytes of the wire form, and `csum_offset`: lanes forward
+/// the header without decoding it.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct VnetHdr {
     /// flags, gso_type, hdr_len, gso_size, csum_start: 8, 8, 16, 16 and 16 bits from the lowest.
@@ -38,34 +37,34 @@ pub struct VnetHdr {
     csum_offset: u16,
 }
 
-/// The fields of a [`VnetHdr`].
+/// Decoded fields of a [`VnetHdr`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VnetFields {
     /// Bit 0: checksum needed. Bit 1, from a device only: checksum validated.
     pub flags: u8,
-    /// Kind of segmentation, with the ECN bit.
+    /// Segmentation type, with the ECN bit.
     pub gso_type: u8,
-    /// Length of all headers of a large frame (a hint).
+    /// Header length of a large frame (a hint).
     pub hdr_len: u16,
-    /// Payload per segment.
+    /// Payload bytes per segment.
     pub gso_size: u16,
-    /// Where the checksum begins.
+    /// Offset of the first byte that the checksum covers.
     pub csum_start: u16,
-    /// Where, after `csum_start`, its result goes.
+    /// Offset of the checksum field, relative to `csum_start`.
     pub csum_offset: u16,
 }
 
-/// Why a header that a peer wrote makes no sense for its frame.
+/// Reason why a header from a peer is invalid for its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {
-    /// The checksum field does not lie within the frame.
+    /// The checksum field is outside the frame.
     Checksum,
-    /// Unknown kind of segmentation, or a segment size of 0.
+    /// The segmentation type is unknown, or the segment size is 0.
     Segmentation,
 }
 
 impl VnetHdr {
-    /// The header with these fields.
+    /// Encodes the fields.
     pub const fn new(f: VnetFields) -> Self {
         let word = f.flags as u64
             | (f.gso_type as u64) << 8
@@ -75,7 +74,7 @@ impl VnetHdr {
         Self { word, csum_offset: f.csum_offset }
     }
 
-    /// Its fields.
+    /// Decodes the fields.
     pub const fn fields(self) -> VnetFields {
         VnetFields {
             flags: self.word as u8,
@@ -87,27 +86,27 @@ impl VnetHdr {
         }
     }
 
-    /// The packed form: eight bytes in a word, and `csum_offset`.
+    /// Packed form: eight bytes in a word, and `csum_offset`.
     #[inline]
     pub const fn pack(self) -> (u64, u16) {
         (self.word, self.csum_offset)
     }
 
-    /// The opposite of [`pack`](Self::pack); any values are some header.
+    /// Inverse of [`pack`](Self::pack). Every value is accepted.
     #[inline]
     pub const fn unpack(word: u64, csum_offset: u16) -> Self {
         Self { word, csum_offset }
     }
 
-    /// The header without what has no meaning between two queues. Of the flags only NEEDS_CSUM
-    /// remains; fields that belong to a flag or a kind which is not set are 0.
+    /// Returns the header with only the fields that matter between two queues. NEEDS_CSUM is the
+    /// only flag that remains; fields of an unset flag or segmentation type become 0.
     #[inline]
     #[must_use]
     pub fn normalised(self) -> Self {
-        if self.is_finished() { Self::default() } else { self.without_strays() }
+        if self.is_finished() { Self::default() } else { self.without_unused_fields() }
     }
 
-    fn without_strays(self) -> Self {
+    fn without_unused_fields(self) -> Self {
         let f = self.fields();
         let mut out = VnetFields { flags: f.flags & NEEDS_CSUM, ..VnetFields::default() };
         if self.needs_checksum() {
@@ -119,32 +118,32 @@ impl VnetHdr {
         Self::new(out)
     }
 
-    /// True when a device says that the checksum is valid, and leaves nothing to fill in: whatever
-    /// the field holds.
+    /// True when the device has validated the checksum and none must be filled in. The content of
+    /// the checksum field is then undefined.
     #[inline]
     pub const fn is_vouched(self) -> bool {
         self.word as u8 & (NEEDS_CSUM | DATA_VALID) == DATA_VALID
     }
 
-    /// The header with this `hdr_len`.
+    /// Returns the header with this `hdr_len`.
     pub(crate) fn with_hdr_len(self, hdr_len: u16) -> Self {
         Self::new(VnetFields { hdr_len, ..self.fields() })
     }
 
-    /// The header with a checksum to be filled in.
+    /// Returns the header with a request for a checksum.
     pub(crate) fn with_checksum(self, csum_start: u16, csum_offset: u16) -> Self {
         let f = self.fields();
         Self::new(VnetFields { flags: f.flags | NEEDS_CSUM, csum_start, csum_offset, ..f })
     }
 
-    /// Reads the 12-byte form (little-endian; `num_buffers` is ignored).
+    /// Decodes the 12-byte form (little-endian; `num_buffers` is ignored).
     #[inline]
     pub fn from_bytes(b: &[u8; VNET_HDR_LEN]) -> Self {
         let word = u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]);
         Self { word, csum_offset: u16::from_le_bytes([b[8], b[9]]) }
     }
 
-    /// Writes the 12-byte form with `num_buffers` 1.
+    /// Encodes the 12-byte form, with `num_buffers` 1.
     #[inline]
     pub fn to_bytes(self) -> [u8; VNET_HDR_LEN] {
         let mut out = [0; VNET_HDR_LEN];
@@ -154,7 +153,7 @@ impl VnetHdr {
         out
     }
 
-    /// Kind of segmentation; `None` inside for a kind that we do not know.
+    /// Segmentation type; `None` for an unknown one.
     pub fn gso(self) -> Option<GsoKind> {
         match self.fields().gso_type & !GSO_ECN {
             0 => Some(GsoKind::None),
@@ -165,24 +164,25 @@ impl VnetHdr {
         }
     }
 
-    /// True when its checksum is to be filled in.
+    /// True when a checksum must be filled in.
     #[inline]
     pub const fn needs_checksum(self) -> bool {
         self.word as u8 & NEEDS_CSUM != 0
     }
 
-    /// True for a large frame, of whatever kind.
+    /// True for a frame with any segmentation type.
     #[inline]
     pub const fn is_large(self) -> bool {
         (self.word >> 8) as u8 & !GSO_ECN != 0
     }
 
-    /// True when its segmentation has to do with ECN bits.
+    /// True when the segmentation must handle ECN bits.
     pub const fn has_ecn(self) -> bool {
         (self.word >> 8) as u8 & GSO_ECN != 0
     }
 
-    /// How many frames a frame of `len` bytes stands for: the segments of a large one, else 1.
+    /// Number of frames that a frame of `len` bytes represents: the segments of a large one, else
+    /// 1.
     pub fn segments(self, len: u32) -> u16 {
         let f = self.fields();
         if f.gso_size == 0 {
@@ -192,14 +192,14 @@ impl VnetHdr {
         payload.div_ceil(u32::from(f.gso_size)).clamp(1, u32::from(u16::MAX)) as u16
     }
 
-    /// Checks the header against the length of its frame. What passes can be handed to a kernel
-    /// or a guest; what does not is dropped with a reason.
+    /// Validates the header against the length of its frame. A valid header may be passed to a
+    /// kernel or a guest; a frame with an invalid one is dropped and counted.
     #[inline]
     pub fn check(self, frame_len: u32) -> Result<(), Invalid> {
         if self.is_finished() { Ok(()) } else { self.check_fields(frame_len) }
     }
 
-    /// True for a frame that lacks nothing, the usual case of small ones.
+    /// True for a frame without pending offloads, the common case of small frames.
     #[inline]
     pub const fn is_finished(self) -> bool {
         self.word == 0
@@ -230,7 +230,7 @@ impl fmt::Debug for VnetHdr {
 mod tests {
     use super::*;
 
-    // Goal: the byte form is the virtio layout and survives a round trip.
+    // Goal: the encoded form has the virtio layout and decodes to the same header.
     #[test]
     fn bytes_are_the_virtio_layout() {
         let hdr = VnetHdr::new(VnetFields {
@@ -249,10 +249,10 @@ mod tests {
         assert_eq!(hdr.gso(), Some(GsoKind::Tcp4));
     }
 
-    // Goal: flags that only a device may set, unknown flags, and fields of kinds that are not set
-    // are gone; what describes the frame stays.
+    // Goal: device-only flags, unknown flags, and fields of unset types are cleared; the other
+    // fields are kept.
     #[test]
-    fn stray_fields_are_cleared() {
+    fn unused_fields_are_cleared() {
         let all = VnetFields {
             flags: 0xff,
             gso_type: 0x80,
@@ -276,9 +276,9 @@ mod tests {
         assert_eq!([0, 1, 2, 3, 6].map(vouched), [false, false, true, false, true]);
     }
 
-    // Goal: a checksum outside the frame and a segmentation without size are refused.
+    // Goal: a checksum field outside the frame and a segmentation without size are rejected.
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_headers_are_rejected() {
         let csum = VnetFields { flags: 1, csum_start: 34, csum_offset: 16, ..Default::default() };
         let csum = VnetHdr::new(csum);
         assert_eq!(csum.check(52), Ok(()));

@@ -1,3 +1,3 @@
-//! The control interface under an independent client: see `tests/schemathesis.rs`.
+//! Test of the control interface with an independent client: see `tests/schemathesis.rs`.
 
 #![forbid(unsafe_code)]

@@ -6,18 +6,19 @@ use mqnet_control::serve_tcp;
 use mqnet_control::testing::TestHost;
 use mqnet_testkit::skip;
 
-/// Left out because it never ends.
+/// Omitted path: its response never ends.
 const CAPTURE: &str = "/v1/netdevs/{dev}/capture";
-/// What a schema cannot promise: 8.0 is an integer to it, and `tap:` is any string.
+/// Omitted check: a schema cannot express every rule. For the schema 8.0 is an integer, and `tap:`
+/// is any string.
 const BEYOND_SCHEMA: &str = "positive_data_acceptance";
 
-/// Where `cargo xtask setup` puts it, or where the user has it.
+/// Path of schemathesis: from `$MQNET_SCHEMATHESIS`, or installed by `cargo xtask setup`.
 fn program() -> PathBuf {
     let ours = || Path::new(env!("CARGO_TARGET_TMPDIR")).join("../schemathesis/bin/schemathesis");
     std::env::var_os("MQNET_SCHEMATHESIS").map_or_else(ours, PathBuf::from)
 }
 
-/// Serves a host of null functions on a port of its own, as long as the test process lives.
+/// Serves a host of null functions on a free port for the life of the test process.
 fn serve() -> u16 {
     let (send, port) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -31,9 +32,9 @@ fn serve() -> u16 {
     port.recv().unwrap()
 }
 
-// Goal: whatever a client sends that knows the OpenAPI document and nothing else, the answer is
-// documented: its status, its content type, its schema; what the document forbids is refused; and
-// nothing is a server error.
+// Goal: every response to a client that knows only the OpenAPI document has a documented status,
+// content type and schema. Requests that the document forbids are refused, and none causes a server
+// error.
 #[test]
 fn the_document_and_the_server_agree() {
     let program = program();
@@ -49,7 +50,7 @@ fn the_document_and_the_server_agree() {
         .args(["--max-examples", "30", "--generation-deterministic"])
         .args(["--request-timeout", "30"])
         .stdin(Stdio::null())
-        // It keeps its cache where it is started.
+        // schemathesis keeps its cache in its working directory.
         .current_dir(env!("CARGO_TARGET_TMPDIR"))
         .output()
         .unwrap();

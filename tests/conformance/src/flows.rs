@@ -1,5 +1,5 @@
-//! A host made by the test: it sends numbered frames of many flows, spread over its queues by a
-//! table as a NIC would, and checks that each flow arrives complete and in order.
+//! Simulated host. Sends numbered frames of many flows, steered to its queues by an indirection
+//! table as in a NIC, and checks that each flow arrives complete and in order.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd;
@@ -15,20 +15,20 @@ use mqnet_shmem::{Span, SpanMut};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_wire::{Layer, VnetHdr};
 
-/// Hash buckets.
+/// Buckets of the indirection table.
 const BUCKETS: usize = 128;
-/// Frames that a queue holds.
+/// Capacity of a queue in frames.
 const DEPTH: usize = 500;
 const FRAME: usize = 64;
-/// Ethernet, IPv4 and UDP: disciplines tell flows by their headers.
+/// Bytes of Ethernet, IPv4 and UDP headers, used by qdiscs to classify flows.
 const HEADERS: usize = 42;
 
-/// The frame with this number of a flow.
+/// Frame `number` of a flow.
 fn frame(flow: u32, number: u64) -> [u8; FRAME] {
     let mut frame = [0x5a; FRAME];
     frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
     frame[12..14].copy_from_slice(&[8, 0]);
-    // 50 bytes of UDP over IPv4 from 10.0.0.1 to 10.0.0.2, that understand ECN.
+    // 50 bytes of UDP over IPv4 from 10.0.0.1 to 10.0.0.2, ECN-capable.
     frame[14..24].copy_from_slice(&[0x45, 2, 0, 50, 0, 0, 0x40, 0, 64, 17]);
     frame[24..34].copy_from_slice(&[0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
     frame[34..36].copy_from_slice(&(1000 + flow as u16).to_be_bytes());
@@ -38,45 +38,45 @@ fn frame(flow: u32, number: u64) -> [u8; FRAME] {
     frame
 }
 
-/// Where to fail, once.
+/// Call that fails once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The new queues cannot be made.
+    /// Creation of the new queues.
     Prepare,
-    /// Flows cannot be moved.
+    /// Steering of the flows.
     Steer,
 }
 
-/// What is in the host's kernel.
+/// State of the host's kernel.
 #[derive(Debug, Default)]
 pub struct State {
     queues: Vec<VecDeque<[u8; FRAME]>>,
     table: Vec<u16>,
     next: HashMap<u32, u64>,
-    /// Frames that were put into queues.
+    /// Frames put into queues.
     pub sent: u64,
-    /// Frames that arrived.
+    /// Frames received.
     pub received: u64,
     expected: HashMap<u32, u64>,
-    /// Frames out of order, doubled or missing, with the first few in words.
+    /// Frames out of order, duplicated or missing; the first few are described.
     pub wrong: Vec<String>,
-    /// How long making queues takes.
+    /// Duration of queue creation.
     pub prepare_takes: Duration,
-    /// What fails next.
+    /// Call that fails next.
     pub fail: Option<Failure>,
-    /// Queues that flows are steered to.
+    /// Number of queues in the indirection table.
     pub steered_to: u16,
-    /// Queues whose owner takes no frames now, a bit each.
+    /// Bit mask of queues that accept no frames.
     pub stalled: u64,
 }
 
-/// The host.
+/// Simulated host with one function.
 #[derive(Clone, Debug)]
 pub struct Flows {
     state: Arc<Mutex<State>>,
     stats: Vec<Arc<ChannelStats>>,
-    /// Rung when a queue gets a frame.
-    bells: Vec<Arc<EventFd>>,
+    /// Events signalled when a queue gets a frame.
+    events: Vec<Arc<EventFd>>,
 }
 
 impl Default for Flows {
@@ -86,7 +86,7 @@ impl Default for Flows {
 }
 
 impl Flows {
-    /// A host.
+    /// Creates a host.
     pub fn new() -> Self {
         let state = State {
             queues: vec![VecDeque::new(); usize::from(CHANNELS_MAX)],
@@ -95,11 +95,12 @@ impl Flows {
             ..State::default()
         };
         let stats = (0..CHANNELS_MAX).map(|_| Arc::default()).collect();
-        let bells = (0..CHANNELS_MAX).map(|_| Arc::new(EventFd::new().expect("eventfd"))).collect();
-        Self { state: Arc::new(Mutex::new(state)), stats, bells }
+        let events =
+            (0..CHANNELS_MAX).map(|_| Arc::new(EventFd::new().expect("eventfd"))).collect();
+        Self { state: Arc::new(Mutex::new(state)), stats, events }
     }
 
-    /// What is in it.
+    /// Locked state of the host.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nobody panics with it")
     }
@@ -116,12 +117,12 @@ impl Flows {
         *number += 1;
         state.queues[queue].push_back(frame);
         state.sent += 1;
-        self.bells[queue].ring().expect("a bell");
+        self.events[queue].ring().expect("a bell");
     }
 }
 
 impl State {
-    /// Moves as few buckets as it must: from old queues to new ones, or away from retiring ones.
+    /// Moves as few buckets as possible: from old queues to new ones, or away from retiring ones.
     fn steer(&mut self, queues: u16) {
         let mut load = vec![0usize; usize::from(CHANNELS_MAX)];
         self.table.iter().for_each(|&queue| load[usize::from(queue)] += 1);
@@ -140,12 +141,12 @@ impl State {
         self.steered_to = queues;
     }
 
-    /// Frames of a flow that have arrived.
+    /// Number of frames of a flow that have arrived.
     pub fn arrived(&self, flow: u32) -> u64 {
         self.expected.get(&flow).copied().unwrap_or(0)
     }
 
-    /// The queue that a flow is steered to.
+    /// Queue of a flow in the indirection table.
     pub fn queue_of(&self, flow: u32) -> u16 {
         self.table[flow as usize % BUCKETS]
     }
@@ -190,15 +191,15 @@ impl Function for Flows {
 
     fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
         self.fails(Failure::Prepare)?;
-        // Long enough for a lane that has nothing to do to fall asleep.
+        // Long enough for an idle lane to fall asleep.
         let takes = self.state().prepare_takes;
         std::thread::sleep(takes);
         let channel = |queue: u16| {
             let stats = self.stats[usize::from(queue)].clone();
             let state = self.state.clone();
-            let bell = self.bells[usize::from(queue)].clone();
+            let event = self.events[usize::from(queue)].clone();
             let shown = Vec::new();
-            let rx = FlowsRx { queue, state: state.clone(), bell, shown, stats: stats.clone() };
+            let rx = FlowsRx { queue, state: state.clone(), event, shown, stats: stats.clone() };
             Channel {
                 rx: Rx::Brings(Box::new(rx)),
                 tx: Tx::Borrows(Box::new(FlowsTx { queue, state, stats })),
@@ -236,7 +237,7 @@ impl Flows {
 struct FlowsRx {
     queue: u16,
     state: Arc<Mutex<State>>,
-    bell: Arc<EventFd>,
+    event: Arc<EventFd>,
     shown: Vec<[u8; FRAME]>,
     stats: Arc<ChannelStats>,
 }
@@ -248,7 +249,7 @@ impl Queue for FlowsRx {
     }
 
     fn event(&self) -> Option<Event<'_>> {
-        Some(Event { fd: self.bell.as_fd(), trigger: Trigger::Edge })
+        Some(Event { fd: self.event.as_fd(), trigger: Trigger::Edge })
     }
 }
 

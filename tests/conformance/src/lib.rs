@@ -1,7 +1,7 @@
-//! One suite for every backend: what the contract of `mqnet_netdev` promises, checked on a [`Rig`].
+//! Conformance suite of every backend: checks the contract of `mqnet_netdev` on a [`Rig`].
 //!
-//! A rig is two queues of a backend joined by the real thing: what goes into `tx` comes out of
-//! `rx`, through a kernel or a shared window.
+//! A rig consists of two queues of a backend that are joined by the real path: a frame sent to `tx`
+//! arrives at `rx`, through a kernel or a shared window.
 
 #![forbid(unsafe_code)]
 
@@ -20,14 +20,14 @@ use mqnet_netdev::{Burst, ChannelStats, Recv, Rx, Tx};
 use mqnet_shmem::{Segments, Span, SpanMut};
 use mqnet_wire::VnetHdr;
 
-/// Ethertype of the frames that the suite sends ("local experimental"); the kernel leaves them
-/// alone, and everything else that a kernel says is not ours.
+/// Ethertype of the suite's frames ("local experimental"). The kernel ignores these frames, and the
+/// suite ignores all frames of other types.
 pub const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 
 /// Bytes in front of the payload of a test frame.
 const HEADER: usize = 14;
 
-/// A backend under test.
+/// Backend under test.
 pub struct Rig {
     pub name: &'static str,
     pub tx: Tx,
@@ -35,14 +35,14 @@ pub struct Rig {
     pub tx_stats: Arc<ChannelStats>,
     pub rx_stats: Arc<ChannelStats>,
     pub frame_max: u32,
-    /// Most frames that may be on their way; `None` when the backend drops instead (a TAP whose
-    /// kernel ring is full).
+    /// False when the path behind the queues drops frames instead of reporting a full queue (a TAP
+    /// with a full kernel ring).
     pub lossless: bool,
-    /// Keeps alive, and takes back, what the queues stand on.
+    /// Resources under the queues, released when the rig is dropped.
     pub keep: Box<dyn std::any::Any>,
 }
 
-/// A test frame: broadcast, numbered, with a payload that depends on the number.
+/// Test frame: broadcast, numbered, with a payload that depends on the number.
 pub fn frame(number: u32, len: usize) -> Vec<u8> {
     let len = len.max(HEADER + 4);
     let mut bytes = vec![0xff; 6];
@@ -53,7 +53,7 @@ pub fn frame(number: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The number of a test frame; `None` for a frame that is not one. Panics on a damaged one.
+/// Number of a test frame; `None` for any other frame. Panics on a damaged frame.
 pub fn number_of(bytes: &[u8]) -> Option<u32> {
     if bytes.get(12..14) != Some(&ETHERTYPE[..]) {
         return None;
@@ -63,7 +63,7 @@ pub fn number_of(bytes: &[u8]) -> Option<u32> {
     Some(number)
 }
 
-/// Sends one burst; returns how many frames were taken.
+/// Sends one burst; returns the number of frames taken.
 pub fn send(tx: &mut Tx, frames: &[Vec<u8>]) -> usize {
     let mut burst = Burst::new();
     for bytes in frames {
@@ -74,8 +74,8 @@ pub fn send(tx: &mut Tx, frames: &[Vec<u8>]) -> usize {
     taken
 }
 
-/// Takes up to `budget` frames of at most `frame_max` bytes, each as its bytes; releases all but
-/// the last `keep` of them, which come again.
+/// Receives up to `budget` frames of at most `frame_max` bytes. Releases all but the last `keep` of
+/// them, which are received again.
 pub fn receive(rx: &mut Rx, frame_max: u32, budget: usize, keep: usize) -> Vec<Vec<u8>> {
     match rx {
         Rx::Borrows(rx) => {
@@ -125,7 +125,7 @@ impl Rig {
         receive(&mut self.rx, self.frame_max, budget, keep)
     }
 
-    /// Takes everything that is there now; the numbers of our frames.
+    /// Receives all frames that are ready; returns the numbers of the test frames.
     pub fn drain(&mut self) -> VecDeque<u32> {
         let mut numbers = VecDeque::new();
         loop {

@@ -1,11 +1,12 @@
-//! The life cycle of a function: random sequences of the contract's calls, with failures injected
-//! into them, against a model.
+//! Life cycle of a function: random sequences of the contract's calls, with injected failures,
+//! checked against a model.
 //!
-//! The model knows which channels are in use. After each step every end must be in the state that
-//! the contract names: a call that failed left what was, a change that was given up too, frames
-//! cross on the channels in use and on no others, and the link is down exactly when the other end
-//! or what is behind it was taken away. Whenever everything is closed, as many descriptors,
-//! mappings and threads are there as before.
+//! The model knows the channels in use. After each step every end must be in the state that the
+//! contract requires:
+//! - A failed call and an aborted change leave the previous state.
+//! - Frames cross on the channels in use and on no others.
+//! - The link is down exactly when the other end, or the medium behind the end, was removed.
+//! - When all ends are closed, descriptors, mappings and threads are as many as before.
 
 mod steps;
 mod traffic;
@@ -20,28 +21,28 @@ use crate::resources::Resources;
 use crate::setups::{Loss, Setup, partner};
 use crate::world::random;
 
-/// How long anything may take on a busy machine.
+/// Longest duration of any operation on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Time that passes between two polls, as functions see it.
+/// Simulated time between two polls.
 const POLL: Duration = Duration::from_millis(7);
 
-/// Channels that are open.
+/// Open channels and their plan.
 struct Open {
     plan: Plan,
     channels: Vec<Channel>,
 }
 
-/// One end and what the model knows of it.
+/// One end and its model state.
 #[derive(Default)]
 struct End {
-    /// `None`: its process is dead.
+    /// `None` when the process of this end is dead.
     function: Option<Box<dyn Function>>,
     open: Option<Open>,
-    /// The channels of the change that is open.
+    /// Channels of the prepared change.
     next: Option<Open>,
     steered: bool,
-    /// Session in which it was opened.
+    /// Session in which the channels were opened.
     session: u64,
 }
 
@@ -55,47 +56,47 @@ impl End {
     }
 }
 
-/// How a call is made to fail.
+/// Failure injected into a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Injection {
     None,
-    /// This process can open so many descriptors more.
+    /// This process can open only so many more descriptors.
     Descriptors(usize),
-    /// The plan has more channels than there are.
+    /// The plan has more channels than the function.
     TooMany,
 }
 
-/// A life of one setup.
+/// Run of one setup.
 pub struct Life {
     setup: Box<dyn Setup>,
     ends: Vec<End>,
     dice: u64,
-    /// Time that has passed for functions alone.
+    /// Simulated time added to the monotonic clock.
     skew: Duration,
     plugged: bool,
-    /// Steps taken, for messages.
+    /// Steps taken, for failure messages.
     log: Vec<String>,
-    /// Test frames that were sent, and those that have arrived.
+    /// Test frames sent, and the numbers of those that arrived.
     sent: u32,
     arrived: HashSet<u32>,
-    /// Failures that were injected and did make a call fail.
+    /// Number of injections that made a call fail.
     failures: u32,
-    /// Changes that were committed.
+    /// Number of committed changes.
     changes: u32,
-    /// Resources in use while everything is closed.
+    /// Resources in use while all ends are closed.
     closed: Option<Resources>,
 }
 
-/// Counts of the steps of one sequence.
+/// Counts of one sequence of steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     /// Calls that an injection made fail.
     pub failures: u32,
-    /// Changes that were committed.
+    /// Committed changes.
     pub changes: u32,
 }
 
-/// Lives one life of `steps` steps and checks that nothing of it is left.
+/// Runs `steps` random steps and checks that no resource remains in use.
 pub fn live(make: &mut dyn FnMut() -> Box<dyn Setup>, seed: u64, steps: u32) -> Seen {
     let before = Resources::now();
     let mut life = Life::new(make(), seed);
@@ -130,7 +131,7 @@ impl Life {
         let make = |end| End { function: Some(setup.make(end)), ..End::default() };
         let ends = (0..count).map(make).collect();
         let log = vec![format!("{}, seed {seed}", setup.name())];
-        // Another sequence for each setup, too (FNV-1a).
+        // Mixes the setup's name into the seed (FNV-1a): each setup runs another sequence.
         let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         let dice = setup.name().bytes().fold(0xcbf2_9ce4_8422_2325 ^ seed, mix) | 1;
         Self {
@@ -156,7 +157,7 @@ impl Life {
         self.random(of) == 0
     }
 
-    /// All ends in a random order.
+    /// All ends in random order.
     fn shuffled(&mut self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.ends.len()).collect();
         if self.chance(2) {
@@ -174,7 +175,7 @@ impl Life {
         panic!("{what}")
     }
 
-    /// Lets a moment pass.
+    /// Advances the simulated time by one poll.
     fn turn(&mut self) -> Vec<LinkStatus> {
         self.skew += POLL;
         let now = clock::monotonic() + self.skew;
@@ -184,7 +185,7 @@ impl Life {
         self.ends.iter_mut().map(poll).collect()
     }
 
-    /// Lets time pass until something is so.
+    /// Polls until the callback returns a result.
     #[track_caller]
     fn until<T>(&mut self, what: &str, mut look: impl FnMut(&mut Self) -> Option<T>) -> T {
         let begin = Instant::now();
@@ -200,7 +201,7 @@ impl Life {
         }
     }
 
-    /// Lets time pass until an end is up; its session.
+    /// Polls until an end is up; returns its session.
     fn until_up(&mut self, end: usize) -> u64 {
         let begin = Instant::now();
         loop {
@@ -214,13 +215,13 @@ impl Life {
         }
     }
 
-    /// True when an end's channels must be closed.
+    /// Returns true when the channels of an end must be closed.
     fn is_lost(&mut self, end: usize) -> bool {
         let session = self.ends[end].session;
         self.turn().swap_remove(end) != LinkStatus::Up { session }
     }
 
-    /// Every open end is up in the session in which it was opened.
+    /// Asserts that every open end is up in the session in which it was opened.
     fn check_up(&mut self) {
         for _ in 0..3 {
             let statuses = self.turn();
@@ -233,7 +234,7 @@ impl Life {
         }
     }
 
-    /// The plan with which an end is opened for `channels` channels.
+    /// Plan for opening an end with `channels` channels.
     fn plan(&mut self, end: usize, channels: u16) -> Plan {
         let there = partner(channels);
         let function = self.ends[end].function();
@@ -241,7 +242,7 @@ impl Life {
         agreed.unwrap_or_else(|| Plan::join(&function.caps(), &there).expect("a plan"))
     }
 
-    /// The plan of a change to `channels` channels, on which the peers agree first.
+    /// Plan of a change to `channels` channels. Peers agree on the plan first.
     fn next_plan(&mut self, end: usize, channels: u16) -> Plan {
         if self.ends[end].function().peer().is_none() {
             return self.plan(end, channels);
@@ -257,7 +258,7 @@ impl Life {
         self.until("both ends want the same", outlook)
     }
 
-    /// Closes an end, with what that means for the other.
+    /// Closes an end and applies the effect on the other end.
     fn close(&mut self, end: usize, why: &str) {
         self.note(format!("close {end}: {why}"));
         self.ends[end].drop_channels();
@@ -265,7 +266,7 @@ impl Life {
         self.lose_others(end, Loss::Closed);
     }
 
-    /// An end is dropped without a word, like its process.
+    /// Drops an end without a close, as the death of its process does.
     fn kill(&mut self, end: usize) {
         self.note(format!("kill {end}"));
         self.ends[end].drop_channels();
@@ -273,7 +274,8 @@ impl Life {
         self.lose_others(end, Loss::Killed);
     }
 
-    /// The other end goes down, or stays up, after the loss of this one.
+    /// Applies the loss of this end to the other: it goes down if its setup detects the loss, else
+    /// its change is aborted.
     fn lose_others(&mut self, lost: usize, loss: Loss) {
         for other in (0..self.ends.len()).filter(|other| *other != lost) {
             if self.ends[other].function.is_none() {
@@ -296,7 +298,7 @@ impl Life {
         self.note(format!("end {end} was lost"));
     }
 
-    /// Gives up the change of one end.
+    /// Aborts the change of one end.
     fn abort_one(&mut self, at: usize) {
         let steers_back = self.chance(2);
         let end = &mut self.ends[at];
@@ -321,7 +323,7 @@ impl Life {
         }
     }
 
-    /// Everything is closed, and as much is in use as the last time that it was.
+    /// Asserts that all ends are closed and resource use equals that of the last such moment.
     fn check_closed(&mut self) {
         self.close_all();
         let (least, most) = self.setup.channels().into_inner();
@@ -354,7 +356,7 @@ impl Life {
         self.note("closed");
     }
 
-    /// Resources in use, once the count has been stable for a while.
+    /// Resources in use, once the count is stable.
     fn still(&mut self) -> Resources {
         let (mut last, mut since) = (Resources::now(), 0);
         while since < 20 {

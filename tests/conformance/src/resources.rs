@@ -1,4 +1,4 @@
-//! Resources of this process: counted, so that leaks show, and limited, so that steps fail.
+//! Resources of this process: counted to detect leaks, and limited to make calls fail.
 
 use std::fs;
 use std::sync::Once;
@@ -15,7 +15,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Resources in use now. What the process creates once and keeps is part of every count.
+    /// Resources in use now. Resources created once per process are part of every count.
     pub fn now() -> Self {
         static KEPT: Once = Once::new();
         KEPT.call_once(|| {
@@ -35,14 +35,14 @@ impl Resources {
     }
 }
 
-/// Descriptors of this process as text, for messages.
+/// Targets of this process's descriptors, for messages.
 pub fn descriptors() -> Vec<String> {
     let open = fs::read_dir("/proc/self/fd").expect("proc is mounted");
     let links = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
     links.map(|link| link.display().to_string()).collect()
 }
 
-/// Runs `call` while this process can open `more` descriptors and no more.
+/// Runs `call` while this process can open exactly `more` descriptors.
 pub fn with_descriptors<T>(more: usize, call: impl FnOnce() -> T) -> T {
     let open: Vec<u64> = fs::read_dir("/proc/self/fd")
         .expect("proc is mounted")

@@ -1,4 +1,4 @@
-//! The backends.
+//! Rigs of the backends.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,7 @@ mod program;
 
 pub use program::{from_program, to_program};
 
-/// A folder of its own that goes when the test ends.
+/// Temporary folder, removed on drop.
 pub struct Folder(pub std::path::PathBuf);
 
 impl Folder {
@@ -51,7 +51,7 @@ fn first(channels: Vec<Channel>) -> Channel {
     channels.into_iter().next().expect("a channel")
 }
 
-/// The loopback device.
+/// Rig of the loopback device.
 pub fn loopback() -> Rig {
     let mut function = Loopback::new(1);
     let caps = function.caps();
@@ -70,15 +70,15 @@ pub fn loopback() -> Rig {
     }
 }
 
-/// Resources under a rig of a setup, in the order of their teardown.
+/// Resources under a rig of a setup, in order of their teardown.
 struct Stand {
     _rest: Vec<Channel>,
     _functions: Vec<Box<dyn Function>>,
     _setup: Box<dyn Setup>,
 }
 
-/// Channel `channel` of a setup: what is sent through end `from` arrives at the other, or at the
-/// same where there is one end.
+/// Rig of channel `channel` of a setup: frames sent through end `from` arrive at the other end, or
+/// at the same end when the setup has only one.
 pub fn of_setup(mut setup: Box<dyn Setup>, from: usize, channel: usize) -> Rig {
     let count = setup.ends();
     let channels = *setup.channels().start();
@@ -88,7 +88,7 @@ pub fn of_setup(mut setup: Box<dyn Setup>, from: usize, channel: usize) -> Rig {
     order.sort_by_key(|end| setup.follows(*end).is_some());
     let mut opened: Vec<Vec<Channel>> = (0..count).map(|_| Vec::new()).collect();
     let lossless = setup.lossless();
-    // Behind a kernel frames are no larger than its devices' MTU.
+    // Behind a kernel a frame is limited by the MTU of its devices.
     let mut frame_max = if lossless { u32::MAX } else { setup.frame_max() as u32 };
     for end in order {
         mqnet_testkit::until("an end is up", || {
@@ -121,7 +121,7 @@ pub fn of_setup(mut setup: Box<dyn Setup>, from: usize, channel: usize) -> Rig {
     Rig { name, tx, rx, tx_stats, rx_stats, frame_max, lossless, keep }
 }
 
-/// Two ends of a bridge that have shaken hands.
+/// Two ends of a bridge after their handshake.
 pub fn connected(window: u32, partner: &Caps) -> (NtbFunction, NtbFunction, Folder) {
     let folder = Folder::new();
     let path = folder.0.join("x.sock");
@@ -149,7 +149,7 @@ pub fn shake_hands(a: &mut NtbFunction, b: &mut NtbFunction) {
     panic!("the ends did not come up: {:?} {:?}", a.state(), b.state());
 }
 
-/// A bridge with windows of `window` bytes.
+/// Rig of a bridge with windows of `window` bytes.
 pub fn ntb(window: u32) -> Rig {
     let caps = Loopback::new(1).caps();
     let (mut a, mut b, folder) = connected(window, &caps);
@@ -168,7 +168,7 @@ pub fn ntb(window: u32) -> Rig {
     }
 }
 
-/// A bridge with the protocol of a kernel's `ntb_transport`, with slots of `slot` bytes.
+/// Rig of a bridge with the protocol of the kernel's `ntb_transport` and slots of `slot` bytes.
 pub fn ntb_transport(window: u32, slot: u32) -> Rig {
     let caps = Loopback::new(1).caps();
     let (ends, plan, [near, far]) = mqnet_ntb::fuzzing::joined(window, slot, &caps);
@@ -190,8 +190,7 @@ fn ip(args: &str) {
     assert!(done.success(), "ip {args}");
 }
 
-/// True when this thread now stands in a network namespace of its own; otherwise the test is
-/// skipped, with the reason.
+/// Moves this thread to a new network namespace. Returns false and skips the test without root.
 pub fn own_network() -> bool {
     if !process::is_root() {
         mqnet_testkit::skip("a TAP in a namespace of its own needs root");
@@ -202,7 +201,7 @@ pub fn own_network() -> bool {
     true
 }
 
-/// The ways in which this kernel lets frames be written to a TAP.
+/// Methods of writing frames to a TAP that this kernel supports.
 pub fn ways() -> Vec<Io> {
     match TapFunction::open(TapConfig { name: "tq".into(), io: Io::Uring, ..TapConfig::default() })
     {
@@ -214,18 +213,18 @@ pub fn ways() -> Vec<Io> {
     }
 }
 
-/// Opens a TAP of one queue for a link whose other side is its equal.
+/// Opens a TAP of one queue for a link to an equal device.
 pub fn tap(name: &str, mtu: u32) -> (TapFunction, Channel, Plan) {
     tap_written(name, mtu, Io::Auto)
 }
 
-/// The same with a way to write frames.
+/// Opens a TAP of one queue with the given write method.
 pub fn tap_written(name: &str, mtu: u32, io: Io) -> (TapFunction, Channel, Plan) {
     let open = || {
         let config = TapConfig { name: name.into(), mtu: Some(mtu), io, ..TapConfig::default() };
         TapFunction::open(config)
     };
-    // The kernel may still be at work on the last one of this name.
+    // The kernel may still be removing the previous TAP of this name.
     let mut opened = open();
     for _ in 0..50 {
         if opened.is_ok() {
@@ -246,17 +245,17 @@ pub fn ready(mut tap: TapFunction) -> (TapFunction, Channel, Plan) {
     (tap, channel, plan)
 }
 
-/// Two TAPs on one kernel bridge: what is written to one is read from the other.
+/// Rig of two TAPs on one kernel bridge.
 pub fn taps() -> Rig {
     taps_written(Io::Auto)
 }
 
-/// The same with a way to write frames.
+/// Rig of two TAPs on one kernel bridge, with the given write method.
 pub fn taps_written(io: Io) -> Rig {
     bridged(tap_written("ta", 9000, io))
 }
 
-/// A TAP `ta` and another, `tb`, on one kernel bridge.
+/// Rig of the TAP `ta` and a new TAP `tb` on one kernel bridge.
 pub fn bridged((a, near, plan): (TapFunction, Channel, Plan)) -> Rig {
     let (b, far, _) = tap("tb", 9000);
     ip("link add br0 type bridge mcast_snooping 0");
@@ -267,7 +266,7 @@ pub fn bridged((a, near, plan): (TapFunction, Channel, Plan)) -> Rig {
     ip("link set br0 mtu 9000");
     ip("link set br0 up");
     let (tx_stats, rx_stats) = (a.stats()[0].clone(), b.stats()[0].clone());
-    // Without offloads of its own the far side gets frames of the MTU.
+    // Without offloads the other TAP receives frames of at most the MTU.
     let frame_max = 9000 + 14;
     assert!(plan.frame_max >= frame_max);
     let keep = Box::new((near.rx, far.tx, Bridge, a, b));
@@ -283,7 +282,7 @@ impl Drop for Bridge {
     }
 }
 
-/// Two interfaces joined by a wire, both taken over: what is sent by one arrives at the other.
+/// Rig of a veth pair with AF_XDP on both interfaces.
 pub fn nics(mode: ModeWish) -> Rig {
     const MTU: u32 = 9000;
     let queues = "numrxqueues 1 numtxqueues 1";

@@ -1,4 +1,4 @@
-//! Backends with what is behind them: the peer, the kernel or the program.
+//! Backends together with their environment: the peer, the kernel or the program.
 
 mod bridge;
 mod kernel;
@@ -18,34 +18,34 @@ pub use plain::{Loopbacks, Nothing, Ports};
 pub use vduse::Vduse;
 pub use virtio::Virtio;
 
-/// Place where frames arrive that are sent through an end.
+/// Destination of the frames sent through an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// At the same end.
+    /// Same end.
     Itself,
-    /// At the other end.
+    /// Other end.
     Other,
-    /// At the program: [`Setup::take_outside`].
+    /// Program: [`Setup::take_outside`].
     Outside,
-    /// Nowhere.
+    /// No destination: frames are discarded.
     Nowhere,
 }
 
-/// Event that an end undergoes.
+/// Loss of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// It is closed.
+    /// Orderly close.
     Closed,
-    /// Its process dies.
+    /// Death of the process.
     Killed,
 }
 
-/// One function, or two that are joined, and what is behind them.
+/// One function, or two joined functions, and their environment.
 pub trait Setup {
-    /// The backend's name.
+    /// Name of the backend.
     fn name(&self) -> String;
 
-    /// The kind of it.
+    /// Name of the rig.
     fn rig_name(&self) -> &'static str;
 
     /// Number of functions.
@@ -53,7 +53,7 @@ pub trait Setup {
         2
     }
 
-    /// Makes a function: at first, and again after it was dropped.
+    /// Creates a function, also again after a drop.
     fn make(&mut self, end: usize) -> Box<dyn Function>;
 
     /// Numbers of channels that can be opened.
@@ -61,27 +61,27 @@ pub trait Setup {
         1..=4
     }
 
-    /// False where what lies between the ends drops what it has no room for.
+    /// False when the path between the ends drops frames for lack of room.
     fn lossless(&self) -> bool {
         true
     }
 
-    /// True when there can be another number of them without a new life of the link.
+    /// True when the number of channels can change within one session.
     fn can_change(&self) -> bool {
         self.channels().count() > 1
     }
 
-    /// Most bytes of a test frame.
+    /// Largest test frame in bytes.
     fn frame_max(&self) -> usize {
         1500
     }
 
-    /// Where frames arrive.
+    /// Destination of frames.
     fn delivery(&self) -> Delivery {
         Delivery::Other
     }
 
-    /// The end that must be open before this one can be up.
+    /// End that must be open before this one can be up.
     fn follows(&self, _end: usize) -> Option<usize> {
         None
     }
@@ -91,12 +91,12 @@ pub trait Setup {
         false
     }
 
-    /// True when descriptors of channels that are closed are kept for later.
+    /// True when descriptors of closed channels are kept for reuse.
     fn keeps_descriptors(&self) -> bool {
         false
     }
 
-    /// Makes progress behind the functions.
+    /// Runs the environment of the functions.
     fn turn(&mut self, _now: Duration) {}
 
     /// Called when an end has opened its channels.
@@ -104,12 +104,13 @@ pub trait Setup {
         function.set_carrier(true);
     }
 
-    /// Takes away what the ends stand on; those that must go down. None where nothing can be taken.
+    /// Removes the medium under the ends. Returns the ends that must go down: none when nothing can
+    /// be removed.
     fn unplug(&mut self) -> Vec<usize> {
         Vec::new()
     }
 
-    /// Brings it back.
+    /// Restores the medium.
     fn plug(&mut self) {}
 
     /// Sends a frame to the function from the program behind it; false when there is no room.
@@ -117,13 +118,13 @@ pub trait Setup {
         false
     }
 
-    /// Frames that the program behind the function has got, with their channels.
+    /// Frames that the program behind the function has received, with their channels.
     fn take_outside(&mut self) -> Vec<(usize, Vec<u8>)> {
         Vec::new()
     }
 }
 
-/// What the function at the other end of a link can do that wants so many channels.
+/// Capabilities of a function at the other end of a link that requests `channels` channels.
 pub fn partner(channels: u16) -> Caps {
     Caps { wanted: Some(channels), ..Loopback::new(64).caps() }
 }

@@ -1,4 +1,4 @@
-//! The checks. Each takes a rig fresh from its factory.
+//! Checks of the suite. Each takes a new rig.
 
 pub mod memory;
 
@@ -14,14 +14,14 @@ use mqnet_shmem::copies;
 
 use crate::{Rig, frame, number_of};
 
-/// How long an event may take before it counts as lost.
+/// Time after which an event counts as lost.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn rx_queue(rig: &mut Rig) -> &mut dyn Queue {
     rig.rx.queue()
 }
 
-/// Every check. True when frames can leave the RX queue with their memory.
+/// Runs every check. Returns true when frames can leave the RX queue with their memory.
 pub fn whole(make: &mut dyn FnMut() -> Rig) -> bool {
     frames_arrive_in_order(&mut make());
     partial_bursts_lose_nothing(&mut make());
@@ -39,7 +39,7 @@ pub fn whole(make: &mut dyn FnMut() -> Rig) -> bool {
     keeps
 }
 
-/// Frames of every length arrive whole, once and in order.
+/// Frames of every length arrive complete, once and in order.
 pub fn frames_arrive_in_order(rig: &mut Rig) {
     let max = rig.frame_max as usize;
     let lens = [18, 60, 63, 64, 65, 127, 128, 1499, 1500, 1501, 4095, 4096, 9000, max - 1, max];
@@ -68,8 +68,8 @@ fn expect_next(rig: &mut Rig, expected: &mut u32) {
     }
 }
 
-/// A burst of which only a part fits is taken as a prefix; the rest can be sent later, and what a
-/// receiver looks at without taking comes again.
+/// A burst that fits only in part is taken as a prefix, and the rest can be sent later. Frames that
+/// a receiver peeks without releasing are returned again.
 pub fn partial_bursts_lose_nothing(rig: &mut Rig) {
     let frames: Vec<_> = (0..2000u32).map(|n| frame(n, 100 + (n as usize * 37) % 1300)).collect();
     let (mut sent, mut expected, mut turn) = (0usize, 0u32, 0usize);
@@ -78,7 +78,7 @@ pub fn partial_bursts_lose_nothing(rig: &mut Rig) {
         assert!(Instant::now() < deadline, "{}: stuck at {expected}", rig.name);
         turn += 1;
         let burst = &frames[sent..frames.len().min(sent + 1 + turn % 64)];
-        // A kernel between the queues drops what does not fit its ring: stay below it.
+        // A kernel between the queues drops frames when its ring is full: stay below its size.
         if rig.lossless || sent - (expected as usize) < 400 {
             sent += rig.send(burst);
         }
@@ -92,10 +92,10 @@ pub fn partial_bursts_lose_nothing(rig: &mut Rig) {
     assert!(rig.drain().is_empty(), "{}: a frame came twice", rig.name);
 }
 
-/// A full queue says so with a short count and takes frames again when there is room.
+/// A full queue reports a short count, and takes frames again when there is room.
 pub fn full_is_an_outcome(rig: &mut Rig) {
     if !rig.lossless {
-        return; // A TAP never says full.
+        return; // A TAP never reports full.
     }
     let bytes = frame(0, 1000);
     let mut sent = 0u64;
@@ -108,7 +108,8 @@ pub fn full_is_an_outcome(rig: &mut Rig) {
     assert_eq!(rig.drain().len(), 1);
 }
 
-/// Whoever arms and is told to sleep is woken by what comes next; whoever has work is told so.
+/// A consumer that armed with `Armed::Sleep` is woken by the next frame; with frames pending,
+/// arming reports work.
 pub fn an_armed_queue_is_woken(rig: &mut Rig) {
     rig.drain();
     let Some(event) = rx_queue(rig).event() else { return };
@@ -116,7 +117,7 @@ pub fn an_armed_queue_is_woken(rig: &mut Rig) {
     let epoll = mqnet_sysio::epoll::Epoll::new().expect("epoll");
     epoll.add(watched.as_fd(), mqnet_sysio::epoll::Interest::ReadableEdge, 1).expect("add");
     for number in 0..100 {
-        // Leave no old report behind, then arm.
+        // Discard old events, then arm.
         epoll.wait(Some(Duration::ZERO), |_| ()).expect("wait");
         assert!(rig.drain().is_empty());
         let armed = rx_queue(rig).arm(0).expect("arm");
@@ -130,7 +131,7 @@ pub fn an_armed_queue_is_woken(rig: &mut Rig) {
             assert!(Instant::now() < deadline, "{}: frame {number} was lost", rig.name);
         }
     }
-    // With a frame waiting: either told at once, or woken.
+    // With a pending frame, arming reports work or an event follows.
     epoll.wait(Some(Duration::ZERO), |_| ()).expect("wait");
     assert_eq!(rig.send(&[frame(7, 60)]), 1);
     if rx_queue(rig).arm(0).expect("arm") == Armed::Sleep {
@@ -141,7 +142,7 @@ pub fn an_armed_queue_is_woken(rig: &mut Rig) {
 /// A producer that stops on a full queue is woken when there is room.
 pub fn a_stopped_queue_is_woken(rig: &mut Rig) {
     if !rig.lossless {
-        return; // What lies behind it drops, and it is never full.
+        return; // The path behind the queue drops frames, so the queue is never full.
     }
     let Some(event) = rig.tx.queue().event() else { return };
     let watched = event.fd.try_clone_to_owned().expect("dup");
@@ -159,8 +160,8 @@ pub fn a_stopped_queue_is_woken(rig: &mut Rig) {
     }
 }
 
-/// Whoever waits for more room than there can be goes on when there is all of it: it may have come
-/// between the last try and the arming, and nobody would tell of it again.
+/// A producer that waits for more room than the queue has continues when the queue is empty. The
+/// queue may have emptied between the last attempt and the arming, and no later event would follow.
 pub fn all_is_enough(rig: &mut Rig) {
     if !rig.lossless || rig.tx.queue().event().is_none() {
         return;
@@ -175,7 +176,7 @@ pub fn all_is_enough(rig: &mut Rig) {
     }
 }
 
-/// What was sent is counted on both sides, in frames and in bytes.
+/// Sent frames and bytes are counted on both sides.
 pub fn counters_add_up(rig: &mut Rig) {
     rig.drain();
     let before = (rig.rx_stats.rx.packets.get(), rig.rx_stats.rx.bytes.get());
@@ -200,33 +201,33 @@ pub fn counters_add_up(rig: &mut Rig) {
     assert_eq!(tx.copies.get(), copied, "{}: copies", rig.name);
 }
 
-/// The number of a kept frame, all of whose bytes are right.
-fn number_of_kept(kept: &Kept, home: &Returner) -> Option<u32> {
+/// Number of a kept frame; the payload is verified.
+fn number_of_kept(kept: &Kept, returner: &Returner) -> Option<u32> {
     let mut bytes = vec![0; kept.len() as usize];
     let mut at = 0;
     for piece in kept.pieces() {
-        at += piece.span(home).read_header(&mut bytes[at..]);
+        at += piece.span(returner).read_header(&mut bytes[at..]);
     }
     assert_eq!(at, bytes.len(), "pieces do not add up");
     number_of(&bytes)
 }
 
-/// Looks at kept frames once more and gives them back, on a thread of its own.
-fn keeper(home: &Returner) -> (mpsc::Sender<(u32, Kept)>, JoinHandle<()>) {
-    let (mut home, (to, from)) = (home.clone(), mpsc::channel::<(u32, Kept)>());
+/// Verifies kept frames again and returns them, on another thread.
+fn verifier(returner: &Returner) -> (mpsc::Sender<(u32, Kept)>, JoinHandle<()>) {
+    let (mut returner, (to, from)) = (returner.clone(), mpsc::channel::<(u32, Kept)>());
     let thread = std::thread::spawn(move || {
         for (number, kept) in from {
-            assert_eq!(number_of_kept(&kept, &home), Some(number), "it changed");
-            kept.give_back(&mut home);
-            home.flush();
+            assert_eq!(number_of_kept(&kept, &returner), Some(number), "it changed");
+            kept.give_back(&mut returner);
+            returner.flush();
         }
     });
     (to, thread)
 }
 
-/// Keeps what is there now, without a copy: our frames; the others go home. True when some are left
-/// that cannot be kept.
-fn keep_all(rig: &mut Rig, home: &mut Returner) -> (Vec<(u32, Kept)>, bool) {
+/// Keeps all ready frames without a copy and returns the test frames; releases other frames. The
+/// flag is true when frames remain that cannot be kept.
+fn keep_all(rig: &mut Rig, returner: &mut Returner) -> (Vec<(u32, Kept)>, bool) {
     let Rx::Brings(rx) = &mut rig.rx else { return (Vec::new(), false) };
     let mut all = Vec::new();
     loop {
@@ -240,29 +241,29 @@ fn keep_all(rig: &mut Rig, home: &mut Returner) -> (Vec<(u32, Kept)>, bool) {
         assert_eq!(copies::made(), before, "{}: keeping copies", rig.name);
         let left = shown > kept.len();
         for one in kept {
-            match number_of_kept(&one, home) {
+            match number_of_kept(&one, returner) {
                 Some(number) => all.push((number, one)),
-                None => one.give_back(home),
+                None => one.give_back(returner),
             }
         }
-        home.flush();
+        returner.flush();
         if left || shown == 0 {
             return (all, left);
         }
     }
 }
 
-/// Frames that are kept leave with their memory, uncopied, stay as they are while many others come
-/// and go, and are given back by another thread. False when the queue keeps nothing.
+/// Kept frames leave with their memory, uncopied, stay unchanged while many others are received,
+/// and are returned by another thread. Returns false when the queue cannot keep frames.
 pub fn kept_frames_stay(rig: &mut Rig) -> bool {
     let Rx::Brings(rx) = &mut rig.rx else { return false };
-    let Some(mut home) = rx.returner() else {
+    let Some(mut returner) = rx.returner() else {
         assert_eq!(rig.send(&[frame(0, 60)]), 1);
         assert!(keep_nothing(rig), "{}: what is kept could not be given back", rig.name);
         return false;
     };
     let max = rig.frame_max as usize;
-    let (to, thread) = keeper(&home);
+    let (to, thread) = verifier(&returner);
     let (mut held, mut sent, mut expected) = (VecDeque::new(), 0u32, 0u32);
     let deadline = Instant::now() + 6 * PATIENCE;
     while expected < 5000 {
@@ -272,7 +273,7 @@ pub fn kept_frames_stay(rig: &mut Rig) -> bool {
             let frames: Vec<_> = (sent..sent + 16).map(|n| frame(n, len(n))).collect();
             sent += rig.send(&frames) as u32;
         }
-        for (number, kept) in keep_all(rig, &mut home).0 {
+        for (number, kept) in keep_all(rig, &mut returner).0 {
             assert_eq!(number, expected, "{}: out of order", rig.name);
             expected += 1;
             held.push_back((number, kept));
@@ -287,18 +288,19 @@ pub fn kept_frames_stay(rig: &mut Rig) -> bool {
     true
 }
 
-/// True when `keep` answers that nothing can be kept, frame or not.
+/// Returns true when `keep` reports that nothing can be kept, with or without a frame.
 fn keep_nothing(rig: &mut Rig) -> bool {
     let Rx::Brings(rx) = &mut rig.rx else { return true };
     rx.peek(&mut Burst::new(), 64).expect("peek");
     rx.keep().expect("keep").is_none()
 }
 
-/// A queue of which too much is kept says so and goes on: what waits can be released, or the other
-/// end is full, and arming reports work. When memory comes back, frames can be kept again.
+/// A queue with too many kept frames reports it and continues: pending frames can be released, or
+/// the other end is full, and arming reports work. When memory is returned, frames can be kept
+/// again.
 pub fn keeping_too_much_is_an_outcome(rig: &mut Rig) {
     let Rx::Brings(rx) = &mut rig.rx else { return };
-    let Some(mut home) = rx.returner() else { return };
+    let Some(mut returner) = rx.returner() else { return };
     let (mut held, mut sent, mut expected) = (Vec::new(), 0u32, 0u32);
     let deadline = Instant::now() + 6 * PATIENCE;
     let mut send = |rig: &mut Rig| {
@@ -311,7 +313,7 @@ pub fn keeping_too_much_is_an_outcome(rig: &mut Rig) {
     for _ in 0..3 {
         loop {
             let taken = send(rig);
-            let (kept, left) = keep_all(rig, &mut home);
+            let (kept, left) = keep_all(rig, &mut returner);
             let is_full = !taken && kept.is_empty();
             held.extend(kept);
             if left || is_full {
@@ -324,14 +326,14 @@ pub fn keeping_too_much_is_an_outcome(rig: &mut Rig) {
             assert_eq!(*number, expected, "{}: out of order", rig.name);
             expected += 1;
         }
-        // What waits, and as many more as a ring has, while everything is held.
+        // Send the pending frames and one ring more while everything is held.
         for _ in 0..3000 {
             if !send(rig) {
                 break;
             }
             expect_next(rig, &mut expected);
         }
-        let (to, thread) = keeper(&home);
+        let (to, thread) = verifier(&returner);
         held.drain(..).for_each(|one| to.send(one).expect("a keeper"));
         drop(to);
         thread.join().expect("every frame stayed as it was");
@@ -349,8 +351,8 @@ fn sent_by(stats: &ChannelStats) -> u32 {
     stats.tx.packets.get() as u32
 }
 
-/// With frames on their way, closing gives everything back: the factory can make the rig again,
-/// and no descriptor and no mapping is left.
+/// Closing with frames in flight releases everything: the factory can create the rig again, and no
+/// descriptor or mapping remains.
 pub fn closing_returns_everything(make: &mut dyn FnMut() -> Rig) {
     let open = || {
         let fds = std::fs::read_dir("/proc/self/fd").expect("fds").count();

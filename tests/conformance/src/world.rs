@@ -14,10 +14,10 @@ use mqnet_sysio::{clock, poll};
 use crate::flows::Flows;
 use crate::rigs::Folder;
 
-/// Most frames on their way in a direction.
+/// Most frames in flight in one direction.
 const WINDOW: u64 = 20_000;
 
-/// One engine, its host, and what was asked of it.
+/// One engine, its host, and the log of its link.
 pub struct End {
     pub link: Link,
     pub flows: Flows,
@@ -34,7 +34,7 @@ impl End {
         let attached = EgressConfig { qdisc: attached.map(str::to_owned), ..Default::default() };
         let egress = [attached.clone(), attached];
         let config = LinkConfig { workers: Some(1), egress, ..LinkConfig::default() };
-        // The side on which the peer is must not matter.
+        // The result must not depend on the side of the peer.
         let link = match swap {
             false => Link::new(host, ntb, config),
             true => Link::new(ntb, host, config),
@@ -55,7 +55,7 @@ impl End {
     }
 }
 
-/// Two ends and what turns them and sends.
+/// Two ends and their sender threads.
 pub struct World {
     pub ends: [End; 2],
     stop: Arc<AtomicBool>,
@@ -74,7 +74,7 @@ impl World {
         world
     }
 
-    /// Nobody sends.
+    /// Creates a world without senders.
     pub fn quiet(seed: u64, attached: Option<&str>) -> Self {
         let folder = Folder::new();
         let a = End::new(&folder, seed, false, attached);
@@ -87,7 +87,7 @@ impl World {
 
     pub fn turn(&mut self) {
         let timeout = self.ends.iter().map(|e| e.link.patience()).min().expect("two");
-        // What the test waits for need not be an event of a link.
+        // The awaited condition need not be an event of a link.
         let timeout = timeout.min(Duration::from_millis(2));
         let fds: Vec<_> = self.ends.iter().flat_map(|e| e.link.events()).collect();
         poll::wait_readable(&fds, timeout).expect("poll");
@@ -102,7 +102,7 @@ impl World {
         }
     }
 
-    /// What was dropped, by end, function and reason.
+    /// Dropped frames by end, function and reason.
     fn drops(&self) -> Vec<String> {
         let mut list = Vec::new();
         for (end, side, reason) in (0..2)
@@ -123,7 +123,7 @@ impl World {
         [&self.ends[0].log, &self.ends[1].log]
     }
 
-    /// Asks end `side` and waits for its answer.
+    /// Requests a change at end `side` and waits for the answer.
     pub fn ask(&mut self, side: usize, wish: Wish) -> Result<Option<String>, String> {
         if let Err(e) = self.ends[side].link.ask(wish, clock::monotonic()) {
             return Err(e.to_string());
@@ -143,7 +143,7 @@ impl World {
         self.ask(side, wish)
     }
 
-    /// Both ends show the same, and neither is in a change.
+    /// Waits until both ends report the same channels and neither is in a change.
     pub fn settle(&mut self) {
         self.until("both ends agree", |w| {
             let [a, b] = &w.ends;
@@ -151,7 +151,7 @@ impl World {
         });
     }
 
-    /// Takes what has not arrived for lost: the senders' windows open again.
+    /// Counts missing frames as lost, so that the windows of the senders open again.
     pub fn forgive(&mut self) {
         let [a, b] = self.ends.each_ref().map(|end| end.flows.clone());
         for (from, to) in [(&a, &b), (&b, &a)] {
@@ -160,8 +160,8 @@ impl World {
         }
     }
 
-    /// Conservation check of every direction, once nothing moves any more: no frame is in flight.
-    pub fn law(mut self) {
+    /// Asserts the conservation check of every direction, once no frame is in flight.
+    pub fn assert_conserved(mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for sender in self.senders.drain(..) {
             sender.join().expect("a sender");
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// Stops the senders and checks that every frame has arrived, once and in order.
+    /// Stops the senders and asserts that every frame has arrived, once and in order.
     pub fn finish(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         for sender in self.senders.drain(..) {
@@ -214,7 +214,7 @@ impl World {
             assert!(state.wrong.is_empty(), "{:?}: {:?}", state.wrong, self.logs());
         }
         for log in self.logs() {
-            // Down while they looked for each other, never after.
+            // The link may be down before the first handshake, never after it.
             let up = log.iter().position(|line| line.starts_with("Up"));
             let after = &log[up.expect("it was up")..];
             assert!(!after.iter().any(|line| line.starts_with("down:")), "{log:?}");
@@ -223,12 +223,12 @@ impl World {
     }
 }
 
-/// Sends frames of 40 flows, in no particular order.
+/// Sends frames of 40 flows in random order.
 pub fn sender(flows: Flows, to: Flows, stop: Arc<AtomicBool>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let mut x = 88172645463325252u64;
         while !stop.load(Ordering::Relaxed) {
-            // As a socket does, it stops when much is on its way.
+            // Flow control of a socket: stop with a full window in flight.
             let arrived = to.state().received;
             let on_its_way = flows.state().sent.saturating_sub(arrived);
             for _ in 0..if on_its_way < WINDOW { 20 } else { 0 } {

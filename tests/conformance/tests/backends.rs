@@ -9,41 +9,41 @@ use mqnet_group::OnLoss;
 use mqnet_shmem::{Preference, prefer};
 use mqnet_tap::Io;
 
-/// One backend at a time: the suite counts the process's descriptors.
+/// Serialises the tests: the suite counts descriptors of the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// See [`rigs::own_network`], which opens files, as do the ways of a TAP.
+/// See [`rigs::own_network`]; holds the lock because namespaces and TAPs open files.
 fn own_network() -> Option<Vec<Io>> {
     let _alone = alone();
     rigs::own_network().then(rigs::ways)
 }
 
-/// True when frames can leave the backend's RX queue with their memory.
+/// Returns true when frames can leave the backend's RX queue with their memory.
 fn whole_suite(make: &mut dyn FnMut() -> Rig) -> bool {
     let _alone = alone();
     suite::whole(make)
 }
 
-// Goal: the device without an operating system keeps the contract.
+// Goal: the loopback device keeps the contract.
 #[test]
 fn loopback() {
     assert!(!whole_suite(&mut rigs::loopback));
 }
 
-// Goal: the bridge keeps the contract with its default window, and with one that holds barely more
-// than one large frame, so that every burst wraps or is partial.
+// Goal: the bridge keeps the contract with its default window, and with a window that holds barely
+// more than one large frame, so that every burst wraps or is partial.
 #[test]
 fn ntb() {
     assert!(!whole_suite(&mut || rigs::ntb(2 << 20)));
     assert!(!whole_suite(&mut || rigs::ntb(80 << 10)));
 }
 
-// Goal: slots of the kernel's protocol keep the contract: with its slot size, with few slots of the
-// smallest size that a link needs, and with slots at odd bytes.
+// Goal: the protocol of `ntb_transport` keeps the contract: with its slot size, with few slots of
+// the smallest size that a link needs, and with unaligned slots.
 #[test]
 fn ntb_transport() {
     for (window, slot) in [(2 << 20, 65_536), (10 << 10, 1600), (64 << 10, 1601)] {
@@ -51,19 +51,19 @@ fn ntb_transport() {
     }
 }
 
-/// The suite on a channel of a setup, in the direction from the end `from`.
+/// Runs the suite on a channel of a setup, in the direction from end `from`.
 fn of_setup<S: Setup + 'static>(make: impl Fn() -> S, from: usize, channel: usize) -> bool {
     whole_suite(&mut || rigs::of_setup(Box::new(make()), from, channel))
 }
 
-// Goal: the same over the memory of an ivshmem server.
+// Goal: a bridge over ivshmem keeps the contract.
 #[test]
 fn ivshmem() {
     assert!(!of_setup(|| Bridge::new(Hardware::Ivshmem, 512 << 10), 0, 0));
 }
 
-// Goal: a guest's device and the driver of a device keep the contract, each with the other as its
-// peer: on split and packed rings, with a control queue and without, with mergeable buffers and
+// Goal: the virtio device and the virtio driver keep the contract, each with the other as its peer:
+// on split and packed rings, with and without a control queue, with mergeable buffers and with
 // buffers for whole frames. Frames can leave the driver with their memory.
 #[test]
 fn virtio() {
@@ -75,8 +75,8 @@ fn virtio() {
     }
 }
 
-// Goal: channels of a group keep the contract, on each of its members, whether it can lose members
-// or not.
+// Goal: channels of a group keep the contract on each of its members, with either reaction to a
+// lost member.
 #[test]
 fn groups() {
     for on_loss in [OnLoss::Destroy, OnLoss::Degrade] {
@@ -94,11 +94,11 @@ fn port() {
     assert!(!whole_suite(&mut rigs::from_program));
 }
 
-// Goal: the same where every frame is stored past the cache.
+// Goal: the bridge keeps the contract with non-temporal stores for every frame.
 #[test]
 fn ntb_streamed() {
     let streamed = |make: &dyn Fn() -> Rig| {
-        // Of the queues that are made now; no other test makes any at the same time.
+        // Applies to the queues created now; no other test creates queues at the same time.
         prefer(Preference::Streamed);
         let rig = make();
         prefer(Preference::Auto);
@@ -112,7 +112,7 @@ fn ntb_streamed() {
     }
 }
 
-// Goal: a TAP keeps the contract, with a real kernel behind it, however frames are written to it.
+// Goal: a TAP keeps the contract with a real kernel and every write method.
 #[test]
 fn tap() {
     for io in own_network().unwrap_or_default() {
@@ -120,8 +120,8 @@ fn tap() {
     }
 }
 
-// Goal: an interface that was taken over keeps the contract, in the driver and in the stack, and
-// frames can leave it with their memory.
+// Goal: an AF_XDP interface keeps the contract in native and generic mode, and frames can leave it
+// with their memory.
 #[test]
 fn af_xdp() {
     if own_network().is_some() {

@@ -1,5 +1,5 @@
-//! Sinks that stop, with and without disciplines: what waits is kept, goes on when there is room,
-//! and is in nobody's way.
+//! Sinks that stop, with and without qdiscs: waiting frames are kept, continue when there is room,
+//! and do not delay other flows.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ fn replace_root(words: &str) -> Command {
     }
 }
 
-/// Attaches a discipline to the host's side of an end: in front of the sink that stalls.
+/// Attaches a qdisc to the host's side of an end, in front of the sink that stalls.
 fn attach(world: &mut World, end: usize, words: &str) {
     let link = &mut world.ends[end].link;
     let side = (0..2).find(|&side| link.functions()[side].name() == "flows").expect("a host");
@@ -35,7 +35,7 @@ fn arrived(world: &World, end: usize) -> Vec<u64> {
     (0..FLOWS).map(|flow| state.arrived(flow)).collect()
 }
 
-/// Waits until frames of all these flows to an end have come.
+/// Waits until frames of all these flows arrive at an end.
 fn until_they_move(world: &mut World, end: usize, what: &str, flows: &[u32]) {
     let before = arrived(world, end);
     world.until(what, |w| {
@@ -44,7 +44,7 @@ fn until_they_move(world: &mut World, end: usize, what: &str, flows: &[u32]) {
     });
 }
 
-/// Lets time pass.
+/// Runs both links for `time`.
 fn pass(world: &mut World, time: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < time {
@@ -52,7 +52,7 @@ fn pass(world: &mut World, time: Duration) {
     }
 }
 
-/// The first of the roots hold as much as they must here; mq's leaves drop after 1000 frames.
+/// Number of leading entries of `ROOTS` that never drop here; mq's leaves drop above 1000 frames.
 const LOSSLESS: u64 = 3;
 const ROOTS: [&str; 4] = [
     "noqueue",
@@ -61,8 +61,8 @@ const ROOTS: [&str; 4] = [
     "mq",
 ];
 
-// Goal: one stopped queue stops its own flows alone, whether nothing is attached, one discipline a
-// queue, or one discipline for all queues.
+// Goal: a stopped queue stops only its own flows, without a qdisc, with one qdisc for each queue,
+// and with one qdisc for all queues.
 #[test]
 fn a_stopped_queue_is_in_nobodys_way() {
     for (seed, words) in (1u64..).zip(ROOTS) {
@@ -91,14 +91,14 @@ fn a_stopped_queue_is_in_nobodys_way() {
         }
         match seed <= LOSSLESS {
             true => assert!(world.finish() > 1000),
-            // A leaf may have been full before the stop ended.
-            false => world.law(),
+            // A leaf may have been full before the stall ended.
+            false => world.assert_conserved(),
         }
     }
 }
 
-// Goal: a soak of random stalls, changes of what is attached, and resizes from both ends: nothing
-// is lost, doubled or reordered, and no queue stays stopped once it has room.
+// Goal: random stalls, qdisc changes and resizes from both ends lose, duplicate and reorder no
+// frame, and no queue stays stopped once it has room.
 #[test]
 fn nothing_stays_stopped() {
     for seed in 11..=13u64 {
@@ -113,7 +113,7 @@ fn nothing_stays_stopped() {
                     attach(&mut world, end, words);
                 }
                 3 => {
-                    // A change waits for sinks that are full, as traffic does.
+                    // A change waits for full sinks, as traffic does.
                     world.ends.iter().for_each(|end| end.flows.state().stalled = 0);
                     let channels = [1, 2, 3, 8][(random(&mut dice) % 4) as usize];
                     world.resize(end, channels).expect("a resize");
@@ -132,10 +132,10 @@ fn nothing_stays_stopped() {
     }
 }
 
-// Goal: links that end and come back while frames wait in disciplines: what is lost is counted,
-// every frame once, and traffic goes on afterwards.
+// Goal: when links flap while frames wait in qdiscs, every lost frame is counted once, and traffic
+// continues afterwards.
 #[test]
-fn flaps_lose_nothing_uncounted() {
+fn flaps_count_every_lost_frame() {
     for (seed, words) in (21u64..).zip(ROOTS) {
         let mut world = World::new(seed, None);
         let mut dice = seed * 7919;
@@ -154,19 +154,19 @@ fn flaps_lose_nothing_uncounted() {
             world.until("both are down", |w| w.ends.iter().any(|end| end.channels() == 0));
             world.ends.iter().for_each(|end| end.flows.state().stalled = 0);
             world.until("both are up", |w| w.ends.iter().all(|end| end.channels() > 0));
-            // Whatever was lost, the window of the senders must open again.
+            // Frames may be lost; the window of the senders must open again.
             world.forgive();
             let all: Vec<u32> = (0..FLOWS).collect();
             until_they_move(&mut world, end, "every flow goes on", &all);
         }
-        world.law();
+        world.assert_conserved();
     }
 }
 
-// Goal: a link that is ended while its peer is behind delivers what it has taken as soon as that
-// goes on: nothing is dropped in its lanes and disciplines, nothing is lost in its rings.
+// Goal: a link that ends while its peer is stalled delivers all accepted frames as soon as the peer
+// resumes: nothing is dropped in its lanes and qdiscs, nothing is lost in its rings.
 #[test]
-fn an_end_in_good_order_loses_nothing() {
+fn orderly_end_loses_nothing() {
     for (seed, words) in (41u64..).zip(ROOTS) {
         let mut world = World::new(seed, None);
         attach(&mut world, 0, words);
@@ -188,15 +188,15 @@ fn an_end_in_good_order_loses_nothing() {
         let lost: u64 = stats[1].iter().map(|s| s.tx.lost.get()).sum();
         assert!(taken > 100, "hardly any traffic: {taken}");
         assert_eq!((received, dropped, refused, lost), (taken, 0, 0, 0));
-        world.law();
+        world.assert_conserved();
     }
 }
 
 /// One class for all priorities.
 const MQPRIO: &str = "mqprio num_tc 1 map 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 queues 4@0 hw 0";
 
-// Goal: after any way from one kind of root to another, a change reaches the lanes: a filter that
-// drops everything lets nothing pass.
+// Goal: after every transition between kinds of root qdiscs, a change reaches the lanes: a filter
+// that drops everything lets no frame pass.
 #[test]
 fn changes_reach_lanes_after_every_kind_of_root() {
     let command = |object, kind: &str, options: &[&str]| Command {
@@ -233,6 +233,6 @@ fn changes_reach_lanes_after_every_kind_of_root() {
         let before: u64 = arrived(&world, 1).iter().sum();
         pass(&mut world, Duration::from_millis(50));
         assert_eq!(arrived(&world, 1).iter().sum::<u64>(), before, "{roots:?}");
-        world.law();
+        world.assert_conserved();
     }
 }

@@ -1,4 +1,4 @@
-//! Bursts that are written to a TAP, one frame a system call or many: what arrives is the same.
+//! Bursts written to a TAP with one system call per frame or per burst: the result is the same.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
@@ -11,12 +11,12 @@ use mqnet_sysio::tap as sys;
 use mqnet_tap::{Io, TapConfig, TapFunction};
 use mqnet_wire::VnetHdr;
 
-/// The devices have the same names in every test.
+/// Serialises the tests: the devices have the same names in every test.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn each_way(test: impl Fn(Io)) {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    // A test's thread has a namespace of its own, and takes it along when it ends.
+    // The thread of a test has its own namespace, which ends with the thread.
     let run = || {
         if rigs::own_network() {
             rigs::ways().into_iter().for_each(&test);
@@ -31,15 +31,15 @@ fn run(line: &str) {
     assert!(done.success(), "{line}");
 }
 
-/// Numbered frames of a length.
+/// Numbered frames of one length.
 fn frames(numbers: std::ops::Range<u32>, len: usize) -> Vec<Vec<u8>> {
     numbers.map(|number| frame(number, len)).collect()
 }
 
-/// Everything that arrives until there is nothing more for a while.
+/// Numbers of all frames that arrive until the device is idle for a while.
 fn arrived(rig: &mut Rig, least: usize) -> Vec<u32> {
     let (mut all, mut empty) = (Vec::new(), 0);
-    // Short when all are there, long when some are missing.
+    // Short wait when all frames are there, long when some are missing.
     while empty < if all.len() < least { 3000 } else { 20 } {
         let some = rig.drain();
         empty = if some.is_empty() { empty + 1 } else { 0 };
@@ -51,8 +51,8 @@ fn arrived(rig: &mut Rig, least: usize) -> Vec<u32> {
     all
 }
 
-// Goal: 100,000 numbered frames in bursts of every size arrive in order, none lost, none twice; a
-// burst costs as many system calls as it should.
+// Goal: 100,000 numbered frames in bursts of every size arrive once and in order, with the expected
+// number of system calls per burst.
 #[test]
 fn bursts_keep_their_order() {
     each_way(|io| {
@@ -85,7 +85,7 @@ fn bursts_keep_their_order() {
     });
 }
 
-// Goal: frames that the kernel refuses are dropped and counted, wherever in a burst they are, and
+// Goal: frames that the kernel rejects are dropped and counted at every position of a burst, and
 // the others arrive in order.
 #[test]
 fn refused_frames_are_dropped_alone() {
@@ -108,7 +108,7 @@ fn refused_frames_are_dropped_alone() {
     });
 }
 
-// Goal: a device that is down drops every frame with that reason, and takes them when it is up.
+// Goal: a device that is down drops every frame with that reason, and takes frames when it is up.
 #[test]
 fn a_device_that_is_down_drops() {
     each_way(|io| {
@@ -117,7 +117,7 @@ fn a_device_that_is_down_drops() {
         assert_eq!(rig.send(&frames(0..64, 100)), 64);
         assert_eq!(rig.tx_stats.tx.drops.get(DropReason::DeviceDown), 64, "{io:?}");
         run("ip link set ta up");
-        // The bridge takes up a port some time after it is up.
+        // The bridge forwards to a port some time after the port is up.
         let mut probes = 0;
         while {
             rig.send(&frames(1000..1001, 100));
@@ -133,9 +133,9 @@ fn a_device_that_is_down_drops() {
     });
 }
 
-// Goal: a device that is gone is a fault, not a full queue for ever.
+// Goal: a removed device is a fault, not a queue that stays full.
 #[test]
-fn a_device_that_is_gone_is_a_fault() {
+fn removed_device_is_a_fault() {
     each_way(|io| {
         let mut rig = rigs::taps_written(io);
         run("ip link del ta");
@@ -150,10 +150,10 @@ fn a_device_that_is_gone_is_a_fault() {
     });
 }
 
-/// Nobody, so the bridge sends to its one other port.
+/// MAC address of no station, so the bridge forwards to its one other port.
 const STATION: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
-/// A queue with a limit on what the kernel holds of its frames.
+/// Queue with a limited send buffer.
 fn small_queue() -> OwnedFd {
     let fd = sys::open_clone_device().expect("/dev/net/tun");
     let flags = sys::flag::TAP | sys::flag::NO_PI | sys::flag::VNET_HDR | sys::flag::MULTI_QUEUE;
@@ -162,8 +162,8 @@ fn small_queue() -> OwnedFd {
     fd
 }
 
-// Goal: a TAP that takes no more says so, within a burst too; nothing is lost or overtaken, and the
-// call comes back at once.
+// Goal: a full TAP reports full, also within a burst. No frame is lost or overtaken, and the call
+// does not block.
 #[test]
 fn a_full_tap_loses_nothing() {
     each_way(|io| {
@@ -171,9 +171,10 @@ fn a_full_tap_loses_nothing() {
             TapConfig { fds: vec![small_queue()], mtu: Some(9000), io, ..TapConfig::default() };
         let tap = TapFunction::open(config).expect("tap");
         let mut rig = rigs::bridged(rigs::ready(tap));
-        // What the bridge sends to the other TAP waits there, and keeps the send buffer full.
+        // Frames that the bridge sends to the other TAP wait there and keep the send buffer full.
         run("tc qdisc add dev tb root tbf rate 8kbit burst 2000 limit 10000000");
-        // For one station: of what goes to all, the bridge hands out copies and keeps nothing.
+        // Unicast frames: of broadcasts the bridge forwards copies, which do not occupy the send
+        // buffer.
         let mut all = frames(0..1000, 1000);
         all.iter_mut().for_each(|frame| frame[..6].copy_from_slice(&STATION));
         let (mut sent, mut fulls) = (0, 0);

@@ -1,5 +1,5 @@
-//! A capture changes nothing: queues under taps keep the contract, and lanes over them copy what
-//! they copied before.
+//! Transparency of a capture: captured queues keep the contract, and lanes over them copy as often
+//! as without a capture.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use mqnet_netdev::{Burst, DropReason, Function, Rx, Tx};
 use mqnet_shmem::{Span, copies};
 use mqnet_wire::VnetHdr;
 
-/// One backend at a time: the suite counts the process's descriptors.
+/// Serialises the tests: the suite counts descriptors of the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -26,7 +26,7 @@ fn config(drops_only: bool) -> CaptureConfig {
     CaptureConfig { channel: 0, direction, drops_only, snaplen, ring_bytes, clock: || 0 }
 }
 
-/// Both queues of a rig under taps; the reader of what arrives.
+/// Rig with a capture on both queues, and the reader of received frames.
 fn tapped(rig: Rig) -> (Rig, CaptureReader) {
     let (rx_tap, reader) = tap(config(false));
     let (tx_tap, _) = tap(config(true));
@@ -47,19 +47,19 @@ fn whole_suite(make: &mut dyn FnMut() -> Rig) {
     suite::closing_returns_everything(&mut make);
 }
 
-// Goal: loopback and bridge keep the contract under taps, also where every burst is partial.
+// Goal: loopback and bridge keep the contract under a capture, also when every burst is partial.
 #[test]
-fn the_suite_under_taps() {
+fn loopback_and_bridge_under_capture() {
     whole_suite(&mut rigs::loopback);
     whole_suite(&mut || rigs::ntb(2 << 20));
     whole_suite(&mut || rigs::ntb(80 << 10));
 }
 
-// Goal: a TAP keeps the contract under taps.
+// Goal: a TAP keeps the contract under a capture.
 #[test]
-fn a_kernel_device_under_taps() {
+fn tap_under_capture() {
     let own_network = {
-        // It opens files.
+        // Opens files, which the suite counts.
         let _alone = alone();
         rigs::own_network()
     };
@@ -68,8 +68,8 @@ fn a_kernel_device_under_taps() {
     }
 }
 
-/// Runs frames from one rig through a lane under taps into another; every frame must be captured
-/// once and whole, and the queues must come back as they were.
+/// Sends frames from one rig through a captured lane into another. Every frame must be captured
+/// once and complete, and the queues must be returned unchanged.
 fn crosses(mut from: Rig, mut to: Rig, copies_per_frame: u64) {
     let stats = to.tx_stats.clone();
     let frame_max = from.frame_max.min(to.frame_max);
@@ -107,11 +107,11 @@ fn crosses(mut from: Rig, mut to: Rig, copies_per_frame: u64) {
     assert_eq!((matches!(tx, Tx::Brings(_)), tx_tap.is_some()), (tx_brings, true));
 }
 
-// Goal: in every pairing of real queues a capture sees each frame once and adds no payload copy;
-// only what is received into the memory of a sink whose drops are watched takes one, since it may
-// be dropped there.
+// Goal: in every pairing of real queues a capture sees each frame once and adds no payload copy.
+// Exception: a frame received into the memory of a sink with captured drops is copied once, since
+// the sink may drop it.
 #[test]
-fn lanes_under_taps() {
+fn lanes_under_capture() {
     let _alone = alone();
     crosses(rigs::ntb(2 << 20), rigs::ntb(2 << 20), 1);
     crosses(rigs::ntb(2 << 20), rigs::loopback(), 1);
@@ -121,8 +121,7 @@ fn lanes_under_taps() {
     }
 }
 
-// Goal: a frame that a real kernel refuses is captured with the reason, and the frames beside it
-// are not.
+// Goal: a frame that a real kernel rejects is captured with the reason, and its neighbours are not.
 #[test]
 fn a_refused_frame_is_captured() {
     let _alone = alone();
@@ -139,7 +138,7 @@ fn a_refused_frame_is_captured() {
         burst.push(VnetHdr::default(), 100, Span::of(&bytes));
         assert_eq!(tx.submit(&burst, 0).expect("submit"), 1);
     };
-    // Nobody has set it up yet.
+    // The device is not up yet.
     send(1);
     let up = std::process::Command::new("ip").args(["link", "set", "te", "up"]).status();
     assert!(up.expect("ip").success());

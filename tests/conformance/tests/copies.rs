@@ -1,4 +1,4 @@
-//! The memory rule: how often a payload is copied for every pairing of RX and TX that there is.
+//! Memory rule: number of payload copies for every pairing of RX and TX queues.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use mqnet_engine::{Lane, LaneId, Way};
 use mqnet_netdev::ChannelStats;
 use mqnet_shmem::copies;
 
-/// A way in (what is sent to `rig.tx` arrives at the lane) and a way out.
+/// Runs frames from `from.tx` through a lane to `to`; returns the rig and the copies per frame.
 fn copies_per_frame(mut from: Rig, mut to: Rig) -> (Rig, f64) {
     let stats: Arc<ChannelStats> = to.tx_stats.clone();
     let frame_max = from.frame_max.min(to.frame_max);
@@ -41,13 +41,13 @@ fn copies_per_frame(mut from: Rig, mut to: Rig) -> (Rig, f64) {
     (to, made as f64 / 500.0)
 }
 
-// Goal: in every pairing the lane copies a payload exactly as often as the memory rule says.
+// Goal: in every pairing the lane copies a payload exactly as often as the memory rule states.
 #[test]
 fn every_pairing_obeys_the_memory_rule() {
     if !rigs::own_network() {
         return;
     }
-    // A pairing's name says what the RX side does, then the TX side.
+    // Each pairing is named by the kind of its RX side, then of its TX side.
     let (_, n) = copies_per_frame(rigs::ntb(2 << 20), rigs::ntb(2 << 20));
     assert_eq!(n, 1.0, "brings -> brings");
     let (_, n) = copies_per_frame(rigs::ntb(2 << 20), rigs::loopback());
@@ -69,8 +69,8 @@ fn every_pairing_obeys_the_memory_rule() {
     assert_eq!(n, 0.0, "brings -> borrows (slots)");
 }
 
-// Goal: an interface that was taken over brings memory, in both directions: what comes to a TAP
-// from it, or goes from a TAP to it, is not copied by us.
+// Goal: AF_XDP queues bring memory in both directions: mqnet copies no frame between them and a
+// TAP.
 #[test]
 fn an_interface_obeys_the_memory_rule() {
     if !rigs::own_network() {
@@ -87,7 +87,7 @@ fn an_interface_obeys_the_memory_rule() {
     assert_eq!(n, 0.0, "TAP -> interface");
 }
 
-/// A second pair of TAPs, beside the first in the same namespace.
+/// Second pair of TAPs in the same namespace.
 fn second_taps() -> Rig {
     let (a, near, _) = rigs::tap("tc", 9000);
     let (b, far, _) = rigs::tap("td", 9000);

@@ -1,7 +1,7 @@
-//! A peer that has shaken hands and then lies: every word that it can write is set to every kind
-//! of nonsense while frames flow. The victim may lose the link, never more: no panic, no read
-//! outside the window (an index that left it would panic), no descriptor left, and the next peer
-//! is served.
+//! Hostile peer after a valid handshake: every word that the peer can write is set to every kind of
+//! invalid value while frames flow. At most the victim loses the link: no panic, no read outside
+//! the window (an index outside it would panic), no leaked descriptor, and the next peer is
+//! accepted.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
@@ -22,12 +22,12 @@ use mqnet_sysio::eventfd::EventFd;
 const WINDOW: u32 = 512 << 10;
 const CHANNELS: u16 = 2;
 
-/// Where everything is in the first life of the rings.
+/// Layout of the rings in the first session.
 fn geometry() -> Geometry {
     Geometry::divide(WINDOW, CHANNELS, 0, Geometry::depth_default(CHANNELS))
 }
 
-/// Honest hardware that shows its user the victim's memory.
+/// Hardware that exposes the victim's memory to the test.
 struct Spy {
     inner: Memfd,
     seen: Arc<Mutex<Option<MemoryWindows>>>,
@@ -77,10 +77,10 @@ impl Hw for Spy {
     }
 }
 
-/// A victim whose frames come back to it, and a peer that can write its memory.
+/// Victim that returns all frames, and a peer that can write its memory.
 struct Arena {
     victim: NtbFunction,
-    liar: NtbFunction,
+    attacker: NtbFunction,
     seen: Arc<Mutex<Option<MemoryWindows>>>,
     echo: Loopback,
     now: Duration,
@@ -89,7 +89,7 @@ struct Arena {
     _folder: Folder,
 }
 
-/// One life of the link.
+/// One session of the link.
 struct Life {
     lanes: Vec<(Lane, Lane)>,
     peer: Vec<Channel>,
@@ -103,16 +103,16 @@ impl Arena {
         let seen = Arc::new(Mutex::new(None));
         let spy = Spy { inner: Memfd::new(&path, WINDOW, CHANNELS), seen: seen.clone() };
         let mut victim = NtbFunction::memfd(&config, seed);
-        let mut liar = NtbFunction::with_hw("liar".into(), Box::new(spy), None, seed ^ 0xffff);
+        let mut attacker = NtbFunction::with_hw("liar".into(), Box::new(spy), None, seed ^ 0xffff);
         let echo = Loopback::new(CHANNELS);
         let caps = Caps { wanted: Some(CHANNELS), ..echo.caps() };
         victim.set_partner(&caps);
-        liar.set_partner(&caps);
+        attacker.set_partner(&caps);
         let now = Duration::from_secs(1);
-        Self { victim, liar, seen, echo, now, seed, faults: 0, _folder: folder }
+        Self { victim, attacker, seen, echo, now, seed, faults: 0, _folder: folder }
     }
 
-    /// xorshift: a failing run is its seed.
+    /// Next value of xorshift; a failing run is reproduced by its seed.
     fn random(&mut self) -> u64 {
         self.seed ^= self.seed << 13;
         self.seed ^= self.seed >> 7;
@@ -120,11 +120,11 @@ impl Arena {
         self.seed
     }
 
-    /// Time passes as fast as the test wants.
+    /// Polls both ends and advances the simulated time.
     fn poll(&mut self) -> (LinkStatus, LinkStatus) {
         self.now += Duration::from_millis(20);
         let victim = self.victim.poll_link(self.now);
-        (victim, self.liar.poll_link(self.now))
+        (victim, self.attacker.poll_link(self.now))
     }
 
     fn bring_up(&mut self) -> Life {
@@ -147,12 +147,12 @@ impl Arena {
                 )
             });
             let lanes = lanes.collect();
-            return Life { lanes, peer: self.liar.open(&plan).expect("open") };
+            return Life { lanes, peer: self.attacker.open(&plan).expect("open") };
         }
         panic!("the victim does not take another peer");
     }
 
-    /// The peer sends some honest frames and takes what comes back.
+    /// Sends valid frames from the peer and receives the returned ones.
     fn traffic(&mut self, life: &mut Life, rounds: u32) -> Result<(), String> {
         for round in 0..rounds {
             for peer in &mut life.peer {
@@ -165,16 +165,16 @@ impl Arena {
         Ok(())
     }
 
-    /// Lies once, looks what the victim makes of it, and heals the link.
-    fn lie(&mut self, offset: usize, value: u64) {
+    /// Writes one invalid value, polls the victim, and restores the link.
+    fn inject(&mut self, offset: usize, value: u64) {
         let mut life = self.bring_up();
         self.traffic(&mut life, 3).expect("honest traffic");
         let windows = self.seen.lock().unwrap().clone().expect("windows");
         windows.outbound.word(offset).store(value, Ordering::SeqCst);
-        if self.traffic_after_a_lie(&mut life).is_err() {
+        if self.poll_after_injection(&mut life).is_err() {
             self.faults += 1;
         }
-        // A lie in the scratchpads is noticed here, or means nothing any more.
+        // An invalid scratchpad is detected here, or has no effect any more.
         self.poll();
         drop(life.peer);
         for (forth, back) in life.lanes {
@@ -182,11 +182,11 @@ impl Arena {
             back.into_queues(Duration::ZERO);
         }
         self.victim.close("the test is over");
-        self.liar.close("the test is over");
+        self.attacker.close("the test is over");
     }
 
-    /// The victim's side only: the liar's own queues may trip over its lie.
-    fn traffic_after_a_lie(&mut self, life: &mut Life) -> Result<(), String> {
+    /// Polls the victim only: the peer's own queues may fail on the invalid value.
+    fn poll_after_injection(&mut self, life: &mut Life) -> Result<(), String> {
         for _ in 0..3 {
             poll_victim(life)?;
         }
@@ -194,7 +194,7 @@ impl Arena {
     }
 }
 
-/// One pass of the victim's worker, arming included.
+/// One iteration of the victim's worker, including arming.
 fn poll_victim(life: &mut Life) -> Result<(), String> {
     for (forth, back) in &mut life.lanes {
         for lane in [forth, back] {
@@ -205,7 +205,7 @@ fn poll_victim(life: &mut Life) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes a rig of the peer's queues for a moment.
+/// Borrows the peer's queues as a rig.
 fn borrow(channel: &mut Channel) -> Rig {
     let spare = rigs::loopback();
     Rig {
@@ -221,22 +221,23 @@ fn give_back(channel: &mut Channel, rig: Rig) {
     channel.rx = rig.rx;
 }
 
-/// In front of the window lie the scratchpads.
+/// Offset of the window, behind the scratchpads.
 const WINDOW_AT: usize = 4096;
 
-/// One test at a time: the first counts the process's descriptors.
+/// Serialises the tests: the first one counts descriptors of the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("fds").count()
 }
 
-// Goal: every shared word, set to the edges of its range and to noise, costs at most the link.
+// Goal: every shared word, set to the edges of its range and to random values, costs at most the
+// link.
 #[test]
-fn every_shared_word_may_lie() {
+fn invalid_shared_words_cost_at_most_the_link() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut arena = Arena::new(0x5eed_0001);
-    arena.lie(0, 0);
+    arena.inject(0, 0);
     let before = descriptors();
     let ring = geometry().ring;
     let words = [control::TAIL, control::CREDIT, control::TAKEN, control::RX_ARM, control::TX_ARM];
@@ -250,34 +251,34 @@ fn every_shared_word_may_lie() {
             }
             values.push(arena.random());
             for value in values {
-                arena.lie(WINDOW_AT + geometry().control(qp, word), value);
+                arena.inject(WINDOW_AT + geometry().control(qp, word), value);
             }
         }
     }
     for pad in 0..PADS {
         for value in [0, 1, 2, 3, 4, 5, u64::from(u32::MAX), arena.random()] {
-            arena.lie(pad * 8, value);
+            arena.inject(pad * 8, value);
         }
     }
     for word in (0..MAILBOX / 2).step_by(8) {
         for value in [0, 2, 4, u64::MAX, arena.random()] {
-            arena.lie(WINDOW_AT + word, value);
+            arena.inject(WINDOW_AT + word, value);
         }
     }
-    arena.lie(0, 0);
+    arena.inject(0, 0);
     assert_eq!(descriptors(), before, "descriptors left behind");
     assert!(arena.faults > 50, "only {} lies were noticed: does the test lie?", arena.faults);
 }
 
-// Goal: indices of the right generation that are wrong in every other way are noticed.
+// Goal: invalid indices of the current generation are detected.
 #[test]
-fn indices_of_the_right_generation_may_lie() {
+fn invalid_indices_of_the_current_generation_are_detected() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut arena = Arena::new(0x5eed_0002);
     let ring = u64::from(geometry().ring);
     let mut noticed = 0;
     for word in [control::TAIL, control::CREDIT] {
-        // Backwards, beyond what there is to move, off a record's boundary, out of range.
+        // Backwards, beyond the frames to move, unaligned, out of range.
         for index in [2 * ring, u64::from(u32::MAX), 2 * ring - 16, ring + 8, 3] {
             let mut life = arena.bring_up();
             arena.traffic(&mut life, 3).expect("honest traffic");
@@ -286,24 +287,24 @@ fn indices_of_the_right_generation_may_lie() {
             let at = |word| windows.outbound.word(control(word));
             let generation = at(control::TAIL).load(Ordering::SeqCst) >> 32;
             at(word).store(generation << 32 | index, Ordering::SeqCst);
-            let mut fault = arena.traffic_after_a_lie(&mut life).err();
-            // A credit is looked at only when room is short: send until it is.
+            let mut fault = arena.poll_after_injection(&mut life).err();
+            // Credits are read only when room is short: send until it is.
             for _ in 0..if word == control::CREDIT { 200 } else { 0 } {
                 fault = fault.or(arena.traffic(&mut life, 20).err());
             }
             noticed += u32::from(fault.is_some());
             drop(life);
             arena.victim.close("over");
-            arena.liar.close("over");
+            arena.attacker.close("over");
         }
     }
     assert_eq!(noticed, 10, "wrong indices that were noticed");
 }
 
-// Goal: the same for the ring itself, at random places, as a targeted change of record headers and
-// as noise over everything.
+// Goal: arbitrary ring content costs at most the link: single changed record headers, and random
+// values over the whole ring.
 #[test]
-fn the_ring_may_hold_anything() {
+fn arbitrary_ring_content_costs_at_most_the_link() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut arena = Arena::new(0x5eed_0003);
     let geometry = geometry();
@@ -311,13 +312,13 @@ fn the_ring_may_hold_anything() {
         let mut life = arena.bring_up();
         arena.traffic(&mut life, 1 + round % 5).expect("honest traffic");
         let windows = arena.seen.lock().unwrap().clone().expect("windows");
-        // Honest frames that the victim has not looked at yet...
+        // Send valid frames that the victim has not read yet...
         for peer in &mut life.peer {
             let mut rig = borrow(peer);
             rig.send(&(0..20).map(|n| frame(n, 60 + 50 * n as usize)).collect::<Vec<_>>());
             give_back(peer, rig);
         }
-        // ... and now they are something else.
+        // ...and overwrite them.
         let places = if round % 3 == 0 { 20_000 } else { 1 + arena.random() as usize % 50 };
         for _ in 0..places {
             let at = geometry.ring_at(0) + arena.random() as usize % (32 << 10) / 8 * 8;
@@ -330,12 +331,12 @@ fn the_ring_may_hold_anything() {
             };
             word.store(value, Ordering::SeqCst);
         }
-        if arena.traffic_after_a_lie(&mut life).is_err() {
+        if arena.poll_after_injection(&mut life).is_err() {
             arena.faults += 1;
         }
         drop(life);
         arena.victim.close("over");
-        arena.liar.close("over");
+        arena.attacker.close("over");
     }
     assert!(arena.faults > 100, "only {} of 300 were noticed", arena.faults);
 }

@@ -1,5 +1,5 @@
-//! The life cycle of every backend's function: random calls in any order that the contract allows,
-//! with failures injected into each.
+//! Life cycle of every backend's function: random calls in any order that the contract allows, with
+//! failures injected into each.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,14 +12,14 @@ use mqnet_conformance::setups::{
 use mqnet_group::OnLoss;
 use mqnet_tap::Io;
 
-/// One life at a time: descriptors of the whole process are counted and limited.
+/// Serialises the tests: descriptors of the whole process are counted and limited.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lives one life for each seed.
+/// Runs one life cycle for each seed.
 fn lives<S: Setup + 'static>(make: impl Fn() -> S, seeds: u64, steps: u32) -> Seen {
     let mut all = Seen::default();
     for seed in 1..=seeds {
@@ -31,7 +31,7 @@ fn lives<S: Setup + 'static>(make: impl Fn() -> S, seeds: u64, steps: u32) -> Se
     all
 }
 
-/// The same of a backend that fails and changes.
+/// Runs life cycles of a backend; some calls must fail, and some changes must be committed.
 fn eventful<S: Setup + 'static>(make: impl Fn() -> S, seeds: u64, steps: u32) {
     let Seen { failures, changes } = lives(make, seeds, steps);
     assert!(failures > 0 && changes > 0, "{failures} failures, {changes} changes");
@@ -54,7 +54,7 @@ fn bridges() {
     eventful(|| Bridge::new(Hardware::Ivshmem, 2 << 20), 5, 60);
 }
 
-// Goal: groups keep it, over members with a peer and without.
+// Goal: groups keep the life cycle, with bridges and without.
 #[test]
 fn groups() {
     let _alone = alone();
@@ -65,7 +65,7 @@ fn groups() {
     }
 }
 
-// Goal: a guest's device and the driver of a device keep it, each with the other as its peer.
+// Goal: the virtio device and driver keep the life cycle, each with the other as its peer.
 #[test]
 fn virtio() {
     let _alone = alone();
@@ -77,7 +77,7 @@ fn virtio() {
     eventful(|| Virtio::new(true, true, true).reversed(), 3, 80);
 }
 
-// Goal: TAPs keep it.
+// Goal: TAPs keep the life cycle.
 #[test]
 fn tap() {
     let _alone = alone();
@@ -88,7 +88,7 @@ fn tap() {
     }
 }
 
-// Goal: interfaces that were taken over keep it.
+// Goal: AF_XDP interfaces keep the life cycle.
 #[test]
 fn af_xdp() {
     let _alone = alone();

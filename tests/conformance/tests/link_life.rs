@@ -1,5 +1,5 @@
-//! Seeded simulation of a bridge's life: two ends that are polled in any order, with time of the
-//! test's making, that close, fail, die and come back. Whatever happened, the link heals.
+//! Seeded simulation of a bridge: two ends that are polled in any order with simulated time, and
+//! that close, fail, restart and resize. After every history the link comes up.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use mqnet_netdev::{Caps, Function, LinkStatus};
 use mqnet_ntb::{NtbConfig, NtbFunction};
 use proptest::prelude::*;
 
-/// What happens to one of the ends.
+/// Event at one of the ends.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Poll,
-    /// It closes in good order, or after a fault.
+    /// Orderly close, or close after a fault.
     Close,
-    /// It dies without a word and another process takes its place.
+    /// Death without a close, and a new process.
     Restart,
-    /// It comes back with another number of channels.
+    /// Restart with another number of channels.
     Resize(u16),
 }
 
@@ -69,7 +69,7 @@ impl World {
             Event::Restart | Event::Resize(_) => {
                 let (channels, lives) =
                     self.ends[side].as_ref().map_or((2, 0), |e| (e.channels, e.lives));
-                // Dead before the next one lives, like a process.
+                // The old function is dropped before the new one starts, as with a process.
                 self.ends[side] = None;
                 let channels = if let Event::Resize(n) = event { n } else { channels };
                 self.start(side, channels, lives + 1);
@@ -91,10 +91,10 @@ fn event() -> impl Strategy<Value = (usize, Event)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    // Goal: after any history of closings, deaths and returns the two ends find each other again,
-    // agree on the same plan and the same generation, and can open every channel.
+    // Goal: after any history of closes and restarts the two ends handshake again, agree on the
+    // same plan and the same generation, and can open every channel.
     #[test]
-    fn the_link_always_heals(history in prop::collection::vec(event(), 0..80)) {
+    fn link_recovers_after_every_history(history in prop::collection::vec(event(), 0..80)) {
         let mut world = World::new();
         for (side, event) in history {
             world.apply(side, event);
@@ -124,10 +124,9 @@ proptest! {
     }
 }
 
-// Goal: a peer that comes soon is met at once, and one that does not come costs next to nothing to
-// wait for.
+// Goal: an early peer is detected immediately, and waiting for an absent one costs next to nothing.
 #[test]
-fn a_peer_that_does_not_come_is_looked_for_less_often() {
+fn absent_peer_is_polled_less_often() {
     let folder = Folder::new();
     let config = |path: &str| NtbConfig { path: folder.0.join(path), window: 1 << 20, mtu: None };
     let bridge = Box::new(NtbFunction::memfd(&config("x.sock"), 1));

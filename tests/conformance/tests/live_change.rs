@@ -1,5 +1,5 @@
-//! Channels that change in mid-flow: two engines over a bridge, hosts that number every frame,
-//! requests from both sides at random, and failures injected at every step.
+//! Channel changes under traffic: two engines over a bridge, hosts that number every frame, random
+//! requests from both sides, and failures injected at every step.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use mqnet_netdev::RingWish;
 use mqnet_sysio::clock;
 
 // Goal: any sequence of resizes from either side, with failures injected on either side at every
-// step, loses, doubles and reorders nothing; a failed one says why and leaves what was; afterwards
-// both ends show the same number of channels: the smaller wish.
+// step, loses, duplicates and reorders no frame. A failed resize reports its reason and keeps the
+// old state. Afterwards both ends report the same number of channels: the smaller request.
 #[test]
 fn resizes_with_failures_lose_nothing() {
     (1..=4u64).for_each(|seed| resizes_with_failures(seed, None));
 }
 
-// Goal: the same with disciplines in front of every sink: one for each channel, one for all, and
-// one that holds frames back, so that a change always finds some waiting.
+// Goal: resizes lose no frame that waits in a qdisc in front of a sink: one qdisc for each channel,
+// one for all, and one that delays frames, so that a change always finds some waiting.
 #[test]
-fn resizes_lose_nothing_that_waits_in_disciplines() {
+fn resizes_keep_frames_in_qdiscs() {
     for (seed, words) in [
         (1u64, "pfifo limit 1000000"),
         (2, "fq_codel limit 1000000 target 10s interval 100s memory_limit 1gb"),
@@ -71,8 +71,8 @@ fn resizes_with_failures(seed: u64, attached: Option<&str>) {
     }
 }
 
-// Goal: after a change of a link on which nothing moves, with lanes asleep at both ends, the first
-// frames of every flow arrive in both directions: nobody sleeps through its doorbell.
+// Goal: after a change of an idle link with sleeping lanes at both ends, the first frames of every
+// flow arrive in both directions: no wake-up is lost.
 #[test]
 fn an_idle_link_wakes_after_a_change() {
     let mut world = World::quiet(31, None);
@@ -81,7 +81,7 @@ fn an_idle_link_wakes_after_a_change() {
     }
     for (round, channels) in [8, 2, 16, 1].into_iter().enumerate() {
         for side in [0, 1] {
-            // The smaller wish wins, so both ask; each is the leader in one half of the cases.
+            // The smaller request wins, so both ends send one; each end leads in half of the cases.
             world.resize((round + side) % 2, channels).expect("resized");
         }
         world.settle();
@@ -97,10 +97,10 @@ fn an_idle_link_wakes_after_a_change() {
     world.finish();
 }
 
-// Goal: two users who want different things at the same time both get an answer, and both ends
-// settle on the smaller wish.
+// Goal: two concurrent, different requests both get an answer, and both ends settle on the smaller
+// request.
 #[test]
-fn both_ends_ask_at_once() {
+fn concurrent_requests_settle_on_the_smaller() {
     for seed in 41..46 {
         let mut world = World::new(seed, None);
         let now = clock::monotonic();
@@ -108,7 +108,7 @@ fn both_ends_ask_at_once() {
             let link = &mut world.ends[side].link;
             let wish = Wish { channels: Some(channels), ..link.wish().clone() };
             link.ask(wish, now).expect("asked");
-            // One of them gets a head start of a step or two.
+            // Gives one end a head start of up to two iterations.
             (0..seed % 3).for_each(|_| world.turn());
         }
         let mut answers = [None, None];
@@ -124,9 +124,9 @@ fn both_ends_ask_at_once() {
     }
 }
 
-// Goal: ring sizes and MTU change as the channels do, alone and together with them.
+// Goal: ring sizes and MTU change like channels, alone and together with them.
 #[test]
-fn rings_and_mtu_change_in_mid_flow() {
+fn rings_and_mtu_change_under_traffic() {
     let mut world = World::new(11, None);
     for (round, kib) in [16u32, 256, 32, 1024].into_iter().enumerate() {
         let rings = RingWish { rx: Some(kib << 10), tx: None };
@@ -149,9 +149,9 @@ fn rings_and_mtu_change_in_mid_flow() {
     assert!(world.finish() > 100);
 }
 
-// Goal: what cannot be is refused at once, with the numbers, and changes nothing.
+// Goal: an impossible request is refused immediately with the limits, and changes nothing.
 #[test]
-fn the_impossible_is_refused() {
+fn impossible_requests_are_refused() {
     let mut world = World::new(21, None);
     let tiny = RingWish { rx: Some(512), tx: None };
     let why = world.ask(1, Wish { rings: tiny, ..Wish::default() }).unwrap_err();
@@ -160,8 +160,8 @@ fn the_impossible_is_refused() {
     world.finish();
 }
 
-// Goal: a follower that looks late finds a leader whose new lanes have long gone to sleep, or
-// would have; what it sends there arrives nevertheless.
+// Goal: when a follower commits late, its frames arrive at a leader with new lanes that already
+// sleep.
 #[test]
 fn a_late_follower_wakes_its_leader() {
     let mut world = World::new(31, None);

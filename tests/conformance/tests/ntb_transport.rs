@@ -1,11 +1,11 @@
-//! A link with a kernel's `ntb_transport` at the far end of one of its functions.
+//! Link with the kernel's `ntb_transport` at the far end of one function.
 
 use mqnet_engine::{AskError, Link, LinkConfig, Wish};
 use mqnet_netdev::loopback::Loopback;
 use mqnet_ntb::fuzzing::Cable;
 use mqnet_sysio::clock;
 
-/// Turns the link until `done`; the far end repeats its requests as a kernel does.
+/// Runs the link until `done`; the far end repeats its requests as a kernel does.
 fn until(
     link: &mut Link,
     what: &str,
@@ -23,8 +23,8 @@ fn channels(link: &Link) -> u16 {
     link.running().map_or(0, |running| running.plan.channels)
 }
 
-// Goal: the queue pairs of the far end are the channels of the link, also on the fly; the link
-// names the protocol, and refuses a number of its own with the command for the far end.
+// Goal: the queue pairs of the far end are the channels of the link, also when they change. The
+// link reports the protocol, and refuses a number of channels with the command for the far end.
 #[test]
 fn channels_are_the_far_ends() {
     let cable = Cable::new(4 << 20);
@@ -49,14 +49,14 @@ fn channels_are_the_far_ends() {
          guest"
     );
     assert_eq!(channels(&link), 3);
-    // Other wishes are as free as always.
+    // Other changes are allowed.
     let wish = Wish { mtu: Some(9000), ..link.wish().clone() };
     link.ask(wish, clock::monotonic()).expect("accepted");
     let mtu = |link: &Link| link.running().map(|running| running.plan.mtu);
     until(&mut link, "an MTU of 9000", || (), |link| mtu(link) == Some(9000));
 }
 
-// Goal: with fewer channels at the other netdev than queue pairs the link has as many as that.
+// Goal: a link has at most as many channels as its other netdev, also with more queue pairs.
 #[test]
 fn channels_are_no_more_than_the_other_netdevs() {
     let cable = Cable::new(4 << 20);

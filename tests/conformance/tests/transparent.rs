@@ -1,4 +1,4 @@
-//! Shared memory on a system that backs it with huge pages by itself
+//! Shared memory on a system that backs it with transparent huge pages
 //! (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`, or `huge=` of a tmpfs).
 
 use std::fs::File;
@@ -13,14 +13,14 @@ use mqnet_shmem::Region;
 use mqnet_sysio::memory;
 use mqnet_testkit::skip;
 
-/// A tmpfs with huge pages, for as long as its owner lives.
+/// tmpfs with huge pages; lives as long as its owner process.
 struct Place {
     owner: Child,
     folder: Folder,
 }
 
 impl Place {
-    /// `None` where a user may not make namespaces of his own.
+    /// Mounts the tmpfs; `None` where a user may not create namespaces.
     fn mount() -> Option<Self> {
         let folder = Folder::new();
         let script = "mount -t tmpfs -o huge=always mqnet \"$0\" && echo ready && exec sleep 60";
@@ -48,14 +48,14 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Either fails for one that has ended.
+        // Both calls fail when the owner has ended.
         let _ = self.owner.kill();
         let _ = self.owner.wait();
     }
 }
 
-// Goal: a file whose pages the kernel makes huge by itself is memory like any other: a peer's is
-// not refused for it, and a guest's is mapped where it is, in units of 4 KiB.
+// Goal: a file backed by transparent huge pages is ordinary memory: a peer's is accepted, and a
+// guest's is mapped as it is, in units of 4 KiB.
 #[test]
 fn transparent_huge_pages_are_no_huge_pages() {
     let Some(place) = Place::mount() else {
@@ -63,7 +63,7 @@ fn transparent_huge_pages_are_no_huge_pages() {
         return;
     };
     let file = place.file(3 * 4096);
-    // That is what misleads.
+    // The block size of the file equals that of hugetlbfs.
     if file.metadata().expect("its status").blksize() != 2 << 20 {
         skip("this kernel backs no tmpfs with huge pages");
         return;

@@ -1,10 +1,10 @@
-//! What a user or a client of the control interface writes as an endpoint, or as a CPU list.
+//! Endpoint addresses and CPU lists of a user or a client of the control interface.
 
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Err(e) = mqnet_address::parse(text) {
-        // With control characters as escapes.
+        // Control characters are escaped.
         let shown = text.chars().map(|c| match c.is_control() {
             true => c.escape_default().to_string(),
             false => c.to_string(),

@@ -1,5 +1,5 @@
-//! What stands in configuration files: two of them, divided at a form feed, which TOML has no use
-//! for. A configuration differs from itself in nothing, and a problem is one line.
+//! Content of configuration files: two files, separated by a form feed, which TOML does not allow.
+//! A configuration has no difference from itself, and a problem is one line.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Requests to the control server, well-formed, broken and in any order.
+//! Requests to the control server, valid or malformed, in any order.
 
 #![no_main]
 

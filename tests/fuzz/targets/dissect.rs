@@ -1,4 +1,4 @@
-//! Any bytes as the headers of a frame: nothing outside them is read, and what is found is inside.
+//! Arbitrary bytes as the headers of a frame: no other bytes are read, and all offsets are inside.
 
 #![no_main]
 

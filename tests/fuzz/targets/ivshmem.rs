@@ -1,4 +1,4 @@
-//! What an ivshmem server says to its clients.
+//! Messages of an ivshmem server to its clients.
 
 #![no_main]
 

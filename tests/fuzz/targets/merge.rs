@@ -1,4 +1,5 @@
-//! Any bytes as frames that are to be merged: what is merged and cut again is what it was.
+//! Arbitrary bytes as frames to coalesce: segmentation of a coalesced frame restores the original
+//! frames.
 
 #![no_main]
 
@@ -8,7 +9,7 @@ use mqnet_wire::offload::{
 };
 use mqnet_wire::{Layer, VnetFields, VnetHdr};
 
-/// A frame, without its bytes beyond the headers: they are the same for all.
+/// Frame without its bytes beyond the headers, which are the same for all.
 type Input<'a> = (bool, u8, u16, Vec<(u8, u8)>, &'a [u8]);
 
 fn filled(hdr: VnetHdr, mut bytes: Vec<u8>) -> Vec<u8> {
@@ -21,7 +22,7 @@ fn filled(hdr: VnetHdr, mut bytes: Vec<u8>) -> Vec<u8> {
 fuzz_target!(|input: Input<'_>| {
     let (is_ip, flags, frame_max, changes, bytes) = input;
     let layer = if is_ip { Layer::Ip } else { Layer::Ethernet };
-    // Flags of a peer say nothing of a checksum.
+    // Flags of a peer without a checksum request.
     let hdr = VnetHdr::new(VnetFields { flags: flags & !1, ..VnetFields::default() });
     let head = |bytes: &[u8]| bytes[..bytes.len().min(MERGED_HEADERS_MAX)].to_vec();
     let part = |bytes: &[u8]| {

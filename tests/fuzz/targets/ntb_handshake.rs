@@ -1,4 +1,4 @@
-//! What a bridge's peer can write: its introduction and its scratchpads.
+//! Input from a bridge's peer: its introduction and its scratchpads.
 
 #![no_main]
 

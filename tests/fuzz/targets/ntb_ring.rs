@@ -1,4 +1,4 @@
-//! What a bridge's peer can write: words and records of the window.
+//! Input from a bridge's peer: words and records of the window.
 
 #![no_main]
 

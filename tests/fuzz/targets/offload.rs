@@ -1,5 +1,5 @@
-//! Any bytes as a frame that is to be finished: nothing outside its headers is read, its segments
-//! are its payload in order, and there are never too many.
+//! Arbitrary bytes as a frame for offload emulation: only its headers are read, its segments are
+//! its payload in order, and their number is bounded.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Lines of words as commands of tc, one after the other on one tree: none makes a panic, and a
-//! refused one changes nothing that is shown.
+//! Lines of words as tc commands on one tree: none panics, and a refused one does not change the
+//! reported state.
 
 #![no_main]
 
@@ -9,7 +9,7 @@ use mqnet_wire::Layer;
 
 const CHANNELS: u16 = 4;
 
-/// The first bytes say what and where, the rest are kind and options.
+/// Parses a line: the first bytes select verb and object, the rest are kind and options.
 fn command(line: &str) -> Option<Command> {
     let (head, words) = line.split_at_checked(6)?;
     let &[verb, object, attach, handle, prio, protocol] = head.as_bytes() else { return None };

@@ -1,5 +1,5 @@
-//! Commands of the control queue: any bytes are obeyed or refused, and what is refused changes
-//! nothing.
+//! Commands of the control queue: arbitrary bytes are applied or refused, and a refused command
+//! changes nothing.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

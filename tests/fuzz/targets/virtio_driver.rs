@@ -1,5 +1,5 @@
-//! What a virtio device can write: used rings, lengths and headers, while both halves of the driver
-//! work.
+//! Input from a virtio device: used rings, lengths and headers, while both halves of the driver
+//! run.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What a guest can write: rings, chains and headers, while both halves work.
+//! Input from a guest: rings, chains and headers, while both halves of the device run.
 
 #![no_main]
 

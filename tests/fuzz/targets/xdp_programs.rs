@@ -1,4 +1,5 @@
-//! Programs for XDP: what the verifier accepts must be harmless, and the same everywhere.
+//! XDP programs: every program that the verifier accepts is harmless, with the same result
+//! everywhere.
 
 #![no_main]
 

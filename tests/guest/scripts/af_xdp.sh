@@ -1,12 +1,13 @@
-# A card of the guest, taken over by `xdp:` and linked with a TAP in a network namespace of its own,
-# which has 10.7.1.1. The host behind the card has 10.7.1.2, an iperf3 server, gives a file at port
-# 7000 and takes one at 7001. $OPTIONS: of the card. $PLAIN: there is a card without zero copy.
-# $DRIVER: of the card.
+# A NIC of the guest, attached by `xdp:` and linked with a TAP in its own network namespace, which
+# has 10.7.1.1. The host behind the NIC has 10.7.1.2, an iperf3 server, serves a file at port 7000
+# and receives one at 7001. $OPTIONS: options of the NIC. $PLAIN: a second NIC without zero copy
+# exists. $DRIVER: driver of the NIC.
 modprobe -q virtio_pci; modprobe -a $DRIVER tun; modprobe -q af_packet
 ip netns add inner
 inner="ip netns exec inner"
 fail() { echo "failed: $1"; cat /tmp/link.log; tail -1 /tmp/link.jsonl; ip link; dmesg | tail; exit 1; }
-# Bit 33 of virtio: memory is reached as the platform says, so that the device can reach all of it.
+# Feature bit 33 (VIRTIO_F_ACCESS_PLATFORM): the platform's DMA rules apply, so that the device can
+# access all memory.
 cards() {
     for dir in /sys/class/net/*/device; do
         [ "$(basename "$(readlink $dir/driver)")" = $DRIVER ] || continue
@@ -23,7 +24,7 @@ start() {
 alive() { for _ in $(seq 60); do $inner ping -c 1 -W 1 10.7.1.2 > /dev/null 2>&1 && return; sleep 0.1; done; fail "no answer: $1"; }
 fetch() { $inner nc 10.7.1.2 7000 < /dev/null > /tmp/file; echo "file $(sha256sum /tmp/file | cut -c1-64)"; }
 
-# How the card spreads flows over its queues: of the first line of its table, and of the last.
+# Distribution of flows over the NIC's queues: first and last line of its indirection table.
 table() { "$@" -x $nic | awk '/^ +[0-9]+:/ { line = $6 " " $7 " " $8 " " $9; if (!n++) first = $2 " " $3 " " $4 " " $5 } END { print first, line }'; }
 count() { mqnet ethtool -S $nic | sed -n "s/^ *rx_queue_$1_packets: *//p"; }
 
@@ -66,7 +67,7 @@ for queue in 0 1; do
     for of in 0 1; do counted[$of]=$(count $of); done
     $inner iperf3 -c 10.7.1.2 -P 4 -t 1 -R > /dev/null
     for of in 0 1; do
-        # What is no IP has no hash, and comes to the first queue.
+        # Frames other than IP have no hash, and arrive at the first queue.
         more=$(($(count $of) - counted[of])) few=$((of == queue ? 0 : 10))
         echo "to $queue: by $of $([ $more -gt $few ] && echo more || echo none)"
     done
@@ -77,7 +78,7 @@ kill -INT $link; wait $link
 echo "table again $(table ethtool)"
 tail -1 /tmp/link.jsonl > "$RESULTS/end.json"
 ip -d link show $nic | grep -q xdp && fail "there still is a program"
-# The kernel takes no queue away that is in a table which it thinks a user's.
+# The kernel does not remove a queue in a table that it regards as set by the user.
 if [ $DRIVER = virtio_net ]; then
     for n in 1 2; do ethtool -L $nic combined $n || fail "its table is not the kernel's again"; done
 fi
@@ -93,8 +94,8 @@ whole() { ethtool -x $nic | sha256sum; }
 send_by() { [ $1 = 0 ] && mqnet ethtool -X t0 equal 1 || mqnet ethtool -X t0 weight 0 1 || fail "ethtool -X t0"; }
 behind() { $inner awk '/^TcpExt:/ { if (!n++) split($0, names); else for (i = 2; i <= NF; i++) if (names[i] == "TCPOFOQueue") print $i }' /proc/net/netstat; }
 followed() { grep -c 'buckets of flows follow to queue' /tmp/link.log; }
-# What is sent leaves by one queue; answers come by that one, once it has been learnt: how soon, the
-# machine decides. The first time they may come there anyway.
+# Frames are sent on one queue; replies arrive on the same queue once it is learnt, after a time
+# that depends on the machine. The first time they may arrive there by chance.
 $inner iperf3 -c 10.7.1.2 -P 4 -t 300 -R > /dev/null & stream=$!
 was= late=$(behind)
 for queue in 1 0 1; do
@@ -112,7 +113,7 @@ for queue in 1 0 1; do
 done
 echo "segments behind others: $(($(behind) - late)), moves $(followed)"
 kill -INT $stream; wait $stream
-# They move in mid-flow, and stay in order.
+# Flows move under traffic, and stay in order.
 moved=$(followed)
 $inner iperf3 -c 10.7.1.2 -u -b 10M -l 1000 -t 6 --bidir > /tmp/udp & stream=$!
 for queue in 0 1 0 1 0; do
@@ -121,7 +122,7 @@ for queue in 0 1 0 1 0; do
 done
 wait $stream; grep -E 'RX-C.*receiver|out-of-order' /tmp/udp
 echo "moves beside datagrams $(($(followed) - moved))"
-# What somebody else has set is not touched, until it is given free.
+# A table set by another program is not changed until it is reset.
 ethtool -X $nic weight 3 1; was=$(whole)
 send_by 1
 $inner iperf3 -c 10.7.1.2 -P 4 -t 2 -R > /dev/null

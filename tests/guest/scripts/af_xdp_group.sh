@@ -1,6 +1,6 @@
-# Two cards of the guest, of two queues each, taken over as one netdev opposite a TAP in a network
-# namespace of its own, which has 10.7.0.1 and 10.7.1.1. The host has 10.7.0.2 behind the first card
-# and 10.7.1.2 behind the second one, both with one Ethernet address, and an iperf3 server.
+# Two NICs of the guest, of two queues each, attached as one netdev opposite a TAP in its own
+# network namespace, which has 10.7.0.1 and 10.7.1.1. The host has 10.7.0.2 behind the first NIC and
+# 10.7.1.2 behind the second one, both with one Ethernet address, and an iperf3 server.
 modprobe -q virtio_pci; modprobe -a virtio_net tun; modprobe -q af_packet
 ip netns add inner
 inner="ip netns exec inner"
@@ -25,7 +25,7 @@ behind() { $inner awk '/^TcpExt:/ { if (!n++) split($0, names); else for (i = 2;
 group=$1 late=$(behind)
 
 echo "== follows"
-# What is received leaves its mark by what is sent of it, all by one channel; it comes by one card.
+# Received flows are learnt from their replies, all sent on one channel; they arrive on one NIC.
 for channel in 3 0 1 2; do
     how=
     for i in 0 1 2 3; do [ $i = $channel ] && how="$how 1" || how="$how 0"; done

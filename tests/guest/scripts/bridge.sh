@@ -1,8 +1,8 @@
-# One of two guests with a virtio card at a bridge of the host (10.8.0.x) and two ivshmem devices:
-# the first has a vector for each queue pair (10.9.0.x), the second one for everything (10.7.0.x).
-# ME is 1, which asks, or 2, which serves until it is killed. CHANNELS, CARD_QUEUES, ROUNDS and
-# SECONDS_EACH come from the host. Each run leaves ROUND.PATH.KIND.json, those of iperf3 that worked
-# also .clocks (of both guests before, of both after).
+# One of two guests with a virtio-net device at a bridge of the host (10.8.0.x) and two ivshmem
+# devices: the first has a vector for each queue pair (10.9.0.x), the second one for everything
+# (10.7.0.x). ME is 1, the client, or 2, the server until it is killed. CHANNELS, CARD_QUEUES,
+# ROUNDS and SECONDS_EACH come from the host. Each run leaves ROUND.PATH.KIND.json; successful runs
+# of iperf3 also leave .clocks (of both guests before, of both after).
 PEER=$((3 - ME))
 modprobe -q virtio_pci; modprobe -q virtio_net; modprobe vfio_iommu_type1; modprobe vfio_pci
 fail() { echo "failed: $1"; dmesg | tail -20; cat /tmp/*.log; exit 1; }
@@ -27,18 +27,19 @@ for dev in /sys/bus/pci/devices/*; do
     links[subnet]=$!
     [ $subnet = 9 ] && subnet=7 || subnet=0
 done
-# Ticks since boot: of this guest's CPUs busy and idle, and of the links of subnets 9 and 7 in their
-# own code and in the kernel.
+# Ticks since boot: busy and idle time of this guest's CPUs, and time of the links of subnets 9 and
+# 7 in their own code and in the kernel.
 cat > /tmp/clocks <<- END
 	#!/bin/bash
 	awk 'FNR == 1 && FILENAME == "/proc/stat" {print \$2+\$3+\$4+\$7+\$8, \$5+\$6; nextfile}
 	    {print \$14, \$15}' /proc/stat /proc/${links[9]}/stat /proc/${links[7]}/stat | tr '\n' ' '
 	END
 chmod +x /tmp/clocks
-# Whoever reads from it waits for ever.
+# Reads from these FIFOs block without end of file.
 mkfifo /tmp/ask /tmp/told; exec 5<> /tmp/ask 6<> /tmp/told
 if [ $ME = 2 ]; then
-    # How many frames have come through the third device, how many to the card, and the clocks.
+    # Prints the frames received through the third device, those of the virtio-net device, and the
+    # clocks.
     mqnet bench-end rx "ntb:ivshmem=$raw" 64 1 1 <&5 >&6 2> /tmp/raw.log &
     cat > /tmp/count <<- END
 	#!/bin/bash
@@ -55,9 +56,9 @@ for net in 8 9 7; do
     fail "nobody answers at 10.$net.0.$PEER"
 done
 
-# The clocks of both guests.
+# Clocks of both guests.
 clocks() { echo "$(/tmp/clocks)" "$(count 3-8)"; }
-# iperf3, again when the other end was not ready for it; a run that never worked says so.
+# Runs iperf3; retries while the other end is not ready, and reports a run that never worked.
 stream() {
     local file=$1 net=$2 before
     shift 2
@@ -73,11 +74,10 @@ stream() {
         sleep 2
     done
 }
-# How often the threads of a process went to sleep by themselves: once for each time that they
-# were woken.
+# Number of voluntary sleeps of a process's threads: one for each wake-up.
 woken() { cat /proc/"$1"/task/*/status | awk '/^voluntary/ {n += $2} END {print n}'; }
 interrupts() { grep -E "vfio-msi.*$1" /proc/interrupts | awk '{n += $2 + $3} END {print n + 0}'; }
-# Pings so far apart that everybody sleeps between them: who is woken for a frame, and how often.
+# Pings with pauses in which all threads sleep: counts the wake-ups for a frame.
 wakes() {
     local file=$1 net=$2 link=${links[$2]} before after pings=$((SECONDS_EACH * 50))
     before="$(woken "$link") $(interrupts '')"
@@ -88,7 +88,7 @@ wakes() {
         awk '{printf "{\"woken\":%d,\"interrupts\":%d,\"answers\":%d,\"rtt_ms\":%s}", $3-$1, $4-$2, $5, $6}' \
         > "$RESULTS/$file"
 }
-# What has come to the other end: 1 through the third device, 2 to the card.
+# Frames received at the other end: 1 through the third device, 2 by the virtio-net device.
 count() {
     for _ in $(seq 100); do
         told=$(timeout 10 nc 10.8.0.$PEER 7002 < /tmp/silence 2> /dev/null)
@@ -98,7 +98,7 @@ count() {
     fail "the other end does not count"
 }
 now() { cut -d' ' -f1 /proc/uptime; }
-# A count before and after, from when the first frames have come.
+# Counts before and after, starting when the first frames have arrived.
 counted() {
     local file=$1 column=$2 first before from
     first=$(count "$column")
@@ -140,7 +140,7 @@ for round in $(seq "$ROUNDS"); do
     done
     for path in ivshmem:9 shared:7; do wakes "$round.${path%:*}.wakes.json" "${path#*:}"; done
 done
-# Last: an end that has lost its peer looks for it, and would take time of the streams.
+# Last, because an end without its peer polls for it and would take CPU time from the streams.
 for round in $(seq "$ROUNDS"); do
     frames "$round"
     echo "round $round: frames"

@@ -1,10 +1,10 @@
-# The same questions to the kernel's own implementation and to ours. Each leaves NAME.kernel and
-# NAME.ours in $PROBES, and a line in $PROBES/order: name, what was asked, who answered for the kernel.
-# eth0 and eth1 are one link of mqnet on the host: virtio-net with four queue pairs each.
+# The same requests to the kernel's own implementation and to mqnet. Each leaves NAME.kernel and
+# NAME.ours in $PROBES, and a line in $PROBES/order: name, request, driver that answered for the
+# kernel. eth0 and eth1 are one link of mqnet on the host: virtio-net with four queue pairs each.
 export PROBES=$RESULTS/probes PYTHONHOME=/usr PYTHONPATH=/usr/lib/python3/dist-packages
 mkdir -p "$PROBES"
 modprobe -aq ipv6 virtio_net tun veth
-# Windows of transparent huge pages are windows like any other.
+# Windows may have transparent huge pages.
 echo always > /sys/kernel/mm/transparent_hugepage/shmem_enabled
 GRP=none
 fail() { echo "failed: $1"; cat /tmp/*.log; exit 1; }
@@ -12,25 +12,27 @@ wait_for() { for _ in $(seq 600); do eval "$1" > /dev/null 2>&1 && return; sleep
 start() { local log=$1; shift; mqnet link --json "$@" > /tmp/$log.json 2> /tmp/$log.log & echo $! > /tmp/$log.pid; }
 in_vu() { MQNET_RUNTIME_DIR=/run/vu0.d mqnet "$@"; }
 known() { wait_for "mqnet ethtool -i $1"; }
-# What a queue has, whatever the numbers are: one line a kind of object.
+# Attributes of a queue without their numbers: one line per kind of object.
 shape() { sed -E 's/^\[//; s/\]$//; s/\}, \{/}\n{/g' | sed -E -e 's/: [0-9]+/: N/g; s/"function": "[^"]*"/"function": F/g' -e "s/(miss-type-doc.: )'[^']*'/\\1D/" | uniq -c | sed -E 's/^ *([0-9]+) /\1 x /'; }
 order() { printf '%s\t%s\t%s\n' "$1" "$2" "$3" >> "$PROBES/order"; }
 plain() { sed -E "s/\<$1\>/DEV/g"; }
 ours() { ([ -d /run/$2.d ] && export MQNET_RUNTIME_DIR=/run/$2.d; eval "mqnet ${3//DEV/$2}" 2>&1; echo "exit $?") | plain "$2" > "$PROBES/$1.ours"; }
-# NAME KERNEL-DEVICE WHO OUR-DEVICE WORDS: of ethtool.
+# NAME KERNEL-DEVICE WHO OUR-DEVICE WORDS: request of ethtool.
 ethtools() {
     order "$1" "ethtool $5" "$3"
     (eval "ethtool ${5//DEV/$2}" 2>&1; echo "exit $?") | plain "$2" > "$PROBES/$1.kernel"
     ours "$1" "$4" "ethtool $5"
 }
-# NAME TEXT OUR-DEVICE WORDS: the kernel's needs hardware; TEXT is what its source says.
+# NAME TEXT OUR-DEVICE WORDS: the kernel's answer needs hardware; TEXT is the answer according to
+# its source.
 fact() {
     order "$1" "${4//$GRP/IFINDEX}" recorded; printf '%b\n' "$2" > "$PROBES/$1.kernel"
     ours "$1" "$3" "$4"; sed -i 's/ (offset [0-9]*)//' "$PROBES/$1.ours"
 }
-# NAME KERNEL-WORDS OUR-WORDS: of ynl. The kernel is asked for all of them together.
+# NAME KERNEL-WORDS OUR-WORDS: request of ynl. The kernel gets all of them together.
 ynl() { order "$1" "ynl ${3//$VU/IFINDEX}" virtio-net; printf '%s\t%s\n' "$1" "$2" >> /tmp/ynl; ours "$1" vu0 "ynl $3"; }
-# UDP to a port until something waits in front of where nobody reads: a blocked sender never ends.
+# Sends UDP to a port until a backlog exists in front of a stalled reader: a blocked sender never
+# ends.
 flood() {
     guest-flood send 10.1.0.2:9 1 600 > /dev/null & local sender=$!
     wait_for "$1 | grep -q 'backlog [1-9]'"
@@ -51,7 +53,7 @@ start na tap:na,address=10.1.0.1/24 ntb:/run/n.sock,window=2M,name=ntb0 --channe
 start nb tap:nb,netns=far,address=10.1.0.2/24 ntb:/run/n.sock,window=2M,name=ntb1 --channels 2
 start dev vhost-user:/run/v.sock,name=card,queues=4 null: --channels 4
 wait_for '[ -e /run/v.sock ]'
-# By itself: numbers of netdevs are those of a process.
+# A separate process: numbers of netdevs are unique within a process.
 MQNET_RUNTIME_DIR=/run/vu0.d start vu virtio-user:/run/v.sock,name=vu0 tap:t0,address=10.2.0.1/24 --channels 4
 MQNET_RUNTIME_DIR=/run/g0.d start grp tap:g0,address=10.3.0.1/24+tap:g1,address=10.4.0.1/24 null: --channels 4
 for dev in ntb0 na; do known $dev; done
@@ -139,13 +141,14 @@ done < /tmp/ynl
 shape < "$PROBES/group-queues.ours" > /tmp/shape; mv /tmp/shape "$PROBES/group-queues.ours"
 
 echo "== tun/tap: a reader that stands still"
-# Which counters a flood moves, as words: - or +. (How far a long discipline fills depends on time.)
+# Counters changed by a flood, as words: - or +. (The backlog of a long qdisc depends on time.)
 moved() {
     sed -nE 's/.*\(dropped ([0-9]+),.*/\1/p; s/.*backlog [0-9A-Z]+b ([0-9]+)p.*/\1/p' | tail -2 |
         paste -sd' ' | awk '{for (i = 1; i <= 2; i++) $i = $i > 0 ? "+" : "-"; print "dropped " $1 ", backlog " $2}'
 }
 ring_drops() { echo "dropped by the ring: $([ $(($(cat /sys/class/net/na/statistics/tx_dropped) - $1)) -gt 0 ] && echo + || echo -)"; }
-# Nor does it answer ARP: on a slow machine the entry would fail before the second flood.
+# The stalled reader answers no ARP either: on a slow machine the entry would expire before the
+# second flood.
 far_mac=$(ip -n far -o link show nb | sed -nE 's/.*ether ([0-9a-f:]+).*/\1/p')
 ip neigh replace 10.1.0.2 lladdr "$far_mac" dev na nud permanent || fail "neighbour of na"
 for kind in pfifo fq_codel; do

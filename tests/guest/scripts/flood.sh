@@ -1,5 +1,6 @@
-# Two hosts, a link of mqnet between their TAPs, and a sink that is frozen in turns while senders
-# flood. One JSON line a run: $RESULTS/flood.jsonl. SENDERS lists the runs, SECONDS_EACH their time.
+# Two hosts, a link of mqnet between their TAPs, and a sink that is frozen repeatedly while senders
+# flood. One JSON line per run: $RESULTS/flood.jsonl. SENDERS lists the runs, SECONDS_EACH their
+# time.
 set -e
 sysctl -qw net.core.default_qdisc=fq_codel net.core.rmem_max=67108864
 ip netns add west
@@ -14,7 +15,7 @@ $in_west ping -qc1 -W2 10.0.0.2 > /dev/null
 $in_west cat /sys/class/net/a/tun_flags > "$RESULTS/tun-flags"
 tc -n west qdisc show dev a > "$RESULTS/qdisc"
 
-# What the TAP's ring and the qdiscs in front of it have dropped so far.
+# Drops so far of the TAP's ring, and of the qdiscs in front of it.
 ring() { $in_west cat /sys/class/net/a/statistics/tx_dropped; }
 queues() { tc -n west -s qdisc show dev a | sed -n 's/.*(dropped \([0-9]*\),.*/\1/p' | sort -n | tail -1; }
 requeues() { tc -n west -s qdisc show dev a | sed -n 's/.*requeues \([0-9]*\)).*/\1/p' | sort -n | tail -1; }

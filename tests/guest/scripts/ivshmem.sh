@@ -1,5 +1,5 @@
-# One end of a link in the memory of an ivshmem device, and traffic of every kind through it. With
-# VFIO=1 the device is bound to vfio-pci first, for its interrupts.
+# One end of a link in the memory of an ivshmem device, with traffic of every kind. With VFIO=1 the
+# device is bound to vfio-pci first, for its interrupts.
 for dev in /sys/bus/pci/devices/*; do
     if [ "$(cat "$dev/device")" = 0x1110 ]; then device=${dev##*/}; fi
 done

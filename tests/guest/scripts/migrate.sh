@@ -1,5 +1,5 @@
-# A guest that is moved to another host while files and numbers come and go. "guest: traffic" says
-# that it may be moved; the files take some seconds.
+# A guest that is migrated while files and numbered datagrams are transferred. "guest: traffic"
+# permits the migration; the files take some seconds.
 modprobe virtio_pci; modprobe virtio_net
 for _ in $(seq 50); do dev=$(ls /sys/class/net | grep -v '^lo$' | head -1); [ "$dev" ] && break; sleep 0.1; done
 ip addr replace 10.9.0.2/24 dev $dev; ip link set $dev up
@@ -16,7 +16,7 @@ echo "in $(sha256sum /tmp/in | cut -c1-64)"
 wait $give
 echo "out $(sha256sum /tmp/out | cut -c1-64)"
 kill -INT $ping; wait $ping; grep transmitted /tmp/ping
-# Which ones were lost: in one piece the link stood still, here and there something drops.
+# Lost pings: a single gap means that the link stood still, scattered ones mean drops.
 sed -n 's/.*icmp_seq=\([0-9]*\) .*/\1/p' /tmp/ping | awk 'NR > 1 && $1 != last + 1 { print "no pings", last + 1, "to", $1 - 1 } { last = $1 }'
 grep -v 'icmp_seq=[0-9]* ttl' /tmp/ping | head -20
 kill $sender $receiver

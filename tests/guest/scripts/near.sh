@@ -1,6 +1,6 @@
-# Consumers on every node talk through a card: first through that of one node alone, then through
-# both as one netdev. Each sends from the CPUs of the node whose worker serves its flow.
-# FLOWS: a destination for each channel.
+# Consumers on every node send through a NIC: first through that of one node alone, then through
+# both as one netdev. Each sends from the CPUs of the node with its flow's worker. FLOWS: a
+# destination for each channel.
 modprobe virtio_pci; modprobe virtio_net
 sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
 cards() { ls /sys/class/net | grep -v '^lo$'; }

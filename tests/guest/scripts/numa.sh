@@ -1,5 +1,5 @@
-# A guest with two nodes of two CPUs and a card of two queue pairs behind each: what `mqnet plan`
-# reads of it, what it sets, and that it puts everything back.
+# A guest with two nodes of two CPUs and a NIC of two queue pairs behind each: the plan of `mqnet
+# plan`, its settings, and their restoration.
 modprobe virtio_pci; modprobe virtio_net
 cards() { ls /sys/class/net | grep -v '^lo$'; }
 for _ in $(seq 100); do [ "$(cards | wc -l)" = 2 ] && break; sleep 0.1; done

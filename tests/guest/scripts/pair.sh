@@ -1,9 +1,9 @@
-# One of two guests whose cards are joined. $SIDE 1 asks, 2 serves until it is told to end.
+# One of two guests with joined devices. SIDE 1 is the client, 2 the server until it is ended.
 modprobe virtio_pci; modprobe virtio_net
 for _ in $(seq 50); do dev=$(ls /sys/class/net | grep -v '^lo$' | head -1); [ "$dev" ] && break; sleep 0.1; done
 ip addr replace 10.9.0.$SIDE/24 dev $dev; ip link set $dev up
 for _ in $(seq 90); do ping -c 1 -W 1 10.9.0.$((3 - SIDE)) > /dev/null && break; done
-# Input that never ends: nc would end the connection with it.
+# Endless input: nc closes the connection at the end of its input.
 mkfifo /tmp/open; exec 4<> /tmp/open
 if [ $SIDE = 2 ]; then
     dd if=/dev/urandom of=/tmp/file bs=1M count=16 2> /dev/null

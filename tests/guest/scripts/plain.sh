@@ -1,4 +1,4 @@
-# One of two guests over ivshmem-plain: ME and PEER are the last parts of their addresses. It stays
+# One of two guests over ivshmem-plain: ME and PEER are the last parts of their addresses. Runs
 # until it is killed.
 mqnet link --json --control-socket none tap:t0,address=10.9.0.$ME/24 ntb:ivshmem=pci \
     > /tmp/link.json 2>&1 &

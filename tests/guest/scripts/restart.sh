@@ -1,5 +1,5 @@
-# Traffic in all directions while one end of the card is killed: the test says how often. Numbers go
-# to and come from the host, a file comes and one goes; the end is when a file named `over` comes.
+# Traffic in all directions while one end of the device is killed as often as the test selects.
+# Numbered datagrams and a file cross in either direction.
 modprobe virtio_pci; modprobe virtio_net
 for _ in $(seq 50); do dev=$(ls /sys/class/net | grep -v '^lo$' | head -1); [ "$dev" ] && break; sleep 0.1; done
 ip addr replace 10.9.0.2/24 dev $dev; ip link set $dev up

@@ -1,8 +1,8 @@
-# The kernel's own network tests, on two sides at a time: netdevs v0, v1, ... of VDUSE, and n0, n1
-# and so on of virtio-net, each two joined by a link of mqnet (those of virtio-net on the host).
-# NETDEVS is how many there are, PROGRAMS lists what runs: PLACE, PROGRAM, FIRST of its netdevs, how
-# many NETDEVS it wants, SECONDS it has, and WORDS for it. Each program gets network namespaces of its
-# own, so that none sees what another one left.
+# The kernel's own network tests, on two sides in parallel: netdevs v0, v1, ... of VDUSE, and n0,
+# n1, ... of virtio-net, each two joined by a link of mqnet (those of virtio-net on the host).
+# NETDEVS is their number. PROGRAMS lists the programs: PLACE, PROGRAM, FIRST of its netdevs, number
+# of NETDEVS, SECONDS of its limit, and WORDS for it. Each program gets its own network namespaces,
+# so that none sees remains of another.
 export PYTHONHOME=/usr PYTHONPATH=/usr/lib/python3/dist-packages
 export PATH=/k/bin:$PATH
 set -f  # words for programs are patterns
@@ -30,7 +30,7 @@ for i in $(seq 0 $((NETDEVS - 1))); do
 done
 now() { cut -d. -f1 /proc/uptime; }
 
-# NETNS NETDEV [ADDRESS4 ADDRESS6]: puts a netdev there, as new.
+# NETNS NETDEV [ADDRESS4 ADDRESS6]: moves a netdev there, with default settings.
 put() {
     ip link set "$2" mtu 1500 netns "$1" || fail "$2 into $1"
     ip netns exec "$1" sysctl -qw "net.ipv6.conf.$2.keep_addr_on_down=1"
@@ -40,16 +40,16 @@ put() {
     ip -n "$1" link set "$2" up
 }
 
-# The maps of XDP programs have names that the whole kernel shares: what finds its maps by name runs
-# on one side at a time, and when nothing of the last one is left (maps go a while after programs). A
-# side that ends lets the other one go on.
+# Names of XDP maps are global in the kernel: a program that finds its maps by name runs on one side
+# at a time, and after the maps of the previous one are freed (some time after programs). A side
+# that ends releases the other one.
 alone() {
     until mkdir /tmp/alone 2> /dev/null; do sleep 0.2; done
     trap 'rmdir /tmp/alone' EXIT
 }
 # NETDEV...
 together() {
-    # What a program that was killed has left stays with its netdev.
+    # The XDP program of a killed test stays at its netdev.
     for dev; do ip link set "$dev" xdp off; ip link set "$dev" xdpgeneric off; done 2> /dev/null
     for _ in $(seq 100); do bpftool map show | grep -q 'name map_xdp_' || break; sleep 0.1; done
     trap - EXIT
@@ -87,7 +87,7 @@ one() {
     for dev in "${all[@]}"; do wait_for "[ -e /sys/class/net/$dev ]"; done
     [[ $4 != *xdp* ]] || together "${all[@]}"
     echo "$1 $3 $4: status $status, $(($(now) - begin)) s"
-    # What passes or skips is done.
+    # A test that passes or is skipped is done.
     [ $status = 0 ] || [ $status = 4 ]
 }
 # SIDE LETTER
@@ -95,10 +95,10 @@ side() {
     mkdir -p "$RESULTS/selftests/$1"
     while read -r place program first netdevs seconds words; do
         set -- "$1" "$2" "$place" "$program" "$first" "$netdevs" "$seconds" "$words"
-        # The tests wait for seconds where emulation may take them: what fails has a second try.
+        # Emulation may exceed timeouts of the tests: a failed test gets a second attempt.
         one first "$@" || one second "$@"
     done <<< "$PROGRAMS"
-    # How each ended is judged outside, also that of the last one.
+    # Results are checked by the host, including the last one's.
     return 0
 }
 side vduse v & first=$!

@@ -1,12 +1,12 @@
-# A tunnel over a slow path with delay, once as TUN devices are (drop) and once with
-# IFF_BACKPRESSURE (stop), in turns. One TCP stream a run.
+# A tunnel over a slow path with delay, alternately with the default of TUN devices (drop) and with
+# IFF_BACKPRESSURE (stop). One TCP stream per run.
 #
-#   near: iperf3 -> [tn] -> guest-tunnel -> [n0: rate] ==veth== [f0: delay] -> guest-tunnel -> far
+# near: iperf3 -> [tn] -> guest-tunnel -> [n0: rate] ==veth== [f0: delay] -> guest-tunnel -> far
 #
-# RATE (Mbit/s), DELAY (ms, one way), RING (packets), ROOM (bytes of the tunnel's socket), ROUNDS and
-# SECONDS_EACH come from the host. Each run leaves N-MODE.{client,server,end}.json.
+# RATE (Mbit/s), DELAY (ms, one way), RING (packets), ROOM (bytes of the tunnel's socket), ROUNDS
+# and SECONDS_EACH come from the host. Each run leaves N-MODE.{client,server,end}.json.
 set -e
-# Nothing may be lost on the path itself, however late the emulated CPUs are.
+# The path must not drop, regardless of delays of the emulated CPUs.
 sysctl -qw net.core.netdev_max_backlog=100000
 ip netns add near
 ip netns add far
@@ -16,15 +16,15 @@ for end in near:n0:1 far:f0:2; do
     ip -n "$host" link set lo up
     ip -n "$host" addr add 192.168.0.$number/24 dev "$device"
     ip -n "$host" link set "$device" up
-    # One datagram is one packet to the rate limiter.
+    # One datagram is one packet for the rate limiter.
     ip netns exec "$host" ethtool -K "$device" tso off gso off gro off > /dev/null
 done
-# The rate is tbf's: it makes the tunnel's socket wait. netem would take the packets out of the
-# socket's account. The delay of both ways lies on the way back.
+# tbf limits the rate, so that the tunnel's socket waits. netem would remove the packets from the
+# socket's account. The delay of both directions is applied on the return path.
 tc -n near qdisc add dev n0 root tbf rate "${RATE}mbit" burst 64kb limit 50mb
 tc -n far qdisc add dev f0 root netem delay $((DELAY * 2))ms limit 100000
 
-# Waits until a command succeeds; not for ever.
+# Waits until a command succeeds, with a limit.
 within_time() {
     for _ in $(seq 300); do "$@" > /dev/null 2>&1 && return; sleep 0.1; done
     echo "waited in vain: $*"

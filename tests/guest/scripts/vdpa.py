@@ -1,8 +1,8 @@
-"""A driver of a vhost-vdpa device that changes where its memory lies, again and again.
+"""Driver of a vhost-vdpa device that moves its memory repeatedly.
 
-The kernel's own driver maps once. This one asks through its rings (ARP) who has an address, then
-moves what the device sees and asks again: an answer proves that the device follows, since what it
-saw before is full of rubbish by then. The address of the one asked is the argument.
+The kernel's own driver maps once. This driver sends ARP requests through its rings, then moves the
+memory that the device sees and sends again: an answer proves that the device follows, because the
+old memory is overwritten with garbage by then. The requested address is the argument.
 """
 import ctypes
 import fcntl
@@ -140,7 +140,7 @@ def ask(what, base):
     """Sends a question from `base`, again each second, and takes frames there until one answers."""
     global asked
     asked += 1
-    # Each question has a sender of its own, so that a late answer is not one to the next.
+    # Each question has its own sender address, so that a late answer is not taken for the next one.
     sender = socket.inet_aton(f"10.9.0.{100 + asked}")
     frame = bytes(HEADER) + question(target, sender)
     buffers.put(0, frame)
@@ -174,7 +174,7 @@ def spoil(memory):
 
 ask("at first", BUFFERS)
 for turn in range(1, 4):
-    # As one change: the device sees either all of the old or all of the new.
+    # As one change: the device sees either all of the old or all of the new memory.
     old = rings, buffers
     rings, buffers = moved(rings), moved(buffers)
     rx.memory = tx.memory = rings
@@ -186,14 +186,14 @@ for turn in range(1, 4):
     for memory in old:
         spoil(memory)
     ask(f"all moved {turn}", BUFFERS)
-# The buffers alone, one message at a time: meanwhile the device has none.
+# The buffers alone, one message at a time: the device has none in between.
 old = buffers
 buffers = moved(buffers)
 device.tell(INVALIDATE, BUFFERS, old)
 device.tell(UPDATE, BUFFERS, buffers)
 spoil(old)
 ask("buffers moved", BUFFERS)
-# More memory, at another address, as for a machine that is given more.
+# More memory, at another address, as after a hotplug.
 more = Memory(AREA)
 device.tell(UPDATE, BUFFERS + AREA, more)
 old, buffers = buffers, more
@@ -201,7 +201,7 @@ ask("more memory", BUFFERS + AREA)
 device.tell(INVALIDATE, BUFFERS, old)
 spoil(old)
 ask("less memory", BUFFERS + AREA)
-# The rings are gone for a moment: the device has to wait for them.
+# The rings are unmapped for a while: the device must wait for them.
 device.tell(INVALIDATE, RINGS, rings)
 device.tell(UPDATE, RINGS, rings)
 ask("rings back", BUFFERS + AREA)

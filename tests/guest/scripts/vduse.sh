@@ -1,5 +1,5 @@
-# mqnet as a network card of the guest's own kernel, linked with a TAP in another network namespace,
-# where an iperf3 server and a file are. $OPTIONS: of the card.
+# mqnet as a VDUSE device of the guest's kernel, linked with a TAP in another network namespace with
+# an iperf3 server and a file. $OPTIONS: options of the device.
 modprobe -a vduse virtio_vdpa virtio_net tun; modprobe -q sch_fq_codel
 sysctl -qw net.core.rmem_max=67108864
 ip netns add east
@@ -12,16 +12,16 @@ fail() { echo "failed: $1"; cat /tmp/link.log; tail -1 /tmp/link.jsonl; dmesg | 
 there() { for _ in $(seq 150); do [ -e /sys/class/net/v0 ] && return; sleep 0.1; done; ip link; fail "no netdev: $1"; }
 up() { ip addr replace 10.9.0.1/24 dev v0; ip link set v0 up; }
 alive() { for _ in $(seq 60); do ping -c 1 -W 1 10.9.0.2 > /dev/null && return; done; ip link; fail "no answer: $1"; }
-# An input that does not end: nc leaves when the other end has said that it sends no more.
+# Endless input: nc exits when the other end closes its direction.
 mkfifo /tmp/silence; exec 9<> /tmp/silence
-# Between two files nobody listens.
+# The server does not listen between two files.
 fetch() {
     for _ in $(seq 50); do nc 10.9.0.2 7000 > /tmp/file <&9 && [ -s /tmp/file ] && break; sleep 0.1; done
     echo "$(stat -c %s /tmp/file) bytes"
     echo "file $(sha256sum /tmp/file | cut -c1-64)"
 }
 carrier() { for _ in $(seq 100); do [ "$(cat /sys/class/net/v0/carrier)" = "$1" ] && return; sleep 0.1; done; fail "carrier is not $1"; }
-# Frames that the card's driver, not its qdisc, has dropped, and what the qdisc has.
+# Drops of the device's driver (not of its qdisc), and of the qdisc.
 tail_drops() { cat /sys/class/net/v0/statistics/tx_dropped; }
 queued() { tc -s qdisc show dev v0 | sed -n 's/.*(dropped \([0-9]*\),.*requeues \([0-9]*\)).*/\1 \2/p' | tail -1; }
 
@@ -110,7 +110,7 @@ OPTIONS=,packed=off,mac=02:00:00:00:00:07,mtu=1400
 start; there again; up; alive again; fetch
 ip link show v0 | sed -n 's/.*\(mtu [0-9]*\).*/\1/p'
 cat /sys/class/net/v0/address
-# Bit 34: packed.
+# Feature bit 34 (VIRTIO_F_RING_PACKED).
 echo "packed $(cut -c35 /sys/bus/vdpa/devices/v0/virtio*/features)"
 kill -KILL $link; wait $link 2> /dev/null
 start; alive "split, killed"; fetch

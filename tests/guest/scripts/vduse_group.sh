@@ -1,6 +1,6 @@
 echo "== group"
-# Two cards as one side of a link: the kernel deals flows out over both by a route with two ways,
-# which takes one Ethernet address for both.
+# Two devices as one side of a link: the kernel distributes flows over both by a multipath route,
+# with one Ethernet address for both.
 mac=02:00:00:00:00:09
 mqnet link vduse:g0,mac=$mac+vduse:g1,mac=$mac tap:t1,netns=east,address=10.7.0.2/24 --channels 2 \
     --json > /tmp/group.jsonl 2> /tmp/group.log & group=$!

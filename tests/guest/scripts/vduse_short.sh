@@ -1,4 +1,4 @@
-# A card of the guest's own kernel, shortly: it is there, answers, and goes.
+# Short test of a VDUSE device of the guest's kernel: it appears, answers, and is removed.
 modprobe -a vduse virtio_vdpa virtio_net tun
 ip netns add east
 in_east="ip netns exec east"

@@ -1,5 +1,6 @@
-# One of two guests whose ivshmem devices interrupt them, a vector for each of 8 queue pairs. ME 1
-# asks, changes channels under traffic and then waits for its peer to come back; 2 serves.
+# One of two guests whose ivshmem devices interrupt each other, with a vector for each of 8 queue
+# pairs. ME 1 is the client, changes channels under traffic and then waits for its peer's return; 2
+# is the server.
 PEER=$((3 - ME))
 modprobe vfio_iommu_type1; modprobe vfio_pci
 for dev in /sys/bus/pci/devices/*; do
@@ -14,9 +15,10 @@ if [ $ME = 2 ]; then
 fi
 fail() { echo "failed: $1"; cat /tmp/link.errors; tail -3 /tmp/link.json; exit 1; }
 answers() { for _ in $(seq 300); do ping -c 1 -W 1 10.9.0.2 > /dev/null && return; sleep 0.1; done; fail "no answer"; }
-# iperf3, again while the other end is not ready for it.
+# Runs iperf3; retries while the other end is not ready.
 stream() { for _ in $(seq 60); do iperf3 -c 10.9.0.2 -t "$1" --connect-timeout 5000 > /tmp/stream && return; sleep 0.5; done; fail "no stream"; }
-# Each channel's number, CPU and interrupt as mqnet shows them, and where the kernel has it.
+# Prints each channel's number, CPU and interrupt as reported by mqnet, and the affinity in the
+# kernel.
 affinity() {
     mqnet show | sed -n 's/.*channel \([0-9]*\) .*cpu \([0-9]*\) .*irq \([0-9]*\).*/\1 \2 \3/p' |
         while read -r channel cpu irq; do

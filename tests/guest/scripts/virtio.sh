@@ -1,19 +1,19 @@
-# A guest behind `vhost-user:`: its card, channels, traffic, and what a driver can do to it. The host
-# has 10.9.0.1, an iperf3 server, serves a file on port 7000, and floods us from "guest: flood" on.
-# It takes what comes at port 7001 when it has looked, after "guest: look".
-# $PAIRS: queue pairs of the card.
+# A guest behind `vhost-user:`: its device, channels, traffic, and operations of a driver. The host
+# has 10.9.0.1 and an iperf3 server, serves a file on port 7000, and floods the guest after "guest:
+# flood". After "guest: look" the host reads its counters, and then receives at port 7001. $PAIRS:
+# queue pairs of the device.
 modprobe virtio_pci; modprobe virtio_net
 find_card() { for _ in $(seq 50); do dev=$(ls /sys/class/net | grep -v '^lo$' | head -1); [ "$dev" ] && break; sleep 0.1; done; }
 up() { ip addr replace 10.9.0.2/24 dev $dev; ip link set $dev up; }
 alive() { for _ in $(seq 60); do ping -c 1 -W 1 10.9.0.1 > /dev/null && return; done; echo "no answer: $1"; exit 1; }
 combined() { ethtool -l $dev | awk '/Combined/ {print $2}' | tail -1; }
-# Newer kernels have these numbers in another place alone.
+# Newer kernels have these counters only in sysfs.
 sum() {
     local n=$(ethtool -S $dev | grep -E "^ *$1(_queue_)?[0-9]+_packets:" | awk '{n += $2} END {print n + 0}')
     [ "$n" -gt 0 ] && echo "$n" || cat /sys/class/net/$dev/statistics/$1_packets
 }
 fetch() { nc 10.9.0.1 7000 > /tmp/file < /dev/null; echo "file $(sha256sum /tmp/file | cut -c1-64)"; }
-# Files come one after the other until the work is done.
+# Fetches files one after the other until the work is done.
 fetching() { (while [ -e /tmp/work ]; do fetch; done) & fetcher=$!; }
 rest() { rm /tmp/work; wait $fetcher; }
 find_card; up; alive start

@@ -13,7 +13,7 @@ TOOLS = "/k/tools/net/ynl/pyynl"
 SPEC = "/k/Documentation/netlink/specs/netdev.yaml"
 sys.path.insert(0, TOOLS)
 sys.argv = [TOOLS + "/cli.py"]
-import cli  # noqa: E402  (it looks at the path that was just set)
+import cli  # noqa: E402  (uses the path set above)
 
 for line in sys.stdin:
     name, words = line.rstrip("\n").split("\t")

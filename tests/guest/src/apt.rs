@@ -1,5 +1,5 @@
-//! Debian packages without installing them: apt with lists, preferences and an empty list of
-//! installed packages of its own. The machine's own apt is not touched, and nobody has to be root.
+//! Debian packages without installation: a private apt with its own lists, preferences and an empty
+//! list of installed packages. The machine's apt is not touched, and root is not required.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::store::Store;
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Suites, and whether they are part of the archive of security updates.
+/// Suites; true for those in the archive of security updates.
 const SUITES: [(&str, bool); 6] = [
     ("bookworm", false),
     ("bookworm-updates", false),
@@ -22,8 +22,9 @@ const SUITES: [(&str, bool); 6] = [
     ("bookworm-security", true),
 ];
 
-/// QEMU is taken from the backports: version 7.2 crashes with MSI-X and vhost-user under software
-/// emulation. Newer suites are for kernels and single tools only, which are asked for by version.
+/// Preferences: QEMU from the backports, because version 7.2 crashes with MSI-X and vhost-user
+/// under software emulation. Newer suites are for kernels and single tools only, which are
+/// requested by version.
 const PREFERENCES: &str = "\
 Package: src:qemu src:seabios
 Pin: release n=bookworm-backports
@@ -46,7 +47,7 @@ const TRIXIE_SUITES: [(&str, bool); 4] = [
     ("trixie-security", true),
 ];
 
-/// Packages of Debian 13, the backports first: QEMU with vfio-user, and headers of the newest
+/// Preferences of Debian 13, the backports first: QEMU with vfio-user, and headers of the newest
 /// kernel.
 const TRIXIE_PREFERENCES: &str = "\
 Package: *
@@ -58,19 +59,19 @@ Pin: release n=trixie*
 Pin-Priority: 800
 ";
 
-/// A private apt, for one program at a time: its lists and archives are in one folder.
+/// Private apt for one program at a time, with its lists and archives in one folder.
 pub(crate) struct Apt {
     folder: PathBuf,
     _lock: Flock<File>,
 }
 
 impl Apt {
-    /// Sets it up for Debian 12 and reads the lists of the mirror.
+    /// Configures apt for Debian 12 and reads the lists of the mirror.
     pub(crate) fn update(store: &Store) -> Result<Self> {
         Self::with(store, "apt", &SUITES, PREFERENCES)
     }
 
-    /// The same for Debian 13.
+    /// Configures apt for Debian 13 and reads the lists of the mirror.
     pub(crate) fn update_trixie(store: &Store) -> Result<Self> {
         Self::with(store, "apt-trixie", &TRIXIE_SUITES, TRIXIE_PREFERENCES)
     }
@@ -79,7 +80,7 @@ impl Apt {
         if !Path::new(KEYRING).exists() {
             return Err(format!("{KEYRING} is missing: install debian-archive-keyring").into());
         }
-        // Taken behind the lock of the folder that is made of it, never before one.
+        // Lock order: the folder built from the packages first, this lock second.
         let apt = Self { folder: store.path(name), _lock: store.lock(name)? };
         for folder in ["lists/partial", "archives/partial"] {
             fs::create_dir_all(apt.folder.join(folder))?;
@@ -124,7 +125,7 @@ impl Apt {
         )
     }
 
-    /// Unpacks packages and everything that they depend on, from the C library on, into `root`.
+    /// Unpacks packages and all their dependencies, including the C library, into `root`.
     pub(crate) fn unpack_with_dependencies(&self, names: &[&str], root: &Path) -> Result<()> {
         println!("guest: downloading {} with all they need", names.join(", "));
         self.get(&[&["install", "--download-only", "-y"], names].concat())?;
@@ -147,7 +148,7 @@ impl Apt {
         Ok(text.lines().filter_map(madison_line).collect())
     }
 
-    /// The control record of one version of a package.
+    /// Control record of one version of a package.
     pub(crate) fn record(&self, package: &str, version: &str) -> Result<String> {
         run(self.command("apt-cache").args(["show", &format!("{package}={version}")]))
     }
@@ -175,14 +176,14 @@ impl Apt {
     }
 }
 
-/// Where the machine itself gets its packages; empty where it has no apt.
+/// Package sources of the machine; empty without apt.
 fn own_sources() -> String {
     let mut command = Command::new("apt-get");
     command.args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
     run(&mut command).unwrap_or_default()
 }
 
-/// `name | version | uri suite/component arch Packages`.
+/// Parses `name | version | uri suite/component arch Packages`.
 fn madison_line(line: &str) -> Option<(String, String)> {
     let mut columns = line.split('|').map(str::trim);
     let version = columns.nth(1)?.to_owned();
@@ -190,7 +191,7 @@ fn madison_line(line: &str) -> Option<(String, String)> {
     Some((version, suite.to_owned()))
 }
 
-/// Runs a command that must succeed; returns what it printed.
+/// Runs a command that must succeed; returns its stdout.
 pub(crate) fn run(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|e| format!("{name}: {e}"))?;
@@ -206,7 +207,7 @@ pub(crate) fn run(command: &mut Command) -> Result<String> {
 mod tests {
     use super::*;
 
-    // Goal: the version and the suite of a package are read from apt's table.
+    // Goal: the version and the suite of a package are parsed from apt's table.
     #[test]
     fn versions_are_read() {
         let line = "linux-image-amd64 | 7.3.4-1~bpo13+1 | http://h/debian trixie-backports/main \
@@ -216,9 +217,9 @@ mod tests {
         assert!(madison_line("nothing").is_none());
     }
 
-    // Goal: a command that fails is an error that shows what it printed.
+    // Goal: the error of a failed command contains its output.
     #[test]
-    fn a_failed_command_tells_why() {
+    fn error_of_a_failed_command_contains_its_output() {
         assert_eq!(run(Command::new("echo").arg("fine")).unwrap(), "fine\n");
         let error = run(Command::new("ls").arg("/no/such/folder")).unwrap_err().to_string();
         assert!(error.contains("/no/such/folder"), "{error}");

@@ -1,5 +1,5 @@
-//! TCP through a tunnel over a slow path: a TUN device that drops against one that stops. Beside
-//! it, [`bridge`] compares two guests' ways to each other.
+//! TCP through a tunnel over a slow path: a TUN device that drops, compared with one that stops.
+//! [`bridge`] compares the paths between two guests.
 
 pub mod bridge;
 mod plot;
@@ -17,46 +17,46 @@ use crate::{Result, programs};
 
 const SCRIPT: &str = include_str!("../scripts/tunnel.sh");
 
-/// The path, the tunnel, and how long to look.
+/// Path, tunnel and duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Rate of the path in Mbit/s.
     pub rate: u32,
-    /// Its delay in ms, one way.
+    /// One-way delay in ms.
     pub delay: u32,
     /// Packets in the ring of the TUN device (`txqueuelen`).
     pub ring: u32,
-    /// Bytes of the tunnel's sending socket, as the kernel counts them.
+    /// Send buffer of the tunnel's socket in bytes, as counted by the kernel.
     pub room: u32,
-    /// Rounds of one run each.
+    /// Number of rounds, with one run of each mode.
     pub rounds: u32,
     /// Seconds of a run.
     pub seconds: u32,
 }
 
 impl Default for Settings {
-    /// A path that an emulated guest just carries. The ring is the one that OpenVPN gave its device
-    /// for most of its life: a fifth of what one stream has on its way on this path, so that slow
-    /// start overflows it long before the path is full.
+    /// A path within the capacity of an emulated guest. The ring has the size that OpenVPN used for
+    /// most of its history: a fifth of the packets of one stream in flight on this path, so that
+    /// slow start overflows the ring long before the path is full.
     fn default() -> Self {
         Self { rate: 100, delay: 30, ring: 100, room: 65_536, rounds: 3, seconds: 20 }
     }
 }
 
-/// One way to treat a full ring.
+/// Behaviour of a full ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// What does not fit is dropped.
+    /// Packets are dropped.
     Drop,
     /// The qdisc is stopped (`IFF_BACKPRESSURE`).
     Stop,
 }
 
 impl Mode {
-    /// Both.
+    /// Both modes.
     pub const ALL: [Self; 2] = [Self::Drop, Self::Stop];
 
-    /// Its name in the results.
+    /// Name in the results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Drop => "drop",
@@ -65,58 +65,58 @@ impl Mode {
     }
 }
 
-/// A moment of a run.
+/// Interval of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// Seconds since the stream began, at the end of the interval.
+    /// Seconds since the start of the stream, at the end of the interval.
     pub at: f64,
-    /// Mbit/s that the receiver's program got.
+    /// Mbit/s received by the program.
     pub goodput: f64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmits: u64,
-    /// Round-trip time in ms as the sender estimates it.
+    /// Round-trip time in ms, estimated by the sender.
     pub rtt: f64,
     /// Congestion window in KiB.
     pub window: f64,
 }
 
-/// What came of one run.
+/// Result of one run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Its round, from 1.
+    /// Number of the round, from 1.
     pub round: u32,
-    /// How a full ring was treated.
+    /// Behaviour of a full ring.
     pub mode: Mode,
-    /// Mbit/s of the receiver's program over the whole run.
+    /// Mbit/s received by the program over the whole run.
     pub goodput: f64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmits: u64,
-    /// Flags of the device as the kernel tells them.
+    /// Flags of the device in the kernel.
     pub flags: u32,
-    /// Packets that the device's ring took.
+    /// Packets accepted by the device's ring.
     pub sent: u64,
-    /// Packets that its ring dropped.
+    /// Packets dropped by the ring.
     pub ring_drops: u64,
-    /// Packets that its qdisc dropped.
+    /// Packets dropped by the qdisc.
     pub qdisc_drops: u64,
-    /// Packets that the path lost: none, or the run proves nothing.
+    /// Packets lost by the path: must be none for a valid run.
     pub path_drops: u64,
-    /// The time series.
+    /// Time series.
     pub samples: Vec<Sample>,
 }
 
-/// All runs.
+/// Results of all runs.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What was asked for.
+    /// Settings of the benchmark.
     pub settings: Settings,
     /// Release of the guest's kernel.
     pub release: String,
-    /// In the order in which they were made.
+    /// Runs in their order.
     pub runs: Vec<Run>,
 }
 
-/// A guest with the benchmark as its script `tunnel`.
+/// Adds the benchmark to a guest as its script `tunnel`.
 pub fn with_tunnel(guest: Guest, settings: &Settings) -> Guest {
     let Settings { rate, delay, ring, room, rounds, seconds } = settings;
     let head = format!(
@@ -125,7 +125,7 @@ pub fn with_tunnel(guest: Guest, settings: &Settings) -> Guest {
     guest.script("tunnel", &(head + SCRIPT))
 }
 
-/// Runs the benchmark in a guest of its own.
+/// Runs the benchmark in a new guest.
 pub fn tunnel(settings: &Settings) -> Result<Report> {
     let seconds = u64::from(2 * settings.rounds * (settings.seconds + 15) + 120);
     let guest = Guest::new(Kernel::V7_3, "bench").limit(Duration::from_secs(seconds));
@@ -138,7 +138,7 @@ pub fn tunnel(settings: &Settings) -> Result<Report> {
 }
 
 impl Report {
-    /// Reads what the script has left.
+    /// Parses the results of the script.
     pub fn read(settings: Settings, outcome: &Outcome) -> Result<Self> {
         outcome.passed("tunnel")?;
         let mut runs = Vec::new();
@@ -154,7 +154,7 @@ impl Report {
         Ok(Self { settings, release: outcome.release.clone(), runs })
     }
 
-    /// The median of the goodputs of one mode, in Mbit/s.
+    /// Median of the goodputs of one mode, in Mbit/s.
     pub fn goodput(&self, mode: Mode) -> f64 {
         let runs = self.runs.iter().filter(|run| run.mode == mode);
         let mut all: Vec<f64> = runs.map(|run| run.goodput).collect();
@@ -167,7 +167,7 @@ impl Report {
         }
     }
 
-    /// How much more comes through when the ring stops instead of dropping.
+    /// Goodput of a ring that stops, relative to one that drops.
     pub fn ratio(&self) -> f64 {
         self.goodput(Mode::Stop) / self.goodput(Mode::Drop)
     }
@@ -182,7 +182,7 @@ impl Report {
         Ok(folder)
     }
 
-    /// What the report of `cargo xtask bench` shows of it.
+    /// Figures for the report of `cargo xtask bench`.
     pub fn figures(&self) -> Figures {
         let of = |mode, value: fn(&Run) -> f64| -> Vec<f64> {
             self.runs.iter().filter(|run| run.mode == mode).map(value).collect()
@@ -217,7 +217,7 @@ impl Report {
         })
     }
 
-    /// A table for people.
+    /// Readable table.
     pub fn table(&self) -> String {
         let row = |run: &Run| {
             format!(
@@ -280,7 +280,7 @@ impl Run {
     }
 }
 
-/// One run from the reports of iperf3's two ends and the counters of the device.
+/// Combines the reports of iperf3's two ends and the counters of the device into one run.
 fn read_run(round: u32, mode: Mode, file: impl Fn(&str) -> Result<Value>) -> Result<Run> {
     let (client, server, end) = (file("client")?, file("server")?, file("end")?);
     for (who, report) in [("client", &client), ("server", &server)] {
@@ -305,7 +305,8 @@ fn read_run(round: u32, mode: Mode, file: impl Fn(&str) -> Result<Value>) -> Res
     })
 }
 
-/// The sender knows its retransmissions, the receiver what arrived; both report every half second.
+/// Combines both reports: the sender counts retransmissions, the receiver the goodput; both report
+/// every half second.
 fn samples(client: &Value, server: &Value) -> Vec<Sample> {
     let intervals = |report: &Value| report["intervals"].as_array().cloned().unwrap_or_default();
     let pairs = intervals(client).into_iter().zip(intervals(server));

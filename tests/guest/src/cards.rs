@@ -1,4 +1,4 @@
-//! Links of mqnet on the host, each between two virtio-net cards of a guest.
+//! mqnet links on the host, each between two virtio-net devices of a guest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,22 +12,23 @@ use crate::{Result, programs};
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
 
-/// Options of a card whose driver takes nothing unfinished, hence large frames by its MTU alone.
+/// Options of a device with a driver that accepts no offloads, and hence large frames only by its
+/// MTU.
 const FINISHED: &str = ",guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,\
                         guest_uso4=off,guest_uso6=off,host_mtu=9000";
 
-/// The links; they end with their owner. Card *i* has the address 02:00:00:00:05:0*i*, and the
-/// cards 2*i* and 2*i* + 1 are the ends of a link.
+/// Running links; ended on drop. Device *i* has the address 02:00:00:00:05:0*i*, and the devices
+/// 2*i* and 2*i* + 1 are the ends of a link.
 pub(crate) struct Cards {
     links: Vec<Child>,
     folder: PathBuf,
-    /// Queue pairs of a card.
+    /// Queue pairs of a device.
     pairs: u32,
     count: u32,
 }
 
 impl Cards {
-    /// `count` cards, an even number.
+    /// Starts the links for `count` devices, an even number.
     pub(crate) fn start(name: &str, count: u32, pairs: u32) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("mqnet-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
@@ -69,8 +70,9 @@ impl Cards {
         Ok(false)
     }
 
-    /// The guest with all cards, and `memory_mib` of memory that the host shares. What comes to the
-    /// cards in `plain` is finished: QEMU does not tell a back end when a driver wants that.
+    /// Adds all devices to a guest with `memory_mib` of memory shared with the host. The devices in
+    /// `plain` accept no offloads: QEMU does not forward a later request of the driver to the back
+    /// end.
     pub(crate) fn put_into(&self, guest: Guest, memory_mib: u32, plain: &[u32]) -> Guest {
         let memory = format!("memory-backend-memfd,id=mem,size={memory_mib}M,share=on");
         let guest = guest.memory(memory_mib);
@@ -93,7 +95,7 @@ impl Cards {
 impl Drop for Cards {
     fn drop(&mut self) {
         for link in &mut self.links {
-            // Each fails for what is gone already.
+            // Each call fails when its object is already gone.
             let _ = link.kill();
             let _ = link.wait();
         }

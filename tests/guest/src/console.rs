@@ -1,24 +1,24 @@
-//! What a guest writes to its first serial port, read while it runs.
+//! Console of a guest: its first serial port, read while the guest runs.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// Marks of `init.sh`.
+/// Markers written by `init.sh`.
 const BOOTED: &str = "mqnet-guest: booted ";
 const BEGIN: &str = "mqnet-guest: begin ";
 const END: &str = "mqnet-guest: end ";
 
-/// Lines of a console that are shown when a guest failed.
+/// Console lines shown after a failure of a guest.
 const SHOWN_LINES: usize = 100;
 
-/// The log of a console, as far as it has been read.
+/// Console log, as far as it has been read.
 #[derive(Debug)]
 pub(crate) struct Console {
     pub(crate) path: PathBuf,
     file: Option<File>,
     text: Vec<u8>,
-    /// How much of it has been looked at for printing.
+    /// Bytes already searched for lines to print.
     seen: usize,
     inside: bool,
 }
@@ -28,7 +28,7 @@ impl Console {
         Self { path, file: None, text: Vec::new(), seen: 0, inside: false }
     }
 
-    /// Reads what has come since.
+    /// Reads new output.
     pub(crate) fn read(&mut self) -> io::Result<()> {
         if self.file.is_none() {
             self.file = File::open(&self.path).ok();
@@ -37,21 +37,21 @@ impl Console {
         file.read_to_end(&mut self.text).map(|_| ())
     }
 
-    /// True when these words stand in it.
+    /// Returns true when the log contains `words`.
     pub(crate) fn has(&self, words: &str) -> bool {
         self.text.windows(words.len()).any(|window| window == words.as_bytes())
     }
 
-    /// Release of the kernel and its age in seconds, once the guest has booted.
+    /// Release of the kernel and its uptime in seconds, once the guest has booted.
     pub(crate) fn booted(&self) -> Option<(String, f64)> {
         let text = String::from_utf8_lossy(&self.text);
-        // Kernel messages may come in between, but the kernel is told to be quiet.
+        // Kernel messages could interrupt the line, but the kernel is booted with `quiet`.
         let line = text.lines().find_map(|line| line.trim_end().split_once(BOOTED))?.1;
         let (release, rest) = line.split_once(" after ")?;
         Some((release.to_owned(), rest.strip_suffix(" s")?.parse().ok()?))
     }
 
-    /// Writes the new whole lines that scripts have printed.
+    /// Writes the new complete lines that scripts have printed.
     pub(crate) fn print(&mut self, to: &mut impl Write) -> io::Result<()> {
         while let Some(length) = self.text[self.seen..].iter().position(|&byte| byte == b'\n') {
             let line = &self.text[self.seen..self.seen + length];
@@ -69,7 +69,7 @@ impl Console {
         to.flush()
     }
 
-    /// The end of the log, for people.
+    /// Last lines of the log.
     pub(crate) fn tail(&self) -> String {
         let text = String::from_utf8_lossy(&self.text);
         let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
@@ -78,7 +78,7 @@ impl Console {
     }
 }
 
-/// An error that shows where the console log is, and its end.
+/// Error with the end of the console log and its path.
 pub(crate) fn failure(what: &str, console: &Console) -> String {
     format!("{what}\n{}\nthe whole console: {}", console.tail(), show(&console.path))
 }
@@ -91,8 +91,8 @@ fn show(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    // Goal: the boot line is found among others, and only what scripts print is shown, in whole
-    // lines.
+    // Goal: the boot line is found among others, and only complete lines printed by scripts are
+    // shown.
     #[test]
     fn a_console_is_read() {
         let mut console = Console::new(PathBuf::new());

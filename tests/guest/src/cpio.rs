@@ -1,4 +1,4 @@
-//! The archive that a kernel unpacks as its first file system ("newc", initramfs documentation).
+//! Initramfs archive ("newc" format, initramfs documentation).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,10 +9,10 @@ use std::path::Path;
 const FOLDER: u32 = 0o040_755;
 const LINK: u32 = 0o120_777;
 const FILE: u32 = 0o100_000;
-/// The kernel looks for the next archive at multiples of this.
+/// Alignment at which the kernel expects the next archive.
 const ALIGNMENT: usize = 512;
 
-/// An archive that is being written.
+/// Archive being written.
 pub(crate) struct Archive<W> {
     to: W,
     written: usize,
@@ -25,7 +25,7 @@ impl<W: Write> Archive<W> {
         Self { to, written: 0, entries: 0, folders: BTreeSet::new() }
     }
 
-    /// Adds a folder, and those that it lies in.
+    /// Adds a folder and its parents.
     pub(crate) fn folder(&mut self, path: &str) -> io::Result<()> {
         if path.is_empty() || !self.folders.insert(path.to_owned()) {
             return Ok(());
@@ -53,7 +53,7 @@ impl<W: Write> Archive<W> {
         self.file(path, mode, &fs::read(from).map_err(told)?)
     }
 
-    /// Adds everything in a folder of the host as the folder `path`.
+    /// Adds the content of a folder of the host as the folder `path`.
     pub(crate) fn tree(&mut self, path: &str, from: &Path) -> io::Result<()> {
         let mut entries: Vec<_> = fs::read_dir(from)?.collect::<io::Result<_>>()?;
         entries.sort_by_key(fs::DirEntry::file_name);
@@ -83,7 +83,8 @@ impl<W: Write> Archive<W> {
         let size = u32::try_from(content.len())
             .map_err(|_| io::Error::other(format!("{name}: 4 GiB and more")))?;
         self.entries += 1;
-        // Number, mode, owner, group, links, time, size, two device numbers, length of the name.
+        // Fields: number, mode, owner, group, links, time, size, two device numbers, length of the
+        // name.
         let name_size = name.len() as u32 + 1;
         let fields = [self.entries, mode, 0, 0, 1, 0, size, 0, 0, 0, 0, name_size, 0];
         self.put(b"070701")?;
@@ -112,8 +113,8 @@ impl<W: Write> Archive<W> {
 mod tests {
     use super::*;
 
-    // Goal: names and contents lie where the format wants them, folders come before their files and
-    // once, and the end is padded so that a second archive can follow.
+    // Goal: names and contents are at the offsets of the format, folders precede their files and
+    // occur once, and the end is padded so that a second archive can follow.
     #[test]
     fn the_format_is_kept() {
         let mut archive = Archive::new(Vec::new());

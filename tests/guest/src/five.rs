@@ -1,7 +1,8 @@
-//! The five systems of the kernel as reference: the same questions to the kernel's implementation
-//! and to ours in one guest, and the kernel's own network tests on netdevs of ours.
+//! The kernel as reference for the five systems: the same requests to the kernel's implementation
+//! and to mqnet in one guest, and the kernel's own network tests on mqnet netdevs.
 //!
-//! `docs/five-systems.md` explains each difference; what it has and what is found must be the same.
+//! `docs/five-systems.md` explains each difference. The differences found must equal those
+//! documented.
 
 mod answers;
 mod compare;
@@ -31,11 +32,11 @@ use crate::{Result, programs, selftests};
 const SCRIPT: &str = include_str!("../scripts/five.sh");
 const YNL: &str = include_str!("../scripts/ynl.py");
 const MEMORY_MIB: u32 = 1024;
-/// Queue pairs of a virtio-net card.
+/// Queue pairs of a virtio-net device.
 const PAIRS: u32 = 4;
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// Downloads what the comparison needs, unless it is in the cache.
+/// Downloads the files of the comparison, unless they are cached.
 pub fn prepare() -> Result<()> {
     crate::prepare(Kernel::V7_3)?;
     tests_of_the_kernel().map(|_| ())
@@ -48,12 +49,12 @@ fn tests_of_the_kernel() -> Result<PathBuf> {
     selftests::archive(&store, &tools, &kernel)
 }
 
-/// The guest with a Python, which comes with the kernel's tests.
+/// Adds the Python of the kernel's tests to a guest.
 pub fn with_python(guest: Guest) -> Result<Guest> {
     Ok(guest.archive(tests_of_the_kernel()?))
 }
 
-/// Boots the guest, asks, and compares with what is explained.
+/// Boots the guest, sends the requests, and compares the differences with the documented ones.
 pub fn run(name: &str) -> Result<Report> {
     let tests = tests_of_the_kernel()?;
     let cards = Cards::start("five", 2, PAIRS)?;
@@ -72,8 +73,8 @@ fn report(outcome: &Outcome, explained: Explained) -> Result<Report> {
     Report::new(outcome.release.clone(), Probe::all(outcome)?, explained)
 }
 
-/// Boots a guest with pairs of cards, VDUSE's and virtio-net's, and runs those of the kernel's own
-/// network tests on both that are in a folder whose name begins like this.
+/// Boots a guest with pairs of VDUSE and virtio-net devices, and runs the kernel's network tests on
+/// both. Selects the tests in folders with the prefix `place`.
 pub fn kernel_tests(name: &str, place: &str) -> Result<KernelTests> {
     let tests = tests_of_the_kernel()?;
     let known = explained()?.answers;

@@ -1,4 +1,4 @@
-//! A guest: what it is given, its run, and what came out.
+//! Configuration, run and results of a guest.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,12 +15,12 @@ use crate::store::Store;
 use crate::tools::Tools;
 use crate::{Result, kernel, programs};
 
-/// A guest whose time nobody has set.
+/// Default time limit.
 const LIMIT: Duration = Duration::from_secs(120);
-/// With KVM a kernel boots in two seconds.
+/// Time limit of a boot with KVM, several times the usual time.
 const KVM_PATIENCE: Duration = Duration::from_secs(15);
 
-/// A guest that has not been started.
+/// Configuration of a guest before its start.
 #[derive(Clone, Debug)]
 pub struct Guest {
     kernel: Kernel,
@@ -39,34 +39,34 @@ pub struct Guest {
     pub(crate) arrives: bool,
 }
 
-/// One script that has run.
+/// Script that has run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Its exit status.
+    /// Exit status.
     pub status: i32,
-    /// What it printed.
+    /// Output.
     pub output: String,
 }
 
-/// What a guest leaves behind.
+/// Results of a guest.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Release of its kernel.
+    /// Release of the kernel.
     pub release: String,
     /// Seconds from the kernel's start to the first script.
     pub booted_after: f64,
-    /// From QEMU's start to its end.
+    /// Time from QEMU's start to its end.
     pub wall: Duration,
-    /// The scripts that ran to their end.
+    /// Scripts that ran to their end.
     pub done: BTreeMap<String, Done>,
-    /// Files that scripts have put into `$RESULTS`.
+    /// Files that scripts have written to `$RESULTS`.
     pub files: BTreeMap<String, Vec<u8>>,
-    /// The log of the console.
+    /// Path of the console log.
     pub console: PathBuf,
 }
 
 impl Guest {
-    /// A guest with two CPUs and 1 GiB. `name` names its folder below `target/guest`.
+    /// Guest with two CPUs and 1 GiB. `name` is the name of its folder below `target/guest`.
     pub fn new(kernel: Kernel, name: &str) -> Self {
         Self {
             kernel,
@@ -86,21 +86,21 @@ impl Guest {
         }
     }
 
-    /// Number of CPUs.
+    /// Sets the number of CPUs.
     #[must_use]
     pub fn cpus(mut self, cpus: u32) -> Self {
         self.cpus = cpus;
         self
     }
 
-    /// Memory in MiB.
+    /// Sets the memory in MiB.
     #[must_use]
     pub fn memory(mut self, mib: u32) -> Self {
         self.memory_mib = mib;
         self
     }
 
-    /// Adds a file, executable as all.
+    /// Adds an executable file.
     #[must_use]
     pub fn file(mut self, path: &str, content: impl Into<Vec<u8>>) -> Self {
         let path = path.trim_start_matches('/').to_owned();
@@ -108,7 +108,7 @@ impl Guest {
         self
     }
 
-    /// Adds everything in an archive of the kind that a kernel unpacks.
+    /// Adds the content of an initramfs archive.
     pub(crate) fn archive(mut self, path: PathBuf) -> Self {
         self.archives.push(path);
         self
@@ -127,62 +127,62 @@ impl Guest {
         self
     }
 
-    /// Lets QEMU live in the network namespace of this name: TAPs that it opens are there.
+    /// Runs QEMU in the network namespace `name`, which must contain its TAPs.
     #[must_use]
     pub fn netns(mut self, name: &str) -> Self {
         self.netns = Some(name.to_owned());
         self
     }
 
-    /// Sets more arguments of the kernel.
+    /// Sets additional kernel arguments.
     #[must_use]
     pub fn boot_words(mut self, words: &str) -> Self {
         self.words = words.to_owned();
         self
     }
 
-    /// The time that it has, from QEMU's start to its end.
+    /// Sets the time limit from QEMU's start to its end.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Shows what the scripts print while they run, instead of keeping it.
+    /// Prints the output of the scripts while they run, instead of storing it.
     #[must_use]
     pub fn stream(mut self) -> Self {
         self.stream = true;
         self.file("wants-stream", "")
     }
 
-    /// Leaves our programs out: nothing has to be built for it.
+    /// Omits the project's programs, so that nothing is built.
     #[must_use]
     pub fn bare(mut self) -> Self {
         self.bare = true;
         self
     }
 
-    /// Runs in QEMU 11, and has the kernel's NTB drivers in [`ntb::MODULES`]. Its memory is a
-    /// memory file, which QEMU hands to vfio-user servers.
+    /// Uses QEMU 11 and adds the kernel's NTB drivers in [`ntb::MODULES`]. The memory is a memory
+    /// file, which QEMU shares with vfio-user servers.
     #[must_use]
     pub fn with_ntb(mut self) -> Self {
         self.vfio_user = true;
         self
     }
 
-    /// It does not boot: a migration brings it. `from` is what QEMU calls the channel.
+    /// Waits for a migration instead of booting. `from` is QEMU's name of the channel.
     #[must_use]
     pub fn arriving(mut self, from: &str) -> Self {
         self.arrives = true;
         self.qemu(&["-incoming", from])
     }
 
-    /// Boots it, runs its scripts, and switches it off.
+    /// Boots the guest, runs its scripts, and switches it off.
     pub fn run(self) -> Result<Outcome> {
         self.start()?.boots()?.wait()
     }
 
-    /// Boots it, to be waited for later.
+    /// Boots the guest; the caller waits for its end.
     pub fn start(mut self) -> Result<Running> {
         let store = Store::open()?;
         let parts = self.prepare(&store)?;
@@ -227,7 +227,7 @@ impl Guest {
     }
 }
 
-/// Downloads what guests with this kernel need, unless it is in the cache.
+/// Downloads the files for guests with this kernel, unless they are cached.
 pub fn prepare(kernel: Kernel) -> Result<()> {
     let store = Store::open()?;
     let tools = Tools::get(&store)?;
@@ -235,13 +235,13 @@ pub fn prepare(kernel: Kernel) -> Result<()> {
     image::base(&store, &tools, kernel, &files).map(|_| ())
 }
 
-/// An interactive guest on this terminal. Its status is that of QEMU.
+/// Interactive guest on this terminal. Returns the status of QEMU.
 pub fn shell(mut guest: Guest) -> Result<ExitCode> {
     guest = guest.file("wants-shell", "");
     let store = Store::open()?;
     let parts = guest.prepare(&store)?;
     let (accel, known) = Accel::choose(&store)?;
-    // Somebody who sits before it should not have to wait for a trial.
+    // An interactive user should not wait for a trial of KVM.
     let accel = if known { accel } else { Accel::Tcg };
     let machine = guest.machine(&parts, accel);
     let results = parts.folder.join("results.tar");
@@ -266,7 +266,7 @@ impl Guest {
 }
 
 impl Outcome {
-    /// The script `name`, which must have ended with status 0.
+    /// Result of script `name`, which must have ended with status 0.
     pub fn passed(&self, name: &str) -> Result<&Done> {
         let console = self.console.display();
         match self.done.get(name) {
@@ -279,7 +279,7 @@ impl Outcome {
         }
     }
 
-    /// A file that a script has left in `$RESULTS`, as text.
+    /// Text of a file that a script has written to `$RESULTS`.
     pub fn text(&self, name: &str) -> Result<String> {
         let bytes = self.files.get(name).ok_or_else(|| {
             let names: Vec<&String> = self.files.keys().collect();
@@ -289,10 +289,10 @@ impl Outcome {
     }
 }
 
-/// What is on the disk for one run.
+/// Files of one run on the disk.
 #[derive(Clone)]
 pub(crate) struct Parts {
-    /// QEMU, and the libraries that it runs with.
+    /// QEMU and its libraries.
     pub(crate) qemu: Tools,
     pub(crate) kernel: kernel::Files,
     pub(crate) folder: PathBuf,

@@ -1,4 +1,4 @@
-//! The file system of a guest: what never changes, cached for each kernel, and what this run adds.
+//! File system of a guest: a constant part, cached for each kernel, and the files of this run.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
@@ -13,7 +13,7 @@ use crate::tools::Tools;
 
 const INIT: &str = include_str!("init.sh");
 
-/// Programs of a guest beside busybox, whose own are simpler.
+/// Programs of a guest in addition to busybox, which has simpler versions.
 const PROGRAMS: [&str; 11] = [
     "bin/bash",
     "bin/kmod",
@@ -40,7 +40,7 @@ const LINKS: [(&str, &str); 9] = [
     ("bin/modinfo", "kmod"),
 ];
 
-/// The part that all guests with this kernel share.
+/// Part of the file system shared by all guests with this kernel.
 pub(crate) fn base(store: &Store, tools: &Tools, name: Kernel, kernel: &Files) -> Result<PathBuf> {
     let version = kernel.modules.file_name().unwrap_or_default().to_string_lossy();
     let made_of = format!(
@@ -82,15 +82,15 @@ fn write_base(tools: &Tools, modules: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A file of this run.
+/// File of this run.
 #[derive(Clone, Debug)]
 pub(crate) struct Extra {
-    /// Without a leading slash.
+    /// Path without a leading slash.
     pub(crate) path: String,
     pub(crate) content: Vec<u8>,
 }
 
-/// The base, more archives and the files of this run in one file.
+/// Combines the base, more archives and the files of this run into one file.
 pub(crate) fn compose(
     base: &Path,
     archives: &[PathBuf],

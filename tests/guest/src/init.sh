@@ -1,6 +1,6 @@
 #!/bin/bash
-# The first program of a guest: prepares the system, runs what the host wants, hands back what
-# came out, and switches off. The console is the first serial port; results leave by the second.
+# First program of a guest: prepares the system, runs the scripts of the host, returns their results,
+# and switches off. The console is the first serial port; results are written to the second.
 export PATH=/bin HOME=/tmp RESULTS=/results
 mkdir=(/bin/busybox mkdir -p)
 "${mkdir[@]}" /proc /sys /dev /tmp /run/netns /results /etc
@@ -19,9 +19,9 @@ mkdir -p /run/netns
 ip link set lo up
 modprobe -q tun
 cd /tmp || exit
-# An emulated processor sometimes never ends its first timer interrupt (QEMU 10.0 with four of them,
-# one boot in ten: vector 236 stays in service), and what sleeps there sleeps for ever. Such a guest
-# ends here, before anything is tested, and the host starts it anew (where it waits for the boot).
+# An emulated processor sometimes never completes its first timer interrupt (QEMU 10.0: vector 236 stays
+# in service), and threads that sleep on it never wake. Such a guest ends here, before any test, and
+# the host starts it again (where it waits for the boot).
 for cpu in /sys/devices/system/cpu/cpu[0-9]*; do
     taskset -c "${cpu##*/cpu}" sleep 0.02 &
 done

@@ -1,4 +1,4 @@
-//! Debian's kernels, by the name that people call them by.
+//! Debian's kernels by their usual names.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,18 +11,18 @@ use crate::apt::{Apt, run};
 use crate::store::Store;
 use crate::tools::Tools;
 
-/// A kernel that guests can run.
+/// Kernel for guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
-    /// Debian 12's own, the small one for clouds.
+    /// Default kernel of Debian 12, in the small variant for clouds.
     V6_1,
-    /// Of the security updates of Debian 12.
+    /// Kernel from the security updates of Debian 12.
     V6_12,
-    /// The newest that is packaged for Debian 13: 7.3, or newer when Debian has moved on.
+    /// Newest kernel packaged for Debian 13: 7.3 or later.
     V7_3,
 }
 
-/// A name, the package that leads to the kernel, its suites.
+/// Name, metapackage and suites of a kernel.
 struct Source {
     name: &'static str,
     package: &'static str,
@@ -30,7 +30,7 @@ struct Source {
 }
 
 impl Kernel {
-    /// All of them, the default first.
+    /// All kernels, the default first.
     pub const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::V7_3];
 
     const fn source(self) -> Source {
@@ -51,7 +51,7 @@ impl Kernel {
         }
     }
 
-    /// Downloads it, or finds it in the cache.
+    /// Downloads the kernel, or takes it from the cache.
     pub(crate) fn get(self, store: &Store, tools: &Tools) -> Result<Files> {
         let name = self.source().name;
         let root = store.folder(&format!("kernels/{name}"), "1", |root| {
@@ -65,7 +65,7 @@ impl Kernel {
         Ok(Files { image: root.join("vmlinuz"), modules: root.join("lib/modules").join(version) })
     }
 
-    /// The packages that hold image and modules, each `name=version`.
+    /// Packages with image and modules, each `name=version`.
     fn packages(self, apt: &Apt) -> Result<Vec<String>> {
         let source = self.source();
         let versions = apt.versions(source.package)?;
@@ -111,16 +111,16 @@ impl FromStr for Kernel {
     }
 }
 
-/// An unpacked kernel.
+/// Unpacked kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Files {
-    /// What QEMU boots.
+    /// Boot image.
     pub(crate) image: PathBuf,
     /// `lib/modules/VERSION`, with its index.
     pub(crate) modules: PathBuf,
 }
 
-/// Packages of the same kernel that a record depends on: those with a version in their name.
+/// Dependencies of a record that belong to the same kernel: those with a version in their names.
 fn parts(record: &str) -> Vec<String> {
     let depends = record.lines().find_map(|line| line.strip_prefix("Depends: "));
     let names = depends.unwrap_or_default().split(',');
@@ -148,7 +148,7 @@ fn arrange(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The name of the one thing in a folder.
+/// Name of the only entry of a folder.
 fn only_entry(folder: &Path) -> Result<String> {
     let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
@@ -168,7 +168,7 @@ fn number(version: &str) -> (u32, u32) {
 mod tests {
     use super::*;
 
-    // Goal: a kernel is found by its name, and a name that does not exist is answered with all.
+    // Goal: a kernel is found by its name, and the error for an unknown name lists all.
     #[test]
     fn names_are_read() {
         for kernel in Kernel::ALL {
@@ -180,7 +180,7 @@ mod tests {
         );
     }
 
-    // Goal: of what a kernel package depends on, image and modules are taken and nothing else.
+    // Goal: of the dependencies of a kernel package, exactly image and modules are selected.
     #[test]
     fn dependencies_are_read() {
         let record = "Package: linux-image-7.3.4-amd64\nDepends: dracut | initramfs-tools (>= 1), \

@@ -1,7 +1,7 @@
-//! Guests: Debian's kernels in QEMU, with commands that go in and results that come out.
+//! Guests: Debian's kernels in QEMU, with scripts as input and files as results.
 //!
-//! Everything that a guest needs is downloaded once, into the user's cache, and nothing is
-//! installed. Software emulation suffices; KVM is used where it works.
+//! All parts of a guest are downloaded once into the user's cache; nothing is installed. Software
+//! emulation suffices; KVM is used where available.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -34,5 +34,5 @@ pub use programs::{build, build_one, profile};
 pub use running::Running;
 pub use store::Store;
 
-/// A tool only reports its errors, so text is enough.
+/// Errors are only reported, so their text suffices.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -1,4 +1,4 @@
-//! The kernel modules of a guest: the few that are wanted, with all they need, uncompressed.
+//! Kernel modules of a guest: a short list with its dependencies, uncompressed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +9,7 @@ use crate::apt::run;
 use crate::kernel::Files;
 use crate::tools::Tools;
 
-/// What guests can load. A kernel that lacks one, or has it built in, goes without the file.
+/// Modules that guests can load. A module that a kernel lacks, or has built in, is omitted.
 pub(crate) const WANTED: [&str; 41] = [
     "act_gact",
     "act_mirred",
@@ -54,7 +54,7 @@ pub(crate) const WANTED: [&str; 41] = [
     "xsk_diag",
 ];
 
-/// Puts the modules of `kernel` into `root` (`lib/modules/VERSION`), with their index.
+/// Installs the modules of `kernel` in `root` (`lib/modules/VERSION`), with their index.
 pub(crate) fn install(tools: &Tools, kernel: &Files, names: &[&str], root: &Path) -> Result<()> {
     let index = kernel.modules.join("modules.dep");
     let index = fs::read_to_string(&index).map_err(|e| format!("{}: {e}", index.display()))?;
@@ -85,7 +85,7 @@ pub(crate) fn install(tools: &Tools, kernel: &Files, names: &[&str], root: &Path
     run(tools.depmod().arg("-b").arg(root).arg(version)).map(|_| ())
 }
 
-/// One module without what it needs, for a guest that wants more than the others.
+/// Content of one module without its dependencies, for a guest with an additional module.
 pub(crate) fn one(tools: &Tools, kernel: &Files, wanted: &str) -> Result<Vec<u8>> {
     let index = fs::read_to_string(kernel.modules.join("modules.dep"))?;
     let mut paths = index.lines().filter_map(|line| line.split_once(':')).map(|(path, _)| path);
@@ -97,20 +97,20 @@ pub(crate) fn one(tools: &Tools, kernel: &Files, wanted: &str) -> Result<Vec<u8>
     Ok(tools.command("bin/xz").arg("-dc").arg(&file).output()?.stdout)
 }
 
-/// Paths of the modules named and of all that they need, from the text of `modules.dep`.
+/// Paths of the named modules and of all their dependencies, from the text of `modules.dep`.
 fn closure(index: &str, names: &[&str]) -> BTreeSet<String> {
     let lines = index.lines().filter_map(|line| line.split_once(':'));
     let needs: BTreeMap<&str, &str> = lines.collect();
     let by_name: BTreeMap<String, &str> = needs.keys().map(|path| (name(path), *path)).collect();
     let wanted = names.iter().filter_map(|name| by_name.get(*name));
-    // The index lists indirect needs too.
+    // The index includes indirect dependencies.
     wanted
         .flat_map(|path| std::iter::once(*path).chain(needs[path].split_whitespace()))
         .map(str::to_owned)
         .collect()
 }
 
-/// `kernel/net/tls-x.ko.xz` is `tls_x`.
+/// Module name of a path: `kernel/net/tls-x.ko.xz` is `tls_x`.
 fn name(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.split(".ko").next().unwrap_or(file).replace('-', "_")
@@ -120,7 +120,7 @@ fn name(path: &str) -> String {
 mod tests {
     use super::*;
 
-    // Goal: a module comes with what it needs; what the kernel lacks is left out.
+    // Goal: a module is selected with its dependencies; missing modules are omitted.
     #[test]
     fn needs_are_followed() {
         let index = "kernel/a/vhost-net.ko.xz: kernel/a/vhost.ko.xz kernel/b/tap.ko.xz\n\
@@ -133,7 +133,7 @@ mod tests {
         );
     }
 
-    // Goal: the list of modules is in order, so that none is named twice.
+    // Goal: the list of modules is sorted, so that duplicates are visible.
     #[test]
     fn the_list_is_sorted() {
         assert!(WANTED.is_sorted_by(|a, b| a < b));

@@ -1,4 +1,4 @@
-//! QEMU's own socket for commands (QMP).
+//! QEMU monitor protocol (QMP).
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::Result;
 
-/// QEMU answers at once, but for the machine's load.
+/// Longest time for a response on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A connection to it.
+/// Connection to the monitor.
 pub struct Monitor {
     lines: BufReader<UnixStream>,
 }
@@ -28,7 +28,7 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// What a command returned.
+    /// Runs a command; returns its result.
     pub fn ask(&mut self, command: &Value) -> Result<Value> {
         let stream = self.lines.get_mut();
         stream.write_all(format!("{command}\n").as_bytes())?;
@@ -37,7 +37,7 @@ impl Monitor {
             if let Some(error) = answer.get("error") {
                 return Err(format!("{command}: {error}").into());
             }
-            // Events come in between.
+            // Events may precede the response.
             if let Some(value) = answer.get_mut("return") {
                 return Ok(value.take());
             }

@@ -10,16 +10,16 @@ use crate::apt::Apt;
 use crate::store::Store;
 use crate::tools::Tools;
 
-/// The packages, each with the suites that it may come from.
+/// Packages with the suites allowed for each.
 const PACKAGES: [(&str, &[&str]); 2] =
     [("passt", &["trixie-backports"]), ("libc6", &["trixie", "trixie-updates"])];
 
-/// Downloads passt, unless it is in the cache.
+/// Downloads passt, unless it is cached.
 pub fn prepare() -> Result<()> {
     unpacked().map(|_| ())
 }
 
-/// A command that starts passt, without arguments.
+/// Command that starts passt, without arguments.
 pub fn command() -> Result<Command> {
     Ok(unpacked()?.command("bin/passt"))
 }

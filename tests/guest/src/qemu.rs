@@ -1,4 +1,4 @@
-//! The command line of QEMU, and whether the host's processor can help it.
+//! Command line of QEMU, and selection of the accelerator.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -12,13 +12,13 @@ use crate::tools::Tools;
 const CHOICE: &str = "MQNET_GUEST_ACCEL";
 const DEVICE: &str = "/dev/kvm";
 
-/// Kernel arguments: no messages but ours, a panic ends the guest, and none of the work that
-/// protects a real machine or corrects its clock. On a busy host the timer comes too late for its
-/// check, and with interrupt remapping that is a panic.
+/// Kernel arguments: no kernel messages, a panic ends the guest, and no mitigations or clock
+/// corrections of real machines. On a busy host the timer interrupt is too late for the kernel's
+/// check, and with interrupt remapping the failed check is a panic.
 const APPEND: &str = "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off nokaslr \
                       tsc=unstable random.trust_cpu=on no_timer_check";
 
-/// How the guest's instructions are run.
+/// Accelerator of QEMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accel {
     Kvm,
@@ -27,7 +27,7 @@ pub(crate) enum Accel {
 }
 
 impl Accel {
-    /// The one to use, and whether it is known to work.
+    /// Accelerator to use, and whether it is known to work.
     pub(crate) fn choose(store: &Store) -> Result<(Self, bool)> {
         match std::env::var(CHOICE).ok().as_deref() {
             Some("kvm") => return Ok((Self::Kvm, true)),
@@ -38,7 +38,7 @@ impl Accel {
         if File::options().read(true).write(true).open(DEVICE).is_err() {
             return Ok((Self::Tcg, true));
         }
-        // That the device opens does not tell that guests run: nested hosts lack instructions.
+        // An open device does not prove that guests run: nested hosts lack instructions.
         let tried = fs::read_to_string(store.path("accel")).unwrap_or_default();
         match tried.strip_prefix(&host()).map(str::trim) {
             Some("kvm") => Ok((Self::Kvm, true)),
@@ -47,7 +47,7 @@ impl Accel {
         }
     }
 
-    /// Remembers whether it works on this host.
+    /// Stores whether this accelerator works on the host.
     pub(crate) fn remember(self, store: &Store) -> Result<()> {
         let name = if self == Self::Kvm { "kvm" } else { "tcg" };
         Ok(fs::write(store.path("accel"), format!("{} {name}\n", host()))?)
@@ -59,7 +59,7 @@ fn host() -> String {
     release.trim().to_owned()
 }
 
-/// What a guest is made of.
+/// Configuration of a virtual machine.
 #[derive(Debug)]
 pub(crate) struct Machine<'a> {
     pub(crate) accel: Accel,
@@ -67,18 +67,19 @@ pub(crate) struct Machine<'a> {
     pub(crate) memory_mib: u32,
     pub(crate) image: &'a Path,
     pub(crate) initrd: &'a Path,
-    /// More arguments of the kernel.
+    /// Additional kernel arguments.
     pub(crate) words: &'a str,
     pub(crate) more: &'a [String],
-    /// Where it lives.
+    /// Network namespace of QEMU.
     pub(crate) netns: Option<&'a str>,
 }
 
 impl Machine<'_> {
-    /// QEMU with the first serial port as `console` says, and the second in the file `results`.
+    /// Command line of QEMU, with the first serial port at `console` and the second in the file
+    /// `results`.
     pub(crate) fn command(&self, tools: &Tools, console: &str, results: &Path) -> Command {
         let plain = tools.command("bin/qemu-system-x86_64");
-        // Whoever kills us shall not leave a guest behind.
+        // The guest must end with its parent, also after a kill.
         let mut qemu = Command::new("setpriv");
         qemu.args(["--pdeathsig", "KILL", "--"]);
         if let Some(name) = self.netns {

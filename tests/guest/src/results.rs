@@ -1,4 +1,4 @@
-//! What scripts leave behind: an archive on the second serial port.
+//! Results of scripts: an archive on the second serial port.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,7 +9,7 @@ use crate::{Done, Result};
 
 pub(crate) type Results = (BTreeMap<String, Done>, BTreeMap<String, Vec<u8>>);
 
-/// Reads the archive that `init.sh` writes: `NAME.status` and `NAME.output` of each script, and
+/// Reads the archive written by `init.sh`: `NAME.status` and `NAME.output` of each script, and
 /// files.
 pub(crate) fn read_results(path: &Path) -> Result<Results> {
     let mut files = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! A guest that runs.
+//! Running guest.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -14,11 +14,11 @@ use crate::results::read_results;
 
 const POLL: Duration = Duration::from_millis(50);
 
-/// How often a guest is booted, and how long each may take: several times as long as usual.
+/// Number of boot attempts, and the time limit of each: several times as long as usual.
 const BOOTS: u32 = 5;
 const BOOT_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running guest; it does not outlive its owner.
+/// Running guest; killed on drop.
 pub struct Running {
     guest: Guest,
     parts: Parts,
@@ -52,17 +52,17 @@ impl Running {
         Ok(Self { guest, parts, accel, child, console, results, started })
     }
 
-    /// Kills it and starts it anew.
+    /// Kills the guest and starts it again.
     pub(crate) fn again(mut self, accel: Accel) -> Result<Self> {
         self.kill();
         Self::start(self.guest.clone(), self.parts.clone(), accel)
     }
 
-    /// True when it says that it has booted, false when it ends before or takes longer.
+    /// Waits for the boot; returns false when the guest ends or exceeds `patience`.
     pub(crate) fn boots_within(&mut self, patience: Duration) -> Result<bool> {
         let deadline = Instant::now() + patience;
         loop {
-            // Before the look: what it wrote before it ended is looked at.
+            // Check the process first, so that its last output is still examined.
             let is_over = self.child.try_wait()?.is_some() || Instant::now() >= deadline;
             self.console.read()?;
             if self.console.booted().is_some() || is_over {
@@ -72,9 +72,8 @@ impl Running {
         }
     }
 
-    /// Sees that it boots, and starts it anew where it does not. Emulated processors sometimes lose
-    /// a timer interrupt while they come up (QEMU 10.0, up to one of ten boots with four of them);
-    /// `init.sh` looks for that: such a guest has nothing of what it is tested for yet.
+    /// Waits for the boot, and restarts a guest that does not boot. Emulated processors sometimes
+    /// lose a timer interrupt during boot. `init.sh` detects that before any test has started.
     pub fn boots(mut self) -> Result<Self> {
         let patience = BOOT_PATIENCE.min(self.guest.limit);
         for _ in 1..BOOTS {
@@ -88,22 +87,22 @@ impl Running {
         Ok(self)
     }
 
-    /// The process of QEMU.
+    /// Process id of QEMU.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// SIGKILL, and waits for the end.
+    /// Sends SIGKILL and waits for the end.
     pub fn kill(&mut self) {
-        // Either fails for a QEMU that has ended already.
+        // Both calls fail when QEMU has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Waits until `words` stand on its console.
+    /// Waits until the console shows `words`.
     pub fn says(&mut self, words: &str) -> Result<()> {
         loop {
-            // Before the look: what it wrote before it ended is looked at.
+            // Check the process first, so that its last output is still examined.
             let ended = self.child.try_wait()?.is_some();
             self.console.read()?;
             if self.console.has(words) {
@@ -117,11 +116,11 @@ impl Running {
         }
     }
 
-    /// Waits until it has switched itself off, and takes what it has left.
+    /// Waits until the guest has switched itself off, and reads its results.
     pub fn wait(mut self) -> Result<Outcome> {
         let ended = self.ends()?;
         let wall = self.started.elapsed();
-        // A guest that arrives finds its file system in its memory, not in the image.
+        // A migrated guest has its file system in its memory, not in the image.
         fs::remove_file(&self.parts.initrd)?;
         let console = &self.console;
         let booted = console.booted().or_else(|| self.guest.arrives.then(Default::default));
@@ -138,7 +137,7 @@ impl Running {
         Ok(Outcome { release, booted_after, wall, done, files, console })
     }
 
-    /// True when QEMU has ended by itself in time.
+    /// Returns true when QEMU has ended in time.
     fn ends(&mut self) -> Result<bool> {
         let deadline = self.started + self.guest.limit;
         loop {

@@ -1,5 +1,6 @@
-//! The kernel's own network tests and its ynl tool, with all that they run: Debian's packages of
-//! the kernel's source, of Python and of the programs. Nothing of them is part of this project.
+//! The kernel's own network tests and its ynl tool, with all programs that they need: Debian's
+//! packages of the kernel's source, of Python and of the programs. None of them is part of this
+//! project.
 
 mod helpers;
 
@@ -17,7 +18,7 @@ use crate::modules;
 use crate::store::Store;
 use crate::tools::Tools;
 
-/// What is taken out of the kernel's source: 5 MB of 1.6 GB.
+/// Prefixes of files extracted from the kernel's source: 5 MB of 1.6 GB.
 const WANTED: [&str; 7] = [
     "Documentation/netlink/specs/",
     "tools/net/ynl/pyynl/",
@@ -28,8 +29,8 @@ const WANTED: [&str; 7] = [
     "tools/testing/selftests/net/lib.sh",
 ];
 
-/// What the tests run, and what compiles their helpers. Newer where the test asks for what Debian
-/// 12 does not know yet.
+/// Packages that the tests run, and that compile their helpers. Newer versions where Debian 12's
+/// are too old for a test.
 const PACKAGES: [&str; 19] = [
     "bpftool/bookworm-backports",
     "clang-14",
@@ -52,7 +53,7 @@ const PACKAGES: [&str; 19] = [
     "traceroute",
 ];
 
-/// Programs of these in [`BIN`], for whom busybox's or a guest's own would not do.
+/// Programs of these packages in [`BIN`], in place of the simpler ones of busybox and the guest.
 const PROGRAMS: [(&str, &str); 42] = [
     ("arping", "bin/arping"),
     ("awk", "bin/gawk"),
@@ -98,7 +99,7 @@ const PROGRAMS: [(&str, &str); 42] = [
     ("traceroute6", "bin/traceroute.db"),
 ];
 
-/// What the tests ask the kernel for, beside the modules of every guest.
+/// Kernel modules for the tests, in addition to those of every guest.
 const MODULES: [&str; 46] = [
     "8021q",
     "act_csum",
@@ -148,12 +149,12 @@ const MODULES: [&str; 46] = [
     "xfrm_user",
 ];
 
-/// Where it lies in a guest.
+/// Path in a guest.
 const IN_GUEST: &str = "k";
 
-/// Where programs lie for the tests alone: others compare with what guests have.
+/// Path of programs for these tests only: other tests compare with a guest's own programs.
 const BIN: &str = "k/bin";
-/// Of Debian 13, with its C library: ethtool of Debian 12 tells no RSS in JSON.
+/// Packages of Debian 13, with its C library: ethtool of Debian 12 prints no RSS in JSON.
 const NEWER: [&str; 2] = ["ethtool", "libc6"];
 const NEWER_SUITE: &str = "trixie";
 const NEWER_FILES: [(&str, &str); 3] = [
@@ -168,11 +169,11 @@ const INTERPRETER: &str = "bin/python3.11";
 const PYTHON: &str = "usr/lib/python3.11";
 const YAML: [&str; 2] =
     ["usr/lib/python3/dist-packages/yaml", "usr/lib/python3/dist-packages/_yaml"];
-/// Parts of Python that nothing here imports.
+/// Unused parts of Python.
 const UNUSED: [&str; 7] =
     ["__pycache__", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "test", "tkinter"];
 
-/// The archive for guests with this kernel, from the cache or the network (290 MB, once).
+/// Archive for guests with this kernel, from the cache or the network (290 MB, once).
 pub(crate) fn archive(store: &Store, tools: &Tools, kernel: &Files) -> Result<PathBuf> {
     let release = kernel.modules.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let words = |list: &[&str]| list.join(" ");
@@ -189,7 +190,7 @@ pub(crate) fn archive(store: &Store, tools: &Tools, kernel: &Files) -> Result<Pa
         let (package, version) = source_of(&release, &apt)?;
         apt.unpack_exactly(&[format!("{package}={version}")], &source)?;
         apt.unpack_with_dependencies(&PACKAGES, &debian)?;
-        // The headers of this kernel, over those of Debian's own.
+        // The headers of this kernel replace Debian's own.
         apt.unpack_exactly(&[format!("linux-libc-dev={version}")], &debian)?;
         apt.unpack_exactly(&of_suite(&apt, &NEWER, NEWER_SUITE)?, &newer)?;
         let plain = scratch.join("wanted");
@@ -223,7 +224,7 @@ pub(crate) fn source_of(release: &str, apt: &Apt) -> Result<(String, String)> {
     }
 }
 
-/// Unpacks files of the kernel's source with one of these prefixes into `to`, without the first
+/// Extracts files of the kernel's source with one of these prefixes into `to`, without the first
 /// folder of their path.
 pub(crate) fn take(tools: &Tools, packed: &Path, wanted: &[&str], to: &Path) -> Result<()> {
     let mut command = tools.command("bin/xz");
@@ -244,7 +245,7 @@ pub(crate) fn take(tools: &Tools, packed: &Path, wanted: &[&str], to: &Path) -> 
     if status.success() { Ok(()) } else { Err(format!("xz: {status}").into()) }
 }
 
-/// The programs with their libraries, and Python's modules.
+/// Adds the programs with their libraries, and Python's modules.
 fn put_programs(archive: &mut Archive<BufWriter<File>>, root: &Path) -> Result<()> {
     let packages = Tools::unpacked(root);
     let mut libraries = BTreeSet::new();
@@ -256,7 +257,7 @@ fn put_programs(archive: &mut Archive<BufWriter<File>>, root: &Path) -> Result<(
     let python = packages.file(INTERPRETER);
     archive.copy("bin/python3", &python)?;
     libraries.extend(packages.libraries(&python)?);
-    // Modules of Python's load these.
+    // Loaded by Python modules.
     for module in ["libyaml-0.so.2", "libffi.so.8"] {
         libraries.insert(packages.file(&format!("lib/x86_64-linux-gnu/{module}")));
     }
@@ -278,7 +279,7 @@ fn put_newer(archive: &mut Archive<BufWriter<File>>, packages: &Tools) -> Result
     Ok(archive.file(&format!("{BIN}/ethtool"), 0o755, NEWER_ETHTOOL.as_bytes())?)
 }
 
-/// The packages of a suite, each `name=version`.
+/// Packages of a suite, each `name=version`.
 fn of_suite(apt: &Apt, names: &[&str], suite: &str) -> Result<Vec<String>> {
     let one = |name: &&str| {
         let versions = apt.versions(name)?;
@@ -289,7 +290,7 @@ fn of_suite(apt: &Apt, names: &[&str], suite: &str) -> Result<Vec<String>> {
     names.iter().map(one).collect()
 }
 
-/// A folder of Python modules; links that lead out of it are left out.
+/// Adds a folder of Python modules; links to other folders are omitted.
 fn put_modules(archive: &mut Archive<BufWriter<File>>, path: &str, from: &Path) -> Result<()> {
     let mut entries: Vec<_> = fs::read_dir(from)?.collect::<std::io::Result<_>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);

@@ -1,4 +1,4 @@
-//! The cache: what was downloaded or built once is never asked for again.
+//! Cache of downloaded and built files.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::Result;
 
-/// Says of a folder that it is whole, and what it was made of.
+/// Name of the file that marks a folder as complete and holds its inputs.
 const STAMP: &str = "made-of";
 
-/// The cache folder.
+/// Cache folder.
 #[derive(Clone, Debug)]
 pub struct Store {
     root: PathBuf,
@@ -42,7 +42,7 @@ impl Store {
         self.root.join(name)
     }
 
-    /// Forgets what was downloaded, so that the next use gets what is new.
+    /// Deletes downloaded files, so that the next use downloads current ones.
     pub fn forget(&self) -> Result<()> {
         for folder in ["tools", "kernels", "images", "selftests", "passt", "qemu-vfio-user", "ntb"]
         {
@@ -56,8 +56,8 @@ impl Store {
         Ok(())
     }
 
-    /// The folder `name`, made by `make` unless it is there and was made of the same. Programs
-    /// that want it at the same time wait for the one that makes it.
+    /// Folder `name`, created by `make` unless it exists with the same inputs. Concurrent programs
+    /// wait for the one that creates it.
     pub fn folder(
         &self,
         name: &str,
@@ -69,7 +69,7 @@ impl Store {
         if fs::read_to_string(folder.join(STAMP)).is_ok_and(|text| text == made_of) {
             return Ok(folder);
         }
-        // An interrupted make leaves only this behind.
+        // An interrupted `make` leaves only this folder.
         let unfinished = self.path(&format!("{name}.unfinished"));
         for old in [&folder, &unfinished] {
             if old.exists() {
@@ -83,7 +83,7 @@ impl Store {
         Ok(folder)
     }
 
-    /// Held until dropped; whoever else wants it waits.
+    /// Takes a file lock; blocks while another process holds it. Released on drop.
     pub(crate) fn lock(&self, name: &str) -> Result<Flock<File>> {
         let path = self.path(&format!("{}.lock", name.replace('/', "-")));
         let file = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -102,8 +102,8 @@ mod tests {
         Store::at(&folder).unwrap()
     }
 
-    // Goal: a folder is made once, made anew when it would be made of something else, and a make
-    // that failed leaves nothing that looks whole.
+    // Goal: a folder is created once, created anew with other inputs, and a failed creation leaves
+    // no folder that counts as complete.
     #[test]
     fn a_folder_is_made_once() {
         let store = scratch("once");

@@ -1,5 +1,5 @@
-//! QEMU and what runs inside a guest: a small Debian in a folder, with its own C library, so that
-//! neither the host's programs nor its versions matter.
+//! QEMU and the programs of a guest: a small Debian in a folder, with its own C library,
+//! independent of the host's programs and versions.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use crate::Result;
 use crate::apt::{Apt, run};
 use crate::store::Store;
 
-/// What is wanted; dependencies come along.
+/// Packages; their dependencies are added.
 const PACKAGES: [&str; 10] = [
     "qemu-system-x86",
     "seabios",
@@ -26,7 +26,7 @@ const LIBRARIES: [&str; 3] =
     ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/pulseaudio"];
 const LOADER: &str = "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
 
-/// The folder.
+/// Folder with unpacked packages.
 #[derive(Clone, Debug)]
 pub(crate) struct Tools {
     root: PathBuf,
@@ -40,30 +40,30 @@ impl Tools {
         Ok(Self { root })
     }
 
-    /// Packages that are in a folder already, with the C library that they need.
+    /// Packages already unpacked in a folder, with their C library.
     pub(crate) fn unpacked(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
 
-    /// The folder that holds it.
+    /// Path of the folder.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// A file of this Debian, whichever half of the merged `/usr` its package has put it into.
+    /// Path of a file of this Debian, in either half of the merged `/usr`.
     pub(crate) fn file(&self, path: &str) -> PathBuf {
         let plain = self.root.join(path);
         if plain.exists() { plain } else { self.root.join("usr").join(path) }
     }
 
-    /// A program of this Debian that will run on the host, with this Debian's libraries.
+    /// Command that runs a program of this Debian on the host, with this Debian's libraries.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.loader());
         command.arg("--library-path").arg(self.library_path()).arg(self.file(program));
         command
     }
 
-    /// `depmod`, which is one of the names of kmod.
+    /// `depmod`, one of the names of kmod.
     pub(crate) fn depmod(&self) -> Command {
         let mut command = Command::new(self.loader());
         command.args(["--argv0", "depmod", "--library-path"]).arg(self.library_path());
@@ -71,7 +71,7 @@ impl Tools {
         command
     }
 
-    /// The shared libraries that a program needs.
+    /// Shared libraries of a program.
     pub(crate) fn libraries(&self, program: &Path) -> Result<Vec<PathBuf>> {
         let mut command = Command::new(self.loader());
         let listing = command.arg("--library-path").arg(self.library_path()).arg("--list");

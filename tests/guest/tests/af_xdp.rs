@@ -1,6 +1,5 @@
-//! `xdp:` in a guest, whose cards are what there is here that moves frames into and out of our
-//! memory itself: virtio's, and an Intel 82576 as QEMU has it, with the driver `igb`. The host
-//! behind the card is a network namespace of this machine.
+//! `xdp:` in a guest, with NICs that access mqnet's memory by DMA: virtio-net, and QEMU's Intel
+//! 82576 with the driver `igb`. The host behind the NIC is a network namespace of this machine.
 
 use std::time::Duration;
 
@@ -10,21 +9,20 @@ use mqnet_testkit::{EndTable, World};
 use crate::virtio::peer::{file, give_file, iperf_server, sum, take_file};
 use crate::virtio::possible;
 
-/// The file that is fetched, and how often that is.
+/// Size of the fetched file, and number of fetches.
 const FILE: usize = 2 << 20;
 const FETCHES: usize = 3;
 
-/// Segments or datagrams that may come behind later ones while flows move: a card may keep frames
-/// in its own ring for longer than the millisecond that we wait. On virtio-net no segment did in 12
-/// runs, and one datagram in one; on an igb, beside a busy host, 1, 8, 58 and 96 segments.
+/// Segments or datagrams that may arrive out of order while flows move: a NIC may keep frames in
+/// its own ring for longer than the millisecond of the drain.
 const LATE_MOST: u64 = 16;
 
-/// A card with two queues that can reach all of the guest's memory.
+/// NIC with two queues and DMA access to all of the guest's memory.
 const VIRTIO: &str =
     "virtio-net-pci,netdev=n0,mq=on,vectors=6,rss=on,iommu_platform=on,disable-legacy=on";
 
-/// A guest with two CPUs, and this card at a TAP of the host, which has 10.7.1.2. With `plain`
-/// there is another one, which leads nowhere and whose memory is not said to be reachable.
+/// Guest with two CPUs and this NIC at a TAP of the host, which has 10.7.1.2. With `plain` a second
+/// NIC exists, unconnected and without DMA access to all memory.
 fn guest(
     world: &World,
     kernel: Kernel,
@@ -52,7 +50,8 @@ fn guest(
     guest.qemu(&["-netdev", "hubport,id=n1,hubid=0", "-device", "virtio-net-pci,netdev=n1"])
 }
 
-/// The card's own table was set, seen by the kernel's tools too, followed, and put back.
+/// Asserts that the NIC's own table was set, reported by the kernel's tools, changed by flows, and
+/// restored.
 fn check_table(said: &str) {
     let own = said.lines().find_map(|line| line.strip_prefix("own ")).expect("the card's own");
     assert!(own.contains('0') && own.contains('1'), "{said}");
@@ -69,7 +68,7 @@ fn check_table(said: &str) {
     assert!(said.contains(&format!("table again {own}\n")), "{said}");
 }
 
-/// Runs it, with traffic both ways.
+/// Runs the guest with traffic in both directions.
 fn run(guest: Guest, world: &World, manner: &str, late_most: u64) -> Outcome {
     mqnet_guest::build().unwrap();
     let (host, bytes) = (&world.b, file(FILE));
@@ -98,7 +97,7 @@ fn run(guest: Guest, world: &World, manner: &str, late_most: u64) -> Outcome {
     };
     let (late, moves) = (number("segments behind others: "), number(", moves "));
     assert!(moves >= 2 && number("moves beside datagrams ") >= 1, "nothing moved: {said}");
-    // One that is sent again is behind others, too.
+    // A retransmitted segment counts as out of order, too.
     assert!(late <= late_most, "segments of flows that follow are reordered: {said}");
     let word = said.lines().find_map(|line| line.strip_suffix(" datagrams received out-of-order"));
     let late = word.map_or("0", |word| word.rsplit(' ').next().unwrap_or_default());
@@ -111,7 +110,7 @@ fn run(guest: Guest, world: &World, manner: &str, late_most: u64) -> Outcome {
     assert_eq!(back.join().unwrap(), whole, "damaged on the way out");
     assert!(said.ends_with("== done\n"), "{said}");
     let end = EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap());
-    end.assert_law();
+    end.assert_conserved();
     assert_eq!((end.out().tx_lost, end.back().tx_lost), (0, 0), "{end:?}");
     let channels = end.channels();
     assert_eq!(channels.len(), 2, "{end:?}");
@@ -121,11 +120,11 @@ fn run(guest: Guest, world: &World, manner: &str, late_most: u64) -> Outcome {
     outcome
 }
 
-// Goal: on the newest kernel a card with two queues moves frames into and out of our memory itself:
-// pings, files and streams cross both ways, channels change under traffic, the card goes back to
-// the kernel after an orderly end and after a kill; a card that cannot is refused in plain words.
+// Goal: on the newest kernel a NIC with two queues works zero-copy: pings, files and streams cross
+// in both directions, channels change under traffic, and the NIC returns to the kernel after an
+// orderly end and after a kill. An unsupported NIC is refused with a reason.
 #[test]
-fn a_card_copies_nothing() {
+fn virtio_net_is_zero_copy() {
     if !possible(Kernel::V7_3) {
         return;
     }
@@ -139,7 +138,7 @@ fn a_card_copies_nothing() {
 // Goal: the same on the oldest kernel, which copies, and maps the rings of sockets only before they
 // are bound.
 #[test]
-fn an_old_kernel_copies() {
+fn old_kernel_copies() {
     if !possible(Kernel::V6_1) {
         return;
     }
@@ -148,10 +147,10 @@ fn an_old_kernel_copies() {
     run(guest, &world, "copying", LATE_MOST);
 }
 
-// Goal: the same with another driver, of hardware that people have: its queues, its table, its
-// rings and interrupts are used and given back.
+// Goal: the same with the driver of common hardware: its queues, table, rings and interrupts are
+// used and restored.
 #[test]
-fn an_intel_card_copies_nothing() {
+fn igb_is_zero_copy() {
     if !possible(Kernel::V7_3) {
         return;
     }
@@ -159,13 +158,13 @@ fn an_intel_card_copies_nothing() {
     let card = ("igb", "igb,netdev=n0");
     let guest = guest(&world, Kernel::V7_3, card, false, ",zerocopy=on");
     let outcome = run(guest, &world, "zero-copy", u64::MAX);
-    // It is reset when it is taken over: that is no reason to take it over again.
+    // The NIC is reset when it is attached: no reason to attach it again.
     let said = &outcome.passed("xdp").unwrap().output;
     assert_eq!(said.matches("native XDP").count(), 1, "{said}");
 }
 
-// Goal: of two cards that are one netdev each one's own table follows what is sent to it, the
-// secondary's too, with the streams in order; both are put back.
+// Goal: with two NICs as one netdev each NIC's own table follows the traffic sent to it, including
+// the secondary's, without reordering of streams; both tables are restored.
 #[test]
 fn tables_of_two_cards_follow() {
     if !possible(Kernel::V7_3) {
@@ -176,7 +175,7 @@ fn tables_of_two_cards_follow() {
     let world = World::create();
     let host = &world.b;
     for name in ["all", "default"] {
-        // What comes by one card may be answered by the other.
+        // Replies may leave by another NIC than the one that received the request.
         host.run(&["sysctl", "-qw", &format!("net.ipv4.conf.{name}.rp_filter=0")]);
     }
     let words = format!("CARD0={} CARD1={} INNER={inner} HOST={outer}", cards[0], cards[1]);
@@ -217,5 +216,5 @@ fn tables_of_two_cards_follow() {
     assert!(!said.contains("came to others") && !said.contains("flows stay"), "{said}");
     assert!(said.contains("tables again\n") && said.ends_with("== done\n"), "{said}");
     let end = EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap());
-    end.assert_law();
+    end.assert_conserved();
 }

@@ -1,4 +1,4 @@
-//! A flood into a TAP whose reader stops: with `IFF_BACKPRESSURE`, and on a kernel without it.
+//! Flood into a TAP with a stalled reader: with `IFF_BACKPRESSURE`, and on a kernel without it.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const SCRIPT: &str =
 /// `IFF_BACKPRESSURE` among the flags of a device.
 const BACKPRESSURE: u32 = 0x80;
 
-/// Dropped frames that are not of the flood.
+/// Largest number of dropped frames that do not belong to the flood.
 const OTHERS: u64 = 10;
 
 /// One run of the script.
@@ -22,14 +22,14 @@ struct Flood {
     senders: u64,
     sent: u64,
     received: u64,
-    /// Out of order or twice.
+    /// Datagrams out of order or duplicated.
     wrong: u64,
     ring: u64,
     qdisc: u64,
     requeues: u64,
 }
 
-/// What a flooded guest left.
+/// Result of a flooded guest.
 fn outcome(kernel: Kernel) -> Option<Outcome> {
     if !there(kernel) {
         return None;
@@ -58,8 +58,8 @@ fn floods(outcome: &Outcome) -> Vec<Flood> {
     let floods: Vec<Flood> = lines.lines().map(read).collect();
     assert_eq!(floods.iter().map(|run| run.senders).collect::<Vec<_>>(), [1, 2, 4]);
     for run in &floods {
-        // What is missing has been counted by whoever dropped it: the link itself loses nothing. A
-        // few frames of the stacks themselves (ARP, IPv6) may have been dropped as well.
+        // Every missing frame is counted by the component that dropped it: the link itself loses
+        // nothing. Some frames of the stacks (ARP, IPv6) may have been dropped as well.
         let (missing, counted) = (run.sent - run.received, run.ring + run.qdisc);
         assert!(missing <= counted && counted <= missing + OTHERS, "{run:?}");
         assert_eq!(run.wrong, 0, "{run:?}");
@@ -73,15 +73,15 @@ fn flags(outcome: &Outcome) -> u32 {
     u32::from_str_radix(text.trim().strip_prefix("0x").unwrap(), 16).unwrap()
 }
 
-/// What mqnet reports as dropped by the TAP's own ring.
+/// Drops of the TAP's own ring in mqnet's statistics.
 fn reported(outcome: &Outcome) -> u64 {
     let stats: Value = serde_json::from_str(&outcome.text("stats.json").unwrap()).unwrap();
     let value = &stats[0]["dropped-outside-a"];
     value.as_u64().unwrap_or_else(|| panic!("no dropped-outside-a: {stats}"))
 }
 
-// Goal: where the kernel has IFF_BACKPRESSURE mqnet sets it by itself; then the TAP's ring drops
-// nothing while its reader stalls and 1, 2 or 4 senders flood it: the qdisc is stopped.
+// Goal: mqnet sets IFF_BACKPRESSURE where the kernel supports it. The TAP's ring then drops nothing
+// while its reader stalls and 1, 2 or 4 senders flood it: the qdisc is stopped.
 #[test]
 fn a_ring_that_stops_drops_nothing() {
     let Some(outcome) = outcome(Kernel::V7_3) else { return };
@@ -92,8 +92,8 @@ fn a_ring_that_stops_drops_nothing() {
     }
 }
 
-// Goal: the same flood overflows the ring of a kernel without the flag; that is the kernel's loss,
-// it is read from the device, and `mqnet stats` says so with the advice that helps.
+// Goal: the same flood overflows the ring of a kernel without the flag. The loss is read from the
+// device, and `mqnet stats` reports it with a remedy.
 #[test]
 fn a_ring_that_drops_is_reported() {
     let Some(outcome) = outcome(Kernel::V6_1) else { return };

@@ -1,4 +1,4 @@
-//! Guests themselves: what goes in comes out, and what goes wrong is told.
+//! Guests themselves: input, results and failures.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::there;
 
 const HELLO: &str = "uname -r; cat /files/greeting; echo from the guest > $RESULTS/reply; exit 7";
 
-// Goal: each kernel is the one asked for; text, files and exit status come back; a script that
-// fails stops neither the guest nor the scripts after it, and is told with what it printed.
+// Goal: each kernel is the requested one; text, files and exit status are returned. A failing
+// script stops neither the guest nor later scripts, and is reported with its output.
 #[test]
-fn what_goes_in_comes_out() {
+fn input_and_results_are_transferred() {
     for (kernel, release) in [(Kernel::V6_1, "6.1."), (Kernel::V7_3, "")] {
         if !there(kernel) {
             return;
@@ -40,10 +40,10 @@ fn what_goes_in_comes_out() {
     }
 }
 
-// Goal: a guest that crashes and a guest that hangs end in time, with an error that shows the end
-// of the console and names the whole log.
+// Goal: a guest that crashes or hangs ends in time, with an error that contains the end of the
+// console and the path of the log.
 #[test]
-fn a_failing_guest_leaves_its_console() {
+fn failure_of_a_guest_reports_its_console() {
     if !there(Kernel::V6_1) {
         return;
     }

@@ -4,11 +4,11 @@ use mqnet_guest::{Kernel, five};
 
 use crate::there_with_tests;
 
-/// Questions that are answered exactly alike.
+/// Minimum number of equal answers.
 const ALIKE: usize = 20;
 
-// Goal: on kernel 7.3, asked the same, the kernel's own implementation and ours answer alike, but
-// for the differences that docs/five-systems.md explains, all of which are still there.
+// Goal: on kernel 7.3 the kernel's own implementation and mqnet answer the same requests equally,
+// except for the differences in docs/five-systems.md, all of which must still exist.
 #[test]
 fn every_difference_from_the_kernel_is_explained() {
     if !there_with_tests(Kernel::V7_3) {
@@ -34,14 +34,14 @@ fn kernel_tests(place: &str) {
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }
 
-// Goal: the kernel's own tests of drivers end on VDUSE's netdevs and on virtio-net's with several
-// queues as docs/five-systems.md says.
+// Goal: the kernel's own tests of drivers end on VDUSE and on virtio-net with several queues as
+// documented in docs/five-systems.md.
 #[test]
 fn the_tests_of_drivers_end_as_explained() {
     kernel_tests("drivers/net");
 }
 
-// Goal: the same of its tests of bridges, routers and filters.
+// Goal: the same for its tests of bridges, routers and filters.
 #[test]
 fn the_tests_of_forwarding_end_as_explained() {
     kernel_tests("net/forwarding");

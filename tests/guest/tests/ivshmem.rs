@@ -1,5 +1,5 @@
-//! A guest and its host joined by `ntb:ivshmem=`: the guest's end over the PCI device, the host's
-//! as a peer of our server.
+//! Guest and host joined by `ntb:ivshmem=`: the guest's end over the PCI device, the host's as a
+//! peer of mqnet's server.
 
 mod pair;
 
@@ -16,14 +16,14 @@ use crate::virtio::possible;
 
 /// Interrupts of each peer: the link, and four queue pairs.
 const VECTORS: u16 = 5;
-/// Bytes of the file that crosses.
+/// Size of the transferred file.
 const FILE: usize = 4 << 20;
 
 struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Either fails for one that has ended already.
+        // Both calls fail when the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -42,7 +42,7 @@ fn serve(world: &World, vectors: u16) -> Server {
     server
 }
 
-/// The host's end.
+/// Starts the host's end.
 fn link(world: &World) -> LinkProcess {
     let mut command = world.folder().program();
     let tap = format!("tap:t0,netns={},address=10.9.0.1/24", world.a.name());
@@ -51,14 +51,14 @@ fn link(world: &World) -> LinkProcess {
     LinkProcess::spawn(command)
 }
 
-/// Builds what guests run.
+/// Builds the programs of guests.
 fn build() {
     static BUILT: OnceLock<Result<(), String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| mqnet_guest::build().map_err(|e| e.to_string()));
     assert_eq!(built, &Ok(()));
 }
 
-/// A guest with the device.
+/// Guest with the device.
 fn guest(kernel: Kernel, name: &str, socket: &Path, settings: &str) -> Guest {
     build();
     let chardev = format!("socket,id=iv,path={}", socket.display());
@@ -81,7 +81,7 @@ fn resize(world: &World, link: &LinkProcess, numbers: &Numbers) {
     }
 }
 
-/// What every guest must have seen at the end.
+/// Checks the results of every guest.
 fn check(outcome: &Outcome, expected: &str, sent: &str) -> String {
     let said = outcome.passed("ivshmem").unwrap().output.clone();
     println!("{} in {:?}: {said}", outcome.release, outcome.wall);
@@ -99,11 +99,11 @@ fn killed(mut guest: Running, link: &LinkProcess) {
     link.wait_down("has left the device");
 }
 
-// Goal: a guest without interrupts, whose device is a file of sysfs: files come and go whole and
-// no datagram comes twice while channels change from 1 to 4; the guest is killed, and the next one
-// finds the link as new. Idle, it is found by looking.
+// Goal: a guest without interrupts, with the device as a file of sysfs: files cross in both
+// directions unchanged and no datagram is duplicated while channels change from 1 to 4. After a
+// kill the next guest gets a new link. The idle link is polled.
 #[test]
-fn a_guest_that_looks() {
+fn guest_without_interrupts_polls() {
     if !possible(Kernel::V6_1) {
         return;
     }
@@ -133,7 +133,7 @@ fn a_guest_that_looks() {
 }
 
 // Goal: the same with the device bound to vfio-pci: its interrupts wake workers and control thread,
-// and no thread looks.
+// and no thread polls.
 #[test]
 fn a_guest_with_interrupts() {
     if !possible(Kernel::V7_3) {
@@ -162,8 +162,8 @@ fn a_guest_with_interrupts() {
     link.stop();
 }
 
-// Goal: two guests that share nothing but a file, without a server, numbers or doorbells, agree on
-// their sides and reach each other; one is killed, and the next takes its place.
+// Goal: two guests that share only a file, without a server, peer ids or doorbells, agree on their
+// sides and reach each other; one is killed, and the next takes its place.
 #[test]
 fn two_guests_without_doorbells() {
     if !possible(Kernel::V6_1) {

@@ -1,4 +1,4 @@
-//! mqnet on kernels that the host does not run.
+//! mqnet on kernels other than the host's.
 
 mod af_xdp;
 mod backpressure;
@@ -15,7 +15,7 @@ mod virtio;
 
 use mqnet_guest::Kernel;
 
-/// True when a guest with this kernel can be started; else the test is skipped.
+/// Returns true when a guest with this kernel can be started; otherwise the test is skipped.
 #[track_caller]
 fn there(kernel: Kernel) -> bool {
     match mqnet_guest::prepare(kernel) {
@@ -24,7 +24,7 @@ fn there(kernel: Kernel) -> bool {
     }
 }
 
-/// The same of one that has the kernel's own tests, and the Python that comes with them.
+/// Same as [`there`], for a guest with the kernel's own tests and their Python.
 #[track_caller]
 fn there_with_tests(kernel: Kernel) -> bool {
     there(kernel)

@@ -1,4 +1,4 @@
-//! Bytes that cross nodes: a card for both of them, against a card for each.
+//! Bytes that cross NUMA nodes: one device for both nodes, compared with a device for each.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::there;
 
 const SCRIPT: &str = include_str!("../scripts/near.sh");
 const CHANNELS: usize = 4;
-/// As the report has it.
+/// Name of the ratio in the report.
 const RATIO: &str = "two functions / one function";
 
-/// The bucket of a ping from 10.9.0.1 to 10.9.0.`to`.
+/// Bucket of a ping from 10.9.0.1 to 10.9.0.`to`.
 fn bucket_of(to: u8) -> usize {
     let mut frame = [0; 60];
     frame[12..14].copy_from_slice(&[8, 0]);
@@ -27,7 +27,7 @@ fn bucket_of(to: u8) -> usize {
     bucket(&frame, Layer::Ethernet).unwrap()
 }
 
-/// For each channel an address whose flow the table of a TAP brings there.
+/// Address for each channel, with a flow that the indirection table steers to that channel.
 fn destinations() -> Vec<String> {
     let of = |channel| (10..=250).find(|to| bucket_of(*to) % CHANNELS == channel).unwrap();
     (0..CHANNELS).map(|channel| format!("10.9.0.{}", of(channel))).collect()
@@ -43,8 +43,8 @@ fn bytes(outcome: &Outcome, name: &str) -> [u64; 2] {
     ["local-bytes", "cross-bytes"].map(sum)
 }
 
-/// What `mqnet show` says of each channel: its CPU is one of its node, and each device behind it
-/// has a name, a node and a queue. How many are served on another node than their device's.
+/// Checks each channel in `mqnet show`: its CPU belongs to its node, and each device behind it has
+/// a name, a node and a queue. Returns the number of channels on another node than their device's.
 fn check_places(outcome: &Outcome, name: &str) -> usize {
     let show: Value = serde_json::from_str(&outcome.text(name).unwrap()).unwrap();
     let places = show[0]["placement"].as_array().unwrap_or_else(|| panic!("{show}"));
@@ -60,7 +60,7 @@ fn check_places(outcome: &Outcome, name: &str) -> usize {
     across.count()
 }
 
-/// Hosts that answer, each behind a card: both have every address.
+/// Hosts that answer, each behind a device; both have every address.
 fn answering(world: &World, flows: &[String]) -> Vec<LinkProcess> {
     let hosts = [&world.a, &world.b];
     let spawn = |card: usize| {
@@ -85,9 +85,9 @@ fn answering(world: &World, flows: &[String]) -> Vec<LinkProcess> {
     (0..2).map(spawn).collect()
 }
 
-// Goal: in a guest with two nodes, whose consumers send by the worker of their own node, at least
-// ten times fewer bytes cross between nodes with a card for each node, as one netdev, than with one
-// card for both; and `mqnet show` has CPU, node, function, queue and interrupts of every channel.
+// Goal: in a guest with two nodes and consumers that send on their own node, one device per node as
+// one netdev sends at least ten times fewer bytes across nodes than one device for both. `mqnet
+// show` reports CPU, node, function, queue and interrupts of every channel.
 #[test]
 fn two_functions_keep_bytes_on_their_node() {
     if !(has(&[Need::Root]) && there(Kernel::V6_1)) {
@@ -113,7 +113,7 @@ fn two_functions_keep_bytes_on_their_node() {
         two[1],
         two[0] + two[1]
     );
-    // Two of four flows of 200 pings of 1400 bytes have to cross, at least on their way out.
+    // Two of four flows of 200 pings of 1400 bytes must cross, at least in one direction.
     assert!(one[1] > 2 * 200 * 1400, "one function: {one:?}");
     assert!(two[0] > one[0], "two functions: {two:?}, one: {one:?}");
     assert!(two[1] * 10 <= one[1], "one function {one:?}, two {two:?}");

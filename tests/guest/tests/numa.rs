@@ -1,4 +1,5 @@
-//! Two nodes, and a card behind each: plans of real topologies, and interrupts that follow them.
+//! Two NUMA nodes with a NIC behind each: plans of real topologies, and the resulting interrupt
+//! affinity.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::there;
 pub(crate) const CPUS: [[u64; 2]; 2] = [[0, 1], [2, 3]];
 const SCRIPT: &str = include_str!("../scripts/numa.sh");
 
-/// A guest with a card behind the expander bridge of each node; the first card is on node 1.
+/// Guest with a NIC behind the expander bridge of each node; the first NIC is on node 1.
 pub(crate) fn guest(folder: &Folder, name: &str, queues: usize) -> Guest {
     let mut guest = Guest::new(Kernel::V6_1, name).cpus(4).limit(Duration::from_secs(300));
     for (node, cpus) in ["0-1", "2-3"].into_iter().enumerate() {
@@ -38,7 +39,7 @@ pub(crate) fn guest(folder: &Folder, name: &str, queues: usize) -> Guest {
     guest
 }
 
-/// Of the lines that begin with `kind`: card, queue or interrupt, and what it has.
+/// Fields of the lines that begin with `kind`.
 fn lines<'a>(text: &'a str, kind: &str) -> Vec<[&'a str; 3]> {
     let words = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     let of_kind = words.filter(|words| words[0] == kind && words.len() == 4);
@@ -63,10 +64,10 @@ fn check_plan(plan: &Value, nodes: &BTreeMap<&str, u64>) {
     }
 }
 
-// Goal: in a guest with two NUMA nodes and a card behind each, the plan has the real distances and
-// the cards' nodes, each channel is served on the node of its card; with --apply each queue's
-// interrupts are on one CPU of that node and every CPU sends through a queue of each card; and at
-// the end interrupts and XPS are as they were.
+// Goal: in a guest with two NUMA nodes and a NIC behind each, the plan has the real distances and
+// the NICs' nodes, and each channel is served on the node of its NIC. With --apply each queue's
+// interrupts are on one CPU of that node and every CPU sends through a queue of each NIC. At the
+// end interrupts and XPS are restored.
 #[test]
 fn the_plan_of_a_guest_with_two_nodes() {
     if !(has(&[Need::Root]) && there(Kernel::V6_1)) {

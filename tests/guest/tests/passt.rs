@@ -1,5 +1,5 @@
-//! `virtio-user:` in front of a device that others wrote: passt, which leaves out the checksums of
-//! what it sends and marks the frames DATA_VALID.
+//! `virtio-user:` with a foreign device: passt, which sends without checksums and marks the frames
+//! DATA_VALID.
 
 use std::process::{Child, Command, Stdio};
 
@@ -7,27 +7,28 @@ use mqnet_testkit::{Host, LinkProcess, Need, World, has, skip, until};
 
 const NEEDS: [Need; 3] = [Need::Root, Need::Program("python3"), Need::Program("ping")];
 
-/// The address of the guest, and the one by which it reaches the outside (passt's local mode).
+/// Address of the guest, and the address by which it reaches the outside (passt's local mode).
 const GUEST: &str = "169.254.2.1/16";
 const OUTSIDE: &str = "169.254.2.2";
 
 /// Bytes of a TCP stream in each direction.
 const BYTES: usize = 100 << 20;
 
-/// Takes one connection; `stream` has the rest.
+/// Script that accepts one connection; `stream` does the transfer.
 const SERVE: &str = "
 s = socket.create_server((sys.argv[1], int(sys.argv[2])))
 print('ready', flush=True)
 stream(s.accept()[0], 1, 2)
 ";
 
-/// Connects, as soon as somebody answers.
+/// Script that connects.
 const CONNECT: &str = "
 s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 60)
 stream(s, 2, 1)
 ";
 
-/// Sends and receives at the same time; what comes must be what the other end has made.
+/// Script that sends and receives at the same time, and compares the received bytes with the other
+/// end's sequence.
 const STREAM: &str = "import hashlib,random,socket,sys,threading
 def stream(s, mine, theirs):
     size = int(sys.argv[3])
@@ -60,7 +61,7 @@ while True:
     s.sendto(data, peer)
 ";
 
-/// Sends datagrams of many lengths until each has come back as it was.
+/// Script that sends datagrams of many lengths until each has returned unchanged.
 const DATAGRAMS: &str = "import socket,sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.connect((sys.argv[1], int(sys.argv[2])))
@@ -77,7 +78,7 @@ for n in range(0, 1472, 7):
 print('equal', flush=True)
 ";
 
-/// A process that ends with the test.
+/// Process that ends with the test.
 struct Process(Child);
 
 impl Process {
@@ -85,7 +86,7 @@ impl Process {
         Self(command.stdin(Stdio::null()).spawn().expect("a process"))
     }
 
-    /// A Python program that says when it is ready.
+    /// Starts a Python program and waits for its ready line.
     fn python(host: &Host, script: &str, arguments: &[&str]) -> Self {
         use std::io::{BufRead, BufReader};
         let mut command = host.command(&[&["python3", "-c", script], arguments].concat());
@@ -111,7 +112,7 @@ impl Drop for Process {
     }
 }
 
-/// passt in host `b`, which listens at port 7002 for connections to the guest.
+/// Starts passt in host `b`, listening at port 7002 for connections to the guest.
 fn passt(world: &World) -> Option<Process> {
     let command = match mqnet_guest::passt::command() {
         Ok(command) => command,
@@ -127,8 +128,8 @@ fn passt(world: &World) -> Option<Process> {
     words.extend(["--foreground", "--quiet", "--vhost-user", "--socket"].map(str::to_owned));
     words.extend([&socket, "--runas", "0", "--tcp-ports", "7002"].map(str::to_owned));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    // passt drops what its sockets have no room for, and then waits for a timeout of the guest:
-    // they hold more than the largest window that it tells the guest.
+    // passt drops data when its sockets are full, and then waits for a timeout of the guest: the
+    // buffers exceed the largest window announced to the guest.
     let buffers = "4096 33554432 33554432";
     for set in [
         "net.ipv4.ping_group_range=0 2147483647".to_owned(),
@@ -149,8 +150,8 @@ fn checksum_errors(host: &Host) -> u64 {
         .sum()
 }
 
-// Goal: ping, TCP in both directions and UDP pass through a foreign device that vouches for
-// checksums which it leaves out: every stream and datagram arrives whole, every checksum is right.
+// Goal: ping, TCP in both directions and UDP pass through a foreign device that omits checksums and
+// marks them as valid: every stream and datagram arrives complete, every checksum is correct.
 #[test]
 fn a_foreign_device_that_leaves_checksums_out() {
     if !has(&NEEDS) {
@@ -174,7 +175,7 @@ fn a_foreign_device_that_leaves_checksums_out() {
     assert_eq!(world.a.run(&outgoing), "equal\n");
     server.wait();
 
-    // The other end of the connection, shortly.
+    // Incoming connection, short.
     let few = (8 << 20).to_string();
     let server = Process::python(&world.a, &serve, &["0.0.0.0", "7002", &few]);
     let incoming = ["python3", "-c", &connect, "127.0.0.1", "7002", &few];

@@ -1,4 +1,4 @@
-//! The tunnel of the benchmark, shortly: that its two sides differ in nothing but the flag.
+//! Short run of the tunnel benchmark: its two sides differ only in the flag.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use mqnet_guest::{Guest, Kernel};
 
 use crate::there;
 
-/// A tunnel for a moment: that it works, not how well.
+/// Short run: checks function, not performance.
 const SMOKE: Settings =
     Settings { rate: 40, delay: 30, ring: 100, room: 65_536, rounds: 1, seconds: 4 };
 
-// Goal: the benchmark measures what it says: only one of its tunnels has the flag, whose ring drops
-// nothing; the path loses nothing in either; both carry TCP, and leave a time series.
+// Goal: only one of the two tunnels has the flag, and its ring drops nothing. The path loses
+// nothing in either; both carry TCP and give a time series.
 #[test]
 fn the_tunnels_differ_in_the_flag_alone() {
     if !there(Kernel::V7_3) {

@@ -1,4 +1,4 @@
-//! A network card of the guest's own kernel: the host has no VDUSE.
+//! VDUSE device of the guest's kernel: the host has no VDUSE.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use crate::{there, there_with_tests};
 
-/// What is fetched: at first, after iperf3, with each feature off, after the rebinding, after
-/// the kills, and with split rings before and after a kill.
+/// Number of fetched files: at first, after iperf3, with each feature off, after the rebinding,
+/// after the kills, and with split rings before and after a kill.
 const FILES: usize = 8;
 
-/// Frames of the stacks themselves (IPv6), and of the senders' last moment.
+/// Frames of the stacks (IPv6), and of the senders' last moment.
 const OTHERS: u64 = 10;
 
-/// Frames of a few streams that surely use a card.
+/// Frames that prove use of a device by a few streams.
 const MANY: u64 = 10;
 
 fn guest(kernel: Kernel, script: &str) -> Option<Guest> {
@@ -34,7 +34,7 @@ fn run(kernel: Kernel, guest: Guest) -> Outcome {
     outcome
 }
 
-/// Two cards that were one side of a link have both carried streams in both directions.
+/// Asserts that two devices of one group have both carried streams in both directions.
 fn a_group_has_worked(outcome: &Outcome, said: &str) {
     let (_, group) = said.split_once("== group\n").expect("a group");
     assert!(group.contains("g0 max 1\ng1 max 1\n"), "{said}");
@@ -45,7 +45,7 @@ fn a_group_has_worked(outcome: &Outcome, said: &str) {
         assert!(frames.parse::<u64>().unwrap() > MANY, "{count}: {said}");
     }
     let end = EndTable(serde_json::from_str(&outcome.text("group.json").unwrap()).unwrap());
-    end.assert_law();
+    end.assert_conserved();
     assert!(said.ends_with("== done\n"), "{said}");
 }
 
@@ -53,7 +53,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// A stalled reader stops the qdisc: whatever did not come is counted by the qdisc alone.
+/// A stalled reader stops the qdisc: only the qdisc counts missing frames.
 fn nothing_is_dropped_outside(outcome: &Outcome) {
     let flood: Value = serde_json::from_str(&outcome.text("flood.json").unwrap()).unwrap();
     let (sent, received) = (number(&flood["send"]["sent"]), number(&flood["receive"]["received"]));
@@ -66,13 +66,13 @@ fn nothing_is_dropped_outside(outcome: &Outcome) {
     assert!(received > 0, "{flood}");
 }
 
-// Goal: on the newest kernel the card is a netdev of its name with one queue pair and negotiated
-// offloads; files come whole; a flood into a stalled reader loses nothing outside the qdisc; the
-// driver may be taken off and brought back, and our process killed and started, with the same
-// netdev; at the end nothing is left, and no frame is unaccounted for. Two cards are one side of a
-// link.
+// Goal: on the newest kernel the VDUSE device is a netdev of its name with one queue pair and
+// negotiated offloads. Files arrive unchanged; a flood into a stalled reader loses nothing outside
+// the qdisc. The driver may be unbound and bound again, and mqnet killed and restarted, with the
+// same netdev. At the end nothing remains, and no frame is unaccounted for. Two devices form a
+// group.
 #[test]
-fn the_engine_is_a_card_of_its_own_kernel() {
+fn vduse_device_on_the_newest_kernel() {
     let kernel = Kernel::V7_3;
     let Some(guest) = guest(kernel, include_str!("../scripts/vduse.sh")) else { return };
     let outcome = run(kernel, guest);
@@ -85,7 +85,7 @@ fn the_engine_is_a_card_of_its_own_kernel() {
     }
     assert!(said.contains("tx-udp-segmentation: on"), "{said}");
     assert!(said.contains("50 packets transmitted, 50 received"), "{said}");
-    // One each way, and one through the group.
+    // One in each direction, and one through the group.
     assert_eq!(said.matches("receiver").count(), 3, "a stream is missing: {said}");
     let given = said.lines().find_map(|line| line.strip_prefix("given ")).expect("a file");
     let whole = said.matches(&format!("file {given}\n")).count();
@@ -96,15 +96,15 @@ fn the_engine_is_a_card_of_its_own_kernel() {
     assert!(said.contains("another process has it"), "a second engine got the card: {said}");
     a_group_has_worked(&outcome, said);
     let end = EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap());
-    end.assert_law();
+    end.assert_conserved();
     assert_eq!((end.out().tx_lost, end.back().tx_lost), (0, 0), "{end:?}");
 }
 
-// Goal: on the oldest kernel that we promise the card is a netdev with one queue pair that answers;
-// it cuts datagrams itself until it is told not to; two cards make a group. Its queues and its life
-// cycle keep the contract.
+// Goal: on the oldest supported kernel the device is a netdev with one queue pair that answers; the
+// kernel fragments datagrams until its offload is enabled; two devices form a group. Queues and
+// life cycle keep the contract.
 #[test]
-fn an_older_kernel_has_the_card_too() {
+fn vduse_device_on_an_older_kernel() {
     let kernel = Kernel::V6_12;
     let Some(guest) = guest(kernel, include_str!("../scripts/vduse_short.sh")) else { return };
     let suite = mqnet_guest::build_one("mqnet-conformance", "conformance-vduse").unwrap();
@@ -126,8 +126,8 @@ fn an_older_kernel_has_the_card_too() {
     a_group_has_worked(&outcome, said);
 }
 
-/// Changes of what the card may see: the first mapping, three of everything at once, two of the
-/// buffers, more, less, and two of the rings.
+/// Changes of the accessible memory: the first mapping, three of everything, two of the buffers,
+/// more, less, and two of the rings.
 const REMAPS: u32 = 10;
 
 fn follows(kernel: Kernel) {
@@ -150,24 +150,24 @@ fn follows(kernel: Kernel) {
     let remaps = said.lines().find_map(|line| line.strip_prefix("remapped ")).expect("a count");
     assert!(remaps.parse::<u32>().unwrap() >= REMAPS, "{said}");
     assert!(said.contains("link 0\n") && said.ends_with("== done\n"), "{said}");
-    EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap()).assert_law();
-    // Once at first, and once when the rings had been away: the link does not see a move. (One that
-    // takes more than 0.3 s it does: once is chance.)
+    EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap()).assert_conserved();
+    // Up once at first, and once after the rings were unmapped: a short move is not detected as a
+    // link change. (A move of more than 0.3 s is.)
     let events = outcome.text("link.jsonl").unwrap();
     let ups = events.lines().filter(|line| line.contains("\"event\":\"up\"")).count();
     assert!((1..=3).contains(&ups), "up {ups} times: {events}");
 }
 
-// Goal: a driver in user space (vhost-vdpa) that moves rings and buffers to other memory while the
-// card runs, all at once or one by one, gives some and takes some away, is answered from where they
-// are now, every time, and the link stays up; in the messages of the newest kernel.
+// Goal: a user-space driver (vhost-vdpa) moves rings and buffers to other memory while the device
+// runs, together or separately, adds memory and removes it. Every request is answered from the
+// current addresses, and the link stays up, with the messages of the newest kernel.
 #[test]
-fn the_card_follows_a_memory_that_moves() {
+fn device_follows_moved_memory() {
     follows(Kernel::V7_3);
 }
 
-// Goal: the same in the messages of the older interface.
+// Goal: the same with the messages of the older interface.
 #[test]
-fn the_card_follows_a_memory_that_moves_on_an_older_kernel() {
+fn device_follows_moved_memory_on_an_older_kernel() {
     follows(Kernel::V6_12);
 }

@@ -1,4 +1,4 @@
-//! `vhost-user:` under real guests: their drivers, and what their users do with them.
+//! `vhost-user:` with real guests: their drivers, and typical operations of their users.
 
 mod evil;
 mod life;
@@ -14,25 +14,25 @@ use mqnet_testkit::{LinkProcess, Need, World, has, until};
 
 use crate::there;
 
-/// The card of a guest, and the guest's memory that comes with it.
+/// Device of a guest, with the guest's shared memory.
 #[derive(Clone, Debug)]
 struct Card<'a> {
     socket: &'a Path,
     pairs: u16,
     packed: bool,
-    /// More words for QEMU's device.
+    /// Additional options of QEMU's device.
     device: &'a str,
-    /// How QEMU reaches the socket, beside its path.
+    /// Options of QEMU's socket in addition to its path.
     way: &'a str,
 }
 
-/// A card with one queue pair for a guest that comes back to us.
+/// Device with one queue pair for a guest that reconnects.
 fn card(socket: &Path, packed: bool) -> Card<'_> {
     Card { socket, pairs: 1, packed, device: "", way: "reconnect-ms=200" }
 }
 
 impl Card<'_> {
-    /// Puts it into a guest with 256 MiB for what moves through it.
+    /// Adds the device to a guest, with 256 MiB for transferred data.
     fn put_into(&self, guest: Guest, memory: &str) -> Guest {
         let chardev = format!("socket,id=c0,path={},{}", self.socket.display(), self.way);
         let netdev = format!("vhost-user,id=n0,chardev=c0,queues={}", self.pairs);
@@ -48,18 +48,18 @@ impl Card<'_> {
     }
 }
 
-/// Memory that we can map, of so many MiB.
+/// Memory of `mib` MiB that mqnet can map.
 fn shared(mib: u32) -> String {
     format!("memory-backend-memfd,id=mem,size={mib}M,share=on")
 }
 
-/// False: the test is skipped.
+/// Returns false and skips the test when a requirement is not met.
 #[track_caller]
 pub(crate) fn possible(kernel: Kernel) -> bool {
     has(&[Need::Root, Need::Program("iperf3")]) && there(kernel)
 }
 
-/// A link between a TAP with 10.9.0.1 and a card.
+/// Starts a link between a TAP with 10.9.0.1 and a device.
 fn link(world: &World, socket: &Path, tap: &str) -> LinkProcess {
     let mut command = world.folder().program();
     let tap = format!("tap:t0,netns={},address=10.9.0.1/24{tap}", world.a.name());

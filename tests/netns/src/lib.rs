@@ -1,3 +1,3 @@
-//! Tests of the program between network namespaces; they are in `tests/`.
+//! Tests of the program between network namespaces, in `tests/`.
 
 #![forbid(unsafe_code)]

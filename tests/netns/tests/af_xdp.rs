@@ -1,5 +1,5 @@
-//! `xdp:IFNAME`: interfaces of this kernel, taken over by AF_XDP sockets. A veth is the NIC; its
-//! peer is a host behind the wire.
+//! `xdp:IFNAME`: interfaces of this kernel with AF_XDP sockets. A veth is the NIC; its peer is a
+//! host behind the wire.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use mqnet_testkit::{
 
 const PACE: Duration = Duration::from_millis(2);
 
-/// A NIC in the namespace `at`, its peer in `behind`, each with as many queues.
+/// Creates a veth pair: the NIC in the namespace `at`, its peer in `behind`, each with four queues.
 pub(crate) fn wire(at: &Host, nic: &str, behind: &Host, address: &str, mtu: u32) {
     let (queues, mtu) = ("4", mtu.to_string());
     at.run(&[
@@ -35,18 +35,19 @@ pub(crate) fn wire(at: &Host, nic: &str, behind: &Host, address: &str, mtu: u32)
         "netns",
         behind.name(),
     ]);
-    // What IPv6 says of its own accord, also at the TAP, a qdisc that is just being set would drop.
+    // Without IPv6 traffic of the stack, also at the TAP: a qdisc that is being attached would drop
+    // it.
     at.run(&["sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1"]);
     for (host, device) in [(at, nic), (behind, "peer")] {
         host.run(&["sysctl", "-qw", &format!("net.ipv6.conf.{device}.disable_ipv6=1")]);
         host.run(&["ip", "link", "set", device, "mtu", &mtu, "up"]);
     }
-    // A veth has nobody who finishes what is unfinished.
+    // A veth does not complete checksum offloads.
     behind.run(&["ethtool", "-K", "peer", "tx", "off"]);
     behind.run(&["ip", "address", "add", address, "dev", "peer"]);
 }
 
-/// A TAP and a NIC in the namespace `a`, joined; the NIC's peer is in `b`.
+/// TAP and NIC in the namespace `a`, joined by a link; the NIC's peer is in `b`.
 struct Rig {
     world: World,
     link: LinkProcess,
@@ -68,7 +69,7 @@ impl Rig {
         link.wait_up(1);
         world.a.lengthen("t");
         let rig = Self { world, link };
-        // Neighbours that do not know each other yet drop all but a few datagrams.
+        // Until the neighbour is resolved, the kernel drops all but a few datagrams.
         rig.crosses(100);
         rig
     }
@@ -81,12 +82,12 @@ impl Rig {
         LinkProcess::spawn(command)
     }
 
-    /// Datagrams of `len` bytes cross, both ways.
+    /// Asserts that datagrams of `len` bytes cross in both directions.
     fn crosses(&self, len: usize) {
         cross(&self.world, ["10.7.1.1", "10.7.1.2"], len);
     }
 
-    /// Numbered datagrams of many flows cross both ways, and every one comes.
+    /// Asserts that numbered datagrams of many flows cross in both directions without loss.
     fn flows_cross(&self, datagrams: u64) {
         let (a, b) = (&self.world.a, &self.world.b);
         let there = Flows::start(a, b, "10.7.1.2", 16, PACE);
@@ -97,11 +98,11 @@ impl Rig {
         back.finish().assert_perfect("from the NIC");
     }
 
-    /// Ends it; every frame is accounted for.
+    /// Ends the link; every frame must be accounted for.
     fn stop(self) -> EndTable {
         self.link.wait_quiet();
         let table = self.link.stop();
-        table.assert_law();
+        table.assert_conserved();
         table
     }
 }
@@ -110,7 +111,7 @@ fn outside(table: &EndTable) -> u64 {
     table.0["dropped-outside-b"].as_u64().expect("drops at the sockets")
 }
 
-/// The mode of the XDP program at an interface, if there is one.
+/// Mode of the XDP program at an interface, if there is one.
 fn program(host: &Host, device: &str) -> Option<u64> {
     let found = host.run_json(&["ip", "-j", "-d", "link", "show", "dev", device]);
     found[0]["xdp"]["mode"].as_u64()
@@ -120,8 +121,8 @@ fn root() -> bool {
     has(&[Need::Root, Need::Program("ethtool")])
 }
 
-// Goal: datagrams of every length and TCP cross a NIC with four queues, in the driver and in
-// the stack, each queue on a channel of its own; the program is ours and goes with us.
+// Goal: datagrams of every length and TCP cross a NIC with four queues in native and in generic
+// mode, each queue on its own channel. The XDP program is mqnet's and is removed with the link.
 #[test]
 fn traffic_crosses_a_nic() {
     if !root() || !has(&[Need::Program("iperf3")]) {
@@ -140,14 +141,14 @@ fn traffic_crosses_a_nic() {
         let Rig { world, link } = rig;
         link.wait_quiet();
         let table = link.stop();
-        table.assert_law();
+        table.assert_conserved();
         let used = table.channels().iter().filter(|(_, back)| back.rx_packets > 0).count();
         assert!(used > 1, "{options}: one channel has it all: {}", table.0);
         assert_eq!(program(&world.a, "nic"), None);
     }
 }
 
-// Goal: two NICs are joined, as by a wire, and every datagram comes.
+// Goal: every datagram crosses between two joined NICs.
 #[test]
 fn two_nics_are_a_wire() {
     if !root() {
@@ -171,11 +172,11 @@ fn two_nics_are_a_wire() {
     back.finish().assert_perfect("back");
     link.wait_quiet();
     let table = link.stop();
-    table.assert_law();
+    table.assert_conserved();
     assert_eq!((table.out().drops, table.back().drops, outside(&table)), (0, 0, 0), "{}", table.0);
 }
 
-// Goal: jumbo frames, which take several chunks, cross both ways unchanged.
+// Goal: jumbo frames, which take several chunks, cross in both directions unchanged.
 #[test]
 fn jumbo_frames_cross() {
     if !root() {
@@ -185,14 +186,14 @@ fn jumbo_frames_cross() {
     let (a, b) = (&rig.world.a, &rig.world.b);
     let unread = |host: &Host| host.protocol("UdpRcvbufErrors");
     let before = [b, a].map(unread);
-    // Without fragments: one frame of 9014 bytes each.
+    // Unfragmented: one frame of 9014 bytes each.
     let there = Datagrams::start(a, b, "10.7.1.2", 8972, PACE);
     let back = Datagrams::start(b, a, "10.7.1.1", 8972, PACE);
     there.wait_more(300);
     back.wait_more(300);
     let finished = [(b, there.finish()), (a, back.finish())];
     for ((host, (sent, came)), before) in finished.into_iter().zip(before) {
-        // A receiver that had to wait for a CPU is not the link's fault.
+        // A receiver without a CPU loses datagrams outside the link.
         assert_eq!(sent, came + unread(host) - before, "{host:?}");
     }
     let table = rig.stop();
@@ -200,8 +201,8 @@ fn jumbo_frames_cross() {
     assert_eq!((table.out().drops, table.back().drops, outside(&table)), (0, 0, 0), "{}", table.0);
 }
 
-// Goal: channels change under traffic; what every queue of the NIC gets is served by as many as
-// there are, and no datagram is missing that is not counted.
+// Goal: channels change under traffic. All queues of the NIC are served by the current channels,
+// and every missing datagram is counted.
 #[test]
 fn channels_change_under_traffic() {
     if !root() {
@@ -225,9 +226,9 @@ fn channels_change_under_traffic() {
     assert_eq!((there.doubled, there.wrong, back.doubled, back.wrong), (0, 0, 0, 0));
 }
 
-// Goal: a killed process leaves nothing at the NIC, and the next one takes it over.
+// Goal: a killed process leaves nothing at the NIC, and the next one attaches to it.
 #[test]
-fn nothing_is_left_of_a_killed_link() {
+fn killed_link_leaves_nothing_behind() {
     if !root() {
         return;
     }
@@ -241,10 +242,10 @@ fn nothing_is_left_of_a_killed_link() {
     rig.stop();
 }
 
-// Goal: a NIC that is set down, loses its wire, changes its MTU, or goes away and comes back is
-// told about, and taken over again.
+// Goal: the loss of a NIC (down, no carrier, changed MTU, deleted) is reported, and the NIC is
+// attached again when it is back.
 #[test]
-fn a_nic_goes_and_comes_back() {
+fn nic_is_attached_again_after_loss() {
     if !root() {
         return;
     }
@@ -270,15 +271,16 @@ fn a_nic_goes_and_comes_back() {
     rig.link.wait_down("there is no interface nic");
     wire(a, "nic", b, "10.7.1.2/24", 1500);
     rig.link.wait_up(before + 1);
-    // The new peer has another address, which the host would notice of its own in 40 s.
+    // The new peer has another MAC address, which the kernel would detect only after 40 s.
     a.run(&["ip", "neigh", "flush", "dev", "t"]);
     rig.crosses(500);
     rig.stop();
 }
 
-// Goal: what cannot be taken over is told with the knob, and is taken over when it can be.
+// Goal: an interface that cannot be attached is reported with the option to change, and is attached
+// when possible.
 #[test]
-fn refusals_name_a_knob() {
+fn refusals_name_an_option() {
     if !root() {
         return;
     }
@@ -287,7 +289,7 @@ fn refusals_name_a_knob() {
     link.wait_down("there is no interface nic (yet)");
     wire(&world.a, "nic", &world.b, "10.7.1.2/24", 1500);
     link.wait_up(1);
-    // The queues are taken now.
+    // The queues are in use now.
     let mut command = world.folder().program();
     command.args(["link", "--json", "null:", &format!("xdp:nic,netns={}", world.a.name())]);
     let second = LinkProcess::spawn(command);
@@ -303,9 +305,9 @@ fn refusals_name_a_knob() {
     }
 }
 
-// Goal: somebody else's program stays where it is, and is told about.
+// Goal: a foreign XDP program is kept and reported.
 #[test]
-fn a_foreign_program_is_left_alone() {
+fn foreign_program_is_kept() {
     if !root() || !has(&[Need::Program("clang")]) {
         return;
     }
@@ -321,7 +323,7 @@ fn a_foreign_program_is_left_alone() {
     link.stop();
 }
 
-/// RX and TX queues of the NIC.
+/// Number of RX and TX queues of the NIC.
 fn queues(host: &Host) -> [u32; 2] {
     let text = host.run(&["ethtool", "-l", "nic"]);
     let (_, now) = text.split_once("Current").expect("current settings");
@@ -329,9 +331,9 @@ fn queues(host: &Host) -> [u32; 2] {
     [number("RX:"), number("TX:")].map(|n: Option<u32>| n.expect("a number"))
 }
 
-// Goal: queues are set on request, all are served, and what was there is put back.
+// Goal: queues are set on request, all are served, and the old number is restored.
 #[test]
-fn queues_are_set_and_put_back() {
+fn queues_are_set_and_restored() {
     if !root() {
         return;
     }
@@ -340,10 +342,10 @@ fn queues_are_set_and_put_back() {
     rig.flows_cross(100);
     let Rig { world, link } = rig;
     let table = link.stop();
-    table.assert_law();
+    table.assert_conserved();
     assert_eq!(table.channels().len(), 2, "{}", table.0);
     assert_eq!(queues(&world.a), [4, 4]);
-    // Queues that go had sockets a moment before.
+    // The queues to remove had sockets a moment before.
     world.a.run(&["ethtool", "-L", "nic", "rx", "2", "tx", "2"]);
     let link = Rig::link(&world, ",queues=4", &[]);
     link.wait_up(1);
@@ -352,10 +354,10 @@ fn queues_are_set_and_put_back() {
     assert_eq!(queues(&world.a), [2, 2]);
 }
 
-// Goal: while an interface cannot be taken over, its queues are set once and not at each attempt,
-// which would reset many a card; then they serve, or what was there is put back.
+// Goal: while an interface cannot be attached, its queues are set once and not at each attempt,
+// which would reset many NICs. Then they are served, or the old number is restored.
 #[test]
-fn queues_stay_set_while_a_take_over_fails() {
+fn queues_stay_set_while_attach_fails() {
     if !root() || !has(&[Need::Program("clang")]) {
         return;
     }
@@ -382,15 +384,15 @@ fn queues_stay_set_while_a_take_over_fails() {
     assert_eq!(queues(&world.a), [4, 4]);
 }
 
-// Goal: what a killed process has set of a NIC is found, named, and put back by the next one or by
-// the doctor; what somebody has changed since stays.
+// Goal: settings that a killed process has left at a NIC are found, reported, and restored by the
+// next process or by the doctor; later changes by others are kept.
 #[test]
-fn a_killed_link_is_tidied_up_after() {
+fn settings_of_a_killed_link_are_restored() {
     if !root() {
         return;
     }
     let Rig { world, mut link } = Rig::start(",queues=2", 1500, &[]);
-    // Nobody else may put journals there.
+    // Journals are accepted only from a folder that no other user can write.
     let private = Permissions::from_mode(0o755);
     std::fs::set_permissions(world.folder().file("."), private).expect("permissions");
     let left = || {
@@ -423,17 +425,17 @@ fn a_killed_link_is_tidied_up_after() {
     }
 }
 
-/// The CPUs that send by each queue of an interface, as the kernel's masks.
+/// XPS masks of CPUs for each queue of an interface.
 fn senders(host: &Host, nic: &str) -> Vec<u64> {
     let place = format!("/sys/class/net/{nic}/queues");
     let masks = host.run(&["sh", "-c", &format!("cat {place}/tx-*/xps_cpus")]);
     masks.lines().map(|mask| u64::from_str_radix(&mask.replace(',', ""), 16).unwrap()).collect()
 }
 
-// Goal: an interface in another network namespace is placed as one of ours is: each CPU sends by
-// the queue that its worker serves, `show` and `plan` know it, and all is put back at the end.
+// Goal: an interface in another network namespace is placed like a local one: each CPU sends on the
+// queue that its worker serves, `show` and `plan` report it, and XPS is restored at the end.
 #[test]
-fn a_nic_elsewhere_is_placed() {
+fn nic_in_another_namespace_is_placed() {
     if !root() {
         return;
     }
@@ -454,18 +456,18 @@ fn a_nic_elsewhere_is_placed() {
     assert_eq!(planned[0]["channels"].as_array().map(Vec::len), Some(4), "{planned}");
     let Rig { world, link } = rig;
     link.wait_quiet();
-    link.stop().assert_law();
+    link.stop().assert_conserved();
     assert_eq!(senders(&world.a, "nic"), [0; 4]);
 }
 
-/// What leaves through `low` leaves no faster than this, and nothing is dropped.
+/// Limits the rate of the device `low` without drops.
 fn shape(host: &Host, verb: &str, rate: &str) {
     let words = ["tc", "qdisc", verb, "dev", "low", "root", "tbf", "rate", rate];
     host.run(&[&words[..], &["burst", "3000", "limit", "10mb"]].concat());
 }
 
-// Goal: a network slower than the sender keeps all memory of a queue: the lane stops, what waits
-// stays in the TAP, and when the network is fast again the lane wakes and every datagram comes.
+// Goal: a network slower than the sender occupies all memory of a queue: the lane stops and frames
+// wait in the TAP. When the network is fast again, the lane wakes and every datagram arrives.
 #[test]
 fn a_slow_network_stops_the_lane() {
     if !root() || !has(&[Need::Program("tc")]) {
@@ -473,8 +475,8 @@ fn a_slow_network_stops_the_lane() {
     }
     let world = World::create();
     let (a, b) = (&world.a, &world.b);
-    // What a queueing discipline below the NIC holds is the NIC's, as in a ring of hardware: a veth
-    // alone takes frames over at once.
+    // The NIC owns the frames in the qdisc of its lower device, like a hardware ring. A veth alone
+    // takes frames over immediately.
     wire(a, "low", b, "10.7.1.2/24", 1500);
     a.run(&["ip", "link", "add", "nic", "link", "low", "type", "macvlan", "mode", "passthru"]);
     a.run(&["sysctl", "-qw", "net.ipv6.conf.nic.disable_ipv6=1"]);
@@ -490,7 +492,7 @@ fn a_slow_network_stops_the_lane() {
     shape(a, "change", "64kbit");
     let datagrams = Datagrams::start(a, b, "10.7.1.2", 100, PACE);
     until("the lane stops", || (rig.link.next_status().0.tx_stop > before).then_some(()));
-    // The lane wakes when half of it has left, and a busy machine lets it sleep beyond that.
+    // The lane wakes when half of the frames have left; on a busy machine it may wake later.
     let held = a.run_json(&["tc", "-j", "-s", "qdisc", "show", "dev", "low"])[0]["qlen"].as_u64();
     assert!((1..=64).contains(&held.expect("a queue")), "{held:?} frames in the network");
     let sent = datagrams.sent();
@@ -506,7 +508,7 @@ fn a_slow_network_stops_the_lane() {
     assert_eq!((out.drops, out.tx_lost, table.back().drops, outside), (0, 0, 0, 0), "{}", table.0);
 }
 
-/// Prints the VLAN tag of the first frame of a protocol of ours.
+/// Script that prints the VLAN tag of the first frame of a test protocol.
 const SEE_TAG: &str = "import socket,struct
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
 s.bind(('t', 0))
@@ -526,9 +528,9 @@ for _ in range(5):
     s.send(b'\\2\\0\\0\\0\\0\\1\\2\\0\\0\\0\\0\\2\\x88\\xb5' + bytes(60))
 ";
 
-// Goal: a VLAN tag that the peer of a veth keeps beside the frame is in the frame that arrives.
+// Goal: a VLAN tag that the veth peer keeps out of band is in the frame that arrives.
 #[test]
-fn native_xdp_puts_vlan_tags_back() {
+fn native_xdp_restores_vlan_tags() {
     use std::io::{BufRead, BufReader};
     let needs = [Need::Root, Need::Program("clang"), Need::Program("tc"), Need::Program("python3")];
     let types = std::fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();

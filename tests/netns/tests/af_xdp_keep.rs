@@ -1,5 +1,4 @@
-//! Frames of an `xdp:` interface that leave with their memory: as a program takes them that does
-//! without a copy.
+//! Frames of an `xdp:` interface that leave with their memory, as a zero-copy program keeps them.
 
 use std::collections::VecDeque;
 use std::net::UdpSocket;
@@ -15,13 +14,13 @@ use mqnet_testkit::{Host, Need, World, has, until};
 
 use crate::af_xdp::wire;
 
-/// Chunks that each queue has.
+/// Chunks of each queue.
 const RING: u16 = 128;
 
-/// Bytes in front of the payload of a datagram: Ethernet, IPv4 and UDP.
+/// Bytes of Ethernet, IPv4 and UDP headers in front of the payload.
 const HEADERS: usize = 42;
 
-/// The payload of a datagram.
+/// Payload of a datagram.
 fn payload(number: u32) -> Vec<u8> {
     let len = [60, 1400, 100, 5000, 8900][number as usize % 5];
     let mut bytes = number.to_le_bytes().to_vec();
@@ -29,23 +28,23 @@ fn payload(number: u32) -> Vec<u8> {
     bytes
 }
 
-/// A frame of ours that somebody keeps, the channel from which it came, and its number.
+/// Kept frame, its channel and its number.
 struct Held {
     channel: usize,
     number: u32,
     kept: Kept,
 }
 
-/// The number of a kept datagram, all of which is right; `None` for another frame.
-fn number_of(kept: &Kept, home: &Returner) -> Option<u32> {
+/// Number of a kept datagram after verification of its bytes; `None` for another frame.
+fn number_of(kept: &Kept, returner: &Returner) -> Option<u32> {
     let mut bytes = vec![0; kept.len() as usize];
     let mut at = 0;
     for piece in kept.pieces() {
-        at += piece.span(home).read_header(&mut bytes[at..]);
+        at += piece.span(returner).read_header(&mut bytes[at..]);
     }
     let said = bytes.get(HEADERS..)?;
     let number = u32::from_le_bytes(said.get(..4)?.try_into().ok()?);
-    // What is not a datagram of ours has no number; UDP port 9 is "discard".
+    // Test datagrams have UDP port 9 ("discard"); other frames have no number.
     if bytes[36..38] != [0, 9] {
         return None;
     }
@@ -53,10 +52,10 @@ fn number_of(kept: &Kept, home: &Returner) -> Option<u32> {
     Some(number)
 }
 
-/// The RX queues of an interface, and the ways home.
+/// RX queues of an interface, and their returners.
 struct Queues {
     rx: Vec<Box<dyn RxBrings>>,
-    homes: Vec<Returner>,
+    returners: Vec<Returner>,
 }
 
 impl Queues {
@@ -67,47 +66,47 @@ impl Queues {
         });
         let caps = function.caps();
         let plan = Plan::join(&caps, &caps).expect("a plan");
-        let (mut rx, mut homes) = (Vec::new(), Vec::new());
+        let (mut rx, mut returners) = (Vec::new(), Vec::new());
         for Channel { rx: one, .. } in function.open(&plan).expect("channels") {
             let Rx::Brings(mut one) = one else { panic!("it brings memory") };
-            homes.push(one.returner().expect("a way home"));
+            returners.push(one.returner().expect("a way home"));
             rx.push(one);
         }
         assert_eq!(rx.len(), 4);
-        Self { rx, homes }
+        Self { rx, returners }
     }
 
-    /// Keeps what is there.
+    /// Keeps all ready frames.
     fn keep(&mut self) -> Vec<Held> {
         let mut all = Vec::new();
-        for (channel, (rx, home)) in self.rx.iter_mut().zip(&mut self.homes).enumerate() {
+        for (channel, (rx, returner)) in self.rx.iter_mut().zip(&mut self.returners).enumerate() {
             rx.peek(&mut Burst::new(), 64).expect("peek");
             while let Some(kept) = rx.keep().expect("keep") {
-                match number_of(&kept, home) {
+                match number_of(&kept, returner) {
                     Some(number) => all.push(Held { channel, number, kept }),
-                    None => kept.give_back(home),
+                    None => kept.give_back(returner),
                 }
             }
         }
         all
     }
 
-    /// Looks at frames once more and gives them back, all from another thread.
+    /// Verifies frames again and returns them, all from another thread.
     fn give_back(&self, held: impl IntoIterator<Item = Held, IntoIter: Send>) {
-        let (mut homes, held) = (self.homes.clone(), held.into_iter());
+        let (mut returners, held) = (self.returners.clone(), held.into_iter());
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 for Held { channel, number, kept } in held {
-                    let home = &mut homes[channel];
-                    assert_eq!(number_of(&kept, home), Some(number), "it changed");
-                    kept.give_back(home);
+                    let returner = &mut returners[channel];
+                    assert_eq!(number_of(&kept, returner), Some(number), "it changed");
+                    kept.give_back(returner);
                 }
             });
         });
     }
 }
 
-/// Sends numbered datagrams to an interface that answers nobody.
+/// Sends numbered datagrams to an interface that sends no answers.
 struct Sender {
     socket: UdpSocket,
     sent: u32,
@@ -127,8 +126,8 @@ impl Sender {
         self.sent += 1;
     }
 
-    /// Sends and keeps until so many were sent, of which `hold` are held; every one has come, and
-    /// in order. What is held in the end.
+    /// Sends and keeps until `count` datagrams are sent, with up to `hold` of them held. Every
+    /// datagram must arrive in order. Returns the held frames.
     fn carry(&mut self, queues: &mut Queues, count: u32, hold: usize) -> VecDeque<Held> {
         let mut held = VecDeque::new();
         let (mut expected, end) = (self.sent, self.sent + count);
@@ -150,7 +149,7 @@ impl Sender {
     }
 }
 
-/// A NIC `nic` in one namespace, whose peer is in the other, and what takes it over.
+/// NIC `nic` in one namespace with its peer in the other, its function, and the sender.
 fn rig() -> Option<(World, AfXdpFunction, Sender)> {
     if !has(&[Need::Root, Need::Program("ethtool")]) {
         return None;
@@ -165,19 +164,19 @@ fn rig() -> Option<(World, AfXdpFunction, Sender)> {
     Some((world, function, sender))
 }
 
-/// Looks at the interface until it says that it is down, and closes it.
-fn goes_down(function: &mut AfXdpFunction, queues: Queues) -> Vec<Returner> {
+/// Polls the interface until it is down, and closes it.
+fn wait_down(function: &mut AfXdpFunction, queues: Queues) -> Vec<Returner> {
     until("the interface is down", || {
         let status = function.poll_link(clock::monotonic());
         matches!(status, LinkStatus::Down(_)).then_some(())
     });
     function.close("it is down");
-    queues.homes
+    queues.returners
 }
 
-// Goal: datagrams in one chunk and in several are kept and held while the rings go round often,
-// and are given back by another thread: none is missing, none has a wrong byte, and nothing was
-// dropped at the sockets for want of memory.
+// Goal: datagrams in one and in several chunks are kept and held while the rings wrap many times,
+// and are returned by another thread: none is missing, none is damaged, and the sockets drop
+// nothing for lack of memory.
 #[test]
 fn frames_leave_with_their_memory() {
     let Some((_world, mut function, mut sender)) = rig() else { return };
@@ -189,8 +188,8 @@ fn frames_leave_with_their_memory() {
     assert_eq!(function.dropped_outside(), Some(0));
 }
 
-// Goal: frames outlive the interface's being set down, being taken over anew, and being deleted,
-// and the function itself; memory that comes back late is used again, or is nobody's loss.
+// Goal: kept frames outlive a down interface, a new attach, the deletion of the interface, and the
+// function. Memory that is returned late is used again or freed.
 #[test]
 fn kept_frames_outlive_the_interface() {
     let Some((world, mut function, mut sender)) = rig() else { return };
@@ -198,42 +197,46 @@ fn kept_frames_outlive_the_interface() {
     let mut queues = Queues::open(&mut function);
     let held = sender.carry(&mut queues, 100, 16);
     set("down");
-    let homes = goes_down(&mut function, queues);
-    let check = |held: &VecDeque<Held>, homes: &[Returner]| {
+    let returners = wait_down(&mut function, queues);
+    let check = |held: &VecDeque<Held>, returners: &[Returner]| {
         for one in held {
-            assert_eq!(number_of(&one.kept, &homes[one.channel]), Some(one.number), "it changed");
+            assert_eq!(
+                number_of(&one.kept, &returners[one.channel]),
+                Some(one.number),
+                "it changed"
+            );
         }
     };
-    check(&held, &homes);
+    check(&held, &returners);
     set("up");
-    // The same sockets: what was kept before belongs to the same pools.
+    // Same sockets: frames kept earlier belong to the same pools.
     let mut queues = Queues::open(&mut function);
     let more = sender.carry(&mut queues, 10 * u32::from(RING), 8);
-    check(&held, &homes);
+    check(&held, &returners);
     queues.give_back(held);
-    check(&more, &queues.homes);
+    check(&more, &queues.returners);
     let new = sender.carry(&mut queues, 10 * u32::from(RING), 16);
     queues.give_back(new);
-    // Another MTU means other sockets, and other pools.
+    // Another MTU needs new sockets and new pools.
     for (host, device) in [(&world.a, "nic"), (&world.b, "peer")] {
         host.run(&["ip", "link", "set", device, "mtu", "9100"]);
     }
-    let homes = goes_down(&mut function, queues);
-    check(&more, &homes);
+    let returners = wait_down(&mut function, queues);
+    check(&more, &returners);
     let mut queues = Queues::open(&mut function);
     let last = sender.carry(&mut queues, 100, 16);
-    check(&more, &homes);
-    let old = Queues { rx: Vec::new(), homes };
+    check(&more, &returners);
+    let old = Queues { rx: Vec::new(), returners };
     old.give_back(more);
     world.a.run(&["ip", "link", "del", "nic"]);
-    let homes = goes_down(&mut function, queues);
+    let returners = wait_down(&mut function, queues);
     drop(function);
-    check(&last, &homes);
-    Queues { rx: Vec::new(), homes }.give_back(last);
+    check(&last, &returners);
+    Queues { rx: Vec::new(), returners }.give_back(last);
 }
 
-// Goal: a channel that serves several queues keeps nothing, since a frame goes home by one way; it
-// shows and releases frames as ever.
+// Goal: a channel of several queues keeps no frames, since a returner belongs to one queue. The
+// channel peeks and releases frames as before.
 #[test]
 fn a_channel_of_several_queues_keeps_nothing() {
     let Some((_world, mut function, mut sender)) = rig() else { return };

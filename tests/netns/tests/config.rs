@@ -1,4 +1,4 @@
-//! `mqnet config check`, as its user meets it.
+//! `mqnet config check` as a command.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,10 +18,10 @@ fn write(folder: &Folder, name: &str, text: &str) {
     std::fs::write(path, text).expect("writing a file");
 }
 
-// Goal: a good configuration is told in one line that names its links, those of conf.d/ too; files
-// there that are no *.toml, or hidden, do not count.
+// Goal: a valid configuration gives one line with its links, including those of conf.d/. Files
+// there that are not *.toml, or hidden, are ignored.
 #[test]
-fn a_good_configuration_is_summed_up() {
+fn valid_configuration_is_summarized() {
     let folder = Folder::create();
     write(&folder, "mqnet.toml", "[link.one]\na = 'tap:a'\nb = 'null:'\n");
     write(&folder, "conf.d/20.toml", "[link.two]\na = 'tap:b'\nb = 'null:'\n");
@@ -32,10 +32,10 @@ fn a_good_configuration_is_summed_up() {
     assert!(out.ends_with("good: 2 links (one, two) in 2 files\n"), "{out}");
 }
 
-// Goal: each problem is one line on stderr with file, line and column, and the exit code is 2. What
-// only the backends know is told in its place, too.
+// Goal: each problem is one line on stderr with file, line and column, and the exit code is 2.
+// Problems that only backends detect have their position, too.
 #[test]
-fn problems_are_told_with_their_places() {
+fn problems_are_reported_with_their_positions() {
     let folder = Folder::create();
     let bad = "[link.one]\na = 'tap:a'\nb = 'ntb:/x,window=64K'\nchannels = 64\n[link.c]\nq = 1\n";
     write(&folder, "mqnet.toml", bad);
@@ -56,9 +56,9 @@ fn problems_are_told_with_their_places() {
     assert_eq!(lines[4], twice);
 }
 
-// Goal: a file that is not there, or is no text, is named.
+// Goal: an error names a file that is missing or no text.
 #[test]
-fn what_cannot_be_read_is_named() {
+fn unreadable_files_are_named() {
     let folder = Folder::create();
     let (code, _, err) = check(&folder.file("none.toml"));
     assert_eq!(code, Some(2));

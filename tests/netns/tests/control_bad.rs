@@ -1,5 +1,5 @@
-//! Bad input, to the real program: one line that names the field, exit code 2 or a status of 4xx,
-//! and nothing changed.
+//! Invalid input to the program: one line that names the field, exit code 2 or a status of 4xx, and
+//! no change.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,13 +8,13 @@ use std::time::Duration;
 use mqnet_testkit::{Control, Need, Running, World, has, said, until};
 use serde_json::Value;
 
-/// What a server answers to bytes on its socket: the status, and the body.
+/// Status and body of the response to raw bytes on the control socket.
 fn send(control: &Control, bytes: &[u8]) -> (u16, String) {
     let mut socket = UnixStream::connect(control.runtime("ctl.sock")).expect("the socket");
     socket.set_read_timeout(Some(Duration::from_secs(2))).expect("a timeout");
     socket.write_all(bytes).expect("writing a request");
     let mut answer = Vec::new();
-    // What is no whole request gets no answer before the server's patience ends.
+    // An incomplete request gets no response until the server's timeout.
     let _ = socket.read_to_end(&mut answer);
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
@@ -40,7 +40,7 @@ fn daemon(world: &World, control: &Control) -> Running {
     daemon
 }
 
-/// Everything that a request could have changed.
+/// All state that a request could have changed.
 fn state(control: &Control) -> Vec<Value> {
     let mut show = control.json(&["show", "--json"]);
     for link in show.as_array_mut().into_iter().flatten() {
@@ -54,10 +54,10 @@ fn state(control: &Control) -> Vec<Value> {
     all
 }
 
-// Goal: words on the command line that cannot be are refused with exit code 2 before anything is
-// done, in a line that names the field and what is allowed.
+// Goal: invalid arguments are refused with exit code 2 before any action, in a line that names the
+// field and the allowed values.
 #[test]
-fn bad_words_are_refused() {
+fn invalid_arguments_are_refused() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -97,7 +97,7 @@ fn bad_words_are_refused() {
     ] {
         let args: Vec<&str> = line.split(' ').collect();
         let said = control.say(&args);
-        // A channel that is not there is no malformed word.
+        // An unknown channel is not a malformed argument.
         let code = if line.starts_with("capture") { 1 } else { 2 };
         assert_eq!(said.code, Some(code), "{line}: {said:?}");
         assert!(said.err.contains(words), "{line}: {said:?}");
@@ -115,10 +115,10 @@ fn bad_words_are_refused() {
     daemon.stop();
 }
 
-// Goal: requests that cannot be are answered with 4xx, a JSON body that names what is wrong, and
-// change nothing; bytes that are no HTTP get no more than 400.
+// Goal: invalid requests get 4xx and a JSON body that names the error, and change nothing. Bytes
+// that are not HTTP get at most 400.
 #[test]
-fn bad_requests_are_refused() {
+fn invalid_requests_are_refused() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -170,7 +170,7 @@ fn bad_requests_are_refused() {
     daemon.stop();
 }
 
-/// As [`send`], to a server that may not want to hear all of it.
+/// Same as [`send`], for a server that may close before reading everything.
 fn send_lossy(control: &Control, bytes: &[u8]) -> (u16, String) {
     let mut socket = UnixStream::connect(control.runtime("ctl.sock")).expect("the socket");
     socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");

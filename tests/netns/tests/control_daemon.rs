@@ -1,4 +1,4 @@
-//! `mqnet daemon`: links from files, one daemon at a socket, links handed over and detached.
+//! `mqnet daemon`: links from files, one daemon per socket, links handed over and detached.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ const WATCHED: Duration = Duration::from_secs(5);
 const TICKS_MAX: u64 = 10;
 const RESIDENT_MAX_KIB: u64 = 64 << 10;
 
-/// A link between the TAPs `NAMEa` at host a and `NAMEb` at host b, in the network 10.9.`net`.0.
+/// Configuration of a link between the TAPs `NAMEa` at host a and `NAMEb` at host b, in the network
+/// 10.9.`net`.0.
 pub(crate) fn tap_to_tap(world: &World, name: &str, net: u8) -> String {
     let (a, b) = (world.a.name(), world.b.name());
     format!(
@@ -17,7 +18,7 @@ pub(crate) fn tap_to_tap(world: &World, name: &str, net: u8) -> String {
     )
 }
 
-/// Both ends of a bridge, as two links.
+/// Configuration of both ends of a bridge, as two links.
 fn bridge(world: &World) -> String {
     let (a, b, socket) = (world.a.name(), world.b.name(), world.socket().display().to_string());
     format!(
@@ -27,8 +28,8 @@ fn bridge(world: &World) -> String {
     )
 }
 
-// Goal: the links of the file and of conf.d/ come up and carry traffic; one that cannot be opened
-// waits, is named with the reason and stops no other.
+// Goal: the links of the file and of conf.d/ come up and carry traffic. A link that cannot be
+// opened waits, is reported with the reason, and does not stop the others.
 #[test]
 fn the_links_of_the_files_come_up() {
     if !has(&[Need::Root]) {
@@ -58,8 +59,8 @@ fn the_links_of_the_files_come_up() {
     assert!(world.a.device("onea").is_none(), "a TAP stays after its daemon");
 }
 
-// Goal: a second daemon is refused with the number of the first and touches nothing; after a crash
-// the socket is nobody's, and the next daemon takes it.
+// Goal: a second daemon is refused with the pid of the first and changes nothing. After a crash the
+// next daemon takes the stale socket.
 #[test]
 fn one_daemon_at_a_socket() {
     if !has(&[Need::Root]) {
@@ -85,8 +86,8 @@ fn one_daemon_at_a_socket() {
     third.stop();
 }
 
-// Goal: a TAP that a running link has is refused, in the same process and in another: it would take
-// frames away from it.
+// Goal: a TAP of a running link is refused, in the same process and in another: a second link would
+// take frames from the first.
 #[test]
 fn a_tap_has_one_owner() {
     if !has(&[Need::Root]) {
@@ -116,7 +117,7 @@ fn a_tap_has_one_owner() {
     daemon.stop();
 }
 
-// Goal: `add` and `del` work, any number of links may end in nothing, and what was deleted is gone.
+// Goal: `add` and `del` work, any number of links may end in `null:`, and deleted links are gone.
 #[test]
 fn links_are_added_and_deleted() {
     if !has(&[Need::Root]) {
@@ -143,8 +144,8 @@ fn links_are_added_and_deleted() {
     daemon.stop();
 }
 
-// Goal: `--detach` without a daemon leaves a process of its own session that answers and has a log
-// file, and says why when the link cannot be; with a daemon, the daemon has the link.
+// Goal: `--detach` without a daemon leaves a process in its own session that answers and has a log
+// file, or reports why the link cannot be opened. With a daemon, the daemon owns the link.
 #[test]
 fn a_detached_link_lives_on() {
     if !has(&[Need::Root]) {
@@ -179,7 +180,7 @@ fn a_detached_link_lives_on() {
     daemon.stop();
 }
 
-// Goal: a foreground link answers, and deleting it ends the process well after the answer.
+// Goal: a foreground link answers requests, and deleting it ends the process after the response.
 #[test]
 fn a_foreground_link_can_be_deleted() {
     if !has(&[Need::Root]) {
@@ -203,7 +204,7 @@ fn a_foreground_link_can_be_deleted() {
     link.stop();
 }
 
-// Goal: what an idle daemon with two links costs is small, and is told.
+// Goal: an idle daemon with two links is cheap; the cost is printed.
 #[test]
 fn an_idle_daemon_is_cheap() {
     if !has(&[Need::Root]) {
@@ -215,7 +216,7 @@ fn an_idle_daemon_is_cheap() {
     let daemon = control.start(&["daemon", "-f", &file]);
     control.wait_up("one");
     control.wait_up("two");
-    // The kernels greet each other over a new device.
+    // The kernels send neighbour discovery over a new device.
     std::thread::sleep(Duration::from_secs(3));
     let before = ticks(daemon.pid());
     std::thread::sleep(WATCHED);

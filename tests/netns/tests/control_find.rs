@@ -1,4 +1,4 @@
-//! Which process a verb finds, and what it says when it finds none or several.
+//! Selection of the process for a verb, and the errors for none or several.
 
 use mqnet_testkit::{Control, Need, World, has, run_command, said};
 
@@ -18,8 +18,8 @@ fn verb<'a>(words: &[&'a str], dev: &'a str) -> Vec<&'a str> {
     words.iter().map(|word| if *word == "DEV" { dev } else { *word }).collect()
 }
 
-// Goal: two processes that claim one name are both named, with their sockets, by every verb, and
-// nothing is done to either; `--control` chooses.
+// Goal: when two processes have a device of one name, every verb names both with their sockets and
+// changes neither; `--control` selects one.
 #[test]
 fn two_claims_are_an_error() {
     if !has(&[Need::Root]) {
@@ -36,8 +36,8 @@ fn two_claims_are_an_error() {
         socket
     });
     for words in VERBS {
-        // On a machine with too much to do one may be too late to be heard; those that change
-        // something come last and must not be tried twice.
+        // On a busy machine one process may answer too late. Verbs that change something come last
+        // and must not be repeated.
         let said = mqnet_testkit::until("both claims", || {
             let said = control.say(&verb(words, "same"));
             (said.code != Some(0) || ["set", "del"].contains(&words[0])).then_some(said)
@@ -56,7 +56,7 @@ fn two_claims_are_an_error() {
         let show = control.json(&["--control", socket, "show", "same", "--json"]);
         assert_eq!(show[0]["channels"], channels, "{socket}");
     }
-    // Without a name both are meant, each with its own counters.
+    // Without a name both are selected, each with its own counters.
     let stats = control.json(&["stats", "--json"]);
     let channels = |link: &serde_json::Value| link["channels"].as_array().map(Vec::len);
     let mut all: Vec<_> = stats.as_array().expect("links").iter().map(channels).collect();
@@ -72,7 +72,7 @@ fn two_claims_are_an_error() {
     assert_eq!(sum, 5, "{stats}");
     let top = control.ok(&["top", "--once"]);
     assert!(top.starts_with("mqnet top  10 lanes"), "five channels, two ways: {top}");
-    // In a namespace that has a device of that name, that device is meant, by every kind of verb.
+    // In a namespace with a device of that name, every kind of verb selects that device.
     for (host, channels) in [(&world.a, "3"), (&world.b, "2")] {
         let said = said(&mut control.command_at(host, &["show", "same", "--json"]));
         assert!(said.out.contains(&format!("\"channels\": {channels},")), "{said:?}");
@@ -84,8 +84,8 @@ fn two_claims_are_an_error() {
     }
 }
 
-/// One daemon has two devices of one name: a verb means that of the caller's network namespace, and
-/// elsewhere refuses, naming both.
+/// When one daemon has two devices of one name, a verb selects the one in the caller's network
+/// namespace; elsewhere the verb is refused and names both.
 #[test]
 fn the_callers_namespace_decides_within_one_daemon() {
     if !has(&[Need::Root]) {
@@ -106,7 +106,7 @@ fn the_callers_namespace_decides_within_one_daemon() {
         let said = mqnet_testkit::said(&mut control.command_at(host, &["ethtool", "-l", "same"]));
         assert!(said.out.ends_with(&format!("Combined:\t{channels}\n")), "{said:?}");
     }
-    // A change reaches the caller's, and no other.
+    // A change affects only the caller's device.
     let words = ["ethtool", "-L", "same", "combined", "4"];
     let said = said(&mut control.command_at(&world.b, &words));
     assert_eq!(said.code, Some(0), "{said:?}");
@@ -123,10 +123,10 @@ fn the_callers_namespace_decides_within_one_daemon() {
     daemon.stop();
 }
 
-// Goal: where no mqnet runs each verb says so in one line and exits with 1, ethtool with the codes
-// and words of the real one.
+// Goal: without a running mqnet each verb reports that in one line and exits with 1; ethtool exits
+// with the codes and texts of the real one.
 #[test]
-fn nobody_is_told() {
+fn missing_process_is_reported() {
     let control = Control::create();
     for words in VERBS {
         let said = control.say(&verb(words, "none"));
@@ -147,10 +147,10 @@ fn nobody_is_told() {
     assert!(said.err.contains("there is no such socket: is mqnet running?"), "{said:?}");
 }
 
-/// For a device that does not exist, text and exit code are those of the machine's own ethtool,
-/// without the offset in its netlink request.
+/// For an unknown device, text and exit code are those of the installed ethtool, except for the
+/// offset in its netlink request.
 #[test]
-fn a_missing_device_is_told_as_ethtool_does() {
+fn unknown_device_is_reported_like_ethtool() {
     if !has(&[Need::Program("ethtool")]) {
         return;
     }

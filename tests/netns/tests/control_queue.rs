@@ -1,6 +1,6 @@
-//! `virtio-user:` against `vhost-user:...,ctrl=on`: what is asked of the driver's side becomes a
-//! command, and shows behind the device. Both ends are links of one process, whose control thread
-//! must not wait for itself.
+//! `virtio-user:` with `vhost-user:...,ctrl=on`: a request at the driver's end becomes a
+//! control-queue command, with its effect behind the device. Both ends are links of one process;
+//! its control thread must not wait for itself.
 
 use mqnet_testkit::{Control, Need, Running, Stream, World, has, until};
 
@@ -25,8 +25,8 @@ fn combined(control: &Control, dev: &str) -> u64 {
     control.json(&["ethtool", "--json", "-l", dev])[0]["combined"].as_u64().expect("a count")
 }
 
-// Goal: channels and offloads that are changed at the driver's end change at the device's, down to
-// what the kernel behind it sends, while streams run both ways, which lose nothing.
+// Goal: changes of channels and offloads at the driver's end apply at the device's end, including
+// the frames that the kernel behind it sends. Streams in both directions lose nothing.
 #[test]
 fn the_driver_commands_the_device() {
     if !has(&[Need::Root, Need::Program("ethtool")]) {

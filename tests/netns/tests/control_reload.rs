@@ -1,4 +1,4 @@
-//! Reading the configuration again: only what differs is touched.
+//! Reload of the configuration: only differences are applied.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn combined(control: &Control, dev: &str) -> u64 {
 }
 
 // Goal: 20 reloads, by verb and by SIGHUP, that change the channels of one link and add and remove
-// another cost a link that did not change no datagram; the changes themselves take place.
+// another lose no datagram of an unchanged link; the changes are applied.
 #[test]
 fn a_reload_touches_only_the_difference() {
     if !has(&[Need::Root]) {
@@ -59,8 +59,8 @@ fn a_reload_touches_only_the_difference() {
     daemon.stop();
 }
 
-// Goal: a file that is wrong changes nothing, is told with its place and exit code 2, and does not
-// end a daemon that hears SIGHUP.
+// Goal: an invalid file changes nothing, is reported with its position and exit code 2, and does
+// not end a daemon that receives SIGHUP.
 #[test]
 fn a_broken_file_changes_nothing() {
     if !has(&[Need::Root]) {
@@ -93,8 +93,8 @@ fn a_broken_file_changes_nothing() {
     assert!(said.err.contains(":4:1: "), "{said:?}");
 }
 
-// Goal: what waits is tried at once by the next reload, and a link that somebody deleted comes
-// back; what somebody set by hand stays as long as the file does not change it.
+// Goal: a reload retries waiting links immediately and restores a deleted link. Manual settings are
+// kept as long as the file does not change them.
 #[test]
 fn a_reload_tries_again() {
     if !has(&[Need::Root]) {

@@ -1,4 +1,4 @@
-//! Looking at links that run: captures, why, top, monitor, metrics.
+//! Observation of running links: captures, why, top, monitor, metrics.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::control_daemon::tap_to_tap;
 
-/// One line a frame of a capture: what tshark says of these fields.
+/// Fields of the frames in a capture, decoded by tshark, one line per frame.
 fn tshark(file: &str, fields: &[&str]) -> Vec<String> {
     let mut command = std::process::Command::new("tshark");
     command.args(["-r", file, "-T", "fields"]);
@@ -20,8 +20,8 @@ fn tshark(file: &str, fields: &[&str]) -> Vec<String> {
     said.out.lines().map(str::to_owned).collect()
 }
 
-// Goal: a capture of a running link goes on across a resize, tshark reads it, each datagram is in
-// it once, and the link loses nothing by it.
+// Goal: a capture of a running link continues across a resize, is readable by tshark, contains each
+// datagram once, and causes no loss.
 #[test]
 fn a_capture_goes_on_across_a_resize() {
     if !has(&[Need::Root, Need::Program("tshark")]) {
@@ -53,7 +53,7 @@ fn a_capture_goes_on_across_a_resize() {
     daemon.stop();
 }
 
-// Goal: a capture of drops has what was dropped and why.
+// Goal: a capture of drops contains the dropped frames and the reasons.
 #[test]
 fn drops_are_captured_with_their_reason() {
     if !has(&[Need::Root, Need::Program("tshark")]) {
@@ -81,8 +81,8 @@ fn drops_are_captured_with_their_reason() {
     daemon.stop();
 }
 
-// Goal: with a peer that is frozen under load, `why` says which queue is stopped, since when, by
-// whom and what to do; other processes are not held up by one that does not answer.
+// Goal: with a frozen peer under load, `why` reports which queue is stopped, since when, the party
+// that stops it, and the remedy. Other processes do not wait for the one that does not answer.
 #[test]
 fn why_names_a_frozen_peer() {
     if !has(&[Need::Root]) {
@@ -120,7 +120,7 @@ fn why_names_a_frozen_peer() {
     a.stop();
 }
 
-// Goal: events come as they happen, with their link and what it is about.
+// Goal: events are sent when they occur, with their link and subject.
 #[test]
 fn events_come_as_they_happen() {
     if !has(&[Need::Root]) {
@@ -157,8 +157,8 @@ fn events_come_as_they_happen() {
     daemon.stop();
 }
 
-// Goal: Prometheus gets its text from the socket and from TCP, the same counters in both, and
-// nothing else over TCP.
+// Goal: Prometheus text is served on the socket and over TCP with the same counters, and TCP serves
+// nothing else.
 #[test]
 fn metrics_are_served() {
     if !has(&[Need::Root, Need::Program("curl")]) {
@@ -199,7 +199,7 @@ fn metrics_are_served() {
     daemon.stop();
 }
 
-// Goal: what needs no device says something useful and ends well.
+// Goal: views that need no device print useful text and succeed.
 #[test]
 fn views_without_a_device_work() {
     if !has(&[Need::Root]) {

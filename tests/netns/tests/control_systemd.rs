@@ -1,4 +1,5 @@
-//! What systemd sees of the daemon, and the rights that its unit leaves.
+//! systemd integration of the daemon: notifications, socket activation, and the capabilities of its
+//! unit.
 
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use mqnet_testkit::{Control, Datagrams, Need, World, has, said, until};
 
 use crate::control_daemon::tap_to_tap;
 
-/// Waits for a message to the service manager that has `words`.
+/// Waits for a notification to the service manager that contains `words`.
 #[track_caller]
 fn told(manager: &UnixDatagram, words: &str) -> String {
     until(words, || {
@@ -19,10 +20,10 @@ fn told(manager: &UnixDatagram, words: &str) -> String {
     })
 }
 
-// Goal: READY comes when the links are there and the socket answers, the watchdog is fed, a reload
-// is bracketed, and the end is told.
+// Goal: READY is sent when the links exist and the socket answers; the watchdog is notified, a
+// reload is bracketed by notifications, and the end is reported.
 #[test]
-fn the_service_manager_is_told() {
+fn service_manager_is_notified() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -49,10 +50,10 @@ fn the_service_manager_is_told() {
     told(&manager, "STOPPING=1");
 }
 
-// Goal: a socket that systemd listens at is taken over; the first client starts the daemon and is
-// answered.
+// Goal: the daemon serves a socket inherited from systemd; the first client starts the daemon and
+// gets a response.
 #[test]
-fn a_socket_of_systemd_is_taken_over() {
+fn socket_of_systemd_is_served() {
     if !has(&[Need::Root, Need::Program("systemd-socket-activate")]) {
         return;
     }
@@ -70,7 +71,7 @@ fn a_socket_of_systemd_is_taken_over() {
     daemon.stop();
 }
 
-// Goal: the two capabilities that the unit grants are enough for a TAP link and its resize.
+// Goal: the two capabilities of the unit suffice for a TAP link and its resize.
 #[test]
 fn two_capabilities_are_enough() {
     if !has(&[Need::Root, Need::Program("setpriv")]) {
@@ -80,7 +81,7 @@ fn two_capabilities_are_enough() {
     let text = "[link.cap]\na = 'tap:cap,address=10.0.0.1/24'\nb = 'null:'\nchannels = 2\n";
     let file = control.write("mqnet.toml", text).display().to_string();
     let daemon = control.command_at(&world.a, &["daemon", "-f", &file]);
-    // The prefix enters the namespace, with all rights; they are given up behind it.
+    // The command enters the namespace with all capabilities and drops them afterwards.
     let words: Vec<String> =
         daemon.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
     let at = words.iter().position(|word| word.ends_with(world.a.name())).expect("the name") + 1;

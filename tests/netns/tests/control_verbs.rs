@@ -1,4 +1,4 @@
-//! The verbs of ethtool and ynl on links that run, and what the kernel's own tools see of it.
+//! Verbs of ethtool and ynl on running links, and their effect as shown by the kernel's own tools.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::control_daemon::tap_to_tap;
 
-/// A daemon with both ends of a bridge: `a` <-> `nl` and `nr` <-> `b`.
+/// Starts a daemon with both ends of a bridge: `a` <-> `nl` and `nr` <-> `b`.
 pub(crate) fn bridge(world: &World, control: &Control) -> Running {
     let (a, b, socket) = (world.a.name(), world.b.name(), world.socket().display().to_string());
     let text = format!(
@@ -22,7 +22,7 @@ pub(crate) fn bridge(world: &World, control: &Control) -> Running {
     daemon
 }
 
-/// A feature as the kernel's tool shows it.
+/// State of a feature in the kernel's `ethtool -k`.
 pub(crate) fn kernel_feature(host: &Host, dev: &str, feature: &str) -> String {
     let text = host.run(&["ethtool", "-k", dev]);
     let line = text.lines().find_map(|line| line.trim().strip_prefix(feature)?.strip_prefix(": "));
@@ -33,7 +33,7 @@ fn our_feature(control: &Control, dev: &str, feature: &str) -> Value {
     control.json(&["ethtool", "--json", "-k", dev])[0][feature]["active"].clone()
 }
 
-/// The largest frame that leaves `dev` while a stream runs from host a to host b.
+/// Largest frame that leaves `dev` while a stream runs from host a to host b.
 fn largest(world: &World, control: &Control, dev: &str) -> u64 {
     let file = control.file("large.pcapng").display().to_string();
     let words = ["capture", dev, "-s", "100", "-c", "3000", "-w", &file];
@@ -46,10 +46,10 @@ fn largest(world: &World, control: &Control, dev: &str) -> u64 {
     text.lines().filter_map(|line| line.parse().ok()).max().expect("frames")
 }
 
-// Goal: an offload that is taken from a bridge's end is taken from the TAP behind it, as the
-// kernel's own tool shows, so that no large frame goes there any more; on brings it back.
+// Goal: an offload disabled at the end of a bridge is disabled at the TAP behind it, as the
+// kernel's ethtool shows, and no large frame is sent there any more. Enabling restores it.
 #[test]
-fn an_offload_goes_and_comes() {
+fn offload_is_disabled_and_enabled() {
     if !has(&[Need::Root, Need::Program("ethtool"), Need::Program("tshark")]) {
         return;
     }
@@ -72,7 +72,7 @@ fn an_offload_goes_and_comes() {
     daemon.stop();
 }
 
-/// `queue-get` of a device: (type, id, napi-id) each.
+/// Result of `queue-get` for a device: (type, id, napi-id) of each queue.
 fn queues(control: &Control, ifindex: &Value) -> Vec<(String, u64, u64)> {
     let request = format!("{{\"ifindex\": {ifindex}}}");
     let list = control.json(&["ynl", "--output-json", "--dump", "queue-get", "--json", &request]);
@@ -83,7 +83,7 @@ fn queues(control: &Control, ifindex: &Value) -> Vec<(String, u64, u64)> {
     list.as_array().expect("a list").iter().map(queue).collect()
 }
 
-/// Every counter of `qstats-get` without a scope, of one device.
+/// All counters of one device from `qstats-get` without a scope.
 fn totals(control: &Control, ifindex: &Value) -> Vec<u64> {
     let list = control.json(&["ynl", "--output-json", "--dump", "qstats-get"]);
     let all = list.as_array().expect("a list");
@@ -92,7 +92,8 @@ fn totals(control: &Control, ifindex: &Value) -> Vec<u64> {
     one.filter(|(name, _)| *name != "ifindex").map(|(_, n)| n.as_u64().expect("a number")).collect()
 }
 
-/// What the statistics say of page pools, for which no worker is asked, comes to what workers say.
+/// Asserts that the page-pool statistics, which are read without the workers, equal the workers'
+/// data.
 #[track_caller]
 fn pools_are_shown_as_they_are(control: &Control) {
     let uses = |list: &Value| -> Vec<(u64, u64)> {
@@ -111,15 +112,15 @@ fn pools_are_shown_as_they_are(control: &Control) {
     });
 }
 
-// Goal: the numbers of the netdev family stay what they were for channels that come and go, every
-// total only grows, and a link without memory of its own shows its page pools.
+// Goal: queue and NAPI ids of the netdev family are stable while channels come and go, totals never
+// decrease, and a link without memory of its own reports its page pools.
 #[test]
 fn the_netdev_family_is_steady() {
     if !has(&[Need::Root]) {
         return;
     }
     let (world, control) = (World::create(), Control::create());
-    // An index is a device's in one namespace only: with another device here the two differ.
+    // An ifindex is unique within one namespace only: an additional device makes the two differ.
     world.b.run(&["ip", "tuntap", "add", "dev", "first", "mode", "tap"]);
     let file = control.write("mqnet.toml", &tap_to_tap(&world, "one", 1)).display().to_string();
     let daemon = control.start(&["daemon", "-f", &file]);
@@ -168,16 +169,16 @@ fn the_netdev_family_is_steady() {
         ("page-pool-get", "{\"id\": 1}".to_owned()),
     ] {
         let said = control.say(&["ynl", "--do", operation, "--json", &request]);
-        // As the kernel's tool, which writes this to stdout.
+        // Written to stdout, as by the kernel's tool.
         assert_eq!((said.code, said.err.as_str()), (Some(1), ""), "{operation}: {said:?}");
         assert!(said.out.starts_with("Netlink error: "), "{operation}: {said:?}");
     }
     daemon.stop();
 }
 
-// Goal: what is set is what is shown, on both kinds of device.
+// Goal: settings are reported as they were set, on both kinds of device.
 #[test]
-fn what_is_set_is_shown() {
+fn settings_are_reported() {
     if !has(&[Need::Root]) {
         return;
     }

@@ -1,21 +1,21 @@
-//! Peers that die in mid-flow.
+//! Peers that are killed under traffic.
 
 use mqnet_testkit::{
     Need, Stream, World, has, resident_kib, threads, until, waiting_descriptor_kinds,
 };
 
-/// Bytes after which a flow is surely under way.
+/// Bytes that prove that a flow is established.
 const UNDER_WAY: u64 = 1 << 20;
 
-// Goal: a peer that is killed 100 times in mid-flow costs the link a reconnect each time, never
-// the connection, a byte, a descriptor, a thread or memory.
+// Goal: a peer that is killed 100 times under traffic costs the link a reconnect each time, never
+// the TCP connection, a byte, a descriptor, a thread or memory.
 #[test]
 fn a_peer_killed_a_hundred_times() {
     if !has(&[Need::Root]) {
         return;
     }
     let world = World::create();
-    // The survivor listens from the start: to become the listener costs two descriptors.
+    // The survivor listens from the start: becoming the listener costs two descriptors.
     let survivor = world.end_a().tap("persist").channels(2).spawn();
     until("it listens", || world.socket().exists().then_some(()));
     let mut victim = world.end_b().tap("persist").channels(2).spawn();
@@ -50,15 +50,15 @@ fn a_peer_killed_a_hundred_times() {
     back.finish();
     victim.wait_quiet();
     let victim = victim.stop();
-    victim.assert_law();
+    victim.assert_conserved();
     let survivor = survivor.stop();
-    survivor.assert_law();
+    survivor.assert_conserved();
     println!("frames of the survivor: out {:?}, back {:?}", survivor.out(), survivor.back());
-    // The victim tells of its last life only, the survivor of all.
+    // The victim's table covers its last run only, the survivor's covers all.
     assert!(survivor.back().rx_packets > victim.out().tx_packets);
 }
 
-// Goal: whichever end dies, the one that listens or the one that connects, the other goes on.
+// Goal: when either the listening or the connecting end dies, the other one continues.
 #[test]
 fn either_end_may_die() {
     if !has(&[Need::Root]) {
@@ -82,12 +82,12 @@ fn either_end_may_die() {
     flow.wait_more(UNDER_WAY);
     flow.finish();
     for end in ends {
-        end.stop().assert_law();
+        end.stop().assert_conserved();
     }
 }
 
-// Goal: both ends die at once, also without `persist`; whoever comes first listens again, though
-// the socket of a dead process is in its way.
+// Goal: both ends may die at the same time, also without `persist`. The first one to restart
+// listens again despite the stale socket.
 #[test]
 fn both_ends_die() {
     if !has(&[Need::Root]) {

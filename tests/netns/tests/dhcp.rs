@@ -1,11 +1,11 @@
-//! DHCP through a bridge: its clients read raw sockets, and see what lies in the frame.
+//! DHCP through a bridge: its clients read raw sockets and see the checksum field of the frame.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use mqnet_testkit::{Need, World, has};
 
-/// Prints whether the checksum of the first datagram to a port is right, for each of three ports.
+/// Script that prints whether the checksum of the first datagram to each of three ports is correct.
 const READ: &str = "import socket,struct,sys
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
 s.bind(('b', 0x0800))
@@ -34,8 +34,8 @@ for turn in range(5):
     time.sleep(0.1)
 ";
 
-// Goal: datagrams to and from the ports of DHCP cross a bridge with complete checksums, though the
-// kernels at both ends leave checksums to their devices.
+// Goal: datagrams to and from the ports of DHCP cross a bridge with complete checksums, although
+// the kernels at both ends use checksum offload.
 #[test]
 fn readers_of_raw_sockets_see_checksums() {
     if !has(&[Need::Root, Need::Program("python3")]) {

@@ -1,4 +1,4 @@
-//! Devices that other programs rename, move, change and delete while a link has them.
+//! Devices that other programs rename, move, change or delete while a link uses them.
 
 use std::process::Command;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use crate::af_xdp::wire;
 
-/// Starts a link of these two addresses.
+/// Starts a link between two addresses.
 fn link(world: &World, a: &str, b: &str, more: &[&str]) -> LinkProcess {
     let mut command = world.folder().program();
     command.args(["link", "--json", a, b]).args(more);
     LinkProcess::spawn(command)
 }
 
-/// A link that is up between a TAP, `t`, and one end of a veth pair, `nic`, both on host a.
+/// Starts a link between a TAP `t` and a veth `nic`, both at host a, and waits until it is up.
 fn tap_to_nic(world: &World) -> LinkProcess {
     wire(&world.a, "nic", &world.b, "10.7.1.2/24", 1500);
     let a = world.a.name();
@@ -33,7 +33,7 @@ fn wait_mtu(host: &Host, device: &str, mtu: u64) {
     });
 }
 
-/// What `mqnet show` prints of the netdev.
+/// Entry of the netdev in `mqnet show`.
 fn shown(world: &World, netdev: &str) -> Option<Value> {
     let said = world.ask(&format!("show -j {netdev}"));
     let links: Value = serde_json::from_str(&said.out).ok()?;
@@ -53,9 +53,9 @@ fn queues(host: &Host, device: &str) -> usize {
     host.run(&["ls", &path]).lines().filter(|line| line.starts_with("rx-")).count()
 }
 
-// Goal: a TAP that is renamed and moved to another namespace before and after the link comes up is
-// the one that gets more queues; no device of its old name is created, `show` has its name, index
-// and namespace, and the MTU is set where it is.
+// Goal: a TAP that is renamed and moved to another namespace, before and after the link comes up,
+// gets the new queues of a resize. No device of its old name is created, `show` reports its name,
+// index and namespace, and the MTU is set in the new place.
 #[test]
 fn renamed_and_moved_taps_are_followed() {
     if !has(&[Need::Root]) {
@@ -87,8 +87,8 @@ fn renamed_and_moved_taps_are_followed() {
     a.wait_down("was removed");
 }
 
-// Goal: an MTU that another program sets on a TAP is the link's, at both ends; one that the user
-// sets afterwards wins.
+// Goal: an MTU that another program sets on a TAP applies to both ends of the link; a later setting
+// of the user takes precedence.
 #[test]
 fn an_mtu_set_by_others_is_followed() {
     if !has(&[Need::Root]) {
@@ -108,8 +108,8 @@ fn an_mtu_set_by_others_is_followed() {
     pair.stop();
 }
 
-// Goal: an MTU that the other end cannot have is set back if frames would be lost, and shown with
-// the end that limits it; a smaller one stays until the user sets the link's again.
+// Goal: an MTU that the other end cannot support is reset if frames would be lost, and reported
+// with the limiting end. A smaller MTU is kept until the user sets the link's again.
 #[test]
 fn an_mtu_that_the_link_cannot_have_is_explained() {
     if !has(&[Need::Root]) {
@@ -135,8 +135,8 @@ fn an_mtu_that_the_link_cannot_have_is_explained() {
     link.stop();
 }
 
-// Goal: what another program does to a new device does not undo the options; a device that is set
-// down while its link runs is shown.
+// Goal: options are applied again after another program has changed a new device. A device that is
+// set down while its link runs is reported.
 #[test]
 fn options_are_set_again() {
     if !has(&[Need::Root]) {
@@ -166,10 +166,10 @@ fn netns(verb: &str, host: &Host) {
     assert!(output.status.success(), "{output:?}");
 }
 
-// Goal: a network namespace that is deleted takes the link down, and ends: nothing keeps
-// it. In the next one of its name the device is made again.
+// Goal: a deleted network namespace takes the link down and is freed: the link keeps no reference.
+// The device is created again in the next namespace of that name.
 #[test]
-fn a_deleted_namespace_is_left() {
+fn deleted_namespace_is_released() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -183,7 +183,7 @@ fn a_deleted_namespace_is_left() {
     for link in [&tap, &nic] {
         link.wait_down("was deleted");
     }
-    // It ends with everything in it: also with its end of the wire.
+    // The namespace ends with its content, including its end of the veth.
     until("the namespace ends", || world.a.device("nic").is_none().then_some(()));
     netns("add", &world.b);
     tap.wait_up(2);
@@ -197,8 +197,8 @@ fn a_deleted_namespace_is_left() {
     nic.stop();
 }
 
-// Goal: an interface that is renamed while AF_XDP sockets have it goes on unbroken, under its
-// new name; one that is moved away is told, and one of the configured name is taken again.
+// Goal: an interface that is renamed while AF_XDP sockets use it continues under its new name. An
+// interface that is moved away is reported, and a new one of the configured name is attached.
 #[test]
 fn a_renamed_interface_is_followed() {
     if !has(&[Need::Root]) {

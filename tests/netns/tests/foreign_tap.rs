@@ -1,11 +1,11 @@
-//! TAP devices that other programs made, and interfaces that carry no Ethernet frames.
+//! TAP devices created by other programs, and interfaces without Ethernet frames.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
 use mqnet_testkit::{LinkProcess, Need, World, has};
 
-/// A link whose journal is believed: nobody else may write where it is.
+/// Starts a link with a trusted journal: no other user can write its folder.
 fn link(world: &World, ends: [&str; 2]) -> LinkProcess {
     let private = Permissions::from_mode(0o755);
     std::fs::set_permissions(world.folder().file("."), private).expect("permissions");
@@ -14,7 +14,7 @@ fn link(world: &World, ends: [&str; 2]) -> LinkProcess {
     LinkProcess::spawn(command)
 }
 
-/// What other programs see of a device.
+/// Attributes of a device that other programs see.
 fn seen(world: &World, device: &str) -> String {
     let link = world.a.run(&["ip", "-d", "link", "show", device]);
     // The state follows the carrier, which a program switches by attaching a queue.
@@ -24,15 +24,15 @@ fn seen(world: &World, device: &str) -> String {
         format!("{name} {}", at.map_or("", |at| words[at + 1]))
     };
     let names = ["mtu", "link/ether", "pi", "vnet_hdr", "multi_queue", "gso_max_size"];
-    // What is requested follows the next TUNSETOFFLOAD; what is in force counts.
+    // Requested features change with the next TUNSETOFFLOAD; only active features are compared.
     let features = world.a.run(&["ethtool", "-k", device]).replace(" [requested on]", "");
     let is_ours = |line: &&str| line.starts_with("tx-") || line.starts_with("tcp-");
     let features: Vec<&str> = features.lines().filter(is_ours).collect();
     format!("{} {}", names.map(after).join(" "), features.join(" "))
 }
 
-// Goal: a device of another program is as before when the link ends, and when its process is
-// killed and what it left is put back.
+// Goal: a device of another program is unchanged when the link ends, and also when its process is
+// killed and the journal is restored.
 #[test]
 fn tap_of_another_program_is_left_as_found() {
     if !has(&[Need::Root, Need::Program("ethtool")]) {

@@ -1,4 +1,4 @@
-//! Groups of TAPs: where frames go, what is shown, and what happens when a member is removed.
+//! Groups of TAPs: distribution of frames, status, and removal of a member.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use serde_json::Value;
 
 use crate::near::table;
 
-/// Members that feed one stack have one address, as the ports of a card have.
+/// One MAC address for members that feed one stack, as for the ports of a NIC.
 const MAC: &str = "mac=02:00:00:00:00:02";
 
-/// The longest wait for flows that follow: on a busy machine a move may be refused more than once,
-/// and each time nothing is tried again for 10 s.
+/// Longest wait for flows to follow. On a busy machine a move may be refused more than once, and
+/// the next attempt follows after 10 s.
 const FOLLOWING: Duration = Duration::from_secs(120);
 
-/// `tap:a` at host a, and a group of two at host b.
+/// Starts a link between `tap:a` at host a and a group of two TAPs at host b.
 fn fan(world: &World, options: &str) -> LinkProcess {
     fan_of(world, &[], "", options)
 }
 
 fn fan_of(world: &World, words: &[&str], options_a: &str, options: &str) -> LinkProcess {
     for name in ["all", "default"] {
-        // What comes by one member is answered by the other.
+        // Replies may leave by another member than the one that received the request.
         let file = format!("net.ipv4.conf.{name}.rp_filter=0");
         world.b.run(&["sysctl", "-q", "-w", &file]);
     }
@@ -42,7 +42,7 @@ fn fan_of(world: &World, words: &[&str], options_a: &str, options: &str) -> Link
     link
 }
 
-/// What `show` says of the members of the second netdev.
+/// Members of the second netdev in `show`.
 fn members(world: &World) -> Vec<Value> {
     let shown = world.folder().ask_json("show --json");
     shown[0]["netdevs"][1]["members"].as_array().cloned().unwrap_or_default()
@@ -53,16 +53,16 @@ fn received(world: &World, device: &str) -> u64 {
     info["stats64"]["rx"]["packets"].as_u64().expect("a counter")
 }
 
-/// Conservation check over all channels: a replacement queue counts in its own channel.
-fn assert_law(table: &EndTable) {
+/// Asserts the conservation check over all channels: a replacement queue counts in its own channel.
+fn assert_conserved(table: &EndTable) {
     for lane in [table.out(), table.back()] {
         assert_eq!(lane.in_flight, 0, "{lane:?}");
         assert_eq!(lane.in_flight(lane.drops.into()), 0, "{lane:?}");
     }
 }
 
-// Goal: channel i is on member i mod 2, and stays there through resizes under traffic, in which no
-// datagram is lost or overtaken; show and queue-get tell which is where, and who is the primary.
+// Goal: channel i is on member i mod 2, and stays there during resizes under traffic, without loss
+// or reordering. `show` and queue-get report the mapping and the primary.
 #[test]
 fn channels_stay_on_their_members() {
     if !has(&[Need::Root]) {
@@ -95,13 +95,13 @@ fn channels_stay_on_their_members() {
     let after = ["b0", "b1"].map(|device| received(&world, device));
     assert!(before.iter().zip(after).all(|(before, after)| after > before + 100), "{after:?}");
     flows.finish().assert_perfect("a to the group");
-    link.stop().assert_law();
+    link.stop().assert_conserved();
 }
 
-/// What is promised of the pause when a member is lost, in ms.
+/// Promised maximum of the pause when a member is lost, in ms.
 const SILENCE_MAX: f64 = 100.0;
 
-/// Keeps how long nothing came around the loss of a member.
+/// Stores the longest silence around the loss of a member.
 pub(crate) fn keep_silence(loss: &str, worst: Worst) {
     let silence = worst.silence.as_secs_f64() * 1e3;
     let words = format!("a lost member: {loss}: {silence:.1} ms");
@@ -109,9 +109,9 @@ pub(crate) fn keep_silence(loss: &str, worst: Worst) {
     figures.case(loss, "ms", &[("silence", &[silence])], &[]).keep();
 }
 
-// Goal: with on-member-loss=degrade the removal of a member under traffic ends nothing: the other
-// stands in for its channels, the frames go on, and when there is a device of its name again its
-// channels are back where they were.
+// Goal: with on-member-loss=degrade the removal of a member under traffic does not stop the link:
+// the other member takes over its channels. When a device of its name exists again, its channels
+// return.
 #[test]
 fn a_group_goes_on_without_a_member() {
     if !has(&[Need::Root]) {
@@ -134,7 +134,7 @@ fn a_group_goes_on_without_a_member() {
     let reason = members(&world)[1]["reason"].as_str().unwrap_or_default().to_owned();
     assert!(reason.contains("removed: waiting for 'ip tuntap add dev b1"), "{reason}");
     assert!(received(&world, "b0") > before_loss + 1500);
-    // A resize meanwhile: the map is for all channels, parked or not.
+    // A resize while a member is missing: the map covers all channels, including parked ones.
     world.tell("ethtool -L a combined 6");
     flows.wait_more(500);
     assert_eq!(members(&world)[0]["standing-in"], Value::from([1, 3, 5].to_vec()));
@@ -153,15 +153,15 @@ fn a_group_goes_on_without_a_member() {
     assert_eq!((tally.doubled, tally.wrong, tally.reordered), (0, 0, 0), "{tally:?}");
     assert_eq!((link.ups(), link.downs()), (1, Vec::new()));
     let table = link.stop();
-    assert_law(&table);
-    // What a busy machine does not take in time is dropped, and counted, before we see it.
+    assert_conserved(&table);
+    // On a busy machine the kernel drops and counts frames in front of the link.
     let elsewhere = table.dropped_outside() + table.out().drops;
     assert!(tally.lost() <= 64 + elsewhere, "more than was on its way: {tally:?}, {elsewhere}");
     keep_silence("one of two TAPs deleted", worst);
 }
 
-// Goal: two groups are so many wires; without degrade the link is down until every member is
-// there, and says who is missing.
+// Goal: two groups are joined member by member. Without degrade the link is down until every member
+// exists, and reports the missing one.
 #[test]
 fn a_group_ends_with_a_member() {
     if !has(&[Need::Root]) {
@@ -178,7 +178,7 @@ fn a_group_ends_with_a_member() {
         command.arg((0..3).map(member).collect::<Vec<_>>().join("+"));
     }
     let link = LinkProcess::spawn(command);
-    // Nobody has asked for a number: each member has a channel.
+    // Default number of channels: one for each member.
     assert!(link.wait_up(1).contains("3 channels"));
     let cross = |n: u32| {
         let (there, here) = (format!("10.0.{n}.2"), format!("10.0.{n}.1"));
@@ -196,12 +196,12 @@ fn a_group_ends_with_a_member() {
     world.b.run(&["ip", "tuntap", "add", "dev", "b1", "mode", "tap", "multi_queue"]);
     link.wait_up(2);
     (0..3).for_each(cross);
-    link.stop().assert_law();
+    link.stop().assert_conserved();
 }
 
-// Goal: with rx-locality=learn each member's own table follows what is sent to it, over that
-// member's channels, the secondary's too, with nothing lost, doubled or overtaken; while a member
-// is lost nothing moves, and when it is back all follow again.
+// Goal: with rx-locality=learn each member's own table follows the traffic sent to that member,
+// over its channels, including the secondary, without loss, duplicates or reordering. Nothing moves
+// while a member is lost; all tables follow again when it is back.
 #[test]
 fn tables_of_members_follow() {
     if !has(&[Need::Root]) {
@@ -211,26 +211,27 @@ fn tables_of_members_follow() {
     let learn = ",mac=02:00:00:00:00:01,address=10.9.0.2/24,rx-locality=learn";
     let link = fan_of(&world, &["-vv"], learn, ",on-member-loss=degrade");
     let (a, b, pace) = (&world.a, &world.b, Duration::from_millis(16));
-    // An answer may come by the other member, and teaches the neighbours of that one alone.
+    // A reply may arrive at the other member and update only that member's neighbour entry.
     for (address, device) in [("10.0.0.1", "b0"), ("10.9.0.2", "b1")] {
         let words = ["lladdr", "02:00:00:00:00:01", "dev", device, "nud", "permanent"];
         b.run(&[&["ip", "neighbour", "replace", address][..], &words].concat());
     }
     let out = ["10.0.0.2", "10.9.0.1"].map(|to| Flows::start(a, b, to, 64, pace));
-    // By the primary, and by the secondary.
+    // Through the primary, and through the secondary.
     let back = ["10.0.0.1", "10.9.0.2"].map(|to| Flows::start(b, a, to, 64, pace));
     let send_by = |channel: usize| {
         let weights = ["1 0 0 0", "0 1 0 0", "0 0 1 0", "0 0 0 1"];
         world.tell(&format!("ethtool -X a weight {}", weights[channel]));
     };
-    // Two of three buckets have a flow of `a`; of the others half is there anyway.
+    // Two of three buckets have a flow of `a`; half of the others match anyway.
     let primary_follows = |channel: usize| {
         until_within(FOLLOWING, "the primary's table to follow", || {
             let table = table(&world, "b0");
             (table.iter().filter(|at| usize::from(**at) == channel).count() >= 84).then_some(())
         });
     };
-    // Its table is not shown: the group's is the primary's. Its queues are the channels 1 and 3.
+    // The secondary's table is not reported, since the group's table is the primary's. Its queues
+    // are the channels 1 and 3.
     let secondary_follows = |channel: usize, queue: usize| {
         let words = format!("buckets of flows follow to queue {queue}");
         let before = link.text().lines().count();
@@ -265,5 +266,5 @@ fn tables_of_members_follow() {
     });
     let tally = flows.finish();
     assert_eq!((tally.doubled, tally.wrong, tally.reordered), (0, 0, 0), "{tally:?}");
-    assert_law(&link.stop());
+    assert_conserved(&link.stop());
 }

@@ -10,8 +10,8 @@ use crate::group::keep_silence;
 
 const PACE: Duration = Duration::from_millis(4);
 
-/// Ends the connection of the window at a path: both processes see their peer's end. Whoever looks
-/// for it meanwhile does not find it, because its socket has another name.
+/// Script that closes the connection of the window at a path: both processes detect the end of
+/// their peer. The renamed socket prevents a reconnect.
 const CUT: &str = "
 import ctypes, os, socket, sys
 path, pids = sys.argv[1], sys.argv[2:]
@@ -47,7 +47,7 @@ fn mend(world: &World, window: &str) {
     std::fs::rename(away, path).expect("the socket's name");
 }
 
-/// An end whose bridge is a group of these windows.
+/// End with a bridge that is a group of these windows.
 fn grouped(world: &World, end: EndSpec, windows: &[&str], options: &str) -> EndSpec {
     let member = |window: &&str| format!("ntb:{}", world.file(window).display());
     let members: Vec<String> = windows.iter().map(member).collect();
@@ -57,7 +57,7 @@ fn grouped(world: &World, end: EndSpec, windows: &[&str], options: &str) -> EndS
 const BOTH: [&str; 2] = ["w0.sock", "w1.sock"];
 const DEGRADE: &str = ",on-member-loss=degrade";
 
-/// What `show` says of the members of each end.
+/// Members of each end in `show`.
 fn members(world: &World) -> Vec<Value> {
     let shown = world.folder().ask_json("show --json");
     let links = shown.as_array().cloned().unwrap_or_default();
@@ -65,8 +65,8 @@ fn members(world: &World) -> Vec<Value> {
     links.iter().flat_map(of).collect()
 }
 
-/// Waits until both ends say this of their members, by number: channels that are theirs, and those
-/// for which they stand in.
+/// Waits until both ends report these channels of their members, by number: their own, and those
+/// taken over.
 fn wait_for_channels(world: &World, what: &str, expected: [(&[u16], &[u16]); 2]) {
     until(what, || {
         let all = members(world);
@@ -89,9 +89,9 @@ fn wait_more(flows: &[Flows; 2], datagrams: u64) {
     flows.iter().for_each(|flow| flow.wait_more(datagrams));
 }
 
-// Goal: two windows to one peer are one link: resizes from either end under traffic lose and
-// overtake nothing, each channel stays on its window, and both carry traffic. When one window is
-// lost the link goes down, and comes up again with it.
+// Goal: two windows to one peer form one link: resizes from either end under traffic cause no loss
+// or reordering, each channel stays on its window, and both windows carry traffic. The link goes
+// down with one window and comes up with it.
 #[test]
 fn two_windows_are_one_link() {
     if !has(&[Need::Root, Need::Program("python3")]) {
@@ -101,7 +101,7 @@ fn two_windows_are_one_link() {
     let pair = world.pair(|end| grouped(&world, end, &BOTH, "").channels(4));
     let flows = both_ways(&world);
     for (order, channels) in [("ab", 6u16), ("ba", 2), ("ab", 5), ("ba", 4)] {
-        // The smaller of two wishes wins, so each end has its say.
+        // The smaller of two requests applies, so each end sends one.
         for device in order.chars() {
             world.tell(&format!("ethtool -L {device} combined {channels}"));
         }
@@ -134,10 +134,9 @@ fn two_windows_are_one_link() {
     }
 }
 
-// Goal: with degrade the loss of a window under traffic ends nothing: the other carries all
-// channels at once, and what was on its way is all that is lost. It takes resizes meanwhile; the
-// return of the window is a change in which nothing is lost. A peer that is killed and starts
-// again is found again.
+// Goal: with degrade the loss of a window under traffic does not stop the link: the other window
+// carries all channels, and only frames in flight are lost. Resizes work in this state. The return
+// of the window loses nothing, and a killed peer that restarts is connected again.
 #[test]
 fn a_window_is_lost_and_comes_back() {
     if !has(&[Need::Root, Need::Program("python3")]) {
@@ -176,7 +175,7 @@ fn a_window_is_lost_and_comes_back() {
         println!("with the loss: {tally:?}");
         assert_eq!((tally.doubled, tally.wrong, tally.reordered), (0, 0, 0), "{tally:?}");
     }
-    // Without a loss there is nothing to lose.
+    // The return of a window may lose nothing.
     let flows = both_ways(&world);
     wait_more(&flows, 300);
     mend(&world, "w1.sock");
@@ -197,15 +196,15 @@ fn a_window_is_lost_and_comes_back() {
         flow.finish();
     }
     let a = a.stop();
-    a.assert_law();
-    b.stop().assert_law();
-    // What a busy machine does not take in time is dropped, and counted, before we see it.
+    a.assert_conserved();
+    b.stop().assert_conserved();
+    // On a busy machine the kernel drops and counts frames in front of the link.
     let counted = a.out().tx_lost + a.dropped_outside() + a.out().drops;
     assert!(tallies[0].lost() <= counted, "lost, but not counted: {:?}, {counted}", tallies[0]);
 }
 
-// Goal: windows that are listed in another order at the other end, and a window that is one of a
-// group at one end alone, are refused in words at both ends.
+// Goal: both ends refuse, with a reason, windows listed in different orders, and a window that is
+// in a group at one end only.
 #[test]
 fn crossed_windows_are_refused() {
     if !has(&[Need::Root]) {

@@ -1,16 +1,17 @@
-//! Groups of NICs: two veths taken over by AF_XDP sockets, a TAP at the other end of the link.
+//! Groups of NICs: two veths with AF_XDP sockets, a TAP at the other end of the link.
 
 use std::time::Duration;
 
 use mqnet_testkit::{Flows, Host, LinkProcess, Need, World, has, until};
 use serde_json::Value;
 
-/// Address of the TAP.
+/// MAC address of the TAP.
 const MAC: &str = "02:00:00:00:00:01";
 
 const PACE: Duration = Duration::from_millis(4);
 
-/// The NIC number `n` in `a`, its peer in `b`; the peers have one address, as the ports of a host.
+/// Creates NIC number `n` in `a` and its peer in `b`; the peers share one MAC address, as the ports
+/// of a host.
 fn wire(world: &World, n: u32) {
     let b = world.b.name();
     let queues = "numrxqueues 4 numtxqueues 4";
@@ -27,14 +28,14 @@ fn wire(world: &World, n: u32) {
     }
     run(&world.b, &format!("ethtool -K {peer} tx off"));
     run(&world.b, &format!("ip address add 10.7.{n}.2/24 dev {peer}"));
-    // An answer may come by the other NIC, and teaches the neighbours of that one alone.
+    // A reply may arrive at the other NIC and update only that NIC's neighbour entry.
     let neighbour = format!("10.7.{n}.1 lladdr {MAC} dev {peer}");
     run(&world.b, &format!("ip neighbour replace {neighbour}"));
 }
 
 fn link(world: &World, options: &str) -> LinkProcess {
     for name in ["all", "default"] {
-        // What comes by one NIC is answered by the other.
+        // Replies may leave by another NIC than the one that received the request.
         let filter = format!("net.ipv4.conf.{name}.rp_filter=0");
         world.b.run(&["sysctl", "-q", "-w", &filter]);
     }
@@ -54,13 +55,13 @@ fn members(world: &World) -> Vec<Value> {
     shown[0]["netdevs"][1]["members"].as_array().cloned().unwrap_or_default()
 }
 
-/// Frames that have come out of a NIC at its peer.
+/// Frames received by the peer of a NIC.
 fn received(world: &World, device: &str) -> u64 {
     let info = world.b.device(device).expect("the device");
     info["stats64"]["rx"]["packets"].as_u64().expect("a counter")
 }
 
-/// Traffic to the peers by both NICs, and from each of the peers.
+/// Traffic to the peers through both NICs, and from each of the peers.
 fn all_ways(world: &World) -> Vec<Flows> {
     let (a, b) = (&world.a, &world.b);
     vec![
@@ -75,9 +76,9 @@ fn xdp_program(host: &Host, device: &str) -> bool {
     found[0]["xdp"]["mode"].as_u64().is_some()
 }
 
-// Goal: two NICs are one netdev with traffic through both; when one is taken down and comes back,
-// a group with degrade goes on, and its channels are back on it; a killed process leaves no program
-// on any of them.
+// Goal: two NICs form one netdev with traffic through both. When one goes down and comes back, a
+// group with degrade continues and its channels return. A killed process leaves no XDP program on
+// either NIC.
 #[test]
 fn two_nics_are_one_netdev() {
     if !has(&[Need::Root, Need::Program("ethtool")]) {
@@ -122,8 +123,8 @@ fn two_nics_are_one_netdev() {
     assert!(world.a.device("t").is_none());
 }
 
-// Goal: without degrade the link ends with a NIC, says which, and is up again with the next of its
-// name.
+// Goal: without degrade the link goes down with a NIC, reports which one, and comes up with the
+// next interface of its name.
 #[test]
 fn a_group_of_nics_ends_with_one() {
     if !has(&[Need::Root, Need::Program("ethtool")]) {
@@ -145,5 +146,5 @@ fn a_group_of_nics_ends_with_one() {
     link.wait_up(2);
     cross();
     link.wait_quiet();
-    link.stop().assert_law();
+    link.stop().assert_conserved();
 }

@@ -1,7 +1,8 @@
-//! Hostile peers and clients: each costs its own link, and nothing else of the daemon.
+//! Hostile peers and clients: each affects only its own link of the daemon.
 //!
-//! A daemon has a good link under numbered traffic and requests of every verb. The longest answer
-//! and the longest delay of the link are measured without the hostile program, and with it.
+//! A daemon has a good link under numbered traffic and gets requests of every verb. The longest
+//! response time and the longest delay of the link are measured without the hostile program, and
+//! with it.
 
 mod fuse;
 mod ivshmem;
@@ -31,15 +32,15 @@ use crate::control_daemon::tap_to_tap;
 const SPAN: Duration = Duration::from_secs(3);
 /// Interval of control requests.
 const ASKING: Duration = Duration::from_millis(20);
-/// Most that a hostile program may delay anything, whatever the quiet run had.
+/// Longest delay that a hostile program may cause, regardless of the quiet run.
 const LIMIT: Duration = Duration::from_secs(1);
-/// Delays that are the machine's own: the factor of 10 counts from here on.
+/// Delays caused by the machine: the factor of 10 counts from here on.
 const NOISE: Duration = Duration::from_millis(20);
 
 /// Longest delays of one measurement.
 #[derive(Clone, Copy, Debug, Default)]
 struct Worst {
-    /// Answers to questions.
+    /// Responses to read requests.
     answer: Duration,
     /// Changes of the good link, which wait for the kernel.
     change: Duration,
@@ -56,9 +57,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// A daemon with the good link and `more` links, under traffic, measured without a hostile
-    /// program.
-    /// `bad` has the netdevs of `more`.
+    /// Starts a daemon with the good link and `more` links, under traffic, and measures without a
+    /// hostile program. `bad` has the netdevs of `more`.
     fn start(bad: &[&'static str], more: impl FnOnce(&World, &Control) -> String) -> Self {
         let (world, control) = (World::create(), Control::create());
         let text = tap_to_tap(&world, "good", 1) + "channels = 2\n" + &more(&world, &control);
@@ -78,7 +78,7 @@ impl Bench {
         self.control.file(name)
     }
 
-    /// Runs `hostile` until the measurement ends, which it is told.
+    /// Runs `hostile` until the measurement ends and its flag is set.
     fn measure(&self, hostile: impl FnOnce(&AtomicBool) + Send) -> Worst {
         let over = AtomicBool::new(false);
         self.flows.take_worst();
@@ -86,7 +86,7 @@ impl Bench {
         std::thread::scope(|scope| {
             let program = scope.spawn(|| hostile(&over));
             let (begin, mut requests) = (Instant::now(), 0);
-            // A round of all verbs at least.
+            // At least one round of all verbs.
             while begin.elapsed() < SPAN || requests < self.verbs.count() {
                 let (took, is_change) = self.verbs.ask(&self.control.runtime("ctl.sock"));
                 let longest = if is_change { &mut delays.change } else { &mut delays.answer };
@@ -101,7 +101,7 @@ impl Bench {
         Worst { datagram: worst.delay.max(worst.silence), ..delays }
     }
 
-    /// The same, and no delay is longer than 10 times that of the quiet run.
+    /// Runs `hostile`; no delay may be longer than 10 times that of the quiet run.
     fn endure(&self, hostile: impl FnOnce(&AtomicBool) + Send) {
         let (quiet, worst) = (self.quiet, self.measure(hostile));
         let most = |quiet: Duration| (10 * quiet.max(NOISE)).min(LIMIT);
@@ -112,7 +112,7 @@ impl Bench {
         assert!(worst.datagram <= most(quiet.datagram), "{worst:?}, quiet {quiet:?}");
     }
 
-    /// Ends the daemon within 3 s; the good link has lost nothing. Returns the daemon's log.
+    /// Ends the daemon within 3 s; the good link must have lost nothing. Returns the daemon's log.
     fn end(self) -> String {
         let Self { control, mut daemon, flows, world, .. } = self;
         flows.finish().assert_perfect("the good link");
@@ -127,7 +127,7 @@ impl Bench {
     }
 }
 
-/// The answer to one request, headers and all; empty where there is none in time.
+/// Complete response to one request; empty after a timeout.
 fn request(socket: &Path, method: &str, path: &str, body: &str) -> String {
     let Ok(mut socket) = UnixStream::connect(socket) else { return String::new() };
     socket.set_read_timeout(Some(Duration::from_secs(9))).expect("a timeout");
@@ -143,14 +143,14 @@ fn request(socket: &Path, method: &str, path: &str, body: &str) -> String {
     answer
 }
 
-/// An eventfd without O_NONBLOCK whose counter is full: a write to it waits for ever.
+/// Blocking eventfd with a full counter: a write to it never returns.
 fn full_event() -> OwnedFd {
     let event = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC).expect("an eventfd");
     event.write(u64::MAX - 1).expect("a full counter");
     event.into()
 }
 
-/// A bench with a link `bad` whose first end a hostile program can reach.
+/// Bench with a link `bad`; the hostile program connects to its first end.
 fn with_end(kind: &str, socket: &str) -> Bench {
     Bench::start(&["bad"], |_, control| {
         let path = control.file(socket);
@@ -172,7 +172,7 @@ fn pause() {
 
 const NEEDS: [Need; 1] = [Need::Root];
 
-/// An NTB peer whose doorbells are full and blocking delays nothing, and can be left at any time.
+/// An NTB peer with full and blocking doorbells delays nothing, and can be detached at any time.
 #[test]
 fn full_doorbells_block_nothing() {
     if !has(&NEEDS) {
@@ -189,9 +189,9 @@ fn full_doorbells_block_nothing() {
             let window = 1 << 20;
             let memory = memory_file("peer", window + 4096, false).expect("memory");
             seal_size(memory.as_fd()).expect("seals");
-            let bells = [full_event(), full_event()];
+            let doorbells = [full_event(), full_event()];
             let fds: Vec<BorrowedFd<'_>> =
-                [&memory, &bells[0], &bells[1]].map(|fd| fd.as_fd()).into();
+                [&memory, &doorbells[0], &doorbells[1]].map(|fd| fd.as_fd()).into();
             let word = |n: u32| n.to_le_bytes();
             let hello = [b"mqnetntb".as_slice(), &word(1), &word(window as u32), &word(2)].concat();
             let _ = peer.send(&hello, &fds);
@@ -232,8 +232,8 @@ fn full_interrupts_block_nothing() {
     bench.end();
 }
 
-/// Guest memory, notifications and logs on a file system that does not answer cost their
-/// connection: neither the answers of the daemon nor its end.
+/// Guest memory, eventfds and logs on a file system that does not answer cost their connection:
+/// neither the responses of the daemon nor its end.
 #[test]
 fn files_that_do_not_answer_block_nothing() {
     if !has(&[Need::Root]) {
@@ -251,7 +251,7 @@ fn files_that_do_not_answer_block_nothing() {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
-    // The limit of such descriptors is reached, and is the reason of the link.
+    // The limit of such descriptors is reached and is the reported reason of the link.
     let ctl = bench.control.runtime("ctl.sock");
     let links = request(&ctl, "GET", "/v1/links", "");
     assert!(links.contains("the link takes no peer any more"), "{links}");
@@ -261,7 +261,7 @@ fn files_that_do_not_answer_block_nothing() {
     drop(fuse);
 }
 
-/// Guest memory as large as the address space is refused, and other links can be made.
+/// Guest memory as large as the address space is refused, and other links can be created.
 #[test]
 fn huge_memory_is_refused() {
     if !has(&NEEDS) {
@@ -286,7 +286,7 @@ fn huge_memory_is_refused() {
     assert!(log.contains("allowed are"), "{log}");
 }
 
-/// A client that names files that never open is refused within a bounded time.
+/// A client that names files with a blocking open is refused within a bounded time.
 #[test]
 fn paths_that_do_not_open_are_refused() {
     if !has(&NEEDS) {
@@ -309,7 +309,7 @@ fn paths_that_do_not_open_are_refused() {
 
 /// Silent connections to the control socket delay no other client.
 #[test]
-fn silent_clients_delay_nobody() {
+fn silent_clients_delay_no_other_client() {
     if !has(&NEEDS) {
         return;
     }
@@ -327,7 +327,7 @@ fn silent_clients_delay_nobody() {
     bench.end();
 }
 
-/// Connections that come and go thousands of times fill neither the log nor the daemon's time.
+/// Thousands of short connections fill neither the log nor the daemon's time.
 #[test]
 fn connection_floods_write_few_lines() {
     if !has(&NEEDS) {
@@ -339,7 +339,7 @@ fn connection_floods_write_few_lines() {
         while !over.load(Ordering::Relaxed) {
             if let Ok(socket) = StreamSocket::connect(&bench.socket("card.sock")) {
                 connections += 1;
-                // A request that does not exist.
+                // Unknown request.
                 let _ = socket.send(&[0xff; 12], &[]);
                 std::thread::sleep(Duration::from_micros(200));
             } else {
@@ -352,7 +352,7 @@ fn connection_floods_write_few_lines() {
     assert!(log.len() < 20_000, "{} bytes of log for {connections} connections", log.len());
 }
 
-/// Descriptors that come when few are left are not lost.
+/// Descriptors received when few are left are not leaked.
 #[test]
 fn descriptors_of_cut_messages_are_closed() {
     if !has(&NEEDS) {
@@ -379,8 +379,8 @@ fn descriptors_of_cut_messages_are_closed() {
     bench.end();
 }
 
-/// A server of an ivshmem device that sends nothing, parts of messages, memory that does not answer
-/// or full eventfds delays nothing.
+/// An ivshmem server that sends nothing, partial messages, memory that does not answer or full
+/// eventfds delays nothing.
 #[test]
 fn ivshmem_servers_block_nothing() {
     if !has(&NEEDS) {
@@ -416,7 +416,7 @@ fn ivshmem_servers_block_nothing() {
     drop(fuse);
 }
 
-/// A peer process that is stopped costs its own link, also during changes of that link.
+/// A stopped peer process affects only its own link, also during changes of that link.
 fn stopped_peers(kind: &str, of_peer: &str) {
     let bench = with_end(kind, "peer.sock");
     let address = format!("{of_peer}:{}", bench.socket("peer.sock").display());
@@ -428,7 +428,7 @@ fn stopped_peers(kind: &str, of_peer: &str) {
                 break;
             }
             process::freeze(peer.pid()).expect("SIGSTOP");
-            // Refused once the peer has not answered.
+            // Refused when the peer has not answered.
             let body = format!("{{\"combined\": {channels}}}");
             let socket = bench.control.runtime("ctl.sock");
             std::thread::scope(|scope| {
@@ -443,32 +443,32 @@ fn stopped_peers(kind: &str, of_peer: &str) {
     bench.end();
 }
 
-/// A virtio device that is stopped.
+/// Stopped virtio device.
 #[test]
-fn stopped_devices_delay_nobody() {
+fn stopped_devices_delay_no_other_link() {
     if has(&NEEDS) {
         stopped_peers("virtio-user:", "vhost-user");
     }
 }
 
-/// A vhost-user front end that is stopped.
+/// Stopped vhost-user front end.
 #[test]
-fn stopped_drivers_delay_nobody() {
+fn stopped_drivers_delay_no_other_link() {
     if has(&NEEDS) {
         stopped_peers("vhost-user:", "virtio-user");
     }
 }
 
-/// The other end of a bridge that is stopped.
+/// Stopped other end of a bridge.
 #[test]
-fn stopped_bridges_delay_nobody() {
+fn stopped_bridges_delay_no_other_link() {
     if has(&NEEDS) {
         stopped_peers("ntb:", "ntb");
     }
 }
 
-/// Requests may name what the policy of the daemon allows and nothing else; links of the
-/// configuration are not limited, nor are changes of links.
+/// Requests may use only targets that the policy of the daemon allows. Links of the configuration
+/// and changes of links are not limited.
 #[test]
 fn requests_outside_the_policy_are_refused() {
     if !has(&NEEDS) {
@@ -522,8 +522,8 @@ fn threads(pid: u32) -> Vec<(String, u64, u32)> {
     tasks.filter_map(thread).collect()
 }
 
-/// Threads that move frames, serve peers or serve clients have no privileges; the control thread
-/// has those of its endpoints; all have a seccomp filter, but with `--no-seccomp`.
+/// Threads that move frames, serve peers or serve clients have no privileges. The control thread
+/// has those of its endpoints. All threads have a seccomp filter, except with `--no-seccomp`.
 #[test]
 fn privileges_are_dropped() {
     const DAC_OVERRIDE: u64 = 1 << 1;
@@ -544,7 +544,7 @@ fn privileges_are_dropped() {
             let seen = threads(link.pid());
             let has = |name: &str| seen.iter().any(|(found, ..)| found == name);
             let is_ready = has("mqnet-server") && has("vhost-user");
-            // The capabilities of the first thread are the last that are reduced.
+            // The capabilities of the first thread are reduced last.
             let main = seen.first().is_some_and(|(_, capabilities, _)| *capabilities <= LINK);
             (is_ready && main).then_some(seen)
         });

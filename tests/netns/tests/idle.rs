@@ -1,22 +1,23 @@
-//! What a link costs.
+//! CPU time and memory of a link.
 
 use std::time::Duration;
 
 use mqnet_testkit::{Figures, Need, Stream, World, has, resident_kib, ticks};
 
-/// The windows in which an idle link is watched, and the ticks (of 10 ms) that it may use in one.
+/// Length of a measurement of an idle link, the ticks (of 10 ms) that it may use, and the number of
+/// measurements.
 const WATCHED: Duration = Duration::from_secs(5);
 const TICKS_MAX: u64 = 5;
 const WINDOWS: usize = 3;
 
-/// For 2 s (`SOON` in the engine) a process that is waiting for its peer looks for it often.
+/// A process without a peer retries often for 2 s (`SOON` in the engine).
 const OFTEN: Duration = Duration::from_millis(2500);
 
-/// Most resident memory of an end with 4 channels and windows of 2 MiB. The program's own pages are
-/// 12.4 or 14.3 MB of it: more where the page cache has them in large folios.
+/// Largest resident memory of an end with 4 channels and windows of 2 MiB. About half of it are the
+/// program's own pages: more where the page cache has them in large folios.
 const RESIDENT_MAX_KIB: u64 = 26 << 10;
 
-/// The median of the ticks that a process uses in three windows: one of them may be disturbed.
+/// Median of the ticks of a process in three measurements: one may be disturbed.
 fn idle_ticks(pid: u32) -> u64 {
     let mut windows = [0; WINDOWS];
     for window in &mut windows {
@@ -28,16 +29,16 @@ fn idle_ticks(pid: u32) -> u64 {
     windows[WINDOWS / 2]
 }
 
-/// What may be behind a size: where the kernel makes huge pages of shared memory, a window is whole
-/// pages of 2 MiB at the first touch of any of it.
+/// Setting of huge pages for shared memory. With huge pages a window occupies whole pages of 2 MiB
+/// from the first access.
 fn huge_pages() -> String {
     let file = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
     let setting = std::fs::read_to_string(file).unwrap_or_default();
     format!(" (huge pages of shared memory: {})", setting.trim())
 }
 
-// Goal: an idle link uses less than 1 % of a core, and less than 24 MiB, also after traffic has
-// touched all of its memory.
+// Goal: an idle link uses less than 1 % of a core and at most [`RESIDENT_MAX_KIB`], also after
+// traffic has touched all of its memory.
 #[test]
 fn an_idle_link_is_cheap() {
     if !has(&[Need::Root]) {
@@ -45,7 +46,7 @@ fn an_idle_link_is_cheap() {
     }
     let world = World::create();
     let pair = world.pair(|end| end.channels(4));
-    // Enough streams for the flow hash to find every channel.
+    // Enough streams for the flow hash to use every channel.
     let start = |n: usize| {
         let (from, to) =
             if n.is_multiple_of(2) { (&world.a, &world.b) } else { (&world.b, &world.a) };
@@ -89,10 +90,10 @@ fn waiting_for_a_peer_is_cheap() {
     let used = idle_ticks(a.pid());
     println!("waiting for a peer: {used} ticks of 10 ms in {WATCHED:?}");
     assert!(used < TICKS_MAX, "{used} ticks in {WATCHED:?}");
-    a.stop().assert_law();
+    a.stop().assert_conserved();
 }
 
-// Goal: doorbells are counted on both ends, and under load they are far fewer than frames.
+// Goal: kicks are counted on both ends, and under load they are far fewer than frames.
 #[test]
 fn kicks_are_counted() {
     if !has(&[Need::Root]) {

@@ -1,4 +1,4 @@
-//! Two processes that meet in the memory of our ivshmem server, as two guests would.
+//! Two processes that share the memory of mqnet's ivshmem server, as two guests would.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use mqnet_testkit::{EndSpec, Need, Stream, World, has, until};
 use crate::load::Load;
 use crate::resize::{often, stop_perfect, wait_channels};
 
-/// Bytes after which a flow is surely under way.
+/// Bytes that prove that a flow is established.
 const UNDER_WAY: u64 = 1 << 20;
 
 struct Server(Child);
@@ -23,7 +23,7 @@ impl Server {
     }
 
     fn kill(&mut self) {
-        // Either fails for one that has ended already.
+        // Both calls fail when the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -57,33 +57,33 @@ fn resizes(vectors: &str) {
     stop_perfect(pair);
 }
 
-// Goal: an interrupt for each queue pair: traffic of every kind while channels come and go, nothing
-// lost, doubled or reordered.
+// Goal: with an interrupt vector for each queue pair, traffic of every kind crosses while channels
+// come and go, without loss, duplicates or reordering.
 #[test]
 fn a_vector_for_each_queue_pair() {
     resizes("9");
 }
 
-// Goal: the same where queue pairs share three vectors.
+// Goal: the same with three vectors shared by all queue pairs.
 #[test]
 fn shared_vectors() {
     resizes("3");
 }
 
-// Goal: the same where one vector is for everything.
+// Goal: the same with one vector for everything.
 #[test]
 fn one_vector_for_all() {
     resizes("1");
 }
 
-// Goal: the same where nobody can be interrupted, so that both ends look by themselves.
+// Goal: the same without interrupts: both ends poll.
 #[test]
 fn no_vectors_at_all() {
     resizes("0");
 }
 
-// Goal: an end that is killed comes back under another number, and then the server is killed and
-// comes back with other memory: a TCP stream survives each of them.
+// Goal: a TCP stream survives a killed end that returns under another number, and a killed server
+// that returns with other memory.
 #[test]
 fn ends_and_server_are_killed() {
     if !has(&[Need::Root]) {
@@ -113,12 +113,12 @@ fn ends_and_server_are_killed() {
     flow.wait_more(UNDER_WAY);
     flow.finish();
     survivor.wait_quiet();
-    survivor.stop().assert_law();
-    victim.stop().assert_law();
+    survivor.stop().assert_conserved();
+    victim.stop().assert_conserved();
 }
 
-// Goal: a peer that stands still for longer than anybody waits is given up although its process
-// lives, and the link comes back with it.
+// Goal: a peer that is frozen for longer than the timeout is disconnected although its process
+// lives, and the link comes up when it resumes.
 #[test]
 fn a_frozen_end_thaws() {
     if !has(&[Need::Root]) {
@@ -139,13 +139,13 @@ fn a_frozen_end_thaws() {
     flow.finish();
     pair.a.wait_quiet();
     for end in [pair.a, pair.b] {
-        end.stop().assert_law();
+        end.stop().assert_conserved();
     }
 }
 
-// Goal: two ends of ours in the file of an ivshmem-plain device, without a server: traffic of every
-// kind while channels come and go; one that is killed is missed, though nobody tells of it, and the
-// next takes its place.
+// Goal: two ends in the file of an ivshmem-plain device, without a server, carry traffic of every
+// kind while channels come and go. A killed end is detected without a notification, and the next
+// one takes its place.
 #[test]
 fn a_file_for_both() {
     if !has(&[Need::Root]) {
@@ -171,6 +171,6 @@ fn a_file_for_both() {
     flow.finish();
     for end in [pair.a, pair.b] {
         end.wait_quiet();
-        end.stop().assert_law();
+        end.stop().assert_conserved();
     }
 }

@@ -1,8 +1,8 @@
-//! What the kernel's own tools show of a link.
+//! State of a link in the kernel's own tools.
 
 use mqnet_testkit::{Host, Need, World, has, until};
 
-/// The current number of combined channels, as `ethtool -l` shows it.
+/// Current number of combined channels in `ethtool -l`.
 fn combined(host: &Host, device: &str) -> u32 {
     let text = host.run(&["ethtool", "-l", device]);
     let current = text.split_once("Current hardware settings:").expect("current settings").1;
@@ -12,7 +12,7 @@ fn combined(host: &Host, device: &str) -> u32 {
 
 const NEEDS: [Need; 2] = [Need::Root, Need::Program("ethtool")];
 
-// Goal: stock `ethtool -l` shows the channels that run, for every number of them.
+// Goal: stock `ethtool -l` reports the running channels, for every number of them.
 #[test]
 fn ethtool_shows_the_channels() {
     if !has(&NEEDS) {
@@ -27,7 +27,7 @@ fn ethtool_shows_the_channels() {
     }
 }
 
-// Goal: two ends that ask for different numbers settle on the smaller one, and both TAPs show it.
+// Goal: two ends that request different numbers settle on the smaller one, and both TAPs report it.
 #[test]
 fn the_smaller_number_of_channels_wins() {
     if !has(&NEEDS) {
@@ -41,7 +41,7 @@ fn the_smaller_number_of_channels_wins() {
         assert!(text.contains("2 channels"), "{text}");
     }
     assert_eq!((combined(&world.a, "a"), combined(&world.b, "b")), (2, 2));
-    // A later end that wants more gets them: the TAP's queues come back.
+    // A later end that requests more gets more: the TAP's queues return.
     b.stop();
     a.wait_lost(1);
     let b = world.end_b().channels(3).spawn();
@@ -49,11 +49,11 @@ fn the_smaller_number_of_channels_wins() {
     b.wait_up(1);
     assert_eq!((combined(&world.a, "a"), combined(&world.b, "b")), (3, 3));
     let (a, b) = (a.stop(), b.stop());
-    a.assert_law();
-    b.assert_law();
+    a.assert_conserved();
+    b.assert_conserved();
 }
 
-// Goal: large frames are offered to the kernel: segmentation is on while the link is up.
+// Goal: large frames are offered to the kernel: segmentation offload is on while the link is up.
 #[test]
 fn segmentation_offload_is_on() {
     if !has(&NEEDS) {
@@ -91,11 +91,11 @@ fn the_carrier_follows_the_link() {
     a.wait_lost(1);
     until("the carrier is off", || (!world.a.has_carrier("a")).then_some(()));
     assert!(world.b.device("b").is_none(), "the TAP of a dead process is still there");
-    a.stop().assert_law();
+    a.stop().assert_conserved();
 }
 
-// Goal: `persist` keeps the TAP and its address when its process dies, and the next one takes it
-// over with another number of channels.
+// Goal: `persist` keeps the TAP and its address when its process dies, and the next process uses it
+// with another number of channels.
 #[test]
 fn a_persistent_tap_outlives_its_process() {
     if !has(&NEEDS) {
@@ -114,5 +114,5 @@ fn a_persistent_tap_outlives_its_process() {
     assert_eq!((combined(&world.a, "a"), combined(&world.b, "b")), (2, 2));
     until("the carrier is on", || world.a.has_carrier("a").then_some(()));
     a.stop();
-    b.stop().assert_law();
+    b.stop().assert_conserved();
 }

@@ -1,4 +1,4 @@
-//! The library: a program that opens a TUN, and two such programs as the ends of a tunnel.
+//! Library: a program that opens a TUN, and two such programs as the ends of a tunnel.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,14 +17,14 @@ use mqnet_wire::Layer;
 
 use crate::af_xdp;
 
-/// What packets wait in while the tunnel's path is slow; empty: the kernel's own ring.
+/// Qdiscs in front of the tunnel's slow path; empty for the kernel's own ring.
 const SLOW_QDISCS: [&str; 2] = ["", "fq_codel"];
 
 fn tun(host: &Host, name: &str) -> Builder {
     Tun::builder(name).netns(format!("/run/netns/{}", host.name()))
 }
 
-/// The example, as cargo builds it beside this test.
+/// Path of the example, after a build next to this test.
 fn example() -> PathBuf {
     let folder = env!("CARGO_MANIFEST_DIR");
     let words = ["build", "--quiet", "--workspace", "--example", "vpn"];
@@ -38,7 +38,7 @@ fn example() -> PathBuf {
     target.join("debug/examples/vpn")
 }
 
-/// One direction as an end of the tunnel reports it.
+/// Counters of one direction reported by an end of the tunnel.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     taken: u64,
@@ -50,7 +50,7 @@ struct Way {
     stops: u64,
 }
 
-/// A running end of the tunnel.
+/// Running end of the tunnel.
 struct End {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -72,7 +72,8 @@ impl End {
         Self { child, out }
     }
 
-    /// Ends it: what went out, what came in, and what the kernel dropped before it could.
+    /// Ends the process; returns the counters of both directions and the kernel's drops in front of
+    /// it.
     fn stop(mut self) -> (Way, Way, u64) {
         writeln!(self.child.stdin.take().expect("its input")).expect("telling it to end");
         let status = until("an end of the tunnel ends", || self.child.try_wait().expect("a child"));
@@ -98,13 +99,13 @@ impl End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        // Either fails for a child that has ended already.
+        // Both calls fail when the child has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A wire between the two hosts for the tunnel's datagrams.
+/// Creates a veth between the two hosts for the tunnel's datagrams.
 fn wire(world: &World) {
     let (a, b) = (&world.a, &world.b);
     a.run(&["ip", "link", "add", "w", "type", "veth", "peer", "name", "w", "netns", b.name()]);
@@ -114,15 +115,15 @@ fn wire(world: &World) {
     }
 }
 
-/// `taken + segments = sent + merged + drops + waiting` is how the face reports; at rest nothing
-/// waits.
-fn assert_law(way: Way) {
+/// Asserts `taken + segments = sent + merged + drops + waiting` (the public form of the
+/// conservation check).
+fn assert_conserved(way: Way) {
     let left = way.sent + way.merged + way.dropped + way.waiting;
     assert_eq!(way.taken + way.segments, left, "{way:?}");
 }
 
-// Goal: two programs of the library carry a tunnel: paced datagrams both ways and a TCP stream come
-// through unchanged, and every packet that the kernel gave is accounted for.
+// Goal: two programs of the library carry a tunnel: paced datagrams in both directions and a TCP
+// stream cross unchanged, and every packet of the kernel is accounted for.
 #[test]
 fn a_tunnel_of_two_programs() {
     if !has(&[Need::Root]) {
@@ -139,7 +140,7 @@ fn a_tunnel_of_two_programs() {
         let datagrams = Datagrams::start(from, to, address, 1000, pause);
         datagrams.wait_more(500);
         let (sent, received) = datagrams.finish();
-        // A program that had to wait for a CPU finds its socket full, and the kernel drops.
+        // A program without a CPU has a full socket, and the kernel drops.
         let full = unread() - before;
         assert!(sent - received <= full, "{sent} sent, {received} received, {full} unread");
     }
@@ -149,13 +150,13 @@ fn a_tunnel_of_two_programs() {
     std::thread::sleep(Duration::from_millis(100));
     let ((a_out, a_in, _), (b_out, b_in, _)) = (a.stop(), b.stop());
     for way in [a_out, a_in, b_out, b_in] {
-        assert_law(way);
+        assert_conserved(way);
         assert_eq!((way.dropped, way.waiting), (0, 0), "{way:?}");
     }
     assert!(a_out.sent > (20 << 20) / 1400 && b_in.taken <= a_out.sent, "{a_out:?} {b_in:?}");
 }
 
-/// A flood of datagrams over a path that takes a thousand packets a second.
+/// Floods a path that takes a thousand packets per second with datagrams.
 fn flood_a_slow_path(qdisc: &str) {
     let world = World::create();
     wire(&world);
@@ -164,7 +165,7 @@ fn flood_a_slow_path(qdisc: &str) {
     let datagrams = Datagrams::start(&world.a, &world.b, "10.8.0.2", 1000, Duration::ZERO);
     datagrams.wait_more(1000);
     if !qdisc.is_empty() {
-        // A flow that does not flood has its share.
+        // A moderate flow gets its share.
         let stream = Stream::start(&world.a, &world.b, "10.8.0.2");
         stream.wait_more(256 << 10);
         stream.finish();
@@ -172,7 +173,7 @@ fn flood_a_slow_path(qdisc: &str) {
     let (sent, _) = datagrams.finish();
     let (out, _, outside) = a.stop();
     let (_, came, _) = b.stop();
-    assert_law(out);
+    assert_conserved(out);
     assert!(out.stops > 0, "the path was never full: {out:?}");
     assert!(came.taken <= out.sent && came.dropped == 0, "{out:?} {came:?}");
     if qdisc.is_empty() {
@@ -181,12 +182,12 @@ fn flood_a_slow_path(qdisc: &str) {
     }
 }
 
-// Goal: a path that is slower than its senders stops them, and nothing is lost inside but what a
-// discipline chose to drop; without one, packets are lost in the kernel's ring, which says so.
+// Goal: a path slower than its senders stops them, and only the qdisc drops packets. Without a
+// qdisc the kernel's ring drops and counts them.
 #[test]
 fn a_slow_path_stops_its_senders() {
     if has(&[Need::Root]) {
-        // Beside each other, as each waits for its path.
+        // In parallel, because each waits for its path.
         std::thread::scope(|scope| {
             SLOW_QDISCS.iter().for_each(|qdisc| {
                 scope.spawn(|| flood_a_slow_path(qdisc));
@@ -195,7 +196,8 @@ fn a_slow_path_stops_its_senders() {
     }
 }
 
-/// The same datagram on its way back, if it is one: no checksum minds the exchange.
+/// Swaps source and destination of a UDP datagram; `None` for other packets. The checksums do not
+/// change.
 fn turned(packet: &[u8]) -> Option<Vec<u8>> {
     let is_udp = packet.len() > 28 && packet[0] == 0x45 && packet[9] == 17;
     is_udp.then(|| {
@@ -208,8 +210,8 @@ fn turned(packet: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-// Goal: a program that answers on a TUN of its own, in this very process: large and small packets
-// both ways, and the end of the device ends the receiver in good order.
+// Goal: a program answers on its own TUN in this process: large and small packets in both
+// directions. Closing the device ends the receiver without an error.
 #[test]
 fn a_program_answers() {
     if !has(&[Need::Root]) {
@@ -248,8 +250,8 @@ fn a_program_answers() {
     assert!(world.a.device("t0").is_none(), "the device outlived its program");
 }
 
-// Goal: a program takes a NIC with four queues over and answers on each of them; what it asks for
-// and cannot have is refused by its knob, and the interface is free again afterwards, at once.
+// Goal: a program opens a NIC with four queues and answers on each of them. Unsupported options are
+// refused by name, and the interface is free immediately after closing.
 #[test]
 fn a_program_has_a_nic() {
     if !has(&[Need::Root, Need::Program("ethtool")]) {
@@ -257,7 +259,7 @@ fn a_program_has_a_nic() {
     }
     let world = World::create();
     af_xdp::wire(&world.a, "nic", &world.b, "10.7.1.2/24", 1500);
-    // Nobody at the NIC answers for an address.
+    // The NIC answers no neighbour requests.
     let neighbour = ["ip", "neigh", "add", "10.7.1.1", "lladdr", "02:00:00:00:00:09", "dev"];
     world.b.run(&[&neighbour[..], &["peer"]].concat());
     let builder = |name: &str| Nic::builder(name).netns(format!("/run/netns/{}", world.a.name()));
@@ -287,7 +289,7 @@ fn a_program_has_a_nic() {
     });
     let answering: Vec<_> = answering.collect();
     for i in 0..200u8 {
-        // Another port, and so another queue.
+        // Another port selects another queue.
         let socket = world.b.within(|| UdpSocket::bind("10.7.1.2:0")).expect("a socket");
         socket.connect("10.7.1.1:7").expect("an address");
         socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
@@ -302,13 +304,13 @@ fn a_program_has_a_nic() {
         answering.into_iter().map(|thread| thread.join().expect("a thread")).collect();
     assert_eq!(answers.iter().sum::<u32>(), 200, "{answers:?}");
     assert!(answers.iter().all(|&n| n > 0), "{answers:?}");
-    // The kernel lets go of queues later than a socket is closed.
+    // The kernel releases queues some time after a socket is closed.
     for i in 0..20 {
         drop(builder("nic").open().unwrap_or_else(|e| panic!("the NIC, again, {i}: {e}")));
     }
 }
 
-/// Packets by (queue, source port), from all queues, until so many have come.
+/// Receives `packets` packets from all queues; returns (source port, packet) by queue.
 fn gather(device: &Device, queues: u16, packets: usize) -> HashMap<u16, Vec<(u16, Vec<u8>)>> {
     let mut receivers: Vec<_> = (0..queues).map(|q| device.queue(q).expect("a queue").0).collect();
     let (mut all, mut n, begin): (HashMap<u16, Vec<_>>, _, _) = (HashMap::new(), 0, Instant::now());
@@ -327,8 +329,8 @@ fn gather(device: &Device, queues: u16, packets: usize) -> HashMap<u16, Vec<(u16
     all
 }
 
-// Goal: our steering program reads IP packets where a TUN has them: each flow comes through the
-// queue of its bucket, in order, and the flows use all four queues.
+// Goal: mqnet's steering program parses IP packets of a TUN: each flow arrives in order on the
+// queue of its bucket, and the flows use all four queues.
 #[test]
 fn flows_of_a_tun_are_steered() {
     if !has(&[Need::Root]) {
@@ -358,7 +360,7 @@ fn flows_of_a_tun_are_steered() {
     assert!(used.iter().all(|&flows| flows > 3), "{used:?}");
 }
 
-// Goal: a receiver hears of a device that was taken away, with the reason.
+// Goal: a receiver gets an error with the reason when its device is removed.
 #[test]
 fn a_device_that_is_removed_is_a_failure() {
     if !has(&[Need::Root]) {
@@ -382,9 +384,9 @@ fn a_device_that_is_removed_is_a_failure() {
     assert!(error.to_string().contains("removed"), "{error}");
 }
 
-// Goal: what cannot be opened is refused with the knob, and nothing is left behind.
+// Goal: invalid options are refused by name, and nothing is left behind.
 #[test]
-fn nonsense_is_refused_by_knob() {
+fn invalid_options_are_refused_by_name() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -409,7 +411,7 @@ fn nonsense_is_refused_by_knob() {
     assert!(world.a.device("t0").is_none(), "it left something behind");
 }
 
-/// A change of the root qdisc.
+/// Request for a change of the root qdisc.
 fn root_qdisc(command: TcVerb, kind: &str) -> NetdevRequest {
     let kind = Some(kind.to_owned()).filter(|kind| !kind.is_empty());
     NetdevRequest::SetTc(TcRequest {
@@ -425,7 +427,7 @@ fn root_qdisc(command: TcVerb, kind: &str) -> NetdevRequest {
 }
 
 // Goal: a program sends the requests of the control socket to its own device, with the same
-// refusals; a refused change leaves the device as it was.
+// refusals. A refused change leaves the device unchanged.
 #[test]
 fn requests_change_the_own_device() {
     if !has(&[Need::Root]) {

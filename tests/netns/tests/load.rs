@@ -1,4 +1,4 @@
-//! Traffic of every kind between two hosts while something is done to their link.
+//! Traffic of every kind between two hosts during changes of their link.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use mqnet_testkit::{
 
 /// UDP flows in each direction.
 const FLOWS: usize = 8;
-/// Each of them sends one datagram in this time.
+/// Interval between two datagrams of a flow.
 const PACE: Duration = Duration::from_millis(1);
 
-/// Room of each ring of a device: half a second of all flows. (A longer one costs time: a lane that
-/// is never idle leaves after as many frames.)
+/// Queue length of a device: half a second of all flows. A longer one costs time: a lane that is
+/// never idle leaves after as many frames.
 const RING: &str = "4000";
 
-/// What is promised of the pause around a change, in ms.
+/// Promised maximum of the pause around a change, in ms.
 const SILENCE_MAX: f64 = 50.0;
 
-/// The title of what is compared with: pauses without any change.
+/// Title of the reference measurement without any change.
 pub(crate) const NO_CHANGE: &str = "no change";
 
-/// What the kernel counts at a host, of what must not happen or is to be told.
+/// Kernel counters of a host that must not grow, or that are reported.
 #[derive(Clone, Copy, Debug)]
 struct Kernel {
     device: LinkCounters,
@@ -39,7 +39,7 @@ impl Kernel {
     }
 }
 
-/// Numbered datagrams both ways, and a TCP stream each way if wanted.
+/// Numbered datagrams in both directions, and optionally a TCP stream in each direction.
 pub(crate) struct Load<'a> {
     hosts: [(&'a Host, &'a str); 2],
     before: [Kernel; 2],
@@ -49,13 +49,13 @@ pub(crate) struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    /// Between the devices `a` (10.0.0.1) and `b` (10.0.0.2). It is under way when this returns.
+    /// Starts traffic between the devices `a` (10.0.0.1) and `b` (10.0.0.2); returns when frames
+    /// arrive.
     pub(crate) fn start(a: &'a Host, b: &'a Host, tcp: bool) -> Self {
         let hosts = [(a, "a"), (b, "b")];
         for (host, device) in hosts {
-            // A device drops what its ring has no room for, and on a machine that is busy with
-            // something else a change takes longer than the ring lasts.
-            // Refused where the device belongs to another user.
+            // A device drops frames when its ring is full, and on a busy machine a change takes
+            // longer than the default ring lasts. Refused where the device belongs to another user.
             let words = ["ip", "link", "set", "dev", device, "txqueuelen", RING];
             let _ = run_command(&mut host.command(&words));
         }
@@ -70,7 +70,7 @@ impl<'a> Load<'a> {
             Flows::start(b, a, "10.0.0.1", FLOWS, PACE),
         ];
         let load = Self { hosts, before, flows, streams, worst: Vec::new() };
-        load.go_on(1000);
+        load.wait_more(1000);
         load.take_worst();
         load
     }
@@ -79,26 +79,27 @@ impl<'a> Load<'a> {
         self.flows.each_ref().map(Flows::take_worst)
     }
 
-    /// Waits until so many more datagrams have come in both directions.
+    /// Waits until `datagrams` more datagrams have arrived in both directions.
     #[track_caller]
-    pub(crate) fn go_on(&self, datagrams: u64) {
+    pub(crate) fn wait_more(&self, datagrams: u64) {
         self.flows.iter().for_each(|flows| flows.wait_more(datagrams));
     }
 
-    /// Does something while traffic flows, and notes how long the worst pause was from its begin
-    /// until so many more datagrams have come.
+    /// Runs `what` under traffic, and records the worst pause from its start until `datagrams` more
+    /// datagrams have arrived.
     #[track_caller]
     pub(crate) fn during<T>(&mut self, datagrams: u64, what: impl FnOnce() -> T) -> T {
         self.take_worst();
         let result = what();
-        self.go_on(datagrams);
+        self.wait_more(datagrams);
         let [a, b] = self.take_worst();
         let (silence, delay) = (a.silence.max(b.silence), a.delay.max(b.delay));
         self.worst.push(Worst { silence, delay });
         result
     }
 
-    /// Ends it: every byte of the streams came. Tells what became of the datagrams, there and back.
+    /// Ends the traffic and verifies every byte of the streams. Returns the datagram counts of both
+    /// directions.
     #[track_caller]
     pub(crate) fn finish(self, title: &str) -> [Tally; 2] {
         let received: u64 = self.streams.iter().map(Stream::received).sum();
@@ -120,7 +121,8 @@ impl<'a> Load<'a> {
         tallies
     }
 
-    /// [`finish`](Self::finish); nothing was lost, doubled or reordered, and no device dropped.
+    /// Same as [`finish`](Self::finish), and asserts that nothing was lost, duplicated, reordered
+    /// or dropped by a device.
     #[track_caller]
     pub(crate) fn finish_perfect(self, title: &str) {
         let (hosts, before) = (self.hosts, self.before);
@@ -137,8 +139,8 @@ impl<'a> Load<'a> {
     }
 }
 
-/// Keeps the pauses around changes that lost nothing, and says whether all were short enough: no
-/// test fails for its time.
+/// Stores the pauses around changes without loss, and whether all were short enough: no test fails
+/// for its time.
 fn keep(title: &str, silences: &[f64]) {
     let times = silences.len();
     if times == 0 {
@@ -153,7 +155,7 @@ fn keep(title: &str, silences: &[f64]) {
     figures.case(title, "ms", &[("silence around a change", silences)], &[]).keep();
 }
 
-/// Smallest, median and largest, in milliseconds.
+/// Smallest, median and largest duration, in milliseconds.
 fn spread(mut times: Vec<Duration>) -> String {
     times.sort_unstable();
     let Some(last) = times.len().checked_sub(1) else { return "-".to_owned() };
@@ -161,9 +163,9 @@ fn spread(mut times: Vec<Duration>) -> String {
     format!("{:.1}/{:.1}/{:.1} ms", ms(0), ms(last / 2), ms(last))
 }
 
-/// No counter of an end, in all or of a channel, was ever smaller than before.
+/// Asserts that no counter of an end, in total or of a channel, ever decreased.
 #[track_caller]
-pub(crate) fn assert_never_back(end: &LinkProcess) {
+pub(crate) fn assert_monotonic(end: &LinkProcess) {
     let lines = end.lines();
     let mut last: Vec<Lane> = Vec::new();
     let mut looked = 0;

@@ -5,7 +5,7 @@ use std::thread;
 use mqnet_testkit::{EndTable, Host, LinkCounters, Need, World, has, iperf3};
 use serde_json::Value;
 
-/// What a run needs to know of a host to account for lost datagrams.
+/// Counters of a host that account for lost datagrams.
 #[derive(Clone, Copy)]
 struct Snapshot {
     device: LinkCounters,
@@ -24,12 +24,12 @@ impl Snapshot {
     }
 }
 
-/// One link, and where its hosts stood before it.
+/// Runs over one link.
 struct Matrix<'a> {
     world: &'a World,
     mtu: u32,
     what: String,
-    /// Datagrams that iperf3 missed.
+    /// Datagrams lost according to iperf3.
     missed: u64,
 }
 
@@ -43,7 +43,7 @@ impl Matrix<'_> {
 
     fn udp(&mut self, address: &str, streams: &str) {
         let World { a, b, .. } = self.world;
-        // A datagram that fits a frame with its IPv6 and UDP headers.
+        // Largest datagram that fits a frame with its IPv6 and UDP headers.
         let len = (self.mtu - 48).to_string();
         let report =
             iperf3(b, a, address, &["-u", "-b", "50M", "-l", &len, "-t", "1", "-P", streams]);
@@ -52,11 +52,11 @@ impl Matrix<'_> {
         let (packets, lost) = (number("packets"), number("lost_packets"));
         let what = format!("{}: UDP to {address}, {streams} streams: {sum}", self.what);
         assert!(packets > 0 && lost < packets, "nothing came: {what}");
-        // Datagrams that come late count as less than nothing.
+        // iperf3 counts datagrams that arrive late as negative losses.
         self.missed += u64::try_from(lost).unwrap_or(0);
     }
 
-    /// Every missed datagram was dropped by a counter that says so.
+    /// Asserts that a counter explains every missed datagram.
     fn account(&self, before: [Snapshot; 2], after: [Snapshot; 2], ends: &[EndTable; 2]) {
         let mut kernel = 0;
         let mut sockets = 0;
@@ -98,12 +98,12 @@ fn run(channels: u16, mtu: u32) {
     let (a, b) = pair.stop();
     let used = a.channels().iter().filter(|(out, _)| out.tx_packets > 0).count();
     assert_eq!(a.channels().len(), usize::from(channels));
-    // Sixteen flows and more: on four channels they never all hash to one.
+    // At least sixteen flows: on four channels they do not all hash to one.
     assert!(used > 1 || channels < 4, "{}: one channel carried everything", matrix.what);
     matrix.account(before, after, &[a, b]);
 }
 
-/// Beside each other, as each waits for iperf3's seconds.
+/// Runs all MTUs in parallel, because each waits for iperf3.
 fn at_every_mtu(channels: u16) {
     thread::scope(|scope| {
         for mtu in [1500, 9000, 65_521] {
@@ -114,8 +114,8 @@ fn at_every_mtu(channels: u16) {
 
 const NEEDS: [Need; 2] = [Need::Root, Need::Program("iperf3")];
 
-// Goal: TCP and UDP, IPv4 and IPv6, 1 and 4 streams cross a link of 1 channel at every MTU, no
-// byte wrong, every frame accounted for.
+// Goal: TCP and UDP, IPv4 and IPv6, 1 and 4 streams cross a link of 1 channel at every MTU, with
+// every byte correct and every frame accounted for.
 #[test]
 fn iperf3_over_one_channel() {
     if has(&NEEDS) {
@@ -131,7 +131,7 @@ fn iperf3_over_two_channels() {
     }
 }
 
-// Goal: the same over 4 channels, of which several carry the streams.
+// Goal: the same over 4 channels; several of them carry the streams.
 #[test]
 fn iperf3_over_four_channels() {
     if has(&NEEDS) {

@@ -1,4 +1,4 @@
-//! Small frames that are merged for a kernel that takes large ones.
+//! Coalescing of small frames for a kernel that accepts large ones (GRO).
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ const NEEDS: [Need; 3] = [Need::Root, Need::Program("ethtool"), Need::Program("p
 /// Largest payload of a frame of 1500 bytes.
 const MSS: u64 = 1448;
 
-/// A link of two TAPs.
+/// Starts a link of two TAPs.
 fn two_taps(world: &World) -> LinkProcess {
     let tap = |host: &Host, dev: &str, n: u8| {
         format!("tap:{dev},netns={},address=10.0.0.{n}/24,address=fd00::{n}/64", host.name())
@@ -26,12 +26,12 @@ fn two_taps(world: &World) -> LinkProcess {
     link
 }
 
-/// From now on the kernel of a host cuts what it sends itself.
-fn cut_small(host: &Host, dev: &str) {
+/// Disables segmentation offload: the kernel of a host segments in software.
+fn disable_segmentation(host: &Host, dev: &str) {
     host.run(&["ethtool", "-K", dev, "tso", "off", "gso", "off", "tx-udp-segmentation", "off"]);
 }
 
-/// Streams over both families.
+/// Streams over both address families.
 fn streams(world: &World, bytes: u64) {
     for address in ["10.0.0.2", "fd00::2"] {
         let stream = Stream::start(&world.a, &world.b, address);
@@ -40,7 +40,7 @@ fn streams(world: &World, bytes: u64) {
     }
 }
 
-fn assert_merged(lane: &Lane) {
+fn assert_coalesced(lane: &Lane) {
     let (came, left) = (lane.rx_bytes / lane.rx_packets, lane.tx_bytes / lane.tx_packets);
     println!("frames of {came} bytes came, frames of {left} left: {lane:?}");
     assert!(came <= 1600, "{came}: the source was to bring small frames");
@@ -50,61 +50,61 @@ fn assert_merged(lane: &Lane) {
 
 fn end(world: &World, link: LinkProcess) -> EndTable {
     let end = link.stop();
-    end.assert_law();
+    end.assert_conserved();
     assert_eq!((corrupt(&world.a), corrupt(&world.b)), (0, 0), "wrong checksums");
     end
 }
 
-// Goal: a kernel that sends small frames reaches one that takes large ones by large ones, with its
-// checksums left to the device or filled in; every byte of the streams is right.
+// Goal: small frames of one kernel arrive as large ones at a kernel that accepts these, with
+// complete or offloaded checksums. Every byte of the streams is correct.
 #[test]
-fn small_frames_of_a_kernel_are_merged() {
+fn small_frames_of_a_kernel_are_coalesced() {
     if !has(&NEEDS) {
         return;
     }
     for checksums in ["on", "off"] {
         let world = World::create();
         let link = two_taps(&world);
-        cut_small(&world.a, "a");
+        disable_segmentation(&world.a, "a");
         world.a.run(&["ethtool", "-K", "a", "tx", checksums]);
-        cut_small(&world.a, "a");
+        disable_segmentation(&world.a, "a");
         streams(&world, 24 << 20);
         let end = end(&world, link);
-        assert_merged(&end.out());
+        assert_coalesced(&end.out());
         assert!(end.out().merged > 4 * end.out().tx_packets, "{}", end.0);
     }
 }
 
-// Goal: across a bridge too, at the end that has the kernel that takes them.
+// Goal: frames are also coalesced across a bridge, at the end of the receiving kernel.
 #[test]
-fn small_frames_of_a_bridge_are_merged() {
+fn small_frames_of_a_bridge_are_coalesced() {
     if !has(&NEEDS) {
         return;
     }
     let world = World::create();
     let pair = world.pair(|end| end.channels(2));
-    cut_small(&world.a, "a");
+    disable_segmentation(&world.a, "a");
     streams(&world, 24 << 20);
     let (a, b) = pair.stop();
-    assert_merged(&b.back());
+    assert_coalesced(&b.back());
     assert_eq!((a.out().merged, b.out().merged), (0, 0), "a bridge is no stack");
     assert_eq!((corrupt(&world.a), corrupt(&world.b)), (0, 0), "wrong checksums");
 }
 
-// Goal: datagrams that are merged arrive one by one, each once and in order.
+// Goal: coalesced datagrams arrive separately, each once and in order.
 #[test]
-fn merged_datagrams_arrive_one_by_one() {
+fn coalesced_datagrams_arrive_separately() {
     if !has(&NEEDS) {
         return;
     }
     let world = World::create();
     let link = two_taps(&world);
-    cut_small(&world.a, "a");
-    // Datagrams know no backpressure: the kernel's own ring must hold them all.
+    disable_segmentation(&world.a, "a");
+    // Datagrams have no backpressure: the kernel's own ring must hold them all.
     world.a.run(&["ip", "link", "set", "dev", "a", "txqueuelen", "5000"]);
     for address in ["10.0.0.2", "fd00::2"] {
-        // While the kernel looks for its neighbour it keeps few datagrams.
-        turns(&world, address, 3);
+        // While the kernel resolves its neighbour it queues only few datagrams.
+        round_trips(&world, address, 3);
         datagrams(&world, address);
     }
     let end = end(&world, link);
@@ -112,8 +112,8 @@ fn merged_datagrams_arrive_one_by_one() {
     assert!(end.out().merged > 0, "{}", end.0);
 }
 
-/// Turns of one byte there and one back: nothing else is on its way that could push it on.
-fn turns(world: &World, address: &str, number: u32) {
+/// Request and response of one byte: no other frame is in flight that could flush a held one.
+fn round_trips(world: &World, address: &str, number: u32) {
     let listener = world.b.within(|| TcpListener::bind((address, 0))).expect("a listener");
     let meeting = listener.local_addr().expect("its address");
     let mut ours = world.a.within(|| TcpStream::connect(meeting)).expect("a connection");
@@ -131,8 +131,8 @@ fn turns(world: &World, address: &str, number: u32) {
     }
 }
 
-// Goal: a frame that comes alone waits for none: questions and answers of one byte never have to
-// be sent again, and none of them is merged.
+// Goal: a single frame is not held back: requests and responses of one byte are never
+// retransmitted, and none is coalesced.
 #[test]
 fn a_lone_frame_is_not_held_back() {
     if !has(&NEEDS) {
@@ -140,46 +140,46 @@ fn a_lone_frame_is_not_held_back() {
     }
     let world = World::create();
     let link = two_taps(&world);
-    cut_small(&world.a, "a");
+    disable_segmentation(&world.a, "a");
     let again = |host: &Host| host.protocol("TcpRetransSegs");
     let before = [again(&world.a), again(&world.b)];
-    turns(&world, "10.0.0.2", 2000);
+    round_trips(&world, "10.0.0.2", 2000);
     assert_eq!([again(&world.a), again(&world.b)], before, "segments sent again");
     let end = end(&world, link);
     assert_eq!((end.out().merged, end.back().merged), (0, 0), "{}", end.0);
 }
 
-/// The line of `ethtool -k` for merging.
+/// Line of `ethtool -k` for coalescing.
 fn shown(world: &World, dev: &str) -> String {
     let said = world.ask(&format!("ethtool -k {dev}"));
     let line = said.out.lines().find(|line| line.starts_with("generic-receive-offload:"));
     line.unwrap_or_else(|| panic!("no such line: {}{}", said.out, said.err)).to_owned()
 }
 
-// Goal: merging is switched off and on under traffic, as ethtool says it: off, frames pass as they
-// are, on, they are merged again; no byte is lost or wrong, channels come and go meanwhile.
+// Goal: coalescing is switched off and on under traffic: off, frames pass unchanged; on, they are
+// coalesced again. No byte is lost or wrong while channels come and go.
 #[test]
-fn merging_is_switched_under_traffic() {
+fn coalescing_is_switched_under_traffic() {
     if !has(&NEEDS) {
         return;
     }
     let world = World::create();
     let link = two_taps(&world);
-    cut_small(&world.a, "a");
+    disable_segmentation(&world.a, "a");
     assert_eq!(shown(&world, "a"), "generic-receive-offload: on");
     let load = ["10.0.0.2", "fd00::2"].map(|ip| Stream::start(&world.a, &world.b, ip));
     for turn in 0..8u32 {
         world.tell("ethtool -K a gro off");
         assert_eq!(shown(&world, "a"), "generic-receive-offload: off");
         let merged = || link.next_status().0.merged;
-        // The workers hear of it between two bursts.
+        // The workers apply the setting between two bursts.
         until("nothing is merged any more", || (merged() == merged()).then_some(()));
         let before = merged();
         load.iter().for_each(|stream| stream.wait_more(1 << 20));
         assert_eq!(merged(), before);
         world.tell(&format!("ethtool -L a combined {}", 1 + turn % 3));
-        // A change tells the kernel anew what its device takes.
-        cut_small(&world.a, "a");
+        // A change announces the features of the device to the kernel again.
+        disable_segmentation(&world.a, "a");
         world.tell("ethtool -K a gro on");
         assert_eq!(shown(&world, "a"), "generic-receive-offload: on");
         until("frames are merged again", || (merged() > before).then_some(()));

@@ -1,4 +1,4 @@
-//! Flows come to the queue on which whoever takes them sends: `rx-locality=learn`.
+//! `rx-locality=learn`: flows move to the queue on which their receiver sends.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use mqnet_testkit::{Flows, LinkProcess, Need, World, has, until};
 use crate::load::Load;
 use crate::resize::{often, stop_perfect};
 
-/// Flows of each direction, so that many buckets have some of both.
+/// Flows of each direction, so that many buckets have flows of both.
 const FLOWS: usize = 64;
 const PACE: Duration = Duration::from_millis(32);
 
-/// The queue of each bucket of a device.
+/// Indirection table of a device: the queue of each bucket.
 pub(crate) fn table(world: &World, device: &str) -> Vec<u16> {
     let said = world.ask(&format!("ethtool -x {device}")).out;
     let rows = said.lines().filter_map(|line| line.split_once(':'));
@@ -22,15 +22,15 @@ pub(crate) fn table(world: &World, device: &str) -> Vec<u16> {
     table
 }
 
-/// Buckets of `a` that have come to where those of `b` are.
+/// Number of buckets with the same queue at `a` and `b`.
 fn alike(world: &World) -> usize {
     let (a, b) = (table(world, "a"), table(world, "b"));
     a.iter().zip(&b).filter(|(a, b)| a == b).count()
 }
 
-// Goal: when `b` sends its flows on other queues, their other direction follows at `a`, which
-// learns, again and again, under TCP and UDP; nothing is lost, doubled or reordered. What a user
-// sets at `a` stays.
+// Goal: when `b` moves its flows to other queues, their opposite direction follows at the learning
+// end `a`, repeatedly, under TCP and UDP, without loss, duplicates or reordering. A table set by a
+// user at `a` is kept.
 #[test]
 fn flows_follow_the_other_direction() {
     if !has(&[Need::Root]) {
@@ -50,16 +50,16 @@ fn flows_follow_the_other_direction() {
     let idle = table(&world, "a");
     for spread in ["weight 0 0 0 1", "equal 1", "weight 1 1 1 1"] {
         world.tell(&format!("ethtool -X b {spread}"));
-        // A quarter is alike anyway; the others are those with a flow of `b`.
+        // A quarter matches anyway; the others are the buckets with a flow of `b`.
         let count = until("flows follow", || Some(alike(&world)).filter(|count| *count >= 64));
-        load.go_on(1000);
+        load.wait_more(1000);
         println!("{spread}: {count} buckets are alike, {} then", alike(&world));
     }
     assert_ne!(table(&world, "a"), idle);
     world.tell("ethtool -X a equal 2");
     world.tell("ethtool -X b weight 0 0 1 1");
     let set = table(&world, "a");
-    load.go_on(10_000);
+    load.wait_more(10_000);
     assert_eq!(table(&world, "a"), set, "a table that a user set has changed");
     for (flows, which) in flows.into_iter().zip(["forth", "back"]) {
         flows.finish().assert_perfect(which);
@@ -68,7 +68,7 @@ fn flows_follow_the_other_direction() {
     stop_perfect(pair);
 }
 
-// Goal: what cannot follow is refused, with the reason.
+// Goal: `learn` is refused with the reason where it is not supported.
 #[test]
 fn only_tables_can_follow() {
     if !has(&[Need::Root]) {
@@ -82,7 +82,7 @@ fn only_tables_can_follow() {
     assert!(said.err.contains("rx-locality=on: must be off or learn"), "{said:?}");
 }
 
-/// Frames that came to each queue of the device of the end.
+/// Frames received by each queue of the device of the end.
 fn arrived(link: &LinkProcess) -> Vec<u64> {
     let before = link.lines().len();
     let line = link.wait_for("the next status", |lines| {
@@ -92,11 +92,11 @@ fn arrived(link: &LinkProcess) -> Vec<u64> {
     channels.map(|one| one["a-to-b"]["rx-packets"].as_u64().expect("a number")).collect()
 }
 
-// Goal: rules bring flows to their queue, whatever is in the table, and let go of them, again and
-// again in mid-flow; nothing is lost, doubled or reordered. They are shown as ethtool shows them,
-// and queues that they name cannot be taken away.
+// Goal: flow rules override the table when added and release the flows when removed, repeatedly
+// under traffic, without loss, duplicates or reordering. Rules are printed in the format of
+// ethtool, and queues that they name cannot be removed.
 #[test]
-fn rules_move_flows_in_mid_flow() {
+fn rules_move_flows_under_traffic() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -107,7 +107,7 @@ fn rules_move_flows_in_mid_flow() {
         let words = format!("ethtool -N a flow-type udp4 action {queue} loc 7");
         assert_eq!(load.during(200, || world.tell(&words)), "", "{words}");
         let before = arrived(&pair.a);
-        load.go_on(2000);
+        load.wait_more(2000);
         let after = arrived(&pair.a);
         let news: Vec<u64> =
             after.iter().zip(&before).map(|(after, before)| after - before).collect();
@@ -126,7 +126,7 @@ fn rules_move_flows_in_mid_flow() {
     assert!(refused.code == Some(1) && refused.err.contains(text), "{refused:?}");
     load.during(200, || world.tell("ethtool -N a delete 7"));
     let before = arrived(&pair.a);
-    load.go_on(2000);
+    load.wait_more(2000);
     let after = arrived(&pair.a);
     let used = after.iter().zip(&before).filter(|(after, before)| after > before).count();
     assert!(used > 1, "the table has its flows again: {before:?} {after:?}");

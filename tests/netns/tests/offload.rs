@@ -1,5 +1,5 @@
-//! Frames that an end sends unfinished, whatever the other end takes: the engine finishes them, and
-//! a real kernel takes what comes.
+//! Offload emulation: frames with requested segmentation or checksums are completed by the engine
+//! for every other end, and a real kernel accepts the result.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -19,16 +19,15 @@ use mqnet_xdp::{Mode, Program, Selector};
 
 const NEEDS: [Need; 2] = [Need::Root, Need::Program("python3")];
 
-/// A TAP that says of itself what a test wants: that it takes less than it does, or sends what
-/// nobody agreed on.
-struct Told {
+/// TAP with arbitrary announced offloads: fewer than supported on TX, or more than agreed on RX.
+struct WithOffloads {
     inner: TapFunction,
     rx: Offloads,
     tx: Offloads,
     fixed: Offloads,
 }
 
-impl Function for Told {
+impl Function for WithOffloads {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -39,7 +38,7 @@ impl Function for Told {
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
-        // The kernel is told how large its frames may be, as a guest never is.
+        // The kernel is told its frame limit, unlike a guest.
         self.inner.open(&Plan { frame_max: plan.rx_frame_max(), ..plan.clone() })
     }
 
@@ -70,9 +69,9 @@ impl Function for Told {
     mqnet_netdev::forward_facets!(inner);
 }
 
-/// The TAP of host `number`, which sends everything unfinished when it is `stubborn`, and takes
-/// only `tx`.
-fn tap(host: &Host, device: &str, number: u8, stubborn: bool, tx: Offloads) -> Told {
+/// TAP of host `number`; with `stubborn` it sends frames with offloads regardless of the agreement,
+/// and it accepts only `tx`.
+fn tap(host: &Host, device: &str, number: u8, stubborn: bool, tx: Offloads) -> WithOffloads {
     let address = |text: String| text.parse().expect("an address");
     let config = TapConfig {
         name: device.to_owned(),
@@ -86,10 +85,10 @@ fn tap(host: &Host, device: &str, number: u8, stubborn: bool, tx: Offloads) -> T
     let inner = TapFunction::open(config).expect("a TAP");
     let fixed = if stubborn { inner.caps().rx_offloads } else { Offloads::NONE };
     let rx = if stubborn { fixed } else { Offloads::NONE };
-    Told { inner, rx, tx, fixed }
+    WithOffloads { inner, rx, tx, fixed }
 }
 
-/// A link that a thread drives.
+/// Link that is run by a thread.
 struct Driven {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -99,12 +98,12 @@ struct Driven {
 }
 
 impl Driven {
-    /// Starts it; `ups` tells the plan when it is up.
+    /// Starts a link; the receiver yields the plan when the link is up.
     fn start(a: Box<dyn Function>, b: Box<dyn Function>) -> (Self, mpsc::Receiver<Plan>) {
         Self::start_with(a, b, |_| ())
     }
 
-    /// The same, with something done before it is up.
+    /// Starts a link after a call of `before`.
     fn start_with(
         a: Box<dyn Function>,
         b: Box<dyn Function>,
@@ -140,7 +139,7 @@ impl Driven {
         (Self { stop, thread: Some(thread), asks, answers, stats }, ups)
     }
 
-    /// Asks for something else, and waits until it is so.
+    /// Requests a change, and waits until it is made.
     fn change(&self, wish: Wish) {
         self.asks.send(wish).expect("a running link");
         let answer = self.answers.recv_timeout(Duration::from_secs(60)).expect("an answer");
@@ -155,7 +154,7 @@ impl Driven {
         sums
     }
 
-    /// Ends it; the conservation check holds.
+    /// Ends the link; the conservation check must hold.
     fn end(mut self) {
         self.halt();
         let sums = self.forth();
@@ -177,13 +176,14 @@ impl Drop for Driven {
     }
 }
 
-/// Checksums that a host found wrong.
+/// Checksum errors detected by a host.
 pub(crate) fn corrupt(host: &Host) -> u64 {
     let names = ["TcpInCsumErrors", "UdpInCsumErrors", "Udp6InCsumErrors", "IpInHdrErrors"];
     names.iter().map(|name| host.protocol(name)).sum()
 }
 
-/// Sends datagrams of 1200 bytes, fifty in one call, which the kernel cuts or leaves to its device.
+/// Script that sends datagrams of 1200 bytes, fifty per call, which the kernel or its device
+/// segments.
 const SEND: &str = "import socket,sys
 family = socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET
 s = socket.socket(family, socket.SOCK_DGRAM)
@@ -206,7 +206,7 @@ for number in range(1000):
 print('all', flush=True)
 ";
 
-/// Large datagrams leave host `a` in one call, and arrive in order at host `b`, each once.
+/// Sends large datagrams from host `a` in one call; host `b` must receive each once, in order.
 pub(crate) fn datagrams(world: &World, address: &str) {
     use std::io::{BufRead, BufReader};
     let mut receiver = world.b.command(&["python3", "-c", RECEIVE, address]);
@@ -219,7 +219,7 @@ pub(crate) fn datagrams(world: &World, address: &str) {
     assert_eq!(last.as_deref(), Some("all"));
 }
 
-/// Streams and datagrams from `a` to `b`, all of whose checksums the kernel of `b` checks.
+/// Sends streams and datagrams from `a` to `b`; the kernel of `b` verifies all checksums.
 fn traffic(world: &World) {
     for address in ["10.0.0.2", "fd00::2"] {
         let stream = Stream::start(&world.a, &world.b, address);
@@ -230,16 +230,16 @@ fn traffic(world: &World) {
     assert_eq!((corrupt(&world.a), corrupt(&world.b)), (0, 0), "wrong checksums");
 }
 
-fn assert_cut(forth: LaneSums) {
+fn assert_segmented(forth: LaneSums) {
     println!("{forth:?}");
     assert_eq!(forth.dropped(), 0);
     assert!(forth.segments > 3 * forth.rx_packets, "most of what came was large");
 }
 
-// Goal: a kernel that sends large frames without asking reaches a kernel that takes none, or only
-// unfinished checksums: every stream and datagram arrives whole, every checksum is right.
+// Goal: a kernel that always sends large frames reaches a kernel that accepts none, or only
+// checksum offload: every stream and datagram arrives complete, every checksum is correct.
 #[test]
-fn a_kernel_takes_what_was_cut() {
+fn kernel_accepts_segmented_frames() {
     if !has(&NEEDS) {
         return;
     }
@@ -252,17 +252,16 @@ fn a_kernel_takes_what_was_cut() {
         assert!(plan.rx_offloads.any_large() && plan.rx_emulation.cuts, "{plan:?}");
         assert_eq!(plan.mirrored().tx_offloads, takes);
         traffic(&world);
-        assert_cut(link.forth());
+        assert_segmented(link.forth());
         let sums: u64 = link.stats[1].iter().map(|stats| stats.tx.checksums.get()).sum();
         assert_eq!(sums > 0, takes == Offloads::NONE, "{sums} checksums");
         link.end();
     }
 }
 
-// Goal: a program at the end that sends large frames sees them as they arrive, before they are cut
-// for the other end, and lets them pass.
+// Goal: an XDP program at the end that sends large frames sees them unsegmented and passes them.
 #[test]
-fn a_program_sees_what_is_cut_behind_it() {
+fn program_sees_unsegmented_frames() {
     if !has(&crate::xdp::NEEDS) {
         return;
     }
@@ -278,13 +277,13 @@ fn a_program_sees_what_is_cut_behind_it() {
     let plan = up.recv_timeout(Duration::from_secs(60)).expect("the link is up");
     assert!(plan.rx_emulation.cuts && plan.frame_max < 2000, "{plan:?}");
     traffic(&world);
-    assert_cut(link.forth());
+    assert_segmented(link.forth());
     assert!(link.stats[0].iter().any(|stats| stats.rx.xdp.packets.get() > 0), "no program ran");
     link.end();
 }
 
-// Goal: a program that does not take large frames gets none, though both ends exchange them: no
-// frame is longer than the MTU, and every checksum is right at an end that checks it.
+// Goal: an XDP program without fragment support gets no large frames, although both ends exchange
+// them: no frame is longer than the MTU, and every checksum is correct at an end that verifies it.
 #[test]
 fn programs_without_frags_get_frames_of_the_mtu() {
     if !has(&crate::xdp::NEEDS) {
@@ -303,7 +302,7 @@ fn programs_without_frags_get_frames_of_the_mtu() {
         });
         up.recv_timeout(Duration::from_secs(60)).expect("the link is up");
         traffic(&world);
-        assert_cut(link.forth());
+        assert_segmented(link.forth());
         let [longest, failed] = [0u32, 1].map(|key| {
             let value = program.maps()[0].get(&key.to_le_bytes()).expect("an entry").concat();
             u64::from_le_bytes(value.try_into().expect("8 bytes"))
@@ -314,10 +313,10 @@ fn programs_without_frags_get_frames_of_the_mtu() {
     }
 }
 
-// Goal: channels come and go while frames are cut: the lanes of every set cut, and no byte of a
-// stream is lost or wrong; what the user switches off is cut too.
+// Goal: channels come and go while frames are segmented: the lanes of every set segment, and no
+// byte of a stream is lost or wrong. Offloads disabled by the user are emulated, too.
 #[test]
-fn channels_change_while_frames_are_cut() {
+fn channels_change_while_frames_are_segmented() {
     if !has(&NEEDS) {
         return;
     }
@@ -342,10 +341,10 @@ fn channels_change_while_frames_are_cut() {
     link.end();
 }
 
-// Goal: large frames reach a kernel across a bridge whose far end takes none: they are finished
-// before they enter it, into its ring.
+// Goal: large frames reach a kernel across a bridge with a far end that accepts none: they are
+// segmented before they enter its ring.
 #[test]
-fn a_bridge_carries_what_was_cut() {
+fn bridge_carries_segmented_frames() {
     if !has(&NEEDS) {
         return;
     }
@@ -363,7 +362,7 @@ fn a_bridge_carries_what_was_cut() {
     let plan = far_up.recv_timeout(Duration::from_secs(60)).expect("the far end is up");
     assert!(plan.rx_emulation.is_none() && plan.rx_offloads == Offloads::NONE, "{plan:?}");
     traffic(&world);
-    assert_cut(near.forth());
+    assert_segmented(near.forth());
     assert_eq!(far.forth().segments, 0);
     near.end();
     far.end();

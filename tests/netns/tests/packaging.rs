@@ -1,4 +1,4 @@
-//! The files that a distribution installs, judged by systemd's own tools and by the program.
+//! Installed files of a distribution, checked by systemd's own tools and by the program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,22 +7,22 @@ use mqnet_testkit::{Folder, Need, has, program, run_command};
 
 const UNITS: [&str; 3] = ["mqnet.service", "mqnet.socket", "mqnet@.service"];
 
-/// Most that `systemd-analyze security` may say, in tenths: 2.4 is what is left of root, IP and
-/// the devices that a TAP needs.
+/// Largest exposure of `systemd-analyze security`, in tenths: 2.4 remain for root, IP and the
+/// devices that a TAP needs.
 const EXPOSURE_MAX: &str = "24";
 
 fn packaging() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging")
 }
 
-/// The units in a folder of their own, to run the program that was built.
+/// Units in a temporary folder, with the path of the built program.
 fn units() -> Folder {
     let folder = Folder::create();
     let program = program().display().to_string();
     for unit in UNITS {
         let text = std::fs::read_to_string(packaging().join("systemd").join(unit));
         let text = text.expect("a unit").replace("/usr/bin/mqnet", &program);
-        // A template is judged as one of its instances.
+        // A template is checked as one of its instances.
         let name = unit.replace('@', "@x");
         std::fs::write(folder.file(&name), text).expect("writing a unit");
     }
@@ -40,7 +40,7 @@ fn analyze(folder: &Folder, verb: &[&str], units: &[&str]) -> String {
     text
 }
 
-// Goal: systemd knows every section, key and value of the units, and finds their programs.
+// Goal: systemd accepts every section, key and value of the units, and finds their programs.
 #[test]
 fn systemd_takes_the_units() {
     if !has(&[Need::Program("systemd-analyze")]) {
@@ -50,7 +50,7 @@ fn systemd_takes_the_units() {
     assert_eq!(text, "");
 }
 
-// Goal: the hardening does not get weaker than it was.
+// Goal: the hardening does not become weaker.
 #[test]
 fn the_services_are_hardened() {
     if !has(&[Need::Program("systemd-analyze")]) {
@@ -63,8 +63,7 @@ fn the_services_are_hardened() {
     }
 }
 
-// Goal: the program knows the arguments that the units give it, and the socket of each is found by
-// its clients.
+// Goal: the program accepts the arguments of the units, and clients find the socket of each.
 #[test]
 fn the_program_takes_the_units_arguments() {
     for unit in UNITS.iter().filter(|unit| unit.ends_with(".service")) {
@@ -83,7 +82,7 @@ fn the_program_takes_the_units_arguments() {
     }
 }
 
-/// The keys of an example that are commented out stand directly behind their `#`.
+/// Text of an example with its commented keys enabled: these follow their `#` without a space.
 fn uncommented(text: &str) -> String {
     let line = |line: &str| match line.strip_prefix('#') {
         Some(rest) if !rest.starts_with(' ') => format!("{rest}\n"),
@@ -92,7 +91,7 @@ fn uncommented(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-// Goal: the example is right, as it is and with everything in it that is commented out.
+// Goal: the example is valid as it is and with all commented keys enabled.
 #[test]
 fn the_example_is_right() {
     let text = std::fs::read_to_string(packaging().join("mqnet.toml")).expect("the example");

@@ -1,8 +1,8 @@
-//! What cannot be is refused, in words.
+//! Refusals with their reasons.
 
 use mqnet_testkit::{Folder, Need, Stream, World, has, run_command, until};
 
-/// Runs a command that must refuse its input: exit code 2. Returns what it says.
+/// Runs a command that must refuse its input with exit code 2. Returns its stderr.
 fn refuse(arguments: &[&str]) -> String {
     let folder = Folder::create();
     let output = run_command(folder.program().arg("link").args(arguments));
@@ -12,8 +12,8 @@ fn refuse(arguments: &[&str]) -> String {
     text
 }
 
-// Goal: two ends that were given different MTUs both say so, with both numbers and the knob; once
-// one of them is mended the link comes up.
+// Goal: two ends with different MTUs both report it with both values and the option. The link comes
+// up when one is corrected.
 #[test]
 fn different_mtus_are_refused_on_both_sides() {
     if !has(&[Need::Root]) {
@@ -34,11 +34,11 @@ fn different_mtus_are_refused_on_both_sides() {
     let b = world.end_b().tap("mtu=9000").spawn();
     a.wait_up(1);
     b.wait_up(1);
-    a.stop().assert_law();
-    b.stop().assert_law();
+    a.stop().assert_conserved();
+    b.stop().assert_conserved();
 }
 
-// Goal: an end without an MTU of its own takes the peer's.
+// Goal: an end without a configured MTU uses the peer's.
 #[test]
 fn an_open_mtu_follows_the_peer() {
     if !has(&[Need::Root]) {
@@ -52,12 +52,12 @@ fn an_open_mtu_follows_the_peer() {
     let mtu =
         |host: &mqnet_testkit::Host, device| host.device(device).expect("a TAP")["mtu"].clone();
     assert_eq!((mtu(&world.a, "a"), mtu(&world.b, "b")), (9000.into(), 9000.into()));
-    a.stop().assert_law();
-    b.stop().assert_law();
+    a.stop().assert_conserved();
+    b.stop().assert_conserved();
 }
 
-// Goal: a window in which no frame would ever fit is refused before anything is opened, with a
-// size and a number of channels that work.
+// Goal: a window too small for any frame is refused before anything is opened, with a size and a
+// number of channels that work.
 #[test]
 fn an_impossible_window_is_refused_with_numbers() {
     let folder = Folder::create();
@@ -70,7 +70,7 @@ fn an_impossible_window_is_refused_with_numbers() {
     assert!(words.iter().any(|n| n.parse::<u32>().is_ok_and(|n| n > 65_536)), "{text}");
 }
 
-// Goal: a window too small for the peer's MTU is refused on both sides, when they have met.
+// Goal: both ends refuse a window that is too small for the peer's MTU, after the handshake.
 #[test]
 fn a_window_too_small_for_the_peer_is_refused() {
     if !has(&[Need::Root]) {
@@ -86,9 +86,10 @@ fn a_window_too_small_for_the_peer_is_refused() {
     assert_eq!((a.ups(), b.ups()), (0, 0));
 }
 
-// Goal: a third process at the socket of two is told, and the two do not notice.
+// Goal: a third process at a socket in use gets a reason, and the two connected ones are not
+// affected.
 #[test]
-fn a_third_process_is_turned_away() {
+fn third_process_is_refused() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -105,16 +106,16 @@ fn a_third_process_is_turned_away() {
     flow.wait_more(1 << 20);
     assert_eq!((pair.a.ups(), pair.b.ups()), (1, 1), "the third process cut the link");
     assert_eq!(third.ups(), 0);
-    // It keeps asking, and gets the place of the one that leaves.
+    // The third process retries, and takes the place of the one that leaves.
     flow.finish();
     pair.b.stop();
     pair.a.wait_up(2);
     third.wait_up(1);
-    third.stop().assert_law();
-    pair.a.stop().assert_law();
+    third.stop().assert_conserved();
+    pair.a.stop().assert_conserved();
 }
 
-// Goal: the socket of a killed process is known to be stale and is replaced.
+// Goal: the stale socket of a killed process is replaced.
 #[test]
 fn a_stale_socket_is_replaced() {
     if !has(&[Need::Root]) {
@@ -129,7 +130,7 @@ fn a_stale_socket_is_replaced() {
     until("the socket is removed", || (!world.socket().exists()).then_some(()));
 }
 
-// Goal: a file that is no socket is named and left alone.
+// Goal: a file that is no socket is reported and kept.
 #[test]
 fn a_file_that_is_no_socket_is_left_alone() {
     if !has(&[Need::Root]) {
@@ -145,7 +146,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
     assert_eq!(content, "precious");
 }
 
-// Goal: a folder that is not there is named; when it appears the link goes on.
+// Goal: a missing folder is reported; the link continues when it appears.
 #[test]
 fn a_missing_folder_is_named() {
     let folder = Folder::create();
@@ -161,11 +162,11 @@ fn a_missing_folder_is_named() {
     std::fs::create_dir(&inner).expect("a folder");
     a.wait_up(1);
     b.wait_up(1);
-    a.stop().assert_law();
-    b.stop().assert_law();
+    a.stop().assert_conserved();
+    b.stop().assert_conserved();
 }
 
-// Goal: each nonsense on the command line is refused with exit code 2 and the word that is wrong.
+// Goal: each invalid argument is refused with exit code 2 and the wrong word.
 #[test]
 fn bad_addresses_are_refused() {
     for (address, word) in [
@@ -202,9 +203,9 @@ fn bad_addresses_are_refused() {
     }
 }
 
-// Goal: what the system refuses ends with exit code 1 and a text that names the object.
+// Goal: a system error ends with exit code 1 and a text that names the object.
 #[test]
-fn what_the_system_refuses_is_named() {
+fn system_errors_name_the_object() {
     if !has(&[Need::Root]) {
         return;
     }

@@ -1,21 +1,21 @@
-//! Another number of channels while traffic flows, and nobody notices.
+//! Changes of the number of channels under traffic.
 
 use std::time::{Duration, Instant};
 
 use mqnet_testkit::{Host, Need, Pair, World, has, until};
 
-use crate::load::{Load, NO_CHANGE, assert_never_back};
+use crate::load::{Load, NO_CHANGE, assert_monotonic};
 
-/// Datagrams (each way) between two changes.
+/// Datagrams in each direction between two changes.
 const BETWEEN: u64 = 200;
 
-/// The channels that a kernel's device shows.
+/// Number of channels of a kernel device.
 pub(crate) fn kernel_channels(host: &Host, device: &str) -> u16 {
     let info = host.device(device).expect("the device");
     info["linkinfo"]["info_data"]["numqueues"].as_u64().unwrap_or(1) as u16
 }
 
-/// Both ends, and the devices of both kernels, have come to this number of channels.
+/// Waits until both ends, and the devices of both kernels, have this number of channels.
 #[track_caller]
 pub(crate) fn wait_channels(world: &World, channels: u16) {
     for dev in ["a", "b"] {
@@ -27,17 +27,17 @@ pub(crate) fn wait_channels(world: &World, channels: u16) {
     }
 }
 
-/// Frames that a kernel sends within a moment for itself, at most.
+/// Largest number of frames that a kernel sends on its own within a short time.
 const FEW: u64 = 16;
 
-/// Ends the link: nothing was dropped or lost anywhere, and it was up all the time. What the kernel
-/// of the second end says for itself after the first one has gone (a neighbour solicitation) is
-/// nobody's but its own.
+/// Ends the link and asserts that nothing was dropped or lost, and that it was always up. Frames
+/// that the kernel of the second end sends on its own after the first end has gone (neighbour
+/// solicitations) are not counted.
 #[track_caller]
 pub(crate) fn stop_perfect(pair: Pair) {
     pair.a.wait_quiet();
     assert_eq!((pair.a.ups(), pair.b.ups()), (1, 1), "the link went down meanwhile");
-    [&pair.a, &pair.b].into_iter().for_each(assert_never_back);
+    [&pair.a, &pair.b].into_iter().for_each(assert_monotonic);
     for end in [&pair.a, &pair.b] {
         let (out, back) = end.next_status();
         let lost = [&out, &back].map(|lane| (lane.drops, lane.tx_lost));
@@ -56,7 +56,7 @@ pub(crate) fn often(end: mqnet_testkit::EndSpec) -> mqnet_testkit::EndSpec {
     end.argument("--interval-ms").argument("20")
 }
 
-// Goal: the traffic of the other tests without any change, to compare their times with.
+// Goal: the traffic of the other tests without any change, as a reference for their times.
 #[test]
 fn nothing_changes() {
     if !has(&[Need::Root]) {
@@ -72,8 +72,8 @@ fn nothing_changes() {
     stop_perfect(pair);
 }
 
-// Goal: 200 changes 1 -> 8 -> 2 -> 1, commanded from one end, under UDP and TCP in both directions:
-// nothing lost, doubled, reordered; the counters of channels that are closed stay.
+// Goal: 200 changes 1 -> 8 -> 2 -> 1, requested at one end, under UDP and TCP in both directions:
+// no loss, duplicates or reordering; counters of closed channels are kept.
 #[test]
 fn two_hundred_resizes_from_one_end() {
     if !has(&[Need::Root]) {
@@ -99,8 +99,8 @@ fn two_hundred_resizes_from_one_end() {
     stop_perfect(pair);
 }
 
-// Goal: the same from either end in turn, where both want something: the smaller number counts,
-// both ends show it, and the one that wanted more is told.
+// Goal: the same from either end in turn, with requests of both ends: the smaller number applies,
+// both ends report it, and the end that requested more gets a note.
 #[test]
 fn two_hundred_resizes_from_either_end() {
     if !has(&[Need::Root]) {
@@ -116,7 +116,7 @@ fn two_hundred_resizes_from_either_end() {
         wanted[end] = channels;
         let settled = wanted[0].min(wanted[1]);
         let words = format!("ethtool -L {} combined {channels}", ["a", "b"][end]);
-        // The other end may still be tidying up after the last one.
+        // The other end may still be completing the previous change.
         let said = load.during(BETWEEN, || world.tell(&words));
         let note = format!("netlink warning: {settled} channels: ");
         match channels == settled {
@@ -131,8 +131,8 @@ fn two_hundred_resizes_from_either_end() {
     stop_perfect(pair);
 }
 
-// Goal: both ends change their wish at the same moment, again and again: they agree in the end and
-// nothing is lost.
+// Goal: both ends change their requests at the same moment, repeatedly: they agree in the end
+// without loss.
 #[test]
 fn both_ends_at_once() {
     if !has(&[Need::Root]) {
@@ -199,7 +199,7 @@ fn resizes_leave_nothing_behind() {
             (mqnet_testkit::waiting_descriptor_kinds(pid), mqnet_testkit::threads(pid))
         })
     };
-    // Not the windows, of whose pages every number of channels uses others.
+    // Without the windows: each number of channels uses other pages of these.
     let resident = || [&pair.a, &pair.b].map(|end| mqnet_testkit::anonymous_kib(end.pid()));
     let before = (round(3), resident());
     let after = (round(30), resident());

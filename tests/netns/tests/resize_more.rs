@@ -1,5 +1,5 @@
-//! Changes of a running link in less usual company: a link that is down, a peer that stands still
-//! or dies, no privilege, queues that were inherited, two TAPs of one process.
+//! Changes of a running link in special cases: a link that is down, a frozen or killed peer, no
+//! privileges, inherited queues, two TAPs of one process.
 
 use std::process::Command;
 
@@ -11,8 +11,8 @@ use crate::load::Load;
 use crate::resize::{kernel_channels, stop_perfect, wait_channels};
 use crate::unprivileged::{end_in_user_namespace, end_on_queues, public_program};
 
-// Goal: two ends that want different numbers settle on the smaller; the one that wants more is told
-// why, and gets it as soon as the other wants it too.
+// Goal: two ends that request different numbers settle on the smaller. The end that requested more
+// gets the reason, and the larger number as soon as the other requests it, too.
 #[test]
 fn different_wishes_settle_on_the_smaller() {
     if !has(&[Need::Root]) {
@@ -33,14 +33,14 @@ fn different_wishes_settle_on_the_smaller() {
     wait_channels(&world, 2);
     assert_eq!(world.tell("ethtool -L a combined 8"), "");
     wait_channels(&world, 8);
-    load.go_on(500);
+    load.wait_more(500);
     load.finish_perfect("different wishes");
     stop_perfect(mqnet_testkit::Pair { a, b });
 }
 
-// Goal: what is wanted while the link is down counts from its start.
+// Goal: a request made while the link is down applies from its start.
 #[test]
-fn a_wish_waits_for_the_link() {
+fn request_applies_when_the_link_comes_up() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -58,10 +58,10 @@ fn a_wish_waits_for_the_link() {
     mqnet_testkit::assert_pair(&a.stop(), &b.stop());
 }
 
-// Goal: a peer that does not answer costs an error in words and nothing else, whichever end leads;
-// what had been refused works once the peer goes on.
+// Goal: a peer that does not answer causes an error with a reason and no other effect, whichever
+// end leads. The refused change works once the peer resumes.
 #[test]
-fn a_peer_that_stands_still() {
+fn frozen_peer_fails_a_change_without_effect() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -73,7 +73,7 @@ fn a_peer_that_stands_still() {
     for (asked, frozen, dev) in [(&pair.a, &pair.b, "a"), (&pair.b, &pair.a, "b")] {
         let failed = asked.events("change-failed").len();
         frozen.freeze();
-        // The frozen process cannot be asked which devices it has.
+        // A frozen process cannot report its devices.
         let socket = world.file(&format!("link-{}.sock", asked.pid()));
         let at = format!("--control {} ethtool", socket.display());
         let said = world.ask(&format!("{at} -L {dev} combined 1"));
@@ -99,10 +99,10 @@ fn a_peer_that_stands_still() {
     stop_perfect(pair);
 }
 
-// Goal: an end that is killed in the middle of a change, again and again, at other moments each
-// time: the link heals, both ends agree, and TCP goes on.
+// Goal: after an end is killed during a change, repeatedly and at different moments, the link comes
+// up, both ends agree, and TCP continues.
 #[test]
-fn killed_in_the_middle_of_a_change() {
+fn end_killed_during_a_change_recovers() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -119,9 +119,9 @@ fn killed_in_the_middle_of_a_change() {
         let (dies, asked) = ((round / 2 % 2) as usize, (round % 2) as usize);
         let words = format!("ethtool -L {} combined {}", ["a", "b"][asked], 1 + round * 5 % 8);
         std::thread::scope(|scope| {
-            // It may succeed, or fail, or find its process dead.
+            // The command may succeed, fail, or find its process dead.
             scope.spawn(|| world.ask(&words));
-            // The command takes some 5 ms to begin, the change 5 to 30 ms.
+            // Delays within the start of the command and the change.
             std::thread::sleep(std::time::Duration::from_millis(4 + round));
             ends[dies].kill();
         });
@@ -132,7 +132,7 @@ fn killed_in_the_middle_of_a_change() {
         ends[1].wait_up(ups[1]);
         until("both ends agree", || (world.channels("a") == world.channels("b")).then_some(()));
     }
-    // Whatever had been wanted: a new wish of both is met.
+    // A new request of both ends applies regardless of earlier ones.
     world.tell("ethtool -L a combined 3");
     world.tell("ethtool -L b combined 3");
     wait_channels(&world, 3);
@@ -141,11 +141,11 @@ fn killed_in_the_middle_of_a_change() {
         stream.finish();
     }
     for end in ends {
-        end.stop().assert_law();
+        end.stop().assert_conserved();
     }
 }
 
-/// What is said about frames that were dropped while queues were detached.
+/// Number of frames reported as dropped while queues were detached.
 fn counted_drops(end: &LinkProcess) -> u64 {
     let events = end.events("changed");
     let number = |text: &String| {
@@ -156,8 +156,8 @@ fn counted_drops(end: &LinkProcess) -> u64 {
     events.iter().filter_map(number).sum()
 }
 
-// Goal: without the right to load a program queues come and go too; what that cost is counted by
-// the device and told, and nothing else is missing or doubled.
+// Goal: without permission to load a program queues come and go, too. Resulting drops are counted
+// by the device and reported, and no other frame is missing or duplicated.
 #[test]
 fn without_privilege_losses_are_counted() {
     if !has(&[Need::Root, Need::OpenTun, Need::Program("unshare")]) {
@@ -191,7 +191,7 @@ fn without_privilege_losses_are_counted() {
             tally.lost()
         );
         assert!(tally.lost() <= counted, "more was lost than counted: {tally:?}");
-        // The device may also drop for want of room, which is nothing to tell after a change.
+        // The device may also drop for lack of room, which is not reported after a change.
         assert!(told <= counted, "{told} told, {counted} counted");
         assert_eq!((tally.doubled, tally.wrong), (0, 0), "{tally:?}");
     }
@@ -199,7 +199,8 @@ fn without_privilege_losses_are_counted() {
     mqnet_testkit::assert_pair(&a.stop(), &b.stop());
 }
 
-// Goal: inherited queues can be used in any number up to all of them; more is refused in words.
+// Goal: inherited queues can be used in any number up to all of them; more is refused with a
+// reason.
 #[test]
 fn inherited_queues_are_the_limit() {
     if !has(&[Need::Root]) {
@@ -216,12 +217,12 @@ fn inherited_queues_are_the_limit() {
     for channels in [1, 2, 1, 2] {
         assert_eq!(world.tell(&format!("ethtool -L a combined {channels}")), "");
         wait_channels(&world, channels);
-        load.go_on(200);
+        load.wait_more(200);
     }
     let refused = world.ask("ethtool -L a combined 3");
     assert_eq!(refused.code, Some(1));
     assert!(refused.err.contains("requested channel count exceeds maximum"), "{refused:?}");
-    // The other end does not know what this one has: it asks, and settles on what there is.
+    // The other end does not know this limit: its request settles on the available number.
     let said = world.tell("ethtool -L b combined 3");
     println!("{said}");
     assert!(said.contains("warning: 2 channels: "), "{said}");
@@ -230,7 +231,7 @@ fn inherited_queues_are_the_limit() {
     mqnet_testkit::assert_pair(&a.stop(), &b.stop());
 }
 
-/// Two TAPs joined by one process.
+/// Starts a link of two TAPs in one process.
 fn two_taps(world: &World) -> LinkProcess {
     let tap = |host: &Host, dev: &str, n: u8| {
         format!("tap:{dev},netns={},address=10.0.0.{n}/24,address=fd00::{n}/64", host.name())
@@ -241,7 +242,7 @@ fn two_taps(world: &World) -> LinkProcess {
     LinkProcess::spawn(command)
 }
 
-// Goal: a link of two TAPs, over which every frame is lent a page, is resized as well.
+// Goal: a link of two TAPs, with a page from a pool for every frame, is resized as well.
 #[test]
 fn two_taps_of_one_process() {
     if !has(&[Need::Root]) {
@@ -260,8 +261,8 @@ fn two_taps_of_one_process() {
     load.finish_perfect("two TAPs of one process");
     assert_eq!(kernel_channels(&world.a, "a"), 1);
     link.wait_quiet();
-    crate::load::assert_never_back(&link);
+    crate::load::assert_monotonic(&link);
     let end: EndTable = link.stop();
-    end.assert_law();
+    end.assert_conserved();
     assert_eq!((end.out().drops, end.back().drops), (0, 0), "{}", end.0);
 }

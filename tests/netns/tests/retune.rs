@@ -1,14 +1,14 @@
-//! Ring sizes, MTU, offloads and the spread of flows, changed while traffic flows.
+//! Changes of ring sizes, MTU, offloads and the indirection table under traffic.
 
 use mqnet_testkit::{Host, LinkProcess, Need, World, has, until};
 
 use crate::load::Load;
 use crate::resize::{often, stop_perfect, wait_channels};
 
-/// Datagrams (each way) between two changes.
+/// Datagrams in each direction between two changes.
 const BETWEEN: u64 = 200;
 
-/// What the kernel says of an MTU.
+/// MTU of a kernel device.
 fn kernel_mtu(host: &Host, device: &str) -> u64 {
     host.device(device).expect("the device")["mtu"].as_u64().expect("an mtu")
 }
@@ -22,7 +22,8 @@ fn wait_mtu(world: &World, mtu: u64) {
     }
 }
 
-/// The end of a verb's command line for the bridge of an end: both bridges have one name.
+/// Command line of a verb for the bridge of an end: both bridges have one name, so `--control`
+/// selects.
 fn bridge(world: &World, end: &LinkProcess, flag: &str, rest: &str) -> String {
     let socket = world.file(&format!("link-{}.sock", end.pid()));
     let socket = socket.display();
@@ -32,10 +33,9 @@ fn bridge(world: &World, end: &LinkProcess, flag: &str, rest: &str) -> String {
     format!("--control {socket} ethtool {flag} {name}{rest}")
 }
 
-// Goal: rings become smaller and larger on either end, alone, and nothing is lost; both ends show
-// the new size.
+// Goal: rings shrink and grow on either end without loss; both ends report the new size.
 #[test]
-fn rings_change_in_mid_flow() {
+fn rings_change_under_traffic() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -45,7 +45,8 @@ fn rings_change_in_mid_flow() {
     let sizes = [128u32, 1024, 65, 512, 256, 700];
     for (round, kib) in sizes.into_iter().cycle().take(24).enumerate() {
         let (end, peer) = if round % 2 == 0 { (&pair.a, &pair.b) } else { (&pair.b, &pair.a) };
-        // Each end wishes for what it receives in; of two wishes for one ring the smaller wins.
+        // Each end requests the size of its RX ring; of two requests for one ring the smaller
+        // applies.
         let (ours, theirs) = ("rx", "tx");
         let words = bridge(&world, end, "-G", &format!(" {ours} {kib}"));
         load.during(BETWEEN, || world.tell(&words));
@@ -61,10 +62,10 @@ fn rings_change_in_mid_flow() {
     stop_perfect(pair);
 }
 
-// Goal: the MTU goes up and down with large frames on, and with all of them off, where the largest
-// frame changes too; the devices of both kernels follow.
+// Goal: the MTU changes in both directions with large frames on, and with all of them off, where
+// the largest frame changes, too; the devices of both kernels follow.
 #[test]
-fn the_mtu_changes_in_mid_flow() {
+fn mtu_changes_under_traffic() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -88,10 +89,10 @@ fn the_mtu_changes_in_mid_flow() {
     stop_perfect(pair);
 }
 
-// Goal: flows are spread otherwise while they flow, and stay in order; channels that a user's table
-// names cannot be taken away, as ethtool says it.
+// Goal: the indirection table changes under traffic without reordering. Channels in a user's table
+// cannot be removed, with the text of ethtool.
 #[test]
-fn flows_are_spread_otherwise() {
+fn indirection_table_changes_under_traffic() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -112,7 +113,7 @@ fn flows_are_spread_otherwise() {
     assert!(refused.code == Some(1) && refused.err.starts_with(text), "{refused:?}");
     assert_eq!(world.tell("ethtool -L a combined 6"), "");
     wait_channels(&world, 6);
-    load.go_on(BETWEEN);
+    load.wait_more(BETWEEN);
     world.tell("ethtool -X a default");
     assert_eq!(world.tell("ethtool -L a combined 2"), "");
     load.finish_perfect("another spread");

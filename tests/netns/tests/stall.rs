@@ -1,11 +1,11 @@
-//! A peer that stops reading.
+//! Peer that stops reading.
 
 use std::time::Duration;
 
 use mqnet_testkit::{Datagrams, Need, Stream, World, has};
 
-// Goal: a peer that stalls stops its sender and loses nothing: no drop inside, the TAP's own ring
-// fills instead; afterwards everything goes on and is accounted for.
+// Goal: a stalled peer stops its sender without loss: no drop inside, the TAP's own ring fills
+// instead. Afterwards traffic continues and is accounted for.
 #[test]
 fn a_stalled_peer_stops_its_sender() {
     if !has(&[Need::Root]) {
@@ -19,13 +19,13 @@ fn a_stalled_peer_stops_its_sender() {
     udp.wait_more(100);
     for _ in 0..3 {
         pair.b.freeze();
-        // Stopped now, whether the stop began before the freeze or after it.
+        // Detects a stop from before or after the freeze.
         let stopped = pair.a.wait_for("the sender is stopped", |lines| {
             let lane = &lines.last()?["a-to-b"];
             let (stops, wakes) = (lane["tx-stop"].as_u64()?, lane["tx-wake"].as_u64()?);
             (stops > wakes).then_some(stops)
         });
-        // Overflow is the kernel's, in front of us.
+        // The kernel's ring in front of the link overflows.
         let outside = world.a.counters("a").tx_dropped;
         mqnet_testkit::until("the TAP's ring overflows", || {
             (world.a.counters("a").tx_dropped > outside).then_some(())
@@ -51,8 +51,8 @@ fn a_stalled_peer_stops_its_sender() {
     assert!(sent - received <= known, "{sent} sent, {received} received, {known} counted");
 }
 
-// Goal: a peer that stalls during the handshake, or is stopped while nothing flows, is no problem
-// either: the link comes up, or goes on, when it comes back.
+// Goal: a peer may stall during the handshake, or while no frame flows: the link comes up, or
+// continues, when it resumes.
 #[test]
 fn a_peer_stalls_before_and_between() {
     if !has(&[Need::Root]) {

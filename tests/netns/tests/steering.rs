@@ -1,4 +1,4 @@
-//! Our choice of the queue of a TAP, in the kernel: where frames of its real stack arrive.
+//! Steering program of a TAP in the kernel: queues selected for frames of its real stack.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,13 +15,13 @@ use mqnet_wire::Layer;
 
 const QUEUES: u16 = 4;
 const FLAGS: u32 = tap::flag::TAP | tap::flag::NO_PI | tap::flag::MULTI_QUEUE;
-/// Neighbours that never answer; frames to them go out.
+/// Neighbours that never answer; frames to them are sent.
 const PEERS: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2)),
 ];
 
-/// A TAP `t` of four queues at host `a`.
+/// TAP `t` with four queues at host `a`.
 struct Device {
     world: World,
     queues: Vec<File>,
@@ -60,7 +60,7 @@ impl Device {
         self.queues[0].as_fd()
     }
 
-    /// Every frame that waits, with the queue in which it does.
+    /// All waiting frames, with their queues.
     fn frames(&self) -> Vec<(u16, Vec<u8>)> {
         let mut frames = Vec::new();
         for (queue, file) in (0..).zip(&self.queues) {
@@ -72,8 +72,8 @@ impl Device {
         frames
     }
 
-    /// Sends datagrams, one to each port, and returns their frames, each of which must be where
-    /// `table` says. (What the stack says by itself may have been sent before the table was set.)
+    /// Sends datagrams, one to each port, and returns their frames. Each must be in the queue given
+    /// by `table`. (Other frames of the stack may have been sent before the table was set.)
     #[track_caller]
     fn send(&self, table: Option<&Table>, to: Flows) -> Vec<(u16, Vec<u8>)> {
         let Flows { peer, ports, size, each } = to;
@@ -115,7 +115,7 @@ fn flows(peer: IpAddr) -> Flows {
     Flows { peer, ports: 5000..5128, size: 100, each: 1 }
 }
 
-/// Asserts that each frame is in the queue that the table says.
+/// Asserts that each frame is in the queue given by the table.
 #[track_caller]
 fn assert_places(table: &Table, frames: &[(u16, Vec<u8>)]) {
     for (queue, frame) in frames {
@@ -131,20 +131,20 @@ fn queues_of(frames: &[(u16, Vec<u8>)]) -> Vec<u16> {
     queues
 }
 
-// Goal: every frame that the stack sends (IPv4, IPv6, TCP, and its own chatter) arrives in
-// the queue that the table says, and all queues are used.
+// Goal: every frame of the stack (IPv4, IPv6, TCP, and its own control traffic) arrives in the
+// queue given by the table, and all queues are used.
 #[test]
-fn frames_arrive_where_the_table_says() {
+fn frames_arrive_in_the_queue_of_the_table() {
     if !has(&[Need::Root]) {
         return;
     }
     let device = Device::create();
     let steering = Steering::load(&spread(QUEUES), Layer::Ethernet).expect("loading");
     steering.attach(device.fd()).expect("attaching");
-    // What the stack was just sending chose its queue without us.
+    // Frames sent before the attach have selected their queue without the program.
     let _ = mqnet_sysio::affinity::visit_every_cpu();
     device.frames();
-    // A multicast group to join is something that the stack talks about.
+    // Joining a multicast group makes the stack send frames.
     device.ip("addr add fd00::77/64 dev t nodad");
     let mut chatter = Vec::new();
     until("the stack spoke", || {
@@ -182,7 +182,7 @@ fn fragments_stay_together() {
     }
 }
 
-// Goal: a bucket that is moved takes its flows along, no others, and none go to a retired queue.
+// Goal: moving a bucket moves its flows and no others, and none go to a retired queue.
 #[test]
 fn a_moved_bucket_moves_its_flows() {
     if !has(&[Need::Root]) {
@@ -205,15 +205,15 @@ fn a_moved_bucket_moves_its_flows() {
     let table = rebalance(steering.table(), QUEUES, 2);
     steering.set(&table).expect("setting");
     assert_eq!(queues_of(&device.send(Some(&table), flows(PEERS[1]))), [0, 1]);
-    // The kernel knows of four queues all the time: the choice is ours alone.
+    // The kernel keeps four queues all the time: the program alone selects.
     let table = rebalance(steering.table(), 2, QUEUES);
     steering.set(&table).expect("setting");
     assert_eq!(queues_of(&device.send(Some(&table), flows(PEERS[1]))), [0, 1, 2, 3]);
 }
 
-// Goal: the program is in force until it is taken away, not only while its loader has it open.
+// Goal: the program stays attached until it is removed, also after its loader has closed it.
 #[test]
-fn steering_can_be_taken_away() {
+fn steering_stays_until_detached() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -229,7 +229,7 @@ fn steering_can_be_taken_away() {
     assert!(queues.len() > 1, "the kernel did not choose again: {queues:?}");
 }
 
-// Goal: the filter keeps every frame out of every queue, and its end lets them in again.
+// Goal: the filter keeps every frame out of every queue, until it is removed.
 #[test]
 fn a_filter_drops_everything() {
     if !has(&[Need::Root]) {
@@ -250,12 +250,12 @@ fn a_filter_drops_everything() {
     device.send(None, flows(PEERS[0]));
 }
 
-/// Set in the process that runs without the right to load.
+/// Variable set in the process without permission to load.
 const CHILD: &str = "MQNET_TEST_STEERING_CHILD";
 
-// Goal: whoever may not load a program is told what is missing.
+// Goal: loading without permission reports the missing capability.
 #[test]
-fn loading_needs_the_right_to() {
+fn loading_needs_permission() {
     if std::env::var_os(CHILD).is_some() {
         let error =
             Steering::load(&spread(2), Layer::Ethernet).expect_err("loading without the right to");
@@ -266,7 +266,7 @@ fn loading_needs_the_right_to() {
     if !has(&[Need::Root]) {
         return;
     }
-    let name = "steering::loading_needs_the_right_to";
+    let name = "steering::loading_needs_permission";
     let mut command = Command::new("/proc/self/exe");
     command.args(["--exact", name, "--nocapture"]).env(CHILD, "1").uid(65534).gid(65534);
     let output = run_command(&mut command);

@@ -1,15 +1,15 @@
-//! Frames that are written to a TAP many in one system call, or one by one.
+//! Frames written to a TAP with one system call per burst, or per frame.
 
 use mqnet_testkit::{Need, World, has};
 
 use crate::load::Load;
 use crate::resize::{often, stop_perfect};
 
-/// Datagrams (each way) between two changes.
+/// Datagrams in each direction between two changes.
 const BETWEEN: u64 = 200;
 
-/// 60 changes of the channels under UDP and TCP in both directions: nothing lost, doubled,
-/// reordered.
+/// Makes 60 changes of the channels under UDP and TCP in both directions, without loss, duplicates
+/// or reordering.
 fn resizes(io: &str) {
     if !has(&[Need::Root]) {
         return;
@@ -32,7 +32,7 @@ fn resizes_with_bursts() {
     resizes("io=uring");
 }
 
-// Goal: the same where frames are written one by one.
+// Goal: the same with frames written one by one.
 #[test]
 fn resizes_one_by_one() {
     resizes("io=plain");

@@ -1,4 +1,4 @@
-//! `mqnet tc` beside the real tc.
+//! `mqnet tc` compared with the real tc.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
@@ -7,8 +7,8 @@ use std::process::Command;
 use mqnet_testkit::{Folder, Host, Need, World, has, program, said};
 use serde_json::{Value, json};
 
-/// A process that says of a netdev what a kernel says of a device.
-struct Parrot {
+/// Process that reports the qdiscs of a kernel device as those of its netdev.
+struct Replay {
     socket: String,
 }
 
@@ -24,7 +24,7 @@ fn answer(path: &str, dev: &str, qdiscs: &Value) -> Value {
     }
 }
 
-impl Parrot {
+impl Replay {
     fn start(folder: &Folder, name: &str, dev: &str, qdiscs: Value) -> Self {
         let path = folder.file(name);
         let listener = UnixListener::bind(&path).expect("a socket");
@@ -32,7 +32,7 @@ impl Parrot {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let mut lines = BufReader::new(&stream).lines();
-                // One that only looks whether somebody listens says nothing.
+                // A liveness probe sends no request.
                 let Some(Ok(first)) = lines.next() else { continue };
                 let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
                 while lines.next().and_then(Result::ok).is_some_and(|line| !line.is_empty()) {}
@@ -59,8 +59,8 @@ fn real(host: &Host, words: &str) -> String {
     host.run(&words)
 }
 
-/// A pair of devices that have carried something and carry nothing any more.
-fn tired_pair(host: &Host) {
+/// Creates a pair of devices that have carried traffic and are idle.
+fn idle_pair(host: &Host) {
     for line in [
         "ip link add v0 numtxqueues 4 type veth peer name v1",
         "ip addr add 10.77.0.1/24 dev v0",
@@ -71,8 +71,8 @@ fn tired_pair(host: &Host) {
     }
 }
 
-// Goal: what the tc of this machine prints of a kernel's disciplines, `mqnet tc` prints from the
-// same numbers, byte by byte: the numbers of `tc -j` are the whole of what it needs.
+// Goal: `mqnet tc` prints the same bytes as the installed tc from the same numbers: the numbers of
+// `tc -j` are sufficient.
 #[test]
 fn a_kernels_numbers_look_alike() {
     if !has(&[Need::Root, Need::Program("tc")]) {
@@ -80,7 +80,7 @@ fn a_kernels_numbers_look_alike() {
     }
     let world = World::create();
     let host = &world.a;
-    tired_pair(host);
+    idle_pair(host);
     let setups = [
         "root handle 1: pfifo limit 7",
         "root handle 1: bfifo limit 10240",
@@ -96,12 +96,12 @@ fn a_kernels_numbers_look_alike() {
     ];
     for (number, setup) in setups.into_iter().enumerate() {
         real(host, &format!("qdisc add dev v0 {setup}"));
-        // Neighbour discovery and the like: something to count, then silence.
+        // Neighbour discovery and similar traffic is counted; then the device is idle.
         std::thread::sleep(std::time::Duration::from_millis(200));
         host.run(&["ip", "link", "set", "v1", "down"]);
         let numbers = real(host, "-s -j qdisc show dev v0");
         let numbers = serde_json::from_str(&numbers).expect("JSON");
-        let parrot = Parrot::start(world.folder(), &format!("{number}.sock"), "v0", numbers);
+        let replay = Replay::start(world.folder(), &format!("{number}.sock"), "v0", numbers);
         for words in [
             "qdisc show dev v0",
             "-s qdisc show dev v0",
@@ -112,8 +112,8 @@ fn a_kernels_numbers_look_alike() {
             "qdisc show dev v0 parent 1:3",
             "qdisc show dev v0 handle 1:",
         ] {
-            // The other form of a burst in JSON is tc's own, and nobody's number.
-            assert_eq!(parrot.tc(words), real(host, words), "{setup}: {words}");
+            // The second form of a burst in JSON is computed by tc.
+            assert_eq!(replay.tc(words), real(host, words), "{setup}: {words}");
         }
         host.run(&["ip", "link", "set", "v1", "up"]);
         let place = if setup == "clsact" { "clsact" } else { "root" };

@@ -1,4 +1,4 @@
-//! Disciplines of a link that runs, under numbered traffic.
+//! Qdiscs of a running link, under numbered traffic.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::resize::{often, stop_perfect};
 
 const PACE: Duration = Duration::from_millis(2);
 
-/// The disciplines of a netdev as `mqnet tc -s -j` has them.
+/// Qdiscs of a netdev in `mqnet tc -s -j`.
 fn qdiscs(world: &World, dev: &str) -> Vec<Value> {
     let list = world.folder().ask_json(&format!("tc -s -j qdisc show dev {dev}"));
     list.as_array().expect("a list").clone()
@@ -26,7 +26,7 @@ fn world(channels: u16) -> (World, Pair) {
     (world, pair)
 }
 
-/// Does each of these while flows run both ways; then nothing may be lost, doubled or out of order.
+/// Runs each step under flows in both directions, without loss, duplicates or reordering.
 fn without_loss(channels: u16, steps: &[&str]) {
     let (world, pair) = world(channels);
     let out = Flows::start(&world.a, &world.b, "10.0.0.2", 32, PACE);
@@ -34,7 +34,7 @@ fn without_loss(channels: u16, steps: &[&str]) {
     for step in steps {
         out.wait_more(400);
         back.wait_more(400);
-        // `b` of host b: what leaves through the TAP there comes from host a.
+        // Device `b` at host b: frames that leave through this TAP come from host a.
         world.tell(step);
     }
     out.wait_more(400);
@@ -44,8 +44,8 @@ fn without_loss(channels: u16, steps: &[&str]) {
     stop_perfect(pair);
 }
 
-// Goal: channels change while a discipline sends all frames through one of them, whichever they
-// came by, and no datagram is lost, doubled or out of its flow's order.
+// Goal: channels change while a qdisc sends all frames through one of them, without loss,
+// duplicates or reordering.
 #[test]
 fn channels_change_behind_mqprio_without_loss() {
     if !has(&[Need::Root]) {
@@ -57,8 +57,8 @@ fn channels_change_behind_mqprio_without_loss() {
     without_loss(4, &[&[MQPRIO], &changes[..]].concat());
 }
 
-// Goal: disciplines come, change, are exchanged for others and go under traffic, and no datagram
-// is lost, doubled or out of its flow's order.
+// Goal: qdiscs are added, changed, replaced and deleted under traffic without loss, duplicates or
+// reordering.
 #[test]
 fn disciplines_change_under_traffic_without_loss() {
     if !has(&[Need::Root]) {
@@ -83,21 +83,21 @@ fn disciplines_change_under_traffic_without_loss() {
     }
 }
 
-// Goal: what still waits when a discipline is taken off arrives, also when the channels change
-// before it has left: at the receiver's end that change is the peer's to make.
+// Goal: the backlog of a deleted qdisc arrives, also when the channels change before it has left:
+// at the receiver's end the peer requests that change.
 #[test]
-fn a_backlog_outlives_its_discipline_and_its_channels() {
+fn backlog_outlives_its_qdisc_and_its_channels() {
     if !has(&[Need::Root]) {
         return;
     }
     let (world, pair) = world(4);
     for channels in [2, 4] {
         let mut flows = Flows::start(&world.a, &world.b, "10.0.0.2", 8, PACE);
-        // Datagrams of 700 bytes on average, 4000 a second: four times as much.
+        // Datagrams of 700 bytes on average, 4000 per second: four times the rate.
         world.tell("tc qdisc add dev b root handle 1: tbf rate 6mbit burst 20kb limit 20mb");
         let waiting = || root(&world, "b")["qlen"].as_u64().expect("a number");
         until("a backlog", || (waiting() > 500).then_some(()));
-        // Nothing is left in the ring: what waits, waits in the discipline.
+        // The ring is empty: all waiting frames are in the qdisc.
         flows.stop_sending();
         world.tell("tc qdisc del dev b root");
         world.tell(&format!("ethtool -L b combined {channels}"));
@@ -106,9 +106,9 @@ fn a_backlog_outlives_its_discipline_and_its_channels() {
     stop_perfect(pair);
 }
 
-// Goal: as above, at the bridge's end of the link.
+// Goal: the same at the bridge's end of the link.
 #[test]
-fn disciplines_in_front_of_a_bridge_lose_nothing() {
+fn qdiscs_in_front_of_a_bridge_lose_nothing() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -131,7 +131,7 @@ fn sent(world: &World) -> u64 {
     root(world, "b")["bytes"].as_u64().expect("bytes")
 }
 
-// Goal: tbf lets through what its rate says, not more and not much less, and `show -s` counts it.
+// Goal: tbf passes its configured rate, not more and not much less, and `show -s` counts it.
 #[test]
 fn tbf_limits_the_rate() {
     if !has(&[Need::Root]) {
@@ -139,10 +139,10 @@ fn tbf_limits_the_rate() {
     }
     let (world, pair) = world(1);
     world.tell("tc qdisc add dev b root handle 1: tbf rate 8mbit burst 20kb limit 1mb");
-    // 64 flows of a datagram of 700 bytes on average every 2 ms: 179 Mbit/s.
+    // 64 flows with a datagram of 700 bytes on average every 2 ms: 179 Mbit/s.
     let flow = Flows::start(&world.a, &world.b, "10.0.0.2", 64, PACE);
     flow.wait_more(500);
-    // An engine that gets no CPU for longer than the burst lasts (20 ms) sends less, never more.
+    // An engine without a CPU for longer than the burst (20 ms) sends less, never more.
     until("a second at the whole rate", || {
         let (begin, bytes) = (Instant::now(), sent(&world));
         std::thread::sleep(Duration::from_secs(1));
@@ -156,12 +156,12 @@ fn tbf_limits_the_rate() {
     assert!(shown["overlimits"].as_u64() > Some(0), "{shown}");
     let tally = flow.finish();
     assert_eq!((tally.doubled, tally.reordered, tally.wrong), (0, 0, 0), "{tally:?}");
-    // What is missing was dropped by the discipline or in the full TAP in front of the link.
+    // Missing frames were dropped by the qdisc or in the full TAP in front of the link.
     until("the discipline is empty", || (root(&world, "b")["qlen"] == 0).then_some(()));
     pair.stop();
 }
 
-// Goal: what `show -s` counts is what came, and the text is that of tc.
+// Goal: `show -s` counts the received frames in the format of tc.
 #[test]
 fn show_counts_what_passes() {
     if !has(&[Need::Root]) {
@@ -186,7 +186,8 @@ fn show_counts_what_passes() {
     pair.stop();
 }
 
-// Goal: errors of a running link are tc's: what is there is not added, what is not is not changed.
+// Goal: errors of a running link are those of tc: adding an existing qdisc and changing a missing
+// one fail.
 #[test]
 fn errors_are_those_of_tc() {
     if !has(&[Need::Root]) {

@@ -1,4 +1,4 @@
-//! Bytes cross unchanged.
+//! Integrity of transferred bytes.
 
 use std::fs::File;
 use std::io::copy;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use mqnet_testkit::{Datagrams, Need, Stream, World, has, pattern};
 
-/// Bytes of the file: many times around every ring.
+/// Bytes of the file: many times the size of every ring.
 const FILE_LEN: usize = 96 << 20;
 
-// Goal: a file of random bytes crosses two channels byte for byte, in both directions at once.
+// Goal: a file of random bytes crosses two channels unchanged, in both directions at the same time.
 #[test]
 fn a_file_crosses_unchanged() {
     if !has(&[Need::Root]) {
@@ -48,7 +48,7 @@ fn a_file_crosses_unchanged() {
     assert!(a.out().rx_bytes > FILE_LEN as u64 && b.out().rx_bytes > FILE_LEN as u64);
 }
 
-// Goal: datagrams of every size, paced, cross unchanged; none is lost that no counter knows.
+// Goal: paced datagrams of every size cross unchanged; a counter explains every lost one.
 #[test]
 fn datagrams_cross_unchanged() {
     if !has(&[Need::Root]) {
@@ -57,7 +57,7 @@ fn datagrams_cross_unchanged() {
     let world = World::create();
     let pair = world.pair(|end| end.tap("mtu=9000").channels(2));
     let (mut sent, mut received) = (0, 0);
-    // The last one is fragmented by the kernel.
+    // The kernel fragments the last one.
     for (address, len) in
         [("10.0.0.2", 8), ("fd00::2", 64), ("10.0.0.2", 8972), ("fd00::2", 20_000)]
     {
@@ -76,7 +76,7 @@ fn datagrams_cross_unchanged() {
     assert!(sent - received <= known, "{sent} sent, {received} received, {known} counted");
 }
 
-// Goal: a small window works: the large frames of the kernel shrink to what a ring can carry.
+// Goal: a small window works: the kernel's large frames are limited to the size of a ring.
 #[test]
 fn a_small_window_carries_tcp() {
     if !has(&[Need::Root]) {
@@ -107,9 +107,9 @@ fn a_small_window_carries_tcp() {
     }
 }
 
-// Goal: an end that is stopped in mid-flow still tells a table that adds up.
+// Goal: an end that is stopped under traffic still prints a consistent table.
 #[test]
-fn the_law_holds_in_mid_flow() {
+fn conservation_holds_under_traffic() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -120,6 +120,6 @@ fn the_law_holds_in_mid_flow() {
         flow.wait_more(8 << 20);
     }
     pair.stop();
-    // The streams are cut, on purpose, in their middle.
+    // The streams are cut on purpose.
     drop(flows);
 }

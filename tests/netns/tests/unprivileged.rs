@@ -1,4 +1,4 @@
-//! Without root: inside a user namespace, and on queues that somebody else has opened.
+//! Operation without root: inside a user namespace, and on queues opened by another process.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -10,10 +10,10 @@ use mqnet_testkit::{
     Folder, Host, LinkProcess, Need, Stream, World, assert_pair, has, iperf3, program, until,
 };
 
-/// Words that make the rest of a command run as nobody.
+/// Prefix that runs a command with uid and gid 65534 and no supplementary groups.
 const AS_NOBODY: [&str; 6] = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
 
-/// The program where anybody can run it.
+/// Copy of the program that every user can run.
 pub(crate) fn public_program(folder: &Folder) -> PathBuf {
     let copy = folder.file("mqnet");
     std::fs::copy(program(), &copy).expect("copying the program");
@@ -22,7 +22,7 @@ pub(crate) fn public_program(folder: &Folder) -> PathBuf {
     copy
 }
 
-/// One end, as nobody, in a user and network namespace of its own.
+/// Starts one end without privileges, in its own user and network namespace.
 pub(crate) fn end_in_user_namespace(program: &Path, folder: &Folder, tap: &str) -> LinkProcess {
     let bridge = format!("ntb:{}", folder.file("x.sock").display());
     let mut words: Vec<&str> = Vec::new();
@@ -37,7 +37,7 @@ pub(crate) fn end_in_user_namespace(program: &Path, folder: &Folder, tap: &str) 
     LinkProcess::spawn(command)
 }
 
-// Goal: without any privilege, two user namespaces are linked as two hosts are.
+// Goal: two user namespaces are linked without any privilege.
 #[test]
 fn user_namespaces_are_enough() {
     if !has(&[Need::OpenTun, Need::Program("unshare"), Need::Program("iperf3")]) {
@@ -64,7 +64,7 @@ fn user_namespaces_are_enough() {
 
 const TAP_FLAGS: u32 = tap::flag::TAP | tap::flag::NO_PI | tap::flag::VNET_HDR;
 
-/// Two queues of a TAP that this test opens at host `a`, ready but for a program that serves them.
+/// Opens two queues of a TAP at host `a`, ready to be served.
 fn two_queues(host: &Host) -> [OwnedFd; 2] {
     let queue = || {
         let fd = tap::open_clone_device().expect("opening /dev/net/tun");
@@ -77,7 +77,7 @@ fn two_queues(host: &Host) -> [OwnedFd; 2] {
     queues
 }
 
-/// The end at host `a`, on inherited queues, which become descriptors 5 and 6.
+/// Starts the end at host `a` on inherited queues, which become descriptors 5 and 6.
 pub(crate) fn end_on_queues(world: &World, program: &Path, as_nobody: bool) -> LinkProcess {
     let [first, second] = two_queues(&world.a);
     let mut words: Vec<&str> = Vec::new();
@@ -117,7 +117,7 @@ fn serve_inherited_queues(as_nobody: bool) {
     assert_eq!(a.channels().len(), 2);
 }
 
-// Goal: queues that the parent process has opened are served as they are.
+// Goal: queues opened by the parent process are served unchanged.
 #[test]
 fn inherited_queues_are_served() {
     if has(&[Need::Root]) {
@@ -125,7 +125,7 @@ fn inherited_queues_are_served() {
     }
 }
 
-// Goal: a process without any privilege serves queues that a privileged one hands to it.
+// Goal: a process without privileges serves queues received from a privileged one.
 #[test]
 fn inherited_queues_need_no_privilege() {
     if has(&[Need::Root, Need::Program("setpriv")]) {
@@ -135,7 +135,7 @@ fn inherited_queues_need_no_privilege() {
 
 // Goal: an inherited descriptor that is no TAP queue is refused with its number.
 #[test]
-fn inherited_nonsense_is_refused() {
+fn inherited_descriptor_without_tap_is_refused() {
     let script = "exec 5</dev/null; exec \"$0\" link tap:a,fd=5 null:";
     let mut command = Command::new("sh");
     let output = mqnet_testkit::run_command(command.args(["-c", script]).arg(program()));

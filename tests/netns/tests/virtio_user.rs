@@ -1,5 +1,5 @@
-//! `vhost-user:` with a driver that others wrote: DPDK's virtio-user, whose two ports are the two
-//! guests of one link, in all layouts of rings.
+//! `vhost-user:` with a foreign driver: DPDK's virtio-user. Its two ports are the two guests of one
+//! link, in all ring layouts.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use mqnet_testkit::{DEADLINE, Folder, LinkProcess, Need, has, until};
 
-/// How testpmd shall set up its two ports.
+/// Configuration of testpmd's two ports.
 #[derive(Clone, Copy, Debug)]
 struct Ports {
     packed: bool,
@@ -15,7 +15,7 @@ struct Ports {
     mergeable: bool,
 }
 
-/// Frames as testpmd counted them: received and sent, of either port.
+/// Frame counters of testpmd: received and sent, of either port.
 type Counted = [[u64; 2]; 2];
 
 fn testpmd(folder: &Folder, ports: Ports) -> Command {
@@ -38,7 +38,7 @@ fn testpmd(folder: &Folder, ports: Ports) -> Command {
     command
 }
 
-/// The last counters of the ports in what testpmd said.
+/// Last counters of the ports in the output of testpmd.
 fn counted(said: &str) -> Option<Counted> {
     let port = |n: u8| {
         let (_, after) = said.rsplit_once(&format!("NIC statistics for port {n}"))?;
@@ -48,13 +48,13 @@ fn counted(said: &str) -> Option<Counted> {
     Some([port(0)?, port(1)?])
 }
 
-/// So many frames of either port: the rings went round hundreds of times.
+/// Frames of either port that make the rings wrap hundreds of times.
 const ENOUGH: u64 = 200_000;
 
-/// Lets frames go round through the link until enough did.
+/// Circulates frames through the link until enough have crossed.
 ///
-/// The counters are asked for again and again, because how long testpmd takes to start, and how
-/// fast frames then go round, depends on what else the machine does.
+/// The counters are polled, because the start of testpmd and its frame rate depend on the load of
+/// the machine.
 fn go_round(folder: &Folder, ports: Ports) -> Counted {
     let file = folder.file("testpmd");
     let out = std::fs::File::create(&file).expect("a file");
@@ -109,15 +109,15 @@ fn all_cross(ports: Ports) {
     let table = link.stop();
     for (sent, received, lane) in [(tx0, rx1, table.out()), (tx1, rx0, table.back())] {
         assert_eq!((lane.rx_packets, lane.drops), (sent, 0), "{ports:?}");
-        // What was on its way when testpmd stopped to receive lies in its rings.
+        // Frames in flight when testpmd stopped receiving are in its rings.
         let on_its_way = u64::from(ports.queues) * 256;
         assert!(received + on_its_way >= lane.tx_packets, "{ports:?}: {received} of {lane:?}");
         assert!(received <= lane.tx_packets, "{ports:?}: {received} of {lane:?}");
     }
 }
 
-// Goal: every frame that a driver sends comes to the driver on the other side, or is accounted for,
-// on split and packed rings, with 1, 2 and 8 queues, with mergeable buffers and without.
+// Goal: every frame of a driver arrives at the driver on the other side, or is accounted for, on
+// split rings, with 1, 2 and 8 queues, with and without mergeable buffers.
 #[test]
 fn frames_of_a_foreign_driver_cross_split() {
     for (queues, mergeable) in [(1, true), (1, false), (2, true), (8, true)] {
@@ -133,7 +133,7 @@ fn frames_of_a_foreign_driver_cross_packed() {
     }
 }
 
-// Goal: of several tables the last one counts.
+// Goal: the last of several tables is parsed.
 #[test]
 fn counters_are_read_from_the_last_table() {
     let table = |rx: u32, tx: u32| {

@@ -1,4 +1,4 @@
-//! Links that cannot open yet, bridges with nothing behind their far end, and third ends.
+//! Links that cannot open yet, bridges without a far end, and third ends.
 
 use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ fn shown(control: &Control, link: &str) -> Option<Value> {
     links.into_iter().find(|one| one["name"] == link)
 }
 
-/// A process with one link.
+/// Starts a process with one link.
 fn link(world: &World, words: &[&str]) -> LinkProcess {
     let mut program = world.folder().program();
     program.args(["link", "--json"]).args(words);
     LinkProcess::spawn(program)
 }
 
-// Goal: a link whose namespace is missing is in `show` and in the metrics from its configuration
-// on, down with the reason and the time of the next attempt; it comes up by itself, follows the
-// namespace of its name when that is another one, and can be deleted while it waits.
+// Goal: a link with a missing namespace is in `show` and in the metrics from the start, down with
+// the reason and the time of the next attempt. The link comes up without a command, follows a new
+// namespace of that name, and can be deleted while it waits.
 #[test]
 fn link_waits_for_its_namespace() {
     if !has(&[Need::Root]) {
@@ -42,7 +42,7 @@ fn link_waits_for_its_namespace() {
     let text = control.ok(&["show", "l"]);
     assert!(text.contains("link l: down (tap:l: network namespace"), "{text}");
     assert!(text.contains("; next attempt in "), "{text}");
-    // What is set meanwhile counts when it is up.
+    // Settings made while the link waits apply when it is up.
     control.ok(&["ethtool", "-L", "l", "combined", "3"]);
     symlink(format!("/run/netns/{}", world.a.name()), &late).expect("a link");
     assert_eq!(control.wait_up("l")["channels"], 3);
@@ -57,14 +57,14 @@ fn link_waits_for_its_namespace() {
     assert!(up["next-attempt-ms"].is_null(), "{up}");
     control.ok(&["del", "m"]);
     assert_eq!(control.links(), ["l"]);
-    // It waits again after this.
+    // The link waits again after this.
     control.ok(&["reload"]);
     let begin = Instant::now();
     daemon.stop();
     assert!(begin.elapsed() < Duration::from_secs(8), "the end waited for an attempt");
 }
 
-// Goal: whoever adds a link by hand is told that it cannot be opened, and nothing is left of it.
+// Goal: adding a link that cannot be opened fails with the reason and leaves nothing behind.
 #[test]
 fn link_added_by_hand_does_not_wait() {
     if !has(&[Need::Root]) {
@@ -81,8 +81,8 @@ fn link_added_by_hand_does_not_wait() {
     daemon.stop();
 }
 
-// Goal: a TAP in front of a bridge has a carrier only while something is up behind the far end, and
-// says what is missing there; frames sent before do not arrive later.
+// Goal: a TAP in front of a bridge has a carrier only while the netdev behind the far end is up,
+// and reports the missing part. Frames sent earlier do not arrive later.
 #[test]
 fn carrier_follows_the_far_side() {
     if !has(&[Need::Root]) {
@@ -110,13 +110,14 @@ fn carrier_follows_the_far_side() {
     near.wait_down("far has no carrier");
     world.b.run(&["ip", "link", "set", "peer", "up"]);
     near.wait_up(2);
-    far.stop().assert_law();
-    near.stop().assert_law();
+    far.stop().assert_conserved();
+    near.stop().assert_conserved();
 }
 
-// Goal: a third end is told that both ends are taken, once, and takes the place of one that leaves.
+// Goal: a third end gets one notice that both ends are taken, and takes the place of one that
+// leaves.
 #[test]
-fn third_end_is_told_once() {
+fn third_end_is_notified_once() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -136,7 +137,7 @@ fn third_end_is_told_once() {
     first.stop();
 }
 
-// Goal: each socket that others connect to has the permissions of its address.
+// Goal: each listening socket has the permissions given in its address.
 #[test]
 fn sockets_have_the_permissions_of_their_address() {
     use std::os::unix::fs::MetadataExt;
@@ -156,7 +157,7 @@ fn sockets_have_the_permissions_of_their_address() {
     }
 }
 
-// Goal: a relative path of `add` is one in the folder of the user, not of the daemon.
+// Goal: a relative path of `add` refers to the folder of the user, not of the daemon.
 #[test]
 fn relative_paths_are_the_users() {
     if !has(&[Need::Root]) {
@@ -173,9 +174,9 @@ fn relative_paths_are_the_users() {
     daemon.stop();
 }
 
-// Goal: what was dropped in the last seconds is told by `why` and `show`, with the knob.
+// Goal: `why` and `show` report recent drops with the option to change.
 #[test]
-fn recent_drops_are_told() {
+fn recent_drops_are_reported() {
     if !has(&[Need::Root]) {
         return;
     }

@@ -1,4 +1,4 @@
-//! XDP programs on a link that runs, under traffic of real kernels.
+//! XDP programs on a running link, under traffic of real kernels.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::resize::{often, stop_perfect};
 pub(crate) const NEEDS: [Need; 2] = [Need::Root, Need::Program("clang")];
 const PACE: Duration = Duration::from_millis(2);
 
-/// The object that clang makes of a program of `tests/xdp`.
+/// Compiles a program of `tests/xdp`; returns the path of the object.
 pub(crate) fn object(world: &World, name: &str) -> PathBuf {
     let to = world.file(&format!("{}.o", name.replace('/', "-")));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../xdp").join(name);
@@ -34,7 +34,7 @@ pub(crate) fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().unwrap_or_else(|| panic!("{key} of {value}"))
 }
 
-/// Frames that the kernel of host a has got from its device.
+/// Frames received by the kernel of host a from its device.
 fn received(world: &World) -> u64 {
     let link = world.a.run_json(&["ip", "-j", "-s", "link", "show", "a"]);
     number(&link[0]["stats64"]["rx"], "packets")
@@ -45,8 +45,8 @@ pub(crate) fn discard(world: &World) {
     world.a.run(&["bash", "-c", "echo x > /dev/udp/10.0.0.2/9"]);
 }
 
-// Goal: a program drops what it says and nothing else, its map and the statistics count it, and
-// after it has gone everything passes again.
+// Goal: a program drops exactly the frames that it selects; its map and the statistics count them.
+// After detaching everything passes again.
 #[test]
 fn a_filter_comes_and_goes() {
     if !has(&NEEDS) {
@@ -82,7 +82,7 @@ fn a_filter_comes_and_goes() {
     assert_eq!((a.out().drops, a.out().tx_lost, a.out().in_flight), (6, 0, 0), "{}", a.0);
 }
 
-// Goal: programs that come and go fifty times lose, double and reorder nothing.
+// Goal: attaching and detaching programs fifty times loses, duplicates and reorders nothing.
 #[test]
 fn programs_come_and_go_without_loss() {
     if !has(&NEEDS) {
@@ -106,11 +106,11 @@ fn programs_come_and_go_without_loss() {
     stop_perfect(pair);
 }
 
-// Goal: what a program sends back comes out of the device that it came from, though the lane that
-// sends there sleeps, also of the third one, whose event may have the number of the first one's,
-// and the law holds in both directions.
+// Goal: frames reinjected by XDP_TX leave through the device of their origin, although the lane of
+// that direction sleeps. This includes the third lane, with an event that may have the number of
+// the first. The conservation check holds in both directions.
 #[test]
-fn a_reflector_sends_back() {
+fn reflected_frames_leave_through_their_origin() {
     if !has(&NEEDS) {
         return;
     }
@@ -134,9 +134,9 @@ fn a_reflector_sends_back() {
     assert_eq!((a.out().in_flight, a.back().in_flight), (0, 0), "{}", a.0);
 }
 
-// Goal: a program that is not harmless is refused in one line, and nothing changes.
+// Goal: a program that fails verification is refused in one line, and nothing changes.
 #[test]
-fn an_evil_program_is_refused() {
+fn invalid_program_is_refused() {
     if !has(&NEEDS) {
         return;
     }

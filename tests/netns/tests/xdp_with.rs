@@ -1,4 +1,4 @@
-//! XDP programs together with what else a link does: resizes, captures, disciplines, large frames.
+//! XDP programs combined with other features: resizes, captures, qdiscs, large frames.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::xdp::{NEEDS, attach, discard, number, object, program};
 
 const PACE: Duration = Duration::from_millis(2);
 
-/// A line of `ethtool -S`.
+/// Value of a line of `ethtool -S`.
 fn counter(list: &str, name: &str) -> u64 {
     let lines = list.lines().filter_map(|line| line.trim().split_once(": "));
     let value = lines.filter(|(key, _)| *key == name).find_map(|(_, value)| value.parse().ok());
     value.unwrap_or_else(|| panic!("{name} of {list}"))
 }
 
-// Goal: a program stays through changes of the number of channels, new queues run it from their
-// first frame, what it says is dropped is dropped on every channel, and nothing else is lost.
+// Goal: a program stays attached through changes of the number of channels, and new queues run it
+// from their first frame. Its drops occur on every channel, and no other frame is lost.
 #[test]
 fn resizes_keep_the_program() {
     if !has(&NEEDS) {
@@ -43,8 +43,8 @@ fn resizes_keep_the_program() {
         wait_channels(&world, channels);
         until("all are dropped", || (number(&program(&world), "drops") == sent).then_some(()));
     }
-    // Where a flow goes is the kernel's hash of a port chosen by chance: fresh ports until every
-    // channel had one.
+    // A flow's channel is the kernel's hash of a random port: use new ports until every channel has
+    // received a frame.
     let list = || world.folder().ask("ethtool -S a").out;
     let took = |list: &str, queue: usize| counter(list, &format!("rx_queue_{queue}_packets"));
     until("a frame on each channel", || {
@@ -67,14 +67,14 @@ fn resizes_keep_the_program() {
     }
     let (a, b) = pair.stop();
     assert_eq!((a.out().drops, a.out().tx_lost), (sent, 0), "{}", a.0);
-    a.assert_law();
-    b.assert_law();
+    a.assert_conserved();
+    b.assert_conserved();
 }
 
-// Goal: what a program sends back survives changes of the number of channels, whichever of the two
-// directions changes its lanes first: the other one's program still sends to lanes that have left.
+// Goal: XDP_TX frames survive changes of the number of channels, whichever direction changes its
+// lanes first: the program of the other direction still sends to old lanes.
 #[test]
-fn resizes_lose_nothing_that_a_program_sends_back() {
+fn resizes_keep_reinjected_frames() {
     if !has(&NEEDS) {
         return;
     }
@@ -108,17 +108,18 @@ fn resizes_lose_nothing_that_a_program_sends_back() {
         world.tell(&format!("xdp detach {dev}"));
     }
     let end = link.stop();
-    end.assert_law();
-    // One that finds the way back full is `xdp-unsent`: nobody waits for it, as in Linux.
+    end.assert_conserved();
+    // A frame that finds the reinjection queue full is counted as `xdp-unsent`, without waiting, as
+    // in Linux.
     for way in ["a-to-b", "b-to-a"] {
         assert!(end.0[way]["drops"]["link-closed"].is_null(), "{}", end.0);
     }
 }
 
-// Goal: while more frames are sent back than the way back holds, changes of the number of channels
-// come to their end at both ends of a bridge, and every frame is accounted for.
+// Goal: while more frames are reinjected than the queue holds, changes of the number of channels
+// complete at both ends of a bridge, and every frame is accounted for.
 #[test]
-fn resizes_end_under_a_flood_that_a_program_sends_back() {
+fn resizes_complete_under_a_reinjection_flood() {
     if !has(&NEEDS) {
         return;
     }
@@ -136,15 +137,15 @@ fn resizes_end_under_a_flood_that_a_program_sends_back() {
     pair.a.wait_quiet();
     world.tell("xdp detach a");
     let (a, b) = pair.stop();
-    a.assert_law();
-    b.assert_law();
+    a.assert_conserved();
+    b.assert_conserved();
     assert!(a.0["b-to-a"]["drops"]["link-closed"].is_null(), "{}", a.0);
 }
 
-// Goal: a table of queues cannot change while frames that a program let pass wait for a peer that
-// stands still: it is refused, and every channel goes on when the peer does.
+// Goal: an indirection table cannot change while frames passed by a program wait for a frozen peer:
+// the change is refused, and every channel continues when the peer resumes.
 #[test]
-fn a_refused_table_leaves_every_lane() {
+fn refused_table_keeps_every_lane() {
     if !has(&NEEDS) {
         return;
     }
@@ -171,14 +172,14 @@ fn a_refused_table_leaves_every_lane() {
     world.tell(&format!("ethtool -X a weight {weights}"));
     pair.a.wait_quiet();
     let (a, b) = pair.stop();
-    a.assert_law();
-    b.assert_law();
+    a.assert_conserved();
+    b.assert_conserved();
 }
 
-// Goal: a capture of drops has what a program dropped, with the reason, whichever of both was there
-// first; a whole capture has what passed and not that.
+// Goal: a capture of drops contains the frames dropped by a program, with the reason, in either
+// order of attaching. A full capture contains only the passed frames.
 #[test]
-fn captures_see_what_programs_do() {
+fn captures_contain_drops_of_programs() {
     if !has(&[Need::Root, Need::Program("clang"), Need::Program("tshark")]) {
         return;
     }
@@ -215,7 +216,7 @@ fn captures_see_what_programs_do() {
     });
     let drops = || number(&control.json(&["xdp", "show", "-j", "onea"])["program"], "drops");
     until("all are dropped", || (drops() == 7).then_some(()));
-    // The whole one goes on: so do the flows.
+    // The full capture continues, and so do the flows.
     [&early_file, &late_file].iter().for_each(|file| until_still(Path::new(file)));
     [early, late, whole].into_iter().for_each(|capture| capture.stop());
     for file in [&early_file, &late_file] {
@@ -234,10 +235,10 @@ fn captures_see_what_programs_do() {
     daemon.stop();
 }
 
-// Goal: a program in front of a discipline: what it drops never gets there, and what passes is
-// counted there, under traffic, while both come and go.
+// Goal: a qdisc behind a program counts only the passed frames, under traffic, while both come and
+// go.
 #[test]
-fn disciplines_get_what_passes() {
+fn qdiscs_get_passed_frames() {
     if !has(&NEEDS) {
         return;
     }
@@ -260,12 +261,12 @@ fn disciplines_get_what_passes() {
     pair.a.wait_quiet();
     let (a, b) = pair.stop();
     assert_eq!((a.out().drops, a.back().drops), (5, 0), "{}", a.0);
-    a.assert_law();
-    b.assert_law();
+    a.assert_conserved();
+    b.assert_conserved();
 }
 
-// Goal: frames of up to 64 KiB that the kernel has not cut pass a program that reads and writes
-// both of their ends, and arrive as they were sent.
+// Goal: unsegmented frames of up to 64 KiB pass a program that reads and writes both of their ends,
+// and arrive unchanged.
 #[test]
 fn large_frames_pass_a_program() {
     if !has(&NEEDS) {
@@ -286,6 +287,6 @@ fn large_frames_pass_a_program() {
     pair.a.wait_quiet();
     let (a, b) = pair.stop();
     assert_eq!((a.out().drops, a.out().tx_lost), (0, 0), "{}", a.0);
-    a.assert_law();
-    b.assert_law();
+    a.assert_conserved();
+    b.assert_conserved();
 }

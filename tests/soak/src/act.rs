@@ -1,4 +1,4 @@
-//! Doing an action, and putting everything back.
+//! Running an action, and restoring the initial state.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::shape::{Can, Dev};
 use crate::testpmd;
 use crate::worlds::{CHANNELS, RING_KIB};
 
-/// A pause that is part of an action.
+/// Pause that is part of an action.
 fn pause(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
 impl Site {
-    /// Does an action.
+    /// Runs an action.
     #[track_caller]
     pub(crate) fn act(&mut self, action: &Action) {
         match *action {
@@ -34,7 +34,7 @@ impl Site {
             }
             Action::Mtu { dev, to } => {
                 let name = self.shape.devs[dev].name;
-                self.tell(&format!("set {name} mtu {to}"));
+                self.verb_ok(&format!("set {name} mtu {to}"));
                 self.undo.insert((Setting::Mtu, dev), format!("set {name} mtu 1500"));
             }
             Action::Spread { dev, of } => {
@@ -43,7 +43,7 @@ impl Site {
             }
             Action::Discipline { dev, which } => {
                 let name = self.shape.devs[dev].name;
-                self.tell(&format!("tc qdisc replace dev {name} root {}", DISCIPLINES[which]));
+                self.verb_ok(&format!("tc qdisc replace dev {name} root {}", DISCIPLINES[which]));
                 let undo = format!("tc qdisc del dev {name} root");
                 self.undo.insert((Setting::Discipline, dev), undo);
             }
@@ -57,9 +57,9 @@ impl Site {
             Action::Member { dev } => self.member(dev),
             Action::Delete { path } => {
                 let name = self.shape.paths[path].kind;
-                self.tell(&format!("del {name}"));
+                self.verb_ok(&format!("del {name}"));
                 self.forget(path);
-                self.tell("reload");
+                self.verb_ok("reload");
                 self.wait_up();
             }
             Action::Kill { process, pause_ms } => {
@@ -73,47 +73,47 @@ impl Site {
 
     fn set(&mut self, setting: Setting, dev: usize, flag: &str, words: &str, undo: &str) {
         let name = self.shape.devs[dev].name;
-        self.tell(&format!("ethtool {flag} {name} {words}"));
+        self.verb_ok(&format!("ethtool {flag} {name} {words}"));
         self.undo.insert((setting, dev), format!("ethtool {flag} {name} {undo}"));
     }
 
-    /// The channels that a netdev has now.
+    /// Current number of channels of a netdev.
     fn channels(&self, dev: usize) -> u16 {
-        let shown = self.ask(&format!("ethtool --json -l {}", self.shape.devs[dev].name)).out;
+        let shown = self.verb(&format!("ethtool --json -l {}", self.shape.devs[dev].name)).out;
         let shown: Value = serde_json::from_str(&shown).expect("JSON of ethtool -l");
         shown[0]["combined"].as_u64().expect("a number of channels") as u16
     }
 
     fn resize(&mut self, dev: usize, to: u16) {
-        // Channels that a table names cannot be taken away.
+        // Channels in an indirection table cannot be removed.
         let path = self.shape.devs[dev].path;
         for other in 0..self.shape.devs.len() {
             if self.shape.devs[other].path == path {
                 self.undo_one((Setting::Spread, other));
             }
         }
-        // A group has a channel for each member.
+        // A group needs a channel for each member.
         let least = if self.shape.paths[path].kind == "group" { 2 } else { 1 };
         let to = format!("combined {}", to.max(least));
         self.set(Setting::Channels, dev, "-L", &to, &format!("combined {CHANNELS}"));
     }
 
-    /// Gives testpmd and our driver at it so many queues.
+    /// Sets the number of queues of testpmd and of the virtio driver connected to it.
     fn set_queues(&mut self, dev: usize, to: u16) {
-        // Channels that a table names cannot be taken away.
+        // Channels in an indirection table cannot be removed.
         for other in 0..self.shape.devs.len() {
             self.undo_one((Setting::Spread, other));
         }
         let ours = format!("ethtool -L {} combined {to}", self.shape.devs[dev].name);
         let grows = to > self.queues;
-        // It must go on to take from queues that we are about to leave.
+        // testpmd must keep serving the queues that the driver is about to leave.
         if !grows {
-            self.tell(&ours);
+            self.verb_ok(&ours);
         }
         self.queues = to;
         testpmd::set_queues(&self.lives[testpmd::PROCESS].running, to);
         if grows {
-            self.tell(&ours);
+            self.verb_ok(&ours);
         }
         self.wait_up();
     }
@@ -121,9 +121,9 @@ impl Site {
     fn program(&mut self, dev: usize) {
         let name = self.shape.devs[dev].name;
         if self.programs.remove(&dev) {
-            self.tell(&format!("xdp detach {name}"));
+            self.verb_ok(&format!("xdp detach {name}"));
         } else if let Some(object) = &self.object {
-            self.tell(&format!("xdp attach {name} {}", object.display()));
+            self.verb_ok(&format!("xdp attach {name} {}", object.display()));
             self.programs.insert(dev);
         }
     }
@@ -135,8 +135,8 @@ impl Site {
             return;
         }
         let words = format!("ethtool --set-priv-flags {name} full-page-rx");
-        let said = self.ask(&format!("{words} on"));
-        // It is refused where the pool has too few pages for it: then nothing has changed.
+        let said = self.verb(&format!("{words} on"));
+        // Refused when the pool has too few pages; then nothing has changed.
         assert!(said.code == Some(0) || said.err.contains("page"), "{words} on: {said:?}");
         self.undo.insert((Setting::Layout, dev), format!("{words} off"));
     }
@@ -154,7 +154,7 @@ impl Site {
         let mut capture = start();
         until("the capture begins", || {
             if capture.ended().is_some() {
-                // A machine that is very busy takes its time here too.
+                // A busy machine may refuse the capture for a while.
                 let said = capture.err();
                 assert!(NOT_NOW.iter().any(|words| said.contains(words)), "capture: {said}");
                 capture = start();
@@ -167,7 +167,7 @@ impl Site {
     fn reload(&mut self, channels: u16) {
         self.other = !self.other;
         self.write_config(self.other.then_some(channels));
-        self.tell("reload");
+        self.verb_ok("reload");
     }
 
     fn stall(&self, at: usize, ms: u64) {
@@ -185,7 +185,7 @@ impl Site {
         self.wait_up();
     }
 
-    /// Removes a member of a group, or puts it back.
+    /// Removes a member of a group, or adds it again.
     fn member(&mut self, dev: usize) {
         let name = self.shape.devs[dev].name;
         let is_back = self.gone.remove(&dev);
@@ -206,7 +206,7 @@ impl Site {
         });
     }
 
-    /// Netdevs whose channels change, and the most that they get.
+    /// Netdevs with a variable number of channels, and the maximum of each.
     fn resized(&self) -> Vec<(usize, u16)> {
         let most = |dev: &Dev| {
             dev.can.iter().find_map(|can| match can {
@@ -218,8 +218,9 @@ impl Site {
         devs.filter_map(|(at, dev)| Some((at, most(dev)?))).collect()
     }
 
-    /// Goes once to the most channels and back, so that what is made for each channel and then
-    /// kept is there from the beginning, and does not look like growth.
+    /// Uses the maximum number of channels once and returns to the initial number. Memory that is
+    /// allocated per channel and then kept is present from the beginning and does not count as
+    /// growth.
     pub(crate) fn warm_up(&mut self) {
         self.put_back();
         for (dev, most) in self.resized() {
@@ -229,9 +230,9 @@ impl Site {
         self.touch();
     }
 
-    /// Attaches a discipline everywhere and takes it off. Those that lanes share have events, and
-    /// whoever runs a lane goes on to watch those until it leaves: so every round ends with lanes
-    /// that have had one, and the descriptors can be counted to the last one.
+    /// Attaches a qdisc to every netdev and removes it. Shared qdiscs have events, and a worker
+    /// keeps watching them until it leaves its lane. Every round thus ends with lanes that have had
+    /// a qdisc, and descriptors can be compared exactly.
     pub(crate) fn touch(&mut self) {
         for dev in 0..self.shape.devs.len() {
             if self.shape.devs[dev].can.contains(&Can::Discipline) {
@@ -241,23 +242,23 @@ impl Site {
         self.put_back();
     }
 
-    /// What is set at the netdevs of a path is gone.
+    /// Discards the recorded settings of the netdevs of a path.
     fn forget(&mut self, path: usize) {
         let devs = &self.shape.devs;
         self.undo.retain(|(_, dev), _| devs[*dev].path != path);
         self.programs.retain(|dev| devs[*dev].path != path);
         self.captures.retain(|dev, _| devs[*dev].path != path);
-        // A new link makes what is missing.
+        // A new link creates missing members.
         self.gone.retain(|dev| devs[*dev].path != path);
     }
 
     fn undo_one(&mut self, key: (Setting, usize)) {
         if let Some(words) = self.undo.remove(&key) {
-            self.tell(&words);
+            self.verb_ok(&words);
         }
     }
 
-    /// Puts everything back to what a round begins with.
+    /// Restores the state in which a round begins.
     #[track_caller]
     pub(crate) fn put_back(&mut self) {
         for dev in self.captures.keys().copied().collect::<Vec<_>>() {

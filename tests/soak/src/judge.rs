@@ -1,4 +1,4 @@
-//! What must hold at the end of a round, when nothing is under way.
+//! Conditions that must hold at the end of a round, when no frame is in flight.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,22 +13,23 @@ use crate::schedule::Round;
 use crate::shape::{Path, Rig};
 use crate::testpmd::{self, Counted};
 
-/// A frame that a killed device had in hand may come twice: at most a burst of each channel.
+/// Largest number of duplicated frames: a killed device may have processed a burst of each channel
+/// without completing it.
 const TWICE_MAX: u64 = 64 * 8;
 
-const WAYS: [&str; 2] = ["a-to-b", "b-to-a"];
+const DIRECTIONS: [&str; 2] = ["a-to-b", "b-to-a"];
 
-/// Counters of everything at one moment of rest.
-pub(crate) struct Rest {
-    /// By name of the link.
+/// Counters of all links while no frame is in flight.
+pub(crate) struct Snapshot {
+    /// Statistics by name of the link.
     stats: BTreeMap<&'static str, Value>,
-    /// Which life of each process counted them.
+    /// Restart count of each process at that time.
     lives: Vec<u64>,
-    /// What the kernels dropped, for each path.
+    /// Frames dropped by the kernels, for each path.
     kernel: Vec<u64>,
     /// Datagrams and segments with wrong checksums, at both hosts.
     corrupt: u64,
-    /// What testpmd has counted, where it is one of the processes.
+    /// Counters of testpmd, if it is one of the processes.
     foreign: Option<Counted>,
 }
 
@@ -41,25 +42,25 @@ fn drops(lane: &Value) -> u64 {
     list.iter().map(|drop| number(drop, "frames")).sum()
 }
 
-/// Conservation check: frames in flight.
-fn balance(lane: &Value) -> i128 {
+/// Conservation check: number of frames in flight.
+fn frames_in_flight(lane: &Value) -> i128 {
     LaneCounters::read(|row| number(lane, &row.json())).in_flight(drops(lane).into())
 }
 
-/// What testpmd has counted, if the rig has it.
+/// Counters of testpmd, if the rig has it.
 #[track_caller]
 fn counted(site: &Site) -> Option<Counted> {
     let has = site.shape.rig == Rig::Testpmd;
     has.then(|| testpmd::counted(&site.lives[testpmd::PROCESS].running))
 }
 
-/// The conservation check holds with nothing in flight, and the channels add up.
+/// Asserts that the conservation check holds with no frame in flight, and that the channels add up.
 #[track_caller]
-fn assert_law(link: &str, stats: &Value) {
-    for way in WAYS {
+fn assert_conserved(link: &str, stats: &Value) {
+    for way in DIRECTIONS {
         let lane = &stats[way];
         assert!(lane.is_object(), "{link}: no {way} in {stats}");
-        let flight = balance(lane);
+        let flight = frames_in_flight(lane);
         assert_eq!(flight, 0, "{link} {way}: frames in = frames out + drops: {lane}");
         assert_eq!(lane["in-flight"], 0, "{link} {way}: in flight at rest: {lane}");
         let channels = stats["channels"].as_array().expect("channels");
@@ -78,17 +79,18 @@ fn assert_law(link: &str, stats: &Value) {
     }
 }
 
-/// Frames that came and left, to see whether they still do.
+/// Frames received by all lanes, to detect movement between two samples.
 fn moved(stats: &BTreeMap<&'static str, Value>) -> Vec<u64> {
-    let of = |stats: &Value| WAYS.map(|way| number(&stats[way], "rx-packets"));
+    let of = |stats: &Value| DIRECTIONS.map(|way| number(&stats[way], "rx-packets"));
     stats.values().flat_map(of).collect()
 }
 
 fn at_rest(stats: &BTreeMap<&'static str, Value>) -> bool {
-    let stopped = |channel: &Value| WAYS.iter().any(|way| channel[way]["state"] == "stopped");
+    let stopped = |channel: &Value| DIRECTIONS.iter().any(|way| channel[way]["state"] == "stopped");
     stats.values().all(|stats| {
         let channels = stats["channels"].as_array().map_or(&[][..], Vec::as_slice);
-        WAYS.iter().all(|way| balance(&stats[*way]) == 0) && !channels.iter().any(stopped)
+        DIRECTIONS.iter().all(|way| frames_in_flight(&stats[*way]) == 0)
+            && !channels.iter().any(stopped)
     })
 }
 
@@ -100,8 +102,8 @@ fn kernel_drops(host: &Host, devices: &[&str]) -> u64 {
     devices.iter().map(of).sum()
 }
 
-impl Rest {
-    /// Waits until nothing is under way, and takes all counters.
+impl Snapshot {
+    /// Waits until no frame is in flight, and reads all counters.
     #[track_caller]
     pub(crate) fn take(site: &Site) -> Self {
         let start = Instant::now();
@@ -114,8 +116,8 @@ impl Rest {
             }
             last = now;
             if start.elapsed() > DEADLINE {
-                // Says what does not hold; traffic that never ends is told as such.
-                stats.iter().for_each(|(link, stats)| assert_law(link, stats));
+                // Reports the condition that fails; otherwise traffic does not end.
+                stats.iter().for_each(|(link, stats)| assert_conserved(link, stats));
                 panic!("the links do not come to rest");
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -137,12 +139,14 @@ impl Rest {
         }
     }
 
-    /// Drops that a path has counted, in its links and outside of them.
+    /// Drops counted by the links of a path and outside of them.
     fn counted(&self, path: usize, links: &[(&'static str, bool)]) -> u64 {
         let of = |(link, _): &(&'static str, bool)| {
             let stats = &self.stats[link];
-            let lanes: u64 =
-                WAYS.iter().map(|way| drops(&stats[*way]) + number(&stats[*way], "tx-lost")).sum();
+            let lanes: u64 = DIRECTIONS
+                .iter()
+                .map(|way| drops(&stats[*way]) + number(&stats[*way], "tx-lost"))
+                .sum();
             lanes + number(stats, "dropped-outside-a") + number(stats, "dropped-outside-b")
         };
         let foreign =
@@ -151,22 +155,23 @@ impl Rest {
     }
 }
 
-/// Judges a round: from one rest to the next, with what became of the datagrams of each path.
+/// Checks a round: the counters before and after it, and the datagrams of each path.
 ///
-/// Order holds in calm rounds. A process that begins finds frames in the queues of a TAP that no
-/// program has spread; and a virtio device does not see when its driver has read a ring, so frames
-/// of a flow that moved to another ring may overtake, as with every NIC. Behind testpmd that holds
-/// both ways: what it has taken from one ring it may not have sent on.
+/// Order is required in calm rounds only. A new process finds frames in the queues of a TAP that
+/// were not distributed by a program. A virtio device does not observe when its driver has read a
+/// ring, so frames of a flow that moved to another ring may overtake, as with every NIC. Behind
+/// testpmd this holds in both directions: frames that it has taken from one ring may not have been
+/// forwarded yet.
 #[track_caller]
 pub(crate) fn round(
     site: &Site,
     plan: &Round,
-    before: &Rest,
-    after: &Rest,
+    before: &Snapshot,
+    after: &Snapshot,
     tallies: &[[Tally; 2]],
 ) {
     for (link, stats) in &after.stats {
-        assert_law(link, stats);
+        assert_conserved(link, stats);
     }
     assert_eq!(before.corrupt, after.corrupt, "wrong checksums arrived");
     let calm = !plan.is_rough() && before.lives == after.lives;
@@ -189,18 +194,18 @@ pub(crate) fn round(
             let lost: u64 = tallies[at].iter().map(Tally::lost).sum();
             let kind = path.kind;
             assert!(lost <= counted, "{kind}: {lost} datagrams missing, {counted} drops counted");
-            never_back(path, before, after);
+            assert_monotonic(path, before, after);
             across(path, before, after);
         }
     }
 }
 
-/// No counter is smaller than before.
+/// Asserts that no counter decreases.
 #[track_caller]
-fn never_back(path: &Path, before: &Rest, after: &Rest) {
+fn assert_monotonic(path: &Path, before: &Snapshot, after: &Snapshot) {
     for (link, _) in path.links {
         let (then, now) = (&before.stats[link], &after.stats[link]);
-        for way in WAYS {
+        for way in DIRECTIONS {
             for key in LaneCounters::TABLE.iter().map(LaneCounter::json) {
                 let (then, now) = (number(&then[way], &key), number(&now[way], &key));
                 assert!(now >= then, "{link} {way}: {key} went back from {then} to {now}");
@@ -209,9 +214,9 @@ fn never_back(path: &Path, before: &Rest, after: &Rest) {
     }
 }
 
-/// What one process sent to the other, the other took: to the frame.
+/// Asserts that each frame sent by one process was received by the other.
 #[track_caller]
-fn across(path: &Path, before: &Rest, after: &Rest) {
+fn across(path: &Path, before: &Snapshot, after: &Snapshot) {
     let [(a, _), (b, _)] = path.links else { return };
     let foreign = before.foreign.zip(after.foreign);
     for (way, (from, to)) in [(a, b), (b, a)].into_iter().enumerate() {

@@ -1,5 +1,5 @@
-//! The soak: all backends that work on a host at once, under traffic that is verified, while a
-//! seeded schedule of actions is done to them.
+//! Soak test: all backends that work on a host at the same time, under verified traffic and a
+//! seeded schedule of actions.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

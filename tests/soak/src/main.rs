@@ -10,35 +10,34 @@ use clap::Parser;
 use mqnet_soak::{KINDS, Settings, series};
 use mqnet_testkit::{Need, has};
 
-/// All backends at once, under verified traffic, while a seeded schedule of actions is done to
-/// them.
+/// All backends at the same time, under verified traffic and a seeded schedule of actions
 #[derive(Parser)]
 struct Arguments {
     /// Minutes until the last round begins
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
-    /// What decides about every action (the time when missing)
+    /// Seed of the schedule (the time when missing)
     #[arg(long)]
     seed: Option<u64>,
     /// Backends, separated by commas (all when missing)
     #[arg(long, value_delimiter = ',', value_parser = KINDS)]
     only: Vec<String>,
-    /// This round of the schedule alone
+    /// Run only this round of the schedule
     #[arg(long)]
     round: Option<u64>,
-    /// Of that round these actions alone, by number from 0, separated by commas
+    /// Run only these actions of the round, by number from 0, separated by commas
     #[arg(long, value_delimiter = ',', requires = "round")]
     actions: Vec<usize>,
-    /// How often that round
+    /// Repetitions of the round
     #[arg(long, default_value_t = 1, requires = "round")]
     times: u64,
-    /// So many runs one after the other, each with the next seed, until one fails
+    /// Number of consecutive runs, each with the next seed, until one fails
     #[arg(long, default_value_t = 1, conflicts_with = "round")]
     series: u64,
-    /// The program is of the dev profile: for the command that replays a failure
+    /// The program has the dev profile: for the command that replays a failure
     #[arg(long, hide = true)]
     dev: bool,
-    /// Where results go
+    /// Folder of the results
     #[arg(long, default_value = "target/soak")]
     out: PathBuf,
 }

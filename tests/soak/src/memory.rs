@@ -1,22 +1,23 @@
-//! Memory, descriptors and threads of processes that live long: they must not grow.
+//! Memory, descriptors and threads of long-running processes: must not grow.
 
 use std::collections::BTreeMap;
 
 use mqnet_testkit::{anonymous_kib, descriptor_kinds, resident_kib, threads};
 
-/// Samples below which nothing can be said.
+/// Minimum number of samples for a verdict.
 const ENOUGH: usize = 8;
 
-/// Descriptors by what they are.
+/// Number of descriptors by kind.
 pub(crate) type Kinds = BTreeMap<String, u64>;
 
-/// One look at a process, always in the state with which a round begins, so that samples differ
-/// only by what is left behind.
+/// Sample of a process, always taken in the state in which a round begins, so that samples differ
+/// only by leaked resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// KiB that it shares with nobody.
+    /// Anonymous memory in KiB.
     pub(crate) own: u64,
-    /// KiB in all, with windows and guest memory, of whose pages every round touches others.
+    /// Resident memory in KiB, with windows and guest memory. Each round touches other pages of
+    /// these.
     pub(crate) all: u64,
     pub(crate) descriptors: u64,
     pub(crate) threads: u64,
@@ -33,8 +34,8 @@ impl Sample {
     }
 }
 
-/// How much a quarter may have after one that had `before`: a fixed part, because allocators keep
-/// what they once had, and a part of what there is. Descriptors have a check of their own.
+/// Upper limit of a quarter after one with value `before`: a fixed part, because allocators keep
+/// freed memory, and a relative part. Descriptors have a separate check.
 fn allowed(kind: &str, before: u64) -> u64 {
     match kind {
         "KiB of its own" => before + before / 20 + 4096,
@@ -43,8 +44,8 @@ fn allowed(kind: &str, before: u64) -> u64 {
     }
 }
 
-/// Kinds of which there are more descriptors than when everything had been used once: one more is
-/// one too many, because every round ends as it began.
+/// Kinds with more descriptors than at the first count. Every round ends in its initial state, so
+/// one additional descriptor is a leak.
 pub(crate) fn left_open(first: &Kinds, now: &Kinds) -> Option<String> {
     let had = |kind: &str| first.get(kind).copied().unwrap_or(0);
     let more = now.iter().filter(|(kind, n)| **n > had(kind));
@@ -53,15 +54,15 @@ pub(crate) fn left_open(first: &Kinds, now: &Kinds) -> Option<String> {
     (!told.is_empty()).then(|| told.join("; "))
 }
 
-/// The lower median, so that of two samples one peak does not decide.
+/// Lower median, so that one peak of two samples does not decide.
 fn median(mut list: Vec<u64>) -> u64 {
     list.sort_unstable();
     list.get(list.len().saturating_sub(1) / 2).copied().unwrap_or(0)
 }
 
-/// Growth through the last three quarters, by their medians. The first quarter is warming up:
-/// rings, pools and heaps reach their size. One step is no growth: the page pool keeps what the
-/// largest backlog so far needed (tens of MiB), and that backlog may come late.
+/// Growth through the last three quarters, by their medians. During the first quarter rings, pools
+/// and heaps reach their size. A single step is no growth: the page pool keeps the memory of the
+/// largest backlog so far, and that backlog may occur late.
 pub(crate) fn growth(samples: &[Sample]) -> Option<String> {
     if samples.len() < ENOUGH {
         return None;
@@ -89,8 +90,8 @@ mod tests {
         growth(&(0..40).map(f).collect::<Vec<_>>())
     }
 
-    // Goal: what stays flat, or warms up, or has one peak or one step passes; what grows through
-    // the last three quarters does not, be it memory or threads.
+    // Goal: constant values, warm-up, one peak and one step pass; memory or threads that grow
+    // through the last three quarters do not.
     #[test]
     fn growth_is_found() {
         let flat = Sample { own: 10_000, all: 60_000, descriptors: 50, threads: 4 };
@@ -104,7 +105,8 @@ mod tests {
         assert_eq!(growth(&[flat; 3]), None);
     }
 
-    // Goal: one descriptor more of any kind is told, fewer are not, whatever the sum is.
+    // Goal: one additional descriptor of any kind is reported, fewer are not, regardless of the
+    // sum.
     #[test]
     fn one_descriptor_too_many_is_found() {
         let kinds = |list: &[(&str, u64)]| -> Kinds {

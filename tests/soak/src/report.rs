@@ -1,4 +1,4 @@
-//! What is told: a line while it runs, a summary, and everything about a failure.
+//! Reports: a progress line, a summary, and the details of a failure.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use crate::memory::Sample;
 use crate::rig::Site;
 use crate::runner::Settings;
 
-/// Actions that are remembered of each rig.
+/// Number of logged actions per rig.
 const LOG: usize = 100;
 
-/// What a rig has done so far.
+/// Progress of a rig.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
@@ -24,7 +24,7 @@ pub(crate) struct Entry {
     pub(crate) lost: u64,
     pub(crate) reordered: u64,
     pub(crate) restarts: u64,
-    /// The newest look at each process: its name, and the look.
+    /// Newest sample of each process, with its name.
     pub(crate) memory: Vec<(&'static str, Sample)>,
     /// Time and text of the last actions.
     pub(crate) log: VecDeque<(Duration, String)>,
@@ -57,7 +57,7 @@ impl Entry {
     }
 }
 
-/// Sums over all rigs in one line.
+/// Totals of all rigs in one line.
 pub(crate) fn line(elapsed: Duration, entries: &[&Entry]) -> String {
     let sum = |of: fn(&Entry) -> u64| entries.iter().map(|entry| of(entry)).sum::<u64>();
     format!(
@@ -72,7 +72,7 @@ pub(crate) fn line(elapsed: Duration, entries: &[&Entry]) -> String {
     )
 }
 
-/// The table at the end.
+/// Table at the end of a run.
 pub(crate) fn table(entries: &[&Entry]) -> String {
     let mut text = format!(
         "{:8} {:>7} {:>8} {:>10} {:>7} {:>7} {:>9} {:>9} {:>8}  {}\n",
@@ -119,18 +119,18 @@ fn put(file: &Path, value: &Value) {
     std::fs::write(file, text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
 }
 
-/// What failed, and how to do it again.
+/// Failure, and the data to reproduce it.
 pub(crate) struct Failure<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) rig: &'static str,
     pub(crate) only: &'a str,
-    /// The round that was under way; none when it is about all of them.
+    /// Round in progress; `None` when the failure concerns all rounds.
     pub(crate) round: Option<u64>,
     pub(crate) error: &'a str,
 }
 
 impl Failure<'_> {
-    /// The command that does it again, with the same schedule.
+    /// Command that replays the failure with the same schedule.
     fn replay(&self) -> String {
         let Settings { seed, time, actions, dev, .. } = self.settings;
         let dev = if *dev { " --dev" } else { "" };
@@ -146,8 +146,8 @@ impl Failure<'_> {
     }
 }
 
-/// Writes everything about a failure: the last actions with their times, what the links say of
-/// themselves, and what the processes have written.
+/// Writes the details of a failure: the last actions with their times, the state that the links
+/// report, and the output of the processes.
 pub(crate) fn failure(what: &Failure<'_>, entry: &Entry, site: Option<&Site>) -> Value {
     let seed = what.settings.seed;
     let round = what.round.map_or("s".to_owned(), |round| round.to_string());
@@ -195,13 +195,13 @@ mod tests {
     use crate::schedule;
     use crate::shape::{Rig, Shape};
 
-    /// What follows a word.
+    /// Value after `word` in a command.
     fn after<'a>(command: &'a str, word: &str) -> &'a str {
         let (_, rest) = command.split_once(word).expect("the word");
         rest.split_whitespace().next().expect("a value")
     }
 
-    // Goal: whatever was wanted, the command that is told for a failed round has that very round.
+    // Goal: for all settings the replay command of a failed round reproduces that round.
     #[test]
     fn a_replay_is_the_same_round() {
         for (rig, only) in Rig::ALL.into_iter().flat_map(|rig| {
@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    // Goal: what is no fault of one round is done again with all of them, as long as it took.
+    // Goal: a failure that concerns all rounds is replayed with all of them, for the same time.
     #[test]
     fn growth_is_replayed_at_length() {
         let time = Duration::from_secs(90);

@@ -1,4 +1,4 @@
-//! A rig that runs: its hosts, its processes, and what has to be undone at the end of a round.
+//! Running rig: its hosts, its processes, and the settings to undo at the end of a round.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::shape::{Rig, Shape, Side};
 use crate::{testpmd, worlds};
 
-/// The order in which settings are undone: a table that names channels before the channels.
+/// Kinds of settings in the order of their undo: an indirection table before its channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Setting {
     Discipline,
@@ -22,22 +22,22 @@ pub(crate) enum Setting {
     Mtu,
 }
 
-/// What a refusal says that is worth another try: a busy machine takes its time.
+/// Texts of temporary refusals: the command is repeated.
 pub(crate) const NOT_NOW: [&str; 4] =
     ["under way", "try again", "not done within", "did not answer"];
 
-/// A spread that is given up half way puts flows back to queues that they had left: what came to
-/// the new ones meanwhile may overtake. The user is told by the refusal.
+/// Text of an abandoned change of the indirection table. Flows return to queues that they had left,
+/// so frames in the new queues may overtake; the refusal reports this to the user.
 const GAVE_UP: &str = "not taken in time";
 
-/// One life of a process.
+/// One run of a process.
 pub(crate) struct Life {
     pub(crate) running: Running,
-    /// Lives before this one.
+    /// Number of restarts before this run.
     pub(crate) number: u64,
 }
 
-/// A rig that runs.
+/// Running rig.
 pub(crate) struct Site {
     pub(crate) shape: Shape,
     pub(crate) world: World,
@@ -48,19 +48,19 @@ pub(crate) struct Site {
     pub(crate) captures: BTreeMap<usize, Running>,
     pub(crate) programs: BTreeSet<usize>,
     pub(crate) gone: BTreeSet<usize>,
-    /// Queues of testpmd, and channels of our driver with it.
+    /// Queues of testpmd, and channels of the virtio driver connected to it.
     pub(crate) queues: u16,
-    /// The daemon has one link more.
+    /// The daemon has an additional link.
     pub(crate) other: bool,
-    /// An XDP program that lets everything pass.
+    /// XDP program that passes every frame.
     pub(crate) object: Option<PathBuf>,
     pub(crate) restarts: u64,
-    /// A change of this round was given up half way.
+    /// A change of this round was abandoned.
     pub(crate) gave_up: Cell<bool>,
 }
 
 impl Site {
-    /// Builds it and waits until its links are up.
+    /// Starts a rig and waits until its links are up.
     pub(crate) fn start(shape: Shape) -> Self {
         let (world, control) = (World::create(), Control::create());
         worlds::prepare(&shape, &world);
@@ -81,7 +81,7 @@ impl Site {
             restarts: 0,
             gave_up: Cell::new(false),
         };
-        // A server comes first.
+        // Servers start first.
         let order: &[usize] = match site.shape.rig {
             Rig::Daemon => &[0],
             Rig::Ntb | Rig::Vhost => &[0, 1],
@@ -108,7 +108,7 @@ impl Site {
         let words = worlds::words(self, at);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut command = self.control.command(&words);
-        // In turns: one that decides for itself, one that stores every frame past the cache.
+        // Alternates between automatic and non-temporal stores.
         let stores = ["auto", "streamed"][(at + self.restarts as usize) % 2];
         command.env("MQNET_STORES", stores);
         let running = self.control.spawn(command);
@@ -121,17 +121,17 @@ impl Site {
     /// Kills a process.
     pub(crate) fn kill(&mut self, at: usize) {
         self.lives[at].running.kill();
-        // Its settings died with it.
+        // Settings are lost with the process.
         let devs = &self.shape.devs;
         self.undo.retain(|(_, dev), _| devs[*dev].process != at);
         self.programs.retain(|dev| devs[*dev].process != at);
-        // So did captures at its netdevs: they end by themselves.
+        // Captures at its netdevs end with the process.
         self.captures.retain(|dev, _| devs[*dev].process != at);
         self.gone.retain(|dev| devs[*dev].process != at);
         self.other &= self.shape.rig != Rig::Daemon;
     }
 
-    /// Starts a killed process anew.
+    /// Restarts a killed process.
     pub(crate) fn revive(&mut self, at: usize) {
         if self.shape.rig == Rig::Daemon {
             self.write_config(None);
@@ -154,7 +154,7 @@ impl Site {
         }
     }
 
-    /// Names of the links that have traffic.
+    /// Names of the links with traffic.
     pub(crate) fn links(&self) -> Vec<&'static str> {
         self.shape.paths.iter().flat_map(|path| path.links).map(|(name, _)| *name).collect()
     }
@@ -181,8 +181,8 @@ impl Site {
         }
     }
 
-    /// Runs a verb, again and again while it says that now is no good time.
-    pub(crate) fn ask(&self, words: &str) -> Said {
+    /// Runs a verb; repeats it on a temporary refusal.
+    pub(crate) fn verb(&self, words: &str) -> Said {
         until(words, || {
             let list: Vec<&str> = words.split(' ').collect();
             let said = self.control.say(&list);
@@ -198,16 +198,16 @@ impl Site {
 
     /// Runs a verb that must succeed.
     #[track_caller]
-    pub(crate) fn tell(&self, words: &str) {
-        let said = self.ask(words);
+    pub(crate) fn verb_ok(&self, words: &str) {
+        let said = self.verb(words);
         assert_eq!(said.code, Some(0), "`mqnet {words}`: {}{}", said.out, said.err);
     }
 
-    /// The statistics of all links with traffic, by name.
+    /// Statistics of all links with traffic, by name.
     #[track_caller]
     pub(crate) fn stats(&self) -> BTreeMap<&'static str, Value> {
         let read = |name: &'static str| {
-            let said = self.ask(&format!("stats --json {name}"));
+            let said = self.verb(&format!("stats --json {name}"));
             let list: Value = serde_json::from_str(&said.out)
                 .unwrap_or_else(|e| panic!("statistics of {name}: {e}: {said:?}"));
             (name, list[0].clone())
@@ -215,7 +215,7 @@ impl Site {
         self.links().into_iter().map(read).collect()
     }
 
-    /// A process has said nothing of a panic.
+    /// Asserts that a process has not panicked.
     #[track_caller]
     pub(crate) fn assert_calm(&self, at: usize) {
         let err = self.lives[at].running.err();
@@ -223,7 +223,7 @@ impl Site {
         assert!(!err.contains("panicked at"), "process {name} panicked: {err}");
     }
 
-    /// Every process lives, and none panicked.
+    /// Asserts that every process runs and none panicked.
     #[track_caller]
     pub(crate) fn assert_alive(&mut self) {
         for at in 0..self.lives.len() {
@@ -241,7 +241,7 @@ fn has_clang() -> bool {
     has(&[mqnet_testkit::Need::Program("clang")])
 }
 
-/// The program `pass` of `tests/xdp`, compiled.
+/// Compiles the program `pass` of `tests/xdp`.
 fn object(control: &Control) -> PathBuf {
     let to = control.file("pass.o");
     let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../xdp/pass.c");

@@ -1,11 +1,11 @@
-//! Numbers without a visible order, the same ones for the same seed.
+//! Pseudo-random numbers from a seed.
 
-/// A generator of 64 bits (the constants of splitmix64).
+/// Generator of 64-bit numbers (the constants of splitmix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// One for this seed and these words: other words, other numbers.
+    /// Creates a generator from a seed and words; other words give another sequence.
     pub(crate) fn new(seed: u64, words: &[&str]) -> Self {
         let mut rng = Self(seed);
         for byte in words.iter().flat_map(|word| word.bytes().chain([0])) {
@@ -22,12 +22,12 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// From 0 to `end - 1`.
+    /// Random number from 0 to `end - 1`.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    /// One of these.
+    /// Random element of `list`.
     pub(crate) fn pick<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.below(list.len())]
     }

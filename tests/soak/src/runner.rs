@@ -1,4 +1,4 @@
-//! Runs all rigs at once, each on a thread of its own.
+//! Runs all rigs in parallel, each on its own thread.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -11,38 +11,38 @@ use std::time::{Duration, Instant};
 
 use mqnet_testkit::{Tally, World, has, until, waiting_descriptor_kinds};
 
-use crate::judge::{self, Rest};
+use crate::judge::{self, Snapshot};
 use crate::memory::{self, Kinds, Sample};
 use crate::report::{self, Entry, Failure};
 use crate::rig::Site;
-use crate::schedule::{self, Told};
+use crate::schedule::{self, ActionText};
 use crate::shape::{Rig, Shape};
 use crate::traffic::Traffic;
 
-/// How often the progress line is written, when it is not on a terminal.
+/// Interval of the progress line when stdout is no terminal.
 const SELDOM: Duration = Duration::from_secs(10);
 
-/// How long a process may take to close what is no longer needed.
+/// Longest time for a process to close unused descriptors.
 const CLOSING: Duration = Duration::from_secs(10);
 
-/// What is wanted.
+/// Settings of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// No round begins after this time.
     pub time: Duration,
-    /// What decides about everything.
+    /// Seed of the schedule.
     pub seed: u64,
-    /// Backends, of [`KINDS`](crate::KINDS); all of them when empty.
+    /// Backends, from [`KINDS`](crate::KINDS); all of them when empty.
     pub only: Vec<String>,
-    /// This round of the schedule alone.
+    /// Run only this round of the schedule.
     pub round: Option<u64>,
-    /// Of that round these actions alone; all of them when empty.
+    /// Run only these actions of the round; all of them when empty.
     pub actions: Vec<usize>,
-    /// How often that round.
+    /// Repetitions of the round.
     pub times: u64,
-    /// The program is of the dev profile.
+    /// The program has the dev profile.
     pub dev: bool,
-    /// Where the summary and failures are written.
+    /// Folder for the summary and the failures.
     pub folder: PathBuf,
 }
 
@@ -53,7 +53,7 @@ struct Board<'a> {
     entries: Vec<Mutex<Entry>>,
 }
 
-/// Looks at each life of each process, by the number of the process and of the life.
+/// Samples by process and by run of the process.
 type Samples = BTreeMap<(usize, u64), Vec<Sample>>;
 
 impl Board<'_> {
@@ -62,7 +62,7 @@ impl Board<'_> {
     }
 
     fn note(&self, at: usize, text: String) {
-        // Of one round everybody may see that it is the same as before.
+        // In the replay of one round the actions are printed for comparison.
         if self.settings.round.is_some() {
             println!("{:9.3} s  {text}", self.begin.elapsed().as_secs_f64());
         }
@@ -74,8 +74,8 @@ impl Board<'_> {
     }
 }
 
-/// Soaks so many times, each time with the next seed: who may be killed depends on it. Stops at the
-/// first run in which something did not hold; true when there is none.
+/// Runs `runs` soaks, each with the next seed, which selects the processes to kill. Stops at the
+/// first failure; returns true when there is none.
 pub fn series(settings: &Settings, runs: u64) -> bool {
     (0..runs).all(|nth| {
         if runs > 1 {
@@ -85,15 +85,15 @@ pub fn series(settings: &Settings, runs: u64) -> bool {
     })
 }
 
-/// Soaks. True when everything held.
+/// Runs one soak. Returns true when all checks passed.
 pub fn run(settings: &Settings) -> bool {
     let shape = |rig: Rig| Shape::of(rig, &settings.only, settings.seed);
     let wanted: Vec<Shape> = Rig::ALL.into_iter().filter_map(shape).collect();
     assert!(!wanted.is_empty(), "nothing to do: there is {}", crate::KINDS.join(", "));
-    // A rig without its program is skipped, and the others run.
+    // A rig without its program is skipped; the others run.
     let shapes: Vec<Shape> = wanted.into_iter().filter(|shape| has(shape.rig.needs())).collect();
     std::fs::create_dir_all(&settings.folder).expect("a folder for results");
-    // Removes what killed runs left, before several threads would.
+    // Removes the remains of killed runs before several threads would.
     drop(World::create());
     let entry = |shape: &Shape| Mutex::new(Entry { name: shape.rig.name(), ..Entry::default() });
     let board = Board {
@@ -123,7 +123,7 @@ pub fn run(settings: &Settings) -> bool {
     entries.iter().all(|entry| entry.failure.is_none())
 }
 
-/// Tells how far it is until everybody has finished.
+/// Reports progress until all rigs have finished.
 fn progress(board: &Board<'_>, finished: impl Fn() -> bool) {
     let terminal = std::io::stdout().is_terminal();
     let mut told = Instant::now();
@@ -141,7 +141,7 @@ fn progress(board: &Board<'_>, finished: impl Fn() -> bool) {
             true => print!("\r\x1b[K{line}"),
             false => println!("{line}"),
         }
-        // A terminal that went away is no reason to stop.
+        // A closed terminal is no reason to stop.
         let _ = std::io::stdout().flush();
     }
     if terminal {
@@ -149,7 +149,7 @@ fn progress(board: &Board<'_>, finished: impl Fn() -> bool) {
     }
 }
 
-/// One rig, until the end or the first failure.
+/// Runs one rig until the end or the first failure.
 fn soak(board: &Board<'_>, at: usize, shape: Shape) {
     let (rig, only) = (shape.rig.name(), shape.kinds());
     let mut site = None;
@@ -193,7 +193,7 @@ fn round(board: &Board<'_>, at: usize, site: &mut Site, number: u64) {
     let plan = schedule::round(board.settings.seed, &site.shape, number);
     board
         .note(at, format!("round {number}{}", if plan.flood { ", TCP at full speed" } else { "" }));
-    let before = Rest::take(site);
+    let before = Snapshot::take(site);
     site.gave_up.set(false);
     let start = |path| Traffic::start(&site.world, path, plan.flood);
     let traffic: Vec<Traffic> = site.shape.paths.iter().map(start).collect();
@@ -202,26 +202,26 @@ fn round(board: &Board<'_>, at: usize, site: &mut Site, number: u64) {
         if !chosen.is_empty() && !chosen.contains(&nth) {
             continue;
         }
-        board.note(at, format!("[{nth}] {}", Told(action, &site.shape)));
+        board.note(at, format!("[{nth}] {}", ActionText(action, &site.shape)));
         site.act(action);
         board.entry(at).actions += 1;
-        traffic.iter().for_each(Traffic::goes_on);
+        traffic.iter().for_each(Traffic::wait_progress);
         site.assert_alive();
     }
     board.note(at, "everything is put back".to_owned());
     match plan.is_rough() {
-        // Sessions that are new have fewer things than those that have seen all channels.
+        // New sessions use fewer resources than those that have had all channels.
         true => site.warm_up(),
         false => {
             site.put_back();
             site.touch();
         }
     }
-    traffic.iter().for_each(Traffic::goes_on);
+    traffic.iter().for_each(Traffic::wait_progress);
     board.note(at, "traffic ends".to_owned());
-    let come: Vec<[u64; 4]> = traffic.iter().map(Traffic::come).collect();
+    let received: Vec<[u64; 4]> = traffic.iter().map(Traffic::received).collect();
     let tallies: Vec<[Tally; 2]> = traffic.into_iter().map(Traffic::finish).collect();
-    let after = Rest::take(site);
+    let after = Snapshot::take(site);
     judge::round(site, &plan, &before, &after, &tallies);
     site.assert_alive();
     let mut entry = board.entry(at);
@@ -230,10 +230,10 @@ fn round(board: &Board<'_>, at: usize, site: &mut Site, number: u64) {
     entry.datagrams += tallies.iter().flatten().map(|tally| tally.received).sum::<u64>();
     entry.reordered += tallies.iter().flatten().map(|tally| tally.reordered).sum::<u64>();
     entry.lost += tallies.iter().flatten().map(Tally::lost).sum::<u64>();
-    entry.tcp_bytes += come.iter().map(|come| come[2] + come[3]).sum::<u64>();
+    entry.tcp_bytes += received.iter().map(|received| received[2] + received[3]).sum::<u64>();
 }
 
-/// Looks at the memory of every process.
+/// Takes a memory sample of every process.
 fn sample(board: &Board<'_>, at: usize, site: &Site, samples: &mut Samples) {
     let mut newest = Vec::new();
     for (process, life) in site.lives.iter().enumerate() {
@@ -244,14 +244,14 @@ fn sample(board: &Board<'_>, at: usize, site: &Site, samples: &mut Samples) {
     board.entry(at).memory = newest;
 }
 
-/// Processes that live as long as the soak, by number.
+/// Processes that run for the whole soak, by number.
 fn lasting(site: &Site) -> impl Iterator<Item = usize> {
     let all = site.shape.processes.iter().enumerate();
     all.filter(|(_, process)| !process.mortal).map(|(at, _)| at)
 }
 
-/// The first look at each process that lasts, and whether it listened where both ends meet: of two
-/// ends of a bridge the first one does, and the other one when that has gone.
+/// First count of each lasting process, and whether the process listened at the common socket. One
+/// end of a bridge listens; the other takes over when it has gone.
 type First = BTreeMap<(usize, bool), Kinds>;
 
 fn count(kinds: &Kinds, kind: &str) -> u64 {
@@ -262,7 +262,7 @@ fn listens(kinds: &Kinds) -> bool {
     kinds.keys().any(|kind| kind.ends_with("x.sock.lock"))
 }
 
-/// The descriptors of a process when no request is being answered any more.
+/// Descriptors of a process once no request is in progress.
 fn settled(pid: u32) -> Kinds {
     let mut last = waiting_descriptor_kinds(pid);
     until("descriptors that do not change", || {
@@ -272,7 +272,7 @@ fn settled(pid: u32) -> Kinds {
     })
 }
 
-/// No process has more descriptors than at the first look, or than at any one since.
+/// Asserts that no process has more descriptors than at its lowest count so far.
 #[track_caller]
 fn assert_closed(site: &Site, first: &mut First) {
     for at in lasting(site) {
@@ -282,12 +282,12 @@ fn assert_closed(site: &Site, first: &mut First) {
             let now = waiting_descriptor_kinds(pid);
             let first = first.entry((at, listens(&now))).or_insert_with(|| settled(pid));
             let Some(more) = memory::left_open(first, &now) else {
-                // On a busy machine the first look may have seen what was about to be closed.
+                // On a busy machine the first count may include descriptors about to be closed.
                 first.iter_mut().for_each(|(kind, n)| *n = (*n).min(count(&now, kind)));
                 break;
             };
             let name = site.shape.processes[at].name;
-            // What somebody else has just closed, it closes a moment later.
+            // A process closes a descriptor some time after its peer has closed the other end.
             assert!(start.elapsed() < CLOSING, "process {name} leaves descriptors open: {more}");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -296,7 +296,7 @@ fn assert_closed(site: &Site, first: &mut First) {
 
 #[track_caller]
 fn assert_flat(site: &Site, samples: &Samples) {
-    // A process that is killed and comes back warms up again and again.
+    // A restarted process warms up again after each restart.
     let lasting: Vec<usize> = lasting(site).collect();
     for ((process, life), list) in samples.iter().filter(|((at, _), _)| lasting.contains(at)) {
         if let Some(growth) = memory::growth(list) {

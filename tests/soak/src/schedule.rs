@@ -1,5 +1,5 @@
-//! The schedule: which actions, in which order. It depends on the seed, the rig and the number of
-//! the round alone, never on time or on what happened, so that any round can be done again.
+//! Schedule of actions. It depends only on the seed, the rig and the number of the round, never on
+//! time or on earlier results, so that any round can be replayed.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::shape::{Can, Rig, Shape};
 /// Actions of a round.
 const ACTIONS: usize = 8;
 
-/// Disciplines that keep the order of a flow. The last ones drop, and count what they drop.
+/// Qdiscs that keep the order of a flow. The last ones drop frames and count the drops.
 pub(crate) const DISCIPLINES: [&str; 8] = [
     "pfifo limit 20000",
     "fq_codel limit 20000 target 1s",
@@ -21,7 +21,7 @@ pub(crate) const DISCIPLINES: [&str; 8] = [
     "bfifo limit 60000",
 ];
 
-/// Something that is done to a rig. Numbers are those of its shape's lists.
+/// Action on a rig. Numbers are indexes into the lists of its shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Channels {
@@ -45,7 +45,7 @@ pub(crate) enum Action {
         dev: usize,
         to: u32,
     },
-    /// Over a part of the channels that there are, as `of` tells.
+    /// Restricts the indirection table to a part of the current channels, selected by `of`.
     Spread {
         dev: usize,
         of: usize,
@@ -90,23 +90,24 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Frames may vanish without a counter: with a process, or with an interface that is down.
+    /// Returns true when frames may be lost uncounted: with a process, or with an interface that is
+    /// down.
     pub(crate) fn loses(&self) -> bool {
         use Action::{Delete, Flap, Kill, Member, Queues};
         matches!(self, Flap { .. } | Member { .. } | Delete { .. } | Kill { .. } | Queues { .. })
     }
 }
 
-/// One round: it begins and ends with the same state of the rig.
+/// One round: begins and ends with the same state of the rig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Round {
-    /// TCP streams as fast as they can go; otherwise at a moderate pace.
+    /// TCP streams without pauses; otherwise at a moderate pace.
     pub(crate) flood: bool,
     pub(crate) actions: Vec<Action>,
 }
 
 impl Round {
-    /// Flows of a path move to other queues in it.
+    /// Returns true when flows of a path move to other queues during the round.
     pub(crate) fn moves_flows(&self, shape: &Shape, path: usize) -> bool {
         let here = |dev: usize| shape.devs[dev].path == path;
         self.actions.iter().any(|action| match action {
@@ -115,13 +116,13 @@ impl Round {
         })
     }
 
-    /// Something in it may lose frames uncounted.
+    /// Returns true when an action of the round may lose frames uncounted.
     pub(crate) fn is_rough(&self) -> bool {
         self.actions.iter().any(Action::loses)
     }
 }
 
-/// Round `number` of a rig. Every second one is calm: nothing in it loses a frame uncounted.
+/// Round `number` of a rig. Every second round is calm: no action loses a frame uncounted.
 pub(crate) fn round(seed: u64, shape: &Shape, number: u64) -> Round {
     let mut rng = Rng::new(seed, &[shape.rig.name(), &number.to_string()]);
     let rough = number % 2 == 1;
@@ -130,7 +131,7 @@ pub(crate) fn round(seed: u64, shape: &Shape, number: u64) -> Round {
     if rough {
         for _ in 0..2 {
             let at = rng.below(ACTIONS);
-            if let Some(action) = rude(&mut rng, shape) {
+            if let Some(action) = lossy(&mut rng, shape) {
                 actions[at] = action;
             }
         }
@@ -142,7 +143,7 @@ fn calm(rng: &mut Rng, shape: &Shape) -> Action {
     let stalling: Vec<usize> =
         (0..shape.processes.len()).filter(|&at| shape.processes[at].stalls).collect();
     let others = if shape.rig == Rig::Daemon { 2 } else { 1 };
-    let changes: Vec<(usize, Can)> = options(shape, |can| !is_rude(can));
+    let changes: Vec<(usize, Can)> = options(shape, |can| !is_lossy(can));
     // A stall, and a reload, as often as every sixth change.
     let at = rng.below(6 + others);
     match at {
@@ -155,7 +156,7 @@ fn calm(rng: &mut Rng, shape: &Shape) -> Action {
     }
 }
 
-fn is_rude(can: Can) -> bool {
+fn is_lossy(can: Can) -> bool {
     matches!(can, Can::Flap | Can::Member | Can::Queues(_))
 }
 
@@ -167,7 +168,7 @@ fn options(shape: &Shape, wanted: impl Fn(Can) -> bool) -> Vec<(usize, Can)> {
     all.filter(|&(_, can)| wanted(can)).collect()
 }
 
-/// Changes of channels are what most of the engine is about: three times as often.
+/// Weighted choice. Changes of channels exercise most of the engine: three times as often.
 fn weighted(rng: &mut Rng, options: &[(usize, Can)]) -> (usize, Can) {
     let resizes: Vec<_> =
         options.iter().filter(|(_, can)| matches!(can, Can::Channels(_))).copied().collect();
@@ -181,7 +182,7 @@ fn change(rng: &mut Rng, dev: usize, can: Can) -> Action {
     match can {
         Can::Channels(most) => Action::Channels { dev, to: 1 + rng.below(most.into()) as u16 },
         Can::Queues(most) => Action::Queues { dev, to: 1 + rng.below(most.into()) as u16 },
-        // 65 holds one of the largest frames and no more.
+        // 65 KiB hold exactly one of the largest frames.
         Can::Rings => Action::Rings { dev, kib: rng.pick(&[65, 96, 128, 192, 256]) },
         Can::Coalesce => {
             let usecs = rng.pick(&[0, 50, 1000, 20_000]);
@@ -199,14 +200,14 @@ fn change(rng: &mut Rng, dev: usize, can: Can) -> Action {
     }
 }
 
-/// One that loses frames, if the rig has such.
-fn rude(rng: &mut Rng, shape: &Shape) -> Option<Action> {
+/// Random action that loses frames, if the rig has one.
+fn lossy(rng: &mut Rng, shape: &Shape) -> Option<Action> {
     let mut all: Vec<Action> = Vec::new();
     let pause_ms = rng.pick(&[0, 0, 30, 400]);
     for (process, _) in shape.processes.iter().enumerate().filter(|(_, p)| p.mortal) {
         all.push(Action::Kill { process, pause_ms });
     }
-    for (dev, can) in options(shape, is_rude) {
+    for (dev, can) in options(shape, is_lossy) {
         all.push(change(rng, dev, can));
     }
     if shape.rig == Rig::Daemon {
@@ -215,10 +216,10 @@ fn rude(rng: &mut Rng, shape: &Shape) -> Option<Action> {
     (!all.is_empty()).then(|| all.swap_remove(rng.below(all.len())))
 }
 
-/// An action in the words of its shape.
-pub(crate) struct Told<'a>(pub(crate) &'a Action, pub(crate) &'a Shape);
+/// Text of an action, with the names of its shape.
+pub(crate) struct ActionText<'a>(pub(crate) &'a Action, pub(crate) &'a Shape);
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for ActionText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(action, shape) = *self;
         let name = |dev: &usize| shape.devs[*dev].name;
@@ -258,8 +259,8 @@ impl fmt::Display for Told<'_> {
 mod tests {
     use super::*;
 
-    // Goal: the same seed gives the same actions, another one others, whatever the rig; calm rounds
-    // have nothing that loses, and rough ones have.
+    // Goal: the same seed gives the same actions and another seed gives others, for every rig. Calm
+    // rounds contain no action that loses frames; rough rounds do.
     #[test]
     fn the_seed_decides() {
         for rig in Rig::ALL {
@@ -277,14 +278,14 @@ mod tests {
         }
     }
 
-    // Goal: in a long schedule everything that a rig's netdevs can have done to them is done.
+    // Goal: a long schedule contains every action that the netdevs of a rig allow.
     #[test]
     fn everything_is_done() {
         for rig in Rig::ALL {
             let shape = Shape::of(rig, &[], 4).expect("a shape");
             let all: Vec<Action> = (0..400).flat_map(|n| round(4, &shape, n).actions).collect();
             let texts: Vec<String> =
-                all.iter().map(|action| Told(action, &shape).to_string()).collect();
+                all.iter().map(|action| ActionText(action, &shape).to_string()).collect();
             for dev in &shape.devs {
                 let named = texts.iter().filter(|text| text.contains(dev.name)).count();
                 assert!(named >= dev.can.len(), "{rig:?}: {} is named {named} times", dev.name);

@@ -1,29 +1,29 @@
-//! What a rig is made of, as far as the schedule has to know.
+//! Components of a rig, as far as the schedule needs them.
 
 use mqnet_testkit::Need;
 
-/// The rigs: each is one topology of processes with its own two hosts.
+/// Rigs: each is one topology of processes with two hosts of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rig {
-    /// A daemon with several links: TAPs, an AF_XDP interface, a group.
+    /// Daemon with several links: TAPs, an AF_XDP interface, a group.
     Daemon,
     /// Two processes at the two ends of a bridge.
     Ntb,
-    /// The same in the memory of an ivshmem server.
+    /// Two processes at the two ends of a bridge, in the memory of an ivshmem server.
     Ivshmem,
-    /// A device in one process, its driver in another.
+    /// Virtio device in one process, its driver in another.
     Vhost,
-    /// The same with one that others wrote in between: testpmd drives our device, and is the
-    /// device of our driver.
+    /// Virtio device, testpmd, and virtio driver: testpmd is the driver of the device and the
+    /// device of the driver.
     Testpmd,
 }
 
-/// The backends that `--only` knows, and the rig that has each.
+/// Backends accepted by `--only`, and the rig of each.
 ///
-/// `vhost-resize` is `vhost` with changes of channels, and runs only when it is named: our driver
-/// stops to read a ring before the device has stopped to fill it (both are told of a change in
-/// their own time), so frames stay there, and a device with more of them than the ring holds waits
-/// for ever.
+/// `vhost-resize` is `vhost` with changes of channels, and runs only when named: both sides apply a
+/// change at their own time, and the driver stops reading a ring before the device stops filling
+/// it. Frames then remain in the ring, and a device with more frames than the ring holds waits
+/// forever.
 pub const KINDS: [&str; 8] =
     ["tap", "xdp", "group", "ntb", "ivshmem", "vhost", "vhost-resize", "testpmd"];
 
@@ -41,7 +41,7 @@ impl Rig {
         }
     }
 
-    /// What the machine must have for it, beside what all need.
+    /// Additional requirements of a rig on the machine.
     pub(crate) fn needs(self) -> &'static [Need] {
         match self {
             Self::Testpmd => &[Need::Program("dpdk-testpmd"), Need::Program("stdbuf")],
@@ -49,7 +49,7 @@ impl Rig {
         }
     }
 
-    /// The backends of it that are wanted.
+    /// Selected backends of a rig.
     fn kinds(self, only: &[String]) -> Vec<&'static str> {
         let all: &[&str] = match self {
             Self::Daemon => &["tap", "xdp", "group"],
@@ -66,12 +66,12 @@ impl Rig {
     }
 }
 
-/// What can be done to a netdev.
+/// Action that a netdev supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Can {
     /// `ethtool -L` up to this number.
     Channels(u16),
-    /// Another number of queues of testpmd, and `ethtool -L` up to this number.
+    /// Change of testpmd's queues, and `ethtool -L` up to this number.
     Queues(u16),
     /// `ethtool -G`.
     Rings,
@@ -89,22 +89,22 @@ pub(crate) enum Can {
     Layout,
     /// `capture`.
     Capture,
-    /// The kernel's interface of this host goes down and up.
+    /// Down and up of the kernel's interface.
     Flap,
-    /// It is a member of a group: removed, and put back.
+    /// Removal and return of a group member.
     Member,
 }
 
-/// Which of the two hosts has something.
+/// One of the two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// The one with the addresses that end in 1.
+    /// Host with the addresses that end in 1.
     A,
-    /// The other one.
+    /// Other host.
     B,
 }
 
-/// A netdev, of mqnet or of a kernel.
+/// Netdev of mqnet or of a kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Dev {
     pub(crate) name: &'static str,
@@ -114,30 +114,30 @@ pub(crate) struct Dev {
     pub(crate) can: Vec<Can>,
 }
 
-/// A process.
+/// Process of a rig.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     pub(crate) name: &'static str,
-    /// It may be killed.
+    /// True when the process may be killed.
     pub(crate) mortal: bool,
-    /// It may be stopped for a moment.
+    /// True when the process may be stopped for a moment.
     pub(crate) stalls: bool,
 }
 
-/// Where traffic runs: between two addresses.
+/// Path of traffic between two addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
     pub(crate) kind: &'static str,
     /// Third byte of the addresses.
     pub(crate) net: u8,
-    /// The kernel's devices of either host, whose drops explain what is missing.
+    /// Kernel devices of either host; their drops explain missing frames.
     pub(crate) devices: [&'static [&'static str]; 2],
-    /// The links that it crosses, from host a to host b, and whether it enters one by its first
-    /// netdev.
+    /// Links from host a to host b, each with a flag that is true when the path enters by the
+    /// link's first netdev.
     pub(crate) links: &'static [(&'static str, bool)],
 }
 
-/// All of a rig.
+/// Complete description of a rig.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) rig: Rig,
@@ -156,7 +156,7 @@ const TAP: &[Can] = &[
     Can::Capture,
     Can::Flap,
 ];
-/// The other end follows an MTU: two ends that want different ones are refused.
+/// The other end follows an MTU: two ends with different MTUs are refused.
 const FAR_TAP: &[Can] = &[
     Can::Channels(8),
     Can::Coalesce,
@@ -180,10 +180,10 @@ fn dev(name: &'static str, side: Side, place: (usize, usize), can: &'static [Can
 }
 
 impl Shape {
-    /// The shape of a rig with the wanted backends; none when there is nothing to do.
+    /// Shape of a rig with the selected backends; `None` when none is selected.
     ///
-    /// Who may be killed depends on the seed: one process of each rig lives as long as the soak,
-    /// so that there is one whose memory can be judged.
+    /// The seed selects the process that may be killed. One process of each rig runs for the whole
+    /// soak, so that its memory can be checked.
     pub(crate) fn of(rig: Rig, only: &[String], seed: u64) -> Option<Self> {
         let kinds = rig.kinds(only);
         if kinds.is_empty() {
@@ -208,7 +208,7 @@ impl Shape {
 }
 
 impl Shape {
-    /// Its backends, as `--only` has them.
+    /// Backends of the shape, in the format of `--only`.
     pub(crate) fn kinds(&self) -> String {
         let kinds: Vec<&str> = self.paths.iter().map(|path| path.kind).collect();
         kinds.join(",")
@@ -256,7 +256,7 @@ fn daemon(kinds: &[&'static str], mortal: bool) -> Shape {
     Shape { rig: Rig::Daemon, processes: vec![process("daemon", mortal)], paths, devs }
 }
 
-/// The rigs of two processes; either the first or the second may be killed.
+/// Rigs of two processes; either the first or the second may be killed.
 fn ends(rig: Rig, second: bool) -> Shape {
     let pair =
         |names: [&'static str; 2]| vec![process(names[0], !second), process(names[1], second)];
@@ -304,8 +304,8 @@ fn ends(rig: Rig, second: bool) -> Shape {
     Shape { rig, processes, paths: vec![path], devs }
 }
 
-/// Testpmd between two processes. It sends on queue by queue what comes, so its queues and the
-/// channels of our driver change together, and those of the TAPs follow.
+/// testpmd between two processes. testpmd forwards queue by queue, so its queues and the channels
+/// of the virtio driver change together, and the channels of the TAPs follow.
 fn foreign(second: bool) -> Shape {
     let path = Path {
         kind: "testpmd",

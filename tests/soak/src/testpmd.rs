@@ -1,4 +1,4 @@
-//! `dpdk-testpmd`, which sends on what comes: its command line, its orders, its counters.
+//! `dpdk-testpmd` in forwarding mode: its command line, commands and counters.
 
 use std::process::Command;
 
@@ -6,34 +6,35 @@ use mqnet_testkit::{Running, World, until};
 
 use crate::worlds::CHANNELS;
 
-/// Which process of its rig it is.
+/// Index of testpmd among the processes of its rig.
 pub(crate) const PROCESS: usize = 2;
 
 const PROMPT: &str = "testpmd> ";
 
-/// Frames as it counted them, of its two ports: the driver of our device, and the device of our
-/// driver.
+/// Frame counters of its two ports: the driver of mqnet's device, and the device of mqnet's driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted(pub(crate) [Port; 2]);
 
-/// The counters of a port.
+/// Counters of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Port {
     pub(crate) received: u64,
     pub(crate) sent: u64,
-    /// Frames for it that its rings had no room for.
+    /// Frames towards the port dropped because its rings were full.
     pub(crate) dropped: u64,
 }
 
-/// Its command line. It listens at both sockets, so each side may come and go on its own.
+/// Command line. testpmd listens at both sockets, so each side may connect and disconnect
+/// separately.
 pub(crate) fn command(world: &World, queues: u16) -> Command {
     let sockets = ["x.sock", "y.sock"].map(|name| world.file(name));
     for socket in &sockets {
-        // It does not replace what one that was killed has left.
+        // testpmd does not replace the socket of a killed process.
         let _ = std::fs::remove_file(socket);
     }
     let [driver, device] = sockets.map(|path| path.display().to_string());
-    // It polls without end, and the other rigs want to run too. Lines come as they are written.
+    // Lower priority, because testpmd polls continuously and the other rigs need CPU time.
+    // Line-buffered output.
     let mut command = Command::new("nice");
     command.args(["-n", "5", "stdbuf", "-oL", "dpdk-testpmd"]);
     command.args(["--no-huge", "--no-pci", "--no-shconf", "-m", "512", "--log-level", "4"]);
@@ -43,12 +44,12 @@ pub(crate) fn command(world: &World, queues: u16) -> Command {
     ));
     command.arg(format!("--vdev=net_vhost1,iface={device},queues={CHANNELS}"));
     command.args(["--", "-i", "--nb-cores=1", "--total-num-mbufs=32768", "--forward-mode=io"]);
-    // The first port's driver would throw away what comes while it starts.
+    // The driver of the first port would discard frames received during its start.
     command.args(["--no-flush-rx", &format!("--rxq={queues}"), &format!("--txq={queues}")]);
     command
 }
 
-/// Gives it other numbers of queues, and waits until it forwards again.
+/// Changes the number of queues, and waits until testpmd forwards again.
 #[track_caller]
 pub(crate) fn set_queues(testpmd: &Running, queues: u16) {
     let mark = testpmd.out_len();
@@ -63,7 +64,7 @@ pub(crate) fn set_queues(testpmd: &Running, queues: u16) {
     });
 }
 
-/// Asks for its counters.
+/// Reads the counters.
 #[track_caller]
 pub(crate) fn counted(testpmd: &Running) -> Counted {
     let mark = testpmd.out_len();
@@ -71,7 +72,7 @@ pub(crate) fn counted(testpmd: &Running) -> Counted {
     until("counters of testpmd", || read(&testpmd.out_from(mark)))
 }
 
-/// The counters in a complete answer.
+/// Counters in a complete output; `None` otherwise.
 fn read(said: &str) -> Option<Counted> {
     let number = |table: &str, port: usize, key: &str| {
         let (_, after) = said.split_once(&format!("{table} for port {port} "))?;
@@ -93,7 +94,8 @@ fn read(said: &str) -> Option<Counted> {
 mod tests {
     use super::*;
 
-    // Goal: the counters of each port are found in what testpmd prints, and half an answer is none.
+    // Goal: the counters of each port are parsed from testpmd's output, and an incomplete output is
+    // rejected.
     #[test]
     fn counters_are_read_when_all_are_there() {
         let mut said = String::new();

@@ -1,4 +1,4 @@
-//! Numbered datagrams and a TCP stream each way on a path.
+//! Numbered datagrams and a TCP stream in each direction of a path.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use crate::worlds::address;
 
 /// UDP flows in each direction.
 const FLOWS: usize = 4;
-/// Each of them sends one datagram in this time.
+/// Interval between two datagrams of a flow.
 const PACE: Duration = Duration::from_millis(4);
-/// After every 128 KiB of TCP, when it does not go as fast as it can.
+/// Pause after every 128 KiB of a paced TCP stream.
 const PAUSE: Duration = Duration::from_millis(25);
-/// Datagrams that have to come, each way, to show that traffic goes on.
+/// Datagrams required in each direction as a sign of progress.
 const ALIVE: u64 = 20;
 
 /// All traffic of one path.
@@ -24,11 +24,11 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// Starts it on a path that works; it is under way when this returns.
+    /// Starts traffic on a working path; returns when frames arrive.
     pub(crate) fn start(world: &World, path: &Path, flood: bool) -> Self {
         let ways = [(&world.a, &world.b, address(path, 1)), (&world.b, &world.a, address(path, 0))];
         for (from, to, address) in &ways {
-            // Neighbours that do not know each other yet drop all but a few datagrams.
+            // Until the neighbour is resolved, the kernel drops all but a few datagrams.
             let first = Flows::start(from, to, address, 1, PACE);
             first.wait_more(2);
             first.finish();
@@ -43,24 +43,24 @@ impl Traffic {
             Flows::start(from, to, address, FLOWS, PACE)
         });
         let traffic = Self { kind: path.kind, flows, streams };
-        traffic.goes_on();
+        traffic.wait_progress();
         traffic
     }
 
-    /// What has come: datagrams each way, bytes each way.
-    pub(crate) fn come(&self) -> [u64; 4] {
+    /// Received datagrams and bytes, in each direction.
+    pub(crate) fn received(&self) -> [u64; 4] {
         let [a, b] = self.flows.each_ref().map(Flows::received);
         let [c, d] = self.streams.each_ref().map(Stream::received);
         [a, b, c, d]
     }
 
-    /// Waits until more of everything has come: what does not is stuck.
+    /// Waits until every flow makes progress.
     #[track_caller]
-    pub(crate) fn goes_on(&self) {
-        let before = self.come();
+    pub(crate) fn wait_progress(&self) {
+        let before = self.received();
         let start = Instant::now();
         loop {
-            let now = self.come();
+            let now = self.received();
             let more: Vec<u64> = now.iter().zip(before).map(|(now, then)| now - then).collect();
             if more[..2].iter().all(|&n| n >= ALIVE) && more[2..].iter().all(|&n| n > 0) {
                 return;
@@ -79,7 +79,7 @@ impl Traffic {
         }
     }
 
-    /// Ends it: every byte of the streams has come and was right. What became of the datagrams.
+    /// Ends the traffic and verifies every byte of the streams. Returns the datagram counts.
     #[track_caller]
     pub(crate) fn finish(self) -> [Tally; 2] {
         for stream in self.streams {

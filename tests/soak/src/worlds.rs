@@ -1,20 +1,20 @@
-//! The hosts and the command lines of each rig.
+//! Hosts and command lines of each rig.
 
 use mqnet_testkit::{Host, World};
 
 use crate::rig::Site;
 use crate::shape::{Path, Rig, Shape};
 
-/// Channels with which each round begins.
+/// Channels at the beginning of each round.
 pub(crate) const CHANNELS: u16 = 4;
-/// KiB of the rings with which each round begins, where they are ours.
+/// KiB of mqnet's rings at the beginning of each round.
 pub(crate) const RING_KIB: u32 = 128;
-/// The file that the daemon reads.
+/// Configuration file of the daemon.
 pub(crate) const CONFIG: &str = "mqnet.toml";
-/// Room of each ring of a device, so that a machine that is busy is no loss.
+/// Queue length of a kernel device, so that a busy machine causes no loss.
 const QUEUE: &str = "4000";
 
-/// The address of a host on a path.
+/// Address of a host on a path.
 pub(crate) fn address(path: &Path, host: usize) -> String {
     format!("10.30.{}.{}", path.net, host + 1)
 }
@@ -27,7 +27,7 @@ fn tap(path: &Path, host: &Host, name: &str, last: usize) -> String {
     )
 }
 
-/// Sets both hosts up: no chatter of IPv6, answers by whatever device, and a veth where one is
+/// Prepares both hosts: no IPv6 traffic, ARP replies on every device, and a veth where one is
 /// needed.
 pub(crate) fn prepare(shape: &Shape, world: &World) {
     for host in [&world.a, &world.b] {
@@ -43,7 +43,7 @@ pub(crate) fn prepare(shape: &Shape, world: &World) {
     }
 }
 
-/// A veth of four queues: `nic` at host a, `xp` at host b.
+/// Creates a veth of four queues: `nic` at host a, `xp` at host b.
 fn wire(world: &World, paths: &[Path]) {
     let queues = ["numrxqueues", "4", "numtxqueues", "4"];
     let mut words = vec!["ip", "link", "add", "nic"];
@@ -54,7 +54,7 @@ fn wire(world: &World, paths: &[Path]) {
     world.a.run(&words);
     world.a.run(&["ip", "link", "set", "nic", "up"]);
     world.b.run(&["ip", "link", "set", "xp", "up"]);
-    // A veth has nobody who finishes what is unfinished.
+    // A veth does not complete checksum offloads.
     world.b.run(&["ethtool", "-K", "xp", "tx", "off"]);
     for path in paths.iter().filter(|path| path.kind == "xdp") {
         let address = format!("{}/24", address(path, 1));
@@ -62,7 +62,7 @@ fn wire(world: &World, paths: &[Path]) {
     }
 }
 
-/// Makes the rings of the kernel's devices long.
+/// Sets long rings on the kernel's devices.
 pub(crate) fn lengthen(shape: &Shape, world: &World) {
     for path in &shape.paths {
         for (host, devices) in [&world.a, &world.b].into_iter().zip(path.devices) {
@@ -73,7 +73,7 @@ pub(crate) fn lengthen(shape: &Shape, world: &World) {
     }
 }
 
-/// What the daemon is to run: the paths of the shape, and another link or none.
+/// Configuration of the daemon: the paths of the shape, and an optional additional link.
 pub(crate) fn config_of(shape: &Shape, world: &World, other: Option<u16>) -> String {
     let (a, b) = (&world.a, &world.b);
     let mut text = String::new();
@@ -101,7 +101,7 @@ pub(crate) fn config_of(shape: &Shape, world: &World, other: Option<u16>) -> Str
     text
 }
 
-/// The words of a process after the program.
+/// Arguments of a process.
 pub(crate) fn words(site: &Site, at: usize) -> Vec<String> {
     let Site { shape, world, control, queues, .. } = site;
     let socket = world.file("x.sock").display().to_string();
@@ -124,7 +124,7 @@ pub(crate) fn words(site: &Site, at: usize) -> Vec<String> {
         (Rig::Ivshmem, at) => link(at, bridge(["iwa", "iwb"][at], format!("ivshmem={socket}"))),
         (Rig::Vhost, 0) => link(0, format!("vhost-user:{socket},name=card")),
         (Rig::Testpmd, 0) => link(0, format!("vhost-user:{socket},connect,name=pcard")),
-        // testpmd offers 128 queues whatever it has, and maps all memory that they might need.
+        // testpmd offers 128 queues in any case, and maps all memory that they might need.
         (Rig::Testpmd, _) => {
             let socket = world.file("y.sock").display().to_string();
             link(1, format!("virtio-user:{socket},queues={CHANNELS},name=pnic"))

@@ -1,4 +1,4 @@
-//! The soak of the test command: short, with a seed that is always the same.
+//! Soak of the test command: short, with a constant seed.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use mqnet_soak::{Settings, run};
 use mqnet_testkit::{Need, has};
 
-/// How long rounds begin; the last ones end some seconds later.
+/// No round begins after this time; the last ones end some seconds later.
 const TIME: Duration = Duration::from_secs(35);
 
-/// Of each rig the second process is the one that is killed; the daemon lives.
+/// With this seed the second process of each rig is killed; the daemon is not.
 const SEED: u64 = 4;
 
-// Goal: all backends at once hold the law, the order and the content of everything while they are
-// resized, retuned, stalled and killed; no process ends or panics by itself.
+// Goal: all backends at the same time keep the conservation check, order and content while they are
+// resized, reconfigured, stalled and killed; no process exits or panics.
 #[test]
 fn a_short_soak_holds() {
     if !has(&[Need::Root, Need::Program("ethtool"), Need::Program("clang")]) {

@@ -1,4 +1,4 @@
-//! `mqnet` as a user has it: a runtime directory of its own, processes that run, verbs that ask.
+//! Processes of `mqnet` with a runtime directory of their own, and the commands sent to them.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -15,14 +15,14 @@ use crate::process::run_command;
 use crate::wait::until;
 use crate::world::Folder;
 
-/// What a command said, and how it ended.
+/// Output and exit code of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// Its exit code.
+    /// Exit code; `None` after a signal.
     pub code: Option<i32>,
-    /// Its stdout.
+    /// Text on stdout.
     pub out: String,
-    /// Its stderr.
+    /// Text on stderr.
     pub err: String,
 }
 
@@ -39,7 +39,7 @@ impl Default for Control {
 }
 
 impl Control {
-    /// Makes it.
+    /// Creates a runtime directory that every user may write.
     pub fn create() -> Self {
         let folder = Folder::create();
         let runtime = folder.file("run");
@@ -49,17 +49,17 @@ impl Control {
         Self { folder }
     }
 
-    /// A file beside the runtime directory.
+    /// Path of a file next to the runtime directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.file(name)
     }
 
-    /// A file in the runtime directory.
+    /// Path of a file in the runtime directory.
     pub fn runtime(&self, name: &str) -> PathBuf {
         self.file("run").join(name)
     }
 
-    /// The names in the runtime directory, sorted.
+    /// Names in the runtime directory, sorted.
     pub fn runtime_files(&self) -> Vec<String> {
         let list = std::fs::read_dir(self.file("run")).expect("the runtime directory");
         let name = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
@@ -68,7 +68,7 @@ impl Control {
         names
     }
 
-    /// Writes a file, and the folder that it lies in.
+    /// Writes a file and creates its folder.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.file(name);
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
@@ -84,14 +84,14 @@ impl Control {
         command
     }
 
-    /// The command line of a verb.
+    /// Command line of a verb.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(program());
         command.args(words);
         self.belong(command)
     }
 
-    /// The same, run in the network namespace of a host.
+    /// Command line of a verb in the network namespace of a host.
     pub fn command_at(&self, host: &Host, words: &[&str]) -> Command {
         let mut all = vec![program().display().to_string()];
         all.extend(words.iter().map(|word| (*word).to_owned()));
@@ -105,7 +105,7 @@ impl Control {
         said(&mut self.command(words))
     }
 
-    /// Runs a verb that must succeed; returns what it wrote to stdout.
+    /// Runs a verb that must succeed; returns its stdout.
     #[track_caller]
     pub fn ok(&self, words: &[&str]) -> String {
         let said = self.say(words);
@@ -113,26 +113,26 @@ impl Control {
         said.out
     }
 
-    /// Runs a verb that must succeed and write JSON.
+    /// Runs a verb that must succeed; parses its stdout as JSON.
     #[track_caller]
     pub fn json(&self, words: &[&str]) -> Value {
         let text = self.ok(words);
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{words:?}: {e}: {text}"))
     }
 
-    /// Starts something that runs on.
+    /// Starts a verb that keeps running.
     #[track_caller]
     pub fn start(&self, words: &[&str]) -> Running {
         self.spawn(self.command(words))
     }
 
-    /// Starts a command of the caller's making that runs on.
+    /// Starts any command that keeps running.
     #[track_caller]
     pub fn spawn(&self, command: Command) -> Running {
         self.spawn_with(command, Stdio::null())
     }
 
-    /// The same with a pipe, for [`Running::order`].
+    /// Starts a command with a pipe to its stdin, for [`Running::order`].
     #[track_caller]
     pub fn spawn_to_order(&self, command: Command) -> Running {
         self.spawn_with(command, Stdio::piped())
@@ -148,7 +148,7 @@ impl Control {
         Running { child, out, err }
     }
 
-    /// Waits until a link is up; returns what `show` says of it.
+    /// Waits until a link is up; returns its entry in `show --json`.
     #[track_caller]
     pub fn wait_up(&self, link: &str) -> Value {
         until(&format!("link {link} to be up"), || {
@@ -158,7 +158,7 @@ impl Control {
         })
     }
 
-    /// Names of the links that all processes here have, sorted.
+    /// Names of the links of all processes in this runtime directory, sorted.
     pub fn links(&self) -> Vec<String> {
         let said = self.say(&["show", "--json"]);
         let list: Value = serde_json::from_str(&said.out).unwrap_or_default();
@@ -187,29 +187,29 @@ pub struct Running {
 }
 
 impl Running {
-    /// The process.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it ended, if it has.
+    /// Exit status of the process, once it has ended.
     #[track_caller]
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child")
     }
 
-    /// What it wrote to stdout so far.
+    /// Text on stdout so far.
     pub fn out(&self) -> String {
         std::fs::read_to_string(&self.out).unwrap_or_default()
     }
 
-    /// How many bytes it wrote to stdout so far.
+    /// Number of bytes on stdout so far.
     #[track_caller]
     pub fn out_len(&self) -> u64 {
         std::fs::metadata(&self.out).expect("a file for output").len()
     }
 
-    /// What it wrote to stdout after so many bytes.
+    /// Text on stdout after the first `from` bytes.
     #[track_caller]
     pub fn out_from(&self, from: u64) -> String {
         let mut file = File::open(&self.out).expect("a file for output");
@@ -219,44 +219,44 @@ impl Running {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Writes lines to its stdin, if it was [started with a pipe](Control::spawn_to_order).
+    /// Writes lines to the stdin of a process [started with a pipe](Control::spawn_to_order).
     #[track_caller]
     pub fn order(&self, lines: &str) {
         let mut pipe = self.child.stdin.as_ref().expect("a pipe to stdin");
         writeln!(pipe, "{lines}").unwrap_or_else(|e| panic!("{lines}: {e}: {}", self.err()));
     }
 
-    /// What it wrote to stderr so far.
+    /// Text on stderr so far.
     pub fn err(&self) -> String {
         std::fs::read_to_string(&self.err).unwrap_or_default()
     }
 
-    /// Waits until its stdout has `words`.
+    /// Waits until stdout contains `words`.
     #[track_caller]
     pub fn wait_out(&self, words: &str) {
         until(words, || self.out().contains(words).then_some(()));
     }
 
-    /// Waits until its stderr has `words`.
+    /// Waits until stderr contains `words`.
     #[track_caller]
     pub fn wait_err(&self, words: &str) {
         until(words, || self.err().contains(words).then_some(()));
     }
 
-    /// SIGKILL, and waits for the end.
+    /// Sends SIGKILL and waits for the end of the process.
     pub fn kill(&mut self) {
-        // It fails for a process that has ended already.
+        // Fails when the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {
         until("the end of a process", || self.child.try_wait().expect("a child"))
     }
 
-    /// SIGTERM; it must end well.
+    /// Sends SIGTERM; the process must exit successfully.
     #[track_caller]
     pub fn stop(mut self) {
         process::terminate(self.pid()).expect("SIGTERM");

@@ -1,5 +1,5 @@
-//! Figures that a test has measured, kept for the report of `cargo xtask bench`: what needs guests
-//! or worlds is measured where these are, and shown there.
+//! Measured figures of a test, stored for the report of `cargo xtask bench`. Measurements that need
+//! guests or network namespaces run as tests; the report shows their results.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,13 +7,13 @@ use std::{env, fs, io};
 
 use serde_json::{Value, json};
 
-/// The folder where they are kept; nothing is kept when it is not set.
+/// Folder of the stored figures. Nothing is stored when the variable is unset.
 const FOLDER: &str = "MQNET_FIGURES";
-/// The commit that they are of, and the profile of the program under test.
+/// Commit of the figures, and build profile of the program under test.
 const COMMIT: &str = "MQNET_COMMIT";
 const PROFILE: &str = "MQNET_PROFILE";
 
-/// What one test has measured, of one section of the report. As `mqnet bench SECTION -j` prints it.
+/// Figures of one test for one section of the report, in the format of `mqnet bench SECTION -j`.
 #[derive(Debug)]
 #[must_use = "figures are lost when they are not kept"]
 pub struct Figures {
@@ -28,25 +28,25 @@ fn lines(lines: &[(&str, &[f64])]) -> Value {
         let sample = |value: &f64| json!({ "value": value, "class": "single" });
         json!({ "who": who, "samples": samples.iter().map(sample).collect::<Vec<_>>() })
     };
-    // Who has no samples did not take part.
+    // A contender without samples did not take part.
     lines.iter().filter(|(_, samples)| !samples.is_empty()).map(line).collect()
 }
 
 impl Figures {
-    /// Of a section, and which part of it: another part is kept beside it.
+    /// Creates the figures of one part of a section. Each part has its own file.
     pub fn of(section: &str, part: &str) -> Self {
         let word = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
         let file = format!("{section}.{}.json", part.chars().map(word).collect::<String>());
         Self { file, part: part.to_owned(), notes: Vec::new(), cases: Vec::new() }
     }
 
-    /// The name of their file.
+    /// Name of the file with these figures.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// What was measured, in this unit (`ms`, `s`, `MiB` or what else is counted): contenders and
-    /// their samples, and ratios of them.
+    /// Adds a case: the samples of each contender in `unit` (`ms`, `s`, `MiB` or any counted unit),
+    /// and the ratios between contenders.
     pub fn case(
         mut self,
         name: &str,
@@ -61,14 +61,14 @@ impl Figures {
         self
     }
 
-    /// Whether a promise was kept, and in which words.
+    /// Adds a note that states whether a promise was kept.
     pub fn verdict(mut self, kept: bool, words: &str) -> Self {
         self.notes.push(format!("{}: {words}", if kept { "kept" } else { "MISSED" }));
         self
     }
 
-    /// Keeps them in place of those of an earlier run, if anybody has asked for them: `cargo xtask
-    /// test`, which forgets them if the test fails.
+    /// Stores the figures in place of those of an earlier run, if `MQNET_FIGURES` is set. `cargo
+    /// xtask test` sets the variable, and discards the figures of a failed test.
     #[track_caller]
     pub fn keep(self) {
         if let Some(folder) = env::var_os(FOLDER) {
@@ -79,7 +79,7 @@ impl Figures {
         }
     }
 
-    /// The same in this folder, as of this commit and profile.
+    /// Stores the figures in `folder`, marked with a commit and a profile.
     pub fn keep_in(self, folder: &Path, commit: &str, profile: &str) -> io::Result<()> {
         let Self { file, part, notes, cases } = self;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -88,7 +88,7 @@ impl Figures {
             "notes": notes, "cases": cases,
         });
         fs::create_dir_all(folder)?;
-        // Whoever reads meanwhile finds the older ones whole.
+        // Rename makes the update atomic: a concurrent reader gets the complete old file.
         let (draft, file) = (folder.join(format!(".{file}")), folder.join(file));
         fs::write(&draft, format!("{kept:#}\n"))?;
         fs::rename(draft, file)
@@ -99,8 +99,8 @@ impl Figures {
 mod tests {
     use super::*;
 
-    // Goal: what is kept replaces what was kept of the same part and nothing else, and is read
-    // again as it was given.
+    // Goal: stored figures replace those of the same part and no others, and are read back
+    // unchanged.
     #[test]
     fn figures_are_kept() {
         let folder = env::temp_dir().join(format!("mqnet-figures-{}", std::process::id()));

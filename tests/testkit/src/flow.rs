@@ -12,14 +12,14 @@ use crate::numbered::meet;
 use crate::socket::roomy;
 use crate::wait::{DEADLINE, until};
 
-/// The pattern repeats after this many bytes: a prime, so that no ring or segment size hides a
-/// piece at the wrong place.
+/// Period of the pattern in bytes. A prime, so that a displaced piece is detected for every size of
+/// ring and segment.
 const PERIOD: usize = 1_000_003;
 
 /// Bytes of one read or write of a stream.
 const CHUNK: usize = 128 << 10;
 
-/// Bytes without a visible order, the same ones in every run.
+/// Pseudo-random bytes, the same in every run.
 pub fn pattern(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(len + 8);
@@ -33,14 +33,14 @@ pub fn pattern(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// One period and one chunk more, so that each piece is one slice.
+/// One period plus one chunk, so that each piece is one slice.
 fn stream_pattern() -> Vec<u8> {
     let mut bytes = pattern(PERIOD);
     bytes.extend_from_within(..CHUNK);
     bytes
 }
 
-/// A TCP connection that sends as fast as it can, until it is told to finish.
+/// TCP connection that sends without pause until [`Stream::finish`] is called.
 pub struct Stream {
     received: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -56,7 +56,7 @@ impl Stream {
         Self::start_paced(from, to, address, Duration::ZERO)
     }
 
-    /// The same, `pause` after every 128 KiB.
+    /// Same as [`Stream::start`], with `pause` after every 128 KiB.
     #[track_caller]
     pub fn start_paced(from: &Host, to: &Host, address: &str, pause: Duration) -> Self {
         let ip = address.parse().expect("an IP address");
@@ -79,12 +79,12 @@ impl Stream {
         }
     }
 
-    /// Bytes that have come and were right.
+    /// Bytes received and verified.
     pub fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many more bytes have come.
+    /// Waits until `bytes` more bytes are received.
     #[track_caller]
     pub fn wait_more(&self, bytes: u64) {
         let goal = self.received() + bytes;
@@ -95,7 +95,7 @@ impl Stream {
         });
     }
 
-    /// Ends the stream; everything that was sent must have come. Returns its bytes.
+    /// Ends the stream and returns its bytes. Every sent byte must be received.
     #[track_caller]
     pub fn finish(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl Drop for Stream {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for socket in &self.sockets {
-            // It fails for a connection that has ended already.
+            // Fails when the connection has already ended.
             let _ = socket.shutdown(Shutdown::Both);
         }
         for thread in [self.sender.take(), self.receiver.take()].into_iter().flatten() {
@@ -158,7 +158,7 @@ fn receive(mut socket: TcpStream, count: &AtomicU64) -> Result<u64, String> {
     }
 }
 
-/// UDP datagrams, each with its number and its part of the pattern.
+/// UDP datagrams; each carries its number and the matching part of the pattern.
 pub struct Datagrams {
     sent: Arc<AtomicU64>,
     right: Arc<AtomicU64>,
@@ -194,25 +194,25 @@ impl Datagrams {
         Self { sent, right, wrong, stop, deaf, sender: Some(sender), receiver: Some(receiver) }
     }
 
-    /// Datagrams that were sent so far.
+    /// Number of datagrams sent so far.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Datagrams that came as they were sent, so far.
+    /// Number of datagrams received unchanged so far.
     pub fn received(&self) -> u64 {
         self.right.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many more datagrams have come.
+    /// Waits until `datagrams` more datagrams are received.
     #[track_caller]
     pub fn wait_more(&self, datagrams: u64) {
         let goal = self.received() + datagrams;
         until("datagrams come", || (self.received() >= goal).then_some(()));
     }
 
-    /// Stops sending, waits until nothing comes any more; no datagram may have been changed.
-    /// Returns how many were sent, and how many came.
+    /// Stops sending and waits until no more datagrams arrive. Returns how many were sent and
+    /// received. A changed datagram fails the test.
     #[track_caller]
     pub fn finish(mut self) -> (u64, u64) {
         self.stop.store(true, Ordering::Relaxed);
@@ -241,10 +241,10 @@ impl Drop for Datagrams {
     }
 }
 
-/// Datagrams that can be told apart by their number in a receiver's list.
+/// Highest number of datagrams; the receiver keeps one entry for each.
 const DATAGRAMS_MAX: usize = 1 << 22;
 
-/// The payload of datagram `number`: its number, and a part of the pattern that it tells.
+/// Payload of datagram `number`: the number, and the part of the pattern that it selects.
 fn datagram(number: u64, len: usize, bytes: &[u8]) -> Vec<u8> {
     let at = (number % 251) as usize;
     let mut out = number.to_le_bytes().to_vec();
@@ -263,7 +263,7 @@ fn send_datagrams(
     let bytes = pattern(len + 256);
     let mut number = 0;
     while !stop.load(Ordering::Relaxed) && (number as usize) < DATAGRAMS_MAX {
-        // A full queue of the device refuses it: not sent, and not counted.
+        // A full device queue rejects the datagram: not sent, and not counted.
         if socket.send(&datagram(number, len, &bytes)).is_ok() {
             number += 1;
             sent.store(number, Ordering::Relaxed);
@@ -302,8 +302,8 @@ fn receive_datagrams(
 mod tests {
     use super::*;
 
-    // Goal: a piece of a stream at the wrong place is noticed, whatever the sizes of rings and
-    // segments, and datagrams differ.
+    // Goal: displaced parts of a stream are detected for all sizes of rings and segments, and
+    // datagrams differ.
     #[test]
     fn the_pattern_has_no_short_period() {
         let bytes = stream_pattern();

@@ -1,4 +1,4 @@
-//! A host: a network namespace, and how to run something in it.
+//! Host: a network namespace and the commands run in it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,28 +8,28 @@ use serde_json::Value;
 
 use crate::process::run_command;
 
-/// A network namespace.
+/// Network namespace.
 #[derive(Debug)]
 pub struct Host {
     prefix: Vec<String>,
     net: PathBuf,
-    /// Made by us: removed by us.
+    /// Name of a namespace that this process created, and removes.
     named: Option<String>,
 }
 
-/// The kernel's counters of one network device.
+/// Kernel counters of one network device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
-    /// Frames that the device took in and the stack had no room for.
+    /// Frames that the stack dropped on receive, for lack of room.
     pub rx_dropped: u64,
-    /// Frames that the device's own ring had no room for.
+    /// Frames dropped because the device's ring was full.
     pub tx_dropped: u64,
-    /// Frames that its qdisc dropped.
+    /// Frames dropped by the device's qdisc.
     pub qdisc_dropped: u64,
 }
 
 impl Host {
-    /// A new namespace with its loopback up.
+    /// Creates a namespace with its loopback device up.
     pub(crate) fn create(name: &str) -> Self {
         ip(&["netns", "add", name]);
         let host = Self {
@@ -41,7 +41,7 @@ impl Host {
         host
     }
 
-    /// The namespaces (user and network) in which a process lives.
+    /// User and network namespaces of a process.
     pub fn of_process(pid: u32) -> Self {
         let pid = pid.to_string();
         let prefix = ["nsenter", "-t", &pid, "-U", "-n", "--preserve-credentials", "--"];
@@ -49,19 +49,19 @@ impl Host {
         Self { prefix: prefix.map(str::to_owned).to_vec(), net, named: None }
     }
 
-    /// The name of the namespace, for `netns=`.
+    /// Name of the namespace, for `netns=`.
     pub fn name(&self) -> &str {
         self.named.as_deref().expect("a namespace with a name")
     }
 
-    /// A command that will run here.
+    /// Command to run in this namespace.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.prefix[0]);
         command.args(&self.prefix[1..]).args(words).stdin(Stdio::null());
         command
     }
 
-    /// Runs a command here, which must succeed; returns what it wrote to stdout.
+    /// Runs a command that must succeed; returns its stdout.
     #[track_caller]
     pub fn run(&self, words: &[&str]) -> String {
         let output = run_command(&mut self.command(words));
@@ -70,20 +70,20 @@ impl Host {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Runs a command here that prints JSON.
+    /// Runs a command that prints JSON.
     #[track_caller]
     pub fn run_json(&self, words: &[&str]) -> Value {
         let text = self.run(words);
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{words:?}: {e}: {text}"))
     }
 
-    /// Calls `f` here, on a thread of its own: sockets that it makes belong to this host.
+    /// Calls `f` on a new thread in this namespace: sockets that `f` creates belong to this host.
     pub fn within<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
         namespace::run_in_net(&self.net, f)
             .unwrap_or_else(|e| panic!("entering {}: {e}", self.net.display()))
     }
 
-    /// What `ip link` says of a device; nothing when there is none.
+    /// Entry of a device in `ip -j link`; `None` for an unknown device.
     pub fn device(&self, device: &str) -> Option<Value> {
         let words = ["ip", "-j", "-d", "-s", "link", "show", "dev", device];
         let output = run_command(&mut self.command(&words));
@@ -91,7 +91,7 @@ impl Host {
         list.get(0).cloned()
     }
 
-    /// True when the device is there and has a carrier.
+    /// Returns true when the device exists and has a carrier.
     pub fn has_carrier(&self, device: &str) -> bool {
         self.device(device).is_some_and(|info| {
             let flags = info["flags"].as_array().cloned().unwrap_or_default();
@@ -99,7 +99,7 @@ impl Host {
         })
     }
 
-    /// The kernel's counters of a device.
+    /// Kernel counters of a device.
     #[track_caller]
     pub fn counters(&self, device: &str) -> LinkCounters {
         let info = self.device(device).expect("the device");
@@ -108,7 +108,7 @@ impl Host {
         };
         let qdiscs = self.run_json(&["tc", "-j", "-s", "qdisc", "show", "dev", device]);
         let qdiscs = qdiscs.as_array().expect("a list of qdiscs").iter();
-        // The drops of `mq` are the sum of those of its children.
+        // The drops of `mq` are the sum over its children.
         let leaves = qdiscs.filter(|q| q["kind"] != "mq");
         LinkCounters {
             rx_dropped: number("rx"),
@@ -117,14 +117,14 @@ impl Host {
         }
     }
 
-    /// Makes the ring of a TAP or TUN long enough for a machine that is busy with something else. A
-    /// ring that is full drops, and where a test allows for no loss that would look like ours.
+    /// Sets a queue length of a TAP or TUN that suffices on a busy machine. A full ring drops
+    /// frames, and a test that allows no loss would attribute these drops to mqnet.
     #[track_caller]
     pub fn lengthen(&self, device: &str) {
         self.run(&["ip", "link", "set", "dev", device, "txqueuelen", "4000"]);
     }
 
-    /// A counter of the protocols, as `nstat` calls it (`UdpRcvbufErrors`, `Udp6InCsumErrors`).
+    /// Protocol counter by its name in `nstat` (`UdpRcvbufErrors`, `Udp6InCsumErrors`).
     #[track_caller]
     pub fn protocol(&self, counter: &str) -> u64 {
         let all = self.run_json(&["nstat", "-a", "-z", "-s", "-j"]);

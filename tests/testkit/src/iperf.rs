@@ -1,4 +1,4 @@
-//! iperf3 between two hosts.
+//! Runs of iperf3 between two hosts.
 
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -9,15 +9,15 @@ use crate::host::Host;
 use crate::process::{Guard, finish};
 use crate::wait::until;
 
-/// A port that no other run of this process uses; other processes use other namespaces.
+/// Port that no other run of this process uses. Other processes use other namespaces.
 fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     20_000 + (std::process::id() as u16 % 200) * 100 + n % 100
 }
 
-/// Runs iperf3 from `client` to `address` of `server` with more arguments; returns its report, of
-/// a run without error.
+/// Runs iperf3 from `client` to `address` of `server` with extra arguments. Returns the report of a
+/// run without errors.
 #[track_caller]
 pub fn iperf3(server: &Host, client: &Host, address: &str, arguments: &[&str]) -> Value {
     let port = port();
@@ -38,7 +38,7 @@ pub fn iperf3(server: &Host, client: &Host, address: &str, arguments: &[&str]) -
     report
 }
 
-/// True when something in the network namespace of the process listens on the port.
+/// Returns true when a socket in the network namespace of the process listens on `port`.
 fn listens(child: &Child, port: u16) -> bool {
     let needle = format!(":{port:04X}");
     ["tcp", "tcp6"].iter().any(|file| {
@@ -46,7 +46,7 @@ fn listens(child: &Child, port: u16) -> bool {
         let sockets = std::fs::read_to_string(path).unwrap_or_default();
         sockets.lines().any(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
-            // Number, local address, remote address, state; 0A is LISTEN.
+            // Columns: number, local address, remote address, state. State 0A is LISTEN.
             words.len() > 3 && words[1].ends_with(&needle) && words[3] == "0A"
         })
     })

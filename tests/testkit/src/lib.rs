@@ -1,7 +1,7 @@
-//! Worlds for tests: hosts in network namespaces, `mqnet link` processes, traffic that is verified.
+//! Test environments: hosts in network namespaces, `mqnet link` processes, verified traffic.
 //!
-//! Everything that a test starts ends with it, also when it panics. What went wrong is told by a
-//! panic: this crate is for tests only.
+//! Everything that a test starts ends with the test, also after a panic. Helpers report failures by
+//! a panic: this crate is for tests only.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

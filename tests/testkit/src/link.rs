@@ -13,12 +13,12 @@ use serde_json::Value;
 use crate::table::{EndTable, Lane};
 use crate::wait::{DEADLINE, until};
 
-/// A kernel acknowledges as late as 200 ms after a flow's end; a link that is stopped then has lost
-/// a frame, rightly.
+/// A kernel sends its last acknowledgement up to 200 ms after the end of a flow. Stopping a link
+/// earlier loses that frame.
 const QUIET: Duration = Duration::from_millis(400);
 
-/// The program under test: `$MQNET_BIN`, or the one that cargo built beside the running test, or
-/// the newest below `target/`.
+/// Program under test: `$MQNET_BIN`, else the one built by cargo next to the running test, else the
+/// newest below `target/`.
 pub fn program() -> PathBuf {
     if let Some(path) = std::env::var_os("MQNET_BIN") {
         return path.into();
@@ -36,12 +36,12 @@ pub fn program() -> PathBuf {
     found.expect("no mqnet: run `cargo build --release -p mqnet`, or set MQNET_BIN")
 }
 
-/// What the process has written so far.
+/// Output of the process so far.
 #[derive(Debug, Default)]
 struct Shown {
     /// JSON objects on stdout.
     lines: Vec<Value>,
-    /// Everything else, and stderr.
+    /// All other lines of stdout, and stderr.
     text: String,
 }
 
@@ -54,7 +54,7 @@ pub struct LinkProcess {
 }
 
 impl LinkProcess {
-    /// Starts it. The command must print JSON (`--json`).
+    /// Starts a link. The command must print JSON (`--json`).
     #[track_caller]
     pub fn spawn(mut command: Command) -> Self {
         command.stdout(Stdio::piped());
@@ -62,8 +62,8 @@ impl LinkProcess {
         Self { child, command, shown, readers }
     }
 
-    /// Starts it with two descriptors of ours as its stdin and stderr: the ones that a child can
-    /// be given without unsafe code.
+    /// Starts a link with two given descriptors as its stdin and stderr, the only ones that a child
+    /// can inherit without unsafe code.
     #[track_caller]
     pub fn spawn_with(mut command: Command, stdin: Stdio, stderr: Stdio) -> Self {
         command.stdout(Stdio::piped());
@@ -71,7 +71,7 @@ impl LinkProcess {
         Self { child, command, shown, readers }
     }
 
-    /// Kills it and starts it anew; what it wrote is forgotten.
+    /// Kills the process and starts a new one; earlier output is discarded.
     #[track_caller]
     pub fn restart(&mut self) {
         self.kill();
@@ -79,7 +79,7 @@ impl LinkProcess {
         (self.child, self.shown, self.readers) = (child, shown, readers);
     }
 
-    /// The process.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -88,39 +88,39 @@ impl LinkProcess {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it wrote that is no JSON.
+    /// Output that is not JSON.
     pub fn text(&self) -> String {
         self.shown().text.clone()
     }
 
-    /// What it wrote as JSON, so far.
+    /// JSON output so far.
     pub fn lines(&self) -> Vec<Value> {
         self.shown().lines.clone()
     }
 
-    /// The texts of all events of a kind, such as `changed`.
+    /// Texts of all events of one kind, such as `changed`.
     pub fn events(&self, event: &str) -> Vec<String> {
         let shown = self.shown();
         let found = shown.lines.iter().filter(|line| line["event"] == event);
         found.map(|line| line["text"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
-    /// How often the link came up.
+    /// Number of times that the link came up.
     pub fn ups(&self) -> usize {
         self.events("up").len()
     }
 
-    /// Why the link was down, each time that it said so.
+    /// Reason of each reported link-down event.
     pub fn downs(&self) -> Vec<String> {
         self.events("down")
     }
 
-    /// Waits until its output shows what the test waits for.
+    /// Waits until the callback finds its condition in the output.
     #[track_caller]
     pub fn wait_for<T>(&self, what: &str, mut look: impl FnMut(&[Value]) -> Option<T>) -> T {
         let start = Instant::now();
         loop {
-            // Before the look: what it wrote before it ended is looked at.
+            // Reads the end of the pipes first, so that the last output is still examined.
             let ended = self.readers.iter().all(JoinHandle::is_finished);
             if let Some(found) = look(&self.shown().lines) {
                 return found;
@@ -131,7 +131,7 @@ impl LinkProcess {
         }
     }
 
-    /// Waits until the link has come up for the `n`th time; returns what it said.
+    /// Waits until the link has come up `n` times; returns the text of the last event.
     #[track_caller]
     pub fn wait_up(&self, n: usize) -> String {
         self.wait_for(&format!("link up, number {n}"), |lines| {
@@ -140,7 +140,7 @@ impl LinkProcess {
         })
     }
 
-    /// Waits until it says that the link is down for a reason with `words` in it.
+    /// Waits for a link-down event with `words` in its reason.
     #[track_caller]
     pub fn wait_down(&self, words: &str) -> String {
         self.wait_for(&format!("link down: {words}"), |lines| {
@@ -149,7 +149,7 @@ impl LinkProcess {
         })
     }
 
-    /// Waits until it has lost a link that was up for the `n`th time; returns the reason.
+    /// Waits until a link that was up is lost for the `n`th time; returns the reason.
     #[track_caller]
     pub fn wait_lost(&self, n: usize) -> String {
         self.wait_for(&format!("link lost, number {n}"), |lines| {
@@ -157,7 +157,7 @@ impl LinkProcess {
             let (mut was_up, mut lost) = (false, 0);
             let found = events.find(|line| {
                 lost += usize::from(was_up && line["event"] == "down");
-                // Others, such as "changed", change nothing about it.
+                // Other events, such as "changed", do not affect the state.
                 was_up = line["event"] == "up" || (was_up && line["event"] != "down");
                 lost == n
             });
@@ -165,8 +165,8 @@ impl LinkProcess {
         })
     }
 
-    /// The newest status line, as the lanes from the TAP to the bridge and back. Waits for a line
-    /// that was written after the call.
+    /// Newest status line: the lane from the TAP to the bridge, and the opposite lane. Waits for a
+    /// line written after the call.
     #[track_caller]
     pub fn next_status(&self) -> (Lane, Lane) {
         let is_status = |line: &&Value| line.get("uptime-s").is_some();
@@ -177,7 +177,7 @@ impl LinkProcess {
         })
     }
 
-    /// Waits until no frame came for [`QUIET`] at least, and from one status line to the next.
+    /// Waits until no frame arrives for at least [`QUIET`] and between two status lines.
     #[track_caller]
     pub fn wait_quiet(&self) {
         let mut last = (self.next_status(), Instant::now());
@@ -191,26 +191,26 @@ impl LinkProcess {
         });
     }
 
-    /// SIGKILL, and waits for the end.
+    /// Sends SIGKILL and waits for the end of the process.
     pub fn kill(&mut self) {
-        // It fails for a process that has ended already.
+        // Fails when the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// SIGSTOP.
+    /// Sends SIGSTOP.
     #[track_caller]
     pub fn freeze(&self) {
         process::freeze(self.pid()).expect("SIGSTOP");
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     #[track_caller]
     pub fn thaw(&self) {
         process::thaw(self.pid()).expect("SIGCONT");
     }
 
-    /// Ends it as Ctrl-C does; it must end well. Returns its table.
+    /// Sends SIGTERM and returns the final table. The process must exit successfully.
     #[track_caller]
     pub fn stop(mut self) -> EndTable {
         process::terminate(self.pid()).expect("SIGTERM");
@@ -221,7 +221,7 @@ impl LinkProcess {
         EndTable(end.expect("a table at the end").clone())
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     #[track_caller]
     fn wait_end(&mut self) -> ExitStatus {
         let status = until("the end of mqnet", || self.child.try_wait().expect("a child"));
@@ -241,7 +241,7 @@ impl Drop for LinkProcess {
             }
             let shown = self.shown();
             println!("---- {:?}", self.command);
-            // Status lines can be many.
+            // Limits the number of printed status lines.
             let skip = shown.lines.len().saturating_sub(4);
             for (at, line) in shown.lines.iter().enumerate() {
                 if at >= skip || line.get("event").is_some() {
@@ -259,7 +259,7 @@ type Started = (Child, Arc<Mutex<Shown>>, Vec<JoinHandle<()>>);
 fn start(command: &mut Command, stdin: Stdio, stderr: Stdio) -> Started {
     command.stdin(stdin).stderr(stderr);
     let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    // The command is kept for a restart: it must not keep what it gave away open.
+    // The command is kept for a restart and must not hold inherited descriptors open.
     command.stdin(Stdio::null()).stderr(Stdio::piped());
     let shown = Arc::new(Mutex::new(Shown::default()));
     let mut readers = Vec::new();

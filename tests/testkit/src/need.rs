@@ -1,20 +1,20 @@
-//! What a test needs of the machine.
+//! Requirements of a test on the machine.
 
 use std::path::Path;
 
-/// Something that not every machine has.
+/// Requirement that not every machine meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// The right to make network namespaces.
+    /// Permission to create network namespaces.
     Root,
-    /// `/dev/net/tun` that anybody may open.
+    /// `/dev/net/tun` that every user may open.
     OpenTun,
-    /// A program.
+    /// An installed program.
     Program(&'static str),
 }
 
 impl Need {
-    /// The reason to skip, when it is missing.
+    /// Reason to skip when the requirement is not met.
     fn missing(self) -> Option<String> {
         match self {
             Self::Root if mqnet_sysio::process::is_root() => None,
@@ -37,7 +37,8 @@ fn in_path(name: &str) -> bool {
     std::env::split_paths(&path).any(|folder| Path::new(&folder).join(name).is_file())
 }
 
-/// True when everything is there; else the test is [skipped](skip), and should return.
+/// Returns true when all requirements are met. Otherwise the test is [skipped](skip) and should
+/// return.
 #[must_use]
 pub fn has(needs: &[Need]) -> bool {
     let missing = needs.iter().find_map(|need| need.missing());
@@ -47,7 +48,7 @@ pub fn has(needs: &[Need]) -> bool {
     }
 }
 
-/// Says that the calling test proves nothing here, and why. Fails it when `MQNET_NO_SKIP=1` forbids
+/// Prints the reason why the calling test is skipped; fails the test when `MQNET_NO_SKIP=1` forbids
 /// that. Returns false.
 pub fn skip(reason: &str) -> bool {
     let forbidden = std::env::var_os("MQNET_NO_SKIP").is_some_and(|value| value == "1");
@@ -60,9 +61,9 @@ pub fn skip(reason: &str) -> bool {
 mod tests {
     use super::*;
 
-    // Goal: what is missing is found to be missing, and what is there is there.
+    // Goal: an absent program is reported, and a present one is not.
     #[test]
-    fn a_missing_program_is_missing() {
+    fn missing_program_is_reported() {
         assert!(Need::Program("sh").missing().is_none());
         let reason = Need::Program("mqnet-no-such-program").missing();
         assert_eq!(reason.as_deref(), Some("needs the program mqnet-no-such-program"));

@@ -1,4 +1,4 @@
-//! Many UDP flows of numbered datagrams at a moderate pace: what became of each is counted.
+//! Many UDP flows of numbered datagrams at a moderate pace; each datagram is accounted for.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -10,41 +10,41 @@ use crate::host::Host;
 use crate::socket::roomy;
 use crate::wait::until;
 
-/// Number, time of sending, flow.
+/// Bytes of number, send time and flow.
 const HEAD: usize = 24;
 
-/// How much later than planned a round of datagrams may be made up for. Beyond, it is left out:
-/// a burst would test rings, not order.
+/// Largest delay after which a round of datagrams is still sent late. Rounds that are later are
+/// skipped: a burst would test rings instead of order.
 const CATCH_UP: Duration = Duration::from_millis(20);
 
 /// Longest wait for the first datagram of all.
 const MEETING: Duration = Duration::from_secs(1);
 
-/// How many late datagrams are told of, one by one.
+/// Number of late datagrams that are reported one by one.
 const LATE_TOLD: u64 = 8;
 
-/// What became of the datagrams of all flows of one direction.
+/// Counts of the datagrams of all flows in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Those that the sender's stack took.
+    /// Datagrams accepted by the sender's stack.
     pub sent: u64,
-    /// Those that came, each counted once.
+    /// Datagrams received, each counted once.
     pub received: u64,
-    /// Those that came again.
+    /// Datagrams received again.
     pub doubled: u64,
-    /// Those that came after a later one of their flow.
+    /// Datagrams received after a later one of their flow.
     pub reordered: u64,
-    /// Those that came changed.
+    /// Datagrams received changed.
     pub wrong: u64,
 }
 
 impl Tally {
-    /// Those that never came.
+    /// Number of datagrams that never arrived.
     pub fn lost(&self) -> u64 {
         self.sent - self.received
     }
 
-    /// Every datagram came once, unchanged, and in the order of its flow.
+    /// Asserts that every datagram arrived once, unchanged, and in the order of its flow.
     #[track_caller]
     pub fn assert_perfect(&self, which: &str) {
         let perfect = Self { sent: self.sent, received: self.sent, ..Self::default() };
@@ -53,12 +53,12 @@ impl Tally {
     }
 }
 
-/// How long nothing came, and how long the slowest datagram took.
+/// Longest silence and longest delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Worst {
-    /// The longest time between two datagrams of whatever flows.
+    /// Longest time between two datagrams of any flows.
     pub silence: Duration,
-    /// The longest time from the send of a datagram to its receipt.
+    /// Longest time from the send of a datagram to its receipt.
     pub delay: Duration,
 }
 
@@ -81,8 +81,8 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// From host `from` to `address` of host `to`: `flows` flows, each of one datagram every
-    /// `pace`. Their lengths are from 64 to 1400 bytes.
+    /// Starts `flows` flows from host `from` to `address` of host `to`, each with one datagram
+    /// every `pace`. Datagrams have 64 to 1400 bytes.
     #[track_caller]
     pub fn start(from: &Host, to: &Host, address: &str, flows: usize, pace: Duration) -> Self {
         let ip = address.parse().expect("an IP address");
@@ -103,25 +103,25 @@ impl Flows {
         Self { shared, sender: Some(sender), receiver: Some(receiver) }
     }
 
-    /// Datagrams that have come so far.
+    /// Number of datagrams received so far.
     pub fn received(&self) -> u64 {
         self.shared.received.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many more datagrams have come.
+    /// Waits until `datagrams` more datagrams are received.
     #[track_caller]
     pub fn wait_more(&self, datagrams: u64) {
         let goal = self.received() + datagrams;
         until("datagrams come", || (self.received() >= goal).then_some(()));
     }
 
-    /// The worst times since the last call.
+    /// Worst times since the last call.
     pub fn take_worst(&self) -> Worst {
         let take = |ns: &AtomicU64| Duration::from_nanos(ns.swap(0, Ordering::Relaxed));
         Worst { silence: take(&self.shared.silence_ns), delay: take(&self.shared.delay_ns) }
     }
 
-    /// Sends nothing more; what is on its way still comes.
+    /// Stops the sender; datagrams in flight still arrive.
     pub fn stop_sending(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(sender) = self.sender.take() {
@@ -129,7 +129,7 @@ impl Flows {
         }
     }
 
-    /// Stops sending, waits until nothing comes any more, and tells what became of everything.
+    /// Stops sending, waits until no more datagrams arrive, and returns the counts.
     #[track_caller]
     pub fn finish(mut self) -> Tally {
         self.stop_sending();
@@ -139,7 +139,7 @@ impl Flows {
             let now = self.received();
             quiet = if now == last { quiet + 1 } else { 0 };
             last = now;
-            // A second one of them may still come after the last one.
+            // A duplicate may still arrive after the last datagram.
             (quiet > if now == sent { 20 } else { 400 }).then_some(())
         });
         self.shared.deaf.store(true, Ordering::Relaxed);
@@ -157,7 +157,7 @@ impl Drop for Flows {
     }
 }
 
-/// Length of a datagram: small and large ones in turn, within the MTU that every link has.
+/// Length of a datagram: varies with flow and number, within the MTU of every link.
 fn length(flow: usize, number: u64) -> usize {
     64 + (flow * 167 + (number as usize) * 61) % 1337
 }
@@ -179,7 +179,7 @@ fn send(sockets: &[UdpSocket], pace: Duration, begin: Instant, shared: &Shared) 
             let number = numbers[flow];
             let out = &mut buffer[..length(flow, number)];
             compose(out, flow, number, begin.elapsed().as_nanos() as u64);
-            // What the stack refuses was not sent: the number is used for the next one.
+            // A rejected datagram was not sent: its number is used for the next one.
             if socket.send(out).is_ok() {
                 numbers[flow] += 1;
                 shared.sent.fetch_add(1, Ordering::Relaxed);
@@ -198,8 +198,9 @@ fn send(sockets: &[UdpSocket], pace: Duration, begin: Instant, shared: &Shared) 
     }
 }
 
-/// Waits for the first datagram of all, if it comes: while the kernel asks who has the address it
-/// keeps what is sent, and when the answer comes that is overtaken by what is sent just then.
+/// Waits for the first datagram of all, up to a limit. The kernel queues datagrams while it
+/// resolves the neighbour's address (ARP, NDP), and datagrams sent just after the reply overtake
+/// the queued ones.
 pub(crate) fn meet(received: &AtomicU64) {
     let end = Instant::now() + MEETING;
     while received.load(Ordering::Relaxed) == 0 && Instant::now() < end {
@@ -207,7 +208,7 @@ pub(crate) fn meet(received: &AtomicU64) {
     }
 }
 
-/// What has come of one flow.
+/// Received numbers of one flow.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     bits: Vec<u64>,
@@ -215,7 +216,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Notes a number: true when it is new, and true when it is late.
+    /// Records a number. Returns whether the number is new, and whether it is late.
     fn note(&mut self, number: u64) -> (bool, bool) {
         let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
         if self.bits.len() <= word {
@@ -270,9 +271,9 @@ fn receive(socket: &UdpSocket, flows: usize, begin: Instant, shared: &Shared) ->
 mod tests {
     use super::*;
 
-    // Goal: what is new, late or doubled is told apart, and only a perfect tally passes.
+    // Goal: new, late and duplicate numbers are distinguished, and only a perfect tally passes.
     #[test]
-    fn numbers_are_judged() {
+    fn numbers_are_classified() {
         let mut seen = Seen::default();
         let judged = [0, 1, 3, 2, 3, 70, 2].map(|number| seen.note(number));
         let (new, late, doubled) = ((true, false), (true, true), (false, false));
@@ -290,7 +291,7 @@ mod tests {
         }
     }
 
-    // Goal: datagrams are at least as long as their head and fit every link.
+    // Goal: datagrams are at least as long as their header and fit every link.
     #[test]
     fn lengths_are_in_range() {
         for (flow, number) in (0..16).flat_map(|flow| (0..2000).map(move |n| (flow, n))) {

@@ -1,4 +1,4 @@
-//! Commands that end, and what `/proc` tells of processes.
+//! Commands that run to their end, and the state of processes in `/proc`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use crate::stuck;
 use crate::wait::until;
 
-/// A verb that takes so long waits for something that may never come.
+/// A verb that runs this long waits for an event that may never occur.
 const SUSPICIOUS: Duration = Duration::from_secs(3);
 
-/// Runs a command to its end (at most the deadline) and returns what it wrote.
+/// Runs a command to its end (at most the deadline) and returns its output.
 #[track_caller]
 pub fn run_command(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -21,7 +21,7 @@ pub fn run_command(command: &mut Command) -> Output {
     finish(child, &format!("{command:?}"))
 }
 
-/// Waits for the end of a process and returns what it wrote.
+/// Waits for the end of a process and returns its output.
 #[track_caller]
 pub(crate) fn finish(child: Child, what: &str) -> Output {
     let mut guard = Guard(child);
@@ -39,12 +39,12 @@ pub(crate) fn finish(child: Child, what: &str) -> Output {
     Output { status, stdout: text(out), stderr: text(err) }
 }
 
-/// A child that does not outlive its owner.
+/// Child process that is killed when the guard is dropped.
 pub(crate) struct Guard(pub(crate) Child);
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Either fails for a child that has ended already.
+        // Both calls fail for a child that has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -60,21 +60,22 @@ fn drain(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     })
 }
 
-/// How many descriptors of each kind a process has open: `socket`, `eventfd`, memory, files and
-/// devices with their names, and so on.
+/// Number of open descriptors of a process, by kind: `socket`, `eventfd`, memory, files and devices
+/// with their names, and so on.
 pub fn descriptor_kinds(pid: u32) -> BTreeMap<String, u64> {
     let folder = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors of a process");
     let mut kinds = BTreeMap::new();
-    // One that is closed at this moment has no target any more.
+    // A descriptor closed at this moment has no target any more.
     for target in folder.flatten().filter_map(|entry| fs::read_link(entry.path()).ok()) {
         *kinds.entry(kind_of(&target.to_string_lossy())).or_default() += 1;
     }
     kinds
 }
 
-/// The same of a process of ours whose control thread waits. It waits on copies, which it closes
-/// before it does anything, so a look in the middle of a turn sees fewer than all others: one copy
-/// is that of the signals, of which a process has one. A look is no snapshot, two that agree are.
+/// Same as [`descriptor_kinds`], for an mqnet process with an idle control thread. The thread waits
+/// on duplicated descriptors and closes them before it acts, so a count in the middle of an
+/// iteration is too low. A second `signalfd` shows that the thread waits: one is the process's own.
+/// Reading `/proc` is no snapshot; two equal results are.
 #[track_caller]
 pub fn waiting_descriptor_kinds(pid: u32) -> BTreeMap<String, u64> {
     until("a control thread that waits", || {
@@ -83,7 +84,7 @@ pub fn waiting_descriptor_kinds(pid: u32) -> BTreeMap<String, u64> {
     })
 }
 
-/// The kind of a descriptor, by what its link in `/proc` says.
+/// Kind of a descriptor, from the target of its link in `/proc`.
 fn kind_of(target: &str) -> String {
     if let Some(inode) = target.strip_prefix("anon_inode:") {
         return inode.trim_matches(['[', ']']).to_owned();
@@ -98,12 +99,12 @@ fn kind_of(target: &str) -> String {
     }
 }
 
-/// How many threads a process has.
+/// Number of threads of a process.
 pub fn threads(pid: u32) -> u64 {
     status_number(pid, "Threads:")
 }
 
-/// Resident memory of a process in KiB that it shares with nobody and no file.
+/// Resident anonymous memory of a process, in KiB.
 pub fn anonymous_kib(pid: u32) -> u64 {
     status_number(pid, "RssAnon:")
 }
@@ -120,10 +121,10 @@ fn status_number(pid: u32, key: &str) -> u64 {
     number.unwrap_or_else(|| panic!("no {key} in the status of {pid}"))
 }
 
-/// CPU time that a process has used, in clock ticks (100 a second on every Linux).
+/// CPU time of a process in clock ticks (100 per second on every Linux).
 pub fn ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("stat of a process");
-    // The name in brackets may hold anything; utime and stime are the 12th and 13th after it.
+    // The name in brackets may hold any character; utime and stime are fields 12 and 13 after it.
     let rest = stat.rsplit_once(')').expect("a name in brackets").1;
     let numbers: Vec<&str> = rest.split_whitespace().collect();
     let number = |at: usize| numbers[at].parse::<u64>().expect("a number of ticks");
@@ -134,7 +135,7 @@ pub fn ticks(pid: u32) -> u64 {
 mod tests {
     use super::*;
 
-    // Goal: descriptors are told apart by what they are, and one more of a kind is one more.
+    // Goal: descriptors are classified by their target, and one more descriptor of a kind adds one.
     #[test]
     fn descriptors_have_kinds() {
         for (target, kind) in [
@@ -156,7 +157,7 @@ mod tests {
         assert_eq!(of(), before);
     }
 
-    // Goal: the numbers are those of the process that is asked for.
+    // Goal: the numbers belong to the given process.
     #[test]
     fn own_numbers_are_plausible() {
         let pid = std::process::id();
@@ -165,7 +166,7 @@ mod tests {
         let descriptors = || descriptor_kinds(pid).values().sum::<u64>();
         let before = descriptors();
         let files: Vec<_> = (0..50).map(|_| fs::File::open("/proc/self/stat")).collect();
-        // Other tests open and close files meanwhile.
+        // Other tests open and close files at the same time.
         assert!(descriptors() >= before + 30);
         drop(files);
         assert!(ticks(pid) < 1_000_000);

@@ -1,4 +1,4 @@
-//! Sockets that no wait for a CPU makes lose datagrams.
+//! Sockets that lose no datagrams while their reader has no CPU.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -7,12 +7,12 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::host::Host;
 
-/// Room of a receiving socket, in bytes. The kernel's own 208 KiB are less than 280 small
-/// datagrams: what waits behind a stopped lane comes at once when it wakes, and a receiver that has
-/// no CPU just then would look like a loss of ours.
+/// Size of a receive buffer in bytes. The kernel's default of 208 KiB holds fewer than 280 small
+/// datagrams. A lane that wakes delivers its backlog in one burst, and a receiver without a CPU at
+/// that moment would lose datagrams that the test would attribute to mqnet.
 const ROOM: usize = 32 << 20;
 
-/// A socket at `ip` of `host`, at a port of the kernel's choice.
+/// Socket at `ip` of `host`, at a port chosen by the kernel.
 #[track_caller]
 pub(crate) fn roomy(host: &Host, ip: IpAddr) -> UdpSocket {
     let socket = host.within(|| UdpSocket::bind(SocketAddr::new(ip, 0)));

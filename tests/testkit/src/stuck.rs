@@ -1,15 +1,16 @@
-//! What processes do that keep somebody waiting: printed while they do, since later nobody can say.
+//! State of processes that keep a test waiting, printed while they still run.
 
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// Of every running `mqnet`: what its threads wait for, what it has open, and what its epoll
-/// descriptors watch. Of every other thread that waits in the kernel (it may hold a lock): where.
+/// Describes every running `mqnet`: the wait of each thread, its open descriptors and its epoll
+/// sets. For every other thread that waits in the kernel (and may hold a lock) prints the kernel
+/// function.
 pub(crate) fn everything() -> String {
     let mut text = String::new();
     for process in entries(Path::new("/proc")) {
-        // A `String` takes everything.
+        // Writing to a `String` cannot fail.
         let _ = if read(&process.join("comm")).trim() == "mqnet" {
             describe(&mut text, &process)
         } else {
@@ -37,7 +38,7 @@ fn describe(text: &mut String, process: &Path) -> std::fmt::Result {
         let (status, comm) = (read(&task.join("status")), of("comm"));
         let state = status.lines().find_map(|line| line.strip_prefix("State:\t")).unwrap_or("?");
         let (system_call, stack) = (of("syscall"), of("stack"));
-        // Nanoseconds on a CPU and of waiting for one, and turns.
+        // Nanoseconds on a CPU, nanoseconds of waiting for a CPU, number of time slices.
         let times = of("schedstat");
         writeln!(text, "  {comm}: {state}; ran {times}; system call {system_call}; {stack}")?;
     }
@@ -55,7 +56,7 @@ fn describe(text: &mut String, process: &Path) -> std::fmt::Result {
     Ok(())
 }
 
-/// What cannot be read is gone by now.
+/// Reads a file; empty text for a file that no longer exists.
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
@@ -71,7 +72,7 @@ fn entries(folder: &Path) -> Vec<std::path::PathBuf> {
 mod tests {
     use super::*;
 
-    // Goal: threads and descriptors of a process are told.
+    // Goal: threads and descriptors of a process are described.
     #[test]
     fn a_process_is_described() {
         let mut text = String::new();

@@ -1,18 +1,18 @@
-//! The table with which `mqnet link --json` ends.
+//! Final table of `mqnet link --json`.
 
 use std::ops::Deref;
 
 use mqnet_netdev::LaneCounters;
 use serde_json::Value;
 
-/// The last line of one end.
+/// Last line of one end.
 #[derive(Clone, Debug)]
 pub struct EndTable(pub Value);
 
-/// The counters of one direction.
+/// Counters of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lane {
-    /// All but the drops, under the names of the counter table.
+    /// All counters except drops, under the names of the counter table.
     counters: LaneCounters,
     /// Frames dropped, for any reason.
     pub drops: u64,
@@ -55,26 +55,26 @@ impl Lane {
 }
 
 impl EndTable {
-    /// From the TAP to the bridge.
+    /// Counters from the TAP to the bridge.
     #[track_caller]
     pub fn out(&self) -> Lane {
         Lane::read(&self.0, "a-to-b")
     }
 
-    /// From the bridge to the TAP.
+    /// Counters from the bridge to the TAP.
     #[track_caller]
     pub fn back(&self) -> Lane {
         Lane::read(&self.0, "b-to-a")
     }
 
-    /// Each channel: from the TAP to the bridge, and back.
+    /// Counters of each channel: from the TAP to the bridge, and back.
     #[track_caller]
     pub fn channels(&self) -> Vec<(Lane, Lane)> {
         let channels = self.0["channels"].as_array().expect("a list of channels");
         channels.iter().map(|c| (Lane::read(c, "a-to-b"), Lane::read(c, "b-to-a"))).collect()
     }
 
-    /// Frames that the TAP's own ring dropped before we saw them.
+    /// Frames that the TAP's own ring dropped before mqnet read them.
     #[track_caller]
     pub fn dropped_outside(&self) -> u64 {
         self.0["dropped-outside-a"].as_u64().expect("drops of the TAP's ring")
@@ -85,9 +85,9 @@ impl EndTable {
         self.out().tx_packets + self.back().tx_packets
     }
 
-    /// The conservation check holds, and the channels add up to the whole.
+    /// Asserts the conservation check, and that the channels add up to the total.
     #[track_caller]
-    pub fn assert_law(&self) {
+    pub fn assert_conserved(&self) {
         let channels = self.channels();
         let zero = || (Lane::default(), Lane::default());
         let sum = channels.iter().fold(zero(), |(o, b), c| (o.plus(&c.0), b.plus(&c.1)));
@@ -104,13 +104,13 @@ impl EndTable {
     }
 }
 
-/// The law holds on both ends and across the bridge: what one end sent, the other took or the
-/// first counts as lost. (It counts what was under way when the link ended, and the other end may
-/// still have taken that.)
+/// Asserts the conservation check on both ends and across the bridge: each frame sent by one end
+/// was received by the other, or is counted as lost by the sender. A frame in flight at the end of
+/// the link may be counted as lost and still be received.
 #[track_caller]
 pub fn assert_pair(a: &EndTable, b: &EndTable) {
-    a.assert_law();
-    b.assert_law();
+    a.assert_conserved();
+    b.assert_conserved();
     for (from, to) in [(a, b), (b, a)] {
         let (sent, taken) = (from.out(), to.back());
         let least = sent.tx_packets - sent.tx_lost;
@@ -150,9 +150,9 @@ mod tests {
         EndTable(json!({ "channels": channels, "a-to-b": out, "b-to-a": back }))
     }
 
-    // Goal: the law is checked: a table that holds passes, one that lost a frame does not.
+    // Goal: the conservation check passes a valid table and fails one that lost a frame.
     #[test]
-    fn the_law_can_fail() {
+    fn conservation_check_can_fail() {
         let a = table(lane(10, 8, 1), lane(5, 5, 0));
         let fails = |b: &EndTable| std::panic::catch_unwind(|| assert_pair(&a, b)).is_err();
         assert!(!fails(&table(lane(5, 5, 0), lane(7, 7, 0))));

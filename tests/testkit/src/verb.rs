@@ -1,4 +1,4 @@
-//! Asking running links, as their users do.
+//! Commands sent to running links.
 
 use serde_json::Value;
 
@@ -6,19 +6,19 @@ use crate::control::{Said, said};
 use crate::world::{Folder, World};
 
 impl Folder {
-    /// Runs `mqnet` with these words, for the processes whose control sockets are here.
+    /// Runs `mqnet` with `words`, for the processes with their control sockets in this folder.
     #[track_caller]
     pub fn ask(&self, words: &str) -> Said {
         said(self.program().args(words.split(' ')))
     }
 
-    /// The same; it must succeed. Returns what it wrote to stderr: notes.
+    /// Runs a command that must succeed. Returns the notes on its stderr.
     #[track_caller]
     pub fn tell(&self, words: &str) -> String {
         let mut said = self.ask(words);
         for _ in 0..5 {
-            // A kernel that is out of breath takes seconds to detach one queue of a TAP (its grace
-            // periods): the change is undone, nothing is lost, and the user asks again.
+            // A busy kernel takes seconds to detach one queue of a TAP (RCU grace periods). The
+            // change is then rolled back without loss, and the command is repeated.
             let is_late = |why: &str| said.err.contains(why);
             if said.code == Some(0)
                 || !(is_late("not done within 10 s") || is_late("did not answer within 8 s"))
@@ -29,14 +29,14 @@ impl Folder {
             said = self.ask(words);
         }
         assert_eq!(said.code, Some(0), "{words}: {}{}", said.out, said.err);
-        // For whom it had to wait says something of this machine's kernel, not of the link.
+        // Waiting notes depend on this machine's kernel, not on the link: printed, not returned.
         let (waits, notes): (Vec<&str>, Vec<&str>) =
             said.err.split_inclusive('\n').partition(|line| line.contains("waiting for mqnet at"));
         waits.iter().for_each(|line| print!("{words}: {line}"));
         notes.concat()
     }
 
-    /// The same for one that prints JSON.
+    /// Runs a command that prints JSON.
     #[track_caller]
     pub fn ask_json(&self, words: &str) -> Value {
         let said = self.ask(words);
@@ -44,7 +44,7 @@ impl Folder {
         value.unwrap_or_else(|e| panic!("{words}: {e}: {}{}", said.out, said.err))
     }
 
-    /// `mqnet ethtool -l`: how many channels a netdev has.
+    /// Number of channels of a netdev, from `mqnet ethtool -l`.
     #[track_caller]
     pub fn channels(&self, dev: &str) -> u16 {
         let shown = self.ask_json(&format!("ethtool --json -l {dev}"));
@@ -54,19 +54,19 @@ impl Folder {
 }
 
 impl World {
-    /// See [`Folder::ask`].
+    /// Runs `mqnet` with `words`, for the processes of this world.
     #[track_caller]
     pub fn ask(&self, words: &str) -> Said {
         self.folder().ask(words)
     }
 
-    /// See [`Folder::tell`].
+    /// Runs a command that must succeed. Returns the notes on its stderr.
     #[track_caller]
     pub fn tell(&self, words: &str) -> String {
         self.folder().tell(words)
     }
 
-    /// See [`Folder::channels`].
+    /// Number of channels of a netdev.
     #[track_caller]
     pub fn channels(&self, dev: &str) -> u16 {
         self.folder().channels(dev)

@@ -1,5 +1,5 @@
-//! A driver of virtqueues for tests, split and packed, as plain as can be: every number is spelled
-//! out here once more, so that the project's own layouts are tested against something.
+//! Minimal driver of split and packed virtqueues for tests. Every constant is written out again
+//! here, so that the project's own layouts are tested against an independent source.
 
 mod packed;
 mod split;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use mqnet_shmem::{Area, Lent, MemoryMap, Region, Table};
 
-/// A guest's memory in one file, and who hands it out.
+/// Memory of a guest in one file, with a bump allocator.
 #[derive(Debug)]
 pub struct Memory {
     region: Arc<Region>,
@@ -17,11 +17,11 @@ pub struct Memory {
     free: u64,
 }
 
-/// Where a guest's memory begins.
+/// First address of a guest's memory.
 pub const START: u64 = 0x10_0000;
 
 impl Memory {
-    /// `len` bytes, zeroed.
+    /// Allocates `len` zeroed bytes.
     pub fn new(len: usize) -> Self {
         let region = Arc::new(Region::shared("guest", len, false).expect("memory"));
         let area = Area { start: START, len: len as u64, region: region.clone(), offset: 0 };
@@ -29,17 +29,17 @@ impl Memory {
         Self { region, map, free: START }
     }
 
-    /// As a device sees it.
+    /// Memory map for the device.
     pub fn map(&self) -> Arc<MemoryMap> {
         self.map.clone()
     }
 
-    /// Its file, for others that map it.
+    /// File of the memory, for other mappings.
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
 
-    /// Takes `len` bytes that nobody has, at a multiple of `align`.
+    /// Allocates `len` unused bytes at a multiple of `align`.
     pub fn alloc(&mut self, len: u32, align: u64) -> u64 {
         let at = self.free.next_multiple_of(align);
         self.free = at + u64::from(len);
@@ -60,42 +60,42 @@ impl Memory {
         bytes
     }
 
-    /// The numbers at an address.
+    /// Atomic view of the numbers at an address.
     pub fn table(&self, at: u64, len: u32) -> Table {
         self.map.table(at, len, 2).expect("memory")
     }
 }
 
-/// A buffer: where, how long, and whether the device writes it.
+/// Buffer of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buf {
-    /// Its address.
+    /// Guest address.
     pub at: u64,
-    /// Its length.
+    /// Length in bytes.
     pub len: u32,
-    /// The device writes it.
+    /// Device-writable buffer.
     pub write: bool,
 }
 
-/// How a queue is laid out and used.
+/// Layout and features of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Packed, not split.
+    /// Packed layout; otherwise split.
     pub packed: bool,
-    /// Descriptors.
+    /// Number of descriptors.
     pub size: u16,
     /// `EVENT_IDX` was negotiated.
     pub event_idx: bool,
 }
 
-/// The driver's side of a queue.
+/// Driver side of a queue.
 #[derive(Debug)]
 pub struct Driver {
-    /// Its shape.
+    /// Layout and features.
     pub shape: Shape,
     areas: [(u64, u32); 3],
     ring: Either,
-    /// Where indirect tables lie: one of 32 entries for each descriptor, and one more.
+    /// Address of the indirect tables: one of 32 entries for each descriptor, and one more.
     tables: u64,
     next_table: u16,
 }
@@ -107,7 +107,7 @@ enum Either {
 }
 
 impl Driver {
-    /// A queue in freshly taken memory.
+    /// Creates a queue in newly allocated memory.
     pub fn new(memory: &mut Memory, shape: Shape) -> Self {
         let size = u32::from(shape.size);
         let lens =
@@ -128,12 +128,12 @@ impl Driver {
         self.areas.map(|(at, len)| memory.table(at, len))
     }
 
-    /// The addresses of the three areas.
+    /// Addresses of the three areas.
     pub fn addresses(&self) -> [u64; 3] {
         self.areas.map(|(at, _)| at)
     }
 
-    /// Makes buffers available as one chain; `None` when there are not enough descriptors.
+    /// Makes buffers available as one chain; `None` without enough descriptors.
     pub fn add(&mut self, bufs: &[Buf]) -> Option<u16> {
         let chain = bufs.iter().map(|buf| {
             let flags = if buf.write { 2 } else { 0 };
@@ -142,7 +142,7 @@ impl Driver {
         self.add_raw(&chain.collect::<Vec<_>>())
     }
 
-    /// The same through an indirect table.
+    /// Same as [`Driver::add`], through an indirect table.
     pub fn add_indirect(&mut self, memory: &Memory, bufs: &[Buf]) -> Option<u16> {
         assert!(bufs.len() <= 32);
         let table = self.tables + u64::from(self.next_table) * 32 * 16;
@@ -165,7 +165,7 @@ impl Driver {
         Some(id)
     }
 
-    /// Makes a chain of descriptors (address, length, flags but NEXT) available.
+    /// Makes a chain of descriptors (address, length, flags without NEXT) available.
     pub fn add_raw(&mut self, chain: &[(u64, u32, u16)]) -> Option<u16> {
         match &mut self.ring {
             Either::Split(ring) => ring.add(chain),
@@ -173,7 +173,7 @@ impl Driver {
         }
     }
 
-    /// Shows the device what was added; true when it wants to be told.
+    /// Publishes added chains; returns true when the device requires a notification.
     pub fn publish(&mut self) -> bool {
         match &mut self.ring {
             Either::Split(ring) => ring.publish(),
@@ -181,7 +181,7 @@ impl Driver {
         }
     }
 
-    /// The next chain that was used: its id, and how much was written.
+    /// Next used chain: its id, and the number of bytes written.
     pub fn used(&mut self) -> Option<(u16, u32)> {
         match &mut self.ring {
             Either::Split(ring) => ring.used(),
@@ -189,7 +189,7 @@ impl Driver {
         }
     }
 
-    /// Asks for an interrupt at the next used chain; true when there is one already.
+    /// Enables used buffer notifications; returns true when a chain is already used.
     pub fn arm(&mut self) -> bool {
         match &mut self.ring {
             Either::Split(ring) => ring.arm(),
@@ -197,7 +197,7 @@ impl Driver {
         }
     }
 
-    /// Wants no interrupt. (With `EVENT_IDX` there is none anyway until it is armed again.)
+    /// Disables notifications. With `EVENT_IDX` none is sent until the next [`Driver::arm`] anyway.
     pub fn disarm(&mut self) {
         match &mut self.ring {
             Either::Split(ring) => ring.disarm(),
@@ -206,7 +206,7 @@ impl Driver {
     }
 }
 
-/// Descriptors or ids that nobody uses.
+/// Unused descriptors or ids.
 #[derive(Debug)]
 struct Free(VecDeque<u16>);
 

@@ -3,23 +3,23 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// After this time a condition is taken never to come. Far beyond what anything takes, also on a
-/// machine that is busy with something else.
+/// Time after which a condition counts as failed. Far longer than any operation takes, also on a
+/// busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How often a condition is looked at.
+/// Interval between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A file that has not grown for so long has all that there is.
+/// A file that has not grown for this time is complete.
 const STILL: Duration = Duration::from_secs(1);
 
-/// Waits until `look` finds what the test waits for.
+/// Waits until the callback returns a result.
 #[track_caller]
 pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     until_within(DEADLINE, what, look)
 }
 
-/// The same for what may rightly take longer than [`DEADLINE`].
+/// Same as [`until`], for conditions that may take longer than [`DEADLINE`].
 #[track_caller]
 pub fn until_within<T>(deadline: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -32,8 +32,8 @@ pub fn until_within<T>(deadline: Duration, what: &str, mut look: impl FnMut() ->
     }
 }
 
-/// Waits until a file has something in it and grows no more: what writes it comes to its CPU late
-/// on a busy machine.
+/// Waits until a file is not empty and no longer grows. Its writer may get a CPU late on a busy
+/// machine.
 #[track_caller]
 pub fn until_still(path: &Path) {
     let len = || std::fs::metadata(path).map_or(0, |file| file.len());

@@ -1,4 +1,4 @@
-//! Two hosts, a folder, and a link between them.
+//! Two hosts, a folder, and a link between the hosts.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,24 +9,24 @@ use crate::link::{LinkProcess, program};
 use crate::process::run_command;
 use crate::table::{EndTable, assert_pair};
 
-/// Names of our namespaces: this, the test process, a number, the side.
+/// Prefix of the namespaces created by tests: prefix, test process, number, side.
 const PREFIX: &str = "mqt-";
 
-/// Where control sockets are.
+/// Variable with the folder of control sockets.
 const RUNTIME: &str = "MQNET_RUNTIME_DIR";
 
-/// A number that nothing else in this process has.
+/// Number that is unique within this process.
 fn number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A folder of its own that anybody may enter and write; removed in the end.
+/// Temporary folder that every user may enter and write; removed on drop.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes it.
+    /// Creates a folder.
     pub fn create() -> Self {
         use std::os::unix::fs::PermissionsExt;
         let name = format!("mqnet-test-{}-{}", std::process::id(), number());
@@ -37,21 +37,20 @@ impl Folder {
         Self(path)
     }
 
-    /// A file in it.
+    /// Path of a file in the folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// The program with its control sockets in this folder, so that tests and whatever else runs
-    /// on the machine never meet.
+    /// Command for the program with its control sockets in this folder: tests do not interfere with
+    /// other mqnet processes of the machine.
     pub fn program(&self) -> Command {
         let mut command = Command::new(program());
         command.env(RUNTIME, &self.0);
         command
     }
 
-    /// Tells a command where control sockets are; for one that runs the program in a roundabout
-    /// way.
+    /// Sets the folder of control sockets for a command that runs the program indirectly.
     pub fn adopt(&self, command: &mut Command) {
         command.env(RUNTIME, &self.0);
     }
@@ -63,18 +62,18 @@ impl Drop for Folder {
     }
 }
 
-/// Two hosts without anything between them.
+/// Two hosts without a connection.
 #[derive(Debug)]
 pub struct World {
-    /// The host with 10.0.0.1 and fd00::1 (on its TAP `a`).
+    /// Host with 10.0.0.1 and fd00::1 (on its TAP `a`).
     pub a: Host,
-    /// The host with 10.0.0.2 and fd00::2 (on its TAP `b`).
+    /// Host with 10.0.0.2 and fd00::2 (on its TAP `b`).
     pub b: Host,
     folder: Folder,
 }
 
 impl World {
-    /// Makes it.
+    /// Creates both hosts and the folder.
     pub fn create() -> Self {
         remove_orphans();
         let base = format!("{PREFIX}{}-{}", std::process::id(), number());
@@ -82,33 +81,33 @@ impl World {
         Self { a, b, folder: Folder::create() }
     }
 
-    /// Where the two ends meet.
+    /// Socket path at which the two ends connect.
     pub fn socket(&self) -> PathBuf {
         self.file("x.sock")
     }
 
-    /// A file in this world's folder.
+    /// Path of a file in the folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.file(name)
     }
 
-    /// The folder.
+    /// Folder with the control sockets and files of both ends.
     pub fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    /// How to start the end at host `a`.
+    /// Configuration of the end at host `a`.
     pub fn end_a(&self) -> EndSpec {
         EndSpec::new("a", self.a.name(), "10.0.0.1/24", "fd00::1/64", self)
     }
 
-    /// How to start the end at host `b`.
+    /// Configuration of the end at host `b`.
     pub fn end_b(&self) -> EndSpec {
         EndSpec::new("b", self.b.name(), "10.0.0.2/24", "fd00::2/64", self)
     }
 
-    /// Starts both ends, with the same change to both, and waits until the link is up. Their TAPs
-    /// have [long rings](Host::lengthen) until they are made anew.
+    /// Starts both ends, with the same change to both, and waits until the link is up. The TAPs
+    /// have [long rings](Host::lengthen) until they are created anew.
     #[track_caller]
     pub fn pair(&self, change: impl Fn(EndSpec) -> EndSpec) -> Pair {
         let a = change(self.end_a()).spawn();
@@ -128,13 +127,13 @@ fn remove_orphans() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-            // Another test process may do the same at this moment.
+            // Another test process may remove the same namespace.
             let _ = run_command(Command::new("ip").args(["netns", "del", &name]));
         }
     }
 }
 
-/// How to start one end of a link.
+/// Configuration of one end of a link.
 #[derive(Clone, Debug)]
 pub struct EndSpec {
     tap: String,
@@ -153,36 +152,36 @@ impl EndSpec {
         }
     }
 
-    /// One more option of the TAP.
+    /// Adds an option of the TAP.
     pub fn tap(mut self, option: &str) -> Self {
         self.tap = format!("{},{option}", self.tap);
         self
     }
 
-    /// One more option of the bridge.
+    /// Adds an option of the bridge.
     pub fn ntb(mut self, option: &str) -> Self {
         self.ntb = format!("{},{option}", self.ntb);
         self
     }
 
-    /// Another bridge, by its address.
+    /// Replaces the bridge by another address.
     pub fn meeting_at(mut self, bridge: &str) -> Self {
         self.ntb = bridge.to_owned();
         self
     }
 
-    /// The number of channels wanted.
+    /// Sets the number of channels.
     pub fn channels(self, channels: u16) -> Self {
         self.argument("--channels").argument(&channels.to_string())
     }
 
-    /// One more argument.
+    /// Adds an argument.
     pub fn argument(mut self, argument: &str) -> Self {
         self.arguments.push(argument.to_owned());
         self
     }
 
-    /// The command line.
+    /// Command line of the end.
     pub fn command(&self) -> Command {
         let mut command = Command::new(program());
         command.args(["link", "--json", &self.tap, &self.ntb]).args(&self.arguments);
@@ -190,7 +189,7 @@ impl EndSpec {
         command
     }
 
-    /// Starts it.
+    /// Starts the end.
     #[track_caller]
     pub fn spawn(&self) -> LinkProcess {
         LinkProcess::spawn(self.command())
@@ -199,15 +198,15 @@ impl EndSpec {
 
 /// Both ends of a link.
 pub struct Pair {
-    /// The end at host `a`.
+    /// End at host `a`.
     pub a: LinkProcess,
-    /// The end at host `b`.
+    /// End at host `b`.
     pub b: LinkProcess,
 }
 
 impl Pair {
-    /// Ends the link in good order (end `a` first) and returns the tables of both ends, of which
-    /// the conservation check holds.
+    /// Ends the link (end `a` first) and returns the tables of both ends. The conservation check
+    /// must hold.
     #[track_caller]
     pub fn stop(self) -> (EndTable, EndTable) {
         let a = self.a.stop();

@@ -1,8 +1,8 @@
-//! Whether something became worse than it was in a report that was kept.
+//! Comparison of a report with a stored baseline.
 //!
-//! Ratios are compared, because rates change with the machine; and instructions, which do not. A
-//! ratio is worse when each median lies outside the other's interval. If both runs had enough
-//! samples while the CPUs shared a cache, or while they did not, like is compared with like.
+//! Compares ratios, because rates change with the machine, and instructions, which do not. A ratio
+//! is worse when each median is outside the other's interval. If both runs have enough samples of
+//! CPUs with a shared cache (near), or without one (far), the comparison is made within that class.
 
 use super::elsewhere;
 use super::interval::Figure;
@@ -10,16 +10,16 @@ use super::measured::{Case, Line};
 use super::promises::{Outcome, Verdict, digits};
 use super::report::{Report, Section};
 
-/// Less than this share of a figure is never a change.
+/// Smallest relative change of a figure that counts.
 const MARGIN: f64 = 0.01;
 
-/// Something that changed, for better or worse.
+/// Change for better or worse.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Change {
     pub(super) section: String,
     pub(super) case: String,
     pub(super) what: String,
-    /// `near` or `far`, or all samples.
+    /// `near`, `far`, or all samples.
     pub(super) class: &'static str,
     pub(super) before: Figure,
     pub(super) now: Figure,
@@ -35,11 +35,11 @@ impl Change {
     }
 }
 
-/// What became of the figures of an older report.
+/// Comparison with the figures of an older report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Comparison {
     pub(super) changes: Vec<Change>,
-    /// What was there and is not any more, in words: cases, contenders, promises that were kept.
+    /// Descriptions of missing cases, contenders and kept promises.
     pub(super) losses: Vec<String>,
 }
 
@@ -49,13 +49,14 @@ impl Comparison {
     }
 }
 
-/// `new` against `old`, section by section. Sections that were not asked for are no loss.
+/// Compares `new` with `old`, section by section. A section that was not selected is no loss.
 pub(super) fn compare(old: &Report, new: &Report) -> Comparison {
     let losses = if old.quick == new.quick { losses(old, new) } else { Vec::new() };
     Comparison { changes: changes(old, new), losses }
 }
 
-/// What other commands have kept may be older than either report, and of a busier machine.
+/// Sections measured by this command. Figures of other commands may be older than either report,
+/// and from a busier machine.
 fn measured_here(report: &Report) -> impl Iterator<Item = &Section> {
     report.sections.iter().filter(|section| elsewhere::command(&section.name).is_none())
 }
@@ -111,7 +112,7 @@ fn changes(old: &Report, new: &Report) -> Vec<Change> {
 }
 
 fn compare_cases(section: &str, before: &Case, now: &Case, changes: &mut Vec<Change>) {
-    // One sample, and where things lie in memory decides about the rest of it.
+    // Cache misses have one sample, and depend on the placement in memory.
     if now.unit.kind == "misses" {
         return;
     }
@@ -137,7 +138,7 @@ fn compare_cases(section: &str, before: &Case, now: &Case, changes: &mut Vec<Cha
     }
 }
 
-/// Like with like: by class where both have samples enough, else all with all.
+/// Pairs of figures within each class with enough samples in both reports, else of all samples.
 fn comparable(before: &Line, now: &Line) -> Vec<(&'static str, Figure, Figure)> {
     let sure = |figure: Option<Figure>| figure.filter(|figure| !figure.is_unsure());
     let classes = [("near", before.near, now.near), ("far", before.far, now.far)];
@@ -149,7 +150,7 @@ fn comparable(before: &Line, now: &Line) -> Vec<(&'static str, Figure, Figure)> 
     all.map(|(before, now)| ("all", before, now)).into_iter().collect()
 }
 
-/// Whether it went up, if it moved out of both intervals.
+/// Returns whether the median increased, if each median is outside the other's interval.
 fn moved(before: &Figure, now: &Figure) -> Option<bool> {
     let up = now.median > before.median;
     let (apart, share) = if up {
@@ -169,8 +170,8 @@ mod tests {
         Figure::of(&(0..10).map(|n| from + f64::from(n) / 100.0).collect::<Vec<_>>()).unwrap()
     }
 
-    // Goal: overlapping intervals are no change, a median inside the other's interval is none
-    // either, and one percent is none.
+    // Goal: overlapping intervals, a median inside the other's interval, and one percent are no
+    // change.
     #[test]
     fn only_what_leaves_both_intervals_moved() {
         assert_eq!(moved(&ten(1.0), &ten(1.0)), None);
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!(moved(&exact(200.0), &exact(203.0)), Some(true));
     }
 
-    // Goal: less of a rate is worse, more of a cost is worse; what is only in one report is not
+    // Goal: a lower rate is worse, a higher cost is worse; a figure in one report only is not
     // compared.
     #[test]
     fn worse_depends_on_what_is_counted() {
@@ -209,8 +210,8 @@ mod tests {
         assert!(better.iter().all(|change| !change.worse) && better.len() == 2);
     }
 
-    // Goal: a case, a contender, a section or a kept promise that is gone is a loss, whoever else
-    // became better; a section that nobody asked for is none, and neither is another kind of run.
+    // Goal: a missing case, contender, section or kept promise is a loss, regardless of
+    // improvements. A section that was not selected is none, and neither is a run of another kind.
     #[test]
     fn what_is_gone_is_lost() {
         let whole = || fixture::report(&["link", "pool"]);
@@ -232,7 +233,7 @@ mod tests {
         assert!(compare(&kept, &missed).losses[0].contains("was kept with"));
     }
 
-    // Goal: a machine that moved its CPUs apart is no regression when both classes are known.
+    // Goal: a machine with other CPU distances is no regression when both classes are known.
     #[test]
     fn classes_are_compared_with_themselves() {
         let line = |near, far, all| Line {

@@ -1,7 +1,7 @@
-//! Sections of the report that other commands measure: in guests, and under the traffic of tests.
+//! Sections of the report measured by other commands: in guests, and under the traffic of tests.
 //!
-//! They keep their figures in the build folder (`kept.rs`); here they are read, with the day and
-//! the commit that they are of.
+//! These commands store their figures in the build folder (`kept.rs`). Here the figures are read,
+//! with their date and commit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use super::measured;
 use super::report::{Kept, Section};
 use crate::{Result, kept};
 
-/// What the report has of them.
+/// Section measured by another command.
 struct Elsewhere {
     name: &'static str,
     answers: &'static str,
-    /// What measures it, all of it.
+    /// Command that measures the whole section.
     command: &'static str,
-    /// What it is made of; without one of these it is not measured.
+    /// Parts of the section; without one of them it is not measured.
     parts: &'static [&'static str],
 }
 
@@ -49,20 +49,20 @@ const SECTIONS: &[Elsewhere] = &[
         parts: &["all steps", "step guest, with what it builds", "mqnet demo"] },
 ];
 
-/// What a command has kept: a part of a section.
+/// Stored part of a section.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Part {
     part: String,
     unix_time: u64,
     commit: String,
-    /// Of the program that was measured.
+    /// Build profile of the measured program.
     profile: String,
     notes: Vec<String>,
     cases: Vec<Value>,
 }
 
-/// What measures the one of that name.
+/// Command of the named section.
 pub(super) fn command(name: &str) -> Option<&'static str> {
     SECTIONS.iter().find(|section| section.name == name).map(|section| section.command)
 }
@@ -72,8 +72,7 @@ pub(super) fn list() -> impl Iterator<Item = [&'static str; 3]> {
     SECTIONS.iter().map(|section| [section.name, section.answers, section.command])
 }
 
-/// Puts all of them, as they are kept now, behind the sections of a report, whether they have
-/// figures or not.
+/// Appends the stored sections to those of a report, with or without figures.
 pub(super) fn add(sections: &mut Vec<Section>) {
     sections.retain(|section| command(&section.name).is_none());
     sections.extend(SECTIONS.iter().map(|section| read_in(section, &kept::folder())));
@@ -99,13 +98,13 @@ fn read_in(section: &Elsewhere, folder: &Path) -> Section {
     read
 }
 
-/// Those of a section, in its order. Others are of a test that is gone, or has another name now.
+/// Stored parts of a section, in its order. Other parts belong to a removed or renamed test.
 fn parts(section: &Elsewhere, folder: &Path) -> Result<Vec<Part>> {
     let begin = format!("{}.", section.name);
     let is_own = |path: &PathBuf| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&begin))
     };
-    // Without the folder nothing was kept.
+    // Without the folder nothing is stored.
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut kept = Vec::new();
     for path in entries.map(|entry| entry.path()).filter(is_own) {
@@ -129,7 +128,7 @@ fn parts(section: &Elsewhere, folder: &Path) -> Result<Vec<Part>> {
     }
 }
 
-/// All parts as one section would have printed them, and since when there are figures of all.
+/// Combines all parts into the output of one section, with the date of the oldest.
 fn join(parts: Vec<Part>) -> Result<(Kept, Value)> {
     let oldest = parts.iter().min_by_key(|part| part.unix_time).ok_or("a section of nothing")?;
     let kept = Kept { date: date(oldest.unix_time), commit: oldest.commit.clone() };
@@ -143,7 +142,7 @@ fn join(parts: Vec<Part>) -> Result<(Kept, Value)> {
     Ok((kept, json!({ "notes": notes, "cases": cases })))
 }
 
-/// The last second that the format knows.
+/// Last second that the format supports.
 const DATE_MAX: u64 = 253_402_300_799;
 
 fn date(unix_time: u64) -> String {
@@ -159,7 +158,7 @@ mod tests {
     use super::*;
     use crate::project;
 
-    // Goal: no name is that of a section that is measured here, and each has its question.
+    // Goal: no name is that of a section measured here, and each has its question.
     #[test]
     fn names_are_their_own() {
         for (at, section) in SECTIONS.iter().enumerate() {
@@ -170,9 +169,8 @@ mod tests {
         }
     }
 
-    // Goal: parts that tests have kept are one section, with the date of the oldest, and what is of
-    // no use any more is not in it; without all of them, or with one that cannot be read, it says
-    // what is missing and which command measures it.
+    // Goal: stored parts form one section with the date of the oldest, without obsolete parts. With
+    // a missing or unreadable part the section reports it and the command that measures it.
     #[test]
     fn what_is_kept_is_read() {
         let folder = project::target().join("bench-tests").join("elsewhere");

@@ -1,14 +1,15 @@
-//! Figures in documents that a report writes, so that nobody types them.
+//! Figures in documents, written from a report.
 //!
-//! In the text each lies between two comments that no reader sees: the first names the section, the
-//! case, the ratio or contender and, if it is not all samples, `near` or `far`.
+//! Each figure is between two HTML comments: the first names the section, the case, the ratio or
+//! contender and, unless it covers all samples, `near` or `far`.
 //!
 //! ```text
 //! <!--= link; link 64 B; mqnet / DPDK memif copy; near -->5.5<!--/-->
 //! ```
 //!
-//! `laws` alone is the table of [`law::text`]; `promises; SECTION` is that of all promises of one
-//! section, and `medians; SECTION; WORDS` of what its contenders did in the cases that begin so.
+//! `laws` alone is the table of [`law::text`]; `promises; SECTION` is the table of all promises of
+//! one section, and `medians; SECTION; WORDS` the results of its contenders in the cases with this
+//! prefix.
 
 use super::interval::Figure;
 use super::law;
@@ -20,12 +21,12 @@ use crate::Result;
 const BEGIN: &str = "<!--= ";
 const MIDDLE: &str = " -->";
 const END: &str = "<!--/-->";
-/// What a comment may name.
+/// Allowed content of a comment.
 const NAMES: &str = "section; case; who[; near|far], or promises; section, or medians; section; \
                      begin of cases, or laws";
 
-/// The document with the figures of a report in it, and how many these were. Figures of sections
-/// that did not run, or of a class that was not seen, stay as they are.
+/// Document with the figures of a report, and their number. Figures of sections that did not run,
+/// or of a class without samples, are kept.
 pub(super) fn fill(text: &str, report: &Report) -> Result<(String, usize)> {
     let (mut out, mut rest, mut filled) = (String::with_capacity(text.len()), text, 0);
     while let Some((before, after)) = rest.split_once(BEGIN) {
@@ -46,7 +47,7 @@ fn unclosed(begun: &str, missing: &str) -> String {
     format!("`{BEGIN}{begun}` has no `{missing}`")
 }
 
-/// The median that a comment names, as people read it.
+/// Formatted median named by a comment.
 fn figure(name: &str, old: &str, report: &Report) -> Result<Option<String>> {
     let words: Vec<&str> = name.split("; ").collect();
     let (section, case, who, class) = match words.as_slice() {
@@ -72,7 +73,8 @@ fn figure(name: &str, old: &str, report: &Report) -> Result<Option<String>> {
     Ok(figure.map(|figure| short(figure.median / scale)))
 }
 
-/// What a section promises, and what it measured. What is there stays if not all of it was.
+/// Promises of a section with the measured figures. The old text is kept if a promise was not
+/// measured.
 fn promises(name: &str, report: &Report, old: &str) -> Option<String> {
     let own = || report.promises.iter().filter(|v| v.section.as_deref() == Some(name));
     let section = report.section(name).filter(|section| section.skipped.is_none());
@@ -92,7 +94,7 @@ fn row(verdict: &Verdict) -> String {
     let Verdict { text, promised, measured, figure, places, outcome, unsure, .. } = verdict;
     let (mut said, promised) = match figure {
         Some(figure) => (median(measured, figure, *unsure), promised.clone()),
-        // The section's own verdicts have the bound among their words.
+        // The section's own verdicts contain the bound.
         None => apart(measured, promised),
     };
     if *outcome == Outcome::Missed {
@@ -103,7 +105,7 @@ fn row(verdict: &Verdict) -> String {
     cells(&[text.clone(), promised, said, places])
 }
 
-/// With its interval, and how many samples it is of where the extremes may not hold the median.
+/// Median with its interval, and the number of samples where the extremes may not enclose it.
 fn median(measured: &str, figure: &Figure, unsure: bool) -> String {
     let (low, high) = (digits(figure.low), digits(figure.high));
     let interval = match figure.samples {
@@ -114,7 +116,7 @@ fn median(measured: &str, figure: &Figure, unsure: bool) -> String {
     format!("**{measured}**{interval}{}", if unsure { " ±" } else { "" })
 }
 
-/// `a (promised: b); c (promised: d)` as `a; c` and `b; d`.
+/// Splits `a (promised: b); c (promised: d)` into `a; c` and `b; d`.
 fn apart(measured: &str, promised: &str) -> (String, String) {
     let split = |words: &str| -> (String, Option<String>) {
         let bound = words.strip_suffix(')').and_then(|words| words.rsplit_once(" (promised: "));
@@ -122,7 +124,7 @@ fn apart(measured: &str, promised: &str) -> (String, String) {
     };
     let (mut said, bounds): (Vec<String>, Vec<Option<String>>) =
         measured.split("; ").map(split).unzip();
-    // Of one figure with two bounds.
+    // One figure with two bounds.
     said.dedup();
     let mut bounds: Vec<String> = bounds.into_iter().flatten().collect();
     bounds.dedup();
@@ -130,14 +132,14 @@ fn apart(measured: &str, promised: &str) -> (String, String) {
     (said.join("; "), bounds)
 }
 
-/// A line of a table.
+/// Line of a table.
 fn cells(cells: &[String]) -> String {
     // A bar would end the cell.
     let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "/")).collect();
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// When, of which commit, and by which command.
+/// Date, commit and command of the figures.
 fn source(section: &Section, report: &Report) -> String {
     let (date, commit) = match &section.kept {
         Some(kept) => (&kept.date, &kept.commit),
@@ -146,7 +148,7 @@ fn source(section: &Section, report: &Report) -> String {
     format!("`{}`, {date}, commit {commit}.", section.command)
 }
 
-/// The medians of cases that have the contenders of the first.
+/// Medians of the cases with the same contenders as the first.
 fn medians(name: &str, begin: &str, report: &Report) -> Result<Option<String>> {
     let Some(section) = report.section(name).filter(|section| section.skipped.is_none()) else {
         return Ok(None);
@@ -169,7 +171,7 @@ fn medians(name: &str, begin: &str, report: &Report) -> Result<Option<String>> {
     Ok(Some(table + &format!("\n{}\n\n", source(section, report))))
 }
 
-/// As many digits as a reader compares.
+/// Value with the digits that matter for a comparison.
 fn short(value: f64) -> String {
     if value >= 10.0 { format!("{value:.1}") } else { format!("{value:.2}") }
 }
@@ -188,7 +190,7 @@ mod tests {
     use super::*;
     use crate::project;
 
-    // Goal: every figure that the project's documents take from reports has a name that is printed.
+    // Goal: every figure of the project's documents has a name that the program prints.
     #[test]
     fn the_documents_name_what_is_printed() {
         let measured = SECTIONS.iter().map(|section| section.name);
@@ -208,7 +210,7 @@ mod tests {
         }
     }
 
-    // Goal: no promise is without its place in SPECIFICATION.md.
+    // Goal: every promise has its place in SPECIFICATION.md.
     #[test]
     fn every_promise_has_its_table() {
         let path = project::root().join("SPECIFICATION.md");
@@ -220,8 +222,8 @@ mod tests {
         }
     }
 
-    // Goal: a table of promises has figures, intervals and misses of one section, and says when and
-    // how; one of medians has what contenders did; both replace what was there.
+    // Goal: a table of promises contains figures, intervals and misses of one section, with date
+    // and command; one of medians contains the contenders' results; both replace the old text.
     #[test]
     fn tables_are_filled() {
         let mut report = fixture::report(&["link", "ring"]);
@@ -253,7 +255,7 @@ mod tests {
         assert!(medians("z").unwrap_err().contains("begins with `z`"));
     }
 
-    // Goal: the bounds of a section's own verdicts stand in their own column.
+    // Goal: the bounds of a section's own verdicts are in a separate column.
     #[test]
     fn bounds_are_set_apart() {
         let both = apart("lost 0 [] (promised: 0); 1.07 (promised: >= 0.98)", "");
@@ -263,8 +265,8 @@ mod tests {
         assert_eq!(apart("a: 4.0 ms; b (c)", "≤ 1"), ("a: 4.0 ms; b (c)".into(), "≤ 1".into()));
     }
 
-    // Goal: ratios and contenders are found and scaled, what was not measured stays, and a name
-    // that is wrong is an error that says it.
+    // Goal: ratios and contenders are found and scaled, figures without measurement are kept, and
+    // an unknown name is reported.
     #[test]
     fn figures_are_filled() {
         let mut report = fixture::report(&["link"]);

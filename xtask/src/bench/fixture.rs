@@ -1,6 +1,6 @@
-//! What the program once printed, section by section (`fixtures/bench.json`), for tests.
+//! Recorded output of the program, section by section (`fixtures/bench.json`), for tests.
 //!
-//! Recorded by hand, in a minute or two: the figures mean nothing, the names are those of today.
+//! Recorded by hand in short runs: the figures have no meaning, the names are the current ones.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ fn raw(section: &str) -> Value {
     all[section].clone()
 }
 
-/// Whether it was ever recorded.
+/// Returns whether the section is recorded.
 pub(super) fn has(section: &str) -> bool {
     !raw(section).is_null()
 }
@@ -43,7 +43,7 @@ pub(super) fn section(name: &str) -> Section {
     }
 }
 
-/// A report of these sections.
+/// Report of these sections.
 pub(super) fn report(sections: &[&str]) -> Report {
     let sections: Vec<Section> = sections.iter().map(|name| section(name)).collect();
     let judge = |promise: &Promise| {
@@ -64,7 +64,7 @@ pub(super) fn report(sections: &[&str]) -> Report {
     }
 }
 
-/// A case with these contenders and values; the first against each other one.
+/// Case with these contenders and values, and the ratios of the first to each other one.
 pub(super) fn case(
     name: &str,
     kind: &str,

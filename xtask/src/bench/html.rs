@@ -1,4 +1,4 @@
-//! The page: one file with everything in it, for a browser without a network, light or dark.
+//! Report page: one self-contained file for a browser without a network, light or dark.
 
 mod pictures;
 mod tables;
@@ -12,10 +12,10 @@ use super::promises::{Outcome, digits};
 use super::report::{Report, Section};
 use crate::Result;
 
-/// Words of `mqnet bench` before which no figure counts.
+/// Notes of `mqnet bench` that invalidate all figures.
 const ALARMS: [&str; 2] = ["NOT QUIET", "NOT A RELEASE BUILD"];
 
-/// The whole page.
+/// Whole page.
 pub(super) fn page(report: &Report, compared: Option<&Comparison>) -> Result<String> {
     let dark = format!("@media(prefers-color-scheme:dark){{{}}}", plot::dark_rules());
     let style = [include_str!("html/style.css"), &plot::key_rules(), &dark].concat();
@@ -133,7 +133,7 @@ fn limit_tiles(limits: &Limits) -> Markup {
     }
 }
 
-/// What makes all figures worthless is said once, in front of them.
+/// Notes that invalidate all figures, printed once at the top.
 fn alarms(report: &Report) -> Markup {
     let of = |alarm: &str| -> Vec<&str> {
         let sections = report.sections.iter();
@@ -176,7 +176,7 @@ fn of_section(section: &Section, report: &Report) -> Result<Markup> {
     })
 }
 
-/// How long it took, or since when its figures are there.
+/// Duration of the section, or date of its figures.
 fn when(section: &Section) -> String {
     match (&section.kept, &section.skipped) {
         (Some(kept), _) => format!("by another command, since {}, {}", kept.date, kept.commit),
@@ -215,7 +215,7 @@ mod tests {
         report
     }
 
-    // Goal: the page is HTML without a single error of the parser, whatever names say.
+    // Goal: the page is HTML without parser errors, for any names.
     #[test]
     fn the_page_is_well_formed() {
         let figure = Figure::of(&[1.0]).unwrap();
@@ -243,8 +243,8 @@ mod tests {
         }
     }
 
-    // Goal: nothing is fetched from elsewhere: no element has a source, links stay in the page,
-    // and the style imports nothing.
+    // Goal: the page loads nothing: no element has a source, links stay in the page, and the style
+    // imports nothing.
     #[test]
     fn the_page_needs_nothing_else() {
         let page = parsed(&hostile(), None);
@@ -267,7 +267,7 @@ mod tests {
         assert!(!style.contains("url(") && !style.contains("@import") && !style.contains("http"));
     }
 
-    // Goal: the CPU time of a gigabit, and where the instructions go, are drawn as bars.
+    // Goal: the CPU time per gigabit, and the distribution of the instructions, are drawn as bars.
     #[test]
     fn costs_are_drawn() {
         let report = fixture::report(&["relays", "instr"]);
@@ -277,8 +277,8 @@ mod tests {
         }
     }
 
-    // Goal: every section has its pictures, each with the command that makes it, and every
-    // promise its row.
+    // Goal: every section has its plots, each with the command that makes it, and every promise its
+    // row.
     #[test]
     fn the_page_is_complete() {
         let report = fixture::report(&ALL);

@@ -1,15 +1,15 @@
-//! How sure a median is: an interval between two of the samples, by the binomial distribution.
+//! Confidence interval of a median: between two of the samples, by the binomial distribution.
 //!
-//! Each sample is below the true median with probability 1/2, whatever the samples are distributed
-//! like. So the k-th smallest and the k-th largest enclose it unless fewer than k samples, or more
-//! than n - k, are below it. No distribution is assumed, and nothing is drawn at random.
+//! Each sample is below the true median with probability 1/2, for any distribution of the samples.
+//! So the k-th smallest and the k-th largest enclose it unless fewer than k samples, or more than n
+//! - k, are below it. No distribution is assumed, and no random numbers are used.
 
 use serde::{Deserialize, Serialize};
 
-/// Least probability with which an interval holds the true median, if there are samples enough.
+/// Least probability with which an interval encloses the true median, given enough samples.
 pub(super) const CONFIDENCE: f64 = 0.95;
 
-/// A series of samples in a few numbers.
+/// Summary of a series of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Figure {
     pub(super) samples: usize,
@@ -20,12 +20,12 @@ pub(super) struct Figure {
     /// Upper end of the interval of the median.
     pub(super) high: f64,
     pub(super) max: f64,
-    /// Probability that the interval holds the true median.
+    /// Probability that the interval encloses the true median.
     pub(super) coverage: f64,
 }
 
 impl Figure {
-    /// `None` of nothing, and of what is no number.
+    /// Summary of `values`; `None` without values, or with one that is not finite.
     pub(super) fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() || values.iter().any(|value| !value.is_finite()) {
             return None;
@@ -45,7 +45,7 @@ impl Figure {
         })
     }
 
-    /// Each value another way; `how` must keep their order.
+    /// Applies a monotonically increasing function to each value.
     pub(super) fn map(self, how: impl Fn(f64) -> f64) -> Self {
         Self {
             min: how(self.min),
@@ -57,22 +57,22 @@ impl Figure {
         }
     }
 
-    /// So few samples that even the extremes may not hold the median.
+    /// Returns true when there are too few samples even for the extremes to enclose the median.
     pub(super) fn is_unsure(&self) -> bool {
         self.coverage < CONFIDENCE
     }
 }
 
-/// The largest rank whose interval is sure enough; 1, the extremes, if none is.
+/// Largest rank with a sufficient coverage; 1, the extremes, if none has it.
 fn rank(n: usize) -> usize {
     let sure = (1..=n.div_ceil(2)).take_while(|&k| coverage(n, k) >= CONFIDENCE);
     sure.last().unwrap_or(1)
 }
 
-/// Probability that the median lies between the k-th smallest and the k-th largest of n samples.
+/// Probability that the median is between the k-th smallest and the k-th largest of n samples.
 fn coverage(n: usize, k: usize) -> f64 {
     let n_f = n as f64;
-    // In logarithms: 2 to the power of minus n is no number for n above a thousand.
+    // Logarithms: 2 to the power of -n underflows for n above a thousand.
     let mut log = -n_f * std::f64::consts::LN_2;
     let mut outside = 0.0;
     for below in 0..k {
@@ -88,8 +88,8 @@ mod tests {
 
     use super::*;
 
-    /// Counts, of all ways in which n samples can fall below and above the median, those in which
-    /// the k-th smallest is below it and the k-th largest above.
+    /// Counts the distributions of n samples below and above the median with the k-th smallest
+    /// below and the k-th largest above.
     fn by_counting(n: usize, k: usize) -> f64 {
         let holds = |fell: &u32| {
             let below = fell.count_ones() as usize;
@@ -98,7 +98,7 @@ mod tests {
         (0..1_u32 << n).filter(holds).count() as f64 / f64::from(1_u32 << n)
     }
 
-    // Goal: the probability is that of a count of all cases.
+    // Goal: the probability equals a count of all cases.
     #[test]
     fn coverage_is_what_counting_says() {
         for n in 1..=16_usize {
@@ -108,7 +108,7 @@ mod tests {
         }
     }
 
-    // Goal: well-known ranks (tables of the sign test): 6 samples are the least for 95 %.
+    // Goal: known ranks (tables of the sign test): 6 samples are the least for 95 %.
     #[test]
     fn ranks_are_those_of_the_sign_test() {
         let known = [(1, 1), (5, 1), (6, 1), (9, 2), (10, 2), (12, 3), (20, 6), (100, 40)];
@@ -120,8 +120,8 @@ mod tests {
         assert!(coverage(10_000, rank(10_000)) >= CONFIDENCE);
     }
 
-    // Goal: in many experiments the interval holds the true median as often as it says, also when
-    // the samples are far from normal.
+    // Goal: in many experiments the interval encloses the true median with the stated probability,
+    // also when the samples are far from normal.
     #[test]
     fn intervals_hold_the_median_of_a_skewed_distribution() {
         let mut state = 7_u64;
@@ -139,8 +139,8 @@ mod tests {
     }
 
     proptest! {
-        // Goal: the numbers are in order, the ends are samples, half of the samples is on either
-        // side of the median, and the order in which they came does not matter.
+        // Goal: the numbers are ordered, the ends are samples, half of the samples is on either
+        // side of the median, and the order of the samples does not matter.
         #[test]
         fn figures_are_in_order(values in prop::collection::vec(-1e9..1e9, 1..60)) {
             let figure = Figure::of(&values).unwrap();
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    // Goal: nothing, and what is no number, has no median.
+    // Goal: no values, and values that are not numbers, have no median.
     #[test]
     fn nothing_has_no_figure() {
         assert_eq!(Figure::of(&[]), None);

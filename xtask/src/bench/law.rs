@@ -1,4 +1,4 @@
-//! What the law of the section `scaling` says of numbers of CPUs that nobody here has: pictures for
+//! Extrapolation of the scaling law of the section `scaling` to more CPUs than measured: plots for
 //! the page and the document, and a table for the document.
 
 use std::fmt::Write as _;
@@ -12,26 +12,26 @@ use super::plot::curve::{Curve, Series};
 use super::report::{Report, Section};
 use crate::Result;
 
-/// The section whose law it is.
+/// Section of the scaling law.
 pub(super) const SECTION: &str = "scaling";
-/// CPUs on paper.
+/// CPUs of the extrapolation.
 const CPUS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// Bits a second of the link on paper.
+/// Bits per second of the assumed link.
 const LINK: f64 = 400e9;
 /// Preamble, frame check sequence and gap of Ethernet, in bytes.
 const ON_WIRE: f64 = 24.0;
-/// Times that a byte of a frame goes through memory, if no cache helps: read and written by each of
-/// two copies, and a line is read before it is written.
+/// Memory accesses per byte of a frame without caches: each of two copies reads and writes the
+/// byte, and a line is read before it is written.
 const TOUCHES: f64 = 6.0;
-/// More CPUs than this nobody asks about.
+/// Largest number of CPUs considered.
 const MOST: u32 = 1024;
 
-/// The law for frames of one size, as `mqnet bench scaling -j` prints it.
+/// Law for frames of one size, in the format of `mqnet bench scaling -j`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Law {
     bytes: u64,
     law: Terms,
-    /// The serial share of each round: least, median, most.
+    /// Serial share of each round: minimum, median, maximum.
     sigma: [f64; 3],
 }
 
@@ -43,12 +43,12 @@ struct Terms {
 }
 
 impl Law {
-    /// The laws of a section; none if it has no such thing.
+    /// Laws of a section; empty if it has none.
     pub(super) fn of(section: &Section) -> Vec<Self> {
         Vec::deserialize(&section.raw["model"]).unwrap_or_default()
     }
 
-    /// Frames a second of so many CPUs with this serial share.
+    /// Frames per second of `cpus` CPUs with this serial share.
     fn with(&self, sigma: f64, cpus: u32) -> f64 {
         let (n, others) = (f64::from(cpus), f64::from(cpus) - 1.0);
         self.law.lambda * n / (1.0 + sigma * others + self.law.kappa * n * others)
@@ -62,24 +62,25 @@ impl Law {
         self.law.lambda * f64::from(cpus)
     }
 
-    /// The law, and its reach from the largest serial share that a round had to the least.
+    /// Value of this scaling law, with its range from the largest serial share of a round to the
+    /// smallest.
     fn spread(&self, cpus: u32) -> Option<Figure> {
         let [least, _, most] = self.sigma;
         let figure = Figure::of(&[self.with(most, cpus), self.at(cpus), self.with(least, cpus)]);
         figure.map(|figure| Figure { median: self.at(cpus), ..figure })
     }
 
-    /// Frames a second of a full link.
+    /// Frames per second of a full link.
     fn link(&self) -> f64 {
         LINK / 8.0 / (self.bytes as f64 + ON_WIRE)
     }
 
-    /// The fewest CPUs that fill it with this serial share.
+    /// Fewest CPUs that fill the link with this serial share.
     fn needed(&self, sigma: f64) -> Option<u32> {
         (1..=MOST).find(|&cpus| self.with(sigma, cpus) >= self.link())
     }
 
-    /// The CPUs of the table that were measured.
+    /// Measured numbers of CPUs of the table.
     fn measured(&self, cases: &[Case]) -> Vec<(usize, Figure)> {
         let name = format!("workers with a channel each, {} B", self.bytes);
         let Some(case) = cases.iter().find(|case| case.name == name) else { return Vec::new() };
@@ -90,10 +91,10 @@ impl Law {
         CPUS.iter().enumerate().filter_map(|(at, cpus)| Some((at, of(cpus)?))).collect()
     }
 
-    /// Names of the lines of a picture, in their order.
+    /// Names of the lines of a plot, in their order.
     pub(super) const LINES: [&str; 3] = ["by the law", "straight on", "measured"];
 
-    /// The law against the number of CPUs.
+    /// Curve of the scaling law against the number of CPUs.
     pub(super) fn curve(&self, section: &Section) -> Curve {
         let millions = |value: f64| value / 1e6;
         let points = |of: &dyn Fn(u32) -> Option<Figure>| -> Vec<(usize, Figure)> {
@@ -117,7 +118,7 @@ impl Law {
     }
 }
 
-/// The pictures of the document: name of the file, and what is in it.
+/// Plots of the document: name and content of each file.
 pub(super) fn pictures(report: &Report) -> Result<Vec<(String, String)>> {
     let Some(section) = report.section(SECTION) else { return Ok(Vec::new()) };
     let picture = |law: &Law| {
@@ -127,7 +128,7 @@ pub(super) fn pictures(report: &Report) -> Result<Vec<(String, String)>> {
     Law::of(section).iter().map(picture).collect()
 }
 
-/// The laws of a report as text of a document; `None` if they were not measured.
+/// Laws of a report as text of a document; `None` if they were not measured.
 pub(super) fn text(report: &Report) -> Result<Option<String>> {
     let Some(section) = report.section(SECTION) else { return Ok(None) };
     let laws = Law::of(section);
@@ -201,8 +202,8 @@ mod tests {
         Law { bytes: 1514, law: terms, sigma: [0.0, sigma, 2.0 * sigma] }
     }
 
-    // Goal: the CPUs for a full link are the fewest that bring it, a law with a ceiling below it
-    // knows none, and the spread of the serial share is that of the curve.
+    // Goal: the number of CPUs for a full link is the smallest sufficient one, a law with a lower
+    // ceiling has none, and the range of the serial share is that of the curve.
     #[test]
     fn laws_are_followed() {
         assert_eq!((law(0.1).needed(0.0), law(0.1).needed(0.5)), (Some(4), None));
@@ -211,8 +212,8 @@ mod tests {
         assert_eq!(said, [37.0, 55.0, 110.0]);
     }
 
-    // Goal: what the program printed becomes a picture with all CPUs and those that were measured,
-    // and a table that marks these.
+    // Goal: the printed law becomes a plot with all CPUs and the measured ones, and a table that
+    // marks the latter.
     #[test]
     fn the_law_of_a_report_is_drawn() {
         let report = fixture::report(&[SECTION]);

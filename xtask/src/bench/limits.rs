@@ -1,62 +1,63 @@
-//! What the machine can do at all, and our share of it.
+//! Limits of the machine, and mqnet's share of them.
 
 use serde::{Deserialize, Serialize};
 
 use super::measured::{Case, Line};
 
-/// From the section `limits`; what is missing was not measured.
+/// Figures of the section `limits`; `None` for those not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Limits {
-    /// Bytes a second that a CPU copies within its second-level cache.
+    /// Bytes per second that a CPU copies within its second-level cache.
     pub(super) copy_cached: Option<f64>,
-    /// The same with more than all caches hold.
+    /// Bytes per second of a copy larger than all caches.
     pub(super) copy_memory: Option<f64>,
-    /// Nanoseconds that a cache line takes from CPU to CPU.
+    /// Nanoseconds to move a cache line from CPU to CPU.
     pub(super) line: Option<f64>,
-    /// The same while they shared a cache.
+    /// Nanoseconds to move a cache line between CPUs with a shared cache.
     pub(super) line_near: Option<f64>,
-    /// The same while they did not.
+    /// Nanoseconds to move a cache line between CPUs without a shared cache.
     pub(super) line_far: Option<f64>,
     /// Nanoseconds of a system call.
     pub(super) call: Option<f64>,
-    /// Nanoseconds until a sleeping thread runs.
+    /// Nanoseconds until a woken thread runs.
     pub(super) wake_up: Option<f64>,
 }
 
-/// One of our figures, said in the limits of the machine.
+/// Figure of mqnet in relation to the limits of the machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Beside {
     pub(super) case: String,
     pub(super) who: String,
     /// Nanoseconds for one frame or object.
     pub(super) nanoseconds: f64,
-    /// Of that, the share that one copy of its bytes would take; `None` of what has no bytes.
+    /// Share of this time that one cached copy of the bytes would take; `None` without bytes.
     pub(super) copy_share: Option<f64>,
-    /// The same of a copy that no cache holds.
+    /// Share of this time that one uncached copy would take.
     pub(super) memory_share: Option<f64>,
-    /// As many cache lines could go from CPU to CPU meanwhile.
+    /// Number of cache lines that could move from CPU to CPU in this time.
     pub(super) lines: Option<f64>,
-    /// As many system calls could be made meanwhile.
+    /// Number of system calls in this time.
     pub(super) calls: Option<f64>,
-    /// As many sleeping threads could be woken one after the other.
+    /// Number of consecutive thread wake-ups in this time.
     pub(super) wake_ups: Option<f64>,
-    /// Share of a bare copy between the same CPUs, measured in turn; `None` where nobody makes one.
+    /// Share of a bare copy between the same CPUs, measured alternately; `None` if not measured.
     pub(super) bare_share: Option<f64>,
 }
 
-/// The contender that does nothing but copy.
+/// Contender that only copies.
 const BARE: &str = "memory limit";
-/// Bytes of the frames in which streams are counted.
+/// Frame size in bytes for the conversion of streams.
 const USUAL: f64 = 1500.0;
 
-/// Which contender is ours: the one that says so, else the first that is none to compare with.
+/// Line of mqnet: the one with that name, else the first that is no reference.
 fn ours(case: &Case) -> Option<&Line> {
     let named = case.lines.iter().find(|line| line.who.starts_with("mqnet"));
     named.or_else(|| case.lines.iter().find(|line| !line.who.starts_with("tail drop")))
 }
 
 impl Limits {
-    /// The names are those of `bin/mqnet/src/bench/limits.rs`; a test holds them.
+    /// Reads the limits. The names are those of `bin/mqnet/src/bench/limits.rs`; a test compares
+    /// them.
     pub(super) fn of(cases: &[Case]) -> Self {
         let line = |name: &str| -> Option<&Line> {
             cases.iter().find(|case| case.name.starts_with(name))?.lines.first()
@@ -74,14 +75,14 @@ impl Limits {
         }
     }
 
-    /// What one frame or object of a case costs us, unless the case counts something else.
+    /// Cost of one frame or object of a case, unless the case has another unit.
     pub(super) fn beside(&self, case: &Case) -> Option<Beside> {
         let ours = ours(case)?;
         let value = ours.all?.median;
         let (nanoseconds, bytes) = match case.unit.kind.as_str() {
             "frames" => (1e9 / value, case.unit.bytes.map(|bytes| bytes as f64)),
             "objects" => (1e9 / value, None),
-            // A stream has no frames: one of the usual size stands for them.
+            // A stream is converted to frames of the usual size.
             "bits" => (1e9 / (value / 8.0 / USUAL), Some(USUAL)),
             "cpu-per-gigabit" => (value * 8.0 * USUAL, Some(USUAL)),
             "nanoseconds" | "latency" | "delay" => (value, None),
@@ -113,7 +114,7 @@ mod tests {
     use super::super::fixture;
     use super::*;
 
-    // Goal: the names that are looked for are those that the program prints.
+    // Goal: the names are those that the program prints.
     #[test]
     fn limits_are_found_in_what_the_program_prints() {
         let limits = Limits::of(&fixture::cases("limits"));
@@ -123,7 +124,7 @@ mod tests {
         }
     }
 
-    // Goal: 10 M frames of 100 B a second are 100 ns each, and a tenth of a copy at 10 GB/s.
+    // Goal: 10 M frames of 100 B per second are 100 ns each, and a tenth of a copy at 10 GB/s.
     #[test]
     fn shares_are_shares() {
         let limits = Limits {
@@ -153,7 +154,7 @@ mod tests {
         assert!(near(beside.copy_share, 0.125));
     }
 
-    // Goal: what is set beside the limits is ours, not what it is compared with.
+    // Goal: the limits are compared with mqnet's figure, not with a reference.
     #[test]
     fn ours_is_found() {
         let of = |contenders: &[(&str, &[f64])]| {

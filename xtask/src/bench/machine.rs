@@ -1,10 +1,10 @@
-//! What the figures were measured on.
+//! Description of the measured machine.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-/// As the kernel describes it.
+/// Machine as described by the kernel.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Machine {
     pub(super) cpu: String,
@@ -14,7 +14,7 @@ pub(super) struct Machine {
     pub(super) memory_gib: f64,
     pub(super) kernel: String,
     pub(super) system: String,
-    /// Processes that wanted a CPU when the run began, as the kernel's one-minute average.
+    /// One-minute load average at the start of the run.
     pub(super) load: f64,
 }
 
@@ -41,7 +41,7 @@ impl Machine {
     }
 }
 
-/// The value of a line `name SEPARATOR value`.
+/// Value of a line `name SEPARATOR value`.
 fn field<'a>(text: &'a str, name: &str, separator: char) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(separator)?;

@@ -1,4 +1,4 @@
-//! What `mqnet bench SECTION -j` prints, and the figures that are made of it.
+//! Output of `mqnet bench SECTION -j`, and the figures computed from it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::interval::Figure;
 use crate::Result;
 
-/// The output of one section: the part that is used here.
+/// Output of one section, as far as used here.
 #[derive(Debug, Deserialize)]
 struct Raw {
     notes: Vec<String>,
@@ -30,12 +30,12 @@ struct RawLine {
 
 #[derive(Debug, Deserialize)]
 struct Sample {
-    /// Missing when it was no number.
+    /// `None` for a value that is no number.
     value: Option<f64>,
     class: String,
 }
 
-/// What values count.
+/// Unit of the values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Unit {
     pub(super) kind: String,
@@ -44,7 +44,7 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// Divisor and name for people.
+    /// Divisor and readable name.
     pub(super) fn shown(&self) -> (f64, &str) {
         match self.kind.as_str() {
             "objects" => (1e6, "Mobj/s"),
@@ -64,7 +64,7 @@ impl Unit {
         }
     }
 
-    /// False for costs.
+    /// Returns false for costs.
     pub(super) fn more_is_better(&self) -> bool {
         matches!(self.kind.as_str(), "objects" | "frames" | "bits" | "bytes" | "index")
     }
@@ -74,17 +74,17 @@ impl Unit {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Line {
     pub(super) who: String,
-    /// Why there are no figures.
+    /// Reason for missing figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) skipped: Option<String>,
     pub(super) all: Option<Figure>,
-    /// While the two CPUs shared a cache.
+    /// Samples while the two CPUs shared a cache.
     pub(super) near: Option<Figure>,
-    /// While they did not.
+    /// Samples while the two CPUs did not share a cache.
     pub(super) far: Option<Figure>,
 }
 
-/// One thing measured.
+/// One measured case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Case {
     pub(super) name: String,
@@ -104,7 +104,7 @@ impl From<RawLine> for Line {
     }
 }
 
-/// Cases and notes of a section.
+/// Parses cases and notes of a section.
 pub(super) fn read(raw: &Value) -> Result<(Vec<Case>, Vec<String>)> {
     let raw = Raw::deserialize(raw)
         .map_err(|error| format!("its output is not what `mqnet bench -j` prints: {error}"))?;
@@ -124,8 +124,8 @@ mod tests {
 
     use super::*;
 
-    // Goal: classes are kept apart, a skipped contender keeps its reason, and what is new in the
-    // output does no harm.
+    // Goal: classes are separate, a skipped contender keeps its reason, and unknown fields of the
+    // output are ignored.
     #[test]
     fn output_is_read() {
         let sample = |value: f64, class: &str| json!({"value": value, "class": class});

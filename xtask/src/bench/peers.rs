@@ -1,23 +1,23 @@
-//! Whom we are compared with: their versions, as they say themselves.
+//! Peers of the comparison, with their versions.
 
 use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-/// A peer on this machine.
+/// Peer on this machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Peer {
     pub(super) name: String,
     pub(super) version: Option<String>,
-    /// Why it can't take part.
+    /// Reason why the peer is not compared.
     pub(super) skipped: Option<String>,
 }
 
-/// How to ask one.
+/// Commands that print the version of a peer.
 struct Question {
     name: &'static str,
     package: &'static str,
-    /// Tried in turn: distributions call the same program differently.
+    /// Commands tried in order: distributions name the same program differently.
     commands: &'static [&'static str],
 }
 
@@ -40,7 +40,7 @@ const QUESTIONS: [Question; 8] = [
     Question { name: "gcc", package: "gcc", commands: &["gcc --version", "cc --version"] },
 ];
 
-/// Asks all of them.
+/// Reads the versions of all peers.
 pub(super) fn ask() -> Vec<Peer> {
     let answer = |question: &Question| {
         let version = question.commands.iter().find_map(|command| version(command));
@@ -54,12 +54,12 @@ fn version(command: &str) -> Option<String> {
     let mut words = command.split(' ');
     let mut command = Command::new(words.next()?);
     let output = command.args(words).stdin(Stdio::null()).output().ok()?;
-    // Some say it on the standard error.
+    // Some programs print the version on stderr.
     let said = [output.stdout, output.stderr].concat();
     number(&String::from_utf8_lossy(&said))
 }
 
-/// The first word that looks like a version: digits with dots, and what hangs on them.
+/// First word that resembles a version: digits with dots, and their suffix.
 fn number(text: &str) -> Option<String> {
     let words = text.split([' ', '\n', '\t', '(', ')', ',']);
     let bare = words.map(|word| word.trim_start_matches(|c: char| !c.is_ascii_digit()));
@@ -75,7 +75,7 @@ fn number(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    // Goal: the version is found in what the programs really print.
+    // Goal: the version is found in the real output of the programs.
     #[test]
     fn versions_are_found() {
         let said = [
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(number("command not found"), None);
     }
 
-    // Goal: a program that is not there has no version.
+    // Goal: a missing program has no version.
     #[test]
     fn a_missing_program_has_no_version() {
         assert_eq!(version("mqnet-no-such-program --version"), None);

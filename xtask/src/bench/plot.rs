@@ -1,4 +1,4 @@
-//! Pictures: SVG inside the page, in colours that the page's style turns over in the dark.
+//! Plots as SVG inside the page, with colours that the style sheet replaces in dark mode.
 
 pub(super) mod bars;
 pub(super) mod curve;
@@ -19,13 +19,13 @@ type Drawn = std::result::Result<(), Box<dyn Error>>;
 
 const FONT: &str = "sans-serif";
 const SMALL: i32 = 12;
-/// Narrow enough to be read on a phone; the page sets pictures side by side where there is room.
+/// Narrow enough for a phone; the page places plots side by side where possible.
 const WIDTH: u32 = 480;
 
 pub(super) const INK: RGBColor = RGBColor(38, 42, 48);
 pub(super) const FAINT: RGBColor = RGBColor(128, 134, 142);
 const GRID: RGBColor = RGBColor(224, 227, 231);
-/// One colour a contender, ours first.
+/// Colours of the contenders, mqnet first.
 pub(super) const SERIES: [RGBColor; 7] = [
     RGBColor(26, 95, 190),
     RGBColor(214, 98, 10),
@@ -38,7 +38,7 @@ pub(super) const SERIES: [RGBColor; 7] = [
 pub(super) const GOOD: RGBColor = RGBColor(22, 124, 62);
 pub(super) const BAD: RGBColor = RGBColor(196, 38, 38);
 
-/// What the colours become on a dark page.
+/// Replacement of each colour in dark mode.
 const IN_THE_DARK: [(RGBColor, &str); 12] = [
     (INK, "#e4e7eb"),
     (FAINT, "#949ba5"),
@@ -54,12 +54,12 @@ const IN_THE_DARK: [(RGBColor, &str); 12] = [
     (BAD, "#ff7b72"),
 ];
 
-/// As the SVG writes it.
+/// Colour in the format of SVG.
 pub(super) fn hex(RGBColor(r, g, b): RGBColor) -> String {
     format!("#{r:02X}{g:02X}{b:02X}")
 }
 
-/// Rules that turn the colours over; attributes give way to rules.
+/// CSS rules that replace the colours; rules override attributes.
 pub(super) fn dark_rules() -> String {
     let mut rules = String::new();
     for (colour, dark) in IN_THE_DARK {
@@ -73,12 +73,12 @@ pub(super) fn dark_rules() -> String {
     rules
 }
 
-/// Rules for the keys of the pictures.
+/// CSS rules for the keys of the plots.
 pub(super) fn key_rules() -> String {
     SERIES.map(|colour| format!("[data-colour=\"{0}\"]{{background:{0}}}", hex(colour))).concat()
 }
 
-/// A picture of this height with a name for those who cannot see it.
+/// Draws a plot of this height with an accessible name.
 fn svg(height: i32, name: &str, draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String> {
     let mut text = String::new();
     let size = (WIDTH, height.unsigned_abs());
@@ -91,7 +91,7 @@ fn svg(height: i32, name: &str, draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result
     Ok(text.replacen(&fixed, &format!("<svg role=\"img\" aria-label=\"{name}\""), 1))
 }
 
-/// A picture as a file of its own, which has no page that turns its colours over.
+/// Plot as a separate file with its own style for dark mode.
 pub(super) fn standalone(picture: &str) -> String {
     let style = format!("<style>@media (prefers-color-scheme: dark){{{}}}</style>", dark_rules());
     match picture.split_once('>') {
@@ -111,7 +111,7 @@ fn stroke(area: &Area<'_>, points: [(i32, i32); 2], colour: RGBColor, width: u32
     Ok(())
 }
 
-/// What a line of text has room for.
+/// Shortens a text to `chars` characters.
 fn short(text: &str, chars: usize) -> String {
     if text.chars().count() <= chars {
         return text.to_owned();
@@ -123,7 +123,7 @@ fn short(text: &str, chars: usize) -> String {
 mod tests {
     use super::*;
 
-    // Goal: every colour of the pictures has one for the dark.
+    // Goal: every colour of the plots has a replacement in dark mode.
     #[test]
     fn no_colour_is_forgotten() {
         let rules = dark_rules();
@@ -131,7 +131,7 @@ mod tests {
         assert!(all.into_iter().all(|colour| rules.contains(&format!("fill=\"{}\"", hex(colour)))));
     }
 
-    // Goal: a picture has no size of its own and a name without markup.
+    // Goal: a plot has no fixed size and a name without markup.
     #[test]
     fn pictures_scale() {
         let picture = svg(50, "a < \"b\"", |area| stroke(area, [(0, 0), (9, 9)], INK, 1)).unwrap();

@@ -1,7 +1,7 @@
-//! What SPECIFICATION.md promises about speed, cost and loss, and whether this run kept it.
+//! Promises of SPECIFICATION.md about speed, cost and loss, and their verdicts.
 //!
-//! `xtask/promises.toml` names each promise, where its figure is, and its bound. The median is
-//! what counts: a near miss is a miss.
+//! `xtask/promises.toml` names each promise, the place of its figure, and its bound. The median
+//! decides: a near miss is a miss.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,25 +14,25 @@ use crate::{Result, project};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Promise {
-    /// What is promised, for people.
+    /// Readable text of the promise.
     pub(super) text: String,
-    /// The section that measures it; without one `held_by` says what does.
+    /// Section that measures it; otherwise `held_by` names the command that checks it.
     pub(super) section: Option<String>,
     pub(super) held_by: Option<String>,
-    /// The name of the case.
+    /// Name of the case.
     case: Option<String>,
-    /// The name of a ratio of the case.
+    /// Name of a ratio of the case.
     ratio: Option<String>,
-    /// The name of a contender of the case.
+    /// Name of a contender of the case.
     line: Option<String>,
-    /// A contender whose figure is taken off.
+    /// Contender with the figure to subtract.
     minus: Option<String>,
-    /// A note that begins like this, or like this after the verdict of the section itself.
+    /// Prefix of a note, before or after the section's own verdict.
     note: Option<String>,
-    /// In the unit of the report: microseconds, not nanoseconds.
+    /// Lower bound in the unit of the report: microseconds, not nanoseconds.
     at_least: Option<f64>,
     at_most: Option<f64>,
-    /// Why it may be missed: what a profile or a trial has shown, or that nobody knows.
+    /// Reason of a possible miss: the result of a profile or an experiment, or that it is unknown.
     why: Option<String>,
 }
 
@@ -44,29 +44,29 @@ pub(super) enum Outcome {
     NotMeasured,
 }
 
-/// What became of a promise.
+/// Verdict on a promise.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Verdict {
     pub(super) text: String,
     pub(super) section: Option<String>,
-    /// The bound, for people.
+    /// Readable bound.
     pub(super) promised: String,
     pub(super) bound: Option<f64>,
-    /// The figure, for people; or why there is none.
+    /// Readable figure, or the reason for a missing one.
     pub(super) measured: String,
     pub(super) figure: Option<Figure>,
-    /// Of one that another command has measured: when.
+    /// Date of a figure measured by another command.
     #[serde(default)]
     pub(super) since: Option<String>,
-    /// Its median while the two CPUs shared a cache, and while they did not.
+    /// Median with a shared cache of the two CPUs, and without one.
     #[serde(default)]
     pub(super) places: [Option<f64>; 2],
     pub(super) outcome: Outcome,
-    /// The interval of the median lies on both sides of the bound.
+    /// The interval of the median includes the bound.
     pub(super) unsure: bool,
-    /// The section ran and has no such case: the table is out of date.
+    /// The section ran without such a case: the table is out of date.
     pub(super) stale: bool,
-    /// Of one that was missed.
+    /// Reason of a miss.
     #[serde(default)]
     pub(super) why: Option<String>,
 }
@@ -76,18 +76,18 @@ struct Table {
     promise: Vec<Promise>,
 }
 
-/// What a section has to say about a promise.
+/// Result of a section for a promise.
 enum Found {
     Figure(Figure, [Option<f64>; 2]),
-    /// The section judges for itself: kept or not, and its words.
+    /// Verdict of the section itself: kept or not, and its text.
     Judged(bool, String),
-    /// It was not measured, and why.
+    /// Not measured, with the reason.
     Missing(String),
-    /// There is no such name.
+    /// Unknown name.
     Nothing(String),
 }
 
-/// The table of the project.
+/// Promises of the project.
 pub(super) fn table() -> Result<Vec<Promise>> {
     let path = project::root().join("xtask/promises.toml");
     let text = std::fs::read_to_string(&path)?;
@@ -121,7 +121,7 @@ impl Promise {
         if self.minus.is_some() && line.is_none() {
             return Err("`minus` goes with `line`");
         }
-        // A note may judge for itself.
+        // A note may contain its own verdict.
         if bounds > 1 || (figures == 1 && bounds == 0) {
             return Err("one bound is needed: `at_least` or `at_most`");
         }
@@ -145,7 +145,7 @@ impl Promise {
         }
     }
 
-    /// Judges by what was measured. `quick` looks leave cases out.
+    /// Checks a promise against the measured section. Quick runs omit cases.
     pub(super) fn judge(&self, section: Option<&Section>, quick: bool) -> Verdict {
         let missing = |why: String| Found::Missing(why);
         let found = match (&self.held_by, section) {
@@ -197,7 +197,7 @@ impl Promise {
     fn find(&self, cases: &[Case], notes: &[String]) -> Found {
         if let Some(note) = &self.note {
             let found = self.find_note(note, notes);
-            // Who did not take part is in no note.
+            // A contender that did not take part has no note.
             return match (found, cases.iter().find_map(gone)) {
                 (Found::Nothing(_), Some(reason)) => Found::Missing(reason),
                 (found, _) => found,
@@ -207,7 +207,7 @@ impl Promise {
         let Some(case) = cases.iter().find(|case| case.name == name) else {
             return Found::Nothing(format!("STALE: the section has no case `{name}`"));
         };
-        // A peer that is not there has no ratio.
+        // A missing peer has no ratio.
         let gone = gone(case);
         let scale = if self.ratio.is_some() { 1.0 } else { case.unit.shown().0 };
         let pick = |lines: &[Line], name: &str| -> std::result::Result<(Figure, _), Found> {
@@ -263,13 +263,13 @@ impl Promise {
     }
 }
 
-/// The first who took no part, and why.
+/// Name of the first contender that did not take part, with the reason.
 fn gone(case: &Case) -> Option<String> {
     let mut lines = case.lines.iter();
     lines.find_map(|line| line.skipped.as_ref().map(|why| format!("{}: {why}", line.who)))
 }
 
-/// Four significant digits at most.
+/// Value with at most four significant digits.
 pub(super) fn digits(value: f64) -> String {
     match value.abs() {
         v if v >= 1000.0 => format!("{value:.0}"),

@@ -1,4 +1,4 @@
-//! What a run leaves behind for programs: `report.json`, which is also what a baseline is.
+//! Results of a run for programs: `report.json`, also the format of a baseline.
 
 use std::path::Path;
 
@@ -12,15 +12,15 @@ use super::peers::Peer;
 use super::promises::Verdict;
 use crate::Result;
 
-/// Raised when a reader of older reports would misunderstand.
+/// Version of the format; increased when a reader of older reports would misinterpret it.
 pub(super) const VERSION: u32 = 1;
 
-/// Everything that one run found out.
+/// Results of one run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Report {
     pub(super) version: u32,
     pub(super) date: String,
-    /// Of the project; with `+` when files were changed.
+    /// Commit of the project; with `+` when files were changed.
     pub(super) commit: String,
     pub(super) program: String,
     pub(super) quick: bool,
@@ -36,23 +36,23 @@ pub(super) struct Report {
 pub(super) struct Section {
     pub(super) name: String,
     pub(super) answers: String,
-    /// What makes the same figures as a table.
+    /// Command that prints the same figures as a table.
     pub(super) command: String,
     pub(super) seconds: f64,
-    /// Of one that another command has measured.
+    /// Date and commit of figures measured by another command.
     #[serde(default)]
     pub(super) kept: Option<Kept>,
-    /// Why there are no figures.
+    /// Reason for missing figures.
     pub(super) skipped: Option<String>,
     pub(super) notes: Vec<String>,
     pub(super) cases: Vec<Case>,
-    /// Our figures beside the limits of the machine.
+    /// Figures of mqnet in relation to the limits of the machine.
     pub(super) beside: Vec<Beside>,
-    /// What the section printed.
+    /// Output of the section.
     pub(super) raw: Value,
 }
 
-/// When other commands measured a section: the oldest part of it.
+/// Date and commit of the oldest part of a section measured by other commands.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Kept {
     pub(super) date: String,
@@ -60,7 +60,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// For people.
+    /// Readable text.
     pub(super) fn said(&self) -> String {
         let Self { date, commit } = self;
         format!("{}, {commit}", date.get(..10).unwrap_or(date))

@@ -1,4 +1,4 @@
-//! Runs one section after the other within a budget of time, and says how far it is.
+//! Runs the sections one after the other within a time budget, with a progress display.
 
 use std::fs::{self, File};
 use std::io::IsTerminal;
@@ -14,22 +14,22 @@ use super::sections::Section;
 use crate::{Result, project};
 
 const POLL: Duration = Duration::from_millis(100);
-/// What a section that is asked to stop gets to give back what it borrowed.
+/// Time between the stop request and the kill of a section, for its cleanup.
 const GRACE: Duration = Duration::from_secs(20);
-/// A section may take this many times its seconds, and a minute, before it hangs.
+/// Multiple of its seconds after which a section (plus one minute) counts as hung.
 const PATIENCE: u32 = 3;
 
-/// What became of a section.
+/// Result of a section.
 pub(super) struct Ran {
     pub(super) seconds: f64,
-    /// What it printed, or why it did not.
+    /// Output, or the reason for a missing one.
     pub(super) outcome: std::result::Result<Value, String>,
 }
 
-/// What all sections of a run share.
+/// Settings shared by all sections of a run.
 pub(super) struct Runner {
     pub(super) program: PathBuf,
-    /// What sections print is kept here.
+    /// Folder for the output of the sections.
     pub(super) folder: PathBuf,
     pub(super) quick: bool,
     pub(super) root: bool,
@@ -37,7 +37,7 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    /// Runs all of them; the results are in the same order.
+    /// Runs all sections; the results are in the same order.
     pub(super) fn run(&self, sections: &[&Section]) -> Result<Vec<Ran>> {
         fs::create_dir_all(&self.folder)
             .map_err(|error| format!("cannot make {}: {error}", self.folder.display()))?;
@@ -70,7 +70,7 @@ impl Runner {
         Ok(Ran { seconds: start.elapsed().as_secs_f64(), outcome })
     }
 
-    /// Runs it into files: a pipe that nobody empties would stop it.
+    /// Runs a section with its output in files: a pipe without a reader would block it.
     fn output(
         &self,
         section: &Section,
@@ -95,7 +95,7 @@ impl Runner {
     }
 }
 
-/// Whether it ended well; `None` when it had to be stopped.
+/// Returns whether the child succeeded; `None` when it had to be stopped.
 fn wait(mut child: Child, limit: Duration, mut tick: impl FnMut(Duration)) -> Result<Option<bool>> {
     let start = Instant::now();
     let mut asked = false;
@@ -116,19 +116,19 @@ fn wait(mut child: Child, limit: Duration, mut tick: impl FnMut(Duration)) -> Re
     }
 }
 
-/// The last thing that a program said, which is why it failed.
+/// Last line of a program's errors: the reason of its failure.
 fn last_line(errors: &Path) -> String {
     let text = fs::read_to_string(errors).unwrap_or_default();
     let last = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
     last.map_or_else(|| "failed without a word".to_owned(), |line| line.replace("error: ", ""))
 }
 
-/// A bar on a terminal, a line for each section elsewhere.
+/// Progress bar on a terminal; otherwise a line for each section.
 struct Progress {
     bar: ProgressBar,
     plain: bool,
     names: Vec<&'static str>,
-    /// Seconds that each takes.
+    /// Seconds of each section.
     costs: Vec<u64>,
 }
 
@@ -172,7 +172,7 @@ impl Progress {
     }
 }
 
-/// Seconds until all is done: a section that takes longer than it should is done any moment.
+/// Remaining seconds: a section that exceeds its time counts as nearly done.
 fn left(costs: &[u64], at: usize, elapsed: u64) -> u64 {
     costs[at].saturating_sub(elapsed) + costs[at + 1..].iter().sum::<u64>()
 }
@@ -190,8 +190,8 @@ mod tests {
         Section { name, answers, packages, root, seconds: 1, quick: None }
     }
 
-    /// A program that is a shell script. Another process makes it: a file that this one has open
-    /// for writing could not be run while another test forks.
+    /// Creates a program that is a shell script. Another process writes the file: this process
+    /// could not execute a file that it has open for writing while another test forks.
     fn program(name: &str, script: &str) -> Runner {
         let folder = project::target().join("bench-tests").join(name);
         fs::create_dir_all(&folder).unwrap();
@@ -202,7 +202,7 @@ mod tests {
         Runner { program, folder, quick: false, root: false, budget: Duration::from_secs(3600) }
     }
 
-    // Goal: the words of the section reach the program, and its JSON comes back.
+    // Goal: the arguments of the section reach the program, and its JSON is returned.
     #[test]
     fn json_comes_back() {
         let runner = program("json", "echo \"[\\\"$*\\\"]\"");
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(ran[0].outcome, Ok(serde_json::json!(["bench ring --json"])));
     }
 
-    // Goal: whatever goes wrong is a reason, and the sections behind it run.
+    // Goal: every failure has a reason, and the following sections run.
     #[test]
     fn failures_are_reasons() {
         let script = "case $2 in a) echo 'error: no such device' >&2; exit 1;; b) echo hm;; \
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(reasons[3], "1");
     }
 
-    // Goal: a section that hangs is asked to stop, and one for which no time is left never starts.
+    // Goal: a section that hangs is stopped, and one without remaining time is not started.
     #[test]
     fn time_is_limited() {
         let mut child = project::command("sleep");
@@ -242,7 +242,7 @@ mod tests {
         assert!(ran[0].outcome.as_ref().unwrap_err().starts_with("no time left"));
     }
 
-    // Goal: the time left counts down and never below what is still to come.
+    // Goal: the remaining time counts down, and not below the time of the following sections.
     #[test]
     fn time_left_counts_down() {
         let costs = [10, 20, 30];

@@ -1,17 +1,17 @@
-//! The sections of `cargo xtask bench`, in order. This table is all there is to change.
+//! Table of the sections of `cargo xtask bench`, in order. A new section needs only an entry here.
 
 /// One `mqnet bench SECTION`.
 #[derive(Debug)]
 pub(super) struct Section {
     pub(super) name: &'static str,
-    /// The question that it answers.
+    /// Question answered by the section.
     pub(super) answers: &'static str,
-    /// What its figures need, in names of `cargo xtask setup`'s packages.
+    /// Packages needed for its figures, by the names in `cargo xtask setup`.
     pub(super) packages: &'static [&'static str],
     pub(super) root: bool,
-    /// Seconds that it takes, all of it.
+    /// Total seconds.
     pub(super) seconds: u64,
-    /// Its arguments for a quick look, and the seconds of that; `None`: not part of one.
+    /// Arguments and seconds of a quick run; `None` for a section that is not part of it.
     pub(super) quick: Option<(&'static str, u64)>,
 }
 
@@ -75,7 +75,7 @@ pub(super) const SECTIONS: &[Section] = &[
         quick: Some(("--only link", 18)) },
 ];
 
-/// Every section is asked for at least this many ratios in a quick look.
+/// Number of ratios of every section in a quick run.
 const QUICK_PAIRS: &str = "--pairs 10";
 
 impl Section {
@@ -83,7 +83,7 @@ impl Section {
         if quick { self.quick.map_or(0, |(_, seconds)| seconds) } else { self.seconds }
     }
 
-    /// The words after the program's name.
+    /// Arguments of the program.
     pub(super) fn words(&self, quick: bool) -> Vec<&'static str> {
         let mut words = vec!["bench", self.name, "--json"];
         if let (true, Some((more, _))) = (quick, self.quick) {
@@ -92,7 +92,7 @@ impl Section {
         words
     }
 
-    /// What a reader types to get this section's figures as a table.
+    /// Command that prints this section's figures as a table.
     pub(super) fn command(&self, quick: bool) -> String {
         let words = self.words(quick);
         let words: Vec<&str> = words.into_iter().filter(|&word| word != "--json").collect();
@@ -104,14 +104,14 @@ impl Section {
 mod tests {
     use super::*;
 
-    // Goal: all of it takes less than 25 minutes and a quick look less than 3, by its own table.
+    // Goal: all sections take less than 25 minutes and a quick run less than 3, by their own table.
     #[test]
     fn the_table_fits_the_budget() {
         let sum = |quick| SECTIONS.iter().map(|section| section.cost(quick)).sum::<u64>();
         assert!(sum(false) < 25 * 60 && sum(true) < 3 * 60, "{} {}", sum(false), sum(true));
     }
 
-    // Goal: names are different, and a command says what was measured.
+    // Goal: names are unique, and a command describes the measurement.
     #[test]
     fn commands_can_be_typed() {
         for (at, section) in SECTIONS.iter().enumerate() {

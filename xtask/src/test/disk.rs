@@ -1,4 +1,4 @@
-//! Room on the disk: a run that fills it fails in words about anything else (a linker's bus error).
+//! Disk space: without it, a run fails with misleading errors (a linker's bus error).
 
 use std::fs;
 use std::path::Path;
@@ -7,13 +7,13 @@ use crate::project;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// What all steps build and write on a clone without any build, with a reserve (measured:
-/// SPECIFICATION.md).
+/// Disk space of all steps on a clone without any build, with a reserve (SPECIFICATION.md has the
+/// measurement).
 const WHOLE_RUN: u64 = 6 * GIB;
-/// With less than this left, the disk is what a failed step is about.
+/// Free space below which a failed step is attributed to the disk.
 const NEARLY_NONE: u64 = 256 * MIB;
 
-/// Warns before a run of all steps that its disk is too small for it.
+/// Warns before a run of all steps when the disk has too little space.
 pub(super) fn warn_before() {
     let target = project::target();
     let missing = WHOLE_RUN.saturating_sub(held(&target));
@@ -29,7 +29,7 @@ pub(super) fn warn_before() {
     }
 }
 
-/// Says so when the disk is full after a step that failed.
+/// Reports a full disk after a failed step.
 pub(super) fn explain_failure() {
     let target = project::target();
     if let Some(free) = free(&target).filter(|&free| free < NEARLY_NONE) {
@@ -43,7 +43,7 @@ fn free(folder: &Path) -> Option<u64> {
     Some(found.blocks_available() * found.fragment_size())
 }
 
-/// Bytes of all files below; what can't be read counts as nothing.
+/// Bytes of all files below a folder; unreadable ones count as zero.
 fn held(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let size = |entry: fs::DirEntry| match entry.metadata() {

@@ -1,11 +1,10 @@
-//! The tests of a package, each in a process of its own, with a time limit of its own; in lanes
-//! where they may run beside each other.
+//! Runs the tests of a package, each in its own process with its own time limit, in parallel lanes
+//! where allowed.
 //!
-//! Most need real kernels and traffic, on machines that others use too. One of those that fails in
-//! its row and passes at its second try, after all others, is called unsteady: it does not end the
-//! run, its first output is shown as a failure's is, and the table names it. It is a bug, of the
-//! test or of the program, until somebody has shown which; more than [`FEW`] of them at once are
-//! never luck.
+//! Most tests need real kernels and traffic, on shared machines. A test that fails at first and
+//! passes at its second attempt, after all others, is unsteady: the run continues, the first output
+//! is printed, and the table lists the test. An unsteady test is a bug of the test or of the
+//! program. More than [`FEW`] of them in one step are a failure.
 
 use std::fs::File;
 use std::io::Write;
@@ -24,38 +23,38 @@ use super::process::{run_program, set_env};
 use super::steps::Each;
 use crate::{Result, kept, project};
 
-/// Failures of one step that may be tried again.
+/// Failures of one step that may be repeated.
 const FEW: usize = 3;
 
-/// A program of tests, and the folder that it expects to be run in.
+/// Test program, and its working directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Suite {
-    /// Of cargo's target.
+    /// Name of the cargo target.
     name: String,
     program: PathBuf,
     folder: PathBuf,
 }
 
-/// Beginning of the names of the step `hostile`.
+/// Prefix of the names of the step `hostile`.
 const HOSTILE: &str = "hostile::";
 
-/// A test that has run.
+/// Finished test.
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) name: String,
-    /// What it said.
+    /// Log file.
     pub(super) log: PathBuf,
     pub(super) time: Duration,
     ok: bool,
 }
 
-/// What became of all of them.
+/// Results of all tests.
 #[derive(Debug, Default)]
 pub(super) struct All {
     pub(super) passed: Vec<Ran>,
-    /// Those that failed, and did so again if they were tried again.
+    /// Failed tests, also after a repetition.
     pub(super) failed: Vec<Ran>,
-    /// Those that failed at first.
+    /// Tests that failed at first.
     pub(super) unsteady: Vec<Ran>,
     pub(super) outcome: Outcome,
 }
@@ -63,36 +62,36 @@ pub(super) struct All {
 /// Runs tests of one package.
 pub(super) struct Runner<'a> {
     pub(super) each: &'a Each,
-    /// The commit that figures of tests are of.
+    /// Commit of the stored figures.
     pub(super) commit: &'a str,
-    /// Words of which a test's name has one; none: all run.
+    /// Words that select tests by name; empty for all.
     pub(super) words: &'a [String],
-    /// A line for each test, and the build.
+    /// Log with a line for each test, and the build.
     pub(super) log: &'a File,
-    /// A file for each test.
+    /// Folder with a file for each test.
     pub(super) folder: PathBuf,
-    /// The end of all of them.
+    /// Deadline of all tests.
     pub(super) deadline: Instant,
-    /// Called all the time, with what is running.
+    /// Called periodically with the running tests.
     pub(super) tick: &'a (dyn Fn(&str) + Sync),
-    /// What that is.
+    /// Names of the running tests.
     pub(super) running: Mutex<Vec<String>>,
 }
 
-/// How far all lanes are.
+/// Shared progress of all lanes.
 #[derive(Default)]
 struct Turns {
-    /// Of those that any lane may run.
+    /// Next test that any lane may run.
     next: AtomicUsize,
     begun: AtomicUsize,
     over: AtomicBool,
 }
 
-/// A test, and where it is.
+/// Test with its program.
 type Test = (Suite, String);
 
 impl Runner<'_> {
-    /// Builds and runs all of them.
+    /// Builds and runs all tests.
     pub(super) fn run(self) -> Result<All> {
         std::fs::create_dir_all(&self.folder)?;
         let mut queue = Vec::new();
@@ -129,7 +128,7 @@ impl Runner<'_> {
         Ok(all)
     }
 
-    /// Runs them, as many at a time as there are lanes, until all have run or the time is over.
+    /// Runs the tests in parallel lanes, until all have run or the time is over.
     fn in_lanes(&self, queue: &[Test]) -> Result<Vec<(usize, Ran)>> {
         let is_apart = |at: &usize| self.each.apart.iter().any(|word| queue[*at].1.contains(word));
         let (apart, shared): (Vec<usize>, Vec<usize>) = (0..queue.len()).partition(is_apart);
@@ -137,7 +136,7 @@ impl Runner<'_> {
         let (turns, shared) = (&turns, &shared[..]);
         let lane = |own: &[usize]| {
             self.lane(queue, own, shared, turns).map_err(|error| {
-                // The others begin nothing more.
+                // The other lanes start no more tests.
                 turns.over.store(true, Ordering::Relaxed);
                 error.to_string()
             })
@@ -156,7 +155,7 @@ impl Runner<'_> {
         })
     }
 
-    /// Runs its own, one after the other, and then those of all that no lane has begun.
+    /// Runs the lane's own tests in order, and then shared tests that no lane has started.
     fn lane(
         &self,
         queue: &[Test],
@@ -173,7 +172,7 @@ impl Runner<'_> {
             }
             let (_, name) = &queue[index];
             if Instant::now() >= self.deadline {
-                // Two lanes that see it at once tell of one test each: better than none.
+                // Two lanes may detect this at the same time; each then reports one test.
                 turns.over.store(true, Ordering::Relaxed);
                 let left = queue.len() - turns.begun.load(Ordering::Relaxed);
                 ran.push((index, self.not_run(name, left)?));
@@ -185,10 +184,10 @@ impl Runner<'_> {
         }
     }
 
-    /// Builds the programs, and asks cargo where they are; the failed build otherwise.
+    /// Builds the programs and reads their paths from cargo; returns the failed build otherwise.
     ///
-    /// With those of the whole workspace: a package alone asks for fewer features of what it uses,
-    /// all of which would be built once more (half of the workspace for each of five packages).
+    /// Builds the whole workspace: a single package enables fewer features of its dependencies, and
+    /// cargo would build those once more for each package.
     fn build(&self) -> Result<std::result::Result<Vec<Suite>, Ran>> {
         let [list, log] = ["programs.json", "build.log"].map(|name| self.folder.join(name));
         let start = Instant::now();
@@ -206,7 +205,7 @@ impl Runner<'_> {
         suites.map(Ok)
     }
 
-    /// The first of those for which no time is left.
+    /// Entry for the first test without remaining time.
     fn not_run(&self, name: &str, left: usize) -> Result<Ran> {
         let log = self.folder.join("not-run.log");
         std::fs::write(&log, format!("{left} tests did not run: the time of the step is over\n"))?;
@@ -218,14 +217,14 @@ impl Runner<'_> {
         let log = self.folder.join(file);
         let mut program = project::command(&suite.program.to_string_lossy());
         program.current_dir(&suite.folder).args(["--exact", name, "--nocapture"]);
-        // Anew; both its outputs go on behind each other.
+        // Truncated first; both outputs are appended.
         File::create(&log)?;
         program.stdout(File::options().append(true).open(&log)?);
         set_env(&mut program, self.each.env)?;
         let figures = kept::OfTest::of(name, self.commit, &mut program)?;
         let start = Instant::now();
         let limit = Duration::from_secs(self.each.limit_seconds);
-        // One that the harness ignores ends well, too.
+        // An ignored test exits successfully, too.
         let ok =
             self.wait(&mut program, &log, limit, label)? && output::read(&text(&log)?).passed > 0;
         if let Err(error) = figures.settle(ok) {
@@ -234,18 +233,18 @@ impl Runner<'_> {
         let (name, time) = (name.to_owned(), start.elapsed());
         let verdict = if ok { "ok" } else { "FAILED" };
         let line = format!("test {name} ... {verdict} ({:.1} s)\n", time.as_secs_f64());
-        // In one piece: there may be lanes.
+        // Written in one call, since lanes share the file.
         (&*self.log).write_all(line.as_bytes())?;
         Ok(Ran { name, log, time, ok })
     }
 
-    /// The second try of a test, if that passed.
+    /// Second attempt of a test, if it passed.
     fn again(&self, suite: &Suite, name: &str, label: &str) -> Result<Option<Ran>> {
         let second = self.one(suite, name, "again.log", label)?;
         Ok(second.ok.then_some(second))
     }
 
-    /// True when it ended well, and in time.
+    /// Returns true when the program succeeded in time.
     fn wait(
         &self,
         program: &mut Program,
@@ -271,7 +270,7 @@ impl Runner<'_> {
 }
 
 impl All {
-    /// None ran: this failed before them.
+    /// Failure before any test ran.
     fn without_tests(why: Ran) -> Self {
         let outcome = Outcome { failed: 1, ..Outcome::default() };
         Self { failed: vec![why], outcome, ..Self::default() }
@@ -282,10 +281,10 @@ fn text(file: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&std::fs::read(file)?).into_owned())
 }
 
-/// The package's program of tests that a line of cargo's tells of, if it does.
+/// Test program of the package, if the line of cargo's output names one.
 fn suite(line: &str, package: &str) -> Option<Result<Suite>> {
     let message: Value = serde_json::from_str(line).ok()?;
-    // `path+file:///a/folder#name@version`
+    // Format: `path+file:///a/folder#name@version`
     let id = message["package_id"].as_str()?;
     let is_its = id.rsplit_once('#')?.1.strip_prefix(package)?.starts_with('@');
     let is_tests =
@@ -299,7 +298,7 @@ fn suite(line: &str, package: &str) -> Option<Result<Suite>> {
     })
 }
 
-/// The names of its tests.
+/// Names of the tests of a program.
 fn list(suite: &Suite) -> Result<Vec<String>> {
     let mut program = project::command(&suite.program.to_string_lossy());
     let output = program.args(["--list", "--format", "terse"]).output()?;

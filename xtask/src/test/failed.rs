@@ -1,11 +1,11 @@
-//! What cargo's harness says of tests that failed.
+//! Failed tests in the output of cargo's harness.
 
-/// The tests that failed.
+/// Names of the failed tests.
 pub(super) fn names(log: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut in_list = false;
     for line in log.lines() {
-        // The harness says `failures:` twice: before the outputs, and before the names.
+        // The harness prints `failures:` twice: before the outputs, and before the names.
         match line.strip_prefix("    ") {
             _ if line == "failures:" => in_list = true,
             Some(name) if in_list && is_name(name) && !names.contains(&name) => names.push(name),
@@ -20,7 +20,7 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_:".contains(&b))
 }
 
-/// What a failed test said, as the harness shows it.
+/// Output of a failed test in the log of the harness.
 pub(super) fn output<'a>(log: &'a str, name: &str) -> Option<&'a str> {
     let head = format!("---- {name} stdout ----\n");
     let (_, rest) = log.split_once(&head)?;

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that must hold, in order, until the first failure.
+//! `cargo xtask test`: all checks, in order, until the first failure.
 
 mod disk;
 mod each;
@@ -20,27 +20,26 @@ use each::{Ran, Runner};
 use output::Outcome;
 use steps::{STEPS, Step};
 
-/// Lines of a step that failed without a test that did; the log has all of them.
+/// Printed lines of a step that failed without a failed test; the log has all of them.
 const SHOWN_LINES: usize = 300;
-/// Lines of a failed test, and characters of a line: whoever reads sees the ends of them all, on a
-/// page that keeps only so much.
+/// Printed lines of a failed test, and characters of a line: the ends of all outputs must fit into
+/// a limited page.
 const TEST_LINES: usize = 60;
 const LINE_CHARS: usize = 500;
 
-/// Tests that are named as the longest of a step.
+/// Number of tests listed as the longest of a step.
 const LONGEST: usize = 4;
 
-/// A finished step.
+/// Finished step.
 struct Done {
     step: &'static Step,
     ok: bool,
     time: Duration,
-    /// Of its last command, when all before it was built.
+    /// Duration of its last command, after everything was built.
     last_command: Duration,
     outcome: Outcome,
     log: PathBuf,
-    /// Of tests with a process each: those that failed, those that passed when they ran again, and
-    /// those that took longest.
+    /// Tests with their own process: failed ones, unsteady ones, and the longest.
     failed: Vec<Ran>,
     unsteady: Vec<Ran>,
     longest: Vec<Ran>,
@@ -53,8 +52,8 @@ pub(crate) fn list() {
     }
 }
 
-/// Sets up, runs the steps named (or all), prints a table. False when something failed. With words
-/// only tests run that have one of them in their names.
+/// Prepares the machine, runs the named steps (or all), and prints a table. Returns false after a
+/// failure. Words select tests by name.
 pub(crate) fn run(names: &[String], words: &[String]) -> Result<bool> {
     let chosen = choose(names)?;
     if let (false, Some(step)) = (words.is_empty(), chosen.iter().find(|step| step.each.is_none()))
@@ -99,8 +98,8 @@ pub(crate) fn run(names: &[String], words: &[String]) -> Result<bool> {
     Ok(ok)
 }
 
-/// Keeps how long whole steps took that passed without a skip, and all of them with what they
-/// built; what is known of a step that did not is not true any more.
+/// Stores the duration of whole steps that passed without a skip, and of all of them including the
+/// build. Stored figures of other steps are deleted as outdated.
 fn keep_times(done: &[Done], commit: &str) -> Result<()> {
     let figures = |name: &str, time: Duration| {
         let seconds = [time.as_secs_f64()];
@@ -178,7 +177,7 @@ fn run_step(
     }
     ok &= outcome.failed == 0 && (outcome.skips.is_empty() || !project::no_skip());
     if !ok {
-        // A step without a test harness, such as clippy, fails as one.
+        // A step without a test harness, such as clippy, counts as one failure.
         outcome.failed = outcome.failed.max(1);
     }
     passed.sort_by_key(|ran| std::cmp::Reverse(ran.time));
@@ -187,7 +186,7 @@ fn run_step(
     Ok(Done { step, ok, time, last_command, outcome, log, failed, unsteady, longest })
 }
 
-/// The line of a step on a terminal, while it runs.
+/// Line of a running step on a terminal.
 struct Progress<'a> {
     label: &'a str,
     start: Instant,
@@ -206,7 +205,7 @@ impl<'a> Progress<'a> {
         }
         self.shown = now;
         print!("\r\x1b[K{} {} s  {what} ", self.label, self.start.elapsed().as_secs());
-        // A terminal that went away is no reason to stop the tests.
+        // A closed terminal is no reason to stop the tests.
         let _ = std::io::stdout().flush();
     }
 }
@@ -233,7 +232,7 @@ fn show_failure(done: &Done) -> Result<()> {
     if names.is_empty() && done.failed.is_empty() {
         show_end(&text, SHOWN_LINES);
     }
-    // As cargo's harness says it, for scripts that look for it.
+    // In the format of cargo's harness, for scripts that search for it.
     for name in names {
         println!("test {name} ... FAILED");
         show_end(failed::output(&text, name).unwrap_or("(no output)"), TEST_LINES);
@@ -260,7 +259,7 @@ fn show_log(ran: &Ran) -> Result<()> {
     Ok(())
 }
 
-/// The last lines of it, none of them long.
+/// Prints the last lines, shortened.
 fn show_end(text: &str, most: usize) {
     let lines: Vec<&str> = text.lines().collect();
     let hidden = lines.len().saturating_sub(most);
@@ -275,7 +274,7 @@ fn show_end(text: &str, most: usize) {
     }
 }
 
-/// What is known of tests that passed only when they ran again.
+/// Prints the first output of unsteady tests.
 fn show_unsteady(done: &Done) -> Result<()> {
     for ran in &done.unsteady {
         let name = &ran.name;
@@ -285,7 +284,7 @@ fn show_unsteady(done: &Done) -> Result<()> {
     Ok(())
 }
 
-/// The table, and as the last line the sum that scripts read.
+/// Prints the table, and as the last line the sum for scripts.
 fn summarize(done: &[Done]) -> bool {
     println!();
     println!("{:32} {:>8} {:>8} {:>8} {:>8}", "step", "result", "time", "passed", "skipped");

@@ -1,4 +1,4 @@
-//! What the log of a step tells: how many tests passed, and which were skipped.
+//! Number of passed tests and reasons of skips, from the log of a step.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 pub(super) struct Outcome {
     pub(super) passed: usize,
     pub(super) failed: usize,
-    /// Reasons, each once.
+    /// Distinct reasons.
     pub(super) skips: BTreeSet<String>,
 }
 
-/// Reads the output of cargo's test harness and the `SKIP: reason` lines of the testkit.
+/// Parses the output of cargo's test harness and the `SKIP: reason` lines of the testkit.
 pub(super) fn read(log: &str) -> Outcome {
     let mut outcome = Outcome::default();
     for line in log.lines() {
@@ -19,7 +19,7 @@ pub(super) fn read(log: &str) -> Outcome {
             outcome.passed += count(result, " passed");
             outcome.failed += count(result, " failed");
         }
-        // A test that writes past the harness continues the harness's own line.
+        // The output of a test may continue the harness's own line.
         let skip = line.strip_prefix("SKIP: ").or_else(|| {
             line.strip_prefix("test ").and_then(|rest| Some(rest.split_once("... SKIP: ")?.1))
         });
@@ -30,7 +30,7 @@ pub(super) fn read(log: &str) -> Outcome {
     outcome
 }
 
-/// The number before `unit` in `ok. 3 passed; 0 failed; ...`.
+/// Number before `unit` in `ok. 3 passed; 0 failed; ...`.
 fn count(result: &str, unit: &str) -> usize {
     let before = result.split_once(unit).map_or("", |(before, _)| before);
     before.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)

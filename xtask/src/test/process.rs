@@ -1,4 +1,4 @@
-//! Runs one command into a log file, within a time limit.
+//! Runs one command with a log file and a time limit.
 
 use std::fs::File;
 use std::process::{Child, Command as Program, ExitStatus, Stdio};
@@ -34,7 +34,7 @@ pub(super) fn set_env(program: &mut Program, env: &[(&str, &str)]) -> Result<()>
     Ok(())
 }
 
-/// The same for a program with its words, and with files for what it says.
+/// Same as [`run`], for a program with its arguments and output files already set.
 pub(super) fn run_program(
     program: &mut Program,
     deadline: Instant,
@@ -55,7 +55,7 @@ pub(super) fn run_program(
     }
 }
 
-/// Puts the folders of this run into `{target}` and `{xtask}`.
+/// Replaces `{target}` and `{xtask}` by the paths of this run.
 fn fill(text: &str) -> Result<String> {
     let xtask = std::env::current_exe()?;
     let target = project::target();
@@ -64,7 +64,7 @@ fn fill(text: &str) -> Result<String> {
         .replace("{xtask}", &xtask.to_string_lossy()))
 }
 
-/// Kills a child and what it started: cargo's death alone would leave its tests running.
+/// Kills a child and its descendants: a killed cargo would leave its tests running.
 fn kill_family(child: &mut Child) -> Result<()> {
     let mut family = vec![child.id()];
     let mut next = 0;
@@ -73,7 +73,7 @@ fn kill_family(child: &mut Child) -> Result<()> {
         next += 1;
     }
     let pids = family.iter().map(u32::to_string);
-    // A process that ended by itself meanwhile makes `kill` complain, and nothing else.
+    // `kill` complains about processes that have ended, without further effect.
     project::command("kill").arg("-KILL").args(pids).stderr(Stdio::null()).status()?;
     child.wait()?;
     Ok(())
@@ -85,7 +85,8 @@ fn children(parent: u32) -> Vec<u32> {
     pids.filter(|&pid| parent_of(pid) == Some(parent)).collect()
 }
 
-/// The field behind `pid (name) state`; the name may hold anything, brackets too.
+/// Parent pid: the field after `pid (name) state`; the name may hold any character, including
+/// brackets.
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
@@ -109,8 +110,8 @@ mod tests {
 
     #[test]
     fn a_hanging_command_dies_with_its_children() {
-        // `timeout --foreground` stands for cargo, and the sleep for a test that hangs. The
-        // odd length tells this sleep from all others.
+        // `timeout --foreground` represents cargo, and the sleep a test that hangs. The odd
+        // duration identifies this sleep.
         assert!(run_line("timeout --foreground 600 sleep 598.125", 300).is_none());
         let is_alive = || {
             std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
@@ -118,7 +119,7 @@ mod tests {
                 command.is_ok_and(|text| text.split('\0').eq(["sleep", "598.125", ""]))
             })
         };
-        // The kernel ends a killed process in its own time.
+        // The kernel ends a killed process after some time.
         let patience = Instant::now() + Duration::from_secs(5);
         while is_alive() && Instant::now() < patience {
             sleep(POLL);

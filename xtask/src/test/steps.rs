@@ -1,38 +1,38 @@
-//! The steps of `cargo xtask test`, in order. This table is all there is to change.
+//! Table of the steps of `cargo xtask test`, in order. A new step needs only an entry here.
 
 /// One step: commands that run one after another until one fails.
 pub(super) struct Step {
     /// Name on the command line and of the log file.
     pub(super) name: &'static str,
-    /// What the progress line says.
+    /// Text of the progress line.
     pub(super) title: &'static str,
     pub(super) commands: &'static [Command],
-    /// It is made of tests, so that a run of none of them is a failure.
+    /// The step consists of tests, so that a run of none of them is a failure.
     pub(super) has_tests: bool,
-    /// Tests that run after the commands, each in a process of its own.
+    /// Tests that run after the commands, each in its own process.
     pub(super) each: Option<Each>,
-    /// A step that takes longer hangs, and is killed.
+    /// Time limit; a step that exceeds it is killed.
     pub(super) limit_seconds: u64,
 }
 
-/// The tests of a package: real kernels and traffic. Each has a process of its own, so that one
-/// that hangs costs its own time and nothing else.
+/// Tests of a package with real kernels and traffic. Each has its own process, so that a test that
+/// hangs affects no other.
 pub(super) struct Each {
     pub(super) package: &'static str,
     pub(super) env: &'static [(&'static str, &'static str)],
-    /// A test that takes longer hangs, and is killed.
+    /// Time limit; a test that exceeds it is killed.
     pub(super) limit_seconds: u64,
-    /// How many run at a time, where there are so many CPUs.
+    /// Number of parallel tests, given enough CPUs.
     pub(super) lanes: usize,
-    /// Tests of this module belong to the step `hostile`, and to no other.
+    /// Tests of this module belong only to the step `hostile`.
     pub(super) is_hostile: bool,
-    /// Of tests whose names have one of these words no two run at a time.
+    /// Words in the names of tests that do not run in parallel.
     pub(super) apart: &'static [&'static str],
-    /// A test that fails has a second try: it needs other kernels, whose time is not ours.
+    /// A failed test gets a second attempt: it depends on other kernels and their timing.
     pub(super) second_try: bool,
 }
 
-/// A command line. `{target}` is the build folder, `{xtask}` this program.
+/// Command line. `{target}` is the build folder, `{xtask}` this program.
 pub(super) struct Command {
     pub(super) line: &'static str,
     pub(super) env: &'static [(&'static str, &'static str)],
@@ -42,15 +42,15 @@ const fn run(line: &'static str) -> Command {
     Command { line, env: &[] }
 }
 
-/// The program under test, for hosts and guests alike, and the guests' own: built as a guest's test
-/// builds them (`tests/guest/src/programs.rs`), which finds nothing to do then. For x86-64, as all
-/// guests are.
+/// The program under test, for hosts and guests, and the guests' own programs. Built in the same
+/// way as by a guest's test (`tests/guest/src/programs.rs`), which then has nothing to build. For
+/// x86-64, as all guests.
 const PROGRAMS: Command = Command {
     line: "cargo build --quiet --bins --profile tested --target x86_64-unknown-linux-gnu \
            -p mqnet -p mqnet-guest",
     env: &[("RUSTFLAGS", "-C target-feature=+crt-static"), ("CARGO_TARGET_DIR", "{target}")],
 };
-/// The conformance suite for a guest, built as its test builds it.
+/// Conformance suite for a guest, built in the same way as by its test.
 const SUITE: Command = Command {
     line: "cargo build --quiet --profile tested --target x86_64-unknown-linux-gnu \
            -p mqnet-conformance --bin conformance-vduse",
@@ -58,10 +58,11 @@ const SUITE: Command = Command {
 };
 const PROGRAM: (&str, &str) = ("MQNET_BIN", "{target}/x86_64-unknown-linux-gnu/tested/mqnet");
 
-/// A system call that is missing in a seccomp filter ends the process, and fails the test.
+/// A system call that is missing in a seccomp filter kills the process, and fails the test.
 const SECCOMP: (&str, &str) = ("MQNET_SECCOMP", "kill");
 
-/// As a test builds it (`tests/netns/tests/library.rs`), which has its time for itself then.
+/// Built in the same way as by a test (`tests/netns/tests/library.rs`), to keep the build out of
+/// its time.
 const EXAMPLE: Command = run("cargo build --quiet --workspace --example vpn");
 
 pub(super) const STEPS: &[Step] = &[
@@ -177,11 +178,11 @@ pub(super) const STEPS: &[Step] = &[
             package: "mqnet-netns",
             env: &[PROGRAM, SECCOMP],
             limit_seconds: 180,
-            // Most of a test's time it waits: for kernels, timeouts and peers that were killed.
+            // Most of the time a test waits: for kernels, timeouts and killed peers.
             lanes: 2,
             is_hostile: false,
-            // Two that change the queues of TAPs hundreds of times keep each other from the
-            // kernel's network lock (8 to 60 s for one step).
+            // Two tests that change the queues of TAPs hundreds of times contend for the kernel's
+            // network lock.
             apart: &["resize", "retune"],
             second_try: true,
         }),
@@ -196,7 +197,7 @@ pub(super) const STEPS: &[Step] = &[
             package: "mqnet-netns",
             env: &[PROGRAM, SECCOMP],
             limit_seconds: 180,
-            // They measure delays.
+            // These tests measure delays.
             lanes: 1,
             is_hostile: true,
             apart: &[],
@@ -229,7 +230,7 @@ pub(super) const STEPS: &[Step] = &[
             package: "mqnet-guest",
             env: &[PROGRAM, SECCOMP],
             limit_seconds: 600,
-            // A guest boots on one CPU, and waits as often as not.
+            // A guest boots on one CPU, and waits about half of the time.
             lanes: 2,
             is_hostile: false,
             apart: &[],

@@ -1,20 +1,20 @@
-//! Calls that only some places may make, each with what to write instead.
+//! Calls that only some places may make, each with its replacement.
 
 use super::Report;
 use super::repository::Repository;
 
-/// One banned piece of code.
+/// One banned code pattern.
 struct Ban {
     /// Blank-separated tokens.
     pattern: &'static str,
-    /// Path prefixes where it is banned; empty means everywhere.
+    /// Path prefixes with the ban; empty for everywhere.
     only_in: &'static [&'static str],
-    /// Path prefixes that own it.
+    /// Path prefixes that are exempt.
     owners: &'static [&'static str],
     instead: &'static str,
 }
 
-/// Programs talk to people and to the real world; tests and xtask are programs too.
+/// Programs interact with users and the system; tests and xtask are programs, too.
 const PROGRAMS: &[&str] = &["bin/", "xtask/", "tests/"];
 const CLOCK_OWNERS: &[&str] = &["memory/sysio/", "bin/", "xtask/", "tests/"];
 const SLEEPERS: &[&str] =

@@ -1,4 +1,4 @@
-//! A counter that nothing counts is a lie in the statistics.
+//! Every counter is counted somewhere.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use super::lex::Kind;
 use super::repository::Repository;
 use super::source::Source;
 
-/// Methods that make a counter count.
+/// Methods that change a counter.
 const COUNTING: [&str; 3] = ["add", "inc", "set"];
 
-/// Two counters of one name in two types need two places that count: one cannot serve both.
+/// Two counters with the same name in two types need two places that count: one cannot serve both.
 pub(super) fn check(repository: &Repository, report: &mut Report) {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     for name in repository.shipped().flat_map(counted_names) {
@@ -49,8 +49,8 @@ fn declared(source: &Source) -> impl Iterator<Item = (&str, usize)> {
         }
         let colon = start.checked_sub(1)?;
         let name = tokens.get(colon.checked_sub(1)?)?;
-        // `$name: Counter` and `$name:ident: Counter` are patterns of a macro; its call has the
-        // names.
+        // `$name: Counter` and `$name:ident: Counter` are patterns of a macro; its call contains
+        // the names.
         let before = colon.checked_sub(2).and_then(|at| tokens.get(at));
         let is_pattern = before.is_some_and(|token| token.is("$") || token.is(":"));
         let is_field = ends && tokens[colon].is(":") && name.kind == Kind::Word && !is_pattern;
@@ -58,7 +58,7 @@ fn declared(source: &Source) -> impl Iterator<Item = (&str, usize)> {
     })
 }
 
-/// Names in `.name.add(` and `.name[index].add(` outside tests, however they are wrapped.
+/// Names in `.name.add(` and `.name[index].add(` outside tests, also wrapped over lines.
 fn counted_names(source: &Source) -> impl Iterator<Item = &str> {
     let tokens = &source.tokens;
     source.find(".").filter_map(move |at| {

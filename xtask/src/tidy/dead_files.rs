@@ -1,4 +1,4 @@
-//! Every Rust file is compiled: no `mod` leads to a dead one.
+//! Every Rust file is compiled: each is declared by a `mod`.
 
 use super::Report;
 use super::repository::Repository;

@@ -1,13 +1,13 @@
-//! The direction of dependencies: a room uses the rooms before it, never those after it.
+//! Direction of dependencies: a layer uses the layers before it, never those after it.
 //!
-//! Development dependencies are free: tests may use the testkit.
+//! Development dependencies are unrestricted: tests may use the testkit.
 
 use toml::{Table, Value};
 
 use super::Report;
 use super::repository::{Package, ROOMS, Repository, SUPPORT};
 
-/// Crates of `memory/` that stand on the standard library alone.
+/// Crates of `memory/` that depend on the standard library alone.
 const BARE_MEMORY: [&str; 3] = ["memory/rings", "memory/counters", "memory/topology"];
 
 pub(super) fn check(repository: &Repository, report: &mut Report) {
@@ -29,7 +29,7 @@ pub(super) fn check(repository: &Repository, report: &mut Report) {
     }
 }
 
-/// Why `user` may not depend on `used`; None when it may.
+/// Reason why `user` may not depend on `used`; None when it may.
 fn forbidden(user: &Package, used: &Package) -> Option<String> {
     if SUPPORT.contains(&user.room()) {
         return None;
@@ -82,7 +82,7 @@ fn dependency_names(manifest: &Table) -> Vec<String> {
     names
 }
 
-/// The line that names `package`, or the first.
+/// First line that names `package`, else the first line.
 fn line_of(manifest: &str, package: &str) -> usize {
     manifest
         .lines()
@@ -95,7 +95,7 @@ fn line_of(manifest: &str, package: &str) -> usize {
 mod tests {
     use crate::tidy::testing::findings;
 
-    /// Whether a crate in folder `user` may name one in folder `used`.
+    /// Returns whether a crate in folder `user` may name one in folder `used`.
     fn allowed(user: &str, section: &str, used: &str) -> bool {
         let manifest =
             format!("[package]\nname = \"mqnet-user\"\n[{section}]\nmqnet-used.workspace = true\n");

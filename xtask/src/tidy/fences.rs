@@ -1,11 +1,11 @@
-//! A fence orders nothing alone: each one names its partner and what the pair orders.
+//! A fence orders only together with another one: each names its partner and the order of the pair.
 
 use super::Report;
 use super::lex::Kind;
 use super::repository::Repository;
 use super::source::Source;
 
-/// How far above the fence its comment may end.
+/// Largest number of lines between the end of the comment and the fence.
 const REACH: usize = 6;
 
 pub(super) fn check(repository: &Repository, report: &mut Report) {
@@ -25,7 +25,7 @@ pub(super) fn check(repository: &Repository, report: &mut Report) {
     }
 }
 
-/// True inside `use path::{...};`.
+/// Returns true inside `use path::{...};`.
 fn is_import(source: &Source, at: usize) -> bool {
     let before = source.tokens[..at].iter().rev();
     before

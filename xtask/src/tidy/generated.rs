@@ -1,4 +1,4 @@
-//! A generated page is what its generator writes.
+//! A generated page equals the output of its generator.
 
 use super::Report;
 use super::repository::Repository;

@@ -1,9 +1,9 @@
-//! Splits Rust text into code tokens and comments, so that no rule is fooled by a word inside a
-//! string or by a call that is wrapped over lines.
+//! Splits Rust text into code tokens and comments, so that words inside strings and calls wrapped
+//! over lines do not mislead a rule.
 //!
-//! A parser (`syn`) would know more, but it drops comments, which half of the rules are about.
+//! A parser (`syn`) would provide more, but drops comments, which half of the rules check.
 
-/// What a token is; a rule compares words only with `Word` and `Mark`.
+/// Kind of a token; a rule compares words only with `Word` and `Mark`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// An identifier or a keyword.
@@ -16,7 +16,7 @@ pub(crate) enum Kind {
     Mark,
 }
 
-/// A piece of code and the lines (from 1) that it stands on.
+/// Token, and its first and last line (from 1).
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
@@ -25,13 +25,13 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// True for this very word or mark; a literal never matches.
+    /// Returns true for this word or mark; a literal never matches.
     pub(crate) fn is(&self, text: &str) -> bool {
         matches!(self.kind, Kind::Word | Kind::Mark) && self.text == text
     }
 }
 
-/// A comment, with its slashes or stars.
+/// Comment, with its slashes or stars.
 #[derive(Clone, Debug)]
 pub(crate) struct Comment {
     pub(crate) text: String,
@@ -39,7 +39,7 @@ pub(crate) struct Comment {
     pub(crate) last_line: usize,
 }
 
-/// The tokens and the comments of `text`, each in order.
+/// Splits `text` into tokens and comments, each in order.
 pub(crate) fn split(text: &str) -> (Vec<Token>, Vec<Comment>) {
     let mut lexer = Lexer { text, at: 0, line: 1, tokens: Vec::new(), comments: Vec::new() };
     while lexer.step() {}
@@ -55,7 +55,7 @@ struct Lexer<'a> {
 }
 
 impl<'a> Lexer<'a> {
-    /// Takes one token, comment or run of blanks; false at the end.
+    /// Consumes one token, comment or run of blanks; false at the end.
     fn step(&mut self) -> bool {
         let rest = &self.text[self.at..];
         let Some(first) = rest.chars().next() else { return false };
@@ -109,7 +109,7 @@ fn word_len(text: &str) -> usize {
     text.find(|c| !is_word_char(c)).unwrap_or(text.len())
 }
 
-/// `1_000u64` and `1.5e3`, but only the `0` of `0..10` and of `pair.0.add()`.
+/// Length of a number: `1_000u64` and `1.5e3`, but only the `0` of `0..10` and of `pair.0.add()`.
 fn number_len(text: &str) -> usize {
     let whole = word_len(text);
     let fraction = text[whole..].strip_prefix('.').map_or(0, |rest| {
@@ -139,7 +139,7 @@ fn block_comment_len(text: &str) -> usize {
     text.len()
 }
 
-/// Length of `r"..."`, `br#"..."#` and `cr"..."`; None when `text` starts otherwise.
+/// Length of `r"..."`, `br#"..."#` and `cr"..."`; None for any other text.
 fn raw_string_len(text: &str) -> Option<usize> {
     let after = ["br", "cr", "r"].iter().find_map(|prefix| text.strip_prefix(prefix))?;
     let hashes = after.len() - after.trim_start_matches('#').len();
@@ -149,14 +149,14 @@ fn raw_string_len(text: &str) -> Option<usize> {
     Some(text.len() - body.len() + len)
 }
 
-/// Length of `"..."`, `b"..."`, `c"..."`, `'x'` and `b'x'`; None for anything else, a lifetime
-/// included.
+/// Length of `"..."`, `b"..."`, `c"..."`, `'x'` and `b'x'`; None for any other text, including a
+/// lifetime.
 fn quoted_len(text: &str) -> Option<usize> {
     let bare = ["b", "c"].iter().find_map(|prefix| text.strip_prefix(prefix)).unwrap_or(text);
     let quote = bare.chars().next().filter(|&c| c == '"' || c == '\'')?;
     let body = &bare[1..];
     if quote == '\'' && !body.starts_with('\\') {
-        // A character is closed right behind it; without that quote it is a lifetime.
+        // A character literal ends after one character; without that quote it is a lifetime.
         let width = body.chars().next()?.len_utf8();
         return body[width..].starts_with('\'').then(|| text.len() - body.len() + width + 1);
     }

@@ -1,9 +1,9 @@
-//! No file depends on where somebody keeps the project.
+//! No file depends on the location of the project.
 
 use super::Report;
 use super::repository::Repository;
 
-/// Homes and work folders. Written in halves, so that this file obeys its own rule.
+/// User directories and work folders. Written in halves, so that this file obeys its own rule.
 const PLACES: [&str; 4] =
     [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/"), concat!("/Us", "ers/")];
 
@@ -17,7 +17,7 @@ pub(super) fn check(repository: &Repository, report: &mut Report) {
     }
 }
 
-/// True when `place` starts a path in `line`, rather than continuing one: `target/x/`.
+/// Returns true when `place` starts a path in `line`, rather than continuing one: `target/x/`.
 fn names(line: &str, place: &str) -> bool {
     line.match_indices(place).any(|(at, _)| {
         let before = line[..at].chars().next_back();

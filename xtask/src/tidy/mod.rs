@@ -1,5 +1,5 @@
-//! The law of the rooms, as a program. One rule a file; nothing can be configured, and the only
-//! list is the register of unsafe code, which may only shrink.
+//! Rules of the code and the layers, one per file. Nothing is configurable, and the only list is
+//! the register of unsafe code, which may only shrink.
 
 mod banned_calls;
 mod counters;
@@ -28,7 +28,7 @@ use std::path::Path;
 use crate::Result;
 use repository::Repository;
 
-/// A rule: its name in the output, and its check.
+/// Rule: its name in the output, and its check.
 type Rule = (&'static str, fn(&Repository, &mut Report));
 
 const RULES: [Rule; 14] = [
@@ -48,7 +48,7 @@ const RULES: [Rule; 14] = [
     ("unsafe", unsafe_register::check),
 ];
 
-/// One breach of one rule.
+/// One violation of one rule.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Finding {
     path: String,
@@ -63,7 +63,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Where the rules leave their findings.
+/// Findings of the rules.
 #[derive(Debug, Default)]
 struct Report {
     rule: &'static str,
@@ -78,7 +78,7 @@ impl Report {
     }
 }
 
-/// Checks the project below `root`, prints the findings and returns how many there are.
+/// Checks the project below `root`, prints the findings and returns their number.
 pub(crate) fn run(root: &Path) -> Result<usize> {
     let repository = Repository::load(root)?;
     let mut report = Report::default();

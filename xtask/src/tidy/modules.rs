@@ -11,7 +11,7 @@ use super::source::{Source, is_test_cfg};
 /// One `mod name;` or `include!("file")`.
 #[derive(Debug, PartialEq, Eq)]
 struct Declared {
-    /// Files that it can mean.
+    /// Possible files of the declaration.
     candidates: Vec<String>,
     test: bool,
 }
@@ -46,7 +46,7 @@ pub(super) fn mark_tests(packages: &[Package], sources: &mut [Source]) -> BTreeS
     reached.into_keys().collect()
 }
 
-/// Roots that Cargo finds by itself, and those that the manifest names by `path`.
+/// Roots that Cargo finds by their path, and those that the manifest names by `path`.
 fn roots<'a>(package: &Package, paths: impl Iterator<Item = &'a String>) -> Vec<String> {
     let mut found: Vec<String> = paths
         .filter(|path| {
@@ -78,14 +78,14 @@ fn roots<'a>(package: &Package, paths: impl Iterator<Item = &'a String>) -> Vec<
     found
 }
 
-/// What `source` declares; a root file keeps its modules beside itself.
+/// Declarations of `source`; modules of a root file are in the same folder.
 fn declarations(source: &Source, is_root: bool) -> Vec<Declared> {
     let (folder, file) = source.path.rsplit_once('/').unwrap_or(("", &source.path));
     let stem = file.trim_end_matches(".rs");
     let beside =
         if is_root || stem == "mod" { folder.to_owned() } else { format!("{folder}/{stem}") };
     let mut found = Vec::new();
-    // One entry per open brace: the module it belongs to, if any.
+    // One entry per open brace: its module, if any.
     let mut around: Vec<Option<&str>> = Vec::new();
     for (at, token) in source.tokens.iter().enumerate() {
         let next = |step: usize| source.tokens.get(at + step);
@@ -121,7 +121,7 @@ fn declared_module(source: &Source, at: usize, folder: &str, base: &str, name: &
     Declared { candidates, test }
 }
 
-/// `a/./b/../c` -> `a/c`.
+/// Normalizes a path: `a/./b/../c` -> `a/c`.
 fn normal(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {

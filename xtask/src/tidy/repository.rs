@@ -1,4 +1,4 @@
-//! All files of the project in memory: what git tracks and what it would track.
+//! All files of the project in memory: tracked by git, or untracked and not ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,14 +10,14 @@ use super::modules;
 use super::source::Source;
 use crate::Result;
 
-/// The rooms, from the most basic one up; a room may use the rooms before it.
+/// Layers, from the most basic one up; a layer may use the layers before it.
 pub(crate) const ROOMS: [&str; 7] =
     ["memory", "packet", "device", "backend", "runtime", "lib", "bin"];
 
-/// Folders beside the rooms whose crates may use anything.
+/// Folders outside the layers; their crates may use anything.
 pub(crate) const SUPPORT: [&str; 2] = ["tests", "xtask"];
 
-/// A crate: its folder, and its parsed manifest.
+/// Crate: its folder, and its parsed manifest.
 #[derive(Debug)]
 pub(crate) struct Package {
     pub(crate) name: String,
@@ -36,7 +36,7 @@ impl Package {
     }
 }
 
-/// The project as the rules see it.
+/// Project as seen by the rules.
 #[derive(Debug)]
 pub(crate) struct Repository {
     /// Every text file by its path from the root.
@@ -48,7 +48,7 @@ pub(crate) struct Repository {
 }
 
 impl Repository {
-    /// Reads the files that `git ls-files` names below `root`.
+    /// Reads the files that `git ls-files` lists below `root`.
     pub(crate) fn load(root: &Path) -> Result<Self> {
         let listing = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -69,7 +69,7 @@ impl Repository {
         Self::new(files)
     }
 
-    /// The project made of exactly `files`.
+    /// Project that consists of exactly `files`.
     pub(crate) fn new(files: BTreeMap<String, String>) -> Result<Self> {
         let mut packages = Vec::new();
         for (path, text) in &files {
@@ -89,7 +89,7 @@ impl Repository {
         Ok(Self { files, sources, packages, reached })
     }
 
-    /// Sources of what ships: the rooms, without tests and xtask.
+    /// Sources of shipped code: the layers, without tests and xtask.
     pub(crate) fn shipped(&self) -> impl Iterator<Item = &Source> {
         self.sources.iter().filter(|source| ROOMS.contains(&source.room()))
     }

@@ -1,4 +1,4 @@
-//! What a peer or the kernel also reads has a size that the compiler checks, in the same file.
+//! Types shared with a peer or the kernel have a size that the compiler checks, in the same file.
 
 use super::Report;
 use super::repository::Repository;
@@ -32,7 +32,8 @@ fn repr_c_types(source: &Source) -> Vec<(String, usize)> {
         .collect()
 }
 
-/// `const _: () = assert!(... size_of::<Name>() == ...);`, with any path to the name.
+/// Returns true for `const _: () = assert!(... size_of::<Name>() == ...);`, with any path to the
+/// name.
 fn has_assertion(source: &Source, name: &str) -> bool {
     source.find("const _ : ( ) =").any(|start| {
         let rest = &source.tokens[start..];
@@ -44,7 +45,7 @@ fn has_assertion(source: &Source, name: &str) -> bool {
     })
 }
 
-/// The last word of the path at `at`: `Name` of `crate::layout::Name<u8>`.
+/// Last word of the path at `at`: `Name` of `crate::layout::Name<u8>`.
 fn measured_name(source: &Source, at: usize) -> &str {
     let mut at = at;
     while source.tokens.get(at + 1).is_some_and(|token| token.is("::")) {

@@ -1,4 +1,4 @@
-//! Each room says its rule in a README short enough to be read at the door.
+//! Each layer states its rule in a short README.
 
 use super::Report;
 use super::repository::{ROOMS, Repository, SUPPORT};

@@ -1,11 +1,13 @@
-//! Each unsafe block says why it is sound, each unsafe function what it asks of its caller.
+//! Each unsafe block has a comment with its soundness argument, each unsafe function one with the
+//! requirements on its caller.
 
 use super::Report;
 use super::lex::Kind;
 use super::repository::Repository;
 use super::source::Source;
 
-/// How far above its block a comment may end, for a statement that is wrapped over lines.
+/// Largest number of lines between a comment and its block, for a statement that is wrapped over
+/// lines.
 const REACH: usize = 4;
 
 pub(super) fn check(repository: &Repository, report: &mut Report) {
@@ -31,7 +33,7 @@ pub(super) fn check(repository: &Repository, report: &mut Report) {
     }
 }
 
-/// `unsafe fn name` and `unsafe trait Name`, but not the type `unsafe fn(u8)`.
+/// Returns true for `unsafe fn name` and `unsafe trait Name`, but not for the type `unsafe fn(u8)`.
 fn is_declaration(source: &Source, at: usize) -> bool {
     let mut keyword = at + 1;
     if source.matches(keyword, "extern") {
@@ -44,19 +46,20 @@ fn is_declaration(source: &Source, at: usize) -> bool {
     is_keyword && source.tokens.get(keyword + 1).is_some_and(|name| name.kind == Kind::Word)
 }
 
-/// Blocks, implementations and foreign blocks: the writer promises, so the writer explains.
+/// Blocks, implementations and foreign blocks: their author guarantees soundness, and must explain
+/// it.
 fn needs_reason(source: &Source, at: usize) -> bool {
     ["{", "impl", "extern"].iter().any(|next| source.matches(at + 1, next))
         && !source.tokens.get(at + 3).is_some_and(|token| token.is("fn"))
         && !source.matches(at + 2, "fn")
 }
 
-/// A comment above `line`, below the `previous` unsafe code: one reason covers one block.
+/// Searches a comment above `line`, below the `previous` unsafe code: one reason covers one block.
 fn reasoned(source: &Source, line: usize, previous: usize) -> bool {
     source.comment_near("SAFETY:", line.saturating_sub(REACH).max(previous + 1), line)
 }
 
-/// The documentation above the declaration has a `# Safety` section.
+/// Returns true when the documentation above the declaration has a `# Safety` section.
 fn documented(source: &Source, at: usize) -> bool {
     let attributes = source.attributes_before(at);
     let first = attributes.last().map_or(at, |attribute| attribute.start);

@@ -1,4 +1,4 @@
-//! Lines, functions and files stay small enough to be read whole.
+//! Lines, functions and files are limited in size.
 
 use super::Report;
 use super::lex::Kind;
@@ -28,7 +28,7 @@ fn check_lines(source: &Source, report: &mut Report) {
     }
 }
 
-/// A function counts from `fn` to its closing brace, without documentation and attributes.
+/// Length of a function from `fn` to its closing brace, without documentation and attributes.
 fn check_functions(source: &Source, report: &mut Report) {
     for at in source.find("fn") {
         let Some(name) = source.tokens.get(at + 1).filter(|name| name.kind == Kind::Word) else {

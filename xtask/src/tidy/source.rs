@@ -1,4 +1,4 @@
-//! One Rust file as the rules see it: lines, tokens, comments, and which lines are tests.
+//! Rust file as seen by the rules: lines, tokens, comments, and test lines.
 
 use super::lex::{self, Comment, Kind, Token};
 
@@ -7,11 +7,11 @@ use super::lex::{self, Comment, Kind, Token};
 pub(crate) struct TestItem {
     pub(crate) first: usize,
     pub(crate) last: usize,
-    /// It is `mod x { ... }`, and so may move to its own file.
+    /// True for `mod x { ... }`, which may move to its own file.
     pub(crate) inline_module: bool,
 }
 
-/// A Rust file, read once for all rules.
+/// Rust file, read once for all rules.
 #[derive(Debug)]
 pub(crate) struct Source {
     /// Path from the root of the repository.
@@ -20,7 +20,7 @@ pub(crate) struct Source {
     pub(crate) tokens: Vec<Token>,
     pub(crate) comments: Vec<Comment>,
     pub(crate) test_items: Vec<TestItem>,
-    /// The whole file is test code: by its place, or because only a test module declares it.
+    /// True for a file with only test code: by its path, or because only a test module declares it.
     pub(crate) test_only: bool,
 }
 
@@ -39,7 +39,7 @@ impl Source {
         }
     }
 
-    /// The first folder of the path: its room.
+    /// First folder of the path: its layer.
     pub(crate) fn room(&self) -> &str {
         self.path.split('/').next().unwrap_or_default()
     }
@@ -49,7 +49,7 @@ impl Source {
             || self.test_items.iter().any(|item| (item.first..=item.last).contains(&line))
     }
 
-    /// True when the tokens from `at` on are exactly the blank-separated `pattern`.
+    /// Returns true when the tokens from `at` on are exactly the blank-separated `pattern`.
     pub(crate) fn matches(&self, at: usize, pattern: &str) -> bool {
         let mut tokens = self.tokens[at.min(self.tokens.len())..].iter();
         pattern.split(' ').all(|want| tokens.next().is_some_and(|token| token.is(want)))
@@ -60,7 +60,7 @@ impl Source {
         (0..self.tokens.len()).filter(move |&at| self.matches(at, pattern))
     }
 
-    /// True when a comment with `words` ends on one of the lines `first..=last`. Neighbouring
+    /// Returns true when a comment with `words` ends on one of the lines `first..=last`. Adjacent
     /// comment lines are one comment: a long reason may start far above.
     pub(crate) fn comment_near(&self, words: &str, first: usize, last: usize) -> bool {
         let mut said = None;
@@ -84,8 +84,8 @@ impl Source {
         closing(&self.tokens, open)
     }
 
-    /// The attributes right before the item whose first token is `at`: token ranges without the
-    /// brackets, from the nearest up. Visibility and the like before `at` are passed over.
+    /// Attributes directly before the item with its first token at `at`: token ranges without the
+    /// brackets, from the nearest up. Visibility and similar prefixes before `at` are skipped.
     pub(crate) fn attributes_before(&self, at: usize) -> Vec<std::ops::Range<usize>> {
         let mut found = Vec::new();
         let mut end = at;
@@ -156,8 +156,8 @@ fn opening(tokens: &[Token], close: usize) -> Option<usize> {
     None
 }
 
-/// True for `cfg(test)` and `cfg(all(test, ...))`. Under `any` or `not` the item also exists
-/// outside tests, so it obeys the rules of other code.
+/// Returns true for `cfg(test)` and `cfg(all(test, ...))`. Under `any` or `not` the item also
+/// exists outside tests, so the rules of other code apply.
 pub(crate) fn is_test_cfg(attribute: &[Token]) -> bool {
     let mut around: Vec<&str> = Vec::new();
     let mut word = "";

@@ -1,4 +1,4 @@
-//! A test starts with its goal: who breaks it later must know what was promised.
+//! Each test begins with its goal: the rule that a later failure violates.
 
 use super::Report;
 use super::repository::Repository;
@@ -16,7 +16,8 @@ pub(super) fn check(repository: &Repository, report: &mut Report) {
     }
 }
 
-/// A comment with words above the attributes of the test, or between them and the function.
+/// Returns true for a comment with words above the attributes of the test, or between them and the
+/// function.
 fn has_goal(source: &Source, at: usize) -> bool {
     let function = source.tokens[at..].iter().position(|token| token.is("fn")).map(|n| at + n);
     let keyword = function.unwrap_or(at);

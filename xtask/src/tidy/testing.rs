@@ -1,9 +1,9 @@
-//! What the tests of the rules share: a project made of a few strings.
+//! Shared code of the rules' tests: a project that consists of a few strings.
 
 use super::repository::Repository;
 use super::{RULES, Report};
 
-/// A project of these files; a crate whose manifest is missing gets a bare one.
+/// Project of these files; a crate without a manifest gets a minimal one.
 pub(crate) fn repository(files: &[(&str, &str)]) -> Repository {
     let mut all: std::collections::BTreeMap<String, String> =
         files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
@@ -17,7 +17,7 @@ pub(crate) fn repository(files: &[(&str, &str)]) -> Repository {
     Repository::new(all).unwrap()
 }
 
-/// What one rule says about these files: `path:line: message`, sorted.
+/// Findings of one rule on these files: `path:line: message`, sorted.
 pub(crate) fn findings(rule: &str, files: &[(&str, &str)]) -> Vec<String> {
     let (name, check) = RULES.into_iter().find(|(name, _)| *name == rule).unwrap();
     let mut report = Report { rule: name, findings: Vec::new() };
@@ -26,7 +26,7 @@ pub(crate) fn findings(rule: &str, files: &[(&str, &str)]) -> Vec<String> {
     report.findings.iter().map(|f| format!("{}:{}: {}", f.path, f.line, f.message)).collect()
 }
 
-/// The `path:line` of each finding: enough where the message is fixed.
+/// `path:line` of each finding: sufficient for a fixed message.
 pub(crate) fn places(rule: &str, files: &[(&str, &str)]) -> Vec<String> {
     let mut found = findings(rule, files);
     for finding in &mut found {

@@ -1,4 +1,4 @@
-//! Each file with unsafe code stands in the register, with a reason; all other crates forbid it.
+//! Each file with unsafe code is listed in the register, with a reason; all other crates forbid it.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use super::Report;
 use super::repository::{Package, Repository};
 use super::source::Source;
 
-/// The only list that a rule reads. A file that no longer needs its entry must leave it.
+/// The only list read by a rule. An entry that is no longer needed must be removed.
 const REGISTER: &str = "xtask/unsafe-register.toml";
 
-/// Crates whose purpose needs unsafe code.
+/// Crates with unsafe code by purpose.
 const UNSAFE_CRATES: [&str; 4] = ["memory/sysio", "memory/shmem", "memory/rings", "packet/pktbuf"];
 
-/// A reason shorter than this explains nothing.
+/// Minimum length of a reason in characters.
 const SHORTEST_REASON: usize = 20;
 
 pub(super) fn check(repository: &Repository, report: &mut Report) {
@@ -71,7 +71,7 @@ fn read_register(repository: &Repository, report: &mut Report) -> BTreeMap<Strin
     register
 }
 
-/// Line of the first `unsafe`, or of an attribute that lets it in again.
+/// Line of the first `unsafe`, or of an attribute that permits it.
 fn first_unsafe(source: &Source) -> Option<usize> {
     let word = source.tokens.iter().find(|token| token.is("unsafe")).map(|token| token.line);
     let allowed = ["allow", "expect", "warn"].iter().find_map(|level| {

@@ -2,7 +2,7 @@ use super::*;
 #[cfg(loom)]
 use crate::spsc;
 
-// Goal: one arming is answered by exactly one doorbell, and only when enough is there.
+// Goal: each arming causes exactly one doorbell, and only when enough units are available.
 #[cfg(not(loom))]
 #[test]
 fn one_arming_one_doorbell() {
@@ -15,7 +15,7 @@ fn one_arming_one_doorbell() {
     assert!(!ringer.due(&word, 100));
 }
 
-// Goal: an arming of another life of the link is never answered.
+// Goal: an arming of another session of the link is ignored.
 #[cfg(not(loom))]
 #[test]
 fn stale_generations_are_ignored() {
@@ -24,7 +24,7 @@ fn stale_generations_are_ignored() {
     assert!(!Ringer::new(7).due(&word, 100));
 }
 
-// Goal: the wake threshold is half, grows with the need and stays reachable.
+// Goal: the wake threshold is half the ring, grows with the need, and stays reachable.
 #[cfg(not(loom))]
 #[test]
 fn threshold_is_reachable() {
@@ -33,12 +33,12 @@ fn threshold_is_reachable() {
     assert_eq!(wake_threshold(100, 101), 100);
 }
 
-/// A doorbell that loom can see: a missed one is a deadlock, which loom reports.
+/// Doorbell that loom models: a lost one is a deadlock, which loom reports.
 #[cfg(loom)]
 struct Bell(loom::sync::Notify);
 
-// Goal: a consumer that sleeps on an empty ring is always woken for what comes next (loom explores
-// every interleaving; a lost wake-up is a deadlock).
+// Goal: a consumer that sleeps on an empty ring is woken by the next entry (loom explores every
+// interleaving; a lost wake-up is a deadlock).
 #[cfg(loom)]
 #[test]
 fn sleeping_consumer_is_woken() {
@@ -73,8 +73,8 @@ fn sleeping_consumer_is_woken() {
     });
 }
 
-// Goal: a producer that stops on a full ring is always woken when there is room, with a consumer
-// that takes batches and with a threshold of half the ring.
+// Goal: a producer that stops on a full ring is woken when there is room, for a consumer that takes
+// batches and a threshold of half the ring.
 #[cfg(loom)]
 #[test]
 fn stopped_producer_is_woken() {
@@ -93,7 +93,7 @@ fn stopped_producer_is_woken() {
                     continue;
                 }
                 taken += n;
-                // What the producer will find is at least what was just taken.
+                // The producer finds at least the units that were just consumed.
                 if ringer.due(&other.0, n as u32) {
                     other.1.0.notify();
                 }

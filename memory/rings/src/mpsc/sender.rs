@@ -1,4 +1,4 @@
-//! The side that fills slots.
+//! Sender side.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use super::slots::{Claim, Slots};
 use super::{Closed, Refused, Shared, lock};
 use crate::primitive::sync::Arc;
 
-/// A sender; clone it for every thread that sends.
+/// Sender; one clone per sending thread.
 #[derive(Debug)]
 pub struct Sender<T> {
     shared: Arc<Shared<T>>,
-    /// The ring in use when we looked last.
+    /// Ring in use as of the last check.
     slots: Arc<Slots<T>>,
 }
 
@@ -26,16 +26,16 @@ impl<T> Sender<T> {
         Self { shared, slots }
     }
 
-    /// A slot of our own, if there is one; nothing was touched if not.
+    /// Reserves a slot, if one is free; nothing is changed otherwise.
     #[inline]
     pub fn try_reserve(&mut self) -> Result<Permit<'_, T>, Refused> {
         let ticket = self.ticket()?;
         Ok(self.permit(ticket))
     }
 
-    /// A slot of our own; waits for one while the ring is full. `now` is asked only then.
+    /// Reserves a slot, and waits while the ring is full. `now` is called only for a wait.
     ///
-    /// A thread that waits here while it holds another permit may wait for itself.
+    /// A thread that waits here while it holds another permit may deadlock.
     #[inline]
     pub fn reserve(&mut self, now: impl Fn() -> Duration) -> Result<Permit<'_, T>, Closed> {
         let ticket = match self.ticket() {
@@ -46,15 +46,15 @@ impl<T> Sender<T> {
         Ok(self.permit(ticket))
     }
 
-    /// Asks that the bell for room be rung; true when it will be, false when there is room already.
-    /// For a sender that sleeps elsewhere.
+    /// Requests a wake-up when there is room, for a sender that sleeps elsewhere. Returns false
+    /// when there is room already, and then no wake-up follows.
     #[cold]
     pub fn arm(&mut self) -> Result<bool, Closed> {
         let shared = self.shared.clone();
         let _gate = lock(&shared.gate);
         shared.announce_stop();
         loop {
-            match self.slots.look() {
+            match self.slots.check_room() {
                 Ok(()) => return Ok(false),
                 Err(Refused::Full) => return Ok(true),
                 Err(Refused::Closed) => self.follow().map_err(|_| Closed)?,
@@ -74,13 +74,13 @@ impl<T> Sender<T> {
 
     #[inline]
     fn permit(&self, ticket: u64) -> Permit<'_, T> {
-        // SAFETY: callers come straight from `ticket`, which took it from the ring in use, and
-        // nothing but `ticket` changes that ring.
+        // SAFETY: callers pass the result of `ticket`, which took it from the ring in use, and only
+        // `ticket` changes that ring.
         let claim = unsafe { self.slots.redeem(ticket) };
         Permit { shared: &self.shared, claim, committed: false }
     }
 
-    /// Our ring gives no more tickets: goes on in the next, if there is one.
+    /// Moves to the next ring after this one was closed; fails if there is none.
     #[cold]
     fn follow(&mut self) -> Result<(), Refused> {
         let chain = lock(&self.shared.chain);
@@ -118,7 +118,8 @@ impl<T> Sender<T> {
     }
 }
 
-/// A slot that is the holder's own. Dropped without [`commit`](Self::commit), it is passed over.
+/// Exclusive access to a reserved slot. Dropping it without [`commit`](Self::commit) aborts the
+/// slot.
 #[derive(Debug)]
 #[must_use = "a slot that is neither committed nor dropped stops the consumer"]
 pub struct Permit<'a, T> {
@@ -128,7 +129,7 @@ pub struct Permit<'a, T> {
 }
 
 impl<T> Permit<'_, T> {
-    /// Sends what lies in the slot.
+    /// Sends the content of the slot.
     #[inline]
     pub fn commit(mut self) {
         self.committed = true;
@@ -155,7 +156,7 @@ impl<T> Drop for Permit<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.claim.hand_over(!self.committed);
-        // Given up too: what others committed behind it can be seen only now.
+        // For aborted slots too: only now can the consumer reach committed slots after this one.
         self.shared.wake_consumer();
     }
 }

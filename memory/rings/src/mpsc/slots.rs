@@ -1,8 +1,8 @@
-//! One ring of slots: tickets, marks, and who may touch a slot when.
+//! One ring of slots: tickets, marks, and slot ownership.
 //!
-//! Indices are 64-bit and never wrap. A slot carries a mark that says up to which ticket it was
-//! handed over, and how; so the consumer learns everything from the slot that it looks at and
-//! writes nothing but its own index.
+//! Indices are 64-bit and never wrap. The mark of a slot contains the last ticket that was handed
+//! over, and how. So the consumer reads the state of a slot from the slot itself, and writes only
+//! its own index.
 
 use std::iter::FusedIterator;
 
@@ -11,31 +11,31 @@ use crate::primitive::cell::UnsafeCell;
 use crate::primitive::sync::Arc;
 use crate::primitive::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// In `tail`: no more tickets.
+/// Flag in `tail`: no more tickets.
 const CLOSED: u64 = 1 << 63;
 
 #[derive(Debug)]
 struct Slot<T> {
-    /// Twice the number of the last ticket that was handed over (tickets count from 1 here), plus
-    /// 1 if it was given up.
+    /// Twice the number of the last ticket that was handed over (counted from 1), plus 1 if
+    /// aborted.
     mark: AtomicU64,
     value: UnsafeCell<T>,
 }
 
-/// The ring.
+/// Ring of slots.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
-    /// Tickets given out, and [`CLOSED`].
+    /// Number of tickets taken, and [`CLOSED`].
     tail: Padded<AtomicU64>,
-    /// Slots below it are free again. Written by the consumer only.
+    /// Consumer index: slots below it are free again. Written by the consumer only.
     head: Padded<AtomicU64>,
-    /// 1 while there is a consumer.
+    /// 1 while a consumer is attached.
     taken: AtomicU32,
     slots: Box<[Slot<T>]>,
 }
 
-// SAFETY: a slot's value is touched by one side at a time: by the holder of its ticket until the
-// mark says that it was handed over, by the one consumer until its index says that it is free.
+// SAFETY: one side at a time accesses a slot's value: the holder of its ticket until the mark shows
+// the hand-over, then the one consumer until its index shows that the slot is free.
 unsafe impl<T: Send> Sync for Slots<T> {}
 
 impl<T> Slots<T> {
@@ -60,12 +60,12 @@ impl<T> Slots<T> {
         &self.slots[(ticket % self.slots.len() as u64) as usize]
     }
 
-    /// The next ticket, if there is one.
+    /// Returns the next ticket without taking it.
     #[inline]
     fn next(&self) -> Result<u64, Refused> {
-        // Pairs with the Release store in Front::free: the consumer has read the slots below. Read
-        // before `tail`, which therefore cannot be behind it; a stale value only makes the ring
-        // look fuller.
+        // Pairs with the Release store in Front::free: the consumer's reads of the slots below.
+        // Read before `tail`, which therefore cannot be less; with a stale value the ring only
+        // appears fuller.
         let head = self.head.0.load(Ordering::Acquire);
         // Relaxed: only the number matters, slots are handed over one by one.
         let tail = self.tail.0.load(Ordering::Relaxed);
@@ -75,8 +75,8 @@ impl<T> Slots<T> {
         if tail - head >= self.size() { Err(Refused::Full) } else { Ok(tail) }
     }
 
-    /// Whether there is a ticket now.
-    pub(super) fn look(&self) -> Result<(), Refused> {
+    /// Checks that a ticket is available.
+    pub(super) fn check_room(&self) -> Result<(), Refused> {
         self.next().map(drop)
     }
 
@@ -92,23 +92,23 @@ impl<T> Slots<T> {
         }
     }
 
-    /// What a ticket is good for.
+    /// Returns the slot of a ticket.
     ///
     /// # Safety
-    /// `ticket` must come from [`claim`](Self::claim) of this ring, and be used here once.
+    /// `ticket` must come from [`claim`](Self::claim) of this ring, and be passed here only once.
     #[inline]
     pub(super) unsafe fn redeem(&self, ticket: u64) -> Claim<'_, T> {
         Claim { slots: self, ticket }
     }
 
-    /// No more tickets. Those that are out stay good.
+    /// Stops tickets; those already taken stay valid.
     pub(super) fn close(&self) {
-        // Relaxed: whoever must know of it is told under a lock.
+        // Relaxed: threads that depend on the flag synchronise through a lock.
         self.tail.0.fetch_or(CLOSED, Ordering::Relaxed);
     }
 }
 
-/// A slot that belongs to the holder of its ticket.
+/// Slot owned by the holder of its ticket.
 #[derive(Debug)]
 pub(super) struct Claim<'a, T> {
     slots: &'a Slots<T>,
@@ -118,7 +118,7 @@ pub(super) struct Claim<'a, T> {
 impl<T> Claim<'_, T> {
     #[inline]
     pub(super) fn get(&self) -> &T {
-        // SAFETY: the ticket makes the slot ours until hand_over.
+        // SAFETY: the ticket gives exclusive access to the slot until hand_over.
         self.slots.slot(self.ticket).value.with(|p| unsafe { &*p })
     }
 
@@ -128,35 +128,35 @@ impl<T> Claim<'_, T> {
         self.slots.slot(self.ticket).value.with_mut(|p| unsafe { &mut *p })
     }
 
-    /// Hands the slot to the consumer. Not used afterwards.
+    /// Hands the slot over to the consumer. The claim must not be used afterwards.
     #[inline]
-    pub(super) fn hand_over(&mut self, given_up: bool) {
-        let mark = (self.ticket + 1) << 1 | u64::from(given_up);
-        // Pairs with the Acquire load in Front::mark: what we wrote into the slot comes first.
+    pub(super) fn hand_over(&mut self, aborted: bool) {
+        let mark = (self.ticket + 1) << 1 | u64::from(aborted);
+        // Pairs with the Acquire load in Front::mark: the writes to the slot come first.
         self.slots.slot(self.ticket).mark.store(mark, Ordering::Release);
     }
 }
 
-/// How far a ticket has come.
+/// State of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
-    Out,
+    Pending,
     Committed,
-    GivenUp,
+    Aborted,
 }
 
-/// The consumer's end of a ring: there is at most one.
+/// Consumer's side of a ring; at most one exists.
 #[derive(Debug)]
 pub(super) struct Front<T> {
     slots: Arc<Slots<T>>,
-    /// Our index; `Slots::head` is its published copy.
+    /// Consumer index; `Slots::head` is its published copy.
     next: u64,
 }
 
 impl<T> Front<T> {
-    /// Becomes the consumer; `None` while there is one.
+    /// Attaches the consumer; `None` while there is one.
     pub(super) fn attach(slots: &Arc<Slots<T>>) -> Option<Self> {
-        // Pairs with the Release store in Drop: the last consumer's index and its reads.
+        // Pairs with the Release store in Drop: the previous consumer's index and reads.
         if slots.taken.swap(1, Ordering::Acquire) != 0 {
             return None;
         }
@@ -171,53 +171,53 @@ impl<T> Front<T> {
 
     #[inline]
     fn mark(&self, ticket: u64) -> Mark {
-        // Pairs with the Release store in Claim::hand_over: what the sender wrote.
+        // Pairs with the Release store in Claim::hand_over: the sender's writes.
         let mark = self.slots.slot(ticket).mark.load(Ordering::Acquire);
         if mark >> 1 != ticket + 1 {
-            return Mark::Out;
+            return Mark::Pending;
         }
-        if mark & 1 == 0 { Mark::Committed } else { Mark::GivenUp }
+        if mark & 1 == 0 { Mark::Committed } else { Mark::Aborted }
     }
 
-    /// True when the first slot was handed over, one way or the other.
+    /// True when the first slot was handed over, committed or aborted.
     #[inline]
     pub(super) fn has_first(&self) -> bool {
-        self.mark(self.next) != Mark::Out
+        self.mark(self.next) != Mark::Pending
     }
 
-    /// True when every ticket that was given out has been dealt with.
+    /// True when every ticket that was taken has been freed.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.slots.tail.0.load(Ordering::Relaxed) & !CLOSED == self.next
     }
 
-    /// True when nothing will ever come any more.
+    /// True when the ring is closed and empty.
     pub(super) fn is_finished(&self) -> bool {
         self.slots.tail.0.load(Ordering::Relaxed) == CLOSED | self.next
     }
 
-    /// What was committed, in order, up to the first slot that is still being filled.
+    /// Iterates over committed slots in order, up to the first slot that is still being filled.
     #[inline]
     pub(super) fn waiting(&mut self) -> Waiting<'_, T> {
         Waiting { next: self.next, front: self }
     }
 
-    /// Frees the first `frames` committed slots, and those given up before, between and behind
-    /// them. Returns how many slots that were.
+    /// Frees the first `frames` committed slots, and the aborted ones before, between and after
+    /// them. Returns the number of freed slots.
     #[inline]
     pub(super) fn free(&mut self, frames: usize) -> u64 {
         let (begin, mut left) = (self.next, frames);
         loop {
             match self.mark(self.next) {
                 Mark::Committed if left > 0 => left -= 1,
-                Mark::GivenUp => {}
+                Mark::Aborted => {}
                 _ => break,
             }
             self.next += 1;
         }
         debug_assert!(left == 0, "{left} frames released that were never shown");
         if self.next != begin {
-            // Pairs with the Acquire load in Slots::claim: our reads of these slots come first.
+            // Pairs with the Acquire load in Slots::next: the reads of these slots come first.
             self.slots.head.0.store(self.next, Ordering::Release);
         }
         self.next - begin
@@ -231,7 +231,7 @@ impl<T> Drop for Front<T> {
     }
 }
 
-/// Committed slots, in order. They stay until they are released.
+/// Committed slots in order. The slots stay occupied until they are released.
 #[derive(Debug)]
 pub struct Waiting<'a, T> {
     front: &'a Front<T>,
@@ -246,12 +246,12 @@ impl<'a, T> Iterator for Waiting<'a, T> {
         loop {
             let ticket = self.next;
             match self.front.mark(ticket) {
-                Mark::Out => return None,
-                Mark::GivenUp => self.next += 1,
+                Mark::Pending => return None,
+                Mark::Aborted => self.next += 1,
                 Mark::Committed => {
                     self.next += 1;
-                    // SAFETY: handed over and not freed: freeing needs the consumer that we
-                    // borrow.
+                    // SAFETY: the slot is handed over and not freed; freeing needs the consumer,
+                    // which is borrowed here.
                     let value = self.front.slots.slot(ticket).value.with(|p| unsafe { &*p });
                     return Some(value);
                 }

@@ -1,19 +1,19 @@
-//! The words of a return ring, and who may touch them when.
+//! Slots of a return ring, and their ownership.
 //!
 //! ```text
 //! bit 31      parity of the lap in which the word was written
-//! bits 30-21  in the first word of a batch: how many follow it
+//! bits 30-21  in the first word of a batch: number of words that follow it
 //! bits 20-0   the entry
 //! ```
 //!
-//! The owner asks the *first* word of the next batch alone, and only that one is ever read while
-//! a producer may be writing it. Batches follow each other without gaps, so the owner's index,
-//! when nothing is left of a batch, is where the next one begins, whoever brings it. All the other
-//! words are handed over by the first one: the owner reads them as plain memory, in steps of
-//! the machine's widest, and so does their producer write them.
+//! The owner checks only the *first* word of the next batch, so only that word is ever read while a
+//! producer may write it. Batches are contiguous: when no entry of a batch is left, the owner's
+//! index is the start of the next batch of any producer. The first word publishes all other words,
+//! so the owner reads them, and their producer writes them, as plain memory with the widest loads
+//! and stores.
 //!
-//! Every word carries the parity, not only first ones: what is a first word in this lap may have
-//! been any other one in the last.
+//! Every word carries the parity, because the first word of a batch in this lap may have been any
+//! other word in the last lap.
 
 use std::ops::Range;
 
@@ -22,14 +22,14 @@ use crate::lines::Lines;
 use crate::prefetch;
 use crate::primitive::sync::atomic::{AtomicU32, Ordering};
 
-/// Entries are below this: the other bits of a word are the ring's.
+/// Exclusive upper limit of entries; the other bits of a word belong to the ring.
 pub const ENTRY_LIMIT: u32 = 1 << LENGTH_SHIFT;
-/// Most entries that one batch takes.
+/// Maximum number of entries per batch.
 pub const BATCH_MAX: usize = 1 << (31 - LENGTH_SHIFT);
 
 const LENGTH_SHIFT: u32 = 21;
-/// A larger entry is a bug, and must not become one of the ring: a wrong length would have the
-/// owner read what nobody has published.
+/// A larger entry is a bug. The mask limits its effect: a wrong length would make the owner read
+/// unpublished slots.
 const ENTRY_MASK: u32 = ENTRY_LIMIT - 1;
 const PARITY: u32 = 1 << 31;
 
@@ -38,15 +38,15 @@ const WORDS_OF_A_LINE: usize = prefetch::LINE / size_of::<u32>();
 #[derive(Debug)]
 pub(super) struct Slots {
     words: Lines<AtomicU32>,
-    /// What is published is handed on.
+    /// True to demote the lines of published batches.
     demotes: bool,
 }
 
 impl Slots {
-    /// So many empty slots, a power of two.
+    /// Creates `size` empty slots; `size` is a power of two.
     pub(super) fn new(size: u32) -> Self {
         debug_assert!(size.is_power_of_two());
-        // The parity of the first lap is 1: these zeros are "not yet written".
+        // The parity of the first lap is 1, so zeros mean "not yet written".
         let words = Lines::new(size as usize, || AtomicU32::new(0));
         Self { words, demotes: demote::is_possible() }
     }
@@ -61,29 +61,30 @@ impl Slots {
         index as usize & (self.len() - 1)
     }
 
-    /// The top bit of the words of this lap.
+    /// Parity bit of the words of the lap that contains `index`.
     #[inline]
     fn parity(&self, index: u64) -> u32 {
         if index & self.len() as u64 == 0 { PARITY } else { 0 }
     }
 
-    /// Writes a batch of 1 to [`BATCH_MAX`] entries that begins at `index`, and publishes it.
+    /// Writes a batch of 1 to [`BATCH_MAX`] entries at `index`, and publishes it.
     ///
     /// # Safety
-    /// The caller has reserved these slots, and the owner has read what was in them before.
+    /// The caller has reserved these slots, and the owner has read their previous entries.
     #[inline]
     pub(super) unsafe fn publish(&self, index: u64, entries: &[u32]) {
         let (at, parity) = (self.position(index), self.parity(index));
         let slots: &[AtomicU32] = &self.words;
         let (one, two) = entries.split_at(entries.len().min(slots.len() - at));
-        // The lines (of a long batch the first 16) are on the way before the first store: the
-        // owner has read them, and stores leave a core in order.
+        // All lines (at most 16) are prefetched before the first store: the owner has read them,
+        // and stores complete in order.
         let room = (&slots[at..at + one.len()], &slots[..two.len()]);
         prefetch::burst(room.0, room.1, prefetch::for_writing);
-        // SAFETY: ours by the caller's word, and the owner looks at none of them before the first.
+        // SAFETY: the caller has reserved these slots, and the owner reads none of them before the
+        // first.
         unsafe {
-            // The first few by themselves, the rest as it lies in the batch: a load that takes
-            // parts of two of the stores that made it waits until both have left the core.
+            // The first few entries are written separately, the rest with the batch's own
+            // alignment: a load that spans two recent stores waits until both have completed.
             let few = one.len().min(4);
             write(&slots[at + 1..at + few], &one[1..few], parity);
             write(&slots[at + few..at + one.len()], &one[few..], parity);
@@ -92,13 +93,13 @@ impl Slots {
         debug_assert!(one[0] < ENTRY_LIMIT, "entry {:#x}", one[0]);
         let follow = (entries.len() - 1) as u32;
         debug_assert!((follow as usize) < BATCH_MAX);
-        // Pairs with the Acquire load in `published`: the batch's other words, and what we did
-        // with the things that the entries name, come first.
+        // Pairs with the Acquire load in `published`: the other words of the batch, and the
+        // producer's accesses to the returned objects, come first.
         let first = one[0] & ENTRY_MASK;
         slots[at].store(first | follow << LENGTH_SHIFT | parity, Ordering::Release);
         if self.demotes && entries.len() >= WORDS_OF_A_LINE {
-            // Most owners are on another CPU, or would have freed them themselves. Not the last
-            // line, which the next batch goes on in.
+            // Owners usually run on another CPU, otherwise they would free the entries directly.
+            // The last line is excluded, because the next batch continues in it.
             for lines in [whole_lines(at, one.len()), whole_lines(0, two.len())] {
                 let lines = &slots[lines];
                 demote::lines(lines.as_ptr().cast(), size_of_val(lines));
@@ -106,11 +107,11 @@ impl Slots {
         }
     }
 
-    /// Entries of the batch that begins at `index`; 0 while there is none.
+    /// Number of entries of the batch at `index`; 0 if it is not published.
     #[inline]
     pub(super) fn published(&self, index: u64) -> usize {
-        // Pairs with the Release store in `publish`: the whole batch and what its producer did
-        // before.
+        // Pairs with the Release store in `publish`: the whole batch and its producer's earlier
+        // accesses.
         let first = self.words[self.position(index)].load(Ordering::Acquire);
         if first & PARITY != self.parity(index) {
             return 0;
@@ -121,13 +122,15 @@ impl Slots {
     /// Reads entries from `index` on.
     ///
     /// # Safety
-    /// The caller is the owner, and they are of a batch that [`published`](Self::published) told.
+    /// The caller is the owner, and the entries belong to a batch reported by
+    /// [`published`](Self::published).
     #[inline]
     pub(super) unsafe fn read(&self, index: u64, out: &mut [u32]) {
         let slots: &[AtomicU32] = &self.words;
         let (at, n) = (self.position(index), out.len());
         let (one, two) = out.split_at_mut(n.min(slots.len() - at));
-        // SAFETY: published, and nobody writes them before the owner's index has passed them.
+        // SAFETY: the slots are published, and no producer writes them before the owner's index
+        // passes.
         unsafe {
             read(&slots[at..at + one.len()], one);
             read(&slots[..two.len()], two);
@@ -135,8 +138,7 @@ impl Slots {
     }
 }
 
-/// The slots of the lines that `n` slots from `at` on have a part in, without a last one that they
-/// do not fill.
+/// Slots of the lines that `n` slots from `at` on touch, without a partly filled last line.
 #[inline]
 fn whole_lines(at: usize, n: usize) -> Range<usize> {
     let first = at / WORDS_OF_A_LINE * WORDS_OF_A_LINE;
@@ -144,29 +146,29 @@ fn whole_lines(at: usize, n: usize) -> Range<usize> {
 }
 
 /// # Safety
-/// Nobody else reads or writes these slots meanwhile.
+/// No other thread may read or write these slots during the call.
 #[inline]
 unsafe fn write(slots: &[AtomicU32], entries: &[u32], parity: u32) {
     for (slot, &entry) in slots.iter().zip(entries) {
         debug_assert!(entry < ENTRY_LIMIT, "entry {entry:#x}");
-        // SAFETY: the caller's word. A relaxed store would do, but compilers write those one by
-        // one.
+        // SAFETY: required of the caller. A relaxed atomic store would suffice, but compilers do
+        // not vectorize those.
         #[cfg(not(loom))]
         unsafe {
             slot.as_ptr().write(entry & ENTRY_MASK | parity);
         }
-        // Relaxed: the first word publishes it.
+        // Relaxed: the first word publishes this one.
         #[cfg(loom)]
         slot.store(entry & ENTRY_MASK | parity, Ordering::Relaxed);
     }
 }
 
 /// # Safety
-/// Nobody writes these slots meanwhile (loom checks it).
+/// No other thread may write these slots during the call (loom checks this).
 #[inline]
 unsafe fn read(slots: &[AtomicU32], out: &mut [u32]) {
     for (slot, out) in slots.iter().zip(out) {
-        // SAFETY: the caller's word.
+        // SAFETY: required of the caller.
         #[cfg(not(loom))]
         let word = unsafe { slot.as_ptr().read() };
         // SAFETY: as above.
@@ -180,9 +182,10 @@ unsafe fn read(slots: &[AtomicU32], out: &mut [u32]) {
 mod tests {
     use super::*;
 
-    // Goal: lines that are full, or were begun by an earlier batch; never one that goes on.
+    // Goal: full lines are demoted, including those that an earlier batch began; partly filled ones
+    // are not.
     #[test]
-    fn only_full_lines_are_handed_on() {
+    fn only_full_lines_are_demoted() {
         for (at, n, lines) in [
             (0, 16, 0..16),
             (0, 15, 0..0),

@@ -8,9 +8,9 @@ use std::thread;
 #[cfg(not(loom))]
 use proptest::prelude::*;
 
-/// Runs `body` in every interleaving with up to three forced switches with loom (the full search
-/// of three threads takes minutes; the bounded one finds every ordering that was weakened by
-/// hand), and otherwise as often as makes a race likely.
+/// Runs `body` with loom in every interleaving with up to three preemptions, and otherwise often
+/// enough to make a race likely. (The full search of three threads takes minutes; the bounded one
+/// finds every ordering that was weakened by hand.)
 fn explore(body: impl Fn() + Sync + Send + 'static) {
     #[cfg(loom)]
     {
@@ -24,7 +24,7 @@ fn explore(body: impl Fn() + Sync + Send + 'static) {
     }
 }
 
-/// Drains all that is there, in bites of two.
+/// Drains all available entries, two at a time.
 fn drain_all(rx: &mut Consumer, into: &mut Vec<u32>) {
     let mut out = [0; 2];
     loop {
@@ -36,8 +36,8 @@ fn drain_all(rx: &mut Consumer, into: &mut Vec<u32>) {
     }
 }
 
-/// Two producers offer `each` entries to a ring of `size`; what is refused is dropped by the
-/// producer, who reports what was taken.
+/// Runs two producers that push their batches to a ring of `size`. A producer drops refused entries
+/// and reports the accepted ones.
 fn two_producers(size: u32, batches: &'static [[&'static [u32]; 2]; 2]) {
     let (tx, mut rx) = ring(size);
     let producers = batches.map(|mine| {
@@ -55,8 +55,8 @@ fn two_producers(size: u32, batches: &'static [[&'static [u32]; 2]; 2]) {
     drain_all(&mut rx, &mut got);
     let taken = producers.map(|producer| producer.join().unwrap());
     drain_all(&mut rx, &mut got);
-    // Each producer's entries are disjoint from the other's: order within one producer is kept,
-    // so equality with what was taken excludes loss and doubling.
+    // The producers' entries are disjoint, and order within one producer is kept, so equality with
+    // the accepted entries excludes loss and duplication.
     for (mine, offered) in taken.iter().zip(batches) {
         let of_mine = |entry: &&u32| offered.iter().any(|batch| batch.contains(entry));
         let seen: Vec<u32> = got.iter().filter(of_mine).copied().collect();
@@ -66,33 +66,34 @@ fn two_producers(size: u32, batches: &'static [[&'static [u32]; 2]; 2]) {
     assert!(got.len() >= size.min(6) as usize, "{got:?}: a batch was refused while there was room");
 }
 
-// Goal: with two producers nothing is lost or doubled while the owner drains, across the lap bit.
+// Goal: with two producers no entry is lost or duplicated while the owner drains, across laps.
 #[test]
 fn two_producers_lose_nothing() {
     explore(|| two_producers(4, &[[&[1, 2], &[3]], [&[11, 12], &[13]]]));
 }
 
-// Goal: a ring that is too small takes a prefix of each batch, never more than it can hold.
+// Goal: a ring that is too small takes a prefix of each batch, never more than its capacity.
 #[test]
 fn full_ring_takes_a_prefix() {
     explore(|| two_producers(2, &[[&[1, 2], &[3]], [&[11, 12], &[13]]]));
 }
 
-// Goal: what a producer did to a thing before handing it back is seen by the owner (loom's cell
-// reports an unordered access), for the first entry of a batch and for the later ones.
+// Goal: the owner sees a producer's writes to an object before its return (loom's cell reports
+// unordered accesses), for the first entry of a batch and for the later ones.
 #[cfg(loom)]
 #[test]
-fn owner_sees_what_the_producer_did() {
+fn owner_sees_the_producers_writes() {
     use crate::primitive::cell::UnsafeCell;
     struct Things([UnsafeCell<u32>; 2]);
-    // SAFETY: thing i is touched by the producer before entry i is pushed, by the owner after.
+    // SAFETY: the producer accesses object i before entry i is pushed, the owner after it is
+    // drained.
     unsafe impl Sync for Things {}
     explore(|| {
         let (tx, mut rx) = ring(2);
         let things = Arc::new(Things([UnsafeCell::new(0), UnsafeCell::new(0)]));
-        let theirs = things.clone();
+        let shared_things = things.clone();
         let producer = thread::spawn(move || {
-            for (i, thing) in theirs.0.iter().enumerate() {
+            for (i, thing) in shared_things.0.iter().enumerate() {
                 // SAFETY: not yet pushed, see Things.
                 thing.with_mut(|p| unsafe { *p = 7 + i as u32 });
             }
@@ -115,9 +116,9 @@ fn owner_sees_what_the_producer_did() {
     });
 }
 
-/// A producer with a magazine of two, as the page pool has: fill, push, keep the rest, park what
-/// is left when the thread goes away.
-fn give_back(tx: &Producer, things: impl IntoIterator<Item = u32>) {
+/// Models a page pool's returner with a magazine of two: fill, push, keep the rest, park the
+/// remainder at the end.
+fn return_through_magazine(tx: &Producer, things: impl IntoIterator<Item = u32>) {
     let mut magazine = Vec::new();
     for thing in things {
         magazine.push(thing);
@@ -134,37 +135,37 @@ fn give_back(tx: &Producer, things: impl IntoIterator<Item = u32>) {
     tx.park(&magazine[n..]);
 }
 
-// Goal: the whole way home (magazine, ring, parking, drain) conserves things: when both producers
-// are gone the owner has each thing exactly once, although the ring is far too small.
+// Goal: the whole return path (magazine, ring, parking, drain) conserves objects: after both
+// producers end, the owner has each object exactly once, although the ring is far too small.
 #[test]
-fn way_home_conserves() {
+fn return_path_conserves_entries() {
     explore(|| {
         let (tx, mut rx) = ring(1);
         let first = tx.clone();
         let producers = [
-            thread::spawn(move || give_back(&first, 1..=3)),
-            thread::spawn(move || give_back(&tx, 4..=5)),
+            thread::spawn(move || return_through_magazine(&first, 1..=3)),
+            thread::spawn(move || return_through_magazine(&tx, 4..=5)),
         ];
-        let mut home = Vec::new();
-        drain_all(&mut rx, &mut home);
+        let mut returned = Vec::new();
+        drain_all(&mut rx, &mut returned);
         if rx.any_parked() {
-            rx.take_parked(&mut home);
+            rx.take_parked(&mut returned);
         }
         for producer in producers {
             producer.join().unwrap();
         }
-        drain_all(&mut rx, &mut home);
+        drain_all(&mut rx, &mut returned);
         if rx.any_parked() {
-            rx.take_parked(&mut home);
+            rx.take_parked(&mut returned);
         }
-        home.sort_unstable();
-        assert_eq!(home, [1, 2, 3, 4, 5]);
+        returned.sort_unstable();
+        assert_eq!(returned, [1, 2, 3, 4, 5]);
     });
 }
 
 #[cfg(not(loom))]
 proptest! {
-    // Goal: used by one thread the ring is a bounded FIFO (the oracle: a VecDeque) for every size,
+    // Goal: used by one thread, the ring is a bounded FIFO (the oracle: a VecDeque) for every size,
     // batch and number of laps.
     #[test]
     fn ring_is_a_bounded_fifo(
@@ -191,8 +192,8 @@ proptest! {
     }
 }
 
-// Goal: a batch takes as many entries as its length has room for, the rest is another batch, and
-// neither an entry nor a length of all ones reaches the lap's bit.
+// Goal: a batch takes at most BATCH_MAX entries, the rest needs another batch, and neither an entry
+// nor a length of all ones reaches the parity bit.
 #[cfg(not(loom))]
 #[test]
 fn longest_batch() {
@@ -207,7 +208,7 @@ fn longest_batch() {
     }
 }
 
-// Goal: under load from four threads every entry arrives once, each thread's in its order.
+// Goal: under load from four threads every entry arrives once, in order per thread.
 #[cfg(not(loom))]
 #[test]
 fn four_threads_keep_their_order() {

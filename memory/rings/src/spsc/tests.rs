@@ -3,11 +3,11 @@ use super::*;
 #[cfg(not(loom))]
 use proptest::prelude::*;
 
-// Goal: what is asked for ahead is what comes behind the burst that is taken, around the ring's end
-// too, and never what is not known to be published.
+// Goal: the prefetched slots are those after the current burst, also around the ring's end, and
+// never slots that are not known to be published.
 #[cfg(not(loom))]
 #[test]
-fn what_follows_is_as_long_as_what_is_taken() {
+fn prefetched_burst_follows_the_current_one() {
     let (mut tx, mut rx) = ring::<u64>(40);
     let check = |rx: &Consumer<u64>, n: usize, expected: &[usize]| {
         let (slots, more) = rx.burst_after(n);
@@ -23,7 +23,7 @@ fn what_follows_is_as_long_as_what_is_taken() {
     assert_eq!(rx.pop(&mut [0; 36]), 36);
     check(&rx, 3, &[39]);
     tx.push(&[0; 36]);
-    // These are published, and nobody has looked.
+    // These are published, but the consumer has not reloaded the index.
     check(&rx, 3, &[39]);
     rx.len();
     check(&rx, 3, &[39, 0, 1]);
@@ -74,8 +74,8 @@ proptest! {
 
 #[cfg(not(loom))]
 proptest! {
-    // Goal: what can only be moved comes out once and in order, what does not fit stays with its
-    // owner, and both kinds of calls agree about what there is.
+    // Goal: entries that can only be moved arrive once and in order, entries that do not fit stay
+    // with the caller, and single and bulk calls agree on the available room.
     #[test]
     fn entries_are_moved(
         size in 1u32..70,
@@ -100,7 +100,7 @@ proptest! {
                 oracle.extend(&offered[..pushed]);
                 prop_assert!(waiting.iter().map(|entry| **entry).eq(offered[pushed..].to_vec()));
             } else {
-                // `n` are there already: the room is what is left.
+                // `n` entries are present already: the remaining capacity is the room.
                 out.clear();
                 out.extend((0..n.min(40) as u64).map(Box::new));
                 let wanted = 40 - n.min(40);
@@ -117,11 +117,11 @@ proptest! {
     }
 }
 
-// Goal: entries that own something are handed over once, and what is left in a ring is dropped with
-// it, wherever the ring's indices stand.
+// Goal: entries with ownership are handed over once, and entries left in a ring are dropped with
+// it, for any position of its indices.
 #[cfg(not(loom))]
 #[test]
-fn left_entries_are_dropped() {
+fn remaining_entries_are_dropped() {
     for offset in 0..7 {
         let (mut tx, mut rx) = ring(3);
         let entry = std::sync::Arc::new(());
@@ -140,7 +140,7 @@ fn left_entries_are_dropped() {
     }
 }
 
-// Goal: nothing is lost, doubled or torn between two real threads.
+// Goal: no entry is lost, duplicated or torn between two real threads.
 #[cfg(not(loom))]
 #[test]
 fn two_threads_keep_order() {
@@ -171,8 +171,8 @@ fn two_threads_keep_order() {
     producer.join().unwrap();
 }
 
-// Goal: in every interleaving what can only be moved is where one side alone has it, across the
-// wrap of the ring.
+// Goal: in every interleaving an entry that can only be moved is owned by exactly one side, across
+// the wrap of the ring.
 #[cfg(loom)]
 #[test]
 fn moved_entries_are_handed_over() {
@@ -198,7 +198,7 @@ fn moved_entries_are_handed_over() {
 }
 
 // Goal: in every interleaving the consumer reads only slots that were written before (loom's cells
-// report an unordered access) and in order, across the wrap of the ring.
+// report unordered accesses), in order, across the wrap of the ring.
 #[cfg(loom)]
 #[test]
 fn slots_are_handed_over_in_order() {

@@ -1,4 +1,4 @@
-//! Many frames in one system call, straight from where they lie.
+//! Many frames in one system call, without a copy.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,22 +8,22 @@ use mqnet_sysio::vectored::RawRange;
 
 use super::{MORE_MAX, Span};
 
-/// [`write_from`](super::write_from) for up to [`FRAMES_MAX`](Self::FRAMES_MAX) frames at once,
+/// [`write_from`](super::write_from) for up to [`FRAMES_MAX`](Self::FRAMES_MAX) frames in one call,
 /// each with a header of `H` bytes.
 pub struct BatchWriter<const H: usize> {
     ring: WriteRing,
-    /// What the kernel reads during a call; kept so that nothing is allocated.
+    /// Buffers that the kernel reads during a call, reused to avoid allocation.
     headers: Vec<[u8; H]>,
     ranges: Vec<RawRange>,
-    /// Where the ranges of each frame end.
+    /// End index of each frame's ranges.
     ends: Vec<usize>,
 }
 
-// SAFETY: the ranges are only looked at in the call that noted them.
+// SAFETY: the ranges are only used in the call that stored them.
 unsafe impl<const H: usize> Send for BatchWriter<H> {}
 
 impl<const H: usize> BatchWriter<H> {
-    /// Most frames of one call.
+    /// Maximum number of frames per call.
     pub const FRAMES_MAX: usize = WRITES_MAX;
 
     /// See [`WriteRing::new`].
@@ -36,8 +36,8 @@ impl<const H: usize> BatchWriter<H> {
         })
     }
 
-    /// Writes the first of `frames` (header, head, what comes after it), in order, up to one that
-    /// cannot be written or has more than 65 pieces.
+    /// Writes `frames` (header, head, further pieces) in order, up to the first that cannot be
+    /// written or has more than 65 pieces.
     pub fn write<'a>(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -57,8 +57,8 @@ impl<const H: usize> BatchWriter<H> {
         }
         let mut start = 0;
         let writes = ends.iter().map(|&end| &ranges[std::mem::replace(&mut start, end)..end]);
-        // SAFETY: headers, and every piece during 'a, are readable for the call; nothing of it is
-        // under way afterwards.
+        // SAFETY: headers, and every piece during 'a, are readable for the call; no write is
+        // pending afterwards.
         unsafe { ring.write_each(fd, writes) }
     }
 }
@@ -70,8 +70,8 @@ mod tests {
 
     use super::*;
 
-    // Goal: every frame arrives as header, head and more, in order, for all numbers of frames and
-    // of pieces; one with too many pieces ends the batch.
+    // Goal: every frame arrives as header, head and further pieces, in order, for all numbers of
+    // frames and pieces; a frame with too many pieces ends the batch.
     #[test]
     fn frames_arrive_in_their_parts() {
         let mut batch = match BatchWriter::<2>::new() {

@@ -1,20 +1,20 @@
-//! Sums of bytes where they lie, for checksums.
+//! Sums of bytes in place, for checksums.
 
 use super::Span;
 
-/// Words summed at a time: what the compiler turns into vector instructions.
+/// Words per step, which the compiler turns into vector instructions.
 const WORDS: usize = 8;
 
 impl Span<'_> {
-    /// The sum of its 16-bit words as the machine reads them, modulo 65,535, from its own start; a
-    /// last single byte counts as a word with 0. It is what the internet checksum is made of: a
-    /// peer that writes meanwhile spoils a checksum, nothing else.
+    /// Sum of the 16-bit words in native byte order, modulo 65,535, from the start of the range; a
+    /// last single byte is padded with 0. Used for the internet checksum: a concurrent write by a
+    /// peer corrupts only a checksum.
     pub fn sum(&self) -> u64 {
         let len = self.len();
         let whole = len - len % (4 * WORDS);
         let mut sums = [0u64; WORDS];
         for at in (0..whole).step_by(4 * WORDS) {
-            // SAFETY: at + 32 <= len; the read needs no alignment, and any bytes are numbers.
+            // SAFETY: at + 32 <= len; the read needs no alignment, and any bytes are valid numbers.
             let words = unsafe { self.ptr.add(at).cast::<[u32; WORDS]>().read_unaligned() };
             for (sum, word) in sums.iter_mut().zip(words) {
                 *sum += u64::from(word);
@@ -26,7 +26,7 @@ impl Span<'_> {
         for (sum, word) in sums.iter_mut().zip(words) {
             *sum += u64::from(u32::from_ne_bytes(*word));
         }
-        // Each is below 2^58: no sum of them overflows.
+        // Each is below 2^58, so their sum cannot overflow.
         sums.iter().map(|sum| (sum & 0xffff_ffff) + (sum >> 32)).sum()
     }
 }
@@ -35,7 +35,7 @@ impl Span<'_> {
 mod tests {
     use super::*;
 
-    // Goal: the sum is that of the words, for every length and alignment, modulo 65,535.
+    // Goal: the sum equals that of the words, for every length and alignment, modulo 65,535.
     #[test]
     fn every_length_is_summed() {
         let bytes: Vec<u8> = (0..400u32).map(|i| (i * 7 + i / 5) as u8).collect();

@@ -1,11 +1,11 @@
-//! What queues decide, from times that are given.
+//! Decisions of queues, for given times.
 
 use super::*;
 
 const KIB: u64 = 1024;
 
-/// Bursts of 16 KiB in 16 frames, which take so many µs through the cache and past it; how many
-/// of the last 1000 were streamed.
+/// Runs bursts of 16 KiB in 16 frames; `took` is their duration in µs with cached and with
+/// non-temporal stores. Returns how many of the last 1000 were streamed.
 fn run(stores: &mut Stores, bursts: u32, took: [u64; 2]) -> usize {
     let mut now = Duration::from_secs(1);
     let mut streamed = Vec::new();
@@ -15,23 +15,23 @@ fn run(stores: &mut Stores, bursts: u32, took: [u64; 2]) -> usize {
         streamed.push(streaming.is_some());
         now += Duration::from_micros(took[usize::from(streaming.is_some())]);
         if watch.is_some() {
-            stores.hear(began, now, 16, 16 * KIB);
+            stores.record(began, now, 16, 16 * KIB);
         }
     }
     streamed[streamed.len() - 1000..].iter().filter(|streamed| **streamed).count()
 }
 
-/// Bursts in which a trial becomes possible again, and those of the trial.
-const AGAIN: u32 = 3 * (REST / (16 * KIB)) as u32;
+/// Number of bursts that includes the wait for the next trial and the trial.
+const AGAIN: u32 = 3 * (TRIAL_INTERVAL / (16 * KIB)) as u32;
 
 fn auto() -> Option<Stores> {
     is_possible().then(|| Stores::new(Preference::Auto))
 }
 
-// Goal: who is near is written to through the cache, who is far past it, but for samples and
-// trials, and who moves is followed.
+// Goal: near readers get cached stores and far ones non-temporal stores, except in samples and
+// trials; a reader that moves is followed.
 #[test]
-fn far_readers_are_streamed_to() {
+fn far_readers_get_non_temporal_stores() {
     let Some(mut stores) = auto() else { return };
     for _ in 0..2 {
         assert_eq!(run(&mut stores, 5000, [1, 2]), 0);
@@ -39,47 +39,47 @@ fn far_readers_are_streamed_to() {
     }
 }
 
-// Goal: where samples do not say near, the manner that moves more bytes wins, and where neither
-// does, what the samples say; and it is asked again.
+// Goal: where samples do not show near, the mode with the higher throughput wins; without a winner
+// the samples decide; trials are repeated.
 #[test]
-fn trials_decide() {
+fn trial_winner_is_used() {
     for (took, streams) in [
         ([3, 2], true),
         ([3, 3], false),
         ([3, 5], false),
-        // Far by its samples, which were of something else.
+        // Far by its samples, which measured another cost.
         ([14, 28], false),
         ([14, 14], true),
     ] {
         let Some(mut stores) = auto() else { return };
         let is = |n: usize| if streams { n > 700 } else { n < 300 };
         assert!(is(run(&mut stores, AGAIN, took)), "{took:?}");
-        // Another reader, of whom the samples say the same.
+        // Another reader with the same samples.
         let other = if streams { 2 * took[0] } else { 1 };
         let n = run(&mut stores, 2 * AGAIN, [took[0], other]);
         assert!(!streams && n > 700 || streams && n < 300, "{took:?}, {other}: {n}");
     }
 }
 
-// Goal: samples that were quick by chance do not add up against a trial, many in a row do.
+// Goal: single fast samples do not add up against a trial, but many in a row do.
 #[test]
-fn a_few_near_samples_change_nothing() {
+fn single_near_samples_change_nothing() {
     let Some(mut stores) = auto() else { return };
     (stores.verdict, stores.is_streaming) = (Some(true), true);
-    (stores.evidence, stores.rest) = (EVIDENCE, u64::MAX / 2);
-    let hear = |stores: &mut Stores, us| {
-        stores.hear(Duration::ZERO, Duration::from_micros(us), 16, 16 * KIB);
+    (stores.evidence, stores.until_trial) = (EVIDENCE, u64::MAX / 2);
+    let record = |stores: &mut Stores, us| {
+        stores.record(Duration::ZERO, Duration::from_micros(us), 16, 16 * KIB);
     };
-    (0..1000).for_each(|n| hear(&mut stores, if n % 4 == 0 { 1 } else { 14 }));
+    (0..1000).for_each(|n| record(&mut stores, if n % 4 == 0 { 1 } else { 14 }));
     assert!(stores.is_streaming);
-    (0..EVIDENCE).for_each(|_| hear(&mut stores, 1));
-    assert_eq!((stores.is_streaming, stores.verdict, stores.rest), (false, None, 0));
+    (0..EVIDENCE).for_each(|_| record(&mut stores, 1));
+    assert_eq!((stores.is_streaming, stores.verdict, stores.until_trial), (false, None, 0));
 }
 
-// Goal: a trial does not take for its own what the turn before has left in a full ring: of
-// bytes, and of 512 and 1024 descriptors.
+// Goal: a trial does not count the frames that the previous round left in a full ring, measured in
+// bytes, or in 512 and 1024 descriptors.
 #[test]
-fn a_turn_begins_late() {
+fn rounds_ignore_the_previous_rounds_ring() {
     for (frames, bytes, depth) in [
         (16, 16 * KIB, 512 * KIB),
         (64, 64 * 1514, 512 * 1514),
@@ -90,35 +90,35 @@ fn a_turn_begins_late() {
         let mut trial = Trial::default();
         let (mut now, mut ends) = (Duration::ZERO, false);
         while !ends {
-            let (turn, began) = (trial.turn, now);
-            // The reader sets the pace, and what it reads was stored so many bytes before.
+            let (round, began) = (trial.round, now);
+            // The reader determines the rate, and reads data that was stored `depth` bytes earlier.
             let lags = trial.bytes < depth;
             now += Duration::from_micros(if trial.streams() == lags { 10 } else { 2 });
-            ends = trial.hear(began, now, frames, bytes);
-            assert!(trial.turn <= turn + 1);
+            ends = trial.record(began, now, frames, bytes);
+            assert!(trial.round <= round + 1);
         }
         assert_eq!(trial.verdict(), Some(true), "{frames} frames of {bytes} bytes, {depth}");
     }
 }
 
-// Goal: interrupted bursts, and bursts that are too small to tell, change nothing.
+// Goal: interrupted bursts, and bursts below the minimum size, change nothing.
 #[test]
-fn what_says_nothing_changes_nothing() {
+fn meaningless_samples_change_nothing() {
     let Some(mut stores) = auto() else { return };
     for n in 0..10_000u32 {
         let took = Duration::from_micros(if n % 3 == 0 { 1000 } else { 1 });
-        stores.hear(Duration::ZERO, took, 16, 16 * KIB);
+        stores.record(Duration::ZERO, took, 16, 16 * KIB);
     }
     for _ in 0..1000 {
-        stores.hear(Duration::ZERO, Duration::from_millis(1), 1, BYTES_MIN - 1);
+        stores.record(Duration::ZERO, Duration::from_millis(1), 1, BYTES_MIN - 1);
     }
     assert!(stores.trial.is_none());
     assert_eq!(run(&mut stores, 1000, [1, 1]), 0);
 }
 
-// Goal: what a process prefers is what its queues do from their first burst on.
+// Goal: queues follow the process's preference from their first burst on.
 #[test]
-fn a_preference_is_followed() {
+fn preference_applies_from_the_first_burst() {
     for (preference, streams) in [
         (Preference::Streamed, is_possible()),
         (Preference::Cached, false),
@@ -131,15 +131,15 @@ fn a_preference_is_followed() {
     }
 }
 
-// Goal: what goes through the cache is handed on where the machine can, but for samples: in the
-// cached turns of a trial too, and never for who prefers the cache, or past it.
+// Goal: cached lines are demoted if the CPU supports that, except in samples, and also in the
+// cached rounds of a trial; never for a forced mode, or with non-temporal stores.
 #[test]
-fn what_is_cached_is_handed_on() {
+fn cached_lines_are_demoted() {
     for preference in [Preference::Auto, Preference::Cached, Preference::Streamed] {
         let mut stores = Stores::new(preference);
         let may = preference == Preference::Auto;
         assert_eq!(stores.may_demote, may && demote::is_possible());
-        // As on a machine that can.
+        // As on a CPU with the instruction.
         stores.may_demote |= may;
         assert_eq!(stores.demotes(), may);
         for n in 1..=3 * PERIOD {
@@ -155,14 +155,14 @@ fn what_is_cached_is_handed_on() {
     (stores.is_streaming, stores.left) = (true, 1);
     assert!(!stores.demotes());
     let trial = stores.trial.as_mut().unwrap();
-    trial.turn = 1;
+    trial.round = 1;
     let Manner { streaming, demotes, .. } = stores.begin();
     assert!(streaming.is_some() && !demotes);
 }
 
-// Goal: where the decision is made, nothing is watched.
+// Goal: nothing is measured when the mode is forced.
 #[test]
-fn what_is_fixed_stays() {
+fn forced_modes_do_not_change() {
     let streamed = if is_possible() { 1000 } else { 0 };
     for (preference, streamed) in [(Preference::Streamed, streamed), (Preference::Cached, 0)] {
         for took in [[1, 14], [14, 1], [3, 2]] {

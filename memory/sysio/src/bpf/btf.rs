@@ -1,4 +1,4 @@
-//! The types of the running kernel (BTF), as far as calls of its functions need them.
+//! Types of the running kernel (BTF), as far as needed for calls of kernel functions.
 
 use std::sync::OnceLock;
 
@@ -11,23 +11,23 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(four.try_into().ok()?))
 }
 
-/// Bytes behind the three words of a type of this kind with `n` members.
+/// Number of bytes after the first three words of a type of this kind with `n` members.
 fn more_bytes(kind: u32, n: usize) -> Option<usize> {
     Some(match kind {
-        // Integers, variables, tags of declarations.
+        // Integers, variables, declaration tags.
         1 | 14 | 17 => 4,
         // Arrays.
         3 => 12,
-        // Structures, unions, sections, enumerations of 64 bits.
+        // Structures, unions, data sections, 64-bit enumerations.
         4 | 5 | 15 | 19 => 12 * n,
-        // Enumerations, prototypes.
+        // Enumerations, function prototypes.
         6 | 13 => 8 * n,
         0..=19 => 0,
         _ => return None,
     })
 }
 
-/// The number of a function among these types.
+/// Type id of a function.
 fn find(btf: &[u8], function: &str) -> Option<u32> {
     if word(btf, 0)? as u16 != MAGIC {
         return None;
@@ -55,7 +55,7 @@ fn find(btf: &[u8], function: &str) -> Option<u32> {
     None
 }
 
-/// The number of the kernel's function `bpf_xdp_metadata_rx_vlan_tag`; `None`: there is none.
+/// Type id of the kernel function `bpf_xdp_metadata_rx_vlan_tag`; `None` if it does not exist.
 pub(super) fn rx_vlan_tag() -> Option<u32> {
     static NUMBER: OnceLock<Option<u32>> = OnceLock::new();
     let read = || find(&std::fs::read(TYPES_OF_KERNEL).ok()?, "bpf_xdp_metadata_rx_vlan_tag");
@@ -74,8 +74,8 @@ mod tests {
         words.chain(types).chain(strings.iter().copied()).collect()
     }
 
-    // Goal: a function is found by its whole name behind types of every kind, and what is cut off
-    // or unknown is no function.
+    // Goal: a function is found by its complete name after types of every kind; truncated or
+    // unknown types yield no function.
     #[test]
     fn functions_are_found_by_name() {
         let strings = b"\0other\0wanted\0wanted_too\0";

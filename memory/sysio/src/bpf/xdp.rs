@@ -1,5 +1,5 @@
-//! What AF_XDP needs of bpf(2): a map of sockets, a program that sends frames to them, and the
-//! link that keeps it at a device.
+//! BPF objects for AF_XDP: a map of sockets, a program that redirects frames to them, and the link
+//! that attaches it to a device.
 
 use std::ffi::CStr;
 use std::io;
@@ -15,7 +15,7 @@ const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 const HAS_FRAGS: u32 = 1 << 5;
-/// The program may ask the driver for what lies beside a frame.
+/// Binds the program to a device, so that it may read the driver's metadata.
 const DEVICE_BOUND: u32 = 1 << 6;
 const REDIRECT_MAP: i32 = 51;
 const ADJUST_HEAD: i32 = 44;
@@ -24,15 +24,15 @@ const MOV64: u8 = 0xb7;
 const TO_BIG_ENDIAN: u8 = 0xdc;
 /// `XDP_PASS`.
 const PASS: u32 = 2;
-/// Where `struct xdp_md` has the number of the RX queue.
+/// Offset of the RX queue index in `struct xdp_md`.
 const RX_QUEUE_INDEX: i16 = 16;
 
-/// Where in the kernel a program sees frames.
+/// Position of an XDP program in the receive path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// In the driver, before there is more than the frame.
+    /// In the driver, before an skb exists.
     Native,
-    /// In the stack, for any driver.
+    /// In the network stack, for any driver.
     Generic,
 }
 
@@ -73,19 +73,19 @@ struct CreateLink {
 const _: () = assert!(size_of::<LoadXdp>() == 72);
 const _: () = assert!(size_of::<CreateLink>() == 16);
 
-/// AF_XDP sockets by the number of their RX queue.
+/// Map from RX queue index to AF_XDP socket (XSKMAP).
 #[derive(Debug)]
 pub struct SocketMap {
     fd: OwnedFd,
 }
 
 impl SocketMap {
-    /// Makes a map with room for `entries` sockets. Needs CAP_BPF.
+    /// Creates a map with room for `entries` sockets. Needs CAP_BPF.
     pub fn create(entries: u32) -> io::Result<Self> {
         Ok(Self { fd: create_map(MAP_TYPE_XSKMAP, entries)? })
     }
 
-    /// Frames of this queue go to this socket, which is bound to it.
+    /// Redirects frames of this queue to this socket, which must be bound to it.
     pub fn set(&self, queue: u32, socket: &impl AsFd) -> io::Result<()> {
         let value = raw_fd(socket.as_fd());
         let (key, value) = (address(&raw const queue), address(&raw const value));
@@ -94,8 +94,8 @@ impl SocketMap {
         unsafe { bpf(MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
     }
 
-    /// `bpf_redirect_map(map, ctx->rx_queue_index, XDP_PASS)`: what has no socket passes. The
-    /// context is in a register.
+    /// `bpf_redirect_map(map, ctx->rx_queue_index, XDP_PASS)`: frames of queues without a socket
+    /// pass. `context` is the register with the context.
     fn redirect(&self, context: Reg) -> [Insn; 6] {
         [
             Insn::load(Reg::R2, context, RX_QUEUE_INDEX),
@@ -108,15 +108,15 @@ impl SocketMap {
     }
 }
 
-/// Puts the VLAN tag that lies beside the frame, if there is one, back into it: 4 bytes behind the
-/// addresses. A frame without room for it goes on without. The context is in `R6`, on entry in
-/// `R1`.
+/// Inserts the VLAN tag from the frame's metadata, if there is one, after the MAC addresses (4
+/// bytes). A frame without headroom passes without its tag. The context is in `R1` on entry, then
+/// in `R6`.
 fn insert_tag(rx_vlan_tag: u32) -> Vec<Insn> {
     const TAG: i32 = 4;
-    /// Both addresses and the tag.
+    /// Bytes of both MAC addresses and the tag.
     const HEAD: i32 = 16;
-    // On the stack: where the kernel writes the protocol, in network order, and the tag, as a
-    // number.
+    // Stack slots for the kernel's results: the protocol in network order, and the tag in host
+    // order.
     const PROTOCOL: i16 = -4;
     const TCI: i16 = -8;
     let half = |to: Reg, from: Reg, at| Insn::new(LOAD_HALF, to, from as u8, at, 0);
@@ -164,22 +164,22 @@ fn insert_tag(rx_vlan_tag: u32) -> Vec<Insn> {
     all
 }
 
-/// A program of type XDP.
+/// BPF program of type XDP.
 #[derive(Debug)]
 pub struct XdpProgram {
     fd: OwnedFd,
 }
 
 impl XdpProgram {
-    /// Loads the one that sends each frame to the socket of its queue. With `frags` it takes
-    /// frames that lie in several pages. Needs CAP_BPF and CAP_NET_ADMIN.
+    /// Loads the program that redirects each frame to the socket of its queue. With `frags` it
+    /// accepts multi-buffer frames. Needs CAP_BPF and CAP_NET_ADMIN.
     pub fn to_sockets(map: &SocketMap, frags: bool, license: &CStr) -> io::Result<Self> {
         Self::load(&map.redirect(Reg::R1), frags, 0, license)
     }
 
-    /// The same for one device, whose driver (in native mode alone) is asked for the VLAN tag
-    /// beside each frame, which is put back into it. An error where the kernel or the driver has
-    /// no such tags to tell.
+    /// Like [`to_sockets`](Self::to_sockets), for one device: the program also inserts each frame's
+    /// VLAN tag from the driver's metadata (native mode only). Fails if the kernel or the driver
+    /// does not provide the tag.
     pub fn to_sockets_with_tags(
         map: &SocketMap,
         frags: bool,
@@ -211,14 +211,14 @@ impl XdpProgram {
             ifindex,
             attach_type: ATTACH_XDP,
         };
-        // SAFETY: each address is that of a slice with its length, or of a string with its end;
-        // the result is a descriptor without an owner.
+        // SAFETY: each address belongs to a slice passed with its length, or to a terminated
+        // string; the result is a descriptor without an owner.
         let fd = unsafe { OwnedFd::from_raw_fd(bpf(PROG_LOAD, &mut attributes)? as i32) };
         Ok(Self { fd })
     }
 
-    /// Puts it at a device of the calling thread's network namespace. It stays as long as what is
-    /// returned, and no longer, however this process ends.
+    /// Attaches the program to a device of the calling thread's network namespace. The kernel
+    /// detaches it when the returned link is closed, including at the end of this process.
     pub fn attach(&self, ifindex: u32, mode: Mode) -> io::Result<XdpLink> {
         let mut attributes = CreateLink {
             program: raw_fd(self.fd.as_fd()),
@@ -232,7 +232,7 @@ impl XdpProgram {
     }
 }
 
-/// Keeps a program at a device.
+/// Link that keeps a program attached to a device.
 #[derive(Debug)]
 pub struct XdpLink {
     _fd: OwnedFd,

@@ -1,9 +1,9 @@
-//! Eventfd signal that never blocks.
+//! Signalling of an eventfd without blocking.
 //!
-//! A `write` to an eventfd waits while the counter is full and `O_NONBLOCK` is clear. The flag and
-//! the counter belong to the open file description, so a peer that holds the eventfd controls both,
-//! and a check before the write races with the peer. A completion of Linux AIO signals an eventfd
-//! from within the kernel instead: a full counter saturates, and the caller never waits
+//! A `write` to an eventfd blocks while the counter is full and `O_NONBLOCK` is clear. Flag and
+//! counter belong to the open file description, so a peer that holds the eventfd controls both, and
+//! a check before the write races with the peer. Instead, a completion of Linux AIO signals the
+//! eventfd within the kernel: a full counter saturates, and the caller never blocks
 //! (`io_submit(2)`, `IOCB_FLAG_RESFD`).
 
 use std::io;
@@ -14,7 +14,7 @@ use crate::memory;
 
 /// Completions that the context holds until they are reaped.
 const COMPLETIONS: usize = 128;
-/// Submissions that fail for lack of room in the context before the signal is given up.
+/// Maximum number of submissions per signal, if the context is full.
 const ATTEMPTS: usize = 64;
 
 const IOCB_CMD_PREAD: u16 = 0;
@@ -25,7 +25,7 @@ const IOCB_FLAG_RESFD: u32 = 1;
 #[derive(Default)]
 struct Iocb {
     data: u64,
-    /// `aio_key` and `aio_rw_flags`, in the order of the byte order; both are zero.
+    /// `aio_key` and `aio_rw_flags`, in an order that depends on the byte order; both are zero.
     key_and_flags: [u32; 2],
     opcode: u16,
     priority: i16,
@@ -51,14 +51,15 @@ struct IoEvent {
 const _: () = assert!(size_of::<Iocb>() == 64);
 const _: () = assert!(size_of::<IoEvent>() == 32);
 
-/// AIO context of the process, with the file that its reads of zero bytes name.
+/// AIO context of the process, with the file for its reads of zero bytes.
 struct Context {
     id: usize,
     file: OwnedFd,
 }
 
 impl Context {
-    /// `None` where the kernel or a sandbox offers no AIO, or `fs.aio-max-nr` is exhausted.
+    /// Creates the context; `None` if the kernel or a sandbox offers no AIO, or `fs.aio-max-nr` is
+    /// exhausted.
     fn new() -> Option<Self> {
         let mut id = 0_usize;
         // SAFETY: the kernel writes the context's id, one word, to `id`.
@@ -68,13 +69,13 @@ impl Context {
         }
         let file = memory::memory_file("signal", 1, false);
         if file.is_err() {
-            // SAFETY: the context is this function's own, and has no requests.
+            // SAFETY: this function owns the context, which has no requests.
             unsafe { libc::syscall(libc::SYS_io_destroy, id) };
         }
         Some(Self { id, file: file.ok()? })
     }
 
-    /// Submits a read of zero bytes. Its completion adds one to `event`.
+    /// Submits a read of zero bytes, whose completion adds one to `event`.
     fn signal(&self, event: BorrowedFd<'_>) -> io::Result<()> {
         let mut request = Iocb {
             opcode: IOCB_CMD_PREAD,
@@ -114,16 +115,15 @@ impl Context {
     }
 }
 
-/// Adds one to the eventfd `event` without blocking, or returns `None` where the system offers no
-/// way to do that.
+/// Adds one to the eventfd `event` without blocking; `None` if the system offers no way to do that.
 ///
-/// A descriptor that is no eventfd is refused with `EINVAL`.
+/// Fails with `EINVAL` for a descriptor that is not an eventfd.
 pub(super) fn signal(event: BorrowedFd<'_>) -> Option<io::Result<()>> {
     context().map(|context| context.signal(event))
 }
 
-/// The context of the process, which the first call creates. What it lacks now, such as a free
-/// descriptor, it may have later: a failure is tried again by the next call.
+/// Returns the context of the process, created by the first call. A failure, such as a lack of
+/// descriptors, may be temporary, so the next call retries.
 fn context() -> Option<&'static Context> {
     static CONTEXT: OnceLock<Context> = OnceLock::new();
     static CREATION: Mutex<()> = Mutex::new(());
@@ -145,7 +145,8 @@ mod tests {
 
     use super::*;
 
-    /// A full eventfd without `O_NONBLOCK` neither blocks nor fails a signal: it saturates.
+    /// A full eventfd without `O_NONBLOCK` neither blocks nor fails a signal: the counter
+    /// saturates.
     #[test]
     fn full_blocking_counter_saturates() {
         let event = EventFd::from_value_and_flags(0, EfdFlags::empty()).unwrap();
@@ -156,7 +157,7 @@ mod tests {
         assert_eq!(event.read().unwrap(), u64::MAX);
     }
 
-    /// More signals than the context has room for all arrive, from several threads at a time.
+    /// More signals than the context holds all arrive, from several threads concurrently.
     #[test]
     fn every_signal_counts() {
         let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
@@ -169,7 +170,7 @@ mod tests {
         assert_eq!(event.read().unwrap(), 4 * each);
     }
 
-    /// A descriptor that is no eventfd is refused.
+    /// A descriptor that is not an eventfd is rejected.
     #[test]
     fn other_descriptors_are_refused() {
         let (read, write) = nix::unistd::pipe().unwrap();

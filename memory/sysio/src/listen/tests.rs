@@ -3,7 +3,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
 use super::*;
 
-/// A folder of one test.
+/// Temporary folder of one test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -29,7 +29,7 @@ fn listen(path: &Path, access: Access) -> Result<(OwnedFd, SocketFile), ListenEr
     listen_at(path, Kind::Stream, access, 8)
 }
 
-// Goal: regular files, links, folders and other nodes are refused and stay as they are.
+// Goal: regular files, links, folders and other nodes are rejected and stay unchanged.
 #[test]
 fn foreign_files_are_kept() {
     let folder = Folder::new("foreign");
@@ -39,7 +39,7 @@ fn foreign_files_are_kept() {
     assert!(matches!(e, ListenError::NotASocket(_)), "{e}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     let link = folder.0.join("link");
-    // A link is refused whatever it leads to.
+    // A link is rejected, whatever its target.
     let stale = folder.0.join("stale");
     drop(UnixListener::bind(&stale).unwrap());
     for target in [path.as_path(), Path::new("/nowhere"), stale.as_path()] {
@@ -58,8 +58,8 @@ fn foreign_files_are_kept() {
     }
 }
 
-// Goal: a bound socket of any type is refused, also one that does not listen yet, and a process
-// that listens sees no connection; a stale socket is replaced.
+// Goal: a bound socket of any type is rejected, also before `listen`, and a listening process sees
+// no connection; a stale socket is replaced.
 #[test]
 fn live_sockets_are_kept() {
     let folder = Folder::new("live");
@@ -92,7 +92,7 @@ fn live_sockets_are_kept() {
     assert_eq!(occupant(&path).unwrap(), Occupant::Nothing);
 }
 
-// Goal: at its end a process removes its own socket and leaves what took its place.
+// Goal: a process removes its own socket file at exit, but not a file that replaced it.
 #[test]
 fn only_the_own_file_is_removed() {
     let folder = Folder::new("own");
@@ -104,7 +104,7 @@ fn only_the_own_file_is_removed() {
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
 }
 
-// Goal: mode and owner are those that were asked for, whatever the umask takes away.
+// Goal: mode and owner are as requested, for any umask.
 #[test]
 fn mode_and_owner() {
     let folder = Folder::new("mode");
@@ -123,7 +123,7 @@ fn mode_and_owner() {
     }
 }
 
-// Goal: a connection succeeds only once the socket has its mode.
+// Goal: a connection succeeds only after the socket has its mode.
 #[test]
 fn mode_is_set_before_the_first_connection() {
     let folder = Folder::new("early");
@@ -143,7 +143,7 @@ fn mode_is_set_before_the_first_connection() {
     }
 }
 
-// Goal: many processes that find one stale socket end with one that listens, which keeps its file.
+// Goal: of many processes that find one stale socket, exactly one listens and keeps its file.
 #[test]
 fn one_of_many_replaces_a_stale_socket() {
     let folder = Folder::new("many");

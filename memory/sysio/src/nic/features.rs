@@ -7,9 +7,9 @@ use super::Nics;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETHTOOL_GFEATURES: u32 = 0x3a;
-/// The set of strings that names features.
+/// String set of feature names.
 const ETH_SS_FEATURES: u32 = 4;
-/// Most features: the kernel has 64.
+/// Maximum number of features; the kernel has 64.
 const MOST: usize = 256;
 const NAME_LEN: usize = 32;
 
@@ -31,8 +31,8 @@ struct NamesRequest {
     names: [[u8; NAME_LEN]; MOST],
 }
 
-/// `struct ethtool_gfeatures` with room for all features, of which 32 share a block: available,
-/// requested, active, never changed.
+/// `struct ethtool_gfeatures` with room for all features. Each block has the bits of 32 features:
+/// available, requested, active, never changed.
 #[repr(C)]
 struct FeaturesRequest {
     command: u32,
@@ -44,12 +44,12 @@ const _: () = assert!(size_of::<CountRequest>() == 24);
 const _: () = assert!(size_of::<NamesRequest>() == 12 + NAME_LEN * MOST);
 const _: () = assert!(size_of::<FeaturesRequest>() == 8 + MOST / 2);
 
-/// A feature of the kernel's.
+/// Feature of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
-    /// Its name, such as `tx-tcp-segmentation`.
+    /// Name, such as `tx-tcp-segmentation`.
     pub name: String,
-    /// It is in force.
+    /// True if the feature is active.
     pub is_active: bool,
 }
 
@@ -63,7 +63,7 @@ impl Nics {
             count: 0,
         };
         self.ethtool(name, &mut count)?;
-        // The kernel writes all of them, whatever there is room for.
+        // The kernel writes all names, regardless of the buffer's size.
         if count.count as usize > MOST {
             return Err(io::Error::from_raw_os_error(libc::E2BIG));
         }
@@ -95,7 +95,7 @@ impl Nics {
 mod tests {
     use super::*;
 
-    // Goal: features are named, and what the loopback has in force is seen as such.
+    // Goal: features are named, and the active features of the loopback interface are reported.
     #[test]
     fn active_features_are_named() {
         let features = Nics::open().unwrap().features("lo").unwrap();

@@ -7,7 +7,7 @@ fn ranges(texts: &[&'static [u8]]) -> Vec<RawRange> {
     texts.iter().map(|text| RawRange::new(text.as_ptr().cast_mut(), text.len())).collect()
 }
 
-/// A ring, where this kernel lets us have one.
+/// Creates a ring, if this kernel permits it.
 fn ring() -> Option<WriteRing> {
     match WriteRing::new() {
         Ok(ring) => Some(ring),
@@ -18,16 +18,16 @@ fn ring() -> Option<WriteRing> {
     }
 }
 
-/// A pipe whose writing end does not wait.
+/// Pipe with a non-blocking write end.
 fn pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     crate::process::set_nonblocking(writer.as_fd()).unwrap();
     (reader, writer)
 }
 
-// Goal: a full chain of writes arrives whole and in order, in one call; a ring can be used again.
+// Goal: a full chain of writes arrives complete and in order, in one call; a ring is reusable.
 #[test]
-fn a_chain_is_written_in_order() {
+fn chain_is_written_in_order() {
     let Some(mut ring) = ring() else { return };
     let (mut reader, writer) = pipe();
     let texts: Vec<&'static [u8]> =
@@ -35,7 +35,7 @@ fn a_chain_is_written_in_order() {
     let all = ranges(&texts);
     let writes: Vec<&[RawRange]> = all.chunks(1).collect();
     for round in 0..3 {
-        // SAFETY: the texts live for ever.
+        // SAFETY: the texts are static.
         let done = unsafe { ring.write_each(writer.as_fd(), writes.iter().copied()) };
         assert_eq!((done.writes, done.calls), (WRITES_MAX, 1 + u64::from(round == 0)));
         assert!(done.broken.is_none());
@@ -45,18 +45,19 @@ fn a_chain_is_written_in_order() {
     }
 }
 
-// Goal: nothing is written after the first write that fails, although it could be, and the call
-// comes back at once although the failed one could wait.
+// Goal: no write follows the first failure, although it would fit, and the call returns immediately
+// although the failed write could block.
 #[test]
-fn a_chain_ends_at_the_first_failure() {
+fn chain_ends_at_the_first_failure() {
     let Some(mut ring) = ring() else { return };
     let (mut reader, writer) = pipe();
-    // All sixteen pages of a pipe, the last not full: one more does not fit, a byte does.
+    // All sixteen pages of a pipe, the last one partly filled: another page does not fit, a byte
+    // does.
     let large: &'static [u8] = Vec::leak(vec![7; 15 * 4096]);
     let page: &'static [u8] = Vec::leak(vec![8; 4096]);
     let all = ranges(&[large, b"a", page, b"b"]);
     let writes: Vec<&[RawRange]> = all.chunks(1).collect();
-    // SAFETY: the texts live for ever.
+    // SAFETY: the texts are static.
     let done = unsafe { ring.write_each(writer.as_fd(), writes.iter().copied()) };
     assert!(done.broken.is_none(), "{done:?}");
     assert_eq!(done.writes, 2, "{done:?}");
@@ -67,43 +68,43 @@ fn a_chain_ends_at_the_first_failure() {
     assert_eq!(got.len(), 1 + large.len());
 }
 
-// Goal: on a descriptor that cannot be written to, nothing is, and the ring lives.
+// Goal: a descriptor that is not writable takes no write, and the ring stays usable.
 #[test]
-fn a_failure_of_the_first_is_told() {
+fn first_failure_writes_nothing() {
     let Some(mut ring) = ring() else { return };
     let (reader, _writer) = pipe();
     let all = ranges(&[b"a", b"b"]);
     for _ in 0..3 {
-        // SAFETY: the texts live for ever.
+        // SAFETY: the texts are static.
         let done = unsafe { ring.write_each(reader.as_fd(), all.chunks(1)) };
         assert_eq!(done.writes, 0);
         assert!(done.broken.is_none(), "{done:?}");
     }
 }
 
-// Goal: a ring that belongs to another thread says so and writes nothing.
+// Goal: a ring of another thread reports an error and writes nothing.
 #[test]
-fn a_ring_belongs_to_one_thread() {
+fn ring_fails_on_another_thread() {
     let Some(mut ring) = ring() else { return };
     let (_reader, writer) = pipe();
     std::thread::scope(|scope| {
         let first = scope.spawn(|| {
             let all = ranges(&[b"a", b"b"]);
-            // SAFETY: the texts live for ever.
+            // SAFETY: the texts are static.
             unsafe { ring.write_each(writer.as_fd(), all.chunks(1)) }.writes
         });
         assert_eq!(first.join().unwrap(), 2);
     });
     let all = ranges(&[b"c", b"d"]);
-    // SAFETY: the texts live for ever.
+    // SAFETY: the texts are static.
     let done = unsafe { ring.write_each(writer.as_fd(), all.chunks(1)) };
     assert_eq!(done.writes, 0);
     assert!(done.broken.is_some());
 }
 
-// Goal: what is no TAP queue is not taken for one.
+// Goal: a descriptor that is not a TAP queue is rejected.
 #[test]
-fn only_tap_queues_are_supported() {
+fn other_descriptors_are_rejected() {
     let (_reader, writer) = pipe();
     assert!(supports(writer.as_fd()).is_err());
 }

@@ -1,4 +1,4 @@
-//! The rules, as oracles that know nothing of how places are found.
+//! Placement rules as oracles, independent of the algorithm.
 
 use proptest::prelude::*;
 
@@ -7,8 +7,8 @@ use crate::{Node, synthetic};
 
 mod known;
 
-/// A machine of 1 to 8 nodes that may lack CPUs or memory, with hyperthreads, holes in the
-/// numbering and any distances.
+/// System of 1 to 8 nodes that may lack CPUs or memory, with hyperthreads, gaps in the numbering
+/// and arbitrary distances.
 fn machine() -> impl Strategy<Value = Topology> {
     let node = (0usize..6, 1usize..3, any::<bool>());
     let nodes = prop::collection::vec(node, 1..=8);
@@ -22,7 +22,7 @@ fn machine() -> impl Strategy<Value = Topology> {
             let mut slots = Vec::new();
             for (node, &(cores, threads, _)) in nodes.iter().enumerate() {
                 for core in 0..cores {
-                    // Node numbers have holes, too.
+                    // Node numbers have gaps, too.
                     slots.extend(std::iter::repeat_n((2 * node as u32, (node, core)), threads));
                 }
             }
@@ -55,8 +55,8 @@ fn machine() -> impl Strategy<Value = Topology> {
         })
 }
 
-/// Functions on nodes with and without CPUs, on nodes that nobody knows and on none.
-fn homes() -> impl Strategy<Value = Vec<Home>> {
+/// Functions on nodes with and without CPUs, on unknown nodes, and without a node.
+fn functions() -> impl Strategy<Value = Vec<Home>> {
     let node =
         prop_oneof![4 => (0u32..8).prop_map(|n| Some(2 * n)), 1 => Just(None), 1 => Just(Some(99))];
     let home = (node, prop::option::of(1u16..6)).prop_map(|(node, vectors)| Home { node, vectors });
@@ -67,53 +67,57 @@ fn home_of(topology: &Topology, home: &Home) -> Option<u32> {
     home.node.and_then(|node| topology.home_of(node))
 }
 
-/// The node to which a channel's queue belongs.
-fn belongs(topology: &Topology, homes: &[Home], place: &Place) -> u32 {
-    home_of(topology, &homes[place.function]).unwrap_or(place.node)
+/// Node that owns a channel's queue.
+fn queue_node(topology: &Topology, functions: &[Home], place: &Place) -> u32 {
+    home_of(topology, &functions[place.function]).unwrap_or(place.node)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    // Goal: the map of channels to functions knows no count, the same question has the same answer,
-    // and more channels move neither worker nor interrupt nor memory of those that there are.
+    // Goal: the map of channels is independent of their number, equal requests give equal results,
+    // and additional channels do not move worker, interrupt or memory of the first ones.
     #[test]
-    fn more_channels_move_none(
+    fn additional_channels_move_none(
         topology in machine(),
-        homes in homes(),
+        functions in functions(),
         few in 1u16..40,
         more in 0u16..30,
         high in any::<bool>(),
     ) {
         let side = if high { Side::High } else { Side::Low };
-        let request = Request { side, ..Request::new(&topology, &homes, few) };
+        let request = Request { side, ..Request::new(&topology, &functions, few) };
         let small = plan(&request);
         prop_assert_eq!(&small, &plan(&request));
         let large = plan(&Request { channels: few + more, ..request });
         prop_assert_eq!(small.places.len(), usize::from(few));
         for (a, b) in small.places.iter().zip(&large.places) {
-            let function = usize::from(a.channel) % homes.len();
+            let function = usize::from(a.channel) % functions.len();
             prop_assert_eq!(a.function, function);
-            let vector = a.channel / homes.len() as u16;
-            prop_assert_eq!(a.vector, homes[function].vectors.map_or(vector, |n| vector % n));
-            // Only who sends through it may change.
+            let vector = a.channel / functions.len() as u16;
+            prop_assert_eq!(a.vector, functions[function].vectors.map_or(vector, |n| vector % n));
+            // Only the sending CPUs may change.
             let fixed = |p: &Place| Place { xps: Vec::new(), ..p.clone() };
             prop_assert_eq!(fixed(a), fixed(b));
         }
     }
 
-    // Goal: nobody has two workers while a CPU has none, a worker is on its function's node while
-    // a CPU there is free, and on a core of its own while there is one among equally near CPUs.
+    // Goal: no CPU has two workers while another has none; a worker is on its function's node while
+    // a CPU there is free, and on an idle core while there is one among equally near CPUs.
     #[test]
-    fn workers_are_near_and_alone(topology in machine(), homes in homes(), channels in 1u16..60) {
-        let placement = plan(&Request::new(&topology, &homes, channels));
+    fn workers_are_near_and_separate(
+        topology in machine(),
+        functions in functions(),
+        channels in 1u16..60,
+    ) {
+        let placement = plan(&Request::new(&topology, &functions, channels));
         let mut used: Vec<usize> = Vec::new();
         let first = topology.cpus.len().min(usize::from(channels));
         for place in &placement.places[..first] {
             let cpu = *topology.cpus.iter().find(|cpu| cpu.id == place.cpu).unwrap();
             prop_assert!(!used.contains(&cpu.id), "CPU {} twice", cpu.id);
             prop_assert_eq!(place.node, cpu.node);
-            let home = home_of(&topology, &homes[place.function]);
+            let home = home_of(&topology, &functions[place.function]);
             let far = |cpu: &Cpu| home.map_or(0, |home| topology.distance(home, cpu.node));
             let core_used = |cpu: &Cpu| {
                 topology.cpus.iter().any(|c| c.core == cpu.core && used.contains(&c.id))
@@ -125,8 +129,8 @@ proptest! {
             }
             used.push(cpu.id);
         }
-        // Later channels share workers of their own function, evenly.
-        for function in 0..homes.len() {
+        // Additional channels share workers of their own function, evenly.
+        for function in 0..functions.len() {
             let mine = placement.places.iter().filter(|p| p.function == function);
             let own = placement.places[..first].iter().filter(|p| p.function == function);
             let loads: Vec<usize> = own
@@ -140,21 +144,24 @@ proptest! {
         }
     }
 
-    // Goal: every CPU sends through a queue, of its own node if there is one, never through a
-    // farther one than it must; every queue has a CPU; and a CPU has one queue alone unless queues
-    // outnumber the CPUs near them.
+    // Goal: every CPU sends through a nearest queue; every queue has a CPU; and a CPU has only one
+    // queue unless queues outnumber the CPUs near them.
     #[test]
-    fn every_cpu_has_a_near_queue(topology in machine(), homes in homes(), channels in 1u16..60) {
-        let placement = plan(&Request::new(&topology, &homes, channels));
+    fn every_cpu_has_a_near_queue(
+        topology in machine(),
+        functions in functions(),
+        channels in 1u16..60,
+    ) {
+        let placement = plan(&Request::new(&topology, &functions, channels));
         let places = &placement.places;
         let of = |cpu: &Cpu| places.iter().filter(|p| p.xps.contains(&cpu.id)).collect::<Vec<_>>();
         for cpu in &topology.cpus {
             let mine = of(cpu);
             prop_assert!(!mine.is_empty(), "{cpu:?} has no queue");
-            let far = |p: &Place| topology.distance(cpu.node, belongs(&topology, &homes, p));
+            let far = |p: &Place| topology.distance(cpu.node, queue_node(&topology, &functions, p));
             let nearest = places.iter().map(far).min().unwrap();
             prop_assert!(mine.iter().all(|p| far(p) == nearest), "{cpu:?} has a far queue");
-            // Whoever serves a queue that is near sends through what it serves.
+            // A CPU that serves a near queue sends through one that it serves.
             let serves = places.iter().any(|p| p.cpu == cpu.id && far(p) == nearest);
             prop_assert!(!serves || mine.iter().any(|p| p.cpu == cpu.id));
         }
@@ -162,12 +169,12 @@ proptest! {
             prop_assert!(!place.xps.is_empty(), "channel {} has no CPU", place.channel);
             prop_assert!(place.xps.is_sorted());
         }
-        // A second queue is one that has nobody else, where there are not enough for all. The first
-        // one may belong to another node: a CPU may be as near to two.
+        // A second queue has no other CPU, and exists only if there are too few CPUs. The first one
+        // may belong to another node, because a CPU may be equally near to two nodes.
         let few = |place: &Place| {
-            let node = belongs(&topology, &homes, place);
+            let node = queue_node(&topology, &functions, place);
             let near = topology.cpus.iter().filter(|cpu| cpu.node == node).count();
-            places.iter().filter(|p| belongs(&topology, &homes, p) == node).count() > near
+            places.iter().filter(|p| queue_node(&topology, &functions, p) == node).count() > near
         };
         for cpu in &topology.cpus {
             let mine = of(cpu);
@@ -176,15 +183,15 @@ proptest! {
         }
     }
 
-    // Goal: channels that share a vector agree on its CPU, memory is on the nearest node that has
-    // some, and a function alone gives each CPU of the machine a queue.
+    // Goal: channels with a common vector agree on its CPU, memory is on the nearest node with
+    // memory, and a single function gives each CPU of the system a queue.
     #[test]
-    fn vectors_memory_and_lone_functions(
+    fn vectors_memory_and_single_functions(
         topology in machine(),
-        homes in homes(),
+        functions in functions(),
         channels in 1u16..40,
     ) {
-        let request = Request::new(&topology, &homes, channels);
+        let request = Request::new(&topology, &functions, channels);
         let placement = plan(&request);
         for a in &placement.places {
             let same = |b: &&Place| (b.function, b.vector) == (a.function, a.vector);
@@ -197,7 +204,7 @@ proptest! {
             prop_assert!(memory.is_empty() && a.memory == a.node || memory.contains(&a.memory));
             prop_assert_eq!(nearest.unwrap_or(0), topology.distance(a.node, a.memory));
         }
-        for function in 0..homes.len().min(usize::from(channels)) {
+        for function in 0..functions.len().min(usize::from(channels)) {
             let sets = placement.senders_of(function, &request);
             for cpu in &topology.cpus {
                 prop_assert!(sets.iter().any(|(_, set)| set.contains(&cpu.id)), "{cpu:?}");
@@ -208,13 +215,13 @@ proptest! {
         }
     }
 
-    // Goal: without hyperthreads the CPUs of a node are spread over its queues to within one.
+    // Goal: without hyperthreads the CPUs of a node are spread evenly over its queues.
     #[test]
     fn senders_are_spread_evenly(nodes in 1usize..5, cores in 1usize..9, channels in 1u16..40) {
         let topology = synthetic(&format!("{nodes}x{cores}")).unwrap();
-        let homes: Vec<Home> =
+        let functions: Vec<Home> =
             (0..nodes).map(|n| Home { node: Some(n as u32), vectors: None }).collect();
-        let placement = plan(&Request::new(&topology, &homes, channels));
+        let placement = plan(&Request::new(&topology, &functions, channels));
         for function in 0..nodes {
             let sizes = placement.places.iter().filter(|p| p.function == function);
             let sizes: Vec<usize> = sizes

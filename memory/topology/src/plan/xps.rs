@@ -1,17 +1,18 @@
-//! Which CPUs send through which queue.
+//! Assignment of sending CPUs to queues (XPS).
 
 use crate::{Cpu, Topology};
 
-/// A queue, as senders see it.
+/// Queue, from the point of view of senders.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queue {
-    /// The node to which it belongs.
+    /// Node that owns the queue.
     pub(super) node: u32,
-    /// The CPU that serves it.
+    /// CPU that serves the queue.
     pub(super) cpu: usize,
 }
 
-/// How near a CPU is to the one that serves a queue: itself, a hyperthread, by distance.
+/// Distance class from a CPU to the one that serves a queue: the same CPU, a hyperthread, then by
+/// node distance.
 fn nearness(topology: &Topology, cpu: &Cpu, queue: &Queue) -> (u8, u32) {
     let Some(server) = topology.cpus.iter().find(|c| c.id == queue.cpu) else {
         return (3, 0);
@@ -26,8 +27,8 @@ fn nearness(topology: &Topology, cpu: &Cpu, queue: &Queue) -> (u8, u32) {
     (step, topology.distance(cpu.node, server.node))
 }
 
-/// Gives every CPU a queue, of its own node if there is one and of the nearest otherwise, and every
-/// queue a CPU. A CPU has more than one only when queues outnumber the CPUs near them.
+/// Assigns every CPU a queue (of its own node, else of the nearest one) and every queue a CPU. A
+/// CPU has several queues only if queues outnumber the CPUs near them.
 pub(super) fn spread(topology: &Topology, queues: &[Queue]) -> Vec<Vec<usize>> {
     let mut cpus: Vec<&Cpu> = topology.cpus.iter().collect();
     cpus.sort_unstable_by_key(|cpu| cpu.id);
@@ -40,13 +41,13 @@ pub(super) fn spread(topology: &Topology, queues: &[Queue]) -> Vec<Vec<usize>> {
     let near = |at: usize, q: usize| nearness(topology, cpus[at], &queues[q]);
     let mut sets: Vec<Vec<usize>> = vec![Vec::new(); queues.len()];
     let mut served = vec![false; cpus.len()];
-    // Whoever serves a queue sends through it.
+    // A CPU that serves a queue sends through it.
     for at in 0..cpus.len() {
         let own = mine[at].iter().find(|&&q| near(at, q).0 == 0);
         own.into_iter().for_each(|&q| sets[q].push(cpus[at].id));
         served[at] = own.is_some();
     }
-    // A queue whose server is taken or elsewhere gets a CPU that is still free.
+    // A queue without its serving CPU gets a CPU that is still free.
     for (q, set) in sets.iter_mut().enumerate().filter(|(_, set)| set.is_empty()) {
         let free = (0..cpus.len()).filter(|&at| !served[at] && mine[at].contains(&q));
         if let Some(at) = free.min_by_key(|&at| (near(at, q), at)) {
@@ -54,7 +55,7 @@ pub(super) fn spread(topology: &Topology, queues: &[Queue]) -> Vec<Vec<usize>> {
             served[at] = true;
         }
     }
-    // Hyperthreads share a cache with their core; the others fill up what is short.
+    // Hyperthreads share a cache with their core; the other CPUs go to the queues with the fewest.
     for siblings in [true, false] {
         for at in 0..cpus.len() {
             if served[at] {
@@ -66,7 +67,7 @@ pub(super) fn spread(topology: &Topology, queues: &[Queue]) -> Vec<Vec<usize>> {
             served[at] = best.is_some();
         }
     }
-    // More queues than CPUs near them: these share.
+    // More queues than CPUs near them: CPUs are shared.
     for q in 0..queues.len() {
         let loads = |at: usize| sets.iter().filter(|set| set.contains(&cpus[at].id)).count();
         let all = (0..cpus.len()).filter(|_| sets[q].is_empty());

@@ -1,8 +1,8 @@
-//! Parts of pages.
+//! Fragments of pages.
 //!
-//! A page that is being cut is *open*: the pool itself holds one reference to it, so that it does
-//! not go home while its end is unused. References are a plain number per page, written by the
-//! owner only; a fragment freed on another thread is subtracted when the owner drains it.
+//! The page that is being cut is *open*: the pool itself holds one reference to it, so that it is
+//! not freed while its end is unused. A reference count is a plain number per page, written by the
+//! owner only. A fragment freed on another thread is subtracted when the owner drains it.
 
 use mqnet_shmem::{Span, SpanMut};
 
@@ -10,26 +10,26 @@ use super::PagePool;
 use crate::arena::Look;
 use crate::page::{Frag, INDEX_MASK, Page};
 
-/// Fragments begin and end at multiples of this: two of them never share a cache line.
+/// Alignment of fragments, so that two of them never share a cache line.
 const FRAG_ALIGN: u32 = 64;
 
-/// The page that is being cut. Default: none (no handle is 0).
+/// Page that is being cut. Default: none (no handle is 0).
 #[derive(Debug, Default)]
 pub(crate) struct OpenPage {
     raw: u32,
-    /// Where the next fragment begins.
+    /// Offset of the next fragment.
     offset: u32,
 }
 
 impl PagePool {
-    /// At least `len` bytes of a page; the page's remaining bytes are added to the last fragment
-    /// that fits. More than half a page is a whole page. `None` when `len` exceeds a page or no
-    /// page is left.
-    // Out of line it hands its result over in memory: 20 instructions.
+    /// Allocates at least `len` bytes of a page. The last fragment that fits receives the remaining
+    /// bytes of its page; more than half a page is rounded up to a whole page. `None` when `len`
+    /// exceeds a page or no page is left.
+    // Inlined: out of line the result would be returned in memory.
     #[inline(always)]
     pub fn alloc_frag(&mut self, len: u32) -> Option<Frag> {
         let page_size = self.page_size();
-        // One way out, so that the three numbers stay in registers.
+        // One exit, so that the three numbers stay in registers.
         let (raw, offset, len) = if len > page_size / 2 {
             if len > page_size {
                 return None;
@@ -38,7 +38,7 @@ impl PagePool {
             self.refs[(raw & INDEX_MASK) as usize] = 1;
             (raw, 0, page_size)
         } else {
-            // Half a page is a multiple too.
+            // Half a page is a multiple of the alignment, so the rounded length fits.
             let len = len.max(1).next_multiple_of(FRAG_ALIGN);
             let OpenPage { raw, offset } = self.open;
             let end = offset + len;
@@ -51,7 +51,8 @@ impl PagePool {
             } else if end > page_size {
                 (self.open_another_page(len)?, 0, len)
             } else {
-                // The next one would not fit: this one takes the rest, and the pool's reference.
+                // The next fragment would not fit: this one takes the rest and the pool's
+                // reference.
                 self.open = OpenPage::default();
                 (raw, offset, page_size - offset)
             }
@@ -59,43 +60,43 @@ impl PagePool {
         Some(Frag::new(raw, offset, len))
     }
 
-    /// Gives back a fragment; its page goes home with the last one.
+    /// Frees a fragment. The last fragment of a page frees the page.
     ///
     /// # Panics
-    /// When the fragment is of another pool.
+    /// If the fragment is of another pool.
     #[inline]
     pub fn free_frag(&mut self, frag: Frag) {
         let raw = frag.page();
         self.arena.check(raw);
         let is_last = self.drop_ref(raw);
-        self.free_if(raw, is_last);
+        self.free_if_last(raw, is_last);
     }
 
-    /// The bytes of a fragment.
+    /// Bytes of a fragment.
     ///
     /// # Panics
-    /// When the fragment is of another pool.
+    /// If the fragment is of another pool.
     #[inline]
     pub fn frag_span<'a>(&'a self, frag: &'a Frag) -> Span<'a> {
         self.arena.frag_span(frag)
     }
 
-    /// The pool's memory, to look into many fragments.
+    /// Memory of the pool, for reads of many fragments.
     #[inline]
     pub fn look(&self) -> Look<'_> {
         self.arena.look()
     }
 
-    /// The bytes of a fragment, to write.
+    /// Writable bytes of a fragment.
     ///
     /// # Panics
-    /// When the fragment is of another pool.
+    /// If the fragment is of another pool.
     #[inline]
     pub fn frag_span_mut<'a>(&'a self, frag: &'a mut Frag) -> SpanMut<'a> {
         self.arena.frag_span_mut(frag)
     }
 
-    /// Subtracts a reference; true when it was the last one.
+    /// Removes a reference; returns true when it was the last one.
     #[inline]
     pub(crate) fn drop_ref(&mut self, raw: u32) -> bool {
         let refs = &mut self.refs[(raw & INDEX_MASK) as usize];
@@ -105,27 +106,26 @@ impl PagePool {
         left == 0
     }
 
-    /// Gives back a page of ours that nobody has any more, or does nothing, and without a branch on
-    /// which it is: which of two frames in one page is freed last is a coin's toss, and half of
-    /// such branches are guessed wrong.
+    /// Frees page `raw` if `is_last`, without a branch: of two frames in one page either may be
+    /// freed last, so a branch would be unpredictable.
     #[inline]
-    fn free_if(&mut self, raw: u32, is_over: bool) {
+    fn free_if_last(&mut self, raw: u32, is_last: bool) {
         if self.cached >= self.cache_limit {
-            if is_over {
+            if is_last {
                 self.free_cold(&[Page::from_raw(raw)]);
             }
             return;
         }
-        if cfg!(debug_assertions) && is_over {
+        if cfg!(debug_assertions) && is_last {
             self.ledger.take_back(raw);
         }
-        // What lies above the top is nobody's.
+        // Entries above the top are unused.
         self.cache[self.cached] = raw;
-        self.cached += usize::from(is_over);
-        self.counters.recycle_cached += u64::from(is_over);
+        self.cached += usize::from(is_last);
+        self.counters.recycle_cached += u64::from(is_last);
     }
 
-    /// Opens a new page, whose first `len` bytes are a fragment.
+    /// Opens a new page and cuts its first `len` bytes.
     #[inline(always)]
     fn open_page(&mut self, len: u32) -> Option<u32> {
         let raw = self.alloc()?.raw();
@@ -135,12 +135,12 @@ impl PagePool {
 
     #[inline(always)]
     fn cut_first(&mut self, raw: u32, len: u32) {
-        // The fragment's and the pool's own.
+        // One reference of the fragment and one of the pool.
         self.refs[(raw & INDEX_MASK) as usize] = 2;
         self.open = OpenPage { raw, offset: len };
     }
 
-    /// The same when what is left of the open page does not do.
+    /// Opens a page when the rest of the open page is too short.
     #[cold]
     #[inline(never)]
     fn open_another_page(&mut self, len: u32) -> Option<u32> {
@@ -148,14 +148,14 @@ impl PagePool {
         if !self.drop_ref(raw) {
             return self.open_page(len);
         }
-        // All its fragments are back: begin again at its start.
+        // All its fragments are freed: the page is reused from its start.
         self.counters.recycle_cached += 1;
         self.counters.alloc_fast += 1;
         self.cut_first(raw, len);
         Some(raw)
     }
 
-    /// Gives up the pool's own reference to the page that is being cut.
+    /// Drops the pool's own reference to the open page.
     pub(crate) fn close_open_page(&mut self) {
         let raw = std::mem::take(&mut self.open).raw;
         if raw != 0 && self.drop_ref(raw) {
@@ -163,7 +163,7 @@ impl PagePool {
         }
     }
 
-    /// 1 when a page is open and none of its fragments is out.
+    /// 1 when a page is open and none of its fragments is in use, else 0.
     pub(crate) fn idle_open_page(&self) -> u32 {
         let raw = self.open.raw;
         u32::from(raw != 0 && self.refs[(raw & INDEX_MASK) as usize] == 1)

@@ -10,9 +10,9 @@ fn take<const N: usize>(pool: &mut PagePool) -> ArrayVec<Page, N> {
     pages
 }
 
-// Goal: the array is last in, first out, so that the page with the warmest lines goes out first.
+// Goal: the array is LIFO, so that the page with the hottest cache lines is allocated first.
 #[test]
-fn the_last_page_freed_is_the_next_one_allocated() {
+fn array_is_last_in_first_out() {
     let mut pool = pool(200);
     let (one, two) = (pool.alloc().unwrap(), pool.alloc().unwrap());
     let (first, second) = (one.index(), two.index());
@@ -25,9 +25,9 @@ fn the_last_page_freed_is_the_next_one_allocated() {
     assert_eq!(pool.close().unwrap().inflight(), 0);
 }
 
-// Goal: bad configurations are refused with the numbers that would work.
+// Goal: invalid configurations are rejected, and the message names the allowed values.
 #[test]
-fn configurations_are_checked() {
+fn invalid_configurations_are_rejected() {
     let refused = |pages, page_size| {
         let config = PoolConfig { pages, page_size, ..PoolConfig::default() };
         PagePool::new(&config).unwrap_err().to_string()
@@ -38,46 +38,46 @@ fn configurations_are_checked() {
     assert!(refused(crate::page::PAGES_MAX + 1, 4096).contains("1 to 1048576"));
 }
 
-// Goal: every statistic counts what its name says, with exact values.
+// Goal: every statistic counts the event of its name, with exact values.
 #[test]
 fn every_statistic_counts() {
     let config = PoolConfig { pages: 256, ring_size: 2, node: Some(0), ..PoolConfig::default() };
     let mut pool = PagePool::new(&config).unwrap();
-    let mut home = pool.returner();
-    // 200 pages: four bulks of 64 from the arena, the first page of each is "slow".
+    let mut returner = pool.returner();
+    // 200 pages: four bulks of 64 from the arena; the first page of each bulk counts as "slow".
     let mut pages = take::<200>(&mut pool);
     let stats = pool.stats();
     assert_eq!((stats.alloc_slow, stats.alloc_empty, stats.alloc_fast), (4, 4, 196));
     assert_eq!((stats.hold, pool.outstanding()), (256, 200));
-    // 56 lie in the array, which makes room for 64 at a time: 64 fit, 8 of 64 twice, and 8.
+    // The array holds 56 and spills 64 at a time: 64 fit, then 8 of 64 twice, then 8.
     pool.free_bulk(&mut pages);
     let stats = pool.stats();
     assert_eq!((stats.recycle_cached, stats.recycle_cache_full), (88, 112));
-    // 128 in the array, 128 out of it: the second half is refilled in two goes.
+    // 128 in the array, 128 outside it: the second half is refilled in two bulks.
     let mut pages = take::<256>(&mut pool);
     let stats = pool.stats();
     assert_eq!((stats.alloc_slow, stats.alloc_refill, stats.alloc_fast), (4, 2, 196 + 254));
     assert!(pool.alloc().is_none());
     assert_eq!(pool.stats().alloc_empty, 5);
-    // Three pages through a ring of two: one is kept, then parked.
+    // Three pages through a ring of two: one stays in the magazine, then is parked.
     for _ in 0..3 {
-        home.free_page(pages.pop().unwrap());
+        returner.free_page(pages.pop().unwrap());
     }
-    assert!(!home.flush());
-    drop(home);
+    assert!(!returner.flush());
+    drop(returner);
     assert_eq!(pool.drain(), 3);
     let stats = pool.stats();
     assert_eq!((stats.recycle_ring, stats.recycle_ring_full), (3, 2));
-    // The owner moves: the three at hand are released, the others when they come back.
+    // The owner moves: the three cached pages are released now, the others when they are freed.
     pool.set_node(Some(1));
     assert_eq!((pool.inflight(), pool.stats().alloc_waive), (253, 0));
     pool.free(pages.pop().unwrap());
-    let mut home = pool.returner();
-    home.free_page(pages.pop().unwrap());
-    drop(home);
+    let mut returner = pool.returner();
+    returner.free_page(pages.pop().unwrap());
+    drop(returner);
     pool.drain();
     assert_eq!((pool.inflight(), pool.stats().alloc_waive), (251, 2));
-    // Somebody else keeps one.
+    // Another party keeps one page.
     pool.abandon(pages.pop().unwrap());
     assert_eq!(pool.stats().recycle_released_refcnt, 1);
     pool.free_bulk(&mut pages);
@@ -87,7 +87,7 @@ fn every_statistic_counts() {
     assert_eq!(silent, [("alloc-slow-high-order", 0)]);
 }
 
-// Goal: the array shrinks as pages grow, and such pages count as high order.
+// Goal: larger pages have a smaller array and count as high order.
 #[test]
 fn large_pages_have_a_small_array() {
     for (page_size, expected) in [(8192, 64), (16384, 32), (65536, 8), (2 << 20, 2)] {
@@ -103,10 +103,10 @@ fn large_pages_have_a_small_array() {
     }
 }
 
-// Goal: after a move to another node the fast path comes back when the last stray page is gone,
-// and a page that has to be used although it is far is not waived for ever.
+// Goal: after a change of the node the fast path resumes when the last stray page is released, and
+// a page that is reused although it is remote is not waived again.
 #[test]
-fn strays_run_out() {
+fn fast_path_resumes_after_the_last_stray() {
     let config = PoolConfig { pages: 64, node: Some(0), ..PoolConfig::default() };
     let mut pool = PagePool::new(&config).unwrap();
     let mut pages = take::<64>(&mut pool);
@@ -119,7 +119,7 @@ fn strays_run_out() {
     let mut pages = take::<63>(&mut pool);
     pool.free_bulk(&mut pages);
     assert_eq!(pool.stats().alloc_waive, 63);
-    // What rests in the arena is no stray.
+    // Pages in the arena are not strays.
     for node in [2, 0] {
         pool.set_node(Some(node));
         assert_eq!((pool.inflight(), pool.strays, pool.cache_limit), (0, 0, 128));
@@ -127,7 +127,7 @@ fn strays_run_out() {
     assert_eq!(pool.close().unwrap().inflight(), 0);
 }
 
-// Goal: in flight is a serial number: it stays right when hold and release run over.
+// Goal: the number of pages in flight stays exact when hold and release wrap around.
 #[test]
 fn inflight_survives_the_wrap_of_its_counters() {
     let mut pool = pool(64);
@@ -138,10 +138,10 @@ fn inflight_survives_the_wrap_of_its_counters() {
     assert_eq!(pool.close().unwrap().inflight(), 0);
 }
 
-// Goal: fragments are cut at 64 B, the last one takes the rest of its page, more than half a page
-// is a page, and more than a page is refused.
+// Goal: fragments are multiples of 64 B, the last one takes the rest of its page, more than half a
+// page is rounded up to a page, and more than a page is refused.
 #[test]
-fn fragments_are_cut_as_documented() {
+fn fragments_have_documented_sizes() {
     let mut pool = pool(64);
     let mut cut = |len| {
         let frag = pool.alloc_frag(len)?;
@@ -160,38 +160,38 @@ fn fragments_are_cut_as_documented() {
     assert_eq!(pool.close().unwrap_err().in_flight(), 4);
 }
 
-// Goal: a page goes home with its last fragment, whoever frees it, in any order; a page all of
-// whose fragments are back is cut again in place.
+// Goal: the last fragment frees its page, on any thread and in any order; an open page is cut again
+// in place when all its fragments are free.
 #[test]
-fn a_page_goes_home_with_its_last_fragment() {
+fn last_fragment_frees_its_page() {
     let mut pool = pool(64);
-    let mut home = pool.returner();
+    let mut returner = pool.returner();
     let [a, b, c] = [0; 3].map(|_| pool.alloc_frag(1024).unwrap());
-    home.free_frag(b);
+    returner.free_frag(b);
     pool.free_frag(a);
     assert_eq!(pool.outstanding(), 1);
-    home.free_frag(c);
-    home.flush();
+    returner.free_frag(c);
+    returner.flush();
     assert_eq!(pool.drain(), 2);
     assert_eq!((pool.outstanding(), pool.stats().recycle_ring), (0, 0));
-    // 2048 does not fit behind the three: the page is begun again.
+    // 2048 does not fit behind the three fragments, so the page is reused from its start.
     let (before, again) = (pool.stats(), pool.alloc_frag(2048).unwrap());
     assert_eq!((again.page_index(), again.offset()), (0, 0));
     assert_eq!(pool.stats().alloc_fast, before.alloc_fast + 1);
     assert_eq!(pool.stats().recycle_cached, before.recycle_cached + 1);
     let last = pool.alloc_frag(2048).unwrap();
     pool.free_frag(again);
-    home.free_frag(last);
-    home.flush();
+    returner.free_frag(last);
+    returner.flush();
     pool.drain();
     assert_eq!((pool.outstanding(), pool.stats().recycle_ring), (0, 1));
-    drop(home);
+    drop(returner);
     assert_eq!(pool.close().unwrap().inflight(), 0);
 }
 
-// Goal: memory that was never used costs nothing, and huge pages are a wish.
+// Goal: unused memory costs nothing, and huge pages are optional.
 #[test]
-fn the_arena_is_touched_lazily() {
+fn unused_arena_memory_is_not_resident() {
     let config = PoolConfig { pages: 1 << 20, huge: true, ..PoolConfig::default() };
     let mut pool = PagePool::new(&config).unwrap();
     let mut page = pool.alloc().unwrap();
@@ -207,34 +207,34 @@ fn resident() -> u64 {
     statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-// Goal: a pool with pages out can be closed later, from the thread that waited for them, and its
+// Goal: a pool with pages in flight can be closed later, on the thread that waits for them; their
 // bytes stay readable until then.
 #[test]
-fn a_detached_pool_takes_the_last_pages_back() {
+fn detached_pool_accepts_the_last_pages() {
     let mut pool = pool(64);
     let (mut ours, theirs) = (pool.alloc().unwrap(), pool.alloc().unwrap());
     pool.span_mut(&mut ours).copy_from(Span::of(b"bytes"));
     let frag = pool.alloc_frag(100).unwrap();
-    let mut home = pool.returner();
+    let mut returner = pool.returner();
     let detached = pool.close().unwrap_err();
     assert_eq!(detached.to_string(), "page pool closed with 3 pages in flight");
     let mut read = [0; 5];
-    home.span(&ours).read_header(&mut read);
+    returner.span(&ours).read_header(&mut read);
     assert_eq!(&read, b"bytes");
-    home.free_page(theirs);
+    returner.free_page(theirs);
     let mut detached = detached.retry().unwrap_err();
     assert_eq!(detached.in_flight(), 3);
-    home.flush();
+    returner.flush();
     detached.free_frag(frag);
     detached.free(ours);
     let stats = detached.retry().unwrap();
     assert_eq!((stats.inflight(), stats.hold, stats.release), (0, 64, 64));
 }
 
-// Goal: a page of another pool is refused everywhere in release builds too: a handle is a number,
-// and taking it would let two holders write one page.
+// Goal: every call rejects a page of another pool, also in release builds: a handle is a number,
+// and a foreign one would give a page two writers.
 #[test]
-fn pages_of_other_pools_are_refused() {
+fn pages_of_other_pools_are_rejected() {
     fn refused(f: impl FnOnce(&mut PagePool, Page)) {
         let (mut ours, mut theirs) = (pool(4), pool(4));
         let _held = ours.alloc().unwrap();
@@ -252,7 +252,7 @@ fn pages_of_other_pools_are_refused() {
     refused(|pool, mut page| assert!(pool.span_mut(&mut page).is_empty()));
 }
 
-// Goal: a pool's identity is given again when nothing is lost, and never otherwise.
+// Goal: a pool's identity is reused if and only if no page was lost.
 #[test]
 fn identities_are_reused_when_nothing_is_lost() {
     for _ in 0..10_000 {
@@ -266,8 +266,8 @@ fn identities_are_reused_when_nothing_is_lost() {
     assert!(!tags.contains(&tag));
 }
 
-// Goal: a double free, impossible through the interface, is caught in debug builds wherever the
-// page comes from.
+// Goal: debug builds catch a double free (impossible through the interface), wherever the page
+// comes from.
 #[cfg(debug_assertions)]
 #[test]
 fn double_frees_are_caught() {
@@ -278,7 +278,7 @@ fn double_frees_are_caught() {
         let run = std::panic::AssertUnwindSafe(|| f(&mut pool, page, twin));
         let message = std::panic::catch_unwind(run).unwrap_err();
         assert!(message.downcast_ref::<String>().unwrap().contains("freed twice"));
-        // It may hold anything now.
+        // The pool's state is undefined after the panic.
         std::mem::forget(pool);
     }
     caught(|pool, page, twin| [page, twin].map(|page| pool.free(page)).into_iter().collect());
@@ -290,8 +290,8 @@ fn double_frees_are_caught() {
     });
 }
 
-// Goal: a pool over the caller's memory lies where that lies, and what is written into its pages is
-// found there by the caller's own offsets: nothing is copied.
+// Goal: a pool on the caller's memory uses it in place: bytes written to its pages are read back at
+// the caller's offsets, without a copy.
 #[test]
 fn the_callers_memory_is_the_pages() {
     let region = Region::private(10 * 4096, false, None).unwrap();
@@ -312,9 +312,9 @@ fn the_callers_memory_is_the_pages() {
     assert_eq!(pool.close().unwrap().inflight(), 0);
 }
 
-// Goal: memory that is too short, or would let two fragments share a cache line, is refused.
+// Goal: memory that is too short, or would let two fragments share a cache line, is rejected.
 #[test]
-fn unfit_memory_is_refused() {
+fn unsuitable_memory_is_rejected() {
     let config = PoolConfig { pages: 8, ..PoolConfig::default() };
     let mut rest = Part::whole(Region::private(20 * 4096, false, None).unwrap());
     let short = rest.take(8 * 4096 - 64).unwrap();

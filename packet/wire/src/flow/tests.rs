@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A frame and what must be read from it.
+/// Frame with the keys that it must yield.
 #[derive(Clone, Debug, Default)]
 struct Oracle {
     bytes: Vec<u8>,
@@ -37,7 +37,8 @@ impl Oracle {
         self.keys.fragment = fragment & 0x3fff != 0;
     }
 
-    /// `extensions`: kind and length in units of 8 bytes, in order; 44 is a fragment header.
+    /// Appends an IPv6 header. `extensions`: type and length in units of 8 bytes, in order; 44 is a
+    /// fragment header.
     fn ipv6(
         &mut self,
         ends: [u128; 2],
@@ -71,7 +72,7 @@ impl Oracle {
         (self.keys.src, self.keys.dst) = (ends[0].to_be_bytes(), ends[1].to_be_bytes());
         self.keys.tos = tos;
         self.keys.fragment = extensions.iter().any(|e| e.0 == 44) && fragment & 0xfff9 != 0;
-        // Behind the header of a fragment nothing is looked at.
+        // Headers after a fragment header are not parsed.
         let stop = kinds.iter().position(|kind| *kind == 44).filter(|_| self.keys.fragment);
         self.keys.proto = stop.map_or(proto, |at| kinds[at + 1]);
     }
@@ -128,17 +129,17 @@ fn layer(ethernet: bool) -> Layer {
 }
 
 proptest! {
-    // Goal: every key of frames built by somebody else's rules is read back exactly: tags,
-    // options, extension headers, fragments, ports.
+    // Goal: every key of independently built frames is read exactly: tags, options, extension
+    // headers, fragments, ports.
     #[test]
-    fn keys_are_those_that_the_frame_was_built_from((frame, ethernet) in frames()) {
+    fn all_keys_are_read_exactly((frame, ethernet) in frames()) {
         prop_assume!(frame.bytes.len() <= HEADERS_MAX);
         prop_assert_eq!(FlowKeys::dissect(&frame.bytes, layer(ethernet)), frame.keys);
     }
 
-    // Goal: a frame cut anywhere gives no other keys than the whole one, only fewer.
+    // Goal: a truncated frame yields a subset of the keys of the whole frame.
     #[test]
-    fn a_cut_frame_has_fewer_keys((frame, ethernet) in frames(), cut in 0..HEADERS_MAX) {
+    fn truncated_frames_yield_a_subset((frame, ethernet) in frames(), cut in 0..HEADERS_MAX) {
         let cut = cut.min(frame.bytes.len());
         let keys = FlowKeys::dissect(&frame.bytes[..cut], layer(ethernet));
         let whole = FlowKeys::dissect(&frame.bytes, layer(ethernet));
@@ -148,18 +149,18 @@ proptest! {
         prop_assert!(keys.ports == whole.ports || keys.ports == [0; 2]);
     }
 
-    // Goal: any bytes at all are read without a panic, and nothing behind the limit counts.
+    // Goal: arbitrary bytes cause no panic, and bytes beyond the limit are ignored.
     #[test]
-    fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         for layer in [Layer::Ethernet, Layer::Ip] {
             let seen = &bytes[..bytes.len().min(HEADERS_MAX)];
             prop_assert_eq!(FlowKeys::dissect(&bytes, layer), FlowKeys::dissect(seen, layer));
         }
     }
 
-    // Goal: both directions of a connection have one hash, of whatever kind the frame is.
+    // Goal: both directions of a connection have the same hash, for every type of frame.
     #[test]
-    fn directions_share_a_hash((frame, ethernet) in frames()) {
+    fn hash_is_symmetric((frame, ethernet) in frames()) {
         let keys = FlowKeys::dissect(&frame.bytes, layer(ethernet));
         let [from, to] = keys.ports;
         let [a, b] = keys.mac;
@@ -169,7 +170,7 @@ proptest! {
     }
 }
 
-/// The largest share of a bucket, of 4096 hashes over 256 buckets by low and by high bits.
+/// Largest bucket of 4096 hashes in 256 buckets, by the low and by the high bits.
 fn fullest(hashes: impl Iterator<Item = u32> + Clone) -> usize {
     let count = |bits: fn(u32) -> u32| {
         let mut buckets = HashMap::new();
@@ -179,8 +180,8 @@ fn fullest(hashes: impl Iterator<Item = u32> + Clone) -> usize {
     count(|hash| hash % 256).max(count(|hash| hash >> 24))
 }
 
-// Goal: flows that differ little (neighbouring ports, neighbouring hosts, or both ends alike)
-// spread as random numbers do: 16 expected in a bucket, and never 50.
+// Goal: similar flows (adjacent ports, adjacent hosts, or equal ends) spread like random numbers:
+// 16 per bucket are expected, and never 50.
 #[test]
 fn similar_flows_spread() {
     let flow = |host: u32, from: u16, to: u16| {
@@ -201,9 +202,9 @@ fn similar_flows_spread() {
     assert!(fullest(macs) < 50);
 }
 
-// Goal: fragments of one packet, the first and the others, have one hash: they stay in one flow.
+// Goal: all fragments of one packet have the same hash, so that they stay in one flow.
 #[test]
-fn fragments_stay_together() {
+fn fragments_share_one_hash() {
     let fragment = |offset: u16, payload: [u16; 2]| {
         let mut frame = Oracle::ethernet([[2; 6]; 2], &[], 0x0800);
         frame.ipv4([1, 2], 0, 17, 0, offset);
@@ -213,9 +214,9 @@ fn fragments_stay_together() {
     assert_eq!(fragment(0x2000, [1, 2]), fragment(185, [77, 78]));
 }
 
-// Goal: a length instead of an EtherType, a third tag and a wrong version are not taken for IP.
+// Goal: a length instead of an EtherType, a third tag, and a wrong IP version are not parsed as IP.
 #[test]
-fn what_is_not_ip_is_not_read_as_ip() {
+fn other_frames_are_not_parsed_as_ip() {
     let mut frame = Oracle::ethernet([[2; 6]; 2], &[], 0x05dc);
     frame.bytes.extend([0x45; 40]);
     assert_eq!(FlowKeys::dissect(&frame.bytes, Layer::Ethernet).ethertype, 4);

@@ -1,50 +1,50 @@
-//! One large frame as the frames that it stands for.
+//! Segmentation: splits one large frame into its segments.
 
 use super::{Headers, SEGMENTS_MAX, Sum, Transport, pseudo_header};
 use crate::{GsoKind, Layer, VnetFields, VnetHdr};
 
-/// Flags of TCP that only the last segment has, and that only the first has.
+/// TCP flags that only the last segment keeps (FIN, PSH), and that only the first keeps (CWR).
 const FIN_PSH: u8 = 0x01 | 0x08;
 const CWR: u8 = 0x80;
 
-/// How a large frame is cut.
+/// Segmentation of one large frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     headers: Headers,
-    /// Payload of each segment but the last.
+    /// Payload bytes of each segment except the last.
     size: u32,
-    /// Payload of all.
+    /// Payload bytes of all segments.
     payload: u32,
 }
 
-/// One of the frames.
+/// One segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// What is unfinished about it: its checksum alone.
+    /// Offload header: only the checksum is pending.
     pub hdr: VnetHdr,
-    /// Bytes of headers.
+    /// Header bytes.
     pub headers: usize,
-    /// Where in the large frame its payload begins.
+    /// Offset of the segment's payload in the large frame.
     pub at: usize,
-    /// Bytes of payload.
+    /// Payload bytes.
     pub payload: usize,
 }
 
 impl Segment {
-    /// Length of the frame.
+    /// Length of the segment's frame.
     pub fn len(&self) -> u32 {
         (self.headers + self.payload) as u32
     }
 
-    /// Never true: it has headers.
+    /// Always false: a segment has headers.
     pub fn is_empty(&self) -> bool {
         false
     }
 }
 
 impl Cut {
-    /// How to cut a frame of `len` bytes that begins with `head`; `None` when its headers are not
-    /// those of the large frame that it is said to be.
+    /// Plans the segmentation of a frame of `len` bytes that begins with `head`. `None` when the
+    /// frame's headers do not match its segmentation type.
     pub fn new(hdr: VnetHdr, len: u32, head: &[u8], layer: Layer) -> Option<Self> {
         let headers = Headers::find(head, layer)?;
         let fits = match hdr.gso()? {
@@ -59,26 +59,28 @@ impl Cut {
         (fits && size > 0 && cut.count() <= SEGMENTS_MAX).then_some(cut)
     }
 
-    /// How many frames it becomes.
+    /// Number of segments.
     pub fn count(&self) -> u32 {
         self.payload.div_ceil(self.size).max(1)
     }
 
-    /// Bytes of the longest of them.
+    /// Frame length of the longest segment.
     pub fn longest(&self) -> u32 {
         self.headers.payload as u32 + self.size.min(self.payload)
     }
 
-    /// Bytes of headers.
+    /// Header bytes of each segment.
     pub fn headers(&self) -> usize {
         self.headers.payload
     }
 
-    /// Writes the headers of frame `number` to `out`, from those of the large one in `head`. Its
-    /// checksum is unfinished: the sum of the pseudo header, as [`Segment::hdr`] says.
+    /// Writes the headers of segment `number` to `out`, derived from `head`, the large frame's
+    /// headers. The checksum stays pending: its field holds the sum of the pseudo header, as
+    /// [`Segment::hdr`] states.
     ///
     /// # Panics
-    /// When `head` is shorter than it was, or `out` shorter than [`headers`](Self::headers).
+    /// If `head` is shorter than in [`new`](Self::new), or `out` shorter than
+    /// [`headers`](Self::headers).
     pub fn segment(&self, number: u32, head: &[u8], out: &mut [u8]) -> Segment {
         let Headers { ip, is_v6, transport, kind, payload: length } = self.headers;
         let before = number * self.size;

@@ -1,11 +1,13 @@
-//! Headers of frames where they enter, by our own dissection instead of what a peer wrote.
+//! Validation of received offload headers by dissecting the frame, so that no value of a peer is
+//! trusted.
 
 use super::{Headers, Sum, Transport, checksum_end, pseudo_header};
 use crate::{Layer, VnetHdr};
 
-/// The header of a frame of `len` bytes that begins with `head`, as it is passed on. `hdr_len` is a
-/// hint of the sender: it is replaced by what the frame's headers say. Where those are not
-/// understood, it lies between the end of the checksum field and that of the frame.
+/// Returns `hdr` with a trusted `hdr_len`, for a frame of `len` bytes that begins with `head`. The
+/// sender's `hdr_len` is only a hint, so the dissected header length replaces it. If the headers
+/// cannot be parsed, the hint is clamped to at least the end of the checksum field and at most
+/// `len`.
 #[must_use]
 pub fn with_own_hdr_len(hdr: VnetHdr, len: u32, head: &[u8], layer: Layer) -> VnetHdr {
     if !hdr.is_large() {
@@ -18,70 +20,69 @@ pub fn with_own_hdr_len(hdr: VnetHdr, len: u32, head: &[u8], layer: Layer) -> Vn
     hdr.with_hdr_len(u16::try_from(end.min(len as usize)).unwrap_or(u16::MAX))
 }
 
-/// A TCP or UDP frame whose checksum a device has validated, and whose field may hold anything
-/// (`VIRTIO_NET_HDR_F_DATA_VALID`).
+/// TCP or UDP frame whose checksum a device has validated (`VIRTIO_NET_HDR_F_DATA_VALID`). The
+/// content of the checksum field is undefined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vouched {
     hdr: VnetHdr,
     headers: Headers,
-    /// Bytes from the transport header on that the checksum is about.
+    /// Number of bytes that the checksum covers, from the transport header on.
     covered: u32,
     is_padded: bool,
 }
 
 impl Vouched {
-    /// Reads the headers of a frame of `len` bytes that begins with `head`. `None` for a frame
-    /// without such a checksum (no TCP or UDP, a fragment), or shorter than its headers say.
+    /// Parses a frame of `len` bytes that begins with `head`. `None` for a frame without a TCP or
+    /// UDP checksum (other protocols, fragments), or shorter than its headers state.
     pub fn find(hdr: VnetHdr, len: u32, head: &[u8], layer: Layer) -> Option<Self> {
         let headers = Headers::find(head, layer)?;
         let hdr = hdr.normalised();
         let rest = len.checked_sub(headers.transport as u32)?;
-        let covered = if hdr.is_large() { rest } else { said(&headers, head)? };
+        let covered = if hdr.is_large() { rest } else { stated_length(&headers, head)? };
         let least = (headers.payload - headers.transport) as u32;
         let fits = (least..=rest).contains(&covered);
         fits.then_some(Self { hdr, headers, covered, is_padded: covered < rest })
     }
 
-    /// The header that asks for the checksum to be filled in. `None` when bytes follow that do not
-    /// belong to the packet: whoever fills in sums up to the end of the frame.
+    /// Header that requests the checksum. `None` when the frame has padding after the packet,
+    /// because checksum offload covers all bytes up to the end of the frame.
     pub fn unfinished(&self) -> Option<VnetHdr> {
         let Headers { transport, .. } = self.headers;
         let offset = self.field() - transport;
         (!self.is_padded).then(|| self.hdr.with_checksum(transport as u16, offset as u16))
     }
 
-    /// Where the checksum field is.
+    /// Offset of the checksum field.
     pub fn field(&self) -> usize {
         self.headers.checksum()
     }
 
-    /// What the field holds until the checksum is filled in: the sum of the pseudo header.
+    /// Field value while the checksum is pending: the sum of the pseudo header.
     pub fn begun(&self, head: &[u8]) -> [u8; 2] {
         pseudo_header(&self.headers, head, self.covered).unfinished()
     }
 
-    /// First byte that the checksum is about, and how many there are.
+    /// Offset and number of the bytes that the checksum covers.
     pub fn range(&self) -> (usize, usize) {
         (self.headers.transport, self.covered as usize)
     }
 
-    /// The checksum, from the sums and lengths of the pieces of [`range`](Self::range), which has
-    /// [`begun`](Self::begun) in its field.
+    /// Computes the checksum from sums and lengths of the pieces of [`range`](Self::range), whose
+    /// field holds [`begun`](Self::begun).
     pub fn complete(&self, pieces: impl Iterator<Item = (u64, usize)>) -> [u8; 2] {
         let mut sum = Sum::new();
         pieces.for_each(|(piece, len)| sum.add(piece, len));
         sum.field()
     }
 
-    /// The header of the completed frame. A large frame keeps asking: each of its segments has a
-    /// checksum of its own.
+    /// Header of the completed frame. A large frame still requests checksums, one per segment.
     pub fn completed(&self) -> VnetHdr {
         self.hdr
     }
 }
 
-/// Bytes behind the IP header, or those of the datagram, as the headers say.
-fn said(headers: &Headers, head: &[u8]) -> Option<u32> {
+/// Bytes after the IP header (TCP) or length of the datagram (UDP), according to the headers.
+fn stated_length(headers: &Headers, head: &[u8]) -> Option<u32> {
     let &Headers { ip, is_v6, transport, kind, .. } = headers;
     let word = |at: usize| Some(u32::from(u16::from_be_bytes(*head.get(at..)?.first_chunk()?)));
     if kind == Transport::Udp {

@@ -1,33 +1,32 @@
-//! Small frames as the one large frame that they came from, or could have come from: the opposite
-//! of a cut, which makes of the result what it was made of, byte for byte. Only frames of which
-//! that is true are merged.
+//! Coalescing (GRO): several small frames as one large frame. Frames are coalesced only if
+//! segmentation of the result restores them byte for byte.
 
 use super::{Headers, Sum, Transport, pseudo_header};
 use crate::{Layer, VnetFields, VnetHdr};
 
-/// Bytes from the start of a frame among which all of its headers lie if it can be merged: Ethernet
-/// with two tags, IPv6, TCP with all options.
+/// Maximum header length of a frame that can be coalesced: Ethernet with two VLAN tags, IPv6, TCP
+/// with all options.
 pub const MERGED_HEADERS_MAX: usize = 128;
 
-/// What the length fields of both families can say.
+/// Maximum value of the IPv4 and IPv6 length fields.
 const LENGTH_MAX: u32 = 65_535;
 const NEEDS_CSUM: u8 = 1;
 const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 
-/// What stands in the checksum field of a frame.
+/// State of a frame's checksum field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
-    /// The sum of the pseudo header, and it is right.
-    Begun,
-    /// To be compared with what it should be.
+    /// The field holds the correct sum of the pseudo header.
+    Pending,
+    /// The field must be verified.
     Unknown,
 }
 
-/// A small frame that can be one of several.
+/// Small frame that can be part of a large one.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// Its headers, without what differs from frame to frame.
+    /// Headers, with the fields that differ between frames set to 0.
     alike: [u8; MERGED_HEADERS_MAX],
     headers: Headers,
     payload: u32,
@@ -35,7 +34,7 @@ pub struct Part {
     id: u16,
     pushes: bool,
     field: Field,
-    /// What the field should be, as far as headers tell, and what it is.
+    /// Sum of the pseudo header, and of the other headers when the field must be verified.
     sum: Sum,
     written: [u8; 2],
 }
@@ -51,9 +50,9 @@ fn take(bytes: &mut [u8], at: usize) -> u16 {
 }
 
 impl Part {
-    /// A frame of `len` bytes that begins with `head`; `None` when it is large already, or is none
-    /// that a cut could make: a fragment, one with IP options or extension headers, one that says
-    /// more than data and acknowledgement, one with padding.
+    /// Parses a frame of `len` bytes that begins with `head`. `None` when the frame is large
+    /// already, or cannot result from segmentation: fragments, IP options, extension headers, TCP
+    /// flags other than ACK and PSH, padding.
     pub fn find(hdr: VnetHdr, len: u32, head: &[u8], layer: Layer) -> Option<Self> {
         let VnetFields { flags, gso_type, csum_start, csum_offset, .. } = hdr.fields();
         if gso_type != 0 || flags & !NEEDS_CSUM != 0 {
@@ -75,27 +74,27 @@ impl Part {
         let behind_ip = len - transport as u32;
         let mut sum = pseudo_header(&headers, head, behind_ip);
         let field = take(&mut alike, headers.checksum()).to_be_bytes();
-        let field_is = match flags & NEEDS_CSUM {
+        let state = match flags & NEEDS_CSUM {
             0 => Field::Unknown,
             _ if (usize::from(csum_start), usize::from(csum_offset)) != (transport, offset) => {
                 return None;
             }
             _ if field != sum.unfinished() => return None,
-            _ => Field::Begun,
+            _ => Field::Pending,
         };
         let (seq, pushes) = match kind {
             Transport::Tcp => find_tcp(&mut alike[transport..payload])?,
             Transport::Udp => {
-                let said = take(&mut alike, transport + 4);
-                // Without a checksum it says that none is wanted.
-                if u32::from(said) != behind_ip || field == [0; 2] {
+                let stated = take(&mut alike, transport + 4);
+                // A checksum of 0 means that the sender computed none.
+                if u32::from(stated) != behind_ip || field == [0; 2] {
                     return None;
                 }
                 (0, false)
             }
         };
-        if field_is == Field::Unknown {
-            // The field itself, at an even place, counts as 0.
+        if state == Field::Unknown {
+            // The field is at an even offset and counts as 0.
             sum.bytes(&head[transport..headers.checksum()]);
             sum.bytes(&head[headers.checksum() + 2..payload]);
         }
@@ -106,18 +105,18 @@ impl Part {
             seq,
             id,
             pushes,
-            field: field_is,
+            field: state,
             sum,
             written: field,
         })
     }
 
-    /// Bytes of headers.
+    /// Header bytes.
     pub fn headers(&self) -> usize {
         self.headers.payload
     }
 
-    /// True for TCP, else it is UDP.
+    /// True for TCP, false for UDP.
     pub fn is_tcp(&self) -> bool {
         self.headers.kind == Transport::Tcp
     }
@@ -127,8 +126,8 @@ impl Part {
         self.headers.is_v6
     }
 
-    /// True when its checksum is right; `payload` is asked for the sums and lengths of its payload,
-    /// in pieces, if that is not known without.
+    /// True when the checksum is correct. `payload` yields sums and lengths of the payload's
+    /// pieces; it is called only if the field must be verified.
     pub fn is_sound<I: Iterator<Item = (u64, usize)>>(&self, payload: impl FnOnce() -> I) -> bool {
         if self.field != Field::Unknown {
             return true;
@@ -139,7 +138,7 @@ impl Part {
     }
 }
 
-/// The identification; the header's own checksum and length must be right.
+/// Returns the identification; `None` unless the header's checksum and length are correct.
 fn find_v4(alike: &mut [u8], headers: &Headers, len: u32) -> Option<u16> {
     let ip = headers.ip;
     if headers.transport != ip + 20 || u32::from(word(alike, ip + 2)) != len - ip as u32 {
@@ -156,11 +155,11 @@ fn find_v4(alike: &mut [u8], headers: &Headers, len: u32) -> Option<u16> {
 
 fn find_v6(alike: &mut [u8], headers: &Headers, len: u32) -> Option<()> {
     let ip = headers.ip;
-    let said = take(alike, ip + 4);
-    (headers.transport == ip + 40 && u32::from(said) == len - ip as u32 - 40).then_some(())
+    let stated = take(alike, ip + 4);
+    (headers.transport == ip + 40 && u32::from(stated) == len - ip as u32 - 40).then_some(())
 }
 
-/// The sequence number, and whether it is pushed.
+/// Returns the sequence number and the PSH flag.
 fn find_tcp(tcp: &mut [u8]) -> Option<(u32, bool)> {
     let seq = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
     let pushes = tcp[13] & PSH != 0;
@@ -172,29 +171,29 @@ fn find_tcp(tcp: &mut [u8]) -> Option<(u32, bool)> {
     Some((seq, pushes))
 }
 
-/// Frames that become one.
+/// Frames that are coalesced into one.
 #[derive(Clone, Debug)]
 pub struct Merge {
     first: Part,
-    /// Payload of all.
+    /// Payload bytes of all frames.
     payload: u32,
     count: u32,
     id: u16,
-    /// Nothing follows its last.
-    is_over: bool,
+    /// True when no frame may follow the last one.
+    is_complete: bool,
     pushes: bool,
     frame_max: u32,
 }
 
 impl Merge {
-    /// Begins with a frame, for one of up to `frame_max` bytes.
+    /// Starts with one frame. The result has at most `frame_max` bytes.
     pub fn new(first: Part, frame_max: u32) -> Self {
         let Part { payload, id, pushes, .. } = first;
-        let is_over = pushes || payload > u32::from(u16::MAX);
-        Self { first, payload, count: 1, id, is_over, pushes, frame_max }
+        let is_complete = pushes || payload > u32::from(u16::MAX);
+        Self { first, payload, count: 1, id, is_complete, pushes, frame_max }
     }
 
-    /// How many it consists of.
+    /// Number of coalesced frames.
     pub fn count(&self) -> u32 {
         self.count
     }
@@ -204,18 +203,18 @@ impl Merge {
         self.first.headers.payload as u32 + self.payload
     }
 
-    /// Never true: it has headers.
+    /// Always false: the frame has headers.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// True when a frame continues it: the same flow and everything else the same, the next in
-    /// sequence, not longer than the first, and the whole not too long.
+    /// True when `part` can be appended: same flow and header fields, next in sequence, not longer
+    /// than the first frame, and the result within its limit.
     pub fn goes_on_with(&self, part: &Part) -> bool {
         let Headers { ip, is_v6, payload, .. } = self.first.headers;
         let whole = self.len() + part.payload;
         let counted = whole - if is_v6 { ip as u32 + 40 } else { ip as u32 };
-        !self.is_over
+        !self.is_complete
             && part.payload <= self.first.payload
             && part.headers == self.first.headers
             && part.seq == self.first.seq_after(self.payload)
@@ -225,20 +224,20 @@ impl Merge {
             && part.alike[..payload] == self.first.alike[..payload]
     }
 
-    /// Appends a frame that [continues](Self::goes_on_with) it.
+    /// Appends a frame for which [`goes_on_with`](Self::goes_on_with) returned true.
     pub fn push(&mut self, part: &Part) {
         self.payload += part.payload;
         self.count += 1;
         self.id = part.id;
         self.pushes = part.pushes;
-        self.is_over = part.pushes || part.payload < self.first.payload;
+        self.is_complete = part.pushes || part.payload < self.first.payload;
     }
 
-    /// Makes the headers of the large frame in `out`, which begins with those of its first frame.
-    /// Its checksum is unfinished, as the answer says.
+    /// Writes the headers of the large frame to `out`, which begins with those of its first frame.
+    /// Returns the offload header; the checksum stays pending.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Part::headers`] of its frames.
+    /// If `out` is shorter than [`Part::headers`] of its frames.
     pub fn finish(&self, out: &mut [u8]) -> VnetHdr {
         let Headers { ip, is_v6, transport, kind, payload } = self.first.headers;
         let len = self.len();
@@ -281,7 +280,7 @@ impl Merge {
 }
 
 impl Part {
-    /// The sequence number behind so much payload; of datagrams there is none.
+    /// Sequence number after `payload` more bytes; 0 for datagrams.
     fn seq_after(&self, payload: u32) -> u32 {
         match self.headers.kind {
             Transport::Tcp => self.seq.wrapping_add(payload),

@@ -1,4 +1,5 @@
-//! Where the headers of a frame lie that is to be cut. What a peer says of them is not believed.
+//! Dissection of the headers of a frame that is to be segmented, without trusting a peer's offload
+//! header.
 
 use crate::Layer;
 
@@ -7,48 +8,48 @@ const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Extension headers that are walked through before it is called a day.
+/// Maximum number of IPv6 extension headers that are parsed.
 const EXTENSIONS_MAX: usize = 8;
 
-/// What is cut.
+/// Transport protocol that can be segmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// A byte stream.
+    /// TCP: a byte stream.
     Tcp,
-    /// Datagrams.
+    /// UDP: datagrams.
     Udp,
 }
 
-/// The headers of a frame.
+/// Positions of the headers of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
-    /// Where the IP header begins.
+    /// Offset of the IP header.
     pub ip: usize,
-    /// It is IPv6.
+    /// True for IPv6.
     pub is_v6: bool,
-    /// Where the transport header begins.
+    /// Offset of the transport header.
     pub transport: usize,
-    /// What it is.
+    /// Transport protocol.
     pub kind: Transport,
-    /// Where the payload begins.
+    /// Offset of the payload.
     pub payload: usize,
 }
 
 impl Headers {
-    /// Where its checksum stands.
+    /// Offset of the checksum field.
     pub(super) fn checksum(&self) -> usize {
         self.transport + if self.kind == Transport::Tcp { 16 } else { 6 }
     }
 
-    /// Finds them in the first bytes of a frame; `None` when they are not all there, or are of a
-    /// kind that cannot be cut: a fragment, a header whose meaning depends on the whole packet.
+    /// Parses the first bytes of a frame. `None` when the headers are incomplete, or when the frame
+    /// cannot be segmented: a fragment, or a header that depends on the whole packet.
     pub fn find(bytes: &[u8], layer: Layer) -> Option<Self> {
         let (ip, is_v6) = match layer {
-            Layer::Ethernet => behind_ethernet(bytes)?,
+            Layer::Ethernet => after_ethernet(bytes)?,
             Layer::Ip => (0, bytes.first()? >> 4 == 6),
         };
         let (transport, protocol) =
-            if is_v6 { behind_v6(bytes, ip)? } else { behind_v4(bytes, ip)? };
+            if is_v6 { after_ipv6(bytes, ip)? } else { after_ipv4(bytes, ip)? };
         let (kind, length) = match protocol {
             TCP => (Transport::Tcp, usize::from(bytes.get(transport + 12)? >> 4) * 4),
             UDP => (Transport::Udp, 8),
@@ -70,7 +71,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().copied().map(u16::from_be_bytes)
 }
 
-fn behind_ethernet(bytes: &[u8]) -> Option<(usize, bool)> {
+fn after_ethernet(bytes: &[u8]) -> Option<(usize, bool)> {
     let mut at = 12;
     for _ in 0..2 {
         if !TPIDS.contains(&word(bytes, at)?) {
@@ -85,14 +86,14 @@ fn behind_ethernet(bytes: &[u8]) -> Option<(usize, bool)> {
     }
 }
 
-fn behind_v4(bytes: &[u8], ip: usize) -> Option<(usize, u8)> {
+fn after_ipv4(bytes: &[u8], ip: usize) -> Option<(usize, u8)> {
     let fixed: [u8; 20] = bytes.get(ip..)?.first_chunk().copied()?;
     let length = usize::from(fixed[0] & 15) * 4;
     let fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0;
     (fixed[0] >> 4 == 4 && length >= 20 && !fragment).then_some((ip + length, fixed[9]))
 }
 
-fn behind_v6(bytes: &[u8], ip: usize) -> Option<(usize, u8)> {
+fn after_ipv6(bytes: &[u8], ip: usize) -> Option<(usize, u8)> {
     let fixed: [u8; 40] = bytes.get(ip..)?.first_chunk().copied()?;
     if fixed[0] >> 4 != 6 {
         return None;
@@ -102,7 +103,7 @@ fn behind_v6(bytes: &[u8], ip: usize) -> Option<(usize, u8)> {
         let units = match next {
             // Hop-by-hop and destination options.
             0 | 60 => bytes.get(at + 1)?,
-            // Routing: with segments left, the checksum is about an address that is in there.
+            // Routing header: with segments left, the checksum covers the final address inside it.
             43 if *bytes.get(at + 3)? == 0 => bytes.get(at + 1)?,
             _ => return Some((at, next)),
         };

@@ -1,4 +1,4 @@
-//! Checksums computed again from the headers of a frame.
+//! Recomputation of checksums from the headers of a frame.
 
 use super::{Headers, UNFINISHED_HEADERS_MAX, fill_checksum, pseudo_header};
 use crate::{Layer, VnetFields, VnetHdr};
@@ -6,8 +6,8 @@ use crate::{Layer, VnetFields, VnetHdr};
 const NEEDS_CSUM: u8 = 1;
 
 impl Headers {
-    /// Bytes of the frame up to the end of its IP packet, by the packet's own length; `None` when
-    /// that lies outside the frame or within the headers.
+    /// Offset of the end of the IP packet, according to its length field. `None` when that is
+    /// outside the frame or within the headers.
     fn packet_end(&self, frame: &[u8]) -> Option<usize> {
         let at = if self.is_v6 { self.ip + 4 } else { self.ip + 2 };
         let length = usize::from(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
@@ -15,11 +15,11 @@ impl Headers {
         (self.payload..=frame.len()).contains(&end).then_some(end)
     }
 
-    /// Writes the sum of the pseudo header into the checksum field of a frame with these headers,
-    /// which ends with its IP packet. Returns the header that says what is missing: the checksum.
+    /// Writes the sum of the pseudo header to the checksum field of a frame with these headers,
+    /// which must end with its IP packet. Returns the offload header that requests the checksum.
     ///
     /// # Panics
-    /// When the frame is shorter than its headers.
+    /// If the frame is shorter than its headers.
     pub fn begin_checksum(&self, frame: &mut [u8]) -> VnetHdr {
         let (field, transport) = (self.checksum(), self.transport);
         let sum = pseudo_header(self, frame, (frame.len() - transport) as u32);
@@ -33,8 +33,8 @@ impl Headers {
     }
 }
 
-/// Computes the TCP or UDP checksum of a frame that lies in one piece, whatever its field holds.
-/// `None`, and nothing is changed, for a frame that carries neither, or a fragment.
+/// Computes the TCP or UDP checksum of a contiguous frame, independent of the field's content.
+/// `None`, with the frame unchanged, for other protocols and for fragments.
 pub fn renew_checksum(frame: &mut [u8], layer: Layer) -> Option<()> {
     let headers = Headers::find(&frame[..frame.len().min(UNFINISHED_HEADERS_MAX)], layer)?;
     let end = headers.packet_end(frame)?;

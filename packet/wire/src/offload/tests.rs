@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{GsoKind, Layer, VnetFields};
 
-/// A large frame, and how it was made.
+/// Large frame with the parameters of its construction.
 #[derive(Clone, Debug)]
 struct Large {
     layer: Layer,
@@ -18,7 +18,7 @@ struct Large {
     hdr: VnetHdr,
 }
 
-/// The checksum the slow way: byte after byte, as big-endian numbers.
+/// Reference implementation of the checksum: byte by byte, as big-endian numbers.
 fn slow_sum(parts: &[&[u8]]) -> u32 {
     let bytes: Vec<u8> = parts.concat();
     let mut sum = 0u32;
@@ -29,7 +29,7 @@ fn slow_sum(parts: &[&[u8]]) -> u32 {
     sum
 }
 
-/// True when the transport checksum of a finished frame is right.
+/// True when the transport checksum of a completed frame is correct.
 fn verifies(large: &Large, frame: &[u8]) -> bool {
     let Large { ip, transport, is_v6, is_tcp, .. } = *large;
     let addresses = if is_v6 { &frame[ip + 8..ip + 40] } else { &frame[ip + 12..ip + 20] };
@@ -90,7 +90,7 @@ prop_compose! {
         let hdr = VnetHdr::new(VnetFields {
             flags: 1,
             gso_type: kind | if ecn && is_tcp { 0x80 } else { 0 },
-            // A hint that is wrong.
+            // A wrong hint.
             hdr_len: 11,
             gso_size: size,
             csum_start: transport as u16,
@@ -100,7 +100,7 @@ prop_compose! {
     }
 }
 
-/// All that the frame becomes, checksums filled in.
+/// All segments of the frame, with checksums filled in.
 fn finish(large: &Large) -> Vec<Vec<u8>> {
     let head = &large.bytes[..large.bytes.len().min(UNFINISHED_HEADERS_MAX)];
     let cut = Cut::new(large.hdr, large.bytes.len() as u32, head, large.layer).expect("a cut");
@@ -111,7 +111,7 @@ fn finish(large: &Large) -> Vec<Vec<u8>> {
         assert_eq!(segment.hdr.check(segment.len()), Ok(()));
         assert_eq!(segment.hdr.gso(), Some(GsoKind::None));
         let payload = &large.bytes[segment.at..segment.at + segment.payload];
-        // In two pieces of any lengths, as where a ring wraps.
+        // Two pieces of arbitrary lengths, as at a ring's wrap.
         let (a, b) = payload.split_at(payload.len() / 3);
         let mut sums = Vec::new();
         for piece in [a, b] {
@@ -132,8 +132,8 @@ fn number(frame: &[u8], at: usize) -> u16 {
 }
 
 proptest! {
-    // Goal: the segments carry the payload, all of it and in order, each with right lengths and
-    // with checksums that a slow second implementation finds right.
+    // Goal: the segments carry the whole payload in order, with correct lengths, and with checksums
+    // that match the reference implementation.
     #[test]
     fn segments_carry_the_payload(large in large()) {
         let frames = finish(&large);
@@ -163,10 +163,10 @@ proptest! {
         }
     }
 
-    // Goal: sequence numbers follow each other; FIN and PSH are on the last segment only, CWR on
-    // the first only, and all other flags on all.
+    // Goal: sequence numbers are consecutive; only the last segment has FIN and PSH, only the first
+    // has CWR, and all segments have the other flags.
     #[test]
-    fn streams_stay_streams(large in large()) {
+    fn tcp_fields_follow_the_stream(large in large()) {
         prop_assume!(large.is_tcp);
         let frames = finish(&large);
         let tcp = |frame: &[u8]| {
@@ -183,9 +183,9 @@ proptest! {
         }
     }
 
-    // Goal: whatever a peer writes, nothing panics, and no frame becomes more than 65535.
+    // Goal: headers written by a peer cause no panic, and no frame has more than 65535 segments.
     #[test]
-    fn hostile_headers_do_no_harm(
+    fn hostile_headers_do_not_panic(
         mut large in large(), changes in prop::collection::vec((0usize..200, any::<u8>()), 0..6),
         gso_type: u8, gso_size: u16, flags: u8, csum_start: u16, csum_offset in 0u16..300,
         shown in 0usize..=UNFINISHED_HEADERS_MAX, is_ip: bool, len in 0u32..70_000,
@@ -226,11 +226,10 @@ proptest! {
         }
     }
 
-    // Goal: whatever a device leaves in the field of a checksum that it vouches for, the frame has
-    // the right one in the end: filled in by who takes the frame, or by us where bytes follow that
-    // do not belong to the packet.
+    // Goal: a device-validated frame ends with the correct checksum, whatever its field held:
+    // filled in by the receiver, or by `complete` when the frame has padding.
     #[test]
-    fn vouched_checksums_come_out_right(
+    fn device_validated_checksums_are_completed(
         large in large(), field: [u8; 2], padding in 0usize..50, large_too: bool,
     ) {
         let mut bytes = large.bytes.clone();
@@ -279,9 +278,9 @@ proptest! {
         prop_assert!(verifies(&large, &bytes[..whole]));
     }
 
-    // Goal: the length of the headers of a large frame is what they say, not what a peer wrote.
+    // Goal: `hdr_len` of a large frame is dissected from its headers, not copied from a peer.
     #[test]
-    fn header_lengths_are_our_own(large in large(), hdr_len: u16) {
+    fn header_lengths_are_dissected(large in large(), hdr_len: u16) {
         let fields = VnetFields { hdr_len, ..large.hdr.fields() };
         let head = &large.bytes[..large.bytes.len().min(UNFINISHED_HEADERS_MAX)];
         let len = large.bytes.len() as u32;
@@ -292,9 +291,9 @@ proptest! {
         prop_assert_eq!(usize::from(of(&head[..2]).hdr_len), clamped, "not understood");
     }
 
-    // Goal: a checksum that is left to us comes out right, wherever the bytes are split.
+    // Goal: a pending checksum is filled in correctly, for any split of the bytes.
     #[test]
-    fn checksums_are_filled_in(large in large(), at in 0usize..60_000) {
+    fn pending_checksums_are_filled_in(large in large(), at in 0usize..60_000) {
         let mut bytes = large.bytes.clone();
         let (from, field) = (large.transport, usize::from(large.hdr.fields().csum_offset));
         let (ip, is_v6) = (large.ip, large.is_v6);
@@ -315,10 +314,10 @@ proptest! {
     }
 }
 
-// Goal: a frame that is not what its header says is not cut: another protocol, a fragment, options
-// that hide where the payload is. Any number of segments is allowed.
+// Goal: a frame that does not match its offload header is not segmented: another protocol, a
+// fragment, options that leave the payload's offset unknown. Any number of segments is allowed.
 #[test]
-fn frames_that_lie_are_not_cut() {
+fn mismatched_frames_are_not_segmented() {
     let mut frame = vec![0u8; 54 + 4000];
     frame[12..14].copy_from_slice(&[8, 0]);
     frame[14] = 0x45;
@@ -349,7 +348,8 @@ fn frames_that_lie_are_not_cut() {
     }
 }
 
-// Goal: the checksum of a known header (RFC 1071 by hand), and its form that is not 0.
+// Goal: the checksum of a known header is correct (RFC 1071, computed by hand), and `field` never
+// returns 0.
 #[test]
 fn known_checksums() {
     let header =
@@ -367,7 +367,7 @@ fn known_checksums() {
     assert_eq!(whole.field(), pieces.field());
 }
 
-// Goal: a large frame counts as all of its segments, however many there are.
+// Goal: a large frame counts as all of its segments, without a limit.
 #[test]
 fn all_segments_are_counted() {
     let hdr = VnetFields { flags: 1, gso_type: 1, hdr_len: 54, gso_size: 1, ..Default::default() };

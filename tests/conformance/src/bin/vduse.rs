@@ -1,4 +1,5 @@
-//! The suite on a card of this kernel, for a guest: queues in both directions, and life cycles.
+//! Conformance suite on a VDUSE device of this kernel, for a guest: queues in both directions, and
+//! life cycles.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The steps of a life.
+//! Steps of a life-cycle run.
 
 use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_netdev::{OpenError, Plan};
@@ -7,7 +7,7 @@ use super::{End, Injection, Life, Open};
 use crate::resources::{Resources, with_descriptors};
 use crate::setups::partner;
 
-/// A step.
+/// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Open,
@@ -24,7 +24,7 @@ enum Step {
     Look,
 }
 
-/// Steps by how often they are tried.
+/// Steps and their weights.
 const STEPS: [(Step, u64); 11] = [
     (Step::Open, 40),
     (Step::Prepare, 40),
@@ -39,7 +39,7 @@ const STEPS: [(Step, u64); 11] = [
     (Step::Look, 1),
 ];
 
-/// Makes a call that may be made to fail.
+/// Runs a call with an injected failure.
 fn inject<T>(injection: Injection, call: impl FnOnce() -> T) -> T {
     match injection {
         Injection::Descriptors(more) => with_descriptors(more, call),
@@ -48,7 +48,7 @@ fn inject<T>(injection: Injection, call: impl FnOnce() -> T) -> T {
 }
 
 impl Life {
-    /// The steps that the contract allows now.
+    /// Returns true when the contract allows the step in the current state.
     fn is_possible(&self, step: Step) -> bool {
         let is_open = self.ends.iter().all(|end| end.open.is_some());
         let is_changing = self.ends.iter().any(|end| end.next.is_some());
@@ -65,7 +65,7 @@ impl Life {
         }
     }
 
-    /// One step that can be taken now.
+    /// Runs one random step that is allowed now.
     pub(super) fn step(&mut self) {
         let possible: Vec<(Step, u64)> =
             STEPS.into_iter().filter(|(step, _)| self.is_possible(*step)).collect();
@@ -122,12 +122,12 @@ impl Life {
         }
     }
 
-    /// Failures that are possible in a call without a plan.
+    /// Random failure for a call without a plan.
     fn any_shortage(&mut self) -> Injection {
         if self.chance(4) { Injection::Descriptors(0) } else { Injection::None }
     }
 
-    /// Opens every end that is not open, each once; with failures, some may stay closed.
+    /// Opens every closed end once. With failures, some ends may stay closed.
     pub(super) fn open_all(&mut self, channels: u16, failures: bool) {
         if !self.plugged {
             self.setup.plug();
@@ -173,7 +173,7 @@ impl Life {
         }
     }
 
-    /// Makes channels, or fails as injected.
+    /// Creates channels, or fails as injected.
     fn make(
         &mut self,
         at: usize,
@@ -201,7 +201,7 @@ impl Life {
         }
     }
 
-    /// After a call that failed nothing more is in use than before.
+    /// Asserts that a failed call has released all resources.
     fn failed(&mut self, before: Resources) {
         self.failures += 1;
         if self.setup.keeps_descriptors() {
@@ -215,7 +215,7 @@ impl Life {
     fn prepare_all(&mut self) {
         let (least, most) = self.setup.channels().into_inner();
         let now = self.ends[0].open.as_ref().map_or(1, |open| open.plan.channels);
-        // Another number than now.
+        // Any number of channels other than the current one.
         let further = 1 + self.random(u64::from(most - least)) as u16;
         let channels = least + (now - least + further) % (most - least + 1);
         let pending = if self.chance(2) { self.launch() } else { Vec::new() };
@@ -278,7 +278,7 @@ impl Life {
         }
     }
 
-    /// Without a change that is open there is nothing to commit or to give up.
+    /// Commits or aborts without a prepared change: both succeed and have no effect.
     fn stray(&mut self) {
         let at = self.any_end();
         let pending = self.launch();
@@ -302,7 +302,7 @@ impl Life {
         }
         self.plugged = false;
         self.note("unplug");
-        // A call before the loss is detected may fail, and does no harm.
+        // A call before the loss is detected may fail and has no other effect.
         for at in self.shuffled() {
             if self.ends[at].open.is_some() && self.ends[at].next.is_none() && self.chance(2) {
                 let plan = self.ends[at].open.as_ref().expect("it is open").plan.clone();

@@ -1,4 +1,4 @@
-//! Frames on the channels in use.
+//! Traffic on the channels in use.
 
 use std::time::{Duration, Instant};
 
@@ -6,18 +6,18 @@ use super::{Life, PATIENCE};
 use crate::setups::Delivery;
 use crate::{frame, number_of, receive, send};
 
-/// Frames of a channel in one exchange.
+/// Frames per channel in one exchange.
 const EACH: u32 = 3;
 
-/// Frames on their way: where they must arrive, and their numbers by channel.
+/// Frames in flight: destination, and numbers by channel.
 pub(super) struct Launched {
-    /// `None`: at the program.
+    /// Destination end; `None` for the program.
     to: Option<usize>,
     numbers: Vec<Vec<u32>>,
 }
 
 impl Life {
-    /// Frames cross on every channel in use, in both directions, once and in order.
+    /// Asserts that frames cross every channel in use, in both directions, once and in order.
     pub(super) fn exchange(&mut self) {
         let launched = self.launch();
         self.land(launched);
@@ -49,7 +49,7 @@ impl Life {
         launched
     }
 
-    /// Sends frames on one channel, of an end or of the program.
+    /// Sends frames on one channel of an end or of the program.
     fn launch_on(&mut self, from: Option<usize>, channel: usize) -> Vec<u32> {
         let lens = [60, 200, self.setup.frame_max()];
         let numbers: Vec<u32> = (self.sent..self.sent + EACH).collect();
@@ -76,7 +76,7 @@ impl Life {
         numbers
     }
 
-    /// Takes what was sent.
+    /// Receives all launched frames.
     pub(super) fn land(&mut self, launched: Vec<Launched>) {
         for Launched { to, numbers } in launched {
             let begin = Instant::now();
@@ -110,7 +110,7 @@ impl Life {
         }
     }
 
-    /// Test frames that are there now, with the channel on which they came.
+    /// Test frames that are ready now, with the channels on which they arrived.
     fn take(&mut self, to: Option<usize>) -> Vec<(usize, u32)> {
         let room = self.setup.frame_max() as u32 + 100;
         let frames = match to {

@@ -13,10 +13,10 @@ use mqnet_wire::{Layer, VnetHdr};
 use super::first;
 use crate::Rig;
 
-/// Frames that the program receives.
+/// RX queue of the frames that the program receives.
 struct Received(Receiver, Arc<ChannelStats>);
 
-/// Frames that the program sends.
+/// TX queue of the frames that the program sends.
 struct Sent(Sender, Arc<ChannelStats>);
 
 impl Queue for Received {
@@ -73,7 +73,7 @@ impl TxBorrows for Sent {
     }
 }
 
-/// A port, its channel's own statistics, and the program's end of the channel.
+/// Port, its channel, the program's end of the channel, and the largest frame.
 fn port() -> (PortFunction, mqnet_netdev::Channel, (Receiver, Sender), u32) {
     let layer = Layer::Ethernet;
     let name = "port:test".to_owned();
@@ -85,7 +85,7 @@ fn port() -> (PortFunction, mqnet_netdev::Channel, (Receiver, Sender), u32) {
     (function, channel, program.remove(0), plan.frame_max)
 }
 
-/// From a port to the program.
+/// Rig from a port to the program.
 pub fn to_program() -> Rig {
     let (function, channel, (receiver, sender), frame_max) = port();
     let rx_stats = Arc::<ChannelStats>::default();
@@ -101,7 +101,7 @@ pub fn to_program() -> Rig {
     }
 }
 
-/// From the program to a port.
+/// Rig from the program to a port.
 pub fn from_program() -> Rig {
     let (function, channel, (receiver, sender), frame_max) = port();
     let tx_stats = Arc::<ChannelStats>::default();

@@ -1,4 +1,4 @@
-//! Bridges, over both kinds of hardware, and groups of them.
+//! Bridges over both kinds of hardware, and groups of bridges.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use super::plain::group;
 use super::{Loss, Setup};
 use crate::rigs::Folder;
 
-/// How the two ends of a bridge meet.
+/// Hardware that joins the two ends of a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hardware {
-    /// By memory files that they hand to each other.
+    /// Memory files exchanged over a socket.
     Memfd,
-    /// At an ivshmem server.
+    /// ivshmem server.
     Ivshmem,
 }
 
@@ -24,7 +24,7 @@ pub enum Hardware {
 pub struct Bridge {
     hardware: Hardware,
     window: u32,
-    /// Bridges, and what becomes of a group that loses one.
+    /// Reaction of a group to the loss of a bridge; `None` for a single bridge.
     members: Option<OnLoss>,
     servers: Vec<Server>,
     seed: u64,
@@ -32,7 +32,7 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// A bridge with windows of `window` bytes.
+    /// Creates a bridge with windows of `window` bytes.
     pub fn new(hardware: Hardware, window: u32) -> Self {
         let (members, servers) = (None, Vec::new());
         let mut bridge =
@@ -41,7 +41,7 @@ impl Bridge {
         bridge
     }
 
-    /// Two groups joined by two bridges.
+    /// Creates two groups joined by two bridges.
     pub fn groups(hardware: Hardware, on_loss: OnLoss) -> Self {
         let mut bridge = Self { members: Some(on_loss), ..Self::new(hardware, 2 << 20) };
         bridge.plug();

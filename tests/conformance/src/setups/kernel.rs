@@ -1,4 +1,4 @@
-//! Devices of the kernel, in a network namespace of the test.
+//! Kernel devices in a network namespace of the test.
 
 use std::process::Command;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use mqnet_tap::{Io, TapConfig, TapFunction};
 
 use super::Setup;
 
-/// Runs `ip` with these words.
+/// Runs `ip` with the given arguments.
 pub(crate) fn ip(args: &str) {
     let done = Command::new("ip").args(args.split(' ')).status().expect("ip");
     assert!(done.success(), "ip {args}");
 }
 
-/// Waits until a bridge forwards to a port, which it does a moment after that has a carrier.
+/// Waits until a bridge forwards to a port: some time after the port has a carrier.
 pub(crate) fn until_forwarding(port: &str) {
     mqnet_testkit::until("the bridge forwards", || {
         let shown = Command::new("ip").args(["-d", "link", "show", port]).output();
@@ -27,7 +27,7 @@ pub(crate) fn until_forwarding(port: &str) {
 /// Two TAPs on one kernel bridge.
 pub struct Taps {
     io: Io,
-    /// Our own program chooses the queues.
+    /// Queues are selected by mqnet's steering program.
     steering: bool,
 }
 
@@ -35,7 +35,8 @@ pub struct Taps {
 const TAPS: [&str; 2] = ["ta", "tb"];
 
 impl Taps {
-    /// TAPs to which frames are written so, with our own steering program or without.
+    /// Creates the bridge for TAPs with the given write method, with or without mqnet's steering
+    /// program.
     pub fn new(io: Io, steering: bool) -> Self {
         ip("link add br0 type bridge mcast_snooping 0");
         ip("link set br0 up");
@@ -65,7 +66,7 @@ impl Setup for Taps {
 
     fn make(&mut self, end: usize) -> Box<dyn Function> {
         let config = || TapConfig { name: TAPS[end].into(), io: self.io, ..TapConfig::default() };
-        // The kernel may still be at work on the last one of this name.
+        // The kernel may still be removing the previous TAP of this name.
         let mut tap = mqnet_testkit::until("a TAP", || TapFunction::open(config()).ok());
         if !self.steering {
             tap.set_flag("flow-steering", false).expect("a flag of every TAP");
@@ -94,7 +95,7 @@ impl Setup for Taps {
     }
 }
 
-/// Two interfaces joined by a wire, both taken over.
+/// Veth pair with AF_XDP on both interfaces.
 pub struct Nics {
     mode: ModeWish,
 }
@@ -103,7 +104,7 @@ pub struct Nics {
 const NICS: [&str; 2] = ["xa", "xb"];
 
 impl Nics {
-    /// A wire.
+    /// Creates the veth pair.
     pub fn new(mode: ModeWish) -> Self {
         let queues = "numrxqueues 4 numtxqueues 4";
         ip(&format!("link add xa {queues} type veth peer name xb {queues}"));
@@ -133,7 +134,7 @@ impl Setup for Nics {
         Box::new(AfXdpFunction::new(config).expect("an interface"))
     }
 
-    /// The kernel closes sockets a moment after their owner.
+    /// The kernel closes sockets some time after their owner drops them.
     fn turn(&mut self, _now: Duration) {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -11,7 +11,7 @@ use mqnet_wire::Layer;
 
 use super::{Delivery, Setup};
 
-/// The loopback device, or a group of two.
+/// Loopback device, or a group of two.
 pub enum Loopbacks {
     One,
     Group(OnLoss),
@@ -55,7 +55,7 @@ impl Setup for Loopbacks {
     }
 }
 
-/// A group whose primary is its first member.
+/// Group with its first member as primary.
 pub(super) fn group(
     members: Vec<Box<dyn Function>>,
     on_loss: OnLoss,
@@ -66,7 +66,7 @@ pub(super) fn group(
     Box::new(GroupFunction::new(config).expect("members that fit"))
 }
 
-/// The null device.
+/// Null device.
 pub struct Nothing;
 
 impl Setup for Nothing {
@@ -91,13 +91,13 @@ impl Setup for Nothing {
     }
 }
 
-/// A port and the program's ends of its channels.
+/// Port and the program's ends of its channels.
 #[derive(Default)]
 pub struct Ports {
     pub program: Vec<(Receiver, Sender)>,
 }
 
-/// Channels of a port.
+/// Number of channels of a port.
 const PORTS: u16 = 3;
 
 impl Setup for Ports {
@@ -122,7 +122,7 @@ impl Setup for Ports {
         Box::new(function)
     }
 
-    /// They are fixed.
+    /// Fixed number of channels.
     fn channels(&self) -> RangeInclusive<u16> {
         PORTS..=PORTS
     }

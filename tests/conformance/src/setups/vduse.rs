@@ -1,4 +1,4 @@
-//! A card of this kernel and a TAP on one kernel bridge.
+//! VDUSE device of this kernel and a TAP on one kernel bridge.
 
 use std::fs;
 use std::ops::RangeInclusive;
@@ -12,18 +12,19 @@ use mqnet_vhost_user::vduse::{VduseConfig, VduseFunction};
 use super::Setup;
 use super::kernel::{ip, until_forwarding};
 
-/// The card, its netdev, and the TAP.
+/// Names of the device (and its netdev) and of the TAP.
 const NAMES: [&str; 2] = ["v0", "tb"];
 
-/// End 0 is the card, end 1 the TAP. Needs a kernel of its own: devices are not in a namespace.
+/// End 0 is the VDUSE device, end 1 the TAP. Needs a kernel of its own: VDUSE devices are not
+/// namespaced.
 pub struct Vduse {
     packed: bool,
-    /// The kernel takes the driver off; it waits for rings that the test's channels have.
+    /// Unbinding of the driver, which waits for rings that the test's channels hold.
     unbinding: Option<JoinHandle<()>>,
 }
 
 impl Vduse {
-    /// A card with packed rings, or with split ones.
+    /// Creates the setup with packed or split rings.
     pub fn new(packed: bool) -> Self {
         ip("link add br0 type bridge mcast_snooping 0");
         ip("link set br0 up");
@@ -37,7 +38,7 @@ impl Drop for Vduse {
     }
 }
 
-/// What the bus calls the netdev of the card, if there is one.
+/// Name of the device's netdev on the vdpa bus, if it exists.
 fn netdev() -> Option<String> {
     let card = fs::read_dir("/sys/bus/vdpa/devices/v0").ok()?;
     let nets = card.filter_map(|entry| fs::read_dir(entry.ok()?.path().join("net")).ok());
@@ -91,7 +92,7 @@ impl Setup for Vduse {
         1..=1
     }
 
-    /// A kernel is behind each end, and drops what does not fit.
+    /// The kernel behind each end drops frames for lack of room.
     fn lossless(&self) -> bool {
         false
     }
@@ -116,7 +117,7 @@ impl Setup for Vduse {
             thread.join().expect("it is unbound");
         }
         if !PathBuf::from("/sys/bus/vdpa/devices/v0").exists() {
-            // Its process died meanwhile, and the card with it.
+            // The process of the device has died, and the device with it.
             return;
         }
         fs::write(drivers("bind"), "v0").expect("a driver that takes it");

@@ -1,4 +1,4 @@
-//! Our device and our driver at the two ends of a vhost-user socket.
+//! Device and driver of mqnet at the two ends of a vhost-user socket.
 
 use mqnet_netdev::Function;
 use mqnet_vhost_user::{Meet, VhostUserConfig, VhostUserFunction};
@@ -7,9 +7,9 @@ use mqnet_virtio_user::{VirtioUserConfig, VirtioUserFunction};
 use super::{Loss, Setup};
 use crate::rigs::Folder;
 
-/// The end that is the device.
+/// End with the device.
 pub(crate) const DEVICE: usize = 0;
-/// The end that is the driver.
+/// End with the driver.
 pub(crate) const DRIVER: usize = 1;
 
 /// End 0 is the device, end 1 its driver.
@@ -18,7 +18,7 @@ pub struct Virtio {
     pub packed: bool,
     /// A control queue.
     pub ctrl: bool,
-    /// Mergeable buffers, and checksums left to the device.
+    /// Mergeable buffers, and checksum offload by the device.
     pub rich: bool,
     /// The driver listens, and the device connects.
     pub reversed: bool,
@@ -26,12 +26,12 @@ pub struct Virtio {
 }
 
 impl Virtio {
-    /// A pair.
+    /// Creates a device and a driver.
     pub fn new(packed: bool, ctrl: bool, rich: bool) -> Self {
         Self { packed, ctrl, rich, reversed: false, folder: Folder::new() }
     }
 
-    /// The same with the sockets the other way round.
+    /// Swaps the listening and the connecting side.
     pub fn reversed(self) -> Self {
         Self { reversed: true, ..self }
     }
@@ -77,7 +77,7 @@ impl Setup for Virtio {
         (end == DEVICE).then_some(DRIVER)
     }
 
-    /// A driver is not told when the device's link is closed.
+    /// A driver gets no notification when the device's link is closed.
     fn notices(&self, end: usize, loss: Loss) -> bool {
         end == DEVICE || loss == Loss::Killed
     }

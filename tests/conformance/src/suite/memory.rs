@@ -1,4 +1,4 @@
-//! What only a TX queue with memory has: reservations, holding back, draining.
+//! Checks of TX queues with memory: reservations, hold, drain.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use mqnet_wire::VnetHdr;
 use super::{PATIENCE, expect_next};
 use crate::{Rig, frame};
 
-/// Puts a frame into its room.
+/// Copies a frame into its reservation.
 fn place(room: &mut Segments<'_>, bytes: &[u8]) {
     let mut rest = bytes;
     rest = &rest[room.head.copy_from(Span::of(rest))..];
@@ -20,8 +20,8 @@ fn place(room: &mut Segments<'_>, bytes: &[u8]) {
     assert!(rest.is_empty(), "{} bytes have no room", rest.len());
 }
 
-/// Frames that are placed in a reservation arrive, whatever their length; a reservation that is not
-/// committed is forgotten, and so is what was put there.
+/// Frames placed in a reservation arrive, whatever their length. A reservation without a commit is
+/// discarded with its content.
 pub fn reservations_carry_frames(rig: &mut Rig) {
     if !matches!(rig.tx, Tx::Brings(_)) {
         return;
@@ -58,8 +58,8 @@ pub fn reservations_carry_frames(rig: &mut Rig) {
     }
 }
 
-/// A queue that is held keeps frames from the peer, and gives them up in order when it is let go;
-/// when all were taken it is drained, and as empty as before.
+/// A held queue keeps frames from the peer and delivers them in order when released. When all
+/// frames are taken, the queue is drained and as empty as before.
 pub fn held_frames_wait(rig: &mut Rig) {
     let (mut sent, mut expected) = (0u32, 0u32);
     let deadline = Instant::now() + PATIENCE;
@@ -83,7 +83,7 @@ pub fn held_frames_wait(rig: &mut Rig) {
         let Some(fill) = rig.tx.fill(0).expect("fill") else { continue };
         assert!(fill.used <= fill.size, "{}: {fill:?}", rig.name);
     }
-    // It takes frames as before.
+    // The queue takes frames as before.
     while rig.send(&[frame(sent, 100)]) == 0 {
         assert!(Instant::now() < deadline, "{}: full after it was held", rig.name);
     }
@@ -93,8 +93,8 @@ pub fn held_frames_wait(rig: &mut Rig) {
     }
 }
 
-/// Queues that are parked go on when they are used again: what was shown and not released comes
-/// again, and nothing is lost.
+/// Parked queues resume when used again: frames peeked and not released are returned again, and no
+/// frame is lost.
 pub fn parked_queues_go_on(rig: &mut Rig) {
     let (mut sent, mut expected) = (0u32, 0u32);
     let deadline = Instant::now() + PATIENCE;

@@ -1,4 +1,4 @@
-//! Two guests side by side: over ivshmem, and over virtio cards at a bridge of the host.
+//! Two guests connected over ivshmem, and over virtio-net devices at a bridge of the host.
 
 mod report;
 
@@ -19,26 +19,26 @@ use crate::{Result, Running, modules, programs};
 
 const SCRIPT: &str = include_str!("../../scripts/bridge.sh");
 
-/// The kernel's own generator of frames.
+/// Packet generator of the kernel.
 const GENERATOR: &str = "pktgen";
 
 /// Names of the TAPs, and of the scripts.
 const NAMES: [&str; 2] = ["asks", "serves"];
-/// What a round is made of, and seconds that a run may take beyond its own: for iperf3 to find its
-/// server, on a busy machine more than once.
+/// Runs of a round, and additional seconds per run: iperf3 must find its server, on a busy machine
+/// with several attempts.
 const RUNS: u32 = 13;
 const EACH_MORE: u32 = 60;
-/// Boot of both, with the links.
+/// Seconds for the boot of both guests, with the links.
 const BOOT: u32 = 300;
-/// A server binds its socket at once, but for the machine's load.
+/// Longest time for a server to bind its socket on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What to compare, and how long.
+/// Channels, queues, rounds and duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Channels of the links.
     pub channels: u32,
-    /// Queue pairs of the virtio cards.
+    /// Queue pairs of the virtio-net devices.
     pub queues: u32,
     /// Rounds, each with one run of every kind over every path.
     pub rounds: u32,
@@ -47,26 +47,25 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// One channel and queue: emulated, the four CPUs of two guests share those of the host, and
-    /// with two channels four workers that poll take them from each other and from both stacks (UDP
-    /// 0.55 to 0.7 of virtio on a host of two CPUs, 1.0 and 1.16 with one).
+    /// One channel and queue. The emulated CPUs of two guests share those of the host; with two
+    /// channels the four polling workers compete with each other and with both network stacks.
     fn default() -> Self {
         Self { channels: 1, queues: 1, rounds: 5, seconds: 5 }
     }
 }
 
-/// Ends with its owner.
+/// Server process; killed on drop.
 struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Either fails for one that has ended already.
+        // Both calls fail when the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Lends both guests a memory; `vectors` wake each.
+/// Starts an ivshmem server for both guests, with `vectors` interrupt vectors for each.
 fn serve(socket: &Path, vectors: u32) -> Result<Server> {
     let mut command = Command::new(programs::program("mqnet"));
     command.arg("ivshmem-server").arg(socket).args(["--vectors", &vectors.to_string()]);
@@ -94,8 +93,8 @@ fn ip(words: &str) -> Result<()> {
     }
 }
 
-/// A bridge with two ports, in a network namespace that ends with this process. QEMU opens a TAP of
-/// several queues only as one of several.
+/// Creates a bridge with two ports in a network namespace that ends with this process. QEMU opens a
+/// TAP with several queues only in multi-queue mode.
 fn make_bridge(queues: u32) -> Result<()> {
     let several = if queues > 1 { " multi_queue" } else { "" };
     let refused = |e| format!("a network namespace: {e} (this needs root)");
@@ -108,14 +107,14 @@ fn make_bridge(queues: u32) -> Result<()> {
     ip("link set br0 up")
 }
 
-/// The module of the kernel's generator.
+/// Kernel module of the packet generator.
 fn generator() -> Result<Vec<u8>> {
     let store = Store::open()?;
     let tools = Tools::get(&store)?;
     modules::one(&tools, &Kernel::V7_3.get(&store, &tools)?, GENERATOR)
 }
 
-/// One of the two guests.
+/// Configures one of the two guests.
 fn guest(settings: &Settings, me: usize, devices: &[(PathBuf, u32)]) -> Guest {
     let Settings { channels, queues, rounds, seconds } = settings;
     let name = NAMES[me];
@@ -142,7 +141,7 @@ fn guest(settings: &Settings, me: usize, devices: &[(PathBuf, u32)]) -> Guest {
     guest
 }
 
-/// Runs the benchmark. This process leaves its network namespace for one of its own.
+/// Runs the benchmark. This process moves to a new network namespace.
 pub fn bridge(settings: &Settings) -> Result<Report> {
     make_bridge(settings.queues)?;
     let folder = programs::target().join("guest").join("bench");
@@ -152,7 +151,7 @@ pub fn bridge(settings: &Settings) -> Result<Report> {
     let devices = devices.map(|(name, vectors)| (folder.join(name), vectors));
     let mut servers = Vec::new();
     for (socket, vectors) in &devices {
-        // What an earlier run left; a server that still runs there says so.
+        // Removes the socket of an earlier run; a running server there reports an error.
         let _ = std::fs::remove_file(socket);
         servers.push(serve(socket, *vectors)?);
     }

@@ -1,4 +1,4 @@
-//! The time series as a picture.
+//! Plot of the time series.
 
 use std::error::Error;
 
@@ -17,7 +17,7 @@ const STOP: RGBColor = RGBColor(31, 90, 180);
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = std::result::Result<(), Box<dyn Error>>;
 
-/// One part of the picture: what it shows, and of which value.
+/// One part of the plot: title, unit and value.
 struct Part {
     title: &'static str,
     unit: &'static str,
@@ -34,7 +34,7 @@ const PARTS: [Part; 3] = [
     Part { title: "round-trip time", unit: "ms", value: |s| s.rtt },
 ];
 
-/// Draws goodput, retransmissions and round-trip times, one line a run.
+/// Draws goodput, retransmissions and round-trip times, one line per run.
 pub(super) fn draw(report: &Report) -> Result<String> {
     let mut text = String::new();
     let root = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();

@@ -1,6 +1,6 @@
-//! UDP senders that never wait but for their own socket, and a receiver that counts.
+//! UDP senders that wait only for their own socket, and a receiver that counts.
 //!
-//! A datagram carries its sender and its number, so that what is lost is known exactly.
+//! Each datagram carries its sender and its number, so that losses are known exactly.
 
 #![forbid(unsafe_code)]
 
@@ -12,13 +12,12 @@ use serde_json::json;
 
 const USAGE: &str = "guest-flood send PEER:PORT SENDERS SECONDS | guest-flood receive LOCAL:PORT";
 const SIZE: usize = 200;
-/// Room of the receiver: it must not be the one that loses.
+/// Receive buffer: the receiver must not drop.
 const ROOM: usize = 64 << 20;
-/// The receiver ends when nothing has come for this long after the first datagram: longer than a
-/// test that stops what is between them looks twenty times for a backlog, in a guest whose machine
-/// has no time for it (more than 2 s were seen).
+/// Silence after the first datagram that ends the receiver. Longer than a test that stops the link
+/// between both needs to detect a backlog on a busy machine.
 const SILENCE: Duration = Duration::from_secs(8);
-/// It gives up when nothing comes at all.
+/// Longest wait for the first datagram.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -44,7 +43,7 @@ fn send(peer: &str, senders: u8, time: Duration) -> Result<()> {
         let (mut sent, mut refused) = (0_u64, 0_u64);
         while Instant::now() < end {
             datagram[..8].copy_from_slice(&sent.to_le_bytes());
-            // A full qdisc is told to the sender (ENOBUFS): such a datagram never was on its way.
+            // The sender gets an error (ENOBUFS) from a full qdisc: the datagram was not sent.
             match socket.send(&datagram) {
                 Ok(_) => sent += 1,
                 Err(_) => refused += 1,
@@ -80,7 +79,7 @@ fn receive(local: &str) -> Result<()> {
                 number.copy_from_slice(&datagram[..8]);
                 let number = u64::from_le_bytes(number);
                 let sender = usize::from(datagram[8]);
-                // Late or doubled: a flow keeps its order on one queue.
+                // Late or duplicate: a flow keeps its order on one queue.
                 wrong += u64::from(number < next[sender]);
                 next[sender] = number + 1;
             }

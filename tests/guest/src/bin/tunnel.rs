@@ -1,7 +1,7 @@
-//! A VPN without the cryptography: packets of a TUN device travel in UDP datagrams.
+//! VPN without cryptography: packets of a TUN device are sent in UDP datagrams.
 //!
-//! Like most VPNs it reads one packet, sends it, and waits while its socket is full. What happens
-//! to packets meanwhile is the kernel's choice, and `--backpressure` tells it.
+//! Like most VPNs, it reads one packet, sends it, and waits while its socket is full. In that time
+//! the kernel queues or drops packets, as selected by `--backpressure`.
 
 #![forbid(unsafe_code)]
 
@@ -14,9 +14,9 @@ use mqnet_sysio::tap;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
 
-/// An IP packet without an Ethernet header (`linux/if_tun.h`).
+/// IP packets without an Ethernet header (`linux/if_tun.h`).
 const TUN: u32 = 0x0001;
-/// Room of the receiving socket.
+/// Size of the receive buffer.
 const ROOM: usize = 32 << 20;
 const USAGE: &str = "guest-tunnel DEVICE LOCAL:PORT PEER:PORT [--backpressure] [--sndbuf BYTES]";
 
@@ -41,10 +41,10 @@ fn main() -> Result<()> {
     tap::attach(tun.as_fd(), &device, flags)?;
     let socket = UdpSocket::bind(local)?;
     socket.connect(peer)?;
-    // The far end must not be the one that loses.
+    // The receiving end must not drop.
     setsockopt(&socket, sockopt::RcvBufForce, &ROOM)?;
     if let Some(room) = room {
-        // The kernel doubles it for its own needs.
+        // The kernel doubles the value for its bookkeeping.
         setsockopt(&socket, sockopt::SndBuf, &(room / 2))?;
     }
     let tun = File::from(tun);
@@ -53,13 +53,13 @@ fn main() -> Result<()> {
     send(tun, &socket)
 }
 
-/// Packets of the device go out; a full socket makes them wait.
+/// Sends packets of the device to the peer; waits while the socket is full.
 fn send(mut tun: File, socket: &UdpSocket) -> Result<()> {
     let mut packet = [0; 1 << 16];
     loop {
         match tun.read(&mut packet) {
             Ok(length) => {
-                // A peer that is not there yet, or no more, is a lost packet as on any network.
+                // An absent peer loses packets, as on any network.
                 let _ = socket.send(&packet[..length]);
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -74,12 +74,12 @@ fn send(mut tun: File, socket: &UdpSocket) -> Result<()> {
     }
 }
 
-/// Packets of the peer go to the device.
+/// Writes packets of the peer to the device.
 fn deliver(socket: &UdpSocket, mut tun: File) {
     let mut packet = [0; 1 << 16];
     loop {
         if let Ok(length) = socket.recv(&mut packet) {
-            // A device that is down takes nothing.
+            // A device that is down rejects packets.
             let _ = tun.write(&packet[..length]);
         }
     }

@@ -1,31 +1,31 @@
-//! How the kernel's own tests end: what their output says.
+//! Results of the kernel's own tests, parsed from their output.
 
 use super::kernel_tests::Program;
 use crate::Result;
 
-/// Reasons quote whole commands.
+/// Longest reason in characters; reasons quote whole commands.
 const REASON_CHARS: usize = 60;
-/// What the kernel's tests exit with for a test that cannot run.
+/// Exit code of the kernel's tests for a skipped test.
 const SKIPPED: &str = "4";
-/// Space, and what would end a cell of a table.
+/// Space, and the separator of table cells.
 const BETWEEN: [char; 2] = [' ', '|'];
 const LATE: [&str; 2] = ["124", "137"];
 
-/// How one of the kernel's tests ended on either netdev.
+/// Result of one of the kernel's tests on either netdev.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Program and case: `queues.check_down`.
     pub test: String,
-    /// On the VDUSE card: `pass`, `fail`, `skip: REASON`.
+    /// Result on the VDUSE device: `pass`, `fail`, `skip: REASON`.
     pub vduse: String,
-    /// On virtio-net with several queues, behind `vhost-user:`.
+    /// Result on virtio-net with several queues, behind `vhost-user:`.
     pub vhost_user: String,
 }
 
 impl Answer {
-    /// Every case of a program, from what it said on VDUSE's cards and on virtio-net's. What is
-    /// the same for all of its cases is one answer, and so is a program that skips them all, with
-    /// the reason of the first.
+    /// Results of every case of a program, from its output on VDUSE and on virtio-net. Equal
+    /// results of all cases are combined into one, and so is a program that skips all of them, with
+    /// the first reason.
     pub(super) fn of(
         program: &Program,
         vduse: &[String; 2],
@@ -39,7 +39,7 @@ impl Answer {
             }
         }
         let end = |of: &[(String, String)], name: &str| {
-            // What ends a whole program ends each of its cases.
+            // The end of a whole program is the result of each of its cases.
             let found = of.iter().find(|(other, _)| other == name || other.is_empty());
             found.map_or_else(|| "missing".to_owned(), |(_, end)| end.clone())
         };
@@ -61,8 +61,8 @@ impl Answer {
     }
 }
 
-/// The ends of two tries, of which the second one may not have been: a case has passed when it
-/// did in one of them.
+/// Combined results of two attempts; the second may be missing. A case has passed when it passed in
+/// one of them.
 fn best(program: &Program, [first, second]: &[String; 2]) -> Result<Vec<(String, String)>> {
     let first = ends(program, first)?;
     if second.is_empty() {
@@ -79,7 +79,7 @@ fn best(program: &Program, [first, second]: &[String; 2]) -> Result<Vec<(String,
     Ok(best)
 }
 
-/// The cases of a program with their ends; one without a name for a program that has no cases.
+/// Results of the cases of a program; one unnamed result for a program without cases.
 fn ends(program: &Program, text: &str) -> Result<Vec<(String, String)>> {
     let (said, status) =
         text.rsplit_once("\nstatus ").ok_or_else(|| format!("{}: no status", program.label()))?;
@@ -95,7 +95,7 @@ fn ends(program: &Program, text: &str) -> Result<Vec<(String, String)>> {
     whole(script(said, status))
 }
 
-/// The end of a program in Python that never came to a case.
+/// Result of a Python program that ran no case.
 fn alone(said: &str, status: &str) -> String {
     let reason = last_words(said);
     match status {
@@ -104,8 +104,8 @@ fn alone(said: &str, status: &str) -> String {
     }
 }
 
-/// The end of a shell script: how many tests it passed, the first one that failed, or why it did
-/// not run.
+/// Result of a shell script: the number of passed tests, the first failed test, or the reason of a
+/// skip.
 fn script(said: &str, status: &str) -> String {
     let tests = |end: &'static str| {
         let lines = said.lines().filter_map(|line| line.strip_prefix("TEST: "));
@@ -126,20 +126,20 @@ fn script(said: &str, status: &str) -> String {
 
 fn last_words(said: &str) -> String {
     let line = said.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    // As a remark, as a test that was not one, or plainly.
+    // Forms: a remark, a skipped test, or plain text.
     let line = line.trim_start_matches("# ").trim_start_matches("TEST: ");
     short(line.trim_start_matches("SKIP: ").split("  [").next().unwrap_or(line))
 }
 
-/// As much of it as a table has room for, without what would not survive in one.
+/// Shortens a text to the width of a table cell and removes characters that would break the cell.
 fn short(text: &str) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let short: String = words.chars().take(REASON_CHARS).collect();
     short.trim_end().to_owned()
 }
 
-/// The cases in the output of a test program (the kernel's dialect of TAP), with their ends. A
-/// failed one has the last line of what it says before it.
+/// Cases and results in the output of a test program (the kernel's variant of TAP). A failed case
+/// has the last output line before it as its reason.
 pub(super) fn cases(text: &str) -> Vec<(String, String)> {
     let (mut cases, mut said) = (Vec::new(), "");
     for line in text.lines() {
@@ -163,7 +163,7 @@ fn case(line: &str) -> Option<(String, String)> {
     };
     let (_, rest) = rest.split_once(' ')?;
     let (name, remark) = rest.split_once(" # ").unwrap_or((rest, ""));
-    // A case has its program's name before its own.
+    // The name of the program precedes the name of the case.
     let name = name.trim();
     let end = match remark.split_once(' ').unwrap_or((remark, "")) {
         ("SKIP", "") => "skip".to_owned(),

@@ -1,38 +1,38 @@
-//! What was asked, what both answered, and how that differs.
+//! Requests, both answers, and their differences.
 
 use std::collections::BTreeMap;
 
 use crate::Result;
 use crate::guest::Outcome;
 
-/// A question and both answers, line by line.
+/// Request with both answers as lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// Its name in the tables.
+    /// Name in the tables.
     pub name: String,
-    /// The words of the command.
+    /// Arguments of the command.
     pub what: String,
-    /// Who answered for the kernel: a driver, or `recorded` for what needs hardware.
+    /// Driver that answered for the kernel, or `recorded` for an answer from hardware.
     pub who: String,
-    /// The kernel's answer.
+    /// Answer of the kernel.
     pub kernel: Vec<String>,
-    /// Ours.
+    /// Answer of mqnet.
     pub ours: Vec<String>,
 }
 
-/// Where the answers to one question differ; either side may say nothing.
+/// Difference of the answers to one request; either side may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The name of the question.
+    /// Name of the request.
     pub probe: String,
-    /// What the kernel alone says.
+    /// Lines of the kernel alone.
     pub kernel: String,
-    /// What we alone say.
+    /// Lines of mqnet alone.
     pub ours: String,
 }
 
 impl Probe {
-    /// The questions of a guest, in their order.
+    /// Requests of a guest, in their order.
     pub(super) fn all(outcome: &Outcome) -> Result<Vec<Self>> {
         let order = outcome.text("probes/order")?;
         order.lines().map(|line| Self::read(outcome, line)).collect()
@@ -51,13 +51,13 @@ impl Probe {
         Ok(Self { name: name.into(), what: what.into(), who: who.into(), kernel, ours })
     }
 
-    /// None when both answered the same.
+    /// Difference of both answers; `None` when they are equal.
     pub fn difference(&self) -> Option<Difference> {
         if self.kernel == self.ours {
             return None;
         }
         let alone = (without(&self.kernel, &self.ours), without(&self.ours, &self.kernel));
-        // The same lines in another order: all of them are the difference.
+        // Equal lines in another order: all lines are the difference.
         let (kernel, ours) = if alone.0.is_empty() && alone.1.is_empty() {
             (self.kernel.join(" / "), self.ours.join(" / "))
         } else {
@@ -67,8 +67,8 @@ impl Probe {
     }
 }
 
-/// A line without the offset in a netlink request: the kernel's ethtool adds it to errors, ours has
-/// no such requests.
+/// Line without the offset in a netlink request: the kernel's ethtool adds the offset to errors,
+/// mqnet has no such requests.
 fn without_offset(line: &str) -> &str {
     match line.split_once(" (offset ") {
         Some((error, _)) if line.starts_with("netlink error: ") => error,
@@ -76,7 +76,7 @@ fn without_offset(line: &str) -> &str {
     }
 }
 
-/// The lines that `others` does not have, or not as often.
+/// Lines that `others` does not contain, or contains less often.
 fn without(lines: &[String], others: &[String]) -> Vec<String> {
     let mut left: BTreeMap<&str, usize> = BTreeMap::new();
     others.iter().for_each(|line| *left.entry(line).or_default() += 1);
@@ -90,7 +90,7 @@ fn without(lines: &[String], others: &[String]) -> Vec<String> {
     alone
 }
 
-/// Tabs would not survive in a table.
+/// Replaces white space, since tabs break a table.
 fn tidied(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }

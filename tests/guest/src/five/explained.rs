@@ -1,27 +1,27 @@
-//! The differences that are explained: the tables of `docs/five-systems.md`.
+//! Explained differences: the tables of `docs/five-systems.md`.
 
 use super::answers::Answer;
 use super::compare::Difference;
 use crate::Result;
 
-/// The document, from the root of the project.
+/// Path of the document from the root of the project.
 pub(super) const FILE: &str = "docs/five-systems.md";
 
 /// First column of the table of differences, and of that of the kernel's tests.
 const DIFFERENCES: &str = "probe";
 const TESTS: &str = "test";
 
-/// What the document says.
+/// Content of the document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explained {
-    /// Each difference, and why it is there.
+    /// Each difference with its reason.
     pub differences: Vec<(Difference, String)>,
-    /// How each of the kernel's tests ends.
+    /// Result of each of the kernel's tests.
     pub answers: Vec<Answer>,
 }
 
 impl Explained {
-    /// Reads the tables. Each row has four cells, the last of which says why.
+    /// Parses the tables. Each row has four cells; the last one is the reason.
     pub fn read(text: &str) -> Result<Self> {
         let mut all = Self::default();
         let mut table = "";
@@ -58,19 +58,19 @@ impl Explained {
         }
     }
 
-    /// The reason of a difference.
+    /// Reason of a difference.
     pub fn why(&self, difference: &Difference) -> Option<&str> {
         let found = self.differences.iter().find(|(known, _)| known == difference);
         found.map(|(_, why)| why.as_str())
     }
 }
 
-/// A text as a cell; what is empty shows as such.
+/// Formats a text as a cell; an empty text is a dash.
 pub(super) fn cell(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { format!("`{}`", text.replace('|', "\\|")) }
 }
 
-/// The cells of a row, without the marks of code.
+/// Cells of a row, without the backquotes.
 fn cells(line: &str) -> Option<Vec<String>> {
     let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
     let inner = inner.replace("\\|", "\u{1}");

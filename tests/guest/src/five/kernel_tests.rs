@@ -1,4 +1,4 @@
-//! The kernel's own network tests, on netdevs of ours.
+//! The kernel's own network tests on mqnet netdevs.
 
 use std::time::Duration;
 
@@ -12,44 +12,46 @@ use crate::cards::Cards;
 use crate::guest::{Guest, Outcome};
 
 const SCRIPT: &str = include_str!("../../scripts/selftests.sh");
-/// A line for each program, with a mark before those that tests leave out (see [`When`]).
+/// List with a line for each program; a mark selects the runs that include it (see [`When`]).
 const LIST: &str = include_str!("../../scripts/selftests.list");
-/// `$MQNET_GUEST_SELFTESTS`: words of which a program's name has one, instead of the usual ones.
+/// `$MQNET_GUEST_SELFTESTS`: programs with one of these words in their names run instead of the
+/// default selection.
 const CHOICE: &str = "MQNET_GUEST_SELFTESTS";
 
 /// Netdevs of either kind.
 const NETDEVS: u32 = 8;
-/// Virtio-net's netdevs for programs that want what comes finished, as XDP does.
+/// virtio-net netdevs without receive offloads, for programs that need complete frames (XDP).
 const PLAIN: [u32; 2] = [2, 3];
 const MEMORY_MIB: u32 = 1536;
-/// For all that tests run, in one of their folders; for whatever a user has chosen.
+/// Time limits: for the tests of one folder, and for a user's selection.
 const LIMIT: Duration = Duration::from_secs(560);
 const LIMIT_CHOSEN: Duration = Duration::from_secs(3600);
 
-/// When a program runs.
+/// Runs that include a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum When {
-    /// With all other tests.
+    /// All test runs.
     Tests,
-    /// In the comparison as well (`-`): minutes together, on a slow machine.
+    /// The comparison only (`-`): takes minutes together on a slow machine.
     Comparison,
-    /// By choice alone (`~`): all its cases skip on our netdevs, or it takes minutes.
+    /// An explicit selection only (`~`): all cases skip on mqnet netdevs, or the program takes
+    /// minutes.
     Choice,
 }
 
-/// A line of the list.
+/// Line of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Program {
     line: String,
     pub(super) when: When,
     place: String,
     file: String,
-    /// The time that it has.
+    /// Time limit in seconds.
     pub(super) seconds: u32,
 }
 
 impl Program {
-    /// The programs of a list, without its remarks.
+    /// Parses the programs of a list, without its remarks.
     pub(super) fn list(text: &str) -> Result<Vec<Self>> {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         lines.map(Self::read).collect()
@@ -77,14 +79,14 @@ impl Program {
         self.file.ends_with(".py")
     }
 
-    /// Its name in the tables: below `drivers/net` or `net`.
+    /// Name in the tables: relative to `drivers/net` or `net`.
     pub(super) fn label(&self) -> String {
         let place = self.place.trim_start_matches("drivers/").trim_start_matches("net");
         let place = place.trim_start_matches('/');
         if place.is_empty() { self.name().to_owned() } else { format!("{place}/{}", self.name()) }
     }
 
-    /// What it said on one side, at its first try and, where that failed, at its second.
+    /// Output on one side of the first attempt and, if it failed, of the second.
     fn said(&self, outcome: &Outcome, side: &str) -> Result<[String; 2]> {
         let place = self.place.replace('/', "-");
         let name = |of: &str| format!("selftests/{side}/{place}-{}.{of}", self.name());
@@ -92,14 +94,14 @@ impl Program {
         Ok([outcome.text(&name("first"))?, second])
     }
 
-    /// True for an answer that one of its cases gave.
+    /// Returns true when the result belongs to a case of this program.
     fn gave(&self, answer: &Answer) -> bool {
         let rest = answer.test.strip_prefix(&self.label());
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', ' ']))
     }
 }
 
-/// What became of them.
+/// Results of the tests.
 #[derive(Clone, Debug)]
 pub struct KernelTests {
     release: String,
@@ -123,7 +125,7 @@ impl KernelTests {
             return Err(format!("no program of the list is in {place}").into());
         }
         if programs.is_empty() {
-            // The user's choice has none there.
+            // The selection has no program in this folder.
             let release = "(not booted)".to_owned();
             return Ok(Self { release, programs, answers: Vec::new(), known });
         }
@@ -152,7 +154,8 @@ impl KernelTests {
         Ok(Self { release: outcome.release, programs, answers, known })
     }
 
-    /// What the document and the tests disagree about, as rows for the document; empty: fine.
+    /// Contradictions between the document and the results, as rows for the document; empty without
+    /// any.
     pub fn complaints(&self) -> Vec<String> {
         let row = |a: &Answer| format!("| {} | {} | {} |", a.test, a.vduse, a.vhost_user);
         let other = self.answers.iter().filter(|a| !self.known.contains(a));
@@ -165,7 +168,7 @@ impl KernelTests {
             .collect()
     }
 
-    /// Cases that passed on VDUSE's cards, and on virtio-net's.
+    /// Number of cases that passed on VDUSE, and on virtio-net.
     pub fn passed(&self) -> (usize, usize) {
         let passed = |end: fn(&Answer) -> &String| {
             self.answers.iter().filter(|a| end(a).starts_with("pass")).count()
@@ -173,7 +176,7 @@ impl KernelTests {
         (passed(|a| &a.vduse), passed(|a| &a.vhost_user))
     }
 
-    /// For people.
+    /// Readable table.
     pub fn table(&self) -> String {
         let mut rows = vec![["kernel's test", "vduse", "vhost-user"].map(str::to_owned)];
         let row = |a: &Answer| [&a.test, &a.vduse, &a.vhost_user].map(String::clone);
@@ -181,7 +184,7 @@ impl KernelTests {
         format!("kernel {}\n\n{}", self.release, aligned(&rows))
     }
 
-    /// The same for programs.
+    /// Results as JSON.
     pub fn json(&self) -> Value {
         let answer =
             |a: &Answer| json!({ "test": a.test, "vduse": a.vduse, "vhost-user": a.vhost_user });

@@ -1,4 +1,4 @@
-//! The comparison as a table, as JSON, and what is wrong with it.
+//! Comparison as a table and as JSON, with its contradictions.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::compare::{Difference, Probe};
 use super::explained::{Explained, cell};
 use crate::Result;
 
-/// A comparison.
+/// Comparison of all requests.
 #[derive(Clone, Debug)]
 pub struct Report {
     release: String,
@@ -22,7 +22,7 @@ impl Report {
         Ok(Self { release, probes, explained })
     }
 
-    /// Questions, and how many of them were answered alike.
+    /// Number of requests, and number of equal answers.
     pub fn counts(&self) -> (usize, usize) {
         (self.probes.len(), self.probes.len() - self.differences().count())
     }
@@ -31,7 +31,8 @@ impl Report {
         self.probes.iter().filter_map(Probe::difference)
     }
 
-    /// What the document and the comparison disagree about, as rows for the document; empty: fine.
+    /// Contradictions between the document and the comparison, as rows for the document; empty
+    /// without any.
     pub fn complaints(&self) -> Vec<String> {
         let found: Vec<Difference> = self.differences().collect();
         let row =
@@ -44,7 +45,7 @@ impl Report {
             .collect()
     }
 
-    /// For people: what was asked, who answered, whether it is the same, and why not.
+    /// Readable table: each request, the driver that answered, the verdict, and the reason.
     pub fn table(&self) -> String {
         let mut rows = vec![["probe", "asked", "kernel", "verdict"].map(str::to_owned)];
         let mut notes = Vec::new();
@@ -72,7 +73,7 @@ impl Report {
         text
     }
 
-    /// The same for programs.
+    /// Comparison as JSON.
     pub fn json(&self) -> Value {
         let probe = |probe: &Probe| {
             let difference = probe.difference();
@@ -91,7 +92,7 @@ impl Report {
     }
 }
 
-/// Columns as wide as their widest cell.
+/// Aligns columns to their widest cell.
 pub(super) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));

@@ -33,8 +33,8 @@ fn compared(probes: Vec<Probe>) -> Report {
     Report::new("7.3".into(), probes, Explained::read(DOCUMENT).unwrap()).unwrap()
 }
 
-// Goal: what the document explains is read from its tables alone, and a row without a reason is
-// refused.
+// Goal: explanations are parsed from the tables of the document alone, and a row without a reason
+// is refused.
 #[test]
 fn the_document_is_read() {
     let explained = Explained::read(DOCUMENT).unwrap();
@@ -46,10 +46,10 @@ fn the_document_is_read() {
     assert!(Explained::read(&DOCUMENT.replace("| because", "")).is_err());
 }
 
-// Goal: a difference is what only one side says; one that is explained is fine, while a new one and
-// one that has vanished are complained about.
+// Goal: a difference consists of the lines of one side only. A documented one passes; a new one and
+// one that no longer exists are reported.
 #[test]
-fn what_the_document_does_not_say_is_complained_about() {
+fn undocumented_differences_are_reported() {
     let known = probe("flags", &["a | b", "exit 0"], &["exit 0"]);
     assert!(compared(vec![known.clone()]).complaints().is_empty());
     let new = probe("rings", &["x"], &["y"]);
@@ -60,7 +60,7 @@ fn what_the_document_does_not_say_is_complained_about() {
     assert_eq!(complaints, ["explained, but not found: | flags | `a \\| b` | - |"]);
 }
 
-// Goal: lines in another order, and lines that come more often, are differences too.
+// Goal: another order and another number of lines are differences, too.
 #[test]
 fn order_and_number_of_lines_count() {
     assert_eq!(probe("x", &["a", "b"], &["a", "b"]).difference(), None);
@@ -70,7 +70,7 @@ fn order_and_number_of_lines_count() {
     assert_eq!((twice.kernel.as_str(), twice.ours.as_str()), ("a b", ""));
 }
 
-// Goal: the ends of the kernel's tests are read from their output, with the reasons of skips.
+// Goal: the results of the kernel's tests are parsed from their output, with the reasons of skips.
 #[test]
 fn ends_of_tests_are_read() {
     let text = "TAP version 13\n1..4\n# a remark\nok 1 queues.get_queues\n\
@@ -90,9 +90,9 @@ fn ends_of_tests_are_read() {
     );
 }
 
-// Goal: the table has a row for each question, and says why it is answered otherwise.
+// Goal: the table has a row for each request, with the reason of a difference.
 #[test]
-fn the_table_says_why() {
+fn table_contains_reasons() {
     let probes = vec![
         probe("flags", &["a | b"], &[]),
         probe("long-name", &["a"], &["a"]),
@@ -111,18 +111,18 @@ fn program(line: &str) -> Program {
     Program::list(line).unwrap().remove(0)
 }
 
-// Goal: a mark says when a program runs, and is not part of what the guest is told.
+// Goal: a mark selects the runs of a program, and is not sent to the guest.
 #[test]
-fn marks_say_when_a_program_runs() {
+fn marks_select_the_runs_of_a_program() {
     let when = |mark: &str| program(&format!("{mark}drivers/net/hw tso.py 0 2 60")).when;
     assert_eq!(["", "-", "~"].map(when), [When::Tests, When::Comparison, When::Choice]);
     assert_eq!(program("-drivers/net/hw tso.py 0 2 60").label(), "hw/tso");
     assert!(Program::list("drivers/net tso.py").is_err());
 }
 
-// Goal: a case that ends differently from the others of its program has an answer of its own; what
-// all say alike is one answer; a case has passed when it did in one of two tries; a program that
-// comes to no case answers for all of the other side's.
+// Goal: a case that differs from the others of its program has its own result; equal results are
+// combined. A case has passed when it passed in one of two attempts. A program without cases gives
+// one result for all cases of the other side.
 #[test]
 fn programs_answer_by_case_or_as_a_whole() {
     let program = program("# a remark\n\ndrivers/net ping.py 0 2 60");
@@ -151,8 +151,8 @@ fn programs_answer_by_case_or_as_a_whole() {
     );
 }
 
-// Goal: a script's answer counts what passed, names the first test that failed, and quotes why it
-// would not run.
+// Goal: a script's result counts passed tests, names the first failed one, and quotes the reason of
+// a skip.
 #[test]
 fn scripts_answer_with_what_passed() {
     let program = program("net/forwarding bridge_mdb.sh 0 4 60");

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{build, serve};
 use crate::virtio::possible;
 
-/// The link, and 8 queue pairs.
+/// Interrupts: the link, and 8 queue pairs.
 const VECTORS: u16 = 9;
 
 fn guest(world: &World, me: u8) -> Running {
@@ -28,18 +28,18 @@ fn guest(world: &World, me: u8) -> Running {
         .unwrap()
 }
 
-/// The guest begins anew, and its QEMU stays as it is.
+/// Reboots the guest within its QEMU.
 fn reboot(world: &World, me: u8) {
     let mut monitor = Monitor::connect(&world.file(&format!("qmp{me}"))).unwrap();
-    // Guests are started so that they end with a reboot.
+    // Guests are started with a setting that ends QEMU on reboot.
     let reset = json!({"execute": "set-action", "arguments": {"reboot": "reset"}});
     monitor.ask(&reset).unwrap();
     monitor.ask(&json!({"execute": "system_reset"})).unwrap();
 }
 
-// Goal: two guests that interrupt each other, a vector for each of 8 queue pairs: a stream survives
+// Goal: two guests interrupt each other, with a vector for each of 8 queue pairs. A stream survives
 // changes between 1 and 8 channels, every vector is on the CPU of its channel's worker, and a guest
-// that is rebooted within its QEMU gets its link back without anything done at the other end.
+// that reboots within its QEMU gets its link back without an action at the other end.
 #[test]
 fn two_guests_with_doorbells() {
     if !possible(Kernel::V7_3) {

@@ -1,4 +1,4 @@
-//! A VMM that takes its guest's memory away.
+//! VMM that removes its guest's memory.
 
 use std::fs::File;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use super::{card, possible};
 
 const MEMORY: u32 = 384;
 
-/// True when every thread stands still.
+/// Returns true when every thread is stopped.
 fn is_frozen(pid: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
     tasks.flatten().all(|task| {
         let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        // The name in brackets may hold anything.
+        // The name in brackets may hold any character.
         stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
     })
 }
 
-// Goal: the file that is a guest's memory loses its pages while frames go in and out: the card is
-// closed, with the reason in sight, and another link of the same process never notices.
+// Goal: when the file of a guest's memory loses its pages under traffic, the device is closed with
+// a visible reason, and another link of the same process is not affected.
 #[test]
-fn memory_that_vanishes_closes_one_card() {
+fn removed_guest_memory_closes_one_device() {
     if !possible(Kernel::V6_1) {
         return;
     }
@@ -52,12 +52,12 @@ fn memory_that_vanishes_closes_one_card() {
     let guest = guest.script("restart", include_str!("../../scripts/restart.sh"));
     let mut guest = card(&socket, false).put_into(guest, &backend).start().unwrap();
     numbers.more(200);
-    // QEMU would fall first: it uses the memory itself.
+    // QEMU uses the memory itself and would crash first.
     process::freeze(guest.pid()).unwrap();
     until("QEMU to stand still", || is_frozen(guest.pid()).then_some(()));
     File::options().write(true).open(&memory).unwrap().set_len(0).unwrap();
-    // In the log it stays, whether or not QEMU falls over it too, and whoever noticed it first: a
-    // worker with a frame, or the thread that looks after the card.
+    // The reason stays in the log, whether or not QEMU crashes, and regardless of the thread that
+    // detects the loss: a worker with a frame, or the device's connection thread.
     until("the card to be closed", || {
         let said = daemon.err();
         let is_reason = |line: &str| {

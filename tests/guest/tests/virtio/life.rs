@@ -1,4 +1,4 @@
-//! A guest's card in everyday life.
+//! Typical operations on a guest's device.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use mqnet_testkit::World;
 use super::peer::{Flood, file, give_file, iperf_server, sum, take_file};
 use super::{Card, card, link, possible, shared};
 
-/// Bytes of the file that crosses.
+/// Size of the transferred file.
 const FILE: usize = 4 << 20;
-/// Frames that come between two looks at counters.
+/// Frames between two reads of the counters.
 const MEANWHILE: u64 = 100;
 
-/// What stands behind a word on a line of the guest.
-fn told<'a>(said: &'a str, word: &str) -> Vec<&'a str> {
+/// Words after `word` on a line of the guest.
+fn values_of<'a>(said: &'a str, word: &str) -> Vec<&'a str> {
     let line = said.lines().find_map(|line| line.strip_prefix(word));
     line.unwrap_or_else(|| panic!("no {word} in {said}")).split_whitespace().collect()
 }
 
-/// What mqnet shows of the card, when the guest has just shown what it sees.
+/// State of the device in mqnet, when the guest has just printed its own.
 struct Seen {
     channels: u64,
     features: String,
@@ -41,7 +41,7 @@ fn look(world: &World) -> Seen {
     Seen { channels: channels.expect("channels"), features, frames }
 }
 
-fn a_guest_lives_well(kernel: Kernel, packed: bool, pairs: u16) {
+fn operations_of_a_guest(kernel: Kernel, packed: bool, pairs: u16) {
     if !possible(kernel) {
         return;
     }
@@ -60,7 +60,7 @@ fn a_guest_lives_well(kernel: Kernel, packed: bool, pairs: u16) {
     let mut guest = card.put_into(guest, &shared(1024)).start().unwrap();
     guest.says("guest: look").unwrap();
     let seen = look(&world);
-    // Until now the guest has waited.
+    // The guest waits for this server.
     let _told = take_file(&world.a);
     guest.says("guest: flood").unwrap();
     let flood = Flood::start(&world.a);
@@ -73,7 +73,7 @@ fn a_guest_lives_well(kernel: Kernel, packed: bool, pairs: u16) {
     assert!(said.contains("tcp-segmentation-offload: on"), "{said}");
     assert!(said.contains("fq_codel worked\n"), "{said}");
     assert_eq!(said.matches("receiver").count(), 4, "a stream is missing: {said}");
-    let [rx, tx, "combined", combined] = told(said, "counted ")[..] else { panic!("{said}") };
+    let [rx, tx, "combined", combined] = values_of(said, "counted ")[..] else { panic!("{said}") };
     assert_eq!(combined, seen.channels.to_string());
     assert!(seen.features.contains("tcp-segmentation-offload: on"), "{}", seen.features);
     for (guest, ours) in [rx, tx].iter().zip(seen.frames) {
@@ -84,7 +84,7 @@ fn a_guest_lives_well(kernel: Kernel, packed: bool, pairs: u16) {
     let right = said.matches(&expected).count();
     assert!(files > 2 && files == right, "{right} of {files} files came whole: {said}");
     assert!(said.contains(&format!("combined {pairs}\n")), "{said}");
-    // QEMU would not tell us (see the crate's `offer`).
+    // QEMU does not forward the resize (see the crate's `offer`).
     assert!(!said.contains("resized\n"), "rings were resized behind our back: {said}");
     assert!(said.ends_with("== done\n"), "{said}");
     let resizes = link.events("changed").len();
@@ -97,15 +97,15 @@ fn a_guest_lives_well(kernel: Kernel, packed: bool, pairs: u16) {
 }
 
 // Goal: a guest with an old kernel and split rings pings, moves data over TCP and UDP in both
-// directions, sees the numbers that we see, gets files whole while it resizes its channels 200
-// times and switches features, and survives ups, downs and rebinding under a flood.
+// directions, reports the same numbers as mqnet, transfers files unchanged while it resizes its
+// channels 200 times and switches features, and survives down, up and rebinding under a flood.
 #[test]
 fn an_old_guest_on_split_rings() {
-    a_guest_lives_well(Kernel::V6_1, false, 4);
+    operations_of_a_guest(Kernel::V6_1, false, 4);
 }
 
 // Goal: the same with a new kernel, packed rings, and fewer CPUs than queue pairs.
 #[test]
 fn a_new_guest_on_packed_rings() {
-    a_guest_lives_well(Kernel::V7_3, true, 8);
+    operations_of_a_guest(Kernel::V7_3, true, 8);
 }

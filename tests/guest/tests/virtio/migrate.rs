@@ -1,4 +1,4 @@
-//! A guest moves from one QEMU, and one process of ours, to another.
+//! Migration of a guest from one QEMU, and one mqnet process, to another.
 
 use std::time::{Duration, Instant};
 
@@ -9,17 +9,17 @@ use serde_json::json;
 use super::peer::{Numbers, file, give_file, sum, take_file};
 use super::{Card, card, possible, shared};
 
-/// Memory of the guest in MiB: all of it is moved.
+/// Memory of the guest in MiB: all of it is migrated.
 const MEMORY: u32 = 384;
 
-/// Pings, ten a second, that may be on their way when the guest stops. Without a log of what was
-/// written, rings and frames are stale at the new place for seconds.
+/// Pings, ten per second, that may be in flight when the guest stops. Without a log of written
+/// pages, rings and frames at the destination would be stale for seconds.
 const PINGS_LOST: u64 = 10;
 
-/// Locally administered.
+/// Locally administered address.
 const BRIDGE: &str = "02:00:00:00:00:01";
 
-/// A card behind a port of the host's bridge.
+/// Starts a link with a device behind a port of the host's bridge.
 fn port(world: &World, name: &str) -> LinkProcess {
     let mut command = world.folder().program();
     let tap = format!("tap:{name},netns={}", world.a.name());
@@ -31,7 +31,7 @@ fn port(world: &World, name: &str) -> LinkProcess {
     link
 }
 
-/// The same machine at either end of the way.
+/// The same machine at either side of the migration.
 fn machine(world: &World, kernel: Kernel, packed: bool, side: &str) -> Guest {
     let guest = Guest::new(kernel, &format!("test-migrate-{kernel}-{packed}-{side}"));
     let monitor =
@@ -46,10 +46,10 @@ fn machine(world: &World, kernel: Kernel, packed: bool, side: &str) -> Guest {
     card.put_into(guest, &shared(MEMORY))
 }
 
-/// Moves it; returns how long that took and for how long it stood still.
+/// Migrates the guest; returns the total time and the downtime.
 fn migrate(monitor: &mut Monitor, channel: &str) -> (Duration, u64) {
     let start = Instant::now();
-    // So slow that memory is written while it is on its way.
+    // Slow enough that memory is written during the migration.
     let slow = json!({"max-bandwidth": 60 << 20, "downtime-limit": 300});
     monitor.ask(&json!({"execute": "migrate-set-parameters", "arguments": slow})).unwrap();
     monitor.ask(&json!({"execute": "migrate", "arguments": {"uri": channel}})).unwrap();
@@ -63,14 +63,15 @@ fn migrate(monitor: &mut Monitor, channel: &str) -> (Duration, u64) {
     (start.elapsed(), info["downtime"].as_u64().unwrap_or(0))
 }
 
-fn a_guest_moves(kernel: Kernel, packed: bool) {
+fn guest_migrates(kernel: Kernel, packed: bool) {
     if !possible(kernel) {
         return;
     }
     let world = World::create();
-    // An address of its own: else it has the lowest of its ports', and has another when that port
-    // goes. The guest hears of it by the host's next ARP request, which is not asked when the
-    // guest's own announcement of its move comes first: 5 s of what it sends went nowhere then.
+    // Fixed address: by default a bridge has the lowest address of its ports, and changes it when
+    // that port is removed. The guest would learn the change only from the host's next ARP request,
+    // which is not sent when the guest's own announcement comes first: its frames would be lost for
+    // seconds.
     world.a.run(&["ip", "link", "add", "br0", "address", BRIDGE, "type", "bridge"]);
     world.a.run(&["ip", "addr", "add", "10.9.0.1/24", "dev", "br0"]);
     world.a.run(&["ip", "link", "set", "br0", "up"]);
@@ -89,7 +90,7 @@ fn a_guest_moves(kernel: Kernel, packed: bool) {
     let mut monitor = Monitor::connect(&world.file("qmp-from")).unwrap();
     let (took, still) = migrate(&mut monitor, &channel);
     let before = numbers.tally().0;
-    // Nothing of the old place can help the new one.
+    // The source cannot help the destination any more.
     here.kill();
     drop(from.stop());
     numbers.more(50);
@@ -112,15 +113,15 @@ fn a_guest_moves(kernel: Kernel, packed: bool) {
     drop(to.stop());
 }
 
-// Goal: a guest with split rings is moved while frames write to its memory: what came during the
-// move is at the new place as it was sent, and nothing comes twice.
+// Goal: a guest with split rings is migrated while frames write to its memory: data received during
+// the migration is unchanged at the destination, and nothing is duplicated.
 #[test]
 fn a_move_over_split_rings() {
-    a_guest_moves(Kernel::V6_1, false);
+    guest_migrates(Kernel::V6_1, false);
 }
 
 // Goal: the same with packed rings.
 #[test]
 fn a_move_over_packed_rings() {
-    a_guest_moves(Kernel::V7_3, true);
+    guest_migrates(Kernel::V7_3, true);
 }

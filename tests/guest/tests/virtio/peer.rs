@@ -1,4 +1,4 @@
-//! What a guest talks to: a host with files and numbers.
+//! Peer of a guest: a host with files and numbered datagrams.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -11,29 +11,29 @@ use std::time::Duration;
 
 use mqnet_testkit::{Host, until};
 
-/// Ends with its owner.
+/// Server process; killed on drop.
 pub(crate) struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Either fails for one that has ended already.
+        // Both calls fail when the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// iperf3 for one client after the other.
+/// Starts iperf3 for one client after the other.
 pub(crate) fn iperf_server(host: &Host) -> Server {
     let mut command = host.command(&["iperf3", "-s"]);
     Server(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("iperf3"))
 }
 
-/// Bytes without a visible order.
+/// Pseudo-random bytes.
 pub(crate) fn file(len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(i) >> 3) as u8).collect()
 }
 
-/// As `sha256sum` has it.
+/// Checksum in the format of `sha256sum`.
 pub(crate) fn sum(file: &[u8]) -> String {
     let mut command = Command::new("sha256sum");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("sum");
@@ -42,14 +42,14 @@ pub(crate) fn sum(file: &[u8]) -> String {
     String::from_utf8_lossy(&said).split_whitespace().next().expect("a sum").to_owned()
 }
 
-/// Gives the file to everybody who asks at port 7000, `pause` after each 64 KiB, until the test
+/// Serves the file to every client at port 7000, with `pause` after each 64 KiB, until the test
 /// ends.
 pub(crate) fn give_file(host: &Host, file: Vec<u8>, pause: Duration) {
     let listener = host.within(|| TcpListener::bind("0.0.0.0:7000")).expect("a port");
     std::thread::spawn(move || {
         for mut client in listener.incoming().flatten() {
             for part in file.chunks(1 << 16) {
-                // A guest that goes away in the middle shows by its sum.
+                // An aborted transfer is detected by its checksum.
                 if client.write_all(part).is_err() {
                     break;
                 }
@@ -61,7 +61,7 @@ pub(crate) fn give_file(host: &Host, file: Vec<u8>, pause: Duration) {
     });
 }
 
-/// Takes one file at port 7001; the sum of what came is the thread's.
+/// Receives one file at port 7001; the thread returns its checksum.
 pub(crate) fn take_file(host: &Host) -> JoinHandle<String> {
     let listener = host.within(|| TcpListener::bind("0.0.0.0:7001")).expect("a port");
     std::thread::spawn(move || {
@@ -72,8 +72,8 @@ pub(crate) fn take_file(host: &Host) -> JoinHandle<String> {
     })
 }
 
-/// Numbers to and from a guest, one a datagram: it sends to port 9001, and is sent to where it
-/// sends from.
+/// Numbered datagrams from and to a guest: the guest sends to port 9001, and receives at its source
+/// address.
 pub(crate) struct Numbers {
     seen: Arc<Mutex<HashMap<u64, u32>>>,
     count: Arc<AtomicU64>,
@@ -81,7 +81,7 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// `pause` lies between two that are sent.
+    /// Starts the sender and the receiver, with `pause` between two sent datagrams.
     pub(crate) fn start(host: &Host, pause: Duration) -> Self {
         let socket = host.within(|| UdpSocket::bind("0.0.0.0:9001")).expect("a port");
         let back = socket.try_clone().expect("a socket");
@@ -104,7 +104,7 @@ impl Numbers {
             let mut number = 0u64;
             while !over.load(Ordering::Relaxed) {
                 if let Some(to) = *guest.lock().unwrap() {
-                    // There is no way to the guest while its link is down.
+                    // The guest is unreachable while its link is down.
                     let _ = back.send_to(format!("{number}\n").as_bytes(), to);
                     number += 1;
                 }
@@ -114,7 +114,7 @@ impl Numbers {
         numbers
     }
 
-    /// Waits until so many more have come.
+    /// Waits until `numbers` more datagrams have arrived.
     #[track_caller]
     pub(crate) fn more(&self, numbers: u64) {
         let from = self.count.load(Ordering::Relaxed);
@@ -123,7 +123,7 @@ impl Numbers {
         });
     }
 
-    /// How many came, and how many came more than once.
+    /// Number of distinct datagrams, and number of duplicated ones.
     pub(crate) fn tally(&self) -> (usize, usize) {
         let seen = self.seen.lock().unwrap();
         (seen.len(), seen.values().filter(|&&times| times > 1).count())
@@ -136,7 +136,7 @@ impl Drop for Numbers {
     }
 }
 
-/// Datagrams to a port of the guest where nobody listens, more than it takes, until dropped.
+/// Datagrams to a closed port of the guest, at a rate above its capacity, until dropped.
 pub(crate) struct Flood {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -150,7 +150,7 @@ impl Flood {
         let thread = std::thread::spawn(move || {
             while !ends.load(Ordering::Relaxed) {
                 for _ in 0..100 {
-                    // The guest is away half of the time.
+                    // The guest is unreachable half of the time.
                     let _ = socket.send_to(&[7; 1000], "10.9.0.2:9");
                 }
                 sleep(Duration::from_millis(2));

@@ -1,4 +1,4 @@
-//! Either end of a card is killed and comes back, under traffic.
+//! Kill and restart of either end of a device, under traffic.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -10,18 +10,18 @@ use mqnet_testkit::World;
 use super::peer::{Numbers, file, give_file, sum, take_file};
 use super::{card, link, possible, shared};
 
-/// How often we are killed.
+/// Number of kills of mqnet.
 const KILLS: usize = 5;
-/// Most frames that we have in hand when we are: a burst of each direction.
+/// Largest number of frames in progress at a kill: a burst of each direction.
 const IN_HAND: usize = 64;
 
-fn we_are_killed(kernel: Kernel, packed: bool) {
+fn mqnet_is_killed(kernel: Kernel, packed: bool) {
     if !possible(kernel) {
         return;
     }
     let world = World::create();
     let socket = world.file("card.sock");
-    // A TAP that dies with us comes back with the address by which its peers know it.
+    // A TAP that ends with its process returns with the address known to its peers.
     let mut link = link(&world, &socket, ",mac=02:00:00:00:00:01");
     let whole = file(16 << 20);
     let expected = sum(&whole);
@@ -56,31 +56,31 @@ fn we_are_killed(kernel: Kernel, packed: bool) {
     assert!(said.ends_with("== done\n"), "{said}");
 }
 
-// Goal: our process is killed five times under traffic and comes back: the guest's split rings go
-// on where they stood, files in the middle of their way come whole, and no frame comes twice but
-// those that were in hand.
+// Goal: mqnet is killed five times under traffic and restarted: the guest's split rings continue at
+// their positions, files in transfer arrive unchanged, and only frames in progress may be
+// duplicated.
 #[test]
 fn killed_over_split_rings() {
-    we_are_killed(Kernel::V6_1, false);
+    mqnet_is_killed(Kernel::V6_1, false);
 }
 
-// Goal: the same with packed rings, whose position QEMU has forgotten.
+// Goal: the same with packed rings, with positions that QEMU does not store.
 #[test]
 fn killed_over_packed_rings() {
-    we_are_killed(Kernel::V7_3, true);
+    mqnet_is_killed(Kernel::V7_3, true);
 }
 
-/// A guest that says its numbers until it is killed.
+/// Guest that sends numbered datagrams until it is killed.
 fn counting(kernel: Kernel, packed: bool, socket: &Path, name: &str) -> Running {
     let guest = Guest::new(kernel, &format!("test-{name}-{packed}")).bare().memory(384);
     let guest = guest.script("restart", include_str!("../../scripts/restart.sh"));
     card(socket, packed).put_into(guest, &shared(384)).start().unwrap()
 }
 
-// Goal: QEMU is killed in the middle of traffic, and another guest, with rings of the other layout,
-// attaches to the same process of ours and finds nothing of the one before.
+// Goal: QEMU is killed under traffic, and another guest, with rings of the other layout, attaches
+// to the same mqnet process and finds no state of the previous one.
 #[test]
-fn another_guest_comes() {
+fn another_guest_attaches_after_a_kill() {
     if !possible(Kernel::V6_1) {
         return;
     }

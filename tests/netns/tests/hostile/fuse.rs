@@ -1,7 +1,7 @@
-//! A file system in user space that stops answering.
+//! A FUSE file system that stops answering.
 //!
-//! The kernel's FUSE protocol (`linux/fuse.h`), as much of it as opens one file. Everything else,
-//! among it the questions that `fstatfs`, `fstat` and `close` ask, gets no answer.
+//! Implements as much of the kernel's FUSE protocol (`linux/fuse.h`) as opening one file needs.
+//! Other requests, including those of `fstatfs`, `fstat` and `close`, get no reply.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -23,7 +23,7 @@ const FLUSH: u32 = 25;
 const INIT: u32 = 26;
 const FILE: u64 = 2;
 
-/// The mounted file system; unmounted when dropped, which ends whatever waits for it.
+/// The mounted file system; unmounted on drop, which ends all waiting calls.
 pub(crate) struct Fuse {
     folder: PathBuf,
     file: Option<File>,
@@ -42,13 +42,13 @@ fn attributes(node: u64) -> Vec<u8> {
     out
 }
 
-/// True for a thread of the test, and for its child until that executes a program.
+/// Returns true for a thread of the test, and for its child before exec.
 fn is_of_test(thread: u32) -> bool {
     let name = std::fs::read_to_string(format!("/proc/{thread}/comm"));
     name.is_ok_and(|name| name.starts_with("hostile"))
 }
 
-/// The body of an answer; `None` for a question that gets none.
+/// Body of a reply; `None` for a request without one.
 fn answer(operation: u32, node: u64, thread: u32) -> Option<Vec<u8>> {
     let long = |all: &[u64]| -> Vec<u8> { all.iter().flat_map(|n| n.to_le_bytes()).collect() };
     let short = |all: &[u32]| -> Vec<u8> { all.iter().flat_map(|n| n.to_le_bytes()).collect() };
@@ -61,7 +61,7 @@ fn answer(operation: u32, node: u64, thread: u32) -> Option<Vec<u8>> {
         LOOKUP => [long(&[FILE, 0, 3600, 3600]), short(&[0, 0]), attributes(FILE)].concat(),
         GETATTR => [long(&[3600, 0]), attributes(node)].concat(),
         OPEN => vec![0; 16],
-        // The processes that the test starts close the file when they execute their programs.
+        // The children of the test close the file on exec.
         FLUSH if is_of_test(thread) => Vec::new(),
         _ => return None,
     })
@@ -88,7 +88,7 @@ fn serve(mut device: File, stop: &AtomicBool) {
 }
 
 impl Fuse {
-    /// In a folder of its own: who looks into it is not answered.
+    /// Mounts the file system in a new folder. Reading that folder blocks.
     pub(crate) fn mount() -> Self {
         let folder = std::env::temp_dir().join(format!("mqnet-fuse-{}", std::process::id()));
         std::fs::create_dir(&folder).expect("a folder");
@@ -105,7 +105,7 @@ impl Fuse {
         Self { folder, file, stop, server: Some(server) }
     }
 
-    /// The file, which can be opened, and nothing else.
+    /// The file; opening it is the only request with a reply.
     pub(crate) fn file(&self) -> &File {
         self.file.as_ref().expect("it is closed last")
     }
@@ -114,7 +114,7 @@ impl Fuse {
 impl Drop for Fuse {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // The device is closed with it: every question ends with an error.
+        // Closing the device ends every pending request with an error.
         if let Some(server) = self.server.take() {
             let _ = server.join();
         }

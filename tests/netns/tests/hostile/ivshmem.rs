@@ -1,4 +1,4 @@
-//! A hostile server of an ivshmem device.
+//! Hostile server of an ivshmem device.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -13,20 +13,20 @@ use mqnet_sysio::socket::StreamSocket;
 pub(super) enum Attack {
     /// Accepts and sends nothing.
     Silence,
-    /// Half of the first message.
+    /// Sends half of the first message.
     Half,
-    /// The memory is a file that does not answer.
+    /// Sends a memory file that does not answer.
     Memory,
-    /// Eventfds of the client and of another member are full and block.
+    /// Sends full and blocking eventfds of the client and of another member.
     Events,
-    /// The memory is smaller than the smallest device.
+    /// Sends memory smaller than the smallest device.
     Short,
 }
 
 pub(super) const ATTACKS: [Attack; 5] =
     [Attack::Silence, Attack::Half, Attack::Memory, Attack::Events, Attack::Short];
 
-/// A listening socket.
+/// Listening socket.
 pub(super) struct Server {
     socket: StreamSocket,
     attack: Attack,
@@ -37,7 +37,7 @@ impl Server {
         Self { socket: StreamSocket::listen(path).expect("a listener"), attack }
     }
 
-    /// Takes a client, if there is one within 20 ms, and returns its connection.
+    /// Accepts a client, if one connects within 20 ms, and returns its connection.
     pub(super) fn serve(
         &self,
         dead: BorrowedFd<'_>,
@@ -46,7 +46,7 @@ impl Server {
         let _ = poll::wait_readable(&[self.socket.as_fd()], Duration::from_millis(20));
         let client = self.socket.accept().ok()??;
         let send = |number: i64, fd: Option<BorrowedFd<'_>>| {
-            // Fails when the client has refused a message before.
+            // Fails when the client has rejected an earlier message.
             let _ = client.send(&number.to_le_bytes(), fd.as_slice());
         };
         match self.attack {

@@ -1,4 +1,4 @@
-//! Requests of every verb, in turns.
+//! Requests of every verb, one after the other.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::request;
 
-/// Questions about the process and its links.
+/// Read requests about the process and its links.
 const PROCESS: [&str; 6] = [
     "/v1/instance",
     "/v1/links",
@@ -16,7 +16,7 @@ const PROCESS: [&str; 6] = [
     "/v1/events?wait=0",
 ];
 
-/// Questions about a netdev.
+/// Read requests about a netdev.
 const NETDEV: [&str; 16] = [
     "channels",
     "rings",
@@ -46,16 +46,16 @@ const CHANGES: [(&str, &str, &str); 6] = [
     ("PATCH", "channels", r#"{"combined": 2}"#),
 ];
 
-/// One request after the other.
+/// Sequence of requests.
 #[derive(Debug, Default)]
 pub(super) struct Verbs {
     next: AtomicUsize,
-    /// Netdevs of links that hostile programs reach.
+    /// Netdevs of links with a hostile peer.
     bad: Vec<&'static str>,
 }
 
 impl Verbs {
-    /// Verbs of the good link, and questions about these netdevs.
+    /// Creates the sequence: verbs of the good link, and read requests about the netdevs in `bad`.
     pub(super) fn new(bad: Vec<&'static str>) -> Self {
         Self { next: AtomicUsize::new(0), bad }
     }
@@ -65,7 +65,7 @@ impl Verbs {
         PROCESS.len() + 2 + NETDEV.len() * (1 + self.bad.len()) + CHANGES.len()
     }
 
-    /// Sends the next request; returns the time until its answer, and whether it was a change.
+    /// Sends the next request; returns the time until its response, and whether it was a change.
     pub(super) fn ask(&self, socket: &Path) -> (Duration, bool) {
         let at = self.next.fetch_add(1, Ordering::Relaxed) % self.count();
         let fixed: Vec<String> =

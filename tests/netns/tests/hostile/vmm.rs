@@ -1,4 +1,4 @@
-//! A vhost-user front end as small as can be.
+//! Minimal vhost-user front end.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -17,12 +17,12 @@ const GUEST: u64 = 0x10_0000;
 const USER: u64 = 0x7f00_0000_0000;
 const SIZE: u64 = 4 << 20;
 const RING: u32 = 256;
-/// Places behind the descriptors of a ring, and of the buffers in the memory.
+/// Offsets of the rings behind their descriptors, and of the buffers in the memory.
 const AVAILABLE: u64 = 0x2000;
 const USED: u64 = 0x4000;
 const BUFFERS: u64 = 1 << 20;
 
-/// A message that carries a descriptor of the peer's choice.
+/// Message that carries an arbitrary descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Descriptor {
     Memory,
@@ -46,7 +46,7 @@ pub(crate) const DESCRIPTORS: [Descriptor; 7] = [
 
 pub(crate) struct Vmm {
     socket: StreamSocket,
-    /// Memory and notifications of the rings.
+    /// Memory and eventfds of the rings.
     kept: Vec<OwnedFd>,
 }
 
@@ -59,7 +59,7 @@ fn pair(one: u32, two: u32) -> Vec<u8> {
 }
 
 impl Vmm {
-    /// Connects as soon as there is room, and negotiates.
+    /// Connects, with retries while the device is occupied, and negotiates.
     pub(crate) fn connect(path: &Path) -> Self {
         let begin = Instant::now();
         let socket = loop {
@@ -77,10 +77,10 @@ impl Vmm {
         vmm
     }
 
-    /// Sends a request; waits for the answer to one with `answers`, at most for a moment.
+    /// Sends a request and waits a short time for each of its `answers`.
     fn request(&mut self, number: u32, body: &[u8], fds: &[BorrowedFd<'_>], answers: u32) {
         let head = [number, 1, body.len() as u32].map(u32::to_le_bytes).concat();
-        // A connection that has ended is as good: the daemon has refused.
+        // A closed connection also passes: the daemon has refused.
         let _ = self.socket.send(&[&head, body].concat(), fds);
         for _ in 0..answers {
             let _ = poll::wait_readable(&[self.socket.as_fd()], Duration::from_millis(100));
@@ -88,11 +88,11 @@ impl Vmm {
         }
     }
 
-    /// Announces memory of a sparse file of `len` bytes.
+    /// Shares memory of a sparse file of `len` bytes.
     pub(crate) fn share_memory(&mut self, len: u64) {
         let memory = memory_file("guest", len as usize, false).expect("a memory file");
         self.table(len, memory.as_fd());
-        // The answer to a question: the message before has been served.
+        // The reply to another request proves that the message before has been served.
         self.request(1, &[], &[], 1);
         self.kept.push(memory);
     }
@@ -106,7 +106,7 @@ impl Vmm {
     fn offer_buffers(&self) {
         let buffer = |i: u32| {
             let address = GUEST + BUFFERS + u64::from(i) * 4096;
-            // Of 4096 bytes, for the device to write.
+            // 4096 bytes, device-writable.
             [address.to_le_bytes(), (4096_u64 | 2 << 32).to_le_bytes()].concat()
         };
         let descriptors: Vec<u8> = (0..RING).flat_map(buffer).collect();
@@ -120,14 +120,14 @@ impl Vmm {
         }
     }
 
-    /// Number of buffers that the device has used in the RX ring.
+    /// Used index of the RX ring.
     pub(crate) fn received(&self) -> u16 {
         let mut index = [0; 2];
         pread(&self.kept[0], &mut index, USED as i64 + 2).expect("guest memory");
         u16::from_le_bytes(index)
     }
 
-    /// Starts a queue pair with notifications of the caller's and buffers for received frames.
+    /// Starts a queue pair with the given eventfds and buffers for received frames.
     pub(crate) fn start_rings(&mut self, event: impl Fn() -> OwnedFd) {
         self.share_memory(SIZE);
         self.offer_buffers();
@@ -147,7 +147,7 @@ impl Vmm {
         self.request(1, &[], &[], 1);
     }
 
-    /// Sends a descriptor where the device expects memory or an eventfd.
+    /// Sends a descriptor in place of memory or an eventfd.
     pub(crate) fn send_descriptor(&mut self, what: Descriptor, fd: BorrowedFd<'_>) {
         match what {
             Descriptor::Memory => self.table(SIZE, fd),

@@ -1,4 +1,4 @@
-//! Virtio 1.3, 2.8.
+//! Packed virtqueue (virtio 1.3, 2.8).
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -18,7 +18,7 @@ pub(super) struct Packed {
     ids: Free,
     room: u16,
     slots: HashMap<u16, u16>,
-    /// Counts descriptors for ever: position and wrap counter follow from it.
+    /// Number of descriptors made available; position and wrap counter follow from it.
     avail: u64,
     told: u64,
     used: u64,
@@ -41,7 +41,7 @@ impl Packed {
         }
     }
 
-    /// Position and wrap counter of a count.
+    /// Position and wrap counter of a descriptor count.
     fn place(&self, count: u64) -> (u16, bool) {
         let size = u64::from(self.size);
         ((count % size) as u16, (count / size).is_multiple_of(2))
@@ -60,7 +60,7 @@ impl Packed {
             let next = u16::from(i + 1 < chain.len());
             self.ring.double(at).store(addr.to_le(), Relaxed);
             self.ring.word(at + 8).store(len.to_le(), Relaxed);
-            // Only the last one's counts.
+            // Only the id in the last descriptor is valid (virtio 1.3, 2.8.6).
             let shown = if next == 0 { id } else { 0xeeee };
             self.ring.half(at + 12).store(shown.to_le(), Relaxed);
             self.ring.half(at + 14).store((flags | next | mark).to_le(), Release);

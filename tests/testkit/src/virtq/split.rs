@@ -1,4 +1,4 @@
-//! Virtio 1.3, 2.7.
+//! Split virtqueue (virtio 1.3, 2.7).
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -67,7 +67,7 @@ impl Split {
             return u16::from_le(self.used.half(0).load(Relaxed)) & 1 == 0;
         }
         let event = u16::from_le(self.used.half(4 + 8 * u32::from(self.size)).load(Relaxed));
-        // One of the chains from old on has the number that is waited for.
+        // Notify when the event index is in `old..new`.
         event.wrapping_sub(old) < new.wrapping_sub(old)
     }
 

@@ -1,4 +1,4 @@
-//! The pictures of a section: its ratios, what was varied, and costs.
+//! Plots of a section: its ratios, varied parameters, and costs.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -12,9 +12,9 @@ use super::super::promises::{Outcome, Verdict};
 use super::super::report::Section;
 use crate::Result;
 
-/// Rows of one picture of ratios: more are hard to read against the axis.
+/// Rows of one plot of ratios: more are hard to read against the axis.
 const ROWS: usize = 14;
-/// What is drawn as bars.
+/// Units drawn as bars.
 const COSTS: [(&str, &str); 7] = [
     ("instructions", "instructions for one frame or object"),
     ("cpu-per-gigabit", "seconds of CPU time for a gigabit"),
@@ -25,7 +25,7 @@ const COSTS: [(&str, &str); 7] = [
     ("MiB", "MiB of memory"),
 ];
 
-/// All pictures, each with the command that makes its figures.
+/// All plots, each with the command that makes its figures.
 pub(super) fn all(section: &Section, promises: &[Verdict]) -> Result<Markup> {
     let command = &section.command;
     let rows = rows(section, promises);
@@ -88,11 +88,11 @@ fn figure(title: &str, picture: &str, names: &[&str], command: &str) -> Markup {
     }
 }
 
-/// Each ratio with the promise about it, if there is one.
+/// Each ratio with its promise, if there is one.
 fn rows(section: &Section, promises: &[Verdict]) -> Vec<Row> {
     let row = |case: &Case, ratio: &Line| {
         let all = ratio.all?;
-        // A promise about this ratio has its very figure.
+        // A promise about this ratio has the same figure.
         let promise = promises.iter().find(|promise| {
             promise.section.as_ref() == Some(&section.name) && promise.figure == Some(all)
         });
@@ -111,7 +111,7 @@ fn rows(section: &Section, promises: &[Verdict]) -> Vec<Row> {
     section.cases.iter().flat_map(ratios).collect()
 }
 
-/// Cases with the same contenders share a picture, so that a colour is one of them.
+/// Groups cases with the same contenders into one plot, so that a colour has one meaning.
 fn by_contenders<'a>(cases: &[&'a Case]) -> Vec<Vec<&'a Case>> {
     let who = |case: &Case| case.lines.iter().map(|line| line.who.clone()).collect::<Vec<_>>();
     let mut groups: Vec<Vec<&Case>> = Vec::new();

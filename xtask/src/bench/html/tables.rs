@@ -10,7 +10,7 @@ use super::super::promises::{Outcome, Verdict, digits};
 use super::super::report::Section;
 
 impl Outcome {
-    /// Also a class of the style.
+    /// Also a class of the style sheet.
     fn word(self) -> &'static str {
         match self {
             Self::Met => "met",
@@ -20,7 +20,7 @@ impl Outcome {
     }
 }
 
-/// Promises, kept or not; first what was missed.
+/// Promises, kept or not; missed ones first.
 pub(super) fn promises(verdicts: &[Verdict]) -> Markup {
     let (mut judged, unknown): (Vec<&Verdict>, Vec<&Verdict>) =
         verdicts.iter().partition(|verdict| verdict.outcome != Outcome::NotMeasured);
@@ -71,7 +71,7 @@ fn promise(verdict: &Verdict) -> Markup {
                     td .n { (verdict.measured) }
                     td .n { (interval(&figure)) }
                 },
-                // Words instead of a figure have the room of all three.
+                // A text instead of a figure spans all three cells.
                 None => td colspan="3" { (verdict.measured) },
             }
             td class=(word) { (word.replace('-', " ")) @if verdict.unsure { " ±" } }
@@ -81,14 +81,14 @@ fn promise(verdict: &Verdict) -> Markup {
 
 fn interval(figure: &Figure) -> String {
     if figure.samples == 1 {
-        // Counted, or of all rounds together.
+        // Counted, or combined from all rounds.
         "one figure".to_owned()
     } else {
         format!("{} to {}", digits(figure.low), digits(figure.high))
     }
 }
 
-/// What changed against a baseline.
+/// Changes against a baseline.
 pub(super) fn changes(compared: &Comparison) -> Markup {
     let Comparison { changes, losses } = compared;
     html! {
@@ -129,7 +129,7 @@ fn with_interval(figure: &Figure) -> String {
     format!("{} [{}, {}]", digits(figure.median), digits(figure.low), digits(figure.high))
 }
 
-/// Our figures beside the limits of the machine.
+/// Figures of mqnet compared with the limits of the machine.
 pub(super) fn beside(rows: &[Beside]) -> Markup {
     let number = |value: Option<f64>| value.map_or("-".to_owned(), digits);
     let percent = |value: Option<f64>| {

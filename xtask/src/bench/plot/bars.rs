@@ -1,4 +1,4 @@
-//! Costs as bars: one group a case, one bar a contender.
+//! Costs as bars: one group per case, one bar per contender.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
@@ -11,13 +11,13 @@ use crate::bench::promises::digits;
 const HEAD: i32 = 20;
 const BAR: i32 = 18;
 const SIDE: i32 = 12;
-/// Room for a number behind the longest bar.
+/// Width of a number behind the longest bar.
 const NUMBER: i32 = 60;
 
 /// Contenders of one case, in the order of their colours.
 pub(in crate::bench) struct Group {
     pub(in crate::bench) label: String,
-    /// None of what was skipped.
+    /// Bars; `None` for a skipped contender.
     pub(in crate::bench) bars: Vec<Option<Figure>>,
 }
 

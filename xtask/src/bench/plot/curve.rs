@@ -1,4 +1,4 @@
-//! Medians against something that was varied, with whiskers from the least to the most.
+//! Medians against a varied parameter, with whiskers from minimum to maximum.
 
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
@@ -13,24 +13,24 @@ const HEIGHT: i32 = 300;
 const HEAD: i32 = 26;
 const LEFT: i32 = 64;
 const FOOT: i32 = 40;
-/// More than this between the largest and the smallest needs a logarithmic axis.
+/// Ratio of largest to smallest value above which the axis is logarithmic.
 const WIDE: f64 = 20.0;
-/// Points of different contenders stand beside each other.
+/// Horizontal distance between the points of different contenders.
 const APART: f64 = 0.04;
 
-/// A picture to be drawn.
+/// Plot to draw.
 #[derive(Debug)]
 pub(in crate::bench) struct Curve {
     pub(in crate::bench) title: String,
-    /// What was varied.
+    /// Varied parameter.
     pub(in crate::bench) axis: String,
-    /// Its values, from left to right.
+    /// Values of the parameter, from left to right.
     pub(in crate::bench) ticks: Vec<String>,
     pub(in crate::bench) unit: String,
     pub(in crate::bench) series: Vec<Series>,
 }
 
-/// One contender: the number of a tick, and what was measured there.
+/// Points of one contender: number of the tick, and figure.
 #[derive(Debug)]
 pub(in crate::bench) struct Series {
     pub(in crate::bench) name: String,
@@ -43,7 +43,7 @@ impl Curve {
         points.flat_map(|(_, figure)| [figure.min, figure.max])
     }
 
-    /// The y-axis of whatever kind fits.
+    /// Draws the plot with a linear or logarithmic y-axis.
     pub(in crate::bench) fn draw(&self) -> Result<String> {
         let top = self.values().fold(f64::MIN_POSITIVE, f64::max);
         let bottom = self.values().fold(f64::INFINITY, f64::min);
@@ -107,7 +107,7 @@ impl Curve {
     }
 }
 
-/// Numbers at an axis have no zeros behind the point.
+/// Number of an axis without trailing zeros.
 fn plain(value: f64) -> String {
     let text = digits(value);
     if !text.contains('.') {

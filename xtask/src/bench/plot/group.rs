@@ -1,15 +1,15 @@
-//! Which cases of a section make a picture together: those whose names differ in one number.
+//! Groups of cases for one plot: those with names that differ in one number.
 
 use super::curve::{Curve, Series};
 use crate::bench::measured::{Case, Line};
 
-/// What sections vary, as their names say it: "senders: 4", "8 queues", "1 channel".
+/// Varied parameters in the names of cases: "senders: 4", "8 queues", "1 channel".
 const COUNTED: [&str; 8] =
     ["channel", "sender", "worker", "queue", "flow", "stream", "core", "connection"];
-/// Endings of the names of distributions.
+/// Suffixes of the names of distributions.
 const PERCENTILES: [&str; 7] = ["min", "p50", "p90", "p99", "p99.9", "p99.99", "max"];
 
-/// A place on an axis: the axis, the rest of the name, and the value.
+/// Position on an axis: the axis, the rest of the name, and the value.
 #[derive(Clone, Debug, PartialEq)]
 struct Place {
     axis: String,
@@ -18,7 +18,7 @@ struct Place {
     order: f64,
 }
 
-/// All pictures of a section.
+/// All plots of a section.
 pub(in crate::bench) fn curves(cases: &[Case]) -> Vec<Curve> {
     let mut groups: Vec<(String, Vec<(Place, &Case)>)> = Vec::new();
     for case in cases.iter().filter(|case| contenders(case).is_none()) {
@@ -36,7 +36,7 @@ pub(in crate::bench) fn curves(cases: &[Case]) -> Vec<Curve> {
     curves
 }
 
-/// The axes on which a case has a place.
+/// Axes on which a case has a position.
 fn places(case: &Case) -> Vec<Place> {
     let bytes = case.unit.bytes.and_then(|bytes| {
         let said = format!("{bytes} B");
@@ -47,7 +47,7 @@ fn places(case: &Case) -> Vec<Place> {
     bytes.into_iter().chain(counted(&case.name)).chain(percentile(&case.name)).collect()
 }
 
-/// "senders: 4", "4 senders" or "1 sender" within a name.
+/// Parses "senders: 4", "4 senders" or "1 sender" within a name.
 fn counted(name: &str) -> Option<Place> {
     let words: Vec<&str> = name.split(' ').collect();
     let bare = |word: &str| word.trim_end_matches([',', ':']).to_owned();
@@ -66,7 +66,7 @@ fn counted(name: &str) -> Option<Place> {
     })
 }
 
-/// "ping: p99" or "ping, p99".
+/// Parses "ping: p99" or "ping, p99".
 fn percentile(name: &str) -> Option<Place> {
     let (rest, end) = name.rsplit_once(' ')?;
     let order = PERCENTILES.iter().position(|known| *known == end)? as f64;
@@ -97,14 +97,15 @@ fn of_cases(group: &[(Place, &Case)]) -> Curve {
     Curve { title, axis: place.axis.clone(), ticks, unit: unit.to_owned(), series: sorted(series) }
 }
 
-/// A case in which the contenders themselves are what was varied ("64 channels", "1 channel").
+/// Positions of the contenders of a case that themselves are the varied parameter ("64 channels",
+/// "1 channel").
 fn contenders(case: &Case) -> Option<Vec<(Place, &Line)>> {
     let places: Option<Vec<_>> =
         case.lines.iter().map(|line| Some((counted(&line.who)?, line))).collect();
     places.filter(|places| places.len() > 1)
 }
 
-/// Such cases with the same axis make one picture: each is a line in it.
+/// Plots of such cases: one per axis, with a line for each case.
 fn of_contenders(cases: &[Case]) -> Vec<Curve> {
     let mut groups: Vec<(String, Vec<(Place, &Case)>)> = Vec::new();
     for case in cases {
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
     use crate::bench::fixture;
 
-    // Goal: counts are found in every way in which the sections say them.
+    // Goal: counts are found in every notation of the sections.
     #[test]
     fn counts_are_found() {
         let said = |name: &str| counted(name).map(|p| (p.axis, p.tick, p.rest));
@@ -172,7 +173,7 @@ mod tests {
         assert_eq!(percentile("ping: Jain"), None);
     }
 
-    // Goal: the sections of the project make the pictures that they should.
+    // Goal: the sections of the project give the expected plots.
     #[test]
     fn sections_make_pictures() {
         let count = |section: &str, axis: &str| {
@@ -181,13 +182,13 @@ mod tests {
         };
         assert_eq!(count("link", "bytes of a frame"), 1);
         assert_eq!(count("channels", "channels"), 1);
-        // Device and driver, split and packed, two ways; a driver with checksums, devices behind
-        // ours, guest to guest.
+        // Device and driver, split and packed, in two directions; a driver with checksums, mqnet
+        // behind other devices, guest to guest.
         assert_eq!(count("vhost", "bytes of a frame"), 14);
-        // Nanoseconds of a frame, and frames a second, against 1 to 64 channels.
+        // Nanoseconds per frame, and frames per second, against 1 to 64 channels.
         assert_eq!(count("scaling", "channels"), 2);
         assert_eq!(count("scaling", "workers"), 1);
-        // Bare frames, two gaps, TCP_RR alone, beside a bulk, and that with ends not pinned.
+        // Bare frames, two gaps, TCP_RR alone, with a bulk transfer, and that with ends not pinned.
         assert_eq!(count("latency", "percentile"), 6);
         assert_eq!(count("queueing", "senders"), 2);
         assert_eq!(count("queueing", "percentile"), 1);
@@ -195,7 +196,7 @@ mod tests {
         assert!(curves(&fixture::cases("pool")).is_empty());
     }
 
-    // Goal: contenders that are a number of something make one picture for each of these, with a
+    // Goal: contenders that are a number of some parameter give one plot for each parameter, with a
     // line for each case; the number in the name of the case is none of them.
     #[test]
     fn contenders_make_pictures() {
@@ -219,7 +220,7 @@ mod tests {
         assert_eq!((curves.len(), curves[0].unit.as_str()), (1, "µs"));
     }
 
-    // Goal: ticks are in the order of their values, with each contender's figure where it belongs.
+    // Goal: ticks are in the order of their values, with each contender's figure at its tick.
     #[test]
     fn points_are_at_their_ticks() {
         let case = |bytes, rate| {

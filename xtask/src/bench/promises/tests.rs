@@ -12,8 +12,8 @@ fn section(cases: Vec<Case>, notes: &[&str]) -> Section {
     Section { cases, notes, ..fixture::section("link") }
 }
 
-// Goal: every name of the project's table is one that the program printed when the sample was
-// recorded, and every section is one that is run.
+// Goal: every name of the project's table was printed by the program when the fixture was recorded,
+// and every section is one that runs.
 #[test]
 fn the_table_names_what_is_printed() {
     for promise in table().unwrap() {
@@ -30,7 +30,7 @@ fn the_table_names_what_is_printed() {
     }
 }
 
-// Goal: no section is without its sample, or nothing would hold what is made of its names.
+// Goal: every section has its fixture; otherwise nothing checks its names.
 #[test]
 fn every_section_was_recorded() {
     let measured = SECTIONS.iter().map(|section| section.name);
@@ -39,7 +39,8 @@ fn every_section_was_recorded() {
     assert_eq!(missing, None);
 }
 
-// Goal: the median decides, on the bound it is met, and an interval around the bound is unsure.
+// Goal: the median decides; on the bound the promise is met, and an interval around the bound is
+// unsure.
 #[test]
 fn the_median_is_judged() {
     let ten = |from: f64| -> Vec<f64> { (0..10).map(|n| from + f64::from(n) / 10.0).collect() };
@@ -58,8 +59,7 @@ fn the_median_is_judged() {
     assert_eq!(judge(minus, 2.0).outcome, Outcome::Met);
 }
 
-// Goal: who misses says why, as the table has it, or that it is not known; who keeps needs no
-// reason.
+// Goal: a miss has a reason from the table, or is marked as unknown; a kept promise has none.
 #[test]
 fn a_miss_has_a_reason() {
     let case = fixture::case("a", "index", None, &[("mqnet", &[1.0])]);
@@ -81,7 +81,7 @@ fn bounds_have_the_units_of_the_report() {
     assert_eq!((verdict.outcome, verdict.measured.as_str()), (Outcome::Met, "9000"));
 }
 
-// Goal: a section's own verdicts are taken, all of them; figures in notes are read.
+// Goal: all of a section's own verdicts are used; figures in notes are parsed.
 #[test]
 fn notes_are_judged() {
     let notes = [
@@ -100,8 +100,8 @@ fn notes_are_judged() {
     assert!(judge("note = 'c'").stale);
 }
 
-// Goal: what was not asked for, skipped, or left out of a quick look is not measured; a name that
-// nobody knows is told apart from that.
+// Goal: a section that was not selected, skipped, or omitted in a quick run is not measured. An
+// unknown name is distinguished from that.
 #[test]
 fn what_was_not_measured_is_no_verdict() {
     let text = "case = 'a'\nratio = 'mqnet / peer'\nat_least = 1.0";
@@ -138,7 +138,7 @@ fn what_was_not_measured_is_no_verdict() {
     assert_eq!((verdict.outcome, verdict.stale), (Outcome::NotMeasured, true));
 }
 
-// Goal: an entry that could never be judged is refused with its name.
+// Goal: an entry that could never be checked is refused with its name.
 #[test]
 fn the_table_is_checked() {
     for wrong in [

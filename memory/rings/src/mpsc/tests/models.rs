@@ -1,5 +1,5 @@
-//! Every interleaving of small worlds. A lost wake-up is a deadlock, which loom reports; so is a
-//! slot that two sides touch without an order between them.
+//! Every interleaving of small models. Loom reports a lost wake-up as a deadlock, and unordered
+//! accesses to a slot.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ impl Bell for Doorbell {
     }
 }
 
-/// A ring of numbers, and what its consumer sleeps on.
+/// Ring of numbers with a `Notify` on which its consumer sleeps.
 fn numbers(size: u32) -> (Control<u32>, Arc<Notify>) {
     let bell = Arc::new(Notify::new());
     (ring(size, || 0, Doorbell(bell.clone()), Silent), bell)
@@ -30,7 +30,7 @@ fn send(tx: &mut Sender<u32>, value: u32) -> Result<(), Closed> {
     Ok(())
 }
 
-/// Takes what is there, at most `most`, in one batch.
+/// Takes at most `most` available values, in one batch.
 fn take(rx: &mut Consumer<u32>, most: usize, into: &mut Vec<u32>) -> usize {
     let before = into.len();
     into.extend(rx.peek().take(most));
@@ -38,7 +38,7 @@ fn take(rx: &mut Consumer<u32>, most: usize, into: &mut Vec<u32>) -> usize {
     into.len() - before
 }
 
-/// Takes batches until `n` values have come; sleeps in between.
+/// Takes batches until `n` values have arrived, and sleeps in between.
 fn receive(rx: &mut Consumer<u32>, bell: &Notify, n: usize) -> Vec<u32> {
     let mut got = Vec::new();
     while got.len() < n {
@@ -55,10 +55,10 @@ fn bounded(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     model.check(body);
 }
 
-// Goal: one sender, batches of two, a ring that is full again and again: both sides sleep, nothing
-// is lost, doubled or out of order.
+// Goal: with one sender, batches of two, and a ring that is often full, both sides sleep and no
+// value is lost, duplicated or reordered.
 #[test]
-fn one_sender_stops_and_goes_on() {
+fn one_sender_stops_and_resumes() {
     bounded(2, || {
         let (control, bell) = numbers(2);
         let (mut tx, mut rx) = (control.sender(), control.attach().unwrap());
@@ -70,7 +70,7 @@ fn one_sender_stops_and_goes_on() {
     });
 }
 
-/// Senders of these values on a ring of one slot: all come, and the order of each is kept.
+/// Runs senders of these values on a ring of one slot: all values arrive, in order per sender.
 fn share_a_slot(preemptions: usize, values: [&'static [u32]; 2]) {
     bounded(preemptions, move || {
         let (control, bell) = numbers(1);
@@ -88,20 +88,20 @@ fn share_a_slot(preemptions: usize, values: [&'static [u32]; 2]) {
     });
 }
 
-// Goal: two senders on a ring of one slot: who waits is woken.
+// Goal: two senders on a ring of one slot: a waiting sender is woken.
 #[test]
 fn two_senders_share_a_slot() {
     share_a_slot(2, [&[1], &[11]]);
 }
 
-// Goal: the same when one of them waits again (a deeper search takes many minutes).
+// Goal: the same when one of them waits twice (a deeper search takes many minutes).
 #[test]
 fn two_senders_share_a_slot_again_and_again() {
     share_a_slot(1, [&[1, 2], &[11]]);
 }
 
-// Goal: two senders that do not wait learn "full" before they have touched anything, and what they
-// committed arrives; a full ring is never overrun.
+// Goal: two senders that do not wait get "full" before they write anything, committed values
+// arrive, and a full ring is never overrun.
 #[test]
 fn two_senders_are_told_full() {
     bounded(2, || {
@@ -132,9 +132,9 @@ fn two_senders_are_told_full() {
     });
 }
 
-// Goal: a permit that is dropped never holds up what others committed behind it, asleep or not.
+// Goal: an aborted slot never delays committed slots after it, whether the consumer sleeps or not.
 #[test]
-fn a_dropped_permit_is_passed_over() {
+fn dropped_permits_are_skipped() {
     bounded(2, || {
         let (control, bell) = numbers(2);
         let mut rx = control.attach().unwrap();
@@ -147,7 +147,7 @@ fn a_dropped_permit_is_passed_over() {
     });
 }
 
-// Goal: a close wakes a sender that waits, and everything that was committed is still delivered.
+// Goal: a close wakes a waiting sender, and every committed value is still delivered.
 #[test]
 fn close_wakes_senders_and_loses_nothing() {
     bounded(3, || {
@@ -170,16 +170,16 @@ fn close_wakes_senders_and_loses_nothing() {
     });
 }
 
-// Goal: a consumer that goes away leaves what it has not released to the next one, and a sender
-// that waited meanwhile goes on.
+// Goal: a dropped consumer leaves unreleased values to the next one, and a sender that waited in
+// between resumes.
 #[test]
-fn the_next_consumer_goes_on() {
+fn next_consumer_continues() {
     bounded(2, || {
         let (control, bell) = numbers(2);
         let (mut tx, mut rx) = (control.sender(), control.attach().unwrap());
         let sender = thread::spawn(move || (0..3).for_each(|i| send(&mut tx, i).unwrap()));
         let mut got = receive(&mut rx, &bell, 1);
-        // Looked at and not released: it is still there.
+        // A peek without a release leaves the values in place.
         let _ = rx.peek().count();
         assert!(control.attach().is_none());
         drop(rx);
@@ -191,10 +191,10 @@ fn the_next_consumer_goes_on() {
     });
 }
 
-// Goal: a resize while one sender waits on a full ring: the old ring is delivered first, the sender
-// goes on in the new one, order is kept and nobody sleeps for ever.
+// Goal: after a resize with a sender waiting on a full ring, the old ring is delivered first, the
+// sender resumes in the new ring, order is kept, and no sleep is permanent.
 #[test]
-fn a_resize_keeps_order() {
+fn resize_keeps_order() {
     bounded(2, || {
         let (control, bell) = numbers(1);
         let (mut tx, mut rx) = (control.sender(), control.attach().unwrap());
@@ -205,7 +205,8 @@ fn a_resize_keeps_order() {
     });
 }
 
-// Goal: the same with two senders that race for one slot: no loss, no doubling, the order of each.
+// Goal: the same with two senders that race for one slot: no loss, no duplication, order per
+// sender.
 #[test]
 fn a_resize_beside_two_senders() {
     bounded(1, || {
@@ -225,9 +226,9 @@ fn a_resize_beside_two_senders() {
     });
 }
 
-// Goal: a sender that sleeps elsewhere (a descriptor in a poll loop) is rung when there is room.
+// Goal: a sender that sleeps elsewhere (a descriptor in a poll loop) is woken when there is room.
 #[test]
-fn an_armed_sender_is_rung() {
+fn armed_sender_is_woken() {
     bounded(3, || {
         let room = Arc::new(Notify::new());
         let control = ring(1, || 0, Silent, Doorbell(room.clone()));

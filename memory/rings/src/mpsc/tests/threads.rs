@@ -1,4 +1,4 @@
-//! The same on real threads, and against a plain queue.
+//! Tests on real threads, and against a plain queue.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::mpsc::*;
 
-/// Wakes a thread.
+/// Wake-up of a parked thread.
 struct Unpark(thread::Thread);
 
 impl Bell for Unpark {
@@ -29,8 +29,8 @@ fn send(tx: &mut Sender<[u64; 2]>, begin: Instant, value: [u64; 2]) -> Result<()
 #[derive(Clone, Debug)]
 enum Op {
     Send(usize),
-    GiveUp,
-    Look(usize),
+    Abort,
+    Peek(usize),
     Release(usize),
     Resize(u32),
     Reattach,
@@ -39,15 +39,15 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => (1usize..6).prop_map(Op::Send),
-        1 => Just(Op::GiveUp),
-        2 => (0usize..9).prop_map(Op::Look),
+        1 => Just(Op::Abort),
+        2 => (0usize..9).prop_map(Op::Peek),
         3 => (0usize..9).prop_map(Op::Release),
         1 => (1u32..9).prop_map(Op::Resize),
         1 => Just(Op::Reattach),
     ]
 }
 
-/// Takes so many values from a queue, and the given-up slots before, between and behind them.
+/// Removes this many values from a queue, and the aborted slots before, between and after them.
 fn forget(slots: &mut VecDeque<Option<u64>>, mut values: usize) {
     while let Some(slot) = slots.front() {
         if slot.is_some() {
@@ -61,9 +61,8 @@ fn forget(slots: &mut VecDeque<Option<u64>>, mut values: usize) {
 }
 
 proptest! {
-    // Goal: used by one thread the ring is a bounded FIFO (the oracle: queues, one for each ring
-    // that a resize left behind) with room for exactly its size, through given-up slots, resizes
-    // and new consumers.
+    // Goal: used by one thread, the ring is a bounded FIFO of exactly its size (the oracle: one
+    // queue per ring of the chain), through aborted slots, resizes and new consumers.
     #[test]
     fn ring_is_a_bounded_fifo(
         size in 1u32..9,
@@ -71,7 +70,7 @@ proptest! {
     ) {
         let control = ring(size, || 0u64, Silent, Silent);
         let (mut tx, mut rx) = (control.sender(), control.attach().unwrap());
-        // Of each ring its size and its slots; `None` is one that was given up.
+        // Size and slots of each ring; `None` is an aborted slot.
         let mut rings = VecDeque::from([(size as usize, VecDeque::new())]);
         let mut next = 0u64;
         for op in ops {
@@ -93,12 +92,12 @@ proptest! {
                         }
                     }
                 },
-                Op::GiveUp => if let Ok(permit) = tx.try_reserve() {
+                Op::Abort => if let Ok(permit) = tx.try_reserve() {
                     drop(permit);
                     let last = rings.len() - 1;
                     rings[last].1.push_back(None);
                 },
-                Op::Look(most) | Op::Release(most) => {
+                Op::Peek(most) | Op::Release(most) => {
                     let seen: Vec<u64> = rx.peek().copied().take(most).collect();
                     forget(&mut rings[0].1, 0);
                     while rings.len() > 1 && rings[0].1.is_empty() {
@@ -126,8 +125,8 @@ proptest! {
     }
 }
 
-/// `senders` threads send `each` values through a ring of `size`; the consumer sleeps when it finds
-/// nothing, and a third party resizes and reattaches meanwhile if `restless`.
+/// Runs `senders` threads that send `each` values through a ring of `size`, with a consumer that
+/// sleeps when idle. If `restless`, the ring is also resized and its consumer reattached.
 fn storm(senders: u64, each: u64, size: u32, restless: bool) {
     let control = ring(size, || [0; 2], Unpark(thread::current()), Silent);
     let begin = Instant::now();
@@ -172,8 +171,8 @@ fn storm(senders: u64, each: u64, size: u32, restless: bool) {
     assert_eq!(stops.stops == 0, stops.stopped_ns == 0);
 }
 
-// Goal: with 1, 2, 4 and 8 senders nothing is lost, doubled or out of order, and nobody sleeps for
-// ever, through small rings and large ones.
+// Goal: with 1, 2, 4 and 8 senders no value is lost, duplicated or reordered, and no sleep is
+// permanent, through small and large rings.
 #[test]
 fn any_number_of_senders_loses_nothing() {
     for senders in [1, 2, 4, 8] {
@@ -183,15 +182,15 @@ fn any_number_of_senders_loses_nothing() {
     }
 }
 
-// Goal: the same while the ring is replaced and its consumer changes, again and again.
+// Goal: the same while the ring is resized and its consumer replaced repeatedly.
 #[test]
-fn a_restless_ring_loses_nothing() {
+fn resizes_and_reattaches_lose_nothing() {
     for senders in [1, 2, 4, 8] {
         storm(senders, 20_000 / senders, 16, true);
     }
 }
 
-// Goal: a close ends every sender that waits, and none of what they sent is lost.
+// Goal: a close ends every waiting sender, and no sent value is lost.
 #[test]
 fn close_ends_all_senders() {
     for senders in [1, 2, 8] {
@@ -231,7 +230,7 @@ fn close_ends_all_senders() {
     }
 }
 
-// Goal: a value is made once for each slot and lives until the ring is gone, whatever passes.
+// Goal: a slot's value is created once and lives as long as its ring.
 #[test]
 fn slots_stay_in_place() {
     let thing = Arc::new(());

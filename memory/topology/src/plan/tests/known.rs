@@ -1,4 +1,4 @@
-//! Machines and answers that can be checked by hand.
+//! Systems with results that can be verified by hand.
 
 use super::*;
 
@@ -11,28 +11,28 @@ fn cpus(topology: &Topology, workers: usize, side: Side) -> Vec<usize> {
     plan(&Request { workers: Some(workers), ..request }).places.iter().map(|p| p.cpu).collect()
 }
 
-// Goal: where nothing is known of nodes, no two workers share a core while a whole one is free,
-// from either side, and more workers than CPUs begin again.
+// Goal: with unknown nodes, no two workers share a core while an idle one exists, from either side,
+// and more workers than CPUs wrap around.
 #[test]
 fn distinct_cores_first() {
     let smt = synthetic("1x4x2").unwrap();
     assert_eq!(cpus(&smt, 6, Side::Low), [0, 1, 2, 3, 4, 5]);
     assert_eq!(cpus(&smt, 5, Side::High), [7, 6, 5, 4, 3]);
-    // Nodes do not matter to a function that is nowhere.
+    // Nodes are ignored for a function without a node.
     assert_eq!(cpus(&synthetic("2x2x2").unwrap(), 5, Side::Low), [0, 1, 2, 3, 4]);
     assert_eq!(cpus(&synthetic("1x1x2").unwrap(), 5, Side::Low), [0, 1, 0, 1, 0]);
     assert!(cpus(&Topology::default(), 3, Side::Low).is_empty());
 }
 
-// Goal: the machine of 24 CPUs and two functions on which a stride of all channels, as the kernel
-// has it, leaves 12 CPUs without a queue (12 channels) or with remote ones (8): here every CPU has
-// exactly one queue, of its own node, and each queue as many CPUs as the others.
+// Goal: on the system of 24 CPUs with two functions, the kernel's stride over all channels leaves
+// 12 CPUs without a queue (12 channels) or with remote ones (8). Here every CPU has exactly one
+// queue, on its own node, and all queues have equally many CPUs.
 #[test]
 fn where_the_kernels_rule_breaks() {
     let machine = synthetic("2x6x2").unwrap();
-    let homes = on(&[0, 1]);
+    let functions = on(&[0, 1]);
     for (channels, each) in [(24, 1), (12, 2), (8, 3), (6, 4), (2, 12)] {
-        let placement = plan(&Request::new(&machine, &homes, channels));
+        let placement = plan(&Request::new(&machine, &functions, channels));
         let mut seen: Vec<usize> = Vec::new();
         for place in &placement.places {
             assert_eq!(place.xps.len(), each, "{channels} channels: {place:?}");
@@ -44,18 +44,18 @@ fn where_the_kernels_rule_breaks() {
         seen.sort_unstable();
         assert_eq!(seen, (0..24).collect::<Vec<_>>(), "{channels} channels");
     }
-    // As many channels as CPUs: the table that the kernel's documents print.
-    let full = plan(&Request::new(&machine, &homes, 24));
+    // As many channels as CPUs: the table in the kernel's documents.
+    let full = plan(&Request::new(&machine, &functions, 24));
     let first: Vec<usize> = full.places.iter().take(6).map(|p| p.cpu).collect();
     assert_eq!(first, [0, 6, 1, 7, 2, 8]);
     // Hyperthreads send through the queue of their core.
-    let twelve = plan(&Request::new(&machine, &homes, 12));
+    let twelve = plan(&Request::new(&machine, &functions, 12));
     assert_eq!(twelve.places[0].xps, [0, 12]);
     assert_eq!(twelve.places[11].xps, [11, 23]);
 }
 
-// Goal: one function on a machine of two nodes uses the other node's CPUs when its own are taken,
-// and says that those are not local; the CPUs there still have a queue each.
+// Goal: one function on a system of two nodes uses the other node's CPUs when its own are used up,
+// and reports those as not local; the CPUs there still have a queue each.
 #[test]
 fn one_function_for_two_nodes() {
     let machine = synthetic("2x2").unwrap();
@@ -68,7 +68,7 @@ fn one_function_for_two_nodes() {
     assert!(placement.places.iter().all(|p| p.xps == [p.cpu]));
 }
 
-// Goal: a function on a node without CPUs is served from the nearest, and memory comes from the
+// Goal: a function on a node without CPUs is served from the nearest node, with memory from the
 // nearest node that has some.
 #[test]
 fn nodes_without_cpus_or_memory() {
@@ -81,12 +81,12 @@ fn nodes_without_cpus_or_memory() {
     assert_eq!(seen, [(2, 2, 1), (3, 2, 1)]);
 }
 
-// Goal: fewer workers than channels serve channels of one function each, not of several.
+// Goal: if there are fewer workers than channels, each worker serves channels of one function.
 #[test]
-fn few_workers_stay_with_their_function() {
+fn workers_serve_one_function_each() {
     let of = |channel| worker_of(channel, 2, 3, round_robin).unwrap();
     assert_eq!((0..8).map(of).collect::<Vec<_>>(), [0, 1, 2, 1, 0, 1, 2, 1]);
-    // One function: in turn, as ever. More functions than workers: they have to share.
+    // One function: round robin. More functions than workers: workers are shared.
     let alone = |channel| worker_of(channel, 1, 3, round_robin).unwrap();
     assert_eq!((0..7).map(alone).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2, 0]);
     assert_eq!(worker_of(3, 8, 2, round_robin), Some(1));

@@ -1,4 +1,4 @@
-//! Merging, with the cut as its judge.
+//! Coalescing, verified by segmentation.
 
 use super::*;
 
@@ -9,19 +9,19 @@ struct Small {
     bytes: Vec<u8>,
 }
 
-/// What differs between the frames of a stream.
+/// Properties in which the frames of a stream differ.
 #[derive(Clone, Debug)]
 struct Step {
     payload: usize,
-    /// Which of the two flows.
+    /// True for the second of the two flows.
     flow: bool,
     pushes: bool,
-    /// Its checksum: left out, complete with a flag that nobody is believed, complete.
+    /// Checksum state: 0 pending; 1 complete, with a flag that is not trusted; 2 complete.
     csum: u8,
-    /// What is wrong with it: bytes that are changed, mended or not.
-    evil: Vec<(usize, u8)>,
-    mended: bool,
-    /// So much is missing before it.
+    /// Corruption: offsets and values of changed bytes; `fixed_up` recomputes the checksums.
+    corruption: Vec<(usize, u8)>,
+    fixed_up: bool,
+    /// Missing sequence numbers before this frame.
     gap: u32,
 }
 
@@ -50,7 +50,7 @@ impl Flow {
         self.transport() + if self.is_tcp { 16 } else { 6 }
     }
 
-    /// The next frame, all of whose checksums are right unless the step says otherwise.
+    /// Creates the next frame; its checksums are correct unless the step corrupts them.
     fn next(&mut self, step: &Step) -> Small {
         let mut bytes = Vec::new();
         if self.layer == Layer::Ethernet {
@@ -86,18 +86,18 @@ impl Flow {
             bytes.extend([0, 0]);
         }
         bytes.extend((0..step.payload).map(|at| (at * 7) as u8 ^ self.seed));
-        self.mend(&mut bytes);
-        for (at, byte) in &step.evil {
+        self.fix_checksums(&mut bytes);
+        for (at, byte) in &step.corruption {
             let at = at % bytes.len();
             bytes[at] = *byte;
         }
-        if step.mended {
-            self.mend(&mut bytes);
+        if step.fixed_up {
+            self.fix_checksums(&mut bytes);
         }
         self.with_checksum(step.csum, bytes)
     }
 
-    fn mend(&self, bytes: &mut [u8]) {
+    fn fix_checksums(&self, bytes: &mut [u8]) {
         let (ip, transport, field) = (self.ip(), self.transport(), self.field());
         if !self.is_v6 {
             bytes[ip + 10..ip + 12].fill(0);
@@ -142,7 +142,7 @@ fn flow() -> impl Strategy<Value = Flow> {
     (kind, 0usize..3, 0usize..11, start, any::<u8>()).prop_map(
         |((is_ip, is_v6, is_tcp), tags, options, (seq, id), seed)| {
             let layer = if is_ip { Layer::Ip } else { Layer::Ethernet };
-            // Numbers that soon begin anew.
+            // Numbers that wrap soon.
             let wraps = (u32::MAX - seq % 5000, u16::MAX - 3);
             let (seq, id) = if seed % 2 == 0 { wraps } else { (seq, id) };
             Flow { layer, is_v6, is_tcp, tags, options, seq, id, seed }
@@ -152,17 +152,17 @@ fn flow() -> impl Strategy<Value = Flow> {
 
 fn step() -> impl Strategy<Value = Step> {
     let payload = prop_oneof![6 => Just(1000usize), 1 => 0usize..1001, 1 => Just(20_000usize)];
-    let evil = prop_oneof![
+    let corruption = prop_oneof![
         9 => Just(Vec::new()),
         1 => prop::collection::vec((0usize..140, any::<u8>()), 1..3),
     ];
     let odd = || prop_oneof![8 => Just(false), 1 => Just(true)];
     let csum = prop_oneof![3 => Just(0u8), 1 => Just(1u8), 3 => Just(2u8)];
     let gap = prop_oneof![9 => Just(0u32), 1 => any::<u32>()];
-    (payload, odd(), odd(), csum, evil, any::<bool>(), gap).prop_map(
-        |(payload, flow, pushes, csum, evil, mended, gap)| {
-            let mended = mended || evil.is_empty();
-            Step { payload, flow, pushes, csum, evil, mended, gap }
+    (payload, odd(), odd(), csum, corruption, any::<bool>(), gap).prop_map(
+        |(payload, flow, pushes, csum, corruption, fixed_up, gap)| {
+            let fixed_up = fixed_up || corruption.is_empty();
+            Step { payload, flow, pushes, csum, corruption, fixed_up, gap }
         },
     )
 }
@@ -171,7 +171,7 @@ fn head(frame: &Small) -> &[u8] {
     &frame.bytes[..frame.bytes.len().min(MERGED_HEADERS_MAX)]
 }
 
-/// The frame as a part, if it is sound.
+/// Parses the frame and verifies its checksum.
 fn part(frame: &Small, layer: Layer) -> Option<Part> {
     let part = Part::find(frame.hdr, frame.bytes.len() as u32, head(frame), layer)?;
     let payload = || {
@@ -183,7 +183,7 @@ fn part(frame: &Small, layer: Layer) -> Option<Part> {
     part.is_sound(payload).then_some(part)
 }
 
-/// Merges what follows each other. With each frame that leaves: how many it was made of.
+/// Coalesces consecutive frames. Each result has the number of its source frames.
 fn merge(frames: &[Small], layer: Layer, frame_max: u32) -> Vec<(usize, Small)> {
     let mut out = Vec::new();
     let mut at = 0;
@@ -219,7 +219,7 @@ fn filled(hdr: VnetHdr, mut bytes: Vec<u8>) -> Small {
     Small { hdr: VnetHdr::default(), bytes }
 }
 
-/// The frames that a large one stands for, or the frame itself, with their checksums filled in.
+/// Segments of a large frame, or the frame itself, with checksums filled in.
 fn cut(frame: &Small, layer: Layer) -> Vec<Small> {
     let len = frame.bytes.len() as u32;
     assert_eq!(frame.hdr.check(len), Ok(()));
@@ -240,10 +240,10 @@ fn cut(frame: &Small, layer: Layer) -> Vec<Small> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    // Goal: of whatever stream, what is merged and cut again is byte for byte what it was; a lie is
-    // not made true, and no merged frame is longer than asked for.
+    // Goal: for any stream, segmentation of the coalesced frames restores every byte; a wrong
+    // checksum stays wrong, and no result exceeds its limit.
     #[test]
-    fn a_cut_undoes_a_merge(
+    fn segmentation_restores_coalesced_frames(
         mut flows in prop::array::uniform2(flow()), steps in prop::collection::vec(step(), 1..60),
         same: bool, frame_max in prop_oneof![Just(65_554u32), 500u32..10_000],
     ) {
@@ -269,18 +269,18 @@ proptest! {
         prop_assert_eq!(at, frames.len());
     }
 
-    // Goal: a stream of full frames becomes frames as large as they may be.
+    // Goal: a stream of full frames is coalesced into frames of the maximum size.
     #[test]
-    fn full_frames_are_merged(mut flow in flow(), begun: bool, n in 2usize..120) {
+    fn full_frames_are_coalesced(mut flow in flow(), begun: bool, n in 2usize..120) {
         let csum = if begun { 0 } else { 2 };
         let frames: Vec<Small> = (0..n).map(|_| flow.next(&plain(false, 1000, csum))).collect();
         let merged = merge(&frames, flow.layer, 65_554);
         prop_assert!(merged.len() <= n.div_ceil(64) + 1, "{} of {}", merged.len(), n);
     }
 
-    // Goal: whatever a peer writes, nothing panics, and what passes lies within the frame.
+    // Goal: headers written by a peer cause no panic, and accepted headers are within the frame.
     #[test]
-    fn hostile_parts_do_no_harm(
+    fn hostile_parts_do_not_panic(
         bytes in prop::collection::vec(any::<u8>(), 0..200), hdr: [u8; 12], len: u32, is_ip: bool,
         mut flow in flow(), step in step(), shown in 0usize..200,
     ) {
@@ -295,7 +295,7 @@ proptest! {
 }
 
 fn plain(pushes: bool, payload: usize, csum: u8) -> Step {
-    Step { payload, flow: false, pushes, csum, evil: Vec::new(), mended: true, gap: 0 }
+    Step { payload, flow: false, pushes, csum, corruption: Vec::new(), fixed_up: true, gap: 0 }
 }
 
 fn tcp4() -> Flow {
@@ -303,20 +303,20 @@ fn tcp4() -> Flow {
     Flow { layer, is_v6: false, is_tcp: true, tags: 0, options: 3, seq, id, seed: 5 }
 }
 
-/// Of how many of these frames each that leaves is made; `change` changes them before.
-fn leave(steps: &[Step], change: impl Fn(usize, &mut Small, &Flow)) -> Vec<usize> {
+/// Numbers of source frames per result; `change` modifies the frames first.
+fn coalesced_counts(steps: &[Step], change: impl Fn(usize, &mut Small, &Flow)) -> Vec<usize> {
     let mut flow = tcp4();
     let mut frames: Vec<Small> = steps.iter().map(|step| flow.next(step)).collect();
     frames.iter_mut().enumerate().for_each(|(at, frame)| change(at, frame, &flow));
     merge(&frames, Layer::Ethernet, 65_554).iter().map(|(n, _)| *n).collect()
 }
 
-/// Sets a byte of one frame, and mends its checksums.
+/// Sets a byte of one frame and recomputes its checksums.
 fn with(number: usize, place: usize, value: u8) -> impl Fn(usize, &mut Small, &Flow) {
     move |at, frame, flow| {
         if at == number {
             frame.bytes[place] = value;
-            flow.mend(&mut frame.bytes);
+            flow.fix_checksums(&mut frame.bytes);
             *frame = flow.with_checksum(0, std::mem::take(&mut frame.bytes));
         }
     }
@@ -324,25 +324,34 @@ fn with(number: usize, place: usize, value: u8) -> impl Fn(usize, &mut Small, &F
 
 fn unchanged(_: usize, _: &mut Small, _: &Flow) {}
 
-// Goal: what the sequence says ends a merge: a push, a shorter frame, a longer one, a gap; what has
-// no data is never merged.
+// Goal: coalescing ends at a PSH flag, a shorter frame, a longer frame, or a gap; frames without
+// data are never coalesced.
 #[test]
-fn sequences_end_merges() {
+fn sequence_breaks_end_coalescing() {
     let full = || plain(false, 1000, 0);
-    assert_eq!(leave(&[full(), full(), full(), full()], unchanged), [4]);
-    assert_eq!(leave(&[full(), plain(true, 1000, 0), full(), full()], unchanged), [2, 2]);
-    assert_eq!(leave(&[full(), plain(false, 999, 0), full(), full()], unchanged), [2, 2]);
-    assert_eq!(leave(&[plain(false, 999, 0), full(), full()], unchanged), [1, 2]);
-    assert_eq!(leave(&[full(), Step { gap: 1, ..full() }, full()], unchanged), [1, 2]);
-    assert_eq!(leave(&[plain(false, 0, 0), plain(false, 0, 0)], unchanged), [1, 1]);
+    assert_eq!(coalesced_counts(&[full(), full(), full(), full()], unchanged), [4]);
+    assert_eq!(
+        coalesced_counts(&[full(), plain(true, 1000, 0), full(), full()], unchanged),
+        [2, 2]
+    );
+    assert_eq!(
+        coalesced_counts(&[full(), plain(false, 999, 0), full(), full()], unchanged),
+        [2, 2]
+    );
+    assert_eq!(coalesced_counts(&[plain(false, 999, 0), full(), full()], unchanged), [1, 2]);
+    assert_eq!(coalesced_counts(&[full(), Step { gap: 1, ..full() }, full()], unchanged), [1, 2]);
+    assert_eq!(coalesced_counts(&[plain(false, 0, 0), plain(false, 0, 0)], unchanged), [1, 1]);
     let long = Step { payload: 20_000, ..full() };
-    assert_eq!(leave(&[long.clone(), long.clone(), long.clone(), long], unchanged), [3, 1]);
+    assert_eq!(
+        coalesced_counts(&[long.clone(), long.clone(), long.clone(), long], unchanged),
+        [3, 1]
+    );
 }
 
-// Goal: whatever else differs in the headers ends a merge; flags other than ACK and PSH, fragments
-// and wrong checksums are never merged.
+// Goal: coalescing ends at any other difference between headers; frames with flags other than ACK
+// and PSH, fragments, and frames with wrong checksums are never coalesced.
 #[test]
-fn headers_end_merges() {
+fn header_differences_end_coalescing() {
     let four = vec![plain(false, 1000, 0); 4];
     for (place, value, why) in [
         (11, 9, "Ethernet address"),
@@ -355,9 +364,9 @@ fn headers_end_merges() {
         (53, 9, "urgent pointer"),
         (60, 9, "timestamp"),
     ] {
-        assert_eq!(leave(&four, with(2, place, value)), [2, 1, 1], "{why}");
+        assert_eq!(coalesced_counts(&four, with(2, place, value)), [2, 1, 1], "{why}");
     }
-    assert_eq!(leave(&four, with(2, 19, 99)), [2, 1, 1], "identification");
+    assert_eq!(coalesced_counts(&four, with(2, 19, 99)), [2, 1, 1], "identification");
     for (place, value, why) in [
         (20, 0x60, "a fragment"),
         (47, 0x11, "FIN"),
@@ -369,19 +378,19 @@ fn headers_end_merges() {
         (47, 0x00, "no ACK"),
         (46, 0x81, "reserved bits"),
     ] {
-        assert_eq!(leave(&four, with(1, place, value)), [1, 1, 2], "{why}");
+        assert_eq!(coalesced_counts(&four, with(1, place, value)), [1, 1, 2], "{why}");
     }
-    let spoilt = |at: usize, frame: &mut Small, flow: &Flow| {
-        flow.mend(&mut frame.bytes);
+    let corrupt_payload = |at: usize, frame: &mut Small, flow: &Flow| {
+        flow.fix_checksums(&mut frame.bytes);
         *frame = flow.with_checksum(2, std::mem::take(&mut frame.bytes));
         frame.bytes[100] ^= u8::from(at == 1);
     };
-    assert_eq!(leave(&four, spoilt), [1, 1, 2], "a wrong checksum");
+    assert_eq!(coalesced_counts(&four, corrupt_payload), [1, 1, 2], "a wrong checksum");
 }
 
-// Goal: datagrams without a checksum, and those that are longer than they say, stay alone.
+// Goal: datagrams without a checksum, and frames longer than their datagram, are not coalesced.
 #[test]
-fn datagrams_that_stay_alone() {
+fn unverifiable_datagrams_are_not_coalesced() {
     let mut flow = Flow { is_tcp: false, ..tcp4() };
     let mut frames: Vec<Small> = (0..3).map(|_| flow.next(&plain(false, 500, 2))).collect();
     assert_eq!(merge(&frames, Layer::Ethernet, 65_554).len(), 1);

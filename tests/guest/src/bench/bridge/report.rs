@@ -1,4 +1,4 @@
-//! What came of the runs.
+//! Results of the runs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,20 +10,20 @@ use super::Settings;
 use crate::guest::Outcome;
 use crate::{Result, programs};
 
-/// What is sent.
+/// Kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Datagrams of so many bytes, as fast as iperf3 can; frames/s of those that its server got.
+    /// Datagrams of this size at the highest rate of iperf3; frames/s received by its server.
     Udp(u32),
-    /// Four streams a channel; Mbit/s.
+    /// Four TCP streams per channel; Mbit/s.
     Tcp,
-    /// Frames of 64 bytes that no program makes and no stack sees: of the kernel's generator
-    /// through the card, and of ours through the bridge. Frames/s that came.
+    /// Frames of 64 bytes without program and stack: from pktgen through the virtio-net device, and
+    /// from mqnet through the bridge. Frames/s received.
     Frames,
 }
 
 impl Kind {
-    /// All that are measured.
+    /// All measured kinds.
     pub const ALL: [Self; 4] = [Self::Udp(64), Self::Udp(1400), Self::Tcp, Self::Frames];
 
     fn name(self) -> String {
@@ -41,7 +41,7 @@ impl Kind {
         }
     }
 
-    /// What the receiver got, from the sender's report; `None` for a run that failed.
+    /// Received rate, from the sender's report; `None` for a failed run.
     fn figure(self, report: &Value) -> Option<f64> {
         let sum = match self {
             Self::Frames => report,
@@ -58,25 +58,25 @@ impl Kind {
     }
 }
 
-/// The paths, as the script names them.
+/// Names of the paths in the script.
 const PATHS: [&str; 3] = ["virtio", "ivshmem", "shared"];
 
-/// Those that a link of ours serves, and which of the two links of [`Share::read`].
+/// Paths over an mqnet link, and the number of the link in [`Share::read`].
 const LINKS: [(&str, usize); 2] = [(PATHS[1], 0), (PATHS[2], 1)];
 
-/// What of the time that both guests' CPUs were busy was a link's.
+/// Share of a link in the busy time of both guests' CPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
-    /// Our code.
+    /// Time in mqnet's code.
     pub own: f64,
-    /// The kernel's, in system calls of ours: its half of a TAP, the stack behind it, and what a
-    /// worker that polls spends there (yields, empty reads).
+    /// Time in the kernel, in system calls of mqnet: the kernel's half of a TAP, the stack behind
+    /// it, and the system calls of a polling worker (yields, empty reads).
     pub kernel: f64,
 }
 
 impl Share {
-    /// From the clocks of both guests before and after: for each of them CPUs busy and idle, then
-    /// each link in its own code and in the kernel.
+    /// Parses the clocks of both guests before and after: for each guest busy and idle time of the
+    /// CPUs, then for each link the time in its own code and in the kernel.
     fn read(text: &str, link: usize) -> Option<Self> {
         let ticks: Vec<f64> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
         let ticks: &[[[f64; 6]; 2]; 2] = ticks.as_chunks().0.as_chunks().0.first_chunk()?;
@@ -86,7 +86,7 @@ impl Share {
         (busy > 0.0).then(|| Self { own: own / busy, kernel: kernel / busy })
     }
 
-    /// What a rate would be at most if our code took no time.
+    /// Upper bound of a rate if mqnet's code took no time.
     fn without_ours(&self, rate: f64) -> f64 {
         rate / (1.0 - self.own)
     }
@@ -95,47 +95,47 @@ impl Share {
 /// One kind in one round, over each of the paths.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// Its round, from 1.
+    /// Number of the round, from 1.
     pub round: u32,
-    /// What was sent.
+    /// Kind of traffic.
     pub kind: Kind,
-    /// Over virtio, ivshmem, and ivshmem with one vector; `None` for a run that failed.
+    /// Rates over virtio, ivshmem, and ivshmem with one vector; `None` for a failed run.
     pub figures: [Option<f64>; 3],
-    /// What our link took, over ivshmem and with one vector; of bare frames it is not measured.
+    /// CPU share of the link over ivshmem, and with one vector; not measured for bare frames.
     pub shares: [Option<Share>; 2],
 }
 
 impl Line {
-    /// How much better than `than` the path `path` is.
+    /// Ratio of path `path` to path `than`.
     pub fn ratio(&self, path: usize, than: usize) -> Option<f64> {
         Some(self.figures[path]? / self.figures[than]?)
     }
 
-    /// The ratio of ivshmem to virtio if our code took no time.
+    /// Ratio of ivshmem to virtio if mqnet's code took no time.
     fn without_ours(&self) -> Option<f64> {
         Some(self.shares[0]?.without_ours(self.ratio(1, 0)?))
     }
 }
 
-/// Who was woken by pings that come one by one.
+/// Wake-ups caused by single pings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wakes {
-    /// Its round, from 1.
+    /// Number of the round, from 1.
     pub round: u32,
-    /// Each has a vector for each queue pair, or one for everything.
+    /// True with one vector for everything; false with a vector for each queue pair.
     pub shared: bool,
-    /// Pings answered; each is a frame to and a frame fro.
+    /// Answered pings; each is one frame in either direction.
     pub answers: u64,
-    /// How often a thread of one end's process was woken.
+    /// Wake-ups of the threads of one end's process.
     pub woken: u64,
-    /// Interrupts of its device.
+    /// Interrupts of the device.
     pub interrupts: u64,
     /// Mean round-trip time in ms.
     pub rtt: f64,
 }
 
 impl Wakes {
-    /// Threads of one end woken for a ping and its answer.
+    /// Thread wake-ups of one end for a ping and its answer.
     pub fn of_a_ping(&self) -> f64 {
         self.woken as f64 / self.answers.max(1) as f64
     }
@@ -159,20 +159,20 @@ impl Wakes {
     }
 }
 
-/// All runs.
+/// Results of all runs.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What was asked for.
+    /// Settings of the benchmark.
     pub settings: Settings,
     /// Release of the guests' kernel.
     pub release: String,
-    /// The streams.
+    /// Streams.
     pub lines: Vec<Line>,
-    /// The pings.
+    /// Pings.
     pub wakes: Vec<Wakes>,
 }
 
-/// Least, middle and most.
+/// Minimum, median and maximum.
 fn spread(numbers: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
     let mut all: Vec<f64> = numbers.collect();
     all.sort_by(f64::total_cmp);
@@ -187,7 +187,7 @@ fn show(spread: Option<[f64; 3]>) -> String {
 }
 
 impl Report {
-    /// Reads what the script has left.
+    /// Parses the results of the script.
     pub(super) fn read(settings: Settings, outcome: &Outcome) -> Result<Self> {
         outcome.passed("bridge")?;
         let (mut lines, mut wakes) = (Vec::new(), Vec::new());
@@ -210,14 +210,13 @@ impl Report {
         Ok(Self { settings, release: outcome.release.clone(), lines, wakes })
     }
 
-    /// Least, middle and most of the rounds' ratios; `None` without a round in which both runs
-    /// worked.
+    /// Minimum, median and maximum of the rounds' ratios; `None` without a round with both runs.
     fn ratios(&self, kind: Kind, path: usize, than: usize) -> Option<[f64; 3]> {
         let lines = self.lines.iter().filter(|line| line.kind == kind);
         spread(lines.filter_map(|line| line.ratio(path, than)))
     }
 
-    /// Least, middle and most of threads woken for a ping.
+    /// Minimum, median and maximum of the wake-ups per ping.
     pub fn woken(&self, shared: bool) -> Option<[f64; 3]> {
         let wakes = self.wakes.iter().filter(|wakes| wakes.shared == shared && wakes.answers > 0);
         spread(wakes.map(Wakes::of_a_ping))
@@ -230,7 +229,7 @@ impl Report {
         Ok(file)
     }
 
-    /// What the report of `cargo xtask bench` shows of it.
+    /// Figures for the report of `cargo xtask bench`.
     pub fn figures(&self) -> Figures {
         let part = "ivshmem";
         let name = |kind| match kind {
@@ -239,7 +238,7 @@ impl Report {
             Kind::Frames => "two guests, bare frames of 64 B".to_owned(),
         };
         let add = |figures: Figures, kind: Kind| {
-            // The report's own units: frames a second, and bits.
+            // Units of the report: frames per second, and bits.
             let (unit, scale) = match kind {
                 Kind::Udp(_) | Kind::Frames => ("frames", 1.0),
                 Kind::Tcp => ("bits", 1e6),
@@ -268,7 +267,7 @@ impl Report {
             if own.is_empty() {
                 return figures;
             }
-            // Not "two guests": the table of rates has all that begin so.
+            // The prefix "two guests" would put the line into the table of rates.
             let busy = format!("busy CPUs of {}", name(kind));
             let parts = [("our code", &own[..]), ("the kernel for it", &kernel)];
             figures.case(&busy, "% of the guests' busy time", &parts, &[])
@@ -298,7 +297,7 @@ impl Report {
         })
     }
 
-    /// A table for people.
+    /// Readable table.
     pub fn table(&self) -> String {
         let figure = |figure: Option<f64>| figure.map_or("-".to_owned(), |n| format!("{n:.0}"));
         let mut out = "round kind    unit         virtio    ivshmem one vector  ratio  \
@@ -343,7 +342,7 @@ impl Report {
 mod tests {
     use super::*;
 
-    // Goal: figures are those of the receiver; a run that failed has none, and makes no ratio.
+    // Goal: figures are those of the receiver; a failed run has none and no ratio.
     #[test]
     fn reports_of_iperf3_are_read() {
         let report = json!({"end": {"sum_received": {"bytes": 128_000, "seconds": 2.0}}});
@@ -357,8 +356,8 @@ mod tests {
         assert_eq!(line([None, Some(5.0), None]).ratio(1, 0), None);
     }
 
-    // Goal: what a link took of both guests' busy time, each link by its own clocks; a text that is
-    // cut off tells nothing, nor do guests that did nothing.
+    // Goal: the share of a link in the busy time of both guests is computed from its own clocks. A
+    // truncated text and idle guests give no share.
     #[test]
     fn shares_are_those_of_a_link() {
         let text = "100 50 10 20 0 0  200 50 0 0 5 5  200 60 20 60 0 5  300 60 10 30 5 15\n";
@@ -375,7 +374,7 @@ mod tests {
         assert_eq!(line.without_ours(), Some(1.0));
     }
 
-    // Goal: the middle of an even number of rounds lies between the two in the middle.
+    // Goal: the median of an even number of rounds is the mean of the two in the middle.
     #[test]
     fn spreads() {
         assert_eq!(spread([4.0, 1.0, 2.0, 3.0].into_iter()), Some([1.0, 2.5, 4.0]));

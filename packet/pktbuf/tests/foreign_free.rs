@@ -1,16 +1,16 @@
-//! Pages that are freed by other threads than the one that allocated them.
+//! Pages freed by other threads than the one that allocated them.
 
 use arrayvec::ArrayVec;
 use mqnet_pktbuf::{PagePool, PoolConfig};
 #[cfg(not(loom))]
 use mqnet_shmem::Span;
 
-// Goal: in every interleaving of two threads that give back and an owner that allocates, pages and
-// fragments come home exactly once and none is left in flight (loom, at most three forced
-// switches; the ring is so small that the magazines are parked too).
+// Goal: in every interleaving of two freeing threads and an allocating owner, pages and fragments
+// are drained exactly once and none stays in flight (loom, at most three preemptions; the ring is
+// so small that the magazines are parked too).
 #[cfg(loom)]
 #[test]
-fn pages_and_fragments_come_home() {
+fn foreign_frees_are_drained_exactly_once() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
@@ -20,54 +20,54 @@ fn pages_and_fragments_come_home() {
         assert_eq!(pool.alloc_bulk(&mut pages, 2), 2);
         let (one, two) = (pages.pop().unwrap(), pages.pop().unwrap());
         let [a, b] = [0; 2].map(|_| pool.alloc_frag(2048).unwrap());
-        let givers = [(one, a), (two, b)].map(|(page, frag)| {
-            let mut home = pool.returner();
+        let threads = [(one, a), (two, b)].map(|(page, frag)| {
+            let mut returner = pool.returner();
             loom::thread::spawn(move || {
-                home.free_frag(frag);
-                home.flush();
-                home.free_page(page);
+                returner.free_frag(frag);
+                returner.flush();
+                returner.free_page(page);
             })
         });
         if let Some(page) = pool.alloc() {
             assert!(pool.outstanding() >= 1);
             pool.free(page);
         }
-        for giver in givers {
-            giver.join().unwrap();
+        for thread in threads {
+            thread.join().unwrap();
         }
         let stats = pool.close().unwrap();
         assert_eq!((stats.inflight(), stats.hold, stats.recycle_ring), (0, 3, 3));
     });
 }
 
-// Goal: allocated and signed here, checked and freed there, by three threads at once through a
-// small ring: no byte is lent twice, nothing is lost, and nothing is in flight at the end.
+// Goal: three threads check and free buffers that the owner stamped, through a small ring: no byte
+// is allocated twice, none is lost, and none is in flight at the end.
 #[cfg(not(loom))]
 #[test]
-fn allocated_here_freed_there() {
+fn foreign_frees_conserve_pages_under_load() {
     use std::sync::mpsc;
     const ROUNDS: u64 = 20_000;
     let config = PoolConfig { pages: 500, ring_size: 64, ..PoolConfig::default() };
     let mut pool = PagePool::new(&config).unwrap();
     let threads: Vec<_> = (0..3)
         .map(|_| {
-            let mut home = pool.returner();
+            let mut returner = pool.returner();
             let (tx, rx) = mpsc::sync_channel::<(ArrayVec<_, 32>, _, u64)>(4);
             let thread = std::thread::spawn(move || {
                 for (mut pages, frag, stamp) in rx {
                     let mut read = [0; 8];
                     for page in &pages {
-                        home.span(page).read_header(&mut read);
+                        returner.span(page).read_header(&mut read);
                         assert_eq!(u64::from_le_bytes(read), stamp);
                     }
-                    home.frag_span(&frag).read_header(&mut read);
+                    returner.frag_span(&frag).read_header(&mut read);
                     assert_eq!(u64::from_le_bytes(read), stamp);
-                    // Ours until we free them.
+                    // This thread owns the pages until it frees them.
                     pages.iter_mut().for_each(|page| {
-                        home.span_mut(page).copy_from(Span::of(&[0xff; 8]));
+                        returner.span_mut(page).copy_from(Span::of(&[0xff; 8]));
                     });
-                    home.free_bulk(&mut pages);
-                    home.free_frag(frag);
+                    returner.free_bulk(&mut pages);
+                    returner.free_frag(frag);
                 }
             });
             (tx, thread)
