@@ -101,6 +101,7 @@ fn drr(id: u32, leaf: Option<u32>, quantum: u32, deficit: u64) -> ClassInfo {
 
 fn classes() -> Vec<(&'static str, Vec<ClassInfo>)> {
     let above = Some(0x1_0000);
+    let flow = class("fq_codel", 0x8001_001a, Some(0x8001_0000), None);
     let leaf = Some(0x10_0000);
     vec![
         ("drrc", vec![drr(0x1_0001, Some(0x8005_0000), 1514, 77), drr(0x1_0002, None, 10_240, 0)]),
@@ -121,6 +122,7 @@ fn classes() -> Vec<(&'static str, Vec<ClassInfo>)> {
                 class("mqprio", 0x1_0002, Some(0x1_ffe0), Some(0x2_0000)),
             ],
         ),
+        ("fqc", vec![flow]),
     ]
 }
 
