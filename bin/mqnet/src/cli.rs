@@ -8,51 +8,24 @@ use clap::{Args, Parser, Subcommand, value_parser};
 
 use mqnet_address::config::DaemonConfig;
 use mqnet_address::{BadAddress, CHANNELS, POLL_WINDOW, WORKERS, parse, parse_cpus};
+use mqnet_client::{
+    AddArgs, CaptureArgs, DelArgs, EthtoolArgs, MonitorArgs, SetArgs, ShowArgs, StatsArgs, TcArgs,
+    TopArgs, WhyArgs, XdpArgs, YnlArgs,
+};
+use mqnet_command::Failure;
 use mqnet_control::socket::{Address, Options, Owner, group_id, parse_mode, user_id};
-use mqnet_control_api::{ApiError, Code, LinkSpec};
+use mqnet_control_api::{ApiError, LinkSpec};
 use mqnet_sysio::listen::Access;
 
 use crate::bench::{self, BenchArgs};
-use crate::capture::CaptureArgs;
 use crate::config::ConfigCommand;
 use crate::daemon::DaemonArgs;
 use crate::demo::{DemoArgs, HostArgs};
 use crate::doctor::DoctorArgs;
-use crate::ethtool::EthtoolArgs;
 use crate::generate::{CompleteAddressArgs, CompletionsArgs, ManArgs};
 use crate::ivshmem_server::ServerArgs;
-use crate::monitor::MonitorArgs;
 use crate::plan::PlanArgs;
-use crate::show::ShowArgs;
-use crate::stats::StatsArgs;
-use crate::tc::TcArgs;
-use crate::top::TopArgs;
-use crate::verbs::{AddArgs, DelArgs, SetArgs};
 use crate::vmm::BackendArgs;
-use crate::why::WhyArgs;
-use crate::xdp::XdpArgs;
-use crate::ynl::YnlArgs;
-
-/// Why a command ended badly.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// What was asked for makes no sense: exit code 2, nothing was touched.
-    BadInput(String),
-    /// It could not be done: exit code 1.
-    Broken(String),
-    /// Everything has been said; this exit code.
-    Exit(u8),
-}
-
-impl<E: std::error::Error + 'static> From<E> for Failure {
-    fn from(e: E) -> Self {
-        let e: &(dyn std::error::Error + 'static) = &e;
-        match e.downcast_ref::<ApiError>().map(|refused| refused.code) {
-            Some(Code::Invalid | Code::Range) => Self::BadInput(e.to_string()),
-            _ => Self::Broken(e.to_string()),
-        }
-    }
-}
 
 /// Plugs any two packet endpoints together and gives the link what a good NIC has: many queues,
 /// backpressure instead of drops, counters that account for every packet.
@@ -361,5 +334,30 @@ mod tests {
             let text = Cli::try_parse_from(args).unwrap_err().to_string();
             assert!(text.contains(words), "{option} {value}: {text}");
         }
+    }
+
+    // Goal: clap hands every command line on as it is.
+    #[test]
+    fn clap_takes_nothing_away() {
+        for line in
+            ["-l eth0", "--json -k eth0", "-K eth0 tso on", "-h", "-X eth0 equal -1", "--foo"]
+        {
+            let line = line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+            let words = ["mqnet", "ethtool"].map(str::to_owned).into_iter().chain(line.clone());
+            let cli = Cli::try_parse_from(words).unwrap();
+            let Command::Ethtool(args) = cli.command else { panic!("another command") };
+            assert_eq!(args.args, line);
+        }
+    }
+
+    // Goal: the command line takes exactly one of --dump and --do.
+    #[test]
+    fn ynl_takes_do_or_dump() {
+        let parses = |line: &str| Cli::try_parse_from(line.split(' ')).is_ok();
+        assert!(parses("mqnet ynl --family netdev --dump queue-get --output-json"));
+        assert!(parses("mqnet ynl --do queue-get --json {}"));
+        assert!(!parses("mqnet ynl"));
+        assert!(!parses("mqnet ynl --do napi-get --dump napi-get"));
+        assert!(!parses("mqnet ynl --family ethtool --dump napi-get"));
     }
 }

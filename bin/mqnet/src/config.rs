@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use mqnet_address::CheckedLink;
 use mqnet_address::config::{Config, Source};
+use mqnet_command::Failure;
 use mqnet_control_api::{ApiError, LinkSpec};
 use mqnet_host::is_same_netdev;
 
-use crate::cli::Failure;
 use crate::endpoint;
 
 /// Where the configuration is unless somebody says otherwise.

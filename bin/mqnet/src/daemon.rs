@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use mqnet_address::config::{Config, diff};
+use mqnet_command::Failure;
 use mqnet_control::notify;
 use mqnet_control::socket::{ControlSocket, Role};
 use mqnet_control_api::{ApiError, Code, Outcome};
@@ -13,7 +14,7 @@ use mqnet_host::{HostedLink, LINKS_DEFAULT, LinkHost, Mode, Opening};
 use mqnet_sysio::clock;
 use mqnet_sysio::signal::StopSignals;
 
-use crate::cli::{ControlArgs, Failure, SandboxArgs};
+use crate::cli::{ControlArgs, SandboxArgs};
 use crate::config::{DEFAULT_FILE, check, sources};
 use crate::endpoint::Backends;
 use crate::limits;

@@ -19,8 +19,8 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use clap::value_parser;
+use mqnet_command::Failure;
 
-use crate::cli::Failure;
 pub(crate) use host::HostArgs;
 use report::Report;
 use script::Script;

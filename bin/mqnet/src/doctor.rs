@@ -9,11 +9,10 @@ use std::io::Write;
 use std::path::Path;
 
 use clap::Args;
+use mqnet_command::{Failure, json_text, put};
 use serde::Serialize;
 
-use crate::cli::Failure;
 use crate::leftovers;
-use crate::stats::{json_text, put};
 
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {

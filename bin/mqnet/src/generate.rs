@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
+use mqnet_command::{Failure, put};
 
-use crate::cli::{Cli, Failure};
-use crate::stats::put;
+use crate::cli::Cli;
 
 #[derive(Args, Debug)]
 pub(crate) struct CompletionsArgs {

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use clap::builder::TypedValueParser;
 use clap::{Args, value_parser};
 use mqnet_address::parse_size;
+use mqnet_command::Failure;
 use mqnet_ntb::hw::ivshmem::{MEMORY, VECTORS};
 use mqnet_ntb::{Server, ServerConfig};
 use mqnet_sysio::signal::StopSignals;
 use mqnet_sysio::{clock, poll};
 
-use crate::cli::{AccessArgs, Failure};
+use crate::cli::AccessArgs;
 
 #[derive(Args, Debug)]
 pub(crate) struct ServerArgs {

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use mqnet_address::CheckedLink;
+use mqnet_command::Failure;
 use mqnet_control::notify;
 use mqnet_control::socket::{ControlSocket, Role};
 use mqnet_control_api::LinkSpec;
@@ -16,7 +17,7 @@ use mqnet_host::{HostedLink, LinkHost, Mode, Opening};
 use mqnet_sysio::process;
 use mqnet_sysio::signal::StopSignals;
 
-use crate::cli::{Failure, LinkArgs};
+use crate::cli::LinkArgs;
 use crate::config::check;
 use crate::endpoint::{Backends, Endpoint};
 use crate::privileges;

@@ -2,38 +2,26 @@
 
 #![forbid(unsafe_code)]
 
-mod api;
 mod bench;
-mod capture;
 mod cli;
 mod config;
 mod daemon;
 mod demo;
 mod doctor;
-mod drops;
 mod endpoint;
-mod ethtool;
 mod generate;
 mod ivshmem_server;
 mod leftovers;
 mod limits;
 mod link;
 mod log;
-mod monitor;
 mod plan;
 mod privileges;
 mod receive;
 mod run;
-mod show;
-mod stats;
 mod status;
-mod tc;
-mod top;
 mod verbs;
 mod vmm;
-mod why;
-mod xdp;
-mod ynl;
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
@@ -41,8 +29,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
+use mqnet_command::Failure;
 
-use cli::{Cli, Command, Failure};
+use cli::{Cli, Command};
 
 fn broken(e: Box<dyn std::error::Error>) -> Failure {
     Failure::Broken(e.to_string())

@@ -13,14 +13,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use mqnet_command::{Failure, json_text, put};
 use mqnet_control_api::LinkInfo;
 use mqnet_sysio::poll;
 use mqnet_sysio::signal::StopSignals;
 use mqnet_topology::{Home, Placement, Request, Side, Topology, plan, round_robin};
 
-use crate::cli::Failure;
 use crate::leftovers;
-use crate::stats::{json_text, put};
 use apply::{Applied, Wanted};
 
 #[derive(Args, Debug, Default)]

@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use mqnet_command::Failure;
 use mqnet_sysio::process::{self, Capability};
 use mqnet_sysio::seccomp;
 
-use crate::cli::{Failure, SandboxArgs};
+use crate::cli::SandboxArgs;
 use crate::endpoint::Endpoint;
 
 /// Sockets that belong to users, in folders of users, are removed at the end.

@@ -5,9 +5,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use mqnet_command::Failure;
 use mqnet_sysio::{broker, process, seccomp};
 
-use crate::cli::{Failure, SandboxArgs};
+use crate::cli::SandboxArgs;
 use crate::privileges;
 
 /// Has peers' messages received by a process of its own, from the first one on.

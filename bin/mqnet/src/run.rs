@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use mqnet_command::Failure;
 use mqnet_control::calls::{HostCalls, HostHandle, calls};
 use mqnet_control::notify;
 use mqnet_control::socket::{ControlSocket, Options, Role};
@@ -21,7 +22,7 @@ use mqnet_sysio::{bounded, process};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::cli::{ControlArgs, Failure, SandboxArgs};
+use crate::cli::{ControlArgs, SandboxArgs};
 use crate::privileges;
 use crate::receive;
 

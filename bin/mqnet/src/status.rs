@@ -6,6 +6,7 @@ mod table;
 use std::io::Write;
 use std::time::Duration;
 
+use mqnet_command::si;
 use mqnet_engine::{Link, Notice};
 use mqnet_netdev::{LaneSums, Offloads};
 use mqnet_sysio::clock;
@@ -229,16 +230,6 @@ fn fitting(parts: &[String], columns: u16) -> String {
 fn say(text: std::fmt::Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_fmt(text).and_then(|()| out.flush());
-}
-
-/// A rate with a metric prefix, four significant characters.
-pub(crate) fn si(value: f64) -> String {
-    match value {
-        v if v >= 1e9 => format!("{:.2} G", v / 1e9),
-        v if v >= 1e6 => format!("{:.2} M", v / 1e6),
-        v if v >= 1e3 => format!("{:.1} k", v / 1e3),
-        v => format!("{v:.0} "),
-    }
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@ use std::fmt::Write;
 
 use clap::Args;
 use mqnet_address::{NtbVfioUser, VhostUser};
+use mqnet_command::Failure;
 use mqnet_ntb::hw::vfio_user::qemu_device;
 
-use crate::cli::{AccessArgs, Failure, LinkArgs};
+use crate::cli::{AccessArgs, LinkArgs};
 
 /// Queue pairs of a guest for which nobody has said a number.
 const PAIRS: u16 = 4;

@@ -15,8 +15,9 @@ use tokio::time::timeout;
 
 use crate::client::{self, Client, KERNELS_TIMEOUT, Whereabouts};
 use crate::socket::{self, Address, Places};
-pub use mqnet_host::names::own_netns;
-use mqnet_host::names::{self, Named};
+pub use mqnet_host::names::{self, own_netns};
+
+use mqnet_host::names::Named;
 
 /// How long a process may take to say who it is. Longer than a change that waits for the kernel
 /// keeps its control thread on a busy machine.

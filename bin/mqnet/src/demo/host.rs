@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use mqnet_command::Failure;
 use mqnet_sysio::{namespace, process};
 
 use super::kernel;
 use super::protocol::{CHANNELS, DEVICE, Event, INTERVAL_MS, Order, Side, now};
 use super::tcp::Streams;
 use super::udp::Flows;
-use crate::cli::Failure;
 
 /// Arguments of one host.
 #[derive(clap::Args, Debug)]

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
+use mqnet_command::si;
 use serde::Serialize;
 
 use super::protocol::{KernelCounters, Side, StreamReport, millis};
 use super::script::{Played, RUN_BEFORE, RUN_FAST, RUN_KILL};
 use super::world::{Counters, HostState, Life};
-use crate::status::si;
 
 /// All numbers of a run.
 #[derive(Debug, Serialize)]

@@ -3,13 +3,12 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use mqnet_command::{Failure, si};
 use mqnet_sysio::signal::StopSignals;
 
 use super::peer::{Folder, Host, Progress};
 use super::protocol::{CHANNELS, Event, INTERVAL_MS, Order, Side, millis, now};
 use super::world::{HostState, Received};
-use crate::cli::Failure;
-use crate::status::si;
 
 /// The longest that anything may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);

@@ -5,12 +5,13 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use mqnet_address::{absolute, check_link_name};
+use mqnet_command::Failure;
 use mqnet_control::client::{Client, segment};
 use mqnet_control::discover::{Search, survey};
 use mqnet_control::socket::Places;
 use mqnet_control_api::LinkSpec;
 
-use crate::cli::{Failure, LinkArgs};
+use crate::cli::LinkArgs;
 
 /// How long the new process may take to answer.
 const START_TIMEOUT: Duration = Duration::from_secs(10);

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use mqnet_address::{CHANNELS, Endpoint};
+use mqnet_command::Failure;
 use mqnet_control_api::LinkInfo;
 use mqnet_sysio::affinity;
 use mqnet_sysio::namespace::run_in_sysfs;
 use mqnet_topology::{Home, Side, Topology, nic};
 
 use super::{Job, Member, PlanArgs};
-use crate::cli::Failure;
 
 /// Most functions of a group.
 const FUNCTIONS_MAX: usize = 8;

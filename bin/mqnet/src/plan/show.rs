@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use mqnet_command::Table;
 use mqnet_topology::{Place, Topology, format_cpu_list};
 use serde_json::{Value, json};
 
 use super::{Made, picture};
-use crate::stats::table::Table;
 
 fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })

@@ -2,10 +2,21 @@ use std::fs;
 
 use clap::Parser;
 use mqnet_control_api::{ChannelPlace, FunctionPlace};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::stats::fixture::link;
+
+/// A link of two channels on two workers.
+fn link(state: &str) -> LinkInfo {
+    serde_json::from_value(json!({
+        "name": "vm0", "state": state, "channels": if state == "up" { 2 } else { 0 },
+        "spec": { "a": "tap:vm0", "b": "ntb:/run/x.sock", "channels": 2 },
+        "netdevs": [],
+        "workers": [{ "id": 0, "cpu": 2, "node": 0, "passes": 9, "sleeps": 1 },
+                    { "id": 1, "cpu": 3, "node": 0, "passes": 9, "sleeps": 1 }],
+    }))
+    .unwrap()
+}
 
 #[derive(Parser)]
 struct Words {
