@@ -4,24 +4,9 @@
 
 mod bench;
 mod cli;
-mod config;
-mod daemon;
 mod demo;
-mod doctor;
-mod endpoint;
 mod generate;
-mod ivshmem_server;
-mod leftovers;
-mod limits;
-mod link;
-mod log;
-mod plan;
-mod privileges;
-mod receive;
-mod run;
-mod status;
 mod verbs;
-mod vmm;
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
@@ -30,6 +15,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use mqnet_command::Failure;
+use mqnet_daemon::{config, daemon, doctor, ivshmem_server, link, log, receive, run};
 
 use cli::{Cli, Command};
 
@@ -37,7 +23,7 @@ fn broken(e: Box<dyn std::error::Error>) -> Failure {
     Failure::Broken(e.to_string())
 }
 
-fn run(command: Command, control: Option<&str>, verbose: bool) -> Result<(), Failure> {
+fn dispatch(command: Command, control: Option<&str>, verbose: bool) -> Result<(), Failure> {
     if let Some(done) = verbs::run(&command, control, verbose)? {
         return Ok(done);
     }
@@ -81,7 +67,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse_from(words());
     let filter = match cli.verbose {
         // A log that shows links go down shows them come up.
-        0 => "warn,mqnet::daemon=info",
+        0 => "warn,mqnet_daemon::daemon=info",
         1 => "info",
         _ => "debug",
     };
@@ -91,7 +77,7 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .event_format(log::Limited::new(tracing_subscriber::fmt::format().without_time()))
         .init();
-    let done = run(cli.command, cli.control.as_deref(), cli.verbose > 0);
+    let done = dispatch(cli.command, cli.control.as_deref(), cli.verbose > 0);
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::BadInput(what)) => {

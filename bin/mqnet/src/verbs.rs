@@ -5,9 +5,9 @@ use std::io::stdout;
 use mqnet_client as client;
 use mqnet_client::Search;
 use mqnet_command::Failure;
+use mqnet_daemon::{config, plan};
 
 use crate::cli::Command;
-use crate::{config, plan};
 
 /// Runs a verb; `None` when the command is none.
 pub(crate) fn run(

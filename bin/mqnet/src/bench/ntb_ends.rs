@@ -16,7 +16,7 @@ use super::child::{self, Child, RunFolder};
 use super::slices::{self, End};
 use super::traffic::{self, Role, Traffic};
 use super::{Burst, LinkPlug, LinkSetup, Result};
-use crate::endpoint;
+use mqnet_daemon::endpoint;
 
 /// Bytes of each window: the default of `ntb:`.
 const WINDOW: u32 = 16 << 20;

@@ -12,7 +12,7 @@ use super::child::RunFolder;
 use super::ntb_ends::first;
 use super::traffic::{self, Role, Traffic};
 use super::{Burst, Result};
-use crate::endpoint;
+use mqnet_daemon::endpoint;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::protocol::{Event, KernelCounters, StreamReport};
 use super::tracker::Tally;
-use crate::status::Lane;
+use mqnet_daemon::status::Lane;
 
 /// Both directions: from the TAP into the bridge, and from the bridge to the TAP.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -22,7 +22,7 @@ use super::super::child::{self, Child, RunFolder};
 use super::super::histogram::Histogram;
 use super::super::slices;
 use super::super::traffic::{Role, Traffic};
-use crate::endpoint;
+use mqnet_daemon::endpoint;
 
 /// Bytes of a ping.
 pub(super) const BYTES: usize = 64;

@@ -14,10 +14,10 @@ use mqnet_host::{HostedLink, LINKS_DEFAULT, LinkHost, Mode, Opening};
 use mqnet_sysio::clock;
 use mqnet_sysio::signal::StopSignals;
 
-use crate::cli::{ControlArgs, SandboxArgs};
+use crate::args::{ControlArgs, SandboxArgs};
 use crate::config::{DEFAULT_FILE, check, sources};
-use crate::endpoint::Backends;
 use crate::limits;
+use crate::platform::Backends;
 use crate::privileges;
 use crate::run::{self, Frontend, Server};
 
@@ -26,7 +26,7 @@ use crate::run::{self, Frontend, Server};
 const STOPPING: Duration = Duration::from_secs(2);
 
 #[derive(Args, Debug)]
-pub(crate) struct DaemonArgs {
+pub struct DaemonArgs {
     /// The configuration; the files of conf.d/ beside it are read too. The default one may be
     /// missing.
     #[arg(short = 'f', long, value_name = "FILE")]
@@ -38,7 +38,7 @@ pub(crate) struct DaemonArgs {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &DaemonArgs) -> Result<(), Failure> {
+pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
     let inherited = ControlSocket::inherited()?;
     let signals = StopSignals::take()?;
     let file = args.config.clone().unwrap_or_else(|| DEFAULT_FILE.into());

@@ -23,16 +23,16 @@ use crate::leftovers;
 use apply::{Applied, Wanted};
 
 #[derive(Args, Debug, Default)]
-pub(crate) struct PlanArgs {
+pub struct PlanArgs {
     /// Endpoints or interfaces, joined by + or each a word: xdp:eth0+xdp:eth1, eth0 eth1 [default:
     /// the running links, else one function on each node with CPUs].
     #[arg(value_name = "ENDPOINT", conflicts_with = "functions")]
     pub(crate) endpoints: Vec<String>,
     /// Channels [default: as many as there are queues, else one a CPU, at most 64].
-    #[arg(short, long, value_parser = crate::cli::channels())]
+    #[arg(short, long, value_parser = crate::args::channels())]
     pub(crate) channels: Option<u16>,
     /// Most workers [default: one a CPU].
-    #[arg(short, long, value_parser = crate::cli::workers())]
+    #[arg(short, long, value_parser = crate::args::workers())]
     pub(crate) workers: Option<u16>,
     /// Functions by hand: the node of each, - for one of which nothing is known, as in 0,1 or 0,-.
     #[arg(long, value_name = "NODE,...", value_delimiter = ',', value_parser = request::node)]
@@ -140,7 +140,7 @@ impl Made {
 }
 
 /// Runs the command. `links` asks for the running links, if that should be needed.
-pub(crate) fn run(
+pub fn run(
     args: &PlanArgs,
     links: &dyn Fn() -> Vec<LinkInfo>,
     out: &mut dyn Write,

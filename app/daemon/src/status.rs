@@ -12,7 +12,7 @@ use mqnet_netdev::{LaneSums, Offloads};
 use mqnet_sysio::clock;
 use serde_json::json;
 
-pub(crate) use sums::Lane;
+pub use sums::Lane;
 use sums::{channels_json, link_sums};
 
 /// How to show it.

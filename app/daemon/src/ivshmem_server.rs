@@ -12,10 +12,10 @@ use mqnet_ntb::{Server, ServerConfig};
 use mqnet_sysio::signal::StopSignals;
 use mqnet_sysio::{clock, poll};
 
-use crate::cli::AccessArgs;
+use crate::args::AccessArgs;
 
 #[derive(Args, Debug)]
-pub(crate) struct ServerArgs {
+pub struct ServerArgs {
     /// Socket at which to listen.
     #[arg(value_name = "SOCKET")]
     path: PathBuf,
@@ -54,7 +54,7 @@ fn flags(args: &ServerArgs) -> String {
     )
 }
 
-pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {
+pub fn run(args: &ServerArgs) -> Result<(), Failure> {
     let signals = StopSignals::take()?;
     let config = ServerConfig { path: args.path.clone(), size: args.size, vectors: args.vectors };
     let mut server = Server::new_as(config, args.access.get()?).map_err(Failure::Broken)?;

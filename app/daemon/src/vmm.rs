@@ -8,7 +8,7 @@ use mqnet_address::{NtbVfioUser, VhostUser};
 use mqnet_command::Failure;
 use mqnet_ntb::hw::vfio_user::qemu_device;
 
-use crate::cli::{AccessArgs, LinkArgs};
+use crate::args::{AccessArgs, LinkArgs};
 
 /// Queue pairs of a guest for which nobody has said a number.
 const PAIRS: u16 = 4;
@@ -86,7 +86,7 @@ pub(crate) fn ntb_commands(end: &NtbVfioUser) -> String {
 
 /// A backend program, as QEMU's conventions have it (docs/interop/vhost-user.rst).
 #[derive(Args, Debug)]
-pub(crate) struct BackendArgs {
+pub struct BackendArgs {
     /// Socket at which to listen.
     #[arg(long, value_name = "PATH", conflicts_with = "fd",
           required_unless_present_any = ["fd", "print_capabilities"])]
@@ -106,7 +106,7 @@ pub(crate) struct BackendArgs {
 
 impl BackendArgs {
     /// The link that it means; nothing when capabilities were asked for, which are printed.
-    pub(crate) fn link(&self) -> Result<Option<LinkArgs>, Failure> {
+    pub fn link(&self) -> Result<Option<LinkArgs>, Failure> {
         if self.print_capabilities {
             println!("{{\"type\": \"net\"}}");
             return Ok(None);

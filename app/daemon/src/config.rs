@@ -20,7 +20,7 @@ pub(crate) const DEFAULT_FILE: &str = "/etc/mqnet/mqnet.toml";
 const FOLDER: &str = "conf.d";
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum ConfigCommand {
+pub enum ConfigCommand {
     /// Read the configuration and say what is wrong with it: one line FILE:LINE:COLUMN a problem.
     Check {
         /// The configuration; the files of conf.d/ beside it are read too.
@@ -30,7 +30,7 @@ pub(crate) enum ConfigCommand {
 }
 
 /// Runs the command.
-pub(crate) fn run(command: &ConfigCommand) -> Result<(), Failure> {
+pub fn run(command: &ConfigCommand) -> Result<(), Failure> {
     let ConfigCommand::Check { file } = command;
     let sources = sources(file).map_err(Failure::BadInput)?;
     match Config::parse(&sources, check) {
@@ -48,7 +48,7 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<(), Failure> {
 }
 
 /// Checks a link of a file or of the control interface, as far as it can be before it is opened.
-pub(crate) fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
+pub fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
     let link = mqnet_address::check(spec)?;
     check_ends(&link)?;
     Ok(link)

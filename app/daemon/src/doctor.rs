@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::leftovers;
 
 #[derive(Args, Debug)]
-pub(crate) struct DoctorArgs {
+pub struct DoctorArgs {
     /// JSON.
     #[arg(short, long)]
     pub(crate) json: bool,
@@ -111,7 +111,7 @@ impl Root<'_> {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &DoctorArgs, out: &mut dyn Write) -> Result<(), Failure> {
+pub fn run(args: &DoctorArgs, out: &mut dyn Write) -> Result<(), Failure> {
     if args.put_back {
         // Where the answer is JSON it stays so.
         leftovers::put_back(leftovers::PATIENCE).iter().for_each(|what| eprintln!("{what}"));

@@ -5,11 +5,10 @@ use std::os::fd::OwnedFd;
 
 use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction, ModeWish, ZeroCopy};
 use mqnet_control::socket::{group_id, user_id};
-use mqnet_control_api::ApiError;
 use mqnet_group::{GroupConfig, GroupFunction, OnLoss};
-use mqnet_host::{Opened, Placed, Platform, home};
+use mqnet_host::{Opened, home};
 use mqnet_netdev::limits::{CHANNELS_MAX, MTU_DEFAULT, frame_of_mtu};
-use mqnet_netdev::{Device, Function, OpenError, null::Null};
+use mqnet_netdev::{Function, OpenError, null::Null};
 use mqnet_ntb::hw::vfio_user::{VfioUser, VfioUserConfig};
 use mqnet_ntb::layout::Geometry;
 use mqnet_ntb::transport::geometry;
@@ -20,51 +19,10 @@ use mqnet_vhost_user::vduse::{VduseConfig, VduseFunction};
 use mqnet_vhost_user::{Meet, VhostUserConfig, VhostUserFunction};
 use mqnet_virtio_user::{VirtioUserConfig, VirtioUserFunction, Wish};
 
-use mqnet_address::config::Policy;
 use mqnet_address::{
-    AfXdp, CheckedLink, Group, Ivshmem, IvshmemAt, KindDecl, Ntb, NtbVfioUser, RxBufLayout,
-    SocketAccess, Tap, Vduse, VirtioUser, XdpMode,
+    AfXdp, Endpoint, Group, Ivshmem, IvshmemAt, Ntb, NtbVfioUser, RxBufLayout, SocketAccess, Tap,
+    Vduse, VhostUser, VirtioUser, XdpMode,
 };
-pub(crate) use mqnet_address::{Endpoint, VhostUser};
-
-use crate::plan::follow;
-use crate::{leftovers, limits};
-
-/// The backends, and the settings of this machine.
-pub(crate) struct Backends;
-
-impl Platform for Backends {
-    fn open(&self, end: Endpoint, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn Error>> {
-        open(end, fds)
-    }
-
-    fn check(&self, policy: &Policy, link: &CheckedLink) -> Result<(), ApiError> {
-        limits::check(policy, link)?;
-        crate::config::check_ends(link)
-    }
-
-    fn recover(&self) {
-        leftovers::take_care();
-    }
-
-    fn place(
-        &self,
-        link: &str,
-        devices: &[Vec<Device>; 2],
-        served: &[(usize, u32)],
-    ) -> Option<Placed> {
-        Some(Box::new(follow::apply(link, devices, served)))
-    }
-
-    fn firmware(&self, kind: &KindDecl) -> String {
-        let kernel = || std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        match kind.driver {
-            "mqnet-tap" => kernel().trim().to_owned(),
-            "mqnet-ntb" => format!("layout {}", mqnet_ntb::layout::VERSION_MAX),
-            _ => String::new(),
-        }
-    }
-}
 
 /// Checks an end with the knowledge of its backend, before anything is opened.
 pub(crate) fn check(end: &Endpoint, channels: u16) -> Result<(), String> {
@@ -97,7 +55,7 @@ pub(crate) fn check(end: &Endpoint, channels: u16) -> Result<(), String> {
 }
 
 /// Opens a function. `fds` are the descriptors that its address names.
-pub(crate) fn open(end: Endpoint, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn Error>> {
+pub fn open(end: Endpoint, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn Error>> {
     let (mut name, mut ifindex, netns) = (end.config().netdev_name(), None, home(&end));
     let function: Box<dyn Function> = match end {
         Endpoint::Tap(config) => {

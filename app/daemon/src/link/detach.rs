@@ -11,7 +11,7 @@ use mqnet_control::discover::{Search, survey};
 use mqnet_control::socket::Places;
 use mqnet_control_api::LinkSpec;
 
-use crate::cli::LinkArgs;
+use crate::args::LinkArgs;
 
 /// How long the new process may take to answer.
 const START_TIMEOUT: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use mqnet_address::CheckedLink;
+use mqnet_address::{CheckedLink, Endpoint};
 use mqnet_command::Failure;
 use mqnet_control::notify;
 use mqnet_control::socket::{ControlSocket, Role};
@@ -17,16 +17,16 @@ use mqnet_host::{HostedLink, LinkHost, Mode, Opening};
 use mqnet_sysio::process;
 use mqnet_sysio::signal::StopSignals;
 
-use crate::cli::LinkArgs;
+use crate::args::LinkArgs;
 use crate::config::check;
-use crate::endpoint::{Backends, Endpoint};
+use crate::platform::Backends;
 use crate::privileges;
 use crate::run::{self, Frontend, Server};
 use crate::status::{Status, StatusStyle};
 use crate::vmm;
 
 /// Runs the command.
-pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
+pub fn run(args: &LinkArgs) -> Result<(), Failure> {
     let spec = args.spec();
     let checked = checked(&spec)?;
     if args.detach {

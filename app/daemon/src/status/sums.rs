@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 /// One direction of a link or channel, as `mqnet link -j` prints it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) struct Lane {
+pub struct Lane {
     #[serde(flatten, with = "by_name")]
     counters: LaneCounters,
-    pub(crate) drops: BTreeMap<String, u64>,
-    pub(crate) in_flight: i64,
+    pub drops: BTreeMap<String, u64>,
+    pub in_flight: i64,
 }
 
 impl Deref for Lane {
@@ -35,12 +35,12 @@ impl Lane {
     }
 
     /// Frames dropped for any reason.
-    pub(crate) fn dropped(&self) -> u64 {
+    pub fn dropped(&self) -> u64 {
         self.drops.values().sum()
     }
 
     /// The conservation check as text.
-    pub(crate) fn equation(&self) -> String {
+    pub fn equation(&self) -> String {
         let drops = self.drops.iter().map(|(reason, frames)| (&**reason, *frames));
         equation(&self.counters, drops, self.in_flight)
     }

@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use mqnet_address::Endpoint;
 use mqnet_command::Failure;
 use mqnet_sysio::process::{self, Capability};
 use mqnet_sysio::seccomp;
 
-use crate::cli::SandboxArgs;
-use crate::endpoint::Endpoint;
+use crate::args::SandboxArgs;
 
 /// Sockets that belong to users, in folders of users, are removed at the end.
 const SOCKETS: [Capability; 3] =

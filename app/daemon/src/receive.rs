@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use mqnet_command::Failure;
 use mqnet_sysio::{broker, process, seccomp};
 
-use crate::cli::SandboxArgs;
+use crate::args::SandboxArgs;
 use crate::privileges;
 
 /// Has peers' messages received by a process of its own, from the first one on.
@@ -36,7 +36,7 @@ fn start(socket: OwnedFd) -> io::Result<()> {
 }
 
 /// Runs the process.
-pub(crate) fn run(sandbox: &SandboxArgs) -> Result<(), Failure> {
+pub fn run(sandbox: &SandboxArgs) -> Result<(), Failure> {
     privileges::restrict_receiver(sandbox)?;
     // It was executed by a link with another name.
     process::set_name(c"mqnet-receive")?;

@@ -22,7 +22,7 @@ use mqnet_sysio::{bounded, process};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::cli::{ControlArgs, SandboxArgs};
+use crate::args::{ControlArgs, SandboxArgs};
 use crate::privileges;
 use crate::receive;
 
@@ -37,7 +37,7 @@ pub(crate) trait Frontend {
 }
 
 /// How the queues of this process store payload into shared memory: `$MQNET_STORES`.
-pub(crate) fn take_stores() -> Result<(), Failure> {
+pub fn take_stores() -> Result<(), Failure> {
     const NAME: &str = "MQNET_STORES";
     let Some(value) = std::env::var_os(NAME) else { return Ok(()) };
     mqnet_shmem::prefer(match value.to_str() {

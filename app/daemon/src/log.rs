@@ -55,13 +55,13 @@ impl Budget {
 
 /// A format whose lines have budgets.
 #[derive(Debug)]
-pub(crate) struct Limited<F> {
+pub struct Limited<F> {
     inner: F,
     budgets: Mutex<HashMap<Option<(Identifier, String)>, Budget>>,
 }
 
 impl<F> Limited<F> {
-    pub(crate) fn new(inner: F) -> Self {
+    pub fn new(inner: F) -> Self {
         Self { inner, budgets: Mutex::default() }
     }
 
