@@ -13,7 +13,6 @@ use mqnet_daemon::ivshmem_server::ServerArgs;
 use mqnet_daemon::plan::PlanArgs;
 use mqnet_daemon::vmm::BackendArgs;
 
-use crate::bench::{self, BenchArgs};
 use crate::demo::{DemoArgs, HostArgs};
 use crate::generate::{CompleteAddressArgs, CompletionsArgs, ManArgs};
 
@@ -92,8 +91,6 @@ pub(crate) enum Command {
     /// Write the man pages.
     #[command(hide = true)]
     Man(ManArgs),
-    /// Measure, interleaved with a peer where there is one.
-    Bench(BenchArgs),
     /// Show and change a device in the manner of ethtool.
     Ethtool(EthtoolArgs),
     /// Show and change queueing disciplines, classes and filters in the manner of tc.
@@ -102,8 +99,6 @@ pub(crate) enum Command {
     Xdp(XdpArgs),
     /// Query the `netdev` family in the manner of the kernel's ynl tool.
     Ynl(YnlArgs),
-    #[command(flatten)]
-    BenchHelper(bench::Helper),
 }
 
 #[cfg(test)]

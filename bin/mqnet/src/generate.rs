@@ -116,7 +116,7 @@ mod tests {
             let mut out = Vec::new();
             completions(&CompletionsArgs { shell }, &mut out).unwrap();
             let text = String::from_utf8(out).unwrap();
-            assert!(text.contains("bench") && text.contains("channels"), "{shell}");
+            assert!(text.contains("doctor") && text.contains("channels"), "{shell}");
             let uses = match shell {
                 Shell::Bash => text.matches("-F _mqnet_address ").count(),
                 Shell::Zsh => text.matches(":_mqnet_address'").count(),

@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-mod bench;
 mod cli;
 mod demo;
 mod generate;
@@ -18,10 +17,6 @@ use mqnet_command::Failure;
 use mqnet_daemon::{config, daemon, doctor, ivshmem_server, link, log, receive, run};
 
 use cli::{Cli, Command};
-
-fn broken(e: Box<dyn std::error::Error>) -> Failure {
-    Failure::Broken(e.to_string())
-}
 
 fn dispatch(command: Command, control: Option<&str>, verbose: bool) -> Result<(), Failure> {
     if let Some(done) = verbs::run(&command, control, verbose)? {
@@ -44,10 +39,6 @@ fn dispatch(command: Command, control: Option<&str>, verbose: bool) -> Result<()
         Command::Completions(args) => generate::completions(&args, &mut std::io::stdout()),
         Command::CompleteAddress(args) => generate::complete_address(&args, &mut std::io::stdout()),
         Command::Man(args) => generate::man(&args),
-        Command::Bench(args) => bench::run(&args, Some(&bench::PLUG)).map_err(broken),
-        Command::BenchHelper(helper) => {
-            bench::run_helper(&helper, Some(&bench::PLUG)).map_err(broken)
-        }
         // The verbs have been looked at before.
         _ => Ok(()),
     }

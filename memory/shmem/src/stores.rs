@@ -4,7 +4,7 @@
 //! is cheap, and the reader finds the line in a cache. Where it is far (another socket, or another
 //! cluster of cores), the line comes from the reader's cache over there, and goes there again to be
 //! read: two journeys for each line, and the writer waits for the first. Stores past the cache need
-//! no line: the writer waits for nothing, and the reader reads memory. A link in Mpps (`mqnet bench
+//! no line: the writer waits for nothing, and the reader reads memory. A link in Mpps (`mqnet-bench
 //! link` with `MQNET_STORES=cached` and `streamed`):
 //!
 //! | bytes | near, cached | near, streamed | far, cached | far, streamed |

@@ -13,7 +13,7 @@ const FOLDER: &str = "MQNET_FIGURES";
 const COMMIT: &str = "MQNET_COMMIT";
 const PROFILE: &str = "MQNET_PROFILE";
 
-/// What one test has measured, of one section of the report. As `mqnet bench SECTION -j` prints it.
+/// What one test has measured, of one section of the report. As `mqnet-bench SECTION -j` prints it.
 #[derive(Debug)]
 #[must_use = "figures are lost when they are not kept"]
 pub struct Figures {

@@ -26,7 +26,7 @@ const TOUCHES: f64 = 6.0;
 /// More CPUs than this nobody asks about.
 const MOST: u32 = 1024;
 
-/// The law for frames of one size, as `mqnet bench scaling -j` prints it.
+/// The law for frames of one size, as `mqnet-bench scaling -j` prints it.
 #[derive(Debug, Deserialize)]
 pub(super) struct Law {
     bytes: u64,

@@ -56,7 +56,7 @@ fn ours(case: &Case) -> Option<&Line> {
 }
 
 impl Limits {
-    /// The names are those of `bin/mqnet/src/bench/limits.rs`; a test holds them.
+    /// The names are those of `tools/bench/src/limits.rs`; a test holds them.
     pub(super) fn of(cases: &[Case]) -> Self {
         let line = |name: &str| -> Option<&Line> {
             cases.iter().find(|case| case.name.starts_with(name))?.lines.first()

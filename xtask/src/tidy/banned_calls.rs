@@ -15,10 +15,17 @@ struct Ban {
 }
 
 /// Programs talk to people and to the real world; tests and xtask are programs too.
-const PROGRAMS: &[&str] = &["app/", "bin/", "xtask/", "tests/"];
-const CLOCK_OWNERS: &[&str] = &["memory/sysio/", "app/", "bin/", "xtask/", "tests/"];
-const SLEEPERS: &[&str] =
-    &["app/", "bin/", "xtask/", "tests/", "runtime/control/", "runtime/engine/src/control"];
+const PROGRAMS: &[&str] = &["app/", "tools/", "bin/", "xtask/", "tests/"];
+const CLOCK_OWNERS: &[&str] = &["memory/sysio/", "app/", "tools/", "bin/", "xtask/", "tests/"];
+const SLEEPERS: &[&str] = &[
+    "app/",
+    "tools/",
+    "bin/",
+    "xtask/",
+    "tests/",
+    "runtime/control/",
+    "runtime/engine/src/control",
+];
 const TESTS: &[&str] = &["tests/"];
 const EXPECTERS: &[&str] = &["tests/", "xtask/"];
 const CLOCK: &str = "take the time as an argument; sysio reads the clock";

@@ -127,6 +127,8 @@ mod tests {
         assert!(allowed("packet/a", "dependencies", "packet/b"));
         assert!(allowed("bin/a", "dependencies", "backend/b"));
         assert!(allowed("bin/a", "dependencies", "app/b"));
+        assert!(allowed("tools/a", "dependencies", "app/b"));
+        assert!(!allowed("app/a", "dependencies", "tools/b"));
         assert!(!allowed("runtime/a", "dependencies", "app/b"));
         assert!(!allowed("memory/a", "dependencies", "packet/b"));
         assert!(!allowed("backend/a", "target.'cfg(loom)'.dependencies", "runtime/b"));

@@ -5,7 +5,7 @@ use super::Report;
 use super::repository::Repository;
 
 /// First words of such a name: the suites and the rooms.
-const FIRST: [&str; 11] = [
+const FIRST: [&str; 12] = [
     "netns",
     "guest",
     "conformance",
@@ -16,6 +16,7 @@ const FIRST: [&str; 11] = [
     "backend",
     "runtime",
     "app",
+    "tools",
     "bin",
 ];
 

@@ -11,8 +11,8 @@ use super::source::Source;
 use crate::Result;
 
 /// The rooms, from the most basic one up; a room may use the rooms before it.
-pub(crate) const ROOMS: [&str; 8] =
-    ["memory", "packet", "device", "backend", "runtime", "app", "lib", "bin"];
+pub(crate) const ROOMS: [&str; 9] =
+    ["memory", "packet", "device", "backend", "runtime", "app", "lib", "tools", "bin"];
 
 /// Folders beside the rooms whose crates may use anything.
 pub(crate) const SUPPORT: [&str; 2] = ["tests", "xtask"];

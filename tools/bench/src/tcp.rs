@@ -20,7 +20,7 @@ use super::{Result, Session, others};
 /// Rounds unless somebody asks for another number: they are long.
 pub(super) const ROUNDS: u32 = 10;
 
-/// Arguments of `mqnet bench tcp`.
+/// Arguments of `mqnet-bench tcp`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct TcpArgs {
     /// Seconds of one stream

@@ -13,7 +13,7 @@ use mqnet_wire::Layer;
 use super::frame::{self, Frame, LEN_MAX, Words};
 use super::pacer::{Pacer, Speed};
 use super::window::Window;
-use crate::bench;
+use crate::Result as BenchResult;
 
 /// Frames that each queue holds, about what a TUN of the kernel does.
 const DEPTH: u32 = 512;
@@ -78,7 +78,7 @@ struct Shared<'a> {
     over: AtomicBool,
 }
 
-fn port(name: &str) -> bench::Result<(PortFunction, Sender, Receiver)> {
+fn port(name: &str) -> BenchResult<(PortFunction, Sender, Receiver)> {
     let config = PortConfig {
         name: name.to_owned(),
         channels: 1,
@@ -92,7 +92,7 @@ fn port(name: &str) -> bench::Result<(PortFunction, Sender, Receiver)> {
 }
 
 /// Runs the flows for a while.
-pub(super) fn run(setup: &Setup, flows: &[Flow]) -> bench::Result<Outcome> {
+pub(super) fn run(setup: &Setup, flows: &[Flow]) -> BenchResult<Outcome> {
     let (feed, sender, _deaf) = port("feed")?;
     let (sink, _mute, receiver) = port("sink")?;
     let egress =

@@ -24,7 +24,7 @@ use usl::Usl;
 const CHANNELS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 const SIZES: [usize; 2] = [64, 1514];
 
-/// Arguments of `mqnet bench scaling`.
+/// Arguments of `mqnet-bench scaling`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ScalingArgs {
     /// Print what the fitted laws say of up to 64 CPUs and a link of 400 Gb/s, and what they assume

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::bench::ntb_ends::{Half, Which};
-use crate::bench::slices::{self, End};
-use crate::bench::{LinkSetup, Result, Session};
+use crate::ntb_ends::{Half, Which};
+use crate::slices::{self, End};
+use crate::{LinkSetup, Result, Session};
 
 /// Both processes; the device sends.
 pub(super) struct Pair {

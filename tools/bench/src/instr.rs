@@ -97,7 +97,7 @@ impl Section {
     }
 }
 
-/// What `mqnet bench instr` takes.
+/// What `mqnet-bench instr` takes.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct RunArgs {
     /// Only these, out of link, ring, pool, xdp-drop, xdp-pass and the virtio ones [default: all]

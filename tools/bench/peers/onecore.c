@@ -1,4 +1,4 @@
-// DPDK on one core for `mqnet bench instr`: both ends of a memif link in copy mode, of a vhost-user
+// DPDK on one core for `mqnet-bench instr`: both ends of a memif link in copy mode, of a vhost-user
 // connection, an rte_ring or an rte_mempool, a fixed number of bursts inside measured_section(),
 // where callgrind counts.
 //

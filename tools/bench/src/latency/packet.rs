@@ -12,7 +12,7 @@ use super::super::wires::SOON;
 use super::super::{Result, peers};
 use super::ping;
 
-const PING: &str = include_str!("../../../peers/ping.c");
+const PING: &str = include_str!("../../peers/ping.c");
 
 /// The pair, and the process that has both ends.
 pub(super) struct Veth {

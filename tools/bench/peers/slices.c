@@ -1,4 +1,4 @@
-// DPDK's rings and mempools in time slices, for `mqnet bench ring|pool`.
+// DPDK's rings and mempools in time slices, for `mqnet-bench ring|pool`.
 //
 // Prints "ready", then answers each line "WHAT MILLISECONDS" with
 // "ok OBJECTS SECONDS [BEFORE_NS AFTER_NS]": what the consumer took in its own time and, across

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Bare frames there and back between the ends "a" and "b" of a veth pair, for `mqnet bench
+// Bare frames there and back between the ends "a" and "b" of a veth pair, for `mqnet-bench
 // latency`: one thread a CPU, each with a packet socket that it polls, as the ends of our link are
 // polled. Frames have an Ethernet type of nobody's, so that no stack answers them.
 //

@@ -1,11 +1,14 @@
-//! `mqnet bench`: what our parts do, measured in the same run as what they are compared with.
+//! `mqnet-bench`: what our parts do, measured in the same run as what they are compared with.
 //!
 //! Single figures mean little on a shared machine. So ours and the peer take turns of some
 //! milliseconds, each pair of turns gives a ratio, and what counts is the median of the ratios,
 //! also separately for the times when the two CPUs shared a cache and when they did not.
 
+#![forbid(unsafe_code)]
+
 mod afxdp;
-pub(crate) mod child;
+mod child;
+mod cli;
 mod control;
 mod cpu;
 mod group;
@@ -31,7 +34,7 @@ mod report;
 mod ring;
 mod rxbuf;
 mod scaling;
-pub(crate) mod slices;
+mod slices;
 mod stats;
 mod tap;
 mod tcp;
@@ -44,7 +47,7 @@ mod xdp;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use mqnet_sysio::signal::{self, StopSignals};
@@ -59,9 +62,7 @@ use slices::End;
 /// Errors are for people: they say what failed and what to change.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-pub(crate) use ntb_ends::PLUG;
-
-/// Arguments of `mqnet bench`.
+/// Arguments of `mqnet-bench`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
@@ -403,6 +404,10 @@ impl Peers {
             report.notes.push(peers::COMPILED.to_owned());
         }
     }
+}
+
+fn main() -> ExitCode {
+    cli::main()
 }
 
 #[cfg(test)]

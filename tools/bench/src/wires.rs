@@ -18,7 +18,7 @@ pub(super) const SERVER: &str = "10.91.0.2/24";
 /// For what takes milliseconds on an idle machine.
 pub(super) const SOON: Duration = Duration::from_secs(15);
 
-const RELAY: &str = include_str!("../../peers/relay.c");
+const RELAY: &str = include_str!("../peers/relay.c");
 
 /// What joins the two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,7 +26,7 @@ const HUGE_PAGES: u64 = 4 * (256 + 32) / 2;
 /// Longer frames lie in many pieces, and need segmentation.
 const LONG: usize = 10_000;
 
-/// What `mqnet bench vhost` takes.
+/// What `mqnet-bench vhost` takes.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct VhostArgs {
     /// What is ours: one of the two ends, or what joins two guests

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{Case, Line, Result, Session, Unit, case, median, promise, samples, stats};
-use crate::bench::child::RunFolder;
-use crate::bench::instr::{self, EMPTY_QDISC, Section};
-use crate::bench::{LinkPlug, peers, pingpong};
+use crate::child::RunFolder;
+use crate::instr::{self, EMPTY_QDISC, Section};
+use crate::{LinkPlug, peers, pingpong};
 
 /// What it may cost.
 const MOST: f64 = 0.03;

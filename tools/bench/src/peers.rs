@@ -21,11 +21,8 @@ pub(super) struct Source {
 
 /// Rings and pools in time slices. Its hot loops are inlined from DPDK's headers: it gets all that
 /// this CPU can do.
-pub(super) const SLICES: Source = Source {
-    name: "slices",
-    text: include_str!("../../peers/slices.c"),
-    flags: &["-march=native"],
-};
+pub(super) const SLICES: Source =
+    Source { name: "slices", text: include_str!("../peers/slices.c"), flags: &["-march=native"] };
 
 /// Which side may use which instructions: it decides copies of a few hundred bytes.
 pub(super) const COMPILED: &str = if cfg!(target_feature = "avx2") {
@@ -39,7 +36,7 @@ pub(super) const COMPILED: &str = if cfg!(target_feature = "avx2") {
 /// newest instructions: compiled for what DPDK itself asks for.
 pub(super) const ONECORE: Source = Source {
     name: "onecore",
-    text: include_str!("../../peers/onecore.c"),
+    text: include_str!("../peers/onecore.c"),
     flags: &["-DALLOW_EXPERIMENTAL_API", "-lrte_bus_vdev", "-lrte_vhost"],
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// The least that joins two TAPs, for `mqnet bench tcp`: one blocking thread a direction that reads
+// The least that joins two TAPs, for `mqnet-bench tcp`: one blocking thread a direction that reads
 // a frame here and writes it there. Frames keep their virtio-net header, so the two stacks leave
 // checksums and segments to each other.
 //

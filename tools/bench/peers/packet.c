@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Frames through packet sockets, 32 a system call, for `mqnet bench afxdp`.
+// Frames through packet sockets, 32 a system call, for `mqnet-bench afxdp`.
 //
 // usage: packet flood DEVICE BYTES CPU          sends frames of that length for ever
 //        packet burst DEVICE BYTES CPU FRAMES   sends so many

@@ -261,7 +261,7 @@ impl Drop for Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::stats::Class;
+    use crate::stats::Class;
 
     fn samples(values: &[f64]) -> Vec<Sample> {
         values.iter().map(|&value| Sample { value, class: Class::Near }).collect()

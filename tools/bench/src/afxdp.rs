@@ -25,7 +25,7 @@ use super::testpmd::{self, Testpmd};
 use super::wires::{SOON, is_up};
 use super::{Result, Session, peers};
 
-const SOURCE: &str = include_str!("../../peers/packet.c");
+const SOURCE: &str = include_str!("../peers/packet.c");
 /// 2 MiB pages for one testpmd.
 const HUGE_PAGES: u64 = 256;
 /// What the kernel sends by itself would be counted.

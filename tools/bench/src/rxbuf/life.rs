@@ -7,7 +7,7 @@ use std::hint::black_box;
 use mqnet_pktbuf::{Frag, PagePool, PoolConfig};
 use mqnet_shmem::Span;
 
-use crate::bench::Result;
+use crate::Result;
 
 const RING: usize = 512;
 const BURST: usize = 32;
@@ -18,7 +18,7 @@ const PAGES: u32 = 2048;
 
 /// Where buffers come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::bench) enum Kind {
+pub(crate) enum Kind {
     /// Parts of pages of so many bytes.
     Fragment(u32),
     /// Whole pages.
@@ -40,7 +40,7 @@ struct Queue {
 }
 
 /// Some queues, and the flows that keep what came.
-pub(in crate::bench) struct Life {
+pub(crate) struct Life {
     kind: Kind,
     frame: Vec<u8>,
     queues: Vec<Queue>,
@@ -60,12 +60,7 @@ fn take(kind: Kind, pool: &mut PagePool) -> Option<Buffer> {
 }
 
 impl Life {
-    pub(in crate::bench) fn new(
-        kind: Kind,
-        bytes: usize,
-        queues: usize,
-        flows: usize,
-    ) -> Result<Self> {
+    pub(crate) fn new(kind: Kind, bytes: usize, queues: usize, flows: usize) -> Result<Self> {
         let queue = || -> Result<Queue> {
             let config = PoolConfig { pages: PAGES, ..PoolConfig::default() };
             let mut pool = PagePool::new(&config)?;
@@ -116,7 +111,7 @@ impl Life {
     }
 
     /// A bulk of frames through the next queue.
-    pub(in crate::bench) fn burst(&mut self) -> usize {
+    pub(crate) fn burst(&mut self) -> usize {
         let at = self.next_queue;
         self.next_queue = (at + 1) % self.queues.len();
         for _ in 0..BURST {
