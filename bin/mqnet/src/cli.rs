@@ -12,8 +12,8 @@ use mqnet_daemon::doctor::DoctorArgs;
 use mqnet_daemon::ivshmem_server::ServerArgs;
 use mqnet_daemon::plan::PlanArgs;
 use mqnet_daemon::vmm::BackendArgs;
+use mqnet_demo::{DemoArgs, HostArgs};
 
-use crate::demo::{DemoArgs, HostArgs};
 use crate::generate::{CompleteAddressArgs, CompletionsArgs, ManArgs};
 
 /// Plugs any two packet endpoints together and gives the link what a good NIC has: many queues,

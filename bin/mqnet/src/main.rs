@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod cli;
-mod demo;
 mod generate;
 mod verbs;
 
@@ -31,9 +30,9 @@ fn dispatch(command: Command, control: Option<&str>, verbose: bool) -> Result<()
         },
         Command::IvshmemServer(args) => ivshmem_server::run(&args),
         Command::Daemon(args) => daemon::run(&args),
-        Command::Demo(args) => demo::run(&args),
+        Command::Demo(args) => mqnet_demo::run(&args),
         Command::Config(command) => config::run(&command),
-        Command::DemoHost(args) => demo::host::run(&args),
+        Command::DemoHost(args) => mqnet_demo::run_host(&args),
         Command::ReceiveDescriptors(args) => receive::run(&args),
         Command::Doctor(args) => doctor::run(&args, &mut std::io::stdout()),
         Command::Completions(args) => generate::completions(&args, &mut std::io::stdout()),

@@ -2,7 +2,9 @@
 //! network namespace with its own kernel network stack; an NTB link joins them; their TCP and UDP
 //! traffic is verified byte by byte, also while one side of the link is killed and comes back.
 
-pub(crate) mod host;
+#![forbid(unsafe_code)]
+
+mod host;
 mod kernel;
 mod pattern;
 mod peer;
@@ -21,13 +23,13 @@ use std::path::PathBuf;
 use clap::value_parser;
 use mqnet_command::Failure;
 
-pub(crate) use host::HostArgs;
+pub use host::{HostArgs, run as run_host};
 use report::Report;
 use script::Script;
 
 /// Arguments of `mqnet demo`.
 #[derive(clap::Args, Debug)]
-pub(crate) struct DemoArgs {
+pub struct DemoArgs {
     /// Draw throughput over time per channel
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
@@ -41,7 +43,7 @@ pub(crate) struct DemoArgs {
 }
 
 /// Runs the demo.
-pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
+pub fn run(args: &DemoArgs) -> Result<(), Failure> {
     // Before the traffic: a run whose plot cannot be written is not worth its time.
     if let Some(path) = &args.plot {
         let file = File::options().write(true).create(true).truncate(false).open(path);

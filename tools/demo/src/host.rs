@@ -19,7 +19,7 @@ use super::udp::Flows;
 
 /// Arguments of one host.
 #[derive(clap::Args, Debug)]
-pub(crate) struct HostArgs {
+pub struct HostArgs {
     /// Which of the two hosts
     #[arg(long)]
     side: Side,
@@ -32,7 +32,7 @@ pub(crate) struct HostArgs {
 const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs a host until its stdin ends.
-pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
+pub fn run(args: &HostArgs) -> Result<(), Failure> {
     // First of all: only a process with a single thread may enter a user namespace, and whoever
     // enters one forgets what it asked for about its parent.
     let entered = namespace::enter_new_user_and_net();
