@@ -58,6 +58,14 @@ struct Style {
     pretty: bool,
 }
 
+/// What was asked for by name, and is therefore not repeated for each filter.
+#[derive(Clone, Copy, Debug, Default)]
+struct Common {
+    parent: bool,
+    protocol: bool,
+    pref: bool,
+}
+
 /// What a command works with.
 struct Call<'a> {
     style: Style,

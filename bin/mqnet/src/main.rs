@@ -11,7 +11,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use mqnet_command::Failure;
 use mqnet_daemon::{config, daemon, doctor, ivshmem_server, link, log, receive, run};
 
@@ -35,9 +35,11 @@ fn dispatch(command: Command, control: Option<&str>, verbose: bool) -> Result<()
         Command::DemoHost(args) => mqnet_demo::run_host(&args),
         Command::ReceiveDescriptors(args) => receive::run(&args),
         Command::Doctor(args) => doctor::run(&args, &mut std::io::stdout()),
-        Command::Completions(args) => generate::completions(&args, &mut std::io::stdout()),
+        Command::Completions(args) => {
+            generate::completions(&args, Cli::command(), &mut std::io::stdout())
+        }
         Command::CompleteAddress(args) => generate::complete_address(&args, &mut std::io::stdout()),
-        Command::Man(args) => generate::man(&args),
+        Command::Man(args) => generate::man(&args, Cli::command()),
         // The verbs have been looked at before.
         _ => Ok(()),
     }

@@ -22,7 +22,8 @@ use super::link::{self, boxed};
 use super::report::{Case, Line, Report, Unit};
 use super::slices::{self, End};
 use super::testpmd::{self, Testpmd};
-use super::wires::{SOON, is_up};
+use super::waiting::SOON;
+use super::wires::is_up;
 use super::{Result, Session, peers};
 
 const SOURCE: &str = include_str!("../peers/packet.c");

@@ -16,7 +16,8 @@ use super::hosts::remove_orphans;
 use super::iperf::Iperf;
 use super::report::{Case, Line, Report, Unit};
 use super::stats::{Class, Sample};
-use super::wires::{SERVER, SOON, Wire, World, without_prefix};
+use super::waiting::SOON;
+use super::wires::{SERVER, Wire, World, without_prefix};
 use super::{Result, Session, cpu, slices};
 
 const CHANNELS: usize = 64;

@@ -10,12 +10,14 @@ use mqnet_rings::spsc;
 use mqnet_shmem::{Span, SpanMut};
 
 use super::child::{self, Child, RunFolder};
+use super::group::burst;
 use super::hugepages;
 use super::report::{Case, Line, Report, Unit};
 use super::rxbuf::life::{Kind, Life};
 use super::scaling::lanes;
+use super::section::Section;
 use super::stats::{Class, Sample};
-use super::{LinkPlug, Result, Session, group, peers, pool, profile, ring, virtio_ends, xdp};
+use super::{LinkPlug, Result, Session, peers, pool, profile, ring, virtio_ends, xdp};
 
 /// Bursts that are counted, after some that are not.
 const BURSTS: u64 = 1000;
@@ -27,75 +29,6 @@ const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// What is attached and has nothing to do.
 pub(super) const EMPTY_QDISC: &str = "fq_codel";
-
-/// What one core does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Section {
-    /// Both ends of a link.
-    Link,
-    /// The same with an empty discipline in front of the link.
-    LinkQdisc,
-    /// Both ends of a link over two windows, one channel busy.
-    Group,
-    /// The same where others can stand in.
-    GroupDegrade,
-    /// The same over one window, without a group.
-    GroupNone,
-    /// The same with so many channels in turn, as one worker has them.
-    Lanes,
-    /// A ring, in and out.
-    Ring,
-    /// A pool, allocation and free.
-    Pool,
-    /// Frames that an XDP program drops.
-    XdpDrop,
-    /// Frames that it lets pass.
-    XdpPass,
-    /// RX buffers that are parts of pages.
-    RxFragment,
-    /// RX buffers that are whole pages.
-    RxFullPage,
-    /// RX buffers that nobody takes and frees.
-    RxNone,
-    /// The copies alone: one frame into shared memory and out of it.
-    Copy,
-    /// Our driver to our device through a split ring.
-    SplitToDevice,
-    /// Back.
-    SplitToDriver,
-    /// Our driver to our device through a packed ring.
-    PackedToDevice,
-    /// Back.
-    PackedToDriver,
-}
-
-impl Section {
-    const VIRTIO: [Self; 4] =
-        [Self::SplitToDevice, Self::SplitToDriver, Self::PackedToDevice, Self::PackedToDriver];
-
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Link => "link",
-            Self::LinkQdisc => "link-qdisc",
-            Self::Group => "group",
-            Self::GroupDegrade => "group-degrade",
-            Self::GroupNone => "group-none",
-            Self::Lanes => "lanes",
-            Self::Ring => "ring",
-            Self::Pool => "pool",
-            Self::XdpDrop => "xdp-drop",
-            Self::XdpPass => "xdp-pass",
-            Self::RxFragment => "rx-fragment",
-            Self::RxFullPage => "rx-full-page",
-            Self::RxNone => "rx-none",
-            Self::Copy => "copy",
-            Self::SplitToDevice => "split-to-device",
-            Self::SplitToDriver => "split-to-driver",
-            Self::PackedToDevice => "packed-to-device",
-            Self::PackedToDriver => "packed-to-driver",
-        }
-    }
-}
 
 /// What `mqnet-bench instr` takes.
 #[derive(Clone, Debug, clap::Args)]
@@ -144,7 +77,7 @@ pub(super) fn run_section(args: &InstrArgs, plug: Option<&LinkPlug>) -> Result<(
             measure(&mut xdp::burst(args.bytes, args.section == Section::XdpDrop)?, args.bursts);
         }
         Section::Group | Section::GroupDegrade | Section::GroupNone => {
-            measure(&mut group::burst(args.section, args.bytes)?, args.bursts);
+            measure(&mut burst::burst(args.section, args.bytes)?, args.bursts);
         }
         Section::Lanes => {
             let mut link = lanes::Link::new(args.bytes, 1, args.channels)?;

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::child::{self, Child};
 use super::hosts::Host;
-use super::wires::{SERVER, SOON, without_prefix};
+use super::waiting::SOON;
+use super::wires::{SERVER, without_prefix};
 use super::{Result, Session, peers};
 
 /// How often a stop signal is looked for while a stream runs.

@@ -34,6 +34,7 @@ mod report;
 mod ring;
 mod rxbuf;
 mod scaling;
+mod section;
 mod slices;
 mod stats;
 mod tap;
@@ -42,6 +43,7 @@ mod testpmd;
 mod traffic;
 mod vhost;
 mod virtio_ends;
+mod waiting;
 mod wires;
 mod xdp;
 

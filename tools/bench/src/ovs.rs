@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use super::child::{self, Child, RunFolder};
 use super::hosts::{Host, run_short};
 use super::hugepages::HugePages;
-use super::wires::{SOON, wait_for_device, wait_for_path};
+use super::waiting::{SOON, wait_for_device, wait_for_path};
 use super::{Result, peers};
 
 const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";

@@ -5,10 +5,11 @@ mod driver;
 pub(super) mod life;
 
 use super::child::RunFolder;
-use super::instr::{self, Section};
+use super::instr;
 use super::link;
 use super::pingpong::{Slice, one_cpu_slice};
 use super::report::{Case, Line, Report, Unit};
+use super::section::Section;
 use super::slices;
 use super::{Result, Session, xdp};
 

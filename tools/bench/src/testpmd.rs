@@ -10,7 +10,7 @@ use super::hosts::Host;
 use super::hugepages::HugePages;
 use super::peers;
 use super::slices::{self, End};
-use super::wires::wait_for_device;
+use super::waiting::wait_for_device;
 use super::{Result, Session};
 
 /// On a busy machine it needs several seconds.

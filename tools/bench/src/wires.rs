@@ -1,22 +1,19 @@
 //! What may join two hosts: ours, the kernel's own means, and relays that people use instead.
 
-use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
-use mqnet_sysio::{poll, process};
+use mqnet_sysio::process;
 use serde_json::Value;
 
 use super::child::{self, Child, RunFolder};
 use super::hosts::Host;
 use super::hugepages::HugePages;
+use super::waiting::{SOON, wait_for_device, wait_for_path};
 use super::{Result, ovs, peers, slices, testpmd};
 
 /// Addresses of the two hosts.
 pub(super) const CLIENT: &str = "10.91.0.1/24";
 pub(super) const SERVER: &str = "10.91.0.2/24";
-/// For what takes milliseconds on an idle machine.
-pub(super) const SOON: Duration = Duration::from_secs(15);
 
 const RELAY: &str = include_str!("../peers/relay.c");
 
@@ -253,25 +250,6 @@ fn start_vde(hosts: &[Host; 2], folder: &RunFolder) -> Result<Vec<Child>> {
     all.push(switch);
     set_up(hosts)?;
     Ok(all)
-}
-
-pub(super) fn wait_for_device(host: &Host, device: &str, maker: &Child) -> Result<()> {
-    wait_for(maker, device, || host.ip(&["link", "show", "dev", device]).is_ok())
-}
-
-pub(super) fn wait_for_path(path: &Path, maker: &Child) -> Result<()> {
-    wait_for(maker, "its socket", || path.exists())
-}
-
-/// Waits for what nothing announces.
-fn wait_for(maker: &Child, what: &str, mut is_there: impl FnMut() -> bool) -> Result<()> {
-    for _ in 0..200 {
-        if is_there() {
-            return Ok(());
-        }
-        poll::pause(Duration::from_millis(50));
-    }
-    Err(format!("{what} does not appear: {}", maker.tail()).into())
 }
 
 /// Whether a line of `mqnet link --json` says that it is up.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use mqnet_control_api::{Action, Class, Filter, FilterOptions, Qdisc, TcCounters};
 use serde_json::Value;
 
-use super::Style;
 use super::options;
+use super::{Common, Style};
 use crate::ethtool::json::Json;
 
 type Fields = Vec<(String, Json)>;
@@ -105,7 +105,7 @@ pub(super) fn class(class: &Class, style: Style) -> Json {
 }
 
 /// A filter; what all that are shown have in common is left out by `show`.
-pub(super) fn filter(filter: &Filter, common: super::show::Common, style: Style) -> Json {
+pub(super) fn filter(filter: &Filter, common: Common, style: Style) -> Json {
     let mut fields = Fields::new();
     if !common.parent {
         if filter.egress {

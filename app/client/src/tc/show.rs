@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::request::{EGRESS_HOOK, number};
 use super::words::{Fail, Words, is_short_for, name_of};
-use super::{Call, Done, Style, json, text};
+use super::{Call, Common, Done, Style, json, text};
 use crate::api;
 use crate::ethtool::json::{Json, compact, pretty};
 use crate::ethtool::segment;
@@ -29,14 +29,6 @@ struct Wanted<'a> {
     qdisc: Option<Handle>,
     protocol: Option<String>,
     pref: Option<u16>,
-}
-
-/// What was asked for by name, and is therefore not repeated for each filter.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Common {
-    pub(super) parent: bool,
-    pub(super) protocol: bool,
-    pub(super) pref: bool,
 }
 
 /// Runs the command.

@@ -8,7 +8,7 @@ use mqnet_sysio::process;
 use super::super::child::{Child, RunFolder};
 use super::super::histogram::Histogram;
 use super::super::hosts::Host;
-use super::super::wires::SOON;
+use super::super::waiting::SOON;
 use super::super::{Result, peers};
 use super::ping;
 

@@ -10,7 +10,8 @@ use mqnet_sysio::clock;
 
 use super::super::child::{Child, own_path};
 use super::super::histogram::Histogram;
-use super::super::wires::{SERVER, SOON, World, without_prefix};
+use super::super::waiting::SOON;
+use super::super::wires::{SERVER, World, without_prefix};
 use super::super::{Result, pingpong};
 use super::ping::ask;
 

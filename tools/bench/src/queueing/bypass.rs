@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{Case, Line, Result, Session, Unit, case, median, promise, samples, stats};
 use crate::child::RunFolder;
-use crate::instr::{self, EMPTY_QDISC, Section};
+use crate::instr::{self, EMPTY_QDISC};
+use crate::section::Section;
 use crate::{LinkPlug, peers, pingpong};
 
 /// What it may cost.

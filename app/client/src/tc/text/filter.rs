@@ -6,8 +6,7 @@ use mqnet_control_api::{Action, Filter, FilterOptions};
 use serde_json::Value;
 
 use super::super::options::{KEYS, ordered};
-use super::super::show::Common;
-use super::super::{Style, units};
+use super::super::{Common, Style, units};
 use super::{counters, list, number, plain};
 
 /// One filter, with its line's end.
