@@ -21,7 +21,6 @@ const KNOWN: [(&str, usize); 18] = [
     ("backend/vhost_user", 6),
     ("backend/virtio_user", 2),
     ("device/group", 2),
-    ("device/qdisc", 3),
     ("device/virtio", 6),
     ("device/xdp", 10),
     ("memory/sysio", 3),
