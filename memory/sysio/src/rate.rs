@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     left: u32,
-    /// Time up to which refills are counted in `left`.
+    /// End of the time whose refills `left` contains.
     counted: Duration,
 }
 

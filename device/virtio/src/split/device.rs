@@ -52,12 +52,6 @@ pub struct Device {
     log: Option<RingLog>,
 }
 
-/// True when a step from `old` to `new` passes the driver's `event` index.
-#[inline]
-pub(crate) fn event_is_due(event: u16, new: u16, old: u16) -> bool {
-    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
-}
-
 #[inline(always)]
 fn read([addr, rest]: &[AtomicU64; 2]) -> Desc {
     Desc::split(u64::from_le(addr.load(Relaxed)), u64::from_le(rest.load(Relaxed)))
