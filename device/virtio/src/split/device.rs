@@ -22,7 +22,7 @@ use mqnet_shmem::{Column, MemoryMap, Table};
 use crate::chain::{Builder, Chain, Desc, Head, Links, Piece};
 use crate::layout::{SIZE_MAX, flag, split as at};
 use crate::log::RingLog;
-use crate::ring::{DeviceRing, areas_fit, no_ring};
+use crate::ring::{DeviceRing, areas_fit, no_ring, passes};
 use crate::{Broken, Features};
 
 /// Device side of a split ring.
@@ -154,7 +154,7 @@ impl Device {
         }
         let event = u16::from_le(self.driver.half(at::used_event(self.size)).load(Relaxed));
         let new = self.published;
-        self.checked.replace(new).is_none_or(|old| event_is_due(event, new, old))
+        self.checked.replace(new).is_none_or(|old| passes(event, new, old))
     }
 }
 
