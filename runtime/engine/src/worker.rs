@@ -22,6 +22,7 @@ use mqnet_sysio::{affinity, clock, process};
 
 use crate::idle::{IdlePolicy, Pause};
 use crate::lane::{Lane, LaneId, Polled};
+use crate::worker_pool::REPLY_TIMEOUT;
 
 pub(crate) use leaving::Leave;
 use leaving::Leaving;
@@ -178,7 +179,7 @@ impl Worker {
     pub(crate) fn detach_all(&self) -> Option<Vec<Lane>> {
         let (reply, lanes) = channel();
         self.send(Command::DetachAll(reply));
-        let lanes = lanes.recv_timeout(Duration::from_secs(5)).ok();
+        let lanes = lanes.recv_timeout(REPLY_TIMEOUT).ok();
         self.stuck.set(lanes.is_none());
         lanes
     }
