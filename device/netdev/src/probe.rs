@@ -1,4 +1,4 @@
-//! Probe for tests of wrappers: a queue whose optional methods differ from their defaults.
+//! Probe for tests of wrappers: a queue that overrides every default method.
 //!
 //! A wrapper that does not define a method with a default body hides the method of its inner queue.
 //! [`hidden_by_rx`] and [`hidden_by_tx`] return these methods.

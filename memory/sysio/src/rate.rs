@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     left: u32,
-    /// End of the time whose refills `left` contains.
+    /// Time of the last refill, without the fraction of a token that is left.
     counted: Duration,
 }
 

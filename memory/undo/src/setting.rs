@@ -368,8 +368,8 @@ mod tests {
         }
     }
 
-    // Goal: a file of an interface is restored although the interface was renamed since. The loopback
-    // interface stands for the renamed one.
+    // Goal: a file of an interface is restored although the interface was renamed since. The
+    // loopback interface stands for the renamed one.
     #[test]
     fn a_file_of_a_renamed_interface_is_found() {
         let file = |name: &str| {

@@ -89,7 +89,10 @@ pub enum LinkError {
     )]
     Learning(String),
     /// A worker does not reply.
-    #[error("a worker did not answer within {} s (stuck in a system call?)", REPLY_TIMEOUT.as_secs())]
+    #[error(
+        "a worker did not answer within {} s (stuck in a system call?)",
+        REPLY_TIMEOUT.as_secs()
+    )]
     Stuck,
 }
 

@@ -574,7 +574,7 @@ impl Body {
     }
 }
 
-/// Fault of a lane whose descriptors cannot be watched.
+/// Fault of a lane with descriptors that cannot be watched.
 #[cold]
 fn unwatched(lane: LaneId, error: &io::Error) -> Fault {
     Fault { channel: lane.channel, what: format!("cannot watch a queue: {error}") }

@@ -338,8 +338,11 @@ impl Shared {
 
     /// Current mappings of the driver's memory.
     fn memory(&self) -> Result<(MemoryMap, Vec<Arc<Region>>), String> {
-        map_ranges(|from| vduse::range_from(self.device.as_fd(), from))
-            .map_err(|e| format!("the driver's memory: {e}"))
+        let bad = |e: &dyn std::fmt::Display| format!("the driver's memory: {e}");
+        let areas = map_ranges(|from| vduse::range_from(self.device.as_fd(), from));
+        let areas = areas.map_err(|e| bad(&e))?;
+        let regions = areas.iter().map(|area| area.region.clone()).collect();
+        Ok((MemoryMap::new(areas).map_err(|e| bad(&e))?, regions))
     }
 
     fn ring(
@@ -386,9 +389,8 @@ impl Shared {
 /// address or later.
 fn map_ranges(
     mut range_from: impl FnMut(u64) -> io::Result<Option<Range>>,
-) -> Result<(MemoryMap, Vec<Arc<Region>>), Box<dyn std::error::Error>> {
-    let (mut areas, mut regions) = (Vec::new(), Vec::new());
-    let mut from = 0;
+) -> Result<Vec<Area>, Box<dyn std::error::Error>> {
+    let (mut areas, mut from) = (Vec::new(), 0);
     while let Some(range) = range_from(from)? {
         let (start, last) = (range.start, range.last);
         // Network buffers need both directions: read-only and write-only ranges are skipped.
@@ -398,15 +400,14 @@ fn map_ranges(
             }
             let len = last - start + 1;
             let region = Arc::new(Region::of_kernel(range.file, range.offset, len)?);
-            areas.push(Area { start, len, region: region.clone(), offset: 0 });
-            regions.push(region);
+            areas.push(Area { start, len, region, offset: 0 });
         }
         match last.checked_add(1) {
             Some(next) if next > from => from = next,
             _ => break,
         }
     }
-    Ok((MemoryMap::new(areas)?, regions))
+    Ok(areas)
 }
 
 /// Validates the size and the areas of a ring.
@@ -475,7 +476,7 @@ mod tests {
                 let number = from.div_ceil(8192);
                 Ok((number < count).then(|| range(number)))
             });
-            ranges.map(|(_, regions)| regions.len()).map_err(|e| e.to_string())
+            ranges.map(|areas| areas.len()).map_err(|e| e.to_string())
         };
         assert_eq!(with(RANGES_MAX as u64), Ok(RANGES_MAX));
         assert_eq!(with(RANGES_MAX as u64 + 1), Err("more than 256 address ranges".to_owned()));

@@ -224,7 +224,7 @@ fn smallest_segments_are_processed_in_limited_polls() {
     assert_eq!(bench.stats.rx.drops.get(DropReason::XdpDrop), runs);
 }
 
-// Goal: large frames whose segments are all dropped count for the limit of a poll.
+// Goal: dropped segments of large frames count for the limit of a poll.
 #[test]
 fn dropped_segments_count_for_the_limit() {
     let mut bench = Bench::new((0..100).map(|_| large(60_000, 100)).collect(), "xdp", 1);
