@@ -46,6 +46,7 @@ pub mod loopback;
 mod member;
 pub mod null;
 mod peer;
+pub mod probe;
 mod queue;
 mod rule;
 mod rx_memory;

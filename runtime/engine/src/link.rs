@@ -31,7 +31,7 @@ use crate::idle::IdlePolicy;
 use crate::lane::{Lane, LaneError, LaneId, ShownPool, Way};
 use crate::locality::SAMPLE_INTERVAL;
 use crate::worker::{FaultLine, LaneFault};
-use crate::worker_pool::{WorkerPool, WorkerView};
+use crate::worker_pool::{REPLY_TIMEOUT, WorkerPool, WorkerView};
 
 pub use capture::{CaptureRequest, Captures};
 use devices::DeviceMtu;
@@ -89,7 +89,10 @@ pub enum LinkError {
     )]
     Learning(String),
     /// A worker does not reply.
-    #[error("a worker did not answer within 5 s (stuck in a system call?)")]
+    #[error(
+        "a worker did not answer within {} s (stuck in a system call?)",
+        REPLY_TIMEOUT.as_secs()
+    )]
     Stuck,
 }
 

@@ -23,6 +23,7 @@ use mqnet_sysio::{affinity, clock, process};
 
 use crate::idle::{IdlePolicy, Pause};
 use crate::lane::{Lane, LaneId, Polled};
+use crate::worker_pool::REPLY_TIMEOUT;
 
 pub(crate) use leaving::Leave;
 use leaving::Leaving;
@@ -170,7 +171,7 @@ impl Worker {
     pub(crate) fn detach_all(&self) -> Option<Vec<Lane>> {
         let (reply, lanes) = channel();
         self.send(Command::DetachAll(reply));
-        let lanes = lanes.recv_timeout(Duration::from_secs(5)).ok();
+        let lanes = lanes.recv_timeout(REPLY_TIMEOUT).ok();
         self.stuck.set(lanes.is_none());
         lanes
     }
@@ -500,8 +501,8 @@ impl Body {
         let watched = wakers.into_iter().map(|(raw, own)| self.watch_own(raw, own?, number));
         let watched = watched.reduce(Result::and);
         if let Some(Err(e)) = watched {
-            let fault = Fault { channel: 0, what: format!("cannot watch a queue: {e}") };
             let slot = &mut self.slots[number];
+            let fault = unwatched(slot.lane.id(), &e);
             fail(slot, &mut self.active, &self.faults, fault);
         }
     }
@@ -516,7 +517,7 @@ impl Body {
         let mut slot = Slot::new(lane, self.now);
         self.active += 1;
         if let Some(Err(e)) = rx.into_iter().chain(tx).chain(wakers).find(Result::is_err) {
-            let fault = Fault { channel: 0, what: format!("cannot watch a queue: {e}") };
+            let fault = unwatched(slot.lane.id(), &e);
             fail(&mut slot, &mut self.active, &self.faults, fault);
         }
         self.slots.push(slot);
@@ -563,6 +564,12 @@ impl Body {
         (self.active, self.leaving) = (0, 0);
         self.slots.drain(..).map(|slot| slot.lane).collect()
     }
+}
+
+/// Fault of a lane with descriptors that cannot be watched.
+#[cold]
+fn unwatched(lane: LaneId, error: &io::Error) -> Fault {
+    Fault { channel: lane.channel, what: format!("cannot watch a queue: {error}") }
 }
 
 /// Takes a lane out of service and reports the fault to the control thread.
