@@ -3,8 +3,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use mqnet_netdev::stats::{Check, LaneCounter, Side, Unit};
+use mqnet_netdev::stats::{Check, LaneCounter, RxBufferTotals, Side, Unit, WorkerTotals};
 use mqnet_netdev::{DropReason, LaneCounters, RxStats, TxStats, XdpStats};
+use mqnet_pktbuf::PoolStats;
 
 use crate::Result;
 
@@ -12,8 +13,10 @@ use crate::Result;
 pub(crate) type Page = (&'static str, &'static str, fn() -> String);
 
 /// Every generated page.
-pub(crate) const PAGES: [Page; 1] =
-    [("docs/counters.md", "device/netdev/src/stats/table.rs", counters)];
+pub(crate) const PAGES: [Page; 2] = [
+    ("docs/counters.md", "device/netdev/src/stats/table.rs", counters),
+    ("docs/endpoints.md", "runtime/address/src/endpoint", mqnet_address::document),
+];
 
 /// Writes the pages below `root`.
 pub(crate) fn run(root: &Path) -> Result<()> {
@@ -43,6 +46,25 @@ metric, `drop_*`, `rx_queue_#_drops` and `tx_queue_#_drops` in `ethtool -S`. A f
 netdev A to netdev B.
 
 | reason | meaning | what to do |
+|---|---|---|
+";
+
+const RX_BUFFERS: &str = "
+## RX buffers and page pools
+
+Counters of queues that give buffers to a device. Page pools: `mqnet ynl` (`page-pool-stats-get`)
+and `ethtool -S`; buffers: `mqnet show -j` and `ethtool -S`.
+
+| JSON | `ethtool -S` | meaning |
+|---|---|---|
+";
+
+const WORKERS: &str = "
+## Workers
+
+Labels of the metrics: `link` and `worker`.
+
+| JSON (`mqnet show -j`) | metric | meaning |
 |---|---|---|
 ";
 
@@ -76,6 +98,22 @@ fn counters() -> String {
             action = action.replace(name, netdev);
         }
         let _ = writeln!(out, "| `{}` | {} | {action} |", reason.name(), reason.help());
+    }
+    out += RX_BUFFERS;
+    for row in PoolStats::TABLE {
+        let names = format!("`rx_{0}`, `rx#_{0}`", row.ethtool);
+        let _ = writeln!(out, "| `{}` | {names} | {} |", row.name, row.help);
+    }
+    for row in RxBufferTotals::TABLE {
+        let ethtool = match row.pattern {
+            "" => "-".to_owned(),
+            pattern => format!("`{pattern}`"),
+        };
+        let _ = writeln!(out, "| `{}` | {ethtool} | {} |", row.name.replace('_', "-"), row.help);
+    }
+    out += WORKERS;
+    for row in WorkerTotals::TABLE {
+        let _ = writeln!(out, "| `{}` | `{}` | {} |", row.name, row.pattern, row.help);
     }
     out
 }

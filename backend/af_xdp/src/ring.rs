@@ -242,7 +242,7 @@ mod tests {
 
         // Goal: with an invalid index, writes and reads stay within the ring.
         #[test]
-        fn invalid_indices_stay_within_the_ring(producer in any::<u32>(), consumer in any::<u32>()) {
+        fn invalid_indices_stay_in_ring(producer in any::<u32>(), consumer in any::<u32>()) {
             let (mut put, mut take) = ring(8, 5);
             put.shared.consumer().store(consumer, Ordering::Relaxed);
             prop_assert!(put.free(9) <= 8);

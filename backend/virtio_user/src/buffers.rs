@@ -125,7 +125,7 @@ impl Buffers {
 
     /// Ends a refill: publishes its statistics and its time.
     pub(crate) fn end_refill(&mut self, stats: &RxBufferStats) {
-        stats.taken.set(self.taken + self.reused);
+        stats.counters.taken.set(self.taken + self.reused);
         stats.applied.set(self.setting.number.into());
         stats.publish(&self.pool);
         let Some((since, before)) = self.since.take() else { return };
@@ -136,7 +136,8 @@ impl Buffers {
             let ns = (took.as_nanos() / u128::from(buffers)).clamp(1, 1 << 20) as u32;
             let old = self.refill_ns[full];
             self.refill_ns[full] = if old == 0 { ns } else { (old * 7 + ns) / 8 };
-            stats.refill_ns[full].set(self.refill_ns[full].into());
+            let shown = [&stats.counters.refill_frag_ns, &stats.counters.refill_full_ns][full];
+            shown.set(self.refill_ns[full].into());
         }
     }
 
@@ -179,7 +180,7 @@ impl Buffers {
         let pages = opened(&now.0) - opened(&before.0);
         // Without new pages the existing ones are reused.
         if let Some(used) = (freed * 100).checked_div(pages) {
-            stats.per_page_used.set(used);
+            stats.counters.per_page_used.set(used);
         }
         Measured {
             freed,
@@ -203,9 +204,9 @@ impl Buffers {
         // The saturating sum keeps the last number; later shapes are then indistinguishable.
         self.generation = self.generation.saturating_add(1);
         (self.size, self.headroom) = (size, headroom);
-        stats.per_page.set(u64::from(page / self.size));
-        stats.buffer_size.set(u64::from(self.size));
-        stats.headroom.set(u64::from(self.headroom));
+        stats.counters.per_page.set(u64::from(page / self.size));
+        stats.counters.size.set(u64::from(self.size));
+        stats.counters.headroom.set(u64::from(self.headroom));
     }
 
     /// Takes a buffer of at least the selected size. The length of its fragment is its true size.
@@ -223,7 +224,7 @@ impl Buffers {
     /// Handles a lack of pages. A trial of whole pages ends in a rollback to parts of pages.
     #[cold]
     fn roll_back(&mut self, stats: &RxBufferStats) -> Option<Frag> {
-        stats.alloc_fail.add(1);
+        stats.counters.alloc_fail.add(1);
         if std::mem::take(&mut self.trial) == 0 || self.setting.xdp {
             return None;
         }

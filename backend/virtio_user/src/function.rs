@@ -277,7 +277,6 @@ impl VirtioUserFunction {
         if stats.applied.get() != u64::from(self.persistent.wish.get().number) {
             reason += "; what is asked for now comes with the next buffers";
         }
-        let small = |counter: &mqnet_counters::Counter| counter.get() as u32;
         Some(RxMemory {
             queue: queue as u16,
             mode: session.agreed.mode.name(),
@@ -285,17 +284,7 @@ impl VirtioUserFunction {
             full: layout.full,
             reason,
             forced: layout.cause.is_forced(),
-            size: small(&stats.buffer_size),
-            headroom: small(&stats.headroom),
-            per_page: small(&stats.per_page),
-            per_page_used: small(&stats.per_page_used),
-            pages: small(&stats.pages),
-            pages_most: small(&stats.pages_most),
-            taken: stats.taken.get(),
-            foreign: stats.foreign.get(),
-            refill_ns: stats.refill_ns.each_ref().map(small),
-            alloc_fail: stats.alloc_fail.get(),
-            length_errors: stats.length_errors.get(),
+            buffers: stats.counters.totals(),
             mapping: stats.mapping(),
             provided: self.config.rx_memory.is_some(),
             pool: stats.pool(),

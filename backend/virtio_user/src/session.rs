@@ -69,7 +69,7 @@ pub(crate) struct Persistent {
     pub(crate) stats: Vec<Arc<ChannelStats>>,
     pub(crate) own: Vec<Arc<RxBufferStats>>,
     pub(crate) wish: Arc<SettingCell>,
-    /// True if the device seems to report vrings instead of pairs, which the protocol leaves open: it
+    /// True if the device seems to report vrings instead of pairs (the protocol leaves it open): it
     /// refused a ring within the reported number. Reset if it then refuses another one.
     pub(crate) counts_rings: Arc<AtomicBool>,
 }

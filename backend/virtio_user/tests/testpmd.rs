@@ -236,8 +236,8 @@ fn world(name: &str, queues: u16, packed: bool, mergeable: bool) {
         let stats = &function.stats()[at];
         assert_eq!(stats.rx.drops.total() + stats.tx.drops.total(), 0);
         assert_eq!(stats.tx.packets.get(), stats.tx.copies.get(), "one copy a frame");
-        assert_eq!(function.rx_buffers()[at].length_errors.get(), 0);
-        assert_eq!(function.rx_buffers()[at].alloc_fail.get(), 0);
+        assert_eq!(function.rx_buffers()[at].counters.length_errors.get(), 0);
+        assert_eq!(function.rx_buffers()[at].counters.alloc_fail.get(), 0);
     }
 }
 
@@ -362,11 +362,11 @@ fn full_pages_under_traffic() {
         let total = counts[0].sent + 700;
         echo(&mut channels, &mut counts, total, 1000);
         let buffers = &function.rx_buffers()[0];
-        let (per_page, reason) = (buffers.per_page.get(), buffers.reason().unwrap());
+        let (per_page, reason) = (buffers.counters.per_page.get(), buffers.reason().unwrap());
         assert_eq!((per_page == 1, reason.full), (round % 2 == 0, round % 2 == 0));
         assert_eq!(reason.cause.to_string(), "asked for");
     }
-    assert_eq!(function.rx_buffers()[0].length_errors.get(), 0);
+    assert_eq!(function.rx_buffers()[0].counters.length_errors.get(), 0);
 }
 
 // Goal: a killed device takes the link down with a reason, and the driver connects to the next one.

@@ -179,7 +179,7 @@ pub(crate) fn rx_buffers(link: &LinkInfo) -> Vec<String> {
             false => format!("queues {}-{}", first.queue, last.queue),
         };
         let [pages, most] = [|b: &RxBufferInfo| b.pages, |b: &RxBufferInfo| b.pages_most]
-            .map(|of| group.iter().map(of).sum::<u32>());
+            .map(|of| group.iter().map(of).sum::<u64>());
         format!(
             "{} rx {queues}: {} buffers of {} B, {} in a page, {pages} of {most} pages in use; \
              rx-buf-layout {}: {} ({})",

@@ -2,6 +2,8 @@
 
 use mqnet_pktbuf::{Mapping, PoolStats};
 
+use crate::stats::RxBufferTotals;
+
 /// Snapshot of the buffer layout of an RX queue, the reason for it, and statistics of its page
 /// pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,29 +20,8 @@ pub struct RxMemory {
     pub reason: String,
     /// True if the layout does not depend on the requested one.
     pub forced: bool,
-    /// Buffer size in bytes.
-    pub size: u32,
-    /// Bytes in front of the part that the device writes.
-    pub headroom: u32,
-    /// Number of buffers of this size that fit a page.
-    pub per_page: u32,
-    /// Average number of buffers per page since the last choice of layout, in hundredths.
-    pub per_page_used: u32,
-    /// Pages in use.
-    pub pages: u32,
-    /// Pages of the pool.
-    pub pages_most: u32,
-    /// Buffers given to the device.
-    pub taken: u64,
-    /// Buffers that another thread returned.
-    pub foreign: u64,
-    /// Duration of the last measured refill per buffer, in nanoseconds: with parts of pages, and
-    /// with whole pages; 0 before the first.
-    pub refill_ns: [u32; 2],
-    /// Allocations that failed because no page was free.
-    pub alloc_fail: u64,
-    /// Frames shorter than their headers, or with missing buffers.
-    pub length_errors: u64,
+    /// Counters and sizes of the buffers.
+    pub buffers: RxBufferTotals,
     /// Mapping of the pages for the device.
     pub mapping: Mapping,
     /// True if the consumer of the frames provides the pages.

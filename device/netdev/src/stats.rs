@@ -2,12 +2,16 @@
 
 mod lane;
 mod reason;
+mod resources;
 mod table;
 
 use mqnet_counters::{Counter, Padded};
 
+pub use mqnet_pktbuf::pool_counter_table;
+
 pub use lane::{LaneSums, equation};
 pub use reason::DropReason;
+pub use resources::{ResourceCounter, RxBufferCounters, RxBufferTotals, WorkerStats, WorkerTotals};
 pub use table::{
     Check, LaneCounter, LaneCounters, QueueCounter, RxStats, Side, TxStats, Unit, XdpStats,
 };

@@ -131,8 +131,8 @@ fn payload_lies_in_the_programs_memory() {
     drop(give);
     giver.join().unwrap();
     let pool = nic.rx_memory().remove(0);
-    assert!(pool.provided && pool.foreign > 2000, "{pool:?}");
-    assert_eq!((pool.pages_most as usize, pool.alloc_fail), (PAGES, 0));
+    assert!(pool.provided && pool.buffers.foreign > 2000, "{pool:?}");
+    assert_eq!((pool.buffers.pages_most as usize, pool.buffers.alloc_fail), (PAGES, 0));
     nic.check().unwrap();
     drop(tell);
     let _ = std::fs::remove_file(&path);
@@ -238,7 +238,7 @@ fn impossible_pages_are_refused() {
     world.carry(600, false);
     let reading = world.reading();
     assert_eq!(
-        (reading.layout(), reading.alloc_fail, &reading.reason[..]),
+        (reading.layout(), reading.buffers.alloc_fail, &reading.reason[..]),
         ("frag", 0, "asked for")
     );
 }

@@ -38,4 +38,4 @@ pub use gauge::Gauge;
 pub use page::{Frag, Page};
 pub use pool::PagePool;
 pub use returner::Returner;
-pub use stats::PoolStats;
+pub use stats::{PoolCounter, PoolStats};

@@ -1,7 +1,50 @@
 //! Statistics under the names of the kernel's netlink family `netdev`.
 
+/// Calls `$then` with `$args` and the table of counters. Row: field, name in the netlink family
+/// `netdev`, name in `ethtool -S`, meaning.
+#[macro_export]
+macro_rules! pool_counter_table {
+    ($then:ident $($args:tt)*) => {
+        $then! { $($args)* {
+            alloc_fast "alloc-fast" "pp_alloc_fast"
+                "Pages handed out from the array (fragments that reused a page in place included).";
+            alloc_slow "alloc-slow" "pp_alloc_slow"
+                "Allocations that took a bulk of pages of at most 4 KiB from the arena.";
+            alloc_slow_high_order "alloc-slow-high-order" "pp_alloc_slow_ho"
+                "Allocations that took a bulk of larger pages from the arena.";
+            alloc_empty "alloc-empty" "pp_alloc_empty"
+                "Allocations that found no page in the array and none returned.";
+            alloc_refill "alloc-refill" "pp_alloc_refill"
+                "Allocations that refilled the array with returned pages.";
+            alloc_waive "alloc-waive" "pp_alloc_waive"
+                "Pages that came back from another node than the pool's and were released.";
+            recycle_cached "recycle-cached" "pp_recycle_cached"
+                "Pages that the owner returned into the array.";
+            recycle_cache_full "recycle-cache-full" "pp_recycle_cache_full"
+                "Pages that the owner returned to a full array; the oldest moved out of it.";
+            recycle_ring "recycle-ring" "pp_recycle_ring"
+                "Pages that came back from other threads.";
+            recycle_ring_full "recycle-ring-full" "pp_recycle_ring_full"
+                "Hand-overs of other threads that found the return ring full.";
+            recycle_released_refcnt "recycle-released-refcnt" "pp_recycle_released_ref"
+                "Pages given up, because another holder has a reference to them.";
+        } }
+    };
+}
+
+/// Row of the table of counters.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PoolCounter {
+    /// Name in the netlink family `netdev`.
+    pub name: &'static str,
+    /// Name in `ethtool -S`, after the prefix of the queue.
+    pub ethtool: &'static str,
+    /// Meaning, in one sentence.
+    pub help: &'static str,
+}
+
 macro_rules! statistics {
-    ($($field:ident $name:literal $doc:literal;)*) => {
+    ({ $($field:ident $name:literal $ethtool:literal $doc:literal;)* }) => {
         /// Statistics of a pool since its creation.
         ///
         /// Each allocated page counts once: in `alloc_fast`, `alloc_refill`, `alloc_slow` or
@@ -20,10 +63,14 @@ macro_rules! statistics {
         }
 
         impl PoolStats {
-            /// Number of counters.
-            pub const COUNTERS: usize = [$($name),*].len();
+            /// Rows of the table, in the kernel's order.
+            pub const TABLE: &[PoolCounter] =
+                &[$(PoolCounter { name: $name, ethtool: $ethtool, help: $doc },)*];
 
-            /// Creates the statistics from counters in the order of [`counters`](Self::counters).
+            /// Number of counters.
+            pub const COUNTERS: usize = Self::TABLE.len();
+
+            /// Creates the statistics from counters in the order of the table.
             pub fn of(
                 counters: [u64; Self::COUNTERS],
                 [hold, release, page_size]: [u32; 3],
@@ -32,38 +79,15 @@ macro_rules! statistics {
                 Self { $($field,)* hold, release, page_size }
             }
 
-            /// Counters with their names, in the kernel's order.
-            pub fn counters(&self) -> [(&'static str, u64); Self::COUNTERS] {
-                [$(($name, self.$field)),*]
+            /// Every counter with its value.
+            pub fn counters(&self) -> impl Iterator<Item = (&'static PoolCounter, u64)> {
+                Self::TABLE.iter().zip([$(self.$field),*])
             }
         }
     };
 }
 
-statistics! {
-    alloc_fast "alloc-fast"
-        "Pages handed out from the array (fragments that reused a page in place included).";
-    alloc_slow "alloc-slow"
-        "Allocations that took a bulk of pages of at most 4 KiB from the arena.";
-    alloc_slow_high_order "alloc-slow-high-order"
-        "Allocations that took a bulk of larger pages from the arena.";
-    alloc_empty "alloc-empty"
-        "Allocations that found no page in the array and none returned.";
-    alloc_refill "alloc-refill"
-        "Allocations that refilled the array with returned pages.";
-    alloc_waive "alloc-waive"
-        "Pages that came back from another node than the pool's and were released.";
-    recycle_cached "recycle-cached"
-        "Pages that the owner gave back into the array.";
-    recycle_cache_full "recycle-cache-full"
-        "Pages that the owner gave back when the array was full; the oldest moved out of it.";
-    recycle_ring "recycle-ring"
-        "Pages that came back from other threads.";
-    recycle_ring_full "recycle-ring-full"
-        "Hand-overs of other threads that found the return ring full and kept or parked the rest.";
-    recycle_released_refcnt "recycle-released-refcnt"
-        "Pages given up, because somebody else still holds a reference to them.";
-}
+pool_counter_table!(statistics);
 
 impl PoolStats {
     /// Pages that are not in the arena: handed out, waiting in a return ring or magazine, or

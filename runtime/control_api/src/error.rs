@@ -1,11 +1,13 @@
 //! Why a request was not carried out.
 
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "openapi")]
 use utoipa::ToSchema;
 
 /// What kind of failure, as an errno name; a client maps it to ethtool's texts and exit codes, the
 /// server to an HTTP status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub enum Code {
     /// No netdev or link of that name (404).
     #[serde(rename = "ENODEV")]
@@ -46,7 +48,8 @@ pub enum Code {
 }
 
 /// A refusal: what failed, which field, and what would be right.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[error("{message}")]
 #[serde(rename_all = "kebab-case")]
 pub struct ApiError {

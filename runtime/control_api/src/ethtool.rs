@@ -1,10 +1,12 @@
 //! What ethtool shows and sets, under the kernel's attribute names.
 
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "openapi")]
 use utoipa::ToSchema;
 
 /// `ethtool -l`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Channels {
     /// Most channels possible here, 1..=64.
@@ -23,16 +25,18 @@ pub struct Channels {
 }
 
 /// `ethtool -L`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetChannels {
     /// Channels wanted, 1..=64.
-    #[schema(minimum = 1, maximum = 64)]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 64))]
     pub combined: u16,
 }
 
 /// `ethtool -g`: absent means that the device has no such ring.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Rings {
     /// Largest RX ring.
@@ -52,7 +56,8 @@ pub struct Rings {
 }
 
 /// `ethtool -G`; absent: as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetRings {
     /// RX ring of each channel.
@@ -62,16 +67,18 @@ pub struct SetRings {
 }
 
 /// Sets the MTU of a link.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetMtu {
     /// 68..=65521.
-    #[schema(minimum = 68, maximum = 65521)]
+    #[cfg_attr(feature = "openapi", schema(minimum = 68, maximum = 65521))]
     pub mtu: u32,
 }
 
 /// `ethtool -c`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Coalesce {
     /// Poll window: how long a lane is polled after its last frame before it sleeps.
@@ -82,19 +89,21 @@ pub struct Coalesce {
 }
 
 /// `ethtool -C`; absent: as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetCoalesce {
     /// 0..=1000000.
-    #[schema(maximum = 1_000_000)]
+    #[cfg_attr(feature = "openapi", schema(maximum = 1_000_000))]
     pub rx_usecs: Option<u32>,
     /// 0..=65536.
-    #[schema(maximum = 65536)]
+    #[cfg_attr(feature = "openapi", schema(maximum = 65536))]
     pub tx_frames: Option<u32>,
 }
 
 /// `ethtool -x`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Rss {
     /// RX rings in use.
@@ -108,7 +117,8 @@ pub struct Rss {
 }
 
 /// `ethtool -X`: exactly one field.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetRss {
     /// The whole table.
@@ -122,7 +132,8 @@ pub struct SetRss {
 }
 
 /// A field that a rule looks at; which there are depends on the kind of frame.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct FieldMatch {
     /// As ethtool calls it: `src-ip`, `dst-ip`, `tos`, `tclass`, `l4proto`, `src-port`, `dst-port`,
@@ -135,7 +146,8 @@ pub struct FieldMatch {
 }
 
 /// One rule of `ethtool -n`: of several that match a frame, that with the lowest location counts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct FlowRule {
     /// Its place.
@@ -150,7 +162,8 @@ pub struct FlowRule {
 }
 
 /// `ethtool -n`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct FlowRules {
     /// RX rings in use.
@@ -162,7 +175,8 @@ pub struct FlowRules {
 }
 
 /// `ethtool -N`: exactly one field.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetFlowRules {
     /// A rule to add, or to put in the place of the one at its location.
@@ -172,7 +186,8 @@ pub struct SetFlowRules {
 }
 
 /// One line of `ethtool -k`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Feature {
     /// The kernel's name of it, such as `tx-tcp-segmentation`.
@@ -186,7 +201,8 @@ pub struct Feature {
 }
 
 /// `ethtool -K`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetFeatures {
     /// Feature name and what it is to be.
@@ -194,7 +210,8 @@ pub struct SetFeatures {
 }
 
 /// `ethtool -i`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct DriverInfo {
     /// `mqnet-tap`, `mqnet-ntb`, ...
@@ -208,7 +225,8 @@ pub struct DriverInfo {
 }
 
 /// A private flag.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct PrivFlag {
     /// Its name.
@@ -221,7 +239,8 @@ pub struct PrivFlag {
 }
 
 /// `ethtool --set-priv-flags`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetPrivFlags {
     /// Flag name and what it is to be.
@@ -229,7 +248,8 @@ pub struct SetPrivFlags {
 }
 
 /// One line of `ethtool -S`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct NamedCounter {
     /// Such as `rx_queue_0_packets`.

@@ -14,6 +14,7 @@ mod ethtool;
 mod link;
 mod netdev;
 mod requests;
+mod resources;
 mod stats;
 mod tc;
 mod xdp;
@@ -28,10 +29,11 @@ pub use ethtool::{
 };
 pub use link::{
     ChannelPlace, Event, FunctionPlace, Instance, LinkInfo, LinkSpec, LinkState, MemberInfo,
-    NetdevInfo, RecentDrops, RxBufferInfo, WayOffloads, WorkerInfo,
+    NetdevInfo, RecentDrops, WayOffloads,
 };
-pub use netdev::{Napi, PagePool, PagePoolStats, QStats, Queue, QueueType};
+pub use netdev::{Napi, PagePool, QStats, Queue, QueueType};
 pub use requests::{FoundNetdev, Host, NetdevRequest, ObjectName, Reply, Request};
+pub use resources::{PagePoolStats, RxBufferInfo, WorkerInfo};
 pub use stats::{
     ChannelStats, DropCount, LaneStats, LinkStats, Locality, PoolUse, StopCause, StopState, Stopped,
 };

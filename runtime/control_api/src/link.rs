@@ -1,10 +1,14 @@
 //! Links, netdevs and what happens to them.
 
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "openapi")]
 use utoipa::ToSchema;
 
+use crate::{RxBufferInfo, WorkerInfo};
+
 /// The process that answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Instance {
     /// Version of the program.
@@ -18,7 +22,8 @@ pub struct Instance {
 }
 
 /// How a link is written: on the command line, in a file, over the interface.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct LinkSpec {
     /// Endpoint address of one side.
@@ -27,7 +32,7 @@ pub struct LinkSpec {
     pub b: String,
     /// Channels wanted, 1..=64; absent: as many as the peer wants, or 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 64)]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 64))]
     pub channels: Option<u16>,
     /// Worker threads, 1..=1024; absent: one a channel, at most one a CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,7 +46,8 @@ pub struct LinkSpec {
 }
 
 /// How a link stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkState {
     /// Traffic flows.
@@ -53,7 +59,8 @@ pub enum LinkState {
 }
 
 /// One link.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct LinkInfo {
     /// Its name: that of its first netdev unless the configuration gives another.
@@ -98,7 +105,8 @@ pub struct LinkInfo {
 }
 
 /// Frames that a netdev dropped in the last seconds, for one reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct RecentDrops {
     /// The netdev that counted them.
@@ -112,7 +120,8 @@ pub struct RecentDrops {
 }
 
 /// Where a channel is served.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct ChannelPlace {
     /// Its number.
@@ -131,7 +140,8 @@ pub struct ChannelPlace {
 }
 
 /// A device of the machine behind a channel.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct FunctionPlace {
     /// The netdev that it is a part of.
@@ -154,51 +164,10 @@ pub struct FunctionPlace {
     pub irqs: Vec<u32>,
 }
 
-/// How the buffers of an RX queue lie in pages, and why.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub struct RxBufferInfo {
-    /// Its netdev.
-    pub netdev: String,
-    /// Its number.
-    pub queue: u16,
-    /// `small`, `mergeable` or `big`.
-    pub mode: String,
-    /// What was asked for: `auto`, `frag` or `full`.
-    pub asked: String,
-    /// What it is: `frag` or `full`.
-    pub layout: String,
-    /// Why.
-    pub reason: String,
-    /// The wish has no say.
-    pub forced: bool,
-    /// Bytes of a buffer.
-    pub size: u32,
-    /// Room in front of what the device writes into it.
-    pub headroom: u32,
-    /// Buffers that fit a page.
-    pub per_page: u32,
-    /// Hundredths of a buffer that a page did hold, as measured.
-    pub per_page_used: u32,
-    /// Pages in use.
-    pub pages: u32,
-    /// Pages that there are.
-    pub pages_most: u32,
-    /// Buffers given to the device.
-    pub taken: u64,
-    /// Of those, what came back from another thread.
-    pub foreign: u64,
-    /// Nanoseconds of a refill for a buffer: with parts of pages.
-    pub refill_frag_ns: u32,
-    /// With whole pages.
-    pub refill_full_ns: u32,
-    /// Times that there was no page for a buffer.
-    pub alloc_fail: u64,
-}
-
 /// How frames of one direction may be unfinished: `csum`, `tso4`, `tso6`, `tso-ecn`, `uso4`,
 /// `uso6`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct WayOffloads {
     /// Netdev at which they arrive.
@@ -229,7 +198,8 @@ pub struct WayOffloads {
 }
 
 /// One netdev: one side of a link.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct NetdevInfo {
     /// Its name: the kernel's for a TAP, else from the address.
@@ -257,7 +227,8 @@ pub struct NetdevInfo {
 }
 
 /// One of the functions of a group.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct MemberInfo {
     /// Its endpoint address.
@@ -281,29 +252,9 @@ pub struct MemberInfo {
     pub standing_in: Vec<u16>,
 }
 
-/// One worker.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub struct WorkerInfo {
-    /// Its number.
-    pub id: u16,
-    /// The CPU that it is pinned to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<u32>,
-    /// Node of that CPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<u32>,
-    /// Its thread number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tid: Option<u32>,
-    /// Passes over its lanes.
-    pub passes: u64,
-    /// Times that it slept.
-    pub sleeps: u64,
-}
-
 /// Something that happened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Event {
     /// Milliseconds since the epoch.

@@ -2,10 +2,12 @@
 //! (Documentation/netlink/specs/netdev.yaml).
 
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "openapi")]
 use utoipa::ToSchema;
 
 /// Which half of a channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum QueueType {
     /// Receives.
@@ -15,7 +17,8 @@ pub enum QueueType {
 }
 
 /// `queue-get`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Queue {
     /// Number of the queue.
@@ -33,7 +36,8 @@ pub struct Queue {
 }
 
 /// `napi-get`: one lane.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Napi {
     /// Stable as long as the link lives, through every resize.
@@ -56,7 +60,8 @@ pub struct Napi {
 }
 
 /// `qstats-get`: counters that do not exist are absent.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct QStats {
     /// The netdev.
@@ -94,7 +99,8 @@ pub struct QStats {
 }
 
 /// `page-pool-get`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct PagePool {
     /// Its number.
@@ -117,25 +123,4 @@ pub struct PagePool {
     /// uses the frames.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub memory: String,
-}
-
-/// `page-pool-stats-get`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "the names are the kernel's")]
-pub struct PagePoolStats {
-    pub id: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ifindex: Option<u32>,
-    pub alloc_fast: u64,
-    pub alloc_slow: u64,
-    pub alloc_slow_high_order: u64,
-    pub alloc_empty: u64,
-    pub alloc_refill: u64,
-    pub alloc_waive: u64,
-    pub recycle_cached: u64,
-    pub recycle_cache_full: u64,
-    pub recycle_ring: u64,
-    pub recycle_ring_full: u64,
-    pub recycle_released_refcnt: u64,
 }

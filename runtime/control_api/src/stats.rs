@@ -2,10 +2,12 @@
 
 use mqnet_netdev::{LaneCounters, LaneSums, counter_table};
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "openapi")]
 use utoipa::ToSchema;
 
 /// Frames dropped for one reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct DropCount {
     /// Such as `too-long`.
@@ -15,7 +17,8 @@ pub struct DropCount {
 }
 
 /// Whether a lane's sink takes frames.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum StopState {
     /// It does.
@@ -28,7 +31,8 @@ pub enum StopState {
 }
 
 /// What keeps a queue full.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum StopCause {
     /// The device takes no frames.
@@ -41,7 +45,8 @@ pub enum StopCause {
 }
 
 /// Why and since when a lane does not move.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Stopped {
     /// Who is in the way, such as `the peer's ring is full: the peer does not take frames`.
@@ -60,7 +65,8 @@ macro_rules! define {
             $( + $sum:ident )?;
     )* } )*) => {
         /// One direction of one channel: from an RX queue to a TX queue.
-        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "openapi", derive(ToSchema))]
         #[serde(rename_all = "kebab-case")]
         pub struct LaneStats {
             /// Its NAPI id.
@@ -72,7 +78,7 @@ macro_rules! define {
             $( $( $(
                 #[doc = $help]
                 #[serde(default)]
-                #[schema(required = true)]
+                #[cfg_attr(feature = "openapi", schema(required = true))]
                 pub $lane: u64,
             )? )* )*
             /// Frames dropped, by reason; reasons without drops are left out.
@@ -113,7 +119,8 @@ macro_rules! define {
 counter_table!(define);
 
 /// One channel: both lanes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct ChannelStats {
     /// Its number.
@@ -130,7 +137,8 @@ pub struct ChannelStats {
 }
 
 /// A lane's page pool.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct PoolUse {
     /// The lane.
@@ -140,7 +148,8 @@ pub struct PoolUse {
 }
 
 /// Everything that is counted about a link.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct LinkStats {
     /// Name of the link.
@@ -172,7 +181,8 @@ pub struct LinkStats {
 
 /// Where the bytes of a function were handled. A byte is local when the worker of its channel runs
 /// on the function's node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Locality {
     /// The netdev.

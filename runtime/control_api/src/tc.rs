@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+#[cfg(feature = "openapi")]
 use utoipa::ToSchema;
 
 /// Counters that every discipline and class has.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct TcCounters {
     /// Bytes sent.
     #[serde(default)]
@@ -33,7 +35,8 @@ pub struct TcCounters {
 }
 
 /// One discipline.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Qdisc {
     /// Such as `fq_codel`.
     pub kind: String,
@@ -63,7 +66,8 @@ pub struct Qdisc {
 }
 
 /// One class.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Class {
     /// Kind of its discipline.
     pub class: String,
@@ -90,7 +94,8 @@ pub struct Class {
 }
 
 /// One filter; without `options` it stands for its priority alone, as in tc.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Filter {
     /// The discipline whose classes it chooses among.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -113,7 +118,8 @@ pub struct Filter {
 }
 
 /// What a filter does.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct FilterOptions {
     /// Its number.
     #[serde(default)]
@@ -139,7 +145,8 @@ pub struct FilterOptions {
 }
 
 /// One action of a filter.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Action {
     /// Its place, from 1.
     pub order: u32,
@@ -159,7 +166,8 @@ pub struct Action {
 }
 
 /// What comes after an action.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct ControlAction {
     /// `pipe`, `pass`, `drop`, `continue`, ...
     #[serde(rename = "type")]
@@ -167,7 +175,8 @@ pub struct ControlAction {
 }
 
 /// To what something is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum TcObject {
     /// A discipline.
@@ -179,7 +188,8 @@ pub enum TcObject {
 }
 
 /// What is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum TcVerb {
     /// Make it; refused if it is there.
@@ -193,7 +203,8 @@ pub enum TcVerb {
 }
 
 /// `tc qdisc|class|filter add|change|replace|delete`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TcRequest {
     /// To what.

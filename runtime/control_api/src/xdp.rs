@@ -1,10 +1,12 @@
 //! XDP programs and their maps.
 
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "openapi")]
 use utoipa::ToSchema;
 
 /// One map of a program.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct XdpMap {
     /// Its name.
@@ -20,7 +22,8 @@ pub struct XdpMap {
 }
 
 /// The program of a netdev.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct XdpProgram {
     /// Name of its function.
@@ -46,7 +49,8 @@ pub struct XdpProgram {
 }
 
 /// What `xdp show` is told.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct XdpInfo {
     /// The program; absent: none is attached.
@@ -55,7 +59,8 @@ pub struct XdpInfo {
 }
 
 /// How a program runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum XdpMode {
     /// As machine code where there is a compiler.
@@ -68,7 +73,8 @@ pub enum XdpMode {
 }
 
 /// Attaches a program, or takes it off.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetXdp {
     /// The object file in hexadecimal; absent: the program is taken off.
@@ -86,7 +92,8 @@ pub struct SetXdp {
 }
 
 /// What is done with a map.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum XdpMapVerb {
     /// All entries.
@@ -101,7 +108,8 @@ pub enum XdpMapVerb {
 }
 
 /// A question or an order to a map.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct XdpMapRequest {
     /// Name of the map.
@@ -118,7 +126,8 @@ pub struct XdpMapRequest {
 }
 
 /// One entry of a map.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct XdpEntry {
     /// The key in hexadecimal.

@@ -232,7 +232,7 @@ impl Link {
         }
         let wishes = [ours, theirs];
         let plan = match self.peer().map(|peer| peer.outlook()) {
-            Some(Outlook::Change(plan)) => self.from_first_side(plan),
+            Some(Outlook::Change(plan)) => self.as_first_side(plan),
             Some(Outlook::Wait) => return Ok(None),
             Some(Outlook::Same) | None => {
                 self.end_request(Ended::Committed);
@@ -286,7 +286,7 @@ impl Link {
         self.idle_state.attempt = received.attempt;
         match (received.step, outlook) {
             (Step::Propose, Some(Outlook::Change(plan))) if received.wishes == [theirs, ours] => {
-                let plan = self.from_first_side(plan);
+                let plan = self.as_first_side(plan);
                 match self.prepare(&plan, received.wishes, now)? {
                     Ok(change) => {
                         self.change =

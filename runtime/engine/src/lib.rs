@@ -31,5 +31,4 @@ pub use link::{
     AskError, CaptureRequest, Captures, Cpus, Link, LinkConfig, LinkError, Notice, RequestError,
     Running, Wish, XdpError,
 };
-pub use worker::WorkerStats;
 pub use worker_pool::WorkerView;

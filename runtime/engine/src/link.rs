@@ -319,7 +319,7 @@ impl Link {
 
     /// Converts a plan from the point of view of the peer function's partner to that of the first
     /// function. The peer does not know receive offloads that are fixed here.
-    pub(crate) fn from_first_side(&self, plan: Plan) -> Plan {
+    pub(crate) fn as_first_side(&self, plan: Plan) -> Plan {
         let plan = if self.peer_side == Some(0) { plan.mirrored() } else { plan };
         let [here, there] = self.ends.each_ref().map(|end| end.caps().rx_fixed);
         plan.with_fixed(here, there)
@@ -347,7 +347,7 @@ impl Link {
     fn first_plan(&mut self) -> Result<Plan, String> {
         match self.peer().map(|peer| peer.plan()) {
             // The two ends of the bridge have already negotiated a plan.
-            Some(Some(plan)) => Ok(self.from_first_side(plan)),
+            Some(Some(plan)) => Ok(self.as_first_side(plan)),
             Some(None) => Err("the peer has agreed to nothing".to_owned()),
             None => Plan::join(&self.wished_of(0), &self.wished_of(1)).map_err(|e| e.to_string()),
         }

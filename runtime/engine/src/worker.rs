@@ -13,8 +13,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use mqnet_counters::{Counter, Padded};
+use mqnet_counters::Padded;
 use mqnet_netdev::limits::BUDGET;
+use mqnet_netdev::stats::WorkerStats;
 use mqnet_netdev::{Armed, Fault};
 use mqnet_sysio::epoll::{Epoll, Interest};
 use mqnet_sysio::eventfd::EventFd;
@@ -36,15 +37,6 @@ const PATIENCE: u32 = 64;
 
 /// Epoll key of the command eventfd.
 const COMMAND: u64 = u64::MAX;
-
-/// Time accounting of a worker.
-#[derive(Debug, Default)]
-pub struct WorkerStats {
-    /// Iterations over the lanes.
-    pub passes: Counter,
-    /// Number of sleeps.
-    pub sleeps: Counter,
-}
 
 /// Edit of a lane, run on its worker.
 pub(crate) type Edit = Box<dyn FnOnce(&mut Lane) -> Result<(), Fault> + Send>;

@@ -10,7 +10,8 @@ use mqnet_topology::{Home, Request, Side, Topology, plan, round_robin, worker_of
 use crate::idle::IdlePolicy;
 use crate::lane::{Lane, LaneId};
 use crate::link::{Cpus, LinkConfig, LinkError};
-use crate::worker::{Edit, FaultLine, Leave, Worker, WorkerStats};
+use crate::worker::{Edit, FaultLine, Leave, Worker};
+use mqnet_netdev::stats::WorkerStats;
 
 /// Time limit for a worker's reply.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,34 +1,15 @@
 //! Buffer statistics of an RX queue.
 
 use mqnet_counters::Counter;
+use mqnet_netdev::stats::RxBufferCounters;
 use mqnet_pktbuf::{Mapping, PagePool, PoolStats};
 use mqnet_virtio::rxbuf::layout::{Cause, Layout};
 
 /// Buffer statistics of an RX queue, written by the worker that owns it.
 #[derive(Debug, Default)]
 pub struct RxBufferStats {
-    /// Frames shorter than their headers, or without all of their buffers (`rx-length-errors`).
-    pub length_errors: Counter,
-    /// Allocations that failed for lack of a page (`rx-alloc-fail`).
-    pub alloc_fail: Counter,
-    /// Buffers of the current size that one page holds.
-    pub per_page: Counter,
-    /// Average number of buffers per page in hundredths, between the last two decisions.
-    pub per_page_used: Counter,
-    /// Current size of a buffer in bytes.
-    pub buffer_size: Counter,
-    /// Headroom of a buffer in bytes.
-    pub headroom: Counter,
-    /// Pages in use.
-    pub pages: Counter,
-    /// Pages of the pool.
-    pub pages_most: Counter,
-    /// Buffers given to the device.
-    pub taken: Counter,
-    /// Buffers that another thread returned.
-    pub foreign: Counter,
-    /// Nanoseconds per buffer in timed refills, smoothed: with parts of pages, with whole pages.
-    pub refill_ns: [Counter; 2],
+    /// Counters and sizes of the buffers.
+    pub counters: RxBufferCounters,
     /// Number of the setting that the buffers follow.
     pub(crate) applied: Counter,
     /// Device address of the first page plus 1; 0 if the device maps each buffer itself.
@@ -91,15 +72,15 @@ impl RxBufferStats {
     /// Copies the statistics of a pool.
     pub(super) fn publish(&self, pool: &PagePool) {
         let stats = pool.stats();
-        for (at, (_, value)) in stats.counters().into_iter().enumerate() {
+        for (at, (_, value)) in stats.counters().enumerate() {
             self.pool[at].set(value);
         }
         for (at, value) in [stats.hold, stats.release, stats.page_size].into_iter().enumerate() {
             self.serials[at].set(value.into());
         }
-        self.pages.set(u64::from(pool.outstanding()));
-        self.pages_most.set(u64::from(pool.pages()));
-        self.foreign.set(pool.foreign());
+        self.counters.pages.set(u64::from(pool.outstanding()));
+        self.counters.pages_most.set(u64::from(pool.pages()));
+        self.counters.foreign.set(pool.foreign());
         self.mapped_at.set(match pool.mapping() {
             Mapping::Allocation => 0,
             Mapping::Device(base) => base + 1,
@@ -146,7 +127,7 @@ mod tests {
             let stats = RxBufferStats::default();
             stats.publish(&pool);
             assert_eq!((stats.pool(), stats.mapping()), (pool.stats(), mapping));
-            assert_eq!((stats.pages.get(), stats.pages_most.get()), (1, 8));
+            assert_eq!((stats.counters.pages.get(), stats.counters.pages_most.get()), (1, 8));
             pool.free_frag(frag);
         }
     }

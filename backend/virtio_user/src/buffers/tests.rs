@@ -46,7 +46,7 @@ fn last_buffer_includes_rest_of_page() {
         let all = refill(&mut buffers, setting(Wish::Frag, false), &stats, 2);
         assert_eq!([0, 1].map(|i: usize| all[i].frag.len()), lens);
         assert_eq!([0, 1].map(|i: usize| buffers.shown(&all[i])), shown);
-        assert_eq!(stats.per_page.get(), 2);
+        assert_eq!(stats.counters.per_page.get(), 2);
         assert_eq!(all[0].frag.page_index(), all[1].frag.page_index());
         let second = (1 << 32) + u64::from(lens[0] + front);
         assert_eq!(buffers.address(&all[1]), Some(second));
@@ -65,7 +65,7 @@ fn xdp_buffers_have_page_and_headroom() {
             let all = refill(&mut buffers, setting(wish, true), &stats, 1);
             assert_eq!((all[0].front, buffers.shown(&all[0])), (front, shown));
             assert_eq!(stats.reason(), Some(Layout { full: true, cause: Cause::Xdp }));
-            assert_eq!(stats.headroom.get(), u64::from(front));
+            assert_eq!(stats.counters.headroom.get(), u64::from(front));
             free(&mut buffers, all);
         }
         let all = refill(&mut buffers, setting(Wish::Frag, false), &stats, 1);
@@ -82,7 +82,7 @@ fn a_switch_is_for_the_next_buffers() {
     let mut all = Vec::new();
     for (wish, size) in [(Wish::Frag, 1600), (Wish::Full, 4096), (Wish::Frag, 1600)] {
         all.extend(refill(&mut buffers, setting(wish, false), &stats, 1));
-        assert_eq!(stats.buffer_size.get(), size);
+        assert_eq!(stats.counters.size.get(), size);
         assert_eq!(stats.reason().unwrap().full, wish == Wish::Full);
     }
     assert_eq!(all[1].frag.len(), 4096);
@@ -97,7 +97,7 @@ fn large_frames_force_pages() {
     let mut buffers = buffers(Mode::Mergeable);
     buffers.average.add(9000);
     buffers.begin_refill(setting(Wish::Frag, false), &stats);
-    assert_eq!(stats.buffer_size.get(), 4096);
+    assert_eq!(stats.counters.size.get(), 4096);
     assert!(stats.reason().unwrap().cause.to_string().starts_with("forced"));
 }
 
@@ -110,12 +110,12 @@ fn whole_pages_are_rolled_back() {
     let mut buffers = buffers_of(Mode::Mergeable, 200);
     let (frag, full) = (setting(Wish::Frag, false), setting(Wish::Full, false));
     let all = refill(&mut buffers, frag, &stats, RING.into());
-    assert_eq!((all.len(), stats.alloc_fail.get()), (256, 0));
+    assert_eq!((all.len(), stats.counters.alloc_fail.get()), (256, 0));
     free(&mut buffers, all);
     let all = refill(&mut buffers, full, &stats, 199);
     assert!(stats.reason().unwrap().full);
     let more = refill(&mut buffers, full, &stats, 3);
-    assert_eq!((more.len(), stats.alloc_fail.get()), (1, 1));
+    assert_eq!((more.len(), stats.counters.alloc_fail.get()), (1, 1));
     let rolled_back = Some(Layout { full: false, cause: Cause::RolledBack { pages: 200 } });
     assert_eq!(stats.reason(), rolled_back);
     free(&mut buffers, all);
@@ -133,7 +133,7 @@ fn whole_pages_are_rolled_back() {
         free(&mut buffers, all);
     }
     let all = refill(&mut buffers, again, &stats, RING.into());
-    assert_eq!((all.len(), stats.alloc_fail.get()), (200, 2));
+    assert_eq!((all.len(), stats.counters.alloc_fail.get()), (200, 2));
     assert!(stats.reason().unwrap().full, "the trial was over");
     free(&mut buffers, all);
 }
@@ -182,7 +182,7 @@ fn auto_follows_foreign_returns() {
     step(1);
     traffic(&mut buffers, &stats, 0);
     assert_eq!(stats.reason(), Some(Layout { full: false, cause: Cause::Cheap }));
-    assert_eq!((stats.per_page_used.get(), stats.foreign.get()), (200, 0));
+    assert_eq!((stats.counters.per_page_used.get(), stats.counters.foreign.get()), (200, 0));
     for (share, full) in [(40, false), (75, true), (35, true), (5, false)] {
         traffic(&mut buffers, &stats, share);
         let layout = stats.reason().unwrap();
@@ -191,7 +191,7 @@ fn auto_follows_foreign_returns() {
             assert!(seen.abs_diff(share as u32) <= 2, "{share}: {seen}");
         }
     }
-    assert!(stats.foreign.get() > 5000 && stats.taken.get() > 30_000);
+    assert!(stats.counters.foreign.get() > 5000 && stats.counters.taken.get() > 30_000);
 }
 
 // Goal: whole pages with slower refills are abandoned, and not tried again for a while.
@@ -202,7 +202,7 @@ fn auto_abandons_slow_whole_pages() {
     buffers.clock = time;
     step(1);
     traffic(&mut buffers, &stats, 0);
-    assert_eq!(stats.refill_ns[0].get(), 15, "1 us for 64 buffers");
+    assert_eq!(stats.counters.refill_frag_ns.get(), 15, "1 us for 64 buffers");
     step(2);
     traffic(&mut buffers, &stats, 75);
     traffic(&mut buffers, &stats, 75);

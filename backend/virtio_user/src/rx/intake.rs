@@ -339,7 +339,7 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
     }
 
     fn length_error(&mut self, id: u16, more: u16, len: u32) {
-        self.own.length_errors.add(1);
+        self.own.counters.length_errors.add(1);
         self.drop_last(id, more, len, DropReason::BadHeader);
     }
 }

@@ -34,8 +34,12 @@ fn kept_frames_leave_with_their_memory() {
             returner = giver.join().unwrap();
         }
         let memory = function.rx_memory().remove(0);
-        assert!((1500..=2560).contains(&memory.foreign), "{}", memory.foreign);
-        assert!(memory.pages <= 512, "{} pages are in use: memory was lost", memory.pages);
+        assert!((1500..=2560).contains(&memory.buffers.foreign), "{}", memory.buffers.foreign);
+        assert!(
+            memory.buffers.pages <= 512,
+            "{} pages are in use: memory was lost",
+            memory.buffers.pages
+        );
         assert_eq!(function.stats()[0].rx.packets.get(), 40 * 64);
     }
 }

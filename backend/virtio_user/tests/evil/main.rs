@@ -153,7 +153,7 @@ fn merged_frames_are_shown_as_one() {
 fn length_errors_are_counted() {
     for (device, function, mut channel) in worlds("lengths") {
         let mut vring = device.vring(0);
-        let errors = || function.rx_buffers()[0].length_errors.get();
+        let errors = || function.rx_buffers()[0].counters.length_errors.get();
         let mut expected = 0;
         for _ in 0..1000 {
             let (id, _, _) = vring.take().unwrap();
@@ -170,7 +170,7 @@ fn length_errors_are_counted() {
         }
         let stats = &function.stats()[0].rx;
         assert_eq!(stats.packets.get(), stats.drops.total() + 1000);
-        let pages = function.rx_buffers()[0].pages.get();
+        let pages = function.rx_buffers()[0].counters.pages.get();
         assert!(pages <= 512, "{pages} pages are in use: buffers were lost");
     }
 }

@@ -162,7 +162,7 @@ impl World {
         self.drain();
         let stats = &self.function.stats()[0].rx;
         assert_eq!(stats.packets.get(), self.sent);
-        let pages = self.function.rx_memory()[0].pages;
+        let pages = self.function.rx_memory()[0].buffers.pages;
         assert!(pages <= 512, "{pages} pages are in use: memory was lost");
     }
 }

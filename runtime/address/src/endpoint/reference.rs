@@ -94,8 +94,7 @@ pub fn document() -> String {
     let mut out = "\
 # Endpoint addresses
 
-<!-- Generated from runtime/address/src/endpoint. After a change of a declaration:
-     MQNET_UPDATE_DOCS=1 cargo test -p mqnet-address document -->
+<!-- Generated from runtime/address/src/endpoint by `cargo xtask generate`. -->
 
 An address is `KIND:TARGET,OPTION,OPTION=VALUE,...`. Of an option that is given several times the
 last value counts, unless its meaning states otherwise. `mqnet link --help` prints the same list.
@@ -132,19 +131,6 @@ last value counts, unless its meaning states otherwise. `mqnet link --help` prin
 mod tests {
     use super::*;
     use crate::{Endpoint, parse, parse_both};
-
-    // Goal: the document matches the declarations.
-    #[test]
-    fn document_follows_declarations() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/endpoints.md");
-        if std::env::var_os("MQNET_UPDATE_DOCS").is_some() {
-            std::fs::write(path, document()).unwrap();
-        }
-        let found = std::fs::read_to_string(path).unwrap_or_default();
-        let what = "docs/endpoints.md: differs from the declarations; update it: \
-                    MQNET_UPDATE_DOCS=1 cargo test -p mqnet-address document";
-        assert!(found == document(), "{what}");
-    }
 
     // Goal: help fits its columns, and help and document contain every kind and option.
     #[test]

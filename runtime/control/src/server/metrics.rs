@@ -11,7 +11,7 @@ use mqnet_control_api::{
 };
 use mqnet_host::names;
 use mqnet_netdev::LaneCounters;
-use mqnet_netdev::stats::{LaneCounter, Side, Unit};
+use mqnet_netdev::stats::{LaneCounter, Side, Unit, WorkerTotals};
 use prometheus::{
     CounterVec, IntCounterVec, IntGaugeVec, Opts, Registry, TEXT_FORMAT, TextEncoder,
 };
@@ -129,8 +129,8 @@ const QUEUE: [&str; 4] = ["device", "link", "side", "channel"];
 struct Board {
     up: IntGaugeVec,
     channels: IntGaugeVec,
-    passes: IntCounterVec,
-    sleeps: IntCounterVec,
+    /// In the order of the table of workers.
+    workers: Vec<IntCounterVec>,
     outside: IntCounterVec,
     drops: IntCounterVec,
     in_flight: IntGaugeVec,
@@ -141,13 +141,14 @@ struct Board {
 
 impl Board {
     fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let of_worker = |name: &str, help: &str| counter(registry, name, help, &["link", "worker"]);
+        let worker = ["link", "worker"];
+        let workers = WorkerTotals::TABLE.iter();
+        let workers = workers.map(|row| counter(registry, row.pattern, row.help, &worker));
         let lanes = LaneCounters::TABLE.iter().map(|row| Family::new(registry, row));
         Ok(Self {
             up: gauge(registry, "link_up", "1 while traffic flows.", &["link"])?,
             channels: gauge(registry, "link_channels", "Channels in use.", &["link"])?,
-            passes: of_worker("worker_passes_total", "Passes of a worker over its lanes.")?,
-            sleeps: of_worker("worker_sleeps_total", "Times that a worker slept.")?,
+            workers: workers.collect::<prometheus::Result<_>>()?,
             outside: counter(
                 registry,
                 "netdev_receive_outside_drops_total",
@@ -182,8 +183,9 @@ impl Board {
         self.channels.with_label_values(&[name]).set(link.channels.into());
         for worker in &link.workers {
             let labels = [name, &worker.id.to_string()];
-            self.passes.with_label_values(&labels).inc_by(worker.passes);
-            self.sleeps.with_label_values(&labels).inc_by(worker.sleeps);
+            for (family, (_, value)) in self.workers.iter().zip(worker.totals().iter()) {
+                family.with_label_values(&labels).inc_by(value);
+            }
         }
     }
 

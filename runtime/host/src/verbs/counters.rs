@@ -2,6 +2,7 @@
 
 use mqnet_control_api::{ApiError, NamedCounter};
 use mqnet_netdev::{DropReason, RxMemory};
+use mqnet_pktbuf::PoolStats;
 
 use crate::HostedLink;
 
@@ -33,41 +34,24 @@ pub(super) fn counters(entry: &mut HostedLink, side: usize) -> Result<Vec<NamedC
     Ok(list)
 }
 
-/// The kernel's word for a statistic of a page pool in `ethtool -S`, from that of netlink.
-fn pool_name(name: &str) -> String {
-    let name = match name {
-        "alloc-slow-high-order" => "alloc-slow-ho",
-        "recycle-released-refcnt" => "recycle-released-ref",
-        name => name,
-    };
-    format!("pp_{}", name.replace('-', "_"))
-}
-
-/// Of queues that give buffers to a device: what their page pools did in all, then queue by queue.
+/// Counters of queues that give buffers to a device: sums over their page pools, then each queue.
 fn buffers(queues: &[RxMemory]) -> Vec<NamedCounter> {
     let mut list = Vec::new();
     let mut add = |name: String, value: u64| list.push(NamedCounter { name, value });
-    if let Some(first) = queues.first() {
-        for (at, (name, _)) in first.pool.counters().into_iter().enumerate() {
-            let sum = queues.iter().map(|queue| queue.pool.counters()[at].1).sum();
-            add(format!("rx_{}", pool_name(name)), sum);
+    if !queues.is_empty() {
+        let pools: Vec<Vec<u64>> =
+            queues.iter().map(|queue| queue.pool.counters().map(|(_, n)| n).collect()).collect();
+        for (at, row) in PoolStats::TABLE.iter().enumerate() {
+            add(format!("rx_{}", row.ethtool), pools.iter().map(|pool| pool[at]).sum());
         }
     }
     for queue in queues {
-        let id = queue.queue;
-        for (name, value) in queue.pool.counters() {
-            add(format!("rx{id}_{}", pool_name(name)), value);
+        let id = queue.queue.to_string();
+        for (row, value) in queue.pool.counters() {
+            add(format!("rx{id}_{}", row.ethtool), value);
         }
-        for (name, value) in [
-            ("alloc_fail", queue.alloc_fail),
-            ("length_errors", queue.length_errors),
-            ("buffers", queue.taken),
-            ("buffers_foreign", queue.foreign),
-            ("buffer_size", queue.size.into()),
-            ("buffers_per_page", queue.per_page.into()),
-            ("pages", queue.pages.into()),
-        ] {
-            add(format!("rx_queue_{id}_{name}"), value);
+        for (row, value) in queue.buffers.iter().filter(|(row, _)| !row.pattern.is_empty()) {
+            add(row.pattern.replace('#', &id), value);
         }
     }
     list
@@ -75,7 +59,8 @@ fn buffers(queues: &[RxMemory]) -> Vec<NamedCounter> {
 
 #[cfg(test)]
 mod tests {
-    use mqnet_pktbuf::{Mapping, PoolStats};
+    use mqnet_netdev::stats::RxBufferTotals;
+    use mqnet_pktbuf::Mapping;
 
     use super::*;
 
@@ -89,17 +74,7 @@ mod tests {
             full: false,
             reason: String::new(),
             forced: false,
-            size: 1920,
-            headroom: 64,
-            per_page: 2,
-            per_page_used: 200,
-            pages: 3,
-            pages_most: 8,
-            taken: 10,
-            foreign: 4,
-            refill_ns: [0; 2],
-            alloc_fail: 1,
-            length_errors: 2,
+            buffers: RxBufferTotals { foreign: 4, alloc_fail: 1, ..RxBufferTotals::default() },
             mapping: Mapping::Allocation,
             provided: false,
             pool: PoolStats::of(std::array::from_fn(|at| at as u64 + 1), [0; 3]),

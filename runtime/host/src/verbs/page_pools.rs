@@ -25,21 +25,7 @@ pub(crate) fn page_pools(entry: &mut HostedLink) -> Vec<(PagePool, PagePoolStats
             inflight: u64::from(stats.inflight()),
             inflight_mem: stats.inflight_bytes(),
         };
-        let counters = PagePoolStats {
-            id: number,
-            ifindex,
-            alloc_fast: stats.alloc_fast,
-            alloc_slow: stats.alloc_slow,
-            alloc_slow_high_order: stats.alloc_slow_high_order,
-            alloc_empty: stats.alloc_empty,
-            alloc_refill: stats.alloc_refill,
-            alloc_waive: stats.alloc_waive,
-            recycle_cached: stats.recycle_cached,
-            recycle_cache_full: stats.recycle_cache_full,
-            recycle_ring: stats.recycle_ring,
-            recycle_ring_full: stats.recycle_ring_full,
-            recycle_released_refcnt: stats.recycle_released_refcnt,
-        };
+        let counters = PagePoolStats::of(number, ifindex, stats);
         (pool, counters)
     };
     let of_lanes = entry.link.pools().into_iter().map(|(id, stats)| {

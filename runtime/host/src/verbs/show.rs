@@ -40,18 +40,8 @@ fn rx_buffers(entry: &mut HostedLink, side: usize) -> Vec<RxBufferInfo> {
         asked: queue.wish.to_owned(),
         layout: queue.layout().to_owned(),
         forced: queue.forced,
-        size: queue.size,
-        headroom: queue.headroom,
-        per_page: queue.per_page,
-        per_page_used: queue.per_page_used,
-        pages: queue.pages,
-        pages_most: queue.pages_most,
-        taken: queue.taken,
-        foreign: queue.foreign,
-        refill_frag_ns: queue.refill_ns[0],
-        refill_full_ns: queue.refill_ns[1],
-        alloc_fail: queue.alloc_fail,
         reason: queue.reason,
+        ..RxBufferInfo::of(&queue.buffers)
     };
     queues.into_iter().map(info).collect()
 }
@@ -116,8 +106,7 @@ pub(crate) fn show(entry: &mut HostedLink) -> LinkInfo {
             cpu: worker.cpu.map(|cpu| cpu as u32),
             node: worker.node,
             tid: worker.thread,
-            passes: worker.stats.passes.get(),
-            sleeps: worker.stats.sleeps.get(),
+            ..WorkerInfo::of(&worker.stats.totals())
         })
         .collect();
     let stats = entry.link.stats();
