@@ -41,7 +41,7 @@ const QUICK_BUDGET: u64 = 3 * 60;
 /// Exit code of a regression.
 const REGRESSED: u8 = 3;
 /// Documents with figures from a report.
-const DOCUMENTS: [&str; 3] = ["docs/systems.md", "docs/scaling.md", "SPECIFICATION.md"];
+const DOCUMENTS: [&str; 3] = ["docs/systems.md", "docs/scaling.md", "docs/measurements.md"];
 /// Section with the limits of the machine, part of every run.
 const LIMITS: &str = "limits";
 
@@ -65,7 +65,7 @@ pub(crate) struct Arguments {
     /// Store this run's report as baseline.json in the same folder
     #[arg(long)]
     save_baseline: bool,
-    /// Write the figures of this run into SPECIFICATION.md, docs/systems.md and docs/scaling.md
+    /// Write the figures of this run into docs/measurements.md, systems.md and scaling.md
     #[arg(long, conflicts_with = "quick")]
     docs: bool,
     /// Program to measure, instead of building one [default: $MQNET_BENCH]
