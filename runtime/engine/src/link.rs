@@ -30,8 +30,8 @@ use crate::egress::EgressConfig;
 use crate::idle::IdlePolicy;
 use crate::lane::{Lane, LaneError, LaneId, ShownPool, Way};
 use crate::locality::SAMPLE_INTERVAL;
-use crate::worker::{FaultLine, LaneFault};
-use crate::worker_pool::{REPLY_TIMEOUT, WorkerPool, WorkerView};
+use crate::worker::{FaultLine, LaneFault, REPLY_TIMEOUT};
+use crate::worker_pool::{WorkerPool, WorkerView};
 
 pub use capture::{CaptureRequest, Captures};
 use devices::DeviceMtu;

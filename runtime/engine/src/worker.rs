@@ -23,7 +23,6 @@ use mqnet_sysio::{affinity, clock, process};
 
 use crate::idle::{IdlePolicy, Pause};
 use crate::lane::{Lane, LaneId, Polled};
-use crate::worker_pool::REPLY_TIMEOUT;
 
 pub(crate) use leaving::Leave;
 use leaving::Leaving;
@@ -38,6 +37,9 @@ const PATIENCE: u32 = 64;
 
 /// Epoll key of the command eventfd.
 const COMMAND: u64 = u64::MAX;
+
+/// Time limit for a worker's reply.
+pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Edit of a lane, run on its worker.
 pub(crate) type Edit = Box<dyn FnOnce(&mut Lane) -> Result<(), Fault> + Send>;

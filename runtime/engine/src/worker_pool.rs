@@ -10,11 +10,8 @@ use mqnet_topology::{Home, Request, Side, Topology, plan, round_robin, worker_of
 use crate::idle::IdlePolicy;
 use crate::lane::{Lane, LaneId};
 use crate::link::{Cpus, LinkConfig, LinkError};
-use crate::worker::{Edit, FaultLine, Leave, Worker};
+use crate::worker::{Edit, FaultLine, Leave, REPLY_TIMEOUT, Worker};
 use mqnet_netdev::stats::WorkerStats;
-
-/// Time limit for a worker's reply.
-pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Public view of a worker.
 #[derive(Clone, Copy, Debug)]
