@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use mqnet_control_api::{
-    ChannelPlace, Instance, LinkInfo, LinkState, MemberInfo, NetdevInfo, RxBufferInfo, WayOffloads,
-    WorkerInfo,
+    ChannelPlace, Instance, LinkInfo, LinkState, MemberInfo, NetdevInfo, RxBufferInfo,
+    SlotRingsInfo, WayOffloads, WorkerInfo,
 };
 use mqnet_host::names;
 use serde_json::Value;
@@ -223,6 +223,32 @@ fn place(place: &ChannelPlace) -> Vec<String> {
     cells
 }
 
+/// Windows, and a line for each queue pair.
+fn slot_rings(rings: &SlotRingsInfo) -> String {
+    let windows: Vec<String> = rings
+        .windows
+        .iter()
+        .map(|window| {
+            format!("{} KiB (far end {} KiB)", window.bytes >> 10, window.far_bytes >> 10)
+        })
+        .collect();
+    let (slot, vectors) = (rings.slot_bytes, rings.vectors);
+    let windows = windows.join(", ");
+    let mut out = format!("  windows: {windows}, slots of {slot} bytes, {vectors} vectors\n");
+    let mut table = Table::new(&["<"; 5]);
+    for pair in &rings.queue_pairs {
+        table.row(vec![
+            format!("  queue pair {}", pair.id),
+            if pair.open { "open" } else { "closed" }.to_owned(),
+            format!("rx {}/{} slots", pair.rx_waiting, pair.rx_slots),
+            format!("tx {}/{} slots", pair.tx_in_use, pair.tx_slots),
+            format!("received {}, credits {}", pair.received, pair.credits),
+        ]);
+    }
+    push_rows(&mut out, &table);
+    out
+}
+
 fn text(instance: &Instance, links: &[LinkInfo], verbose: bool) -> String {
     let uptime = humantime::format_duration(Duration::from_secs(instance.uptime_ms / 1000));
     let mut out = format!(
@@ -241,6 +267,9 @@ fn text(instance: &Instance, links: &[LinkInfo], verbose: bool) -> String {
         push_rows(&mut out, &table);
         let protocols = link.netdevs.iter().filter_map(|dev| dev.protocol.as_deref());
         protocols.for_each(|protocol| out += &format!("  protocol: {protocol}\n"));
+        link.netdevs.iter().filter_map(|dev| dev.slot_rings.as_ref()).for_each(|rings| {
+            out += &slot_rings(rings);
+        });
         link.notes.iter().for_each(|note| out += &format!("  note: {note}\n"));
         for dev in link.netdevs.iter().filter(|dev| !dev.members.is_empty()) {
             let _ = writeln!(out, "  {} is a group:", dev.name);
@@ -291,7 +320,7 @@ fn json(instance: &Instance, links: &[LinkInfo]) -> Result<Vec<Value>, Failure> 
 
 #[cfg(test)]
 mod tests {
-    use mqnet_control_api::FunctionPlace;
+    use mqnet_control_api::{FunctionPlace, QueuePairInfo, WindowInfo};
     use serde_json::json;
 
     use super::*;
@@ -350,6 +379,33 @@ mod tests {
                  \u{20} worker 1  cpu 3  node 0\n"
             );
         }
+    }
+
+    // Rule: windows, slots and credits of each queue pair with an `ntb_transport` are shown.
+    #[test]
+    fn slot_rings_are_shown() {
+        let pair = |id: u16| QueuePairInfo {
+            id,
+            open: id == 0,
+            rx_slots: 7,
+            rx_waiting: 2,
+            tx_slots: 7,
+            tx_in_use: 6,
+            received: 30,
+            credits: 40,
+        };
+        let rings = SlotRingsInfo {
+            slot_bytes: 65536,
+            windows: vec![WindowInfo { bytes: 2 << 20, far_bytes: 1 << 20 }],
+            vectors: 32,
+            queue_pairs: vec![pair(0), pair(1)],
+        };
+        assert_eq!(
+            slot_rings(&rings),
+            "  windows: 2048 KiB (far end 1024 KiB), slots of 65536 bytes, 32 vectors\n\
+             \u{20} queue pair 0  open    rx 2/7 slots  tx 6/7 slots  received 30, credits 40\n\
+             \u{20} queue pair 1  closed  rx 2/7 slots  tx 6/7 slots  received 30, credits 40\n"
+        );
     }
 
     // Goal: each channel says who serves it, and which queue, node and interrupts of which device.

@@ -28,7 +28,8 @@ pub use ethtool::{
 };
 pub use link::{
     ChannelPlace, Event, FunctionPlace, Instance, LinkInfo, LinkSpec, LinkState, MemberInfo,
-    NetdevInfo, RecentDrops, RxBufferInfo, WayOffloads, WorkerInfo,
+    NetdevInfo, QueuePairInfo, RecentDrops, RxBufferInfo, SlotRingsInfo, WayOffloads, WindowInfo,
+    WorkerInfo,
 };
 pub use netdev::{Napi, PagePool, PagePoolStats, QStats, Queue, QueueType};
 pub use requests::{FoundNetdev, Host, NetdevRequest, ObjectName, Reply, Request};
