@@ -176,6 +176,11 @@ impl Queue for PairTx {
             return Ok(Armed::MoreWork);
         }
         self.retry = if free > before { RETRY } else { (self.retry * 2).min(RETRY_MAX) };
+        if self.retry == RETRY_MAX {
+            // A doorbell that the peer missed would stop the queue for good.
+            self.stats.tx.kicks.add(1);
+            let _ = self.doorbell.ring();
+        }
         let set = self.timer.set(self.retry);
         // Without a timer the queue is polled.
         Ok(if set.is_ok() { Armed::Sleep } else { Armed::MoreWork })

