@@ -30,6 +30,6 @@ pub struct PairView {
     pub tx_in_use: u32,
     /// Frames received since the session began.
     pub received: u64,
-    /// Slots of which the peer returned credit since the session began.
+    /// Slots that the peer returned since the session began.
     pub credits: u64,
 }

@@ -251,7 +251,7 @@ pub struct NetdevInfo {
     /// while the far end is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// Windows, slots and queue pairs of a bridge whose far end is a kernel's `ntb_transport`;
+    /// Windows, slots and queue pairs of a bridge to a kernel's `ntb_transport`;
     /// absent elsewhere, and until the far end has set up its windows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot_rings: Option<SlotRingsInfo>,
@@ -302,7 +302,7 @@ pub struct QueuePairInfo {
     pub tx_in_use: u32,
     /// Frames received since the far end set up its windows.
     pub received: u64,
-    /// Slots of which the far end has returned credit since then.
+    /// Slots that the far end has returned since then.
     pub credits: u64,
 }
 

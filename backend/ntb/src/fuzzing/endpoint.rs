@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::Release;
 
 use mqnet_netdev::fuzzing::Input;
 use mqnet_shmem::{Region, Table};
@@ -91,7 +91,7 @@ impl World {
         Some(world)
     }
 
-    /// What QEMU does before the guest runs.
+    /// Sends the messages of QEMU before the guest runs.
     fn introduce(&mut self) -> Option<()> {
         self.client.send(VERSION, 0, &[0; 4], &[]);
         let place = places(self.endpoint, WINDOW);
@@ -129,7 +129,7 @@ impl World {
     }
 
     fn set(&self, at: u32, value: u32) {
-        self.registers.word(at).store(value, SeqCst);
+        self.registers.word(at).store(value, Release);
     }
 
     fn command(&self, number: u32, argument: u32) {
@@ -147,7 +147,7 @@ impl World {
 
     fn set_spad(&self, number: usize, value: u32) {
         let place = self.spads.1 + 4 * (number as u32 % 32);
-        self.spads.0.word(place).store(value, SeqCst);
+        self.spads.0.word(place).store(value, Release);
     }
 
     fn greet(&self) {
@@ -217,7 +217,7 @@ impl World {
             15 => write_header(input, &part?, &self.window),
             16 => {
                 let part = part?;
-                self.window.byte(part.credit_at()).store(more, SeqCst);
+                self.window.byte(part.credit_at()).store(more, Release);
             }
             17 => self.open(),
             _ if self.victim.work(more).is_err() => self.victim.take_down(),

@@ -422,7 +422,7 @@ impl TxSlots {
         std::mem::take(&mut self.credits)
     }
 
-    /// Slots in use whose frames are lost, once in each life of the pair.
+    /// Number of frames that are lost in slots in use, once in each life of the pair.
     #[cold]
     pub(crate) fn take_lost(&mut self) -> u32 {
         // A credit that violates the protocol is ignored here.

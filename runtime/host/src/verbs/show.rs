@@ -109,8 +109,7 @@ pub(crate) fn show(entry: &mut HostedLink) -> LinkInfo {
         .as_ref()
         .map(|plan| [offloads(entry, 0, plan), offloads(entry, 1, &plan.mirrored())].to_vec());
     let members = entry.link.functions().map(|function| members(&*function));
-    let protocols =
-        entry.link.functions().map(|function| (*function).protocol().map(str::to_owned));
+    let protocols = entry.link.functions().map(|end| (*end).protocol().map(str::to_owned));
     let slot_rings = entry.link.functions().map(|end| (*end).slot_rings().map(slots));
     let is_running =
         entry.link.functions().map(|end| end.interface().is_none_or(|there| there.is_running));
