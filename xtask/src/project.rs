@@ -35,6 +35,13 @@ pub(crate) fn no_skip() -> bool {
     std::env::var_os("MQNET_NO_SKIP").is_some_and(|value| value == "1")
 }
 
+/// Factor of all time limits: `MQNET_ROUNDS` makes tests that repeat ends and restarts longer (3
+/// rounds at least are within the usual limits).
+pub(crate) fn time_factor() -> u32 {
+    let rounds = std::env::var("MQNET_ROUNDS").ok().and_then(|text| text.parse::<u32>().ok());
+    rounds.map_or(1, |rounds| rounds.div_ceil(3).clamp(1, 1000))
+}
+
 /// Commit of the work tree, with `+` when files were changed.
 pub(crate) fn commit() -> String {
     let git = |arguments: &[&str]| {

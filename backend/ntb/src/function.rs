@@ -32,6 +32,10 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a refused link rests before it tries again: the reason stays to be read, and the user
 /// has time to mend it.
 const REFUSED_REST: Duration = Duration::from_secs(1);
+/// Longest rest after repeated violations of a kernel's `ntb_transport`.
+const VIOLATION_REST_MAX: Duration = Duration::from_secs(16);
+/// Time without a violation after which the rests begin anew.
+const VIOLATION_FORGOTTEN: Duration = Duration::from_secs(60);
 /// How long a faulty link rests.
 const FAULT_REST: Duration = Duration::from_millis(100);
 
@@ -85,6 +89,8 @@ pub struct NtbFunction {
     transport: Option<Transport>,
     /// Wakes the control thread for it.
     control: Option<Arc<EventFd>>,
+    /// Rest after the last violation of a kernel's `ntb_transport`, and its end.
+    violation_rest: Option<(Duration, Duration)>,
 }
 
 impl NtbFunction {
@@ -138,6 +144,7 @@ impl NtbFunction {
             transport_mtu: transport::TRANSPORT_MTU,
             transport: None,
             control: None,
+            violation_rest: None,
         }
     }
 
@@ -529,6 +536,10 @@ impl Function for NtbFunction {
     }
 
     fn full_means(&self) -> &'static str {
+        if self.transport.is_some() {
+            return "all slots of the queue pair are in use: the guest's kernel does not consume \
+                    them (mqnet show has the slots of each pair)";
+        }
         "the peer's ring is full: the peer does not take frames (ask the peer why)"
     }
 

@@ -2,6 +2,7 @@
 //! the window (which would panic). One body serves the fuzzer (`cargo xtask fuzz`) and the tests.
 
 pub(crate) mod board;
+mod endpoint;
 mod joined;
 mod transport;
 
@@ -22,6 +23,7 @@ use crate::mailbox::Letter;
 use crate::rx::{Common, RxHalf, Words};
 use crate::tx::TxHalf;
 
+pub use endpoint::endpoint;
 pub use joined::{Cable, joined};
 pub use transport::transport;
 
@@ -217,6 +219,17 @@ mod tests {
         #[test]
         fn transport_survives_anything(data in prop::collection::vec(any::<u8>(), 0..1500)) {
             super::transport(&data);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        // Rule: no messages, registers, scratchpads, DMA ranges or slots of a guest make the
+        // function panic, leave its memory, or hand on a frame that breaks the contract.
+        #[test]
+        fn endpoint_survives_anything(data in prop::collection::vec(any::<u8>(), 0..1000)) {
+            super::endpoint(&data);
         }
     }
 

@@ -124,6 +124,11 @@ pub trait TransportHw {
     /// Numbering of [`Hw::peer_doorbell`] and [`Hw::doorbell_event`].
     fn doorbells(&self) -> Doorbells;
 
+    /// Interrupt vectors of the peer, those without a queue pair included.
+    fn vectors(&self) -> u16 {
+        u16::try_from(self.doorbells().count).unwrap_or(u16::MAX)
+    }
+
     /// How to be woken by doorbell `bit`; `None` where each ring makes its event ready.
     fn doorbell_trap(&self, bit: usize) -> Option<Arc<dyn DoorbellTrap>>;
 }

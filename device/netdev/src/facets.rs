@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::{
     Buckets, Device, FlowRule, Function, Indirection, Interface, MemberView, OpenError, RxMemory,
+    SlotRings,
 };
 
 /// Declares a facet: the trait, and the same methods of `dyn Function`, which call the facet if
@@ -202,6 +203,11 @@ facet_trait! {
         /// Reason why the number of channels is not this end's choice, with what to do instead;
         /// `None` where it is.
         fn channels_fixed(&self) -> Option<String> {
+            None
+        }
+
+        /// Rings of slots; `None` where the protocol has none, and before the peer has set them up.
+        fn slot_rings(&self) -> Option<SlotRings> {
             None
         }
     }

@@ -50,6 +50,7 @@ pub mod probe;
 mod queue;
 mod rule;
 mod rx_memory;
+mod slot_rings;
 pub mod stats;
 pub mod wrap;
 
@@ -71,4 +72,5 @@ pub use queue::{
 };
 pub use rule::{Field, FieldMatch, FlowKind, FlowRule, RULES_MAX};
 pub use rx_memory::RxMemory;
+pub use slot_rings::{PairView, SlotRings};
 pub use stats::{ChannelStats, DropReason, LaneCounters, LaneSums, RxStats, TxStats, XdpStats};

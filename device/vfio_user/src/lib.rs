@@ -17,6 +17,7 @@
 mod config;
 mod connection;
 mod dma;
+pub mod fuzzing;
 mod interrupts;
 mod model;
 mod protocol;

@@ -54,6 +54,8 @@ pub enum ListenError {
     NotASocket(PathBuf),
     /// A process has bound a socket to the path.
     InUse(PathBuf),
+    /// The folder of the path does not exist.
+    NoFolder(PathBuf, PathBuf),
     /// A system call failed in this step.
     System(PathBuf, &'static str, io::Error),
 }
@@ -69,6 +71,10 @@ impl fmt::Display for ListenError {
                 let path = path.display();
                 write!(f, "another process listens at {path}: end it, or choose another path")
             }
+            Self::NoFolder(path, folder) => {
+                let (path, folder) = (path.display(), folder.display());
+                write!(f, "{path}: no folder {folder}: make it, or choose another path")
+            }
             Self::System(path, step, e) => write!(f, "{}: cannot {step}: {e}", path.display()),
         }
     }
@@ -81,6 +87,7 @@ impl From<ListenError> for io::Error {
         let kind = match &e {
             ListenError::NotASocket(_) => io::ErrorKind::AlreadyExists,
             ListenError::InUse(_) => io::ErrorKind::AddrInUse,
+            ListenError::NoFolder(..) => io::ErrorKind::NotFound,
             ListenError::System(_, _, e) => e.kind(),
         };
         Self::new(kind, e)
@@ -161,7 +168,11 @@ pub fn listen_at(
 ) -> Result<(OwnedFd, SocketFile), ListenError> {
     let failed = |step| move |e: io::Error| ListenError::System(path.to_owned(), step, e);
     // Two processes that find the same stale file must not remove each other's new one.
-    let folder = lock_folder(path);
+    let folder = folder_of(path);
+    if fs::metadata(folder).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+        return Err(ListenError::NoFolder(path.to_owned(), folder.to_owned()));
+    }
+    let folder = lock_folder(folder);
     match occupant(path).map_err(failed("examine it"))? {
         Occupant::Nothing => {}
         Occupant::StaleSocket => {
@@ -195,11 +206,15 @@ pub fn listen_at(
     Ok((fd, file))
 }
 
+/// Folder of a file.
+fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
+}
+
 /// Locks the folder, if the lock is available soon: an unreadable folder cannot be locked, and a
 /// cleanup program may hold the lock.
-fn lock_folder(path: &Path) -> Option<FileLock> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
+fn lock_folder(folder: &Path) -> Option<FileLock> {
     for _ in 0..LOCK_TRIES {
         match fs::File::open(folder).and_then(FileLock::of) {
             Ok(None) => poll::pause(LOCK_PAUSE),

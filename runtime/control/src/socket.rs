@@ -196,7 +196,7 @@ fn listen_at_path(path: &Path, access: Access) -> Result<(UnixListener, Files), 
             Ok((fd.into(), files))
         }
         Err(ListenError::InUse(path)) => Err(in_use(&Address::File(path))),
-        Err(e @ ListenError::NotASocket(_)) => {
+        Err(e @ (ListenError::NotASocket(_) | ListenError::NoFolder(..))) => {
             Err(ApiError::field("control", format!("control socket: {e}")))
         }
         Err(ListenError::System(path, step, e)) => Err(cannot_file(&path, step, &e)),

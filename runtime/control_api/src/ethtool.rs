@@ -51,7 +51,8 @@ pub struct Rings {
     /// TX ring of each channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tx: Option<u32>,
-    /// What is counted: `KiB` (a bridge) or `frames` (a TAP, whose rings belong to its kernel).
+    /// Unit: `KiB` (a bridge), `slots` (a bridge to an `ntb_transport`) or `frames` (a TAP with
+    /// rings of its kernel).
     pub unit: String,
 }
 

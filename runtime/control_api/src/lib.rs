@@ -29,7 +29,7 @@ pub use ethtool::{
 };
 pub use link::{
     ChannelPlace, Event, FunctionPlace, Instance, LinkInfo, LinkSpec, LinkState, MemberInfo,
-    NetdevInfo, RecentDrops, WayOffloads,
+    NetdevInfo, QueuePairInfo, RecentDrops, SlotRingsInfo, WayOffloads, WindowInfo,
 };
 pub use netdev::{Napi, PagePool, QStats, Queue, QueueType};
 pub use requests::{FoundNetdev, Host, NetdevRequest, ObjectName, Reply, Request};

@@ -221,9 +221,59 @@ pub struct NetdevInfo {
     /// while the far end is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
+    /// Windows, slots and queue pairs of a bridge to a kernel's `ntb_transport`;
+    /// absent elsewhere, and until the far end has set up its windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot_rings: Option<SlotRingsInfo>,
     /// The functions that it is made of, if it is a group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<MemberInfo>,
+}
+
+/// Rings of slots in the memory windows of a bridge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct SlotRingsInfo {
+    /// Bytes of a slot.
+    pub slot_bytes: u32,
+    /// Memory windows.
+    pub windows: Vec<WindowInfo>,
+    /// Interrupt vectors of the far end.
+    pub vectors: u16,
+    /// Queue pairs, in order.
+    pub queue_pairs: Vec<QueuePairInfo>,
+}
+
+/// One memory window of a bridge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct WindowInfo {
+    /// Bytes of the window of this end, which the far end writes.
+    pub bytes: u32,
+    /// Bytes of the far end's window of the same number, which this end writes.
+    pub far_bytes: u32,
+}
+
+/// One queue pair of a bridge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct QueuePairInfo {
+    /// Number of the queue pair.
+    pub id: u16,
+    /// True while the far end has the queue pair open.
+    pub open: bool,
+    /// Slots that the far end writes.
+    pub rx_slots: u32,
+    /// Slots of these with frames that were not received yet.
+    pub rx_waiting: u32,
+    /// Slots that this end writes; one of them is always free.
+    pub tx_slots: u32,
+    /// Slots of these with frames for which the far end has not returned credit.
+    pub tx_in_use: u32,
+    /// Frames received since the far end set up its windows.
+    pub received: u64,
+    /// Slots that the far end has returned since then.
+    pub credits: u64,
 }
 
 /// One of the functions of a group.

@@ -1,5 +1,6 @@
 //! The kernel's NTB drivers on an emulated endpoint of ours.
 
+mod channels;
 mod life;
 mod netdev;
 

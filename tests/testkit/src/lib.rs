@@ -29,7 +29,7 @@ pub use flow::{Datagrams, Stream, pattern};
 pub use host::{Host, LinkCounters};
 pub use iperf::iperf3;
 pub use link::{LinkProcess, program};
-pub use need::{Need, has, skip};
+pub use need::{Need, has, rounds, skip};
 pub use numbered::{Flows, Tally, Worst};
 pub use process::{
     anonymous_kib, descriptor_kinds, resident_kib, run_command, threads, ticks,

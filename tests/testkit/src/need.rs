@@ -48,6 +48,18 @@ pub fn has(needs: &[Need]) -> bool {
     }
 }
 
+/// Rounds of a test that repeats ends and restarts: `usual`, or the number in `$MQNET_ROUNDS`.
+#[track_caller]
+pub fn rounds(usual: u32) -> u32 {
+    match std::env::var("MQNET_ROUNDS") {
+        Ok(text) => match text.parse() {
+            Ok(rounds) if rounds > 0 => rounds,
+            _ => panic!("MQNET_ROUNDS={text}: allowed are numbers from 1 on"),
+        },
+        Err(_) => usual,
+    }
+}
+
 /// Prints the reason why the calling test is skipped; fails the test when `MQNET_NO_SKIP=1` forbids
 /// that. Returns false.
 pub fn skip(reason: &str) -> bool {

@@ -223,7 +223,7 @@ impl Runner<'_> {
         set_env(&mut program, self.each.env)?;
         let figures = kept::OfTest::of(name, self.commit, &mut program)?;
         let start = Instant::now();
-        let limit = Duration::from_secs(self.each.limit_seconds);
+        let limit = Duration::from_secs(self.each.limit_seconds) * project::time_factor();
         // An ignored test exits successfully, too.
         let ok =
             self.wait(&mut program, &log, limit, label)? && output::read(&text(&log)?).passed > 0;

@@ -141,7 +141,7 @@ fn run_step(
     log: PathBuf,
 ) -> Result<Done> {
     let start = Instant::now();
-    let deadline = start + Duration::from_secs(step.limit_seconds);
+    let deadline = start + Duration::from_secs(step.limit_seconds) * project::time_factor();
     let mut progress = Progress::new(label, start);
     let mut file = File::create(&log)?;
     let (mut ok, mut last_command) = (true, Duration::ZERO);

@@ -3,11 +3,16 @@
 use std::time::Duration;
 
 use mqnet_netdev::limits::{L2_HEADER, MTU_MAX};
-use mqnet_netdev::{Bridge, Caps, Channel, LinkStatus, Offloads, OpenError, Plan, Steering};
+use mqnet_netdev::{
+    Bridge, Caps, Channel, LinkStatus, Offloads, OpenError, Plan, SlotRings, Steering,
+};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_wire::Layer;
 
-use super::{Arc, FAULT_REST, NtbFunction, REFUSED_REST, State, Status, Transport, transport};
+use super::{
+    Arc, FAULT_REST, NtbFunction, REFUSED_REST, State, Status, Transport, VIOLATION_FORGOTTEN,
+    VIOLATION_REST_MAX, transport,
+};
 
 /// Bits of the session number that count lives of the channels within one of the hardware link.
 const LIVES: u32 = 32;
@@ -121,9 +126,19 @@ impl NtbFunction {
                 // The reason stays until the peer is back.
                 self.was_refused = true;
                 self.transport = None;
-                self.hw.reset(self.now, REFUSED_REST);
+                let rest = self.next_violation_rest();
+                self.hw.reset(self.now, rest);
             }
         }
+    }
+
+    /// Rest after a violation. It doubles while violations follow each other: a peer with another
+    /// `transport_mtu` violates the protocol again at its first frame.
+    fn next_violation_rest(&mut self) -> Duration {
+        let last = self.violation_rest.filter(|(_, end)| self.now < *end + VIOLATION_FORGOTTEN);
+        let rest = last.map_or(REFUSED_REST, |(rest, _)| (rest * 2).min(VIOLATION_REST_MAX));
+        self.violation_rest = Some((rest, self.now + rest));
+        rest
     }
 }
 
@@ -153,5 +168,9 @@ impl Bridge for NtbFunction {
              the guest"
                 .to_owned()
         })
+    }
+
+    fn slot_rings(&self) -> Option<SlotRings> {
+        self.transport.as_ref()?.slot_rings(self.hw.transport()?)
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Board {
     /// Session of the hardware link; 0 while it is down.
     pub(crate) link: AtomicU64,
     pub(crate) resets: AtomicU64,
+    /// Milliseconds of the last rest.
+    pub(crate) rested: AtomicU64,
     /// The link was reset, and is not up again.
     pub(crate) rests: AtomicBool,
     /// Board with the events that are rung, if the far end is an end of ours.
@@ -62,6 +64,7 @@ impl Board {
             events: (0..VECTORS).map(|_| Arc::new(event())).collect(),
             link: AtomicU64::new(0),
             resets: AtomicU64::new(0),
+            rested: AtomicU64::new(0),
             rests: AtomicBool::new(false),
             far: OnceLock::new(),
         })
@@ -157,7 +160,8 @@ impl Hw for Port {
         self.0.events.get(bit).cloned()
     }
 
-    fn reset(&mut self, _now: Duration, _retry_after: Duration) {
+    fn reset(&mut self, _now: Duration, retry_after: Duration) {
+        self.0.rested.store(retry_after.as_millis() as u64, Release);
         self.0.resets.fetch_add(1, AcqRel);
         self.0.rests.store(true, Release);
     }

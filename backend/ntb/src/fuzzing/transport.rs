@@ -15,12 +15,12 @@ use crate::transport::geometry::Part;
 use crate::transport::handshake::{pad, writes};
 
 const SIZE: u32 = 64 << 10;
-const MTU: u32 = 2048;
+pub(super) const MTU: u32 = 2048;
 
 /// A function, as the engine uses it.
-struct Victim {
+pub(super) struct Victim {
     function: NtbFunction,
-    channels: Vec<Channel>,
+    pub(super) channels: Vec<Channel>,
     now: Duration,
     frame_max: u32,
 }
@@ -41,13 +41,18 @@ fn partner() -> Caps {
 }
 
 impl Victim {
-    fn take_down(&mut self) {
+    pub(super) fn new(function: NtbFunction) -> Self {
+        let now = Duration::from_secs(1);
+        Self { function, channels: Vec::new(), now, frame_max: 0 }
+    }
+
+    pub(super) fn take_down(&mut self) {
         self.channels.clear();
         self.function.close("a fault");
     }
 
     /// One poll of the control thread, and what the engine does after it.
-    fn poll(&mut self, milliseconds: u8) {
+    pub(super) fn poll(&mut self, milliseconds: u8) {
         self.now += Duration::from_millis(milliseconds.into());
         match self.function.poll_link(self.now) {
             LinkStatus::Down(why) => {
@@ -77,7 +82,7 @@ impl Victim {
         }
     }
 
-    fn work(&mut self, step: u8) -> Result<(), Fault> {
+    pub(super) fn work(&mut self, step: u8) -> Result<(), Fault> {
         let count = self.channels.len().max(1);
         let Some(channel) = self.channels.get_mut(usize::from(step >> 5) % count) else {
             return Ok(());
@@ -108,7 +113,7 @@ impl Victim {
 }
 
 /// Writes any number, low bytes of the length and flags into a header.
-fn write_header(input: &mut Input<'_>, part: &Part, words: &Table) {
+pub(super) fn write_header(input: &mut Input<'_>, part: &Part, words: &Table) {
     let at = part.header_at(u32::from(input.u8()) % part.slots);
     let header = [input.u8(), input.u8(), input.u8(), input.u8()];
     for (offset, byte) in [0, 4, 5, 8].into_iter().zip(header) {
@@ -123,12 +128,7 @@ pub fn transport(data: &[u8]) {
     let (windows, pairs) = (1 + usize::from(first % 2), 1 + u16::from(first >> 1) % 4);
     let board = Board::new(windows, SIZE);
     let function = NtbFunction::with_hw("ntb:".to_owned(), Box::new(Port(board.clone())), None, 1);
-    let mut victim = Victim {
-        function: function.with_transport_mtu(MTU),
-        channels: Vec::new(),
-        now: Duration::from_secs(1),
-        frame_max: 0,
-    };
+    let mut victim = Victim::new(function.with_transport_mtu(MTU));
     let sizes = vec![SIZE; windows];
     let words = |window: usize| Table::new(board.inbound[window].clone(), Board::place(0), SIZE);
     let greet = || {

@@ -89,6 +89,32 @@ pub fn qemu_device(path: &Path) -> String {
     )
 }
 
+/// Places of an endpoint's memory as a driver finds them, for a client without a guest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places {
+    /// BAR of the peer's scratchpads; `None` when they are in BAR 0.
+    pub(crate) spad_bar: Option<usize>,
+    /// Offset of the peer's scratchpads in BAR 0.
+    pub(crate) spads_at: u32,
+    /// BAR of window 0, and its offset there.
+    pub(crate) window_bar: usize,
+    pub(crate) window_at: u32,
+    /// BAR of the doorbells.
+    pub(crate) doorbell_bar: usize,
+}
+
+/// Places of an endpoint with windows of this size.
+pub(crate) fn places(endpoint: Endpoint, window: u32) -> Places {
+    let bars = endpoint.bars();
+    Places {
+        spad_bar: bars.peer_spads,
+        spads_at: layout::register::OWN_SPADS + 4 * SPADS as u32,
+        window_bar: bars.windows[0],
+        window_at: bars.first_window_at(window),
+        doorbell_bar: bars.doorbells,
+    }
+}
+
 /// The provider.
 pub struct VfioUser {
     server: Server,
@@ -267,6 +293,10 @@ impl TransportHw for VfioUser {
 
     fn doorbells(&self) -> Doorbells {
         Doorbells { link: None, first_pair: 0, count: self.function.doorbell_count() }
+    }
+
+    fn vectors(&self) -> u16 {
+        self.function.vectors()
     }
 
     fn doorbell_trap(&self, bit: usize) -> Option<Arc<dyn DoorbellTrap>> {

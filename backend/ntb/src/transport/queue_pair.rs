@@ -16,6 +16,10 @@ pub(crate) struct PairState {
     ended: AtomicBool,
     /// Frames received, and frames of ours that the peer consumed: signs of life.
     activity: [AtomicU64; 2],
+    /// Slots of the peer's memory that are in use, for the view.
+    in_use: AtomicU32,
+    /// Frames that were lost with the ring at the control thread, until a queue counts them.
+    lost: AtomicU32,
     /// Offset of the flags that a sleeping reader waits for, plus 1; 0 while none sleeps.
     asleep: AtomicU32,
     /// Violation of the protocol.
@@ -29,6 +33,8 @@ impl PairState {
         Self {
             ended: AtomicBool::new(false),
             activity: Default::default(),
+            in_use: AtomicU32::new(0),
+            lost: AtomicU32::new(0),
             asleep: AtomicU32::new(0),
             violation: Mutex::new(None),
             control,
@@ -61,10 +67,38 @@ impl PairState {
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
+    /// Frames received, and slots consumed by the peer.
+    pub(crate) fn counts(&self) -> [u64; 2] {
+        self.activity.each_ref().map(|n| n.load(Ordering::Relaxed))
+    }
+
     /// Signs of life so far.
     pub(crate) fn activity(&self) -> u64 {
-        let [a, b] = self.activity.each_ref().map(|n| n.load(Ordering::Relaxed));
+        let [a, b] = self.counts();
         a.wrapping_add(b)
+    }
+
+    /// Notes the number of slots that are in use. Has one writer at a time.
+    #[inline]
+    pub(crate) fn note_in_use(&self, slots: u32) {
+        self.in_use.store(slots, Ordering::Relaxed);
+    }
+
+    /// Notes frames that were lost with a ring that no queue had.
+    #[cold]
+    pub(crate) fn note_lost(&self, frames: u32) {
+        self.lost.fetch_add(frames, Ordering::Relaxed);
+    }
+
+    /// Lost frames since the last call, for the counter of a queue.
+    #[cold]
+    pub(crate) fn take_lost(&self) -> u32 {
+        self.lost.swap(0, Ordering::Relaxed)
+    }
+
+    /// Slots that are in use.
+    pub(crate) fn in_use(&self) -> u32 {
+        self.in_use.load(Ordering::Relaxed)
     }
 
     /// Notes that a reader sleeps until the flags at this offset change.

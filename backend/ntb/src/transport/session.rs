@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use mqnet_netdev::{Channel, ChannelStats, Plan, Rx, Tx};
+use mqnet_netdev::{Channel, ChannelStats, PairView, Plan, Rx, SlotRings, Tx};
 use mqnet_shmem::Table;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::timer::Timer;
@@ -453,6 +453,34 @@ impl Transport {
         self.pairs.iter().map(|pair| pair.size.1).sum::<u32>().max(1)
     }
 
+    /// Windows and queue pairs as they are shown; `None` until the peer has set up its windows.
+    pub(crate) fn slot_rings(&self, transport: &dyn TransportHw) -> Option<SlotRings> {
+        let first = self.pairs.first()?;
+        let windows = self.announced.iter().enumerate().map(|(at, &announced)| {
+            let out = transport.window(at).and_then(|window| window.outbound);
+            (announced, out.map_or(0, |out| out.len))
+        });
+        let view = |(number, pair): (usize, &Pair)| {
+            let [received, credits] = pair.queue.state.counts();
+            PairView {
+                pair: number as u16,
+                is_open: self.links.is_open(number as u16),
+                rx_slots: pair.part.slots,
+                rx_waiting: pair.complete(),
+                tx_slots: pair.size.1 + 1,
+                tx_in_use: pair.queue.state.in_use(),
+                received,
+                credits,
+            }
+        };
+        Some(SlotRings {
+            slot: first.part.slot,
+            windows: windows.collect(),
+            vectors: transport.vectors(),
+            pairs: self.pairs.iter().enumerate().map(view).collect(),
+        })
+    }
+
     /// The first violation of the protocol.
     pub(crate) fn violation(&self) -> Option<String> {
         self.pairs.iter().find_map(|pair| pair.queue.state.violation())
@@ -520,7 +548,13 @@ impl Pair {
 
     fn take_home(&mut self) {
         self.home.rx = self.home.rx.take().or_else(|| self.queue.rx.take());
-        self.home.tx = self.home.tx.take().or_else(|| self.queue.tx.take());
+        if self.home.tx.is_none() {
+            self.home.tx = self.queue.tx.take();
+            let lost = self.home.tx.as_mut().map_or(0, |tx| tx.take_lost());
+            if lost > 0 {
+                self.queue.state.note_lost(lost);
+            }
+        }
     }
 
     fn is_home(&self) -> bool {

@@ -311,6 +311,10 @@ pub(crate) struct TxSlots {
     published: u32,
     /// Slots that are free beyond `next`, by the last credit.
     free: u32,
+    /// Slots returned by the peer that are not counted yet.
+    credits: u32,
+    /// Frames of this life that the peer did not take were counted.
+    is_lost_counted: bool,
     number: u32,
     scatter: Scatter,
     /// Room behind a slot's payload, for a receiver with a larger request.
@@ -346,6 +350,8 @@ impl TxSlots {
             next: 0,
             published: 0,
             free: part.slots_last(),
+            credits: 0,
+            is_lost_counted: false,
             number: 0,
             scatter: Scatter::default(),
             spare: Vec::new(),
@@ -357,6 +363,8 @@ impl TxSlots {
     pub(crate) fn reset(&mut self) {
         (self.next, self.published, self.number) = (0, 0, 0);
         self.free = self.part.slots_last();
+        self.state.note_in_use(0);
+        self.is_lost_counted = false;
         self.credit.write(self.part.slots_last());
         // Frames of an earlier life that the peer did not read.
         for flags in &self.flags {
@@ -401,9 +409,25 @@ impl TxSlots {
         }
         if consumed > 0 {
             self.free = free;
+            self.credits += consumed;
             self.state.count(1, consumed.into());
+            self.state.note_in_use(self.used());
         }
         Ok(free)
+    }
+
+    /// Slots that the peer has returned since the last call.
+    #[inline]
+    pub(crate) fn take_credits(&mut self) -> u32 {
+        std::mem::take(&mut self.credits)
+    }
+
+    /// Number of frames that are lost in slots in use, once in each life of the pair.
+    #[cold]
+    pub(crate) fn take_lost(&mut self) -> u32 {
+        // A credit that violates the protocol is ignored here.
+        let _ = self.look();
+        if std::mem::replace(&mut self.is_lost_counted, true) { 0 } else { self.used() }
     }
 
     fn unpublished(&self) -> u32 {
@@ -482,6 +506,9 @@ impl TxSlots {
             // Pairs with the peer's read barrier behind the flags: payload and header come first.
             self.flags[self.published as usize].byte(0).store(DONE, Ordering::Release);
             self.published = after(self.published, 1, self.part.slots);
+        }
+        if any {
+            self.state.note_in_use(self.used());
         }
         any
     }

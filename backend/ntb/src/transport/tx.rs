@@ -120,15 +120,32 @@ impl PairTx {
     /// The pair has ended: frames that the peer did not take are lost.
     #[cold]
     fn give_back(&mut self) {
-        let lost = self.held.ring().map_or(0, |ring| {
-            // A credit that violates the protocol is ignored here.
-            let _ = ring.look();
-            ring.used()
-        });
+        if let Some(ring) = self.held.ring() {
+            let (lost, credits) = (ring.take_lost(), ring.take_credits());
+            self.stats.tx.lost.add(lost.into());
+            self.stats.tx.credits.add(credits.into());
+        }
+        self.held.leave();
+        self.count_lost();
+    }
+
+    /// Counts frames that were lost while no queue had the ring.
+    #[cold]
+    fn count_lost(&mut self) {
+        let lost = self.state.take_lost();
         if lost > 0 {
             self.stats.tx.lost.add(lost.into());
         }
-        self.held.leave();
+    }
+
+    /// Puts the ring back.
+    fn leave(&mut self) {
+        if self.held.is_recalled() || self.state.has_ended() {
+            self.give_back();
+        } else {
+            self.held.leave();
+            self.count_lost();
+        }
     }
 
     /// Slots for `need` bytes in frames, at least one.
@@ -150,12 +167,20 @@ impl Queue for PairTx {
         let need = self.slots_for(need);
         let Some(ring) = self.ready() else { return Ok(Armed::Sleep) };
         let before = ring.room();
-        let free = ring.look().map_err(|e| self.fault(&e))?;
+        let free = ring.look();
+        let credits = ring.take_credits();
+        self.stats.tx.credits.add(credits.into());
+        let free = free.map_err(|e| self.fault(&e))?;
         if free >= need {
             self.retry = RETRY;
             return Ok(Armed::MoreWork);
         }
         self.retry = if free > before { RETRY } else { (self.retry * 2).min(RETRY_MAX) };
+        if self.retry == RETRY_MAX {
+            // A doorbell that the peer missed would stop the queue for good.
+            self.stats.tx.kicks.add(1);
+            let _ = self.doorbell.ring();
+        }
         let set = self.timer.set(self.retry);
         // Without a timer the queue is polled.
         Ok(if set.is_ok() { Armed::Sleep } else { Armed::MoreWork })
@@ -167,7 +192,7 @@ impl Queue for PairTx {
 
     fn park(&mut self) {
         let _ = self.timer.stop();
-        self.held.leave();
+        self.leave();
     }
 }
 
@@ -266,6 +291,10 @@ impl TxBrings for PairTx {
     /// Completes the slots and rings once: the peer's tasklet takes all that are complete.
     fn flush(&mut self) -> Result<(), Fault> {
         let Some(ring) = self.held.ring() else { return Ok(()) };
+        let credits = ring.take_credits();
+        if credits > 0 {
+            self.stats.tx.credits.add(credits.into());
+        }
         if ring.publish() {
             self.stats.tx.kicks.add(1);
             let rung = self.doorbell.ring();
@@ -303,8 +332,6 @@ impl TxBrings for PairTx {
 
 impl Drop for PairTx {
     fn drop(&mut self) {
-        if self.held.is_recalled() {
-            self.give_back();
-        }
+        self.leave();
     }
 }

@@ -72,6 +72,10 @@ name the cause; `mqnet xdp show DEV`.";
                     "Frames handed to the peer that it had not taken when it was lost."
                     => tx_lost: Frames, None, "lost_total",
                     "The peer ended or failed: `mqnet show` has the reason.";
+                credits: Counter, "tx_queue_#_credits",
+                    "Slots that the peer returned (ntb_transport only)."
+                    => credits: Events, None, "credits_total",
+                    "";
                 stops: Counter, "tx_queue_#_stop",
                     "Times that the TX queue was full and stopped its source."
                     => tx_stop: Events, None, "queue_stops_total",

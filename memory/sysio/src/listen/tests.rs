@@ -29,6 +29,19 @@ fn listen(path: &Path, access: Access) -> Result<(OwnedFd, SocketFile), ListenEr
     listen_at(path, Kind::Stream, access, 8)
 }
 
+// Rule: a path in a folder that does not exist is refused, and the folder is named.
+#[test]
+fn missing_folder_is_named() {
+    let folder = Folder::new("missing");
+    let missing = folder.0.join("no").join("such");
+    let path = missing.join("x.sock");
+    let e = listen(&path, Access::default()).unwrap_err();
+    let (shown, missing) = (path.display(), missing.display());
+    let expected = format!("{shown}: no folder {missing}: make it, or choose another path");
+    assert_eq!(e.to_string(), expected);
+    assert_eq!(io::Error::from(e).kind(), io::ErrorKind::NotFound);
+}
+
 // Goal: regular files, links, folders and other nodes are rejected and stay unchanged.
 #[test]
 fn foreign_files_are_kept() {

@@ -84,7 +84,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     document: "ntb.md",
     example: "ntb:vfio-user=/run/vm0.sock,device=imx8,windows=2,queues=12",
     driver: "mqnet-ntb",
-    rings: "has no rings",
+    rings: "its slots are set when it is opened: ntb:vfio-user=SOCKET,window=SIZE,queues=N",
     is_interface: false,
     is_path: |_| true,
     options: &[OPTIONS, access::OPTIONS],

@@ -6,8 +6,8 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use mqnet_control_api::{
-    ApiError, Code, Instance, LaneStats, LinkInfo, LinkState, LinkStats, NetdevRequest, ObjectName,
-    Qdisc, Reply, Request,
+    ApiError, Code, Instance, LaneStats, LinkInfo, LinkState, LinkStats, NetdevInfo, NetdevRequest,
+    ObjectName, Qdisc, Reply, Request,
 };
 use mqnet_host::names;
 use mqnet_netdev::LaneCounters;
@@ -137,6 +137,48 @@ struct Board {
     /// In the order of the counter table.
     lanes: Vec<Family>,
     locality: IntCounterVec,
+    queue_pairs: QueuePairs,
+}
+
+/// Queue pairs with a kernel's `ntb_transport`.
+struct QueuePairs {
+    open: IntGaugeVec,
+    slots: IntGaugeVec,
+    in_use: IntGaugeVec,
+}
+
+impl QueuePairs {
+    fn new(registry: &Registry) -> prometheus::Result<Self> {
+        let pair = ["device", "link", "side", "pair"];
+        let [device, link, side, number] = pair;
+        let ring = [device, link, side, number, "direction"];
+        let open = "1 while the far end has the queue pair open.";
+        let slots = "Slots of a queue pair with an ntb_transport.";
+        let in_use = "Slots with frames that the receiver has not consumed.";
+        Ok(Self {
+            open: gauge(registry, "queue_pair_open", open, &pair)?,
+            slots: gauge(registry, "queue_pair_slots", slots, &ring)?,
+            in_use: gauge(registry, "queue_pair_slots_in_use", in_use, &ring)?,
+        })
+    }
+
+    fn of_device(&self, device: &NetdevInfo, side: &str) {
+        let pairs = device.slot_rings.iter().flat_map(|rings| &rings.queue_pairs);
+        for pair in pairs {
+            let number = pair.id.to_string();
+            let labels = [&*device.name, &*device.link, side, &*number];
+            self.open.with_label_values(&labels).set(pair.open.into());
+            for (direction, slots, in_use) in [
+                ("receive", pair.rx_slots, pair.rx_waiting),
+                ("transmit", pair.tx_slots, pair.tx_in_use),
+            ] {
+                let [device, link, side, number] = labels;
+                let ring = [device, link, side, number, direction];
+                self.slots.with_label_values(&ring).set(slots.into());
+                self.in_use.with_label_values(&ring).set(in_use.into());
+            }
+        }
+    }
 }
 
 impl Board {
@@ -174,6 +216,7 @@ impl Board {
                 "Bytes of a function, by whether its channel's worker runs on the same NUMA node.",
                 &["device", "link", "function", "node", "locality"],
             )?,
+            queue_pairs: QueuePairs::new(registry)?,
         })
     }
 
@@ -181,6 +224,9 @@ impl Board {
         let name = link.name.as_str();
         self.up.with_label_values(&[name]).set((link.state != LinkState::Down).into());
         self.channels.with_label_values(&[name]).set(link.channels.into());
+        for (device, side) in link.netdevs.iter().zip(["a", "b"]) {
+            self.queue_pairs.of_device(device, side);
+        }
         for worker in &link.workers {
             let labels = [name, &worker.id.to_string()];
             for (family, (_, value)) in self.workers.iter().zip(worker.totals().iter()) {

@@ -1,7 +1,7 @@
 //! `ethtool -S`.
 
 use mqnet_control_api::{ApiError, NamedCounter};
-use mqnet_netdev::{DropReason, RxMemory};
+use mqnet_netdev::{DropReason, PairView, RxMemory, SlotRings};
 use mqnet_pktbuf::PoolStats;
 
 use crate::HostedLink;
@@ -27,11 +27,32 @@ pub(super) fn counters(entry: &mut HostedLink, side: usize) -> Result<Vec<NamedC
         let frames = all.iter().map(|s| s.rx.drops.get(reason) + s.tx.drops.get(reason)).sum();
         add(format!("drop_{}", reason.name().replace('-', "_")), frames);
     }
+    if let Some(rings) = (*entry.link.functions()[side]).slot_rings() {
+        list.extend(queue_pairs(&rings));
+    }
     list.extend(buffers(&entry.link.functions()[side].rx_memory()));
     if let Some(outside) = entry.link.functions()[side].dropped_outside() {
         list.push(NamedCounter { name: "rx_dropped_outside".to_owned(), value: outside });
     }
     Ok(list)
+}
+
+/// Slots and credits of each queue pair with an `ntb_transport`.
+fn queue_pairs(rings: &SlotRings) -> Vec<NamedCounter> {
+    let of_pair = |view: &PairView| {
+        let values = [
+            ("open", u64::from(view.is_open)),
+            ("rx_slots", view.rx_slots.into()),
+            ("rx_waiting", view.rx_waiting.into()),
+            ("tx_slots", view.tx_slots.into()),
+            ("tx_in_use", view.tx_in_use.into()),
+            ("received", view.received),
+            ("credits", view.credits),
+        ];
+        let pair = view.pair;
+        values.map(|(name, value)| NamedCounter { name: format!("qp{pair}_{name}"), value })
+    };
+    rings.pairs.iter().flat_map(of_pair).collect()
 }
 
 /// Counters of queues that give buffers to a device: sums over their page pools, then each queue.

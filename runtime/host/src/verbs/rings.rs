@@ -19,8 +19,19 @@ fn sizes(entry: &mut HostedLink, side: usize) -> Result<RingSizes, ApiError> {
     })
 }
 
-/// `ethtool -g`, in KiB.
+/// Slots of each queue pair: the far end sets up all of them.
+fn slots(entry: &mut HostedLink, side: usize) -> Option<Rings> {
+    let rings = (*entry.link.functions()[side]).slot_rings()?;
+    let first = rings.pairs.first()?;
+    let (rx, tx) = (Some(first.rx_slots), Some(first.tx_slots));
+    Some(Rings { rx_max: rx, rx, tx_max: tx, tx, unit: "slots".to_owned() })
+}
+
+/// `ethtool -g`, in KiB, or in slots.
 pub(super) fn rings(entry: &mut HostedLink, side: usize) -> Result<Rings, ApiError> {
+    if let Some(slots) = slots(entry, side) {
+        return Ok(slots);
+    }
     let sizes = sizes(entry, side)?;
     let kib = |bytes: u32| Some(bytes >> 10);
     Ok(Rings {

@@ -1,10 +1,10 @@
 //! Links and netdevs as they are shown.
 
 use mqnet_control_api::{
-    ApiError, DriverInfo, LinkInfo, LinkState, MemberInfo, NetdevInfo, RxBufferInfo, WayOffloads,
-    WorkerInfo,
+    ApiError, DriverInfo, LinkInfo, LinkState, MemberInfo, NetdevInfo, QueuePairInfo, RxBufferInfo,
+    SlotRingsInfo, WayOffloads, WindowInfo, WorkerInfo,
 };
-use mqnet_netdev::{Function, MemberView, Offloads, Plan, RxMemory};
+use mqnet_netdev::{Function, MemberView, Offloads, PairView, Plan, RxMemory, SlotRings};
 use mqnet_sysio::clock;
 
 use crate::{HostedLink, place};
@@ -61,6 +61,26 @@ fn members(function: &dyn Function) -> Vec<MemberInfo> {
     function.members().into_iter().map(info).collect()
 }
 
+fn slots(rings: SlotRings) -> SlotRingsInfo {
+    let window = |(bytes, far_bytes)| WindowInfo { bytes, far_bytes };
+    let pair = |view: PairView| QueuePairInfo {
+        id: view.pair,
+        open: view.is_open,
+        rx_slots: view.rx_slots,
+        rx_waiting: view.rx_waiting,
+        tx_slots: view.tx_slots,
+        tx_in_use: view.tx_in_use,
+        received: view.received,
+        credits: view.credits,
+    };
+    SlotRingsInfo {
+        slot_bytes: rings.slot,
+        windows: rings.windows.into_iter().map(window).collect(),
+        vectors: rings.vectors,
+        queue_pairs: rings.pairs.into_iter().map(pair).collect(),
+    }
+}
+
 /// A link.
 pub(crate) fn show(entry: &mut HostedLink) -> LinkInfo {
     let running = entry.link.running();
@@ -79,8 +99,8 @@ pub(crate) fn show(entry: &mut HostedLink) -> LinkInfo {
         .as_ref()
         .map(|plan| [offloads(entry, 0, plan), offloads(entry, 1, &plan.mirrored())].to_vec());
     let members = entry.link.functions().map(|function| members(&*function));
-    let protocols =
-        entry.link.functions().map(|function| (*function).protocol().map(str::to_owned));
+    let protocols = entry.link.functions().map(|end| (*end).protocol().map(str::to_owned));
+    let slot_rings = entry.link.functions().map(|end| (*end).slot_rings().map(slots));
     let is_running =
         entry.link.functions().map(|end| end.interface().is_none_or(|there| there.is_running));
     let info = |side: usize| {
@@ -94,6 +114,7 @@ pub(crate) fn show(entry: &mut HostedLink) -> LinkInfo {
             partner: entry.netdevs[1 - side].name.clone(),
             carrier: plan.is_some() && is_running[side],
             protocol: protocols[side].clone(),
+            slot_rings: slot_rings[side].clone(),
             members: members[side].clone(),
         }
     };
@@ -133,11 +154,15 @@ pub(crate) fn show(entry: &mut HostedLink) -> LinkInfo {
 
 /// `ethtool -i`.
 pub(super) fn driver(entry: &mut HostedLink, side: usize) -> Result<DriverInfo, ApiError> {
+    let end = &entry.link.functions()[side];
+    // The far end's protocol has a version where it is the kernel's.
+    let protocol = (**end).slot_rings().and_then(|_| (**end).protocol());
+    let firmware = protocol.unwrap_or(entry.firmware(side)).to_owned();
     let dev = &entry.netdevs[side];
     Ok(DriverInfo {
         driver: dev.kind.driver.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        firmware_version: entry.firmware(side).to_owned(),
+        firmware_version: firmware,
         bus_info: dev.address.clone(),
     })
 }

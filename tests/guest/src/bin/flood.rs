@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::json;
 
-const USAGE: &str = "guest-flood send PEER:PORT SENDERS SECONDS | guest-flood receive LOCAL:PORT";
+const USAGE: &str = "guest-flood send PEER:PORT SENDERS SECONDS [PAUSE-US] | \
+                     guest-flood receive LOCAL:PORT [SILENCE-MS]";
 const SIZE: usize = 200;
 /// Receive buffer: the receiver must not drop.
 const ROOM: usize = 64 << 20;
@@ -27,14 +28,20 @@ fn main() -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["send", peer, senders, seconds] => {
-            send(peer, senders.parse()?, Duration::from_secs(seconds.parse()?))
+            send(peer, senders.parse()?, Duration::from_secs(seconds.parse()?), Duration::ZERO)
         }
-        ["receive", local] => receive(local),
+        ["send", peer, senders, seconds, pause] => {
+            let pause = Duration::from_micros(pause.parse()?);
+            send(peer, senders.parse()?, Duration::from_secs(seconds.parse()?), pause)
+        }
+        ["receive", local] => receive(local, SILENCE),
+        ["receive", local, silence] => receive(local, Duration::from_millis(silence.parse()?)),
         _ => Err(USAGE.into()),
     }
 }
 
-fn send(peer: &str, senders: u8, time: Duration) -> Result<()> {
+/// Sends from `senders` sockets; each pauses after every datagram.
+fn send(peer: &str, senders: u8, time: Duration, pause: Duration) -> Result<()> {
     let end = Instant::now() + time;
     let run = |sender: u8| {
         let socket = UdpSocket::bind("0.0.0.0:0")?;
@@ -47,6 +54,9 @@ fn send(peer: &str, senders: u8, time: Duration) -> Result<()> {
             match socket.send(&datagram) {
                 Ok(_) => sent += 1,
                 Err(_) => refused += 1,
+            }
+            if !pause.is_zero() {
+                std::thread::sleep(pause);
             }
         }
         Ok::<_, std::io::Error>((sent, refused))
@@ -63,10 +73,10 @@ fn send(peer: &str, senders: u8, time: Duration) -> Result<()> {
     Ok(())
 }
 
-fn receive(local: &str) -> Result<()> {
+fn receive(local: &str, silence: Duration) -> Result<()> {
     let socket = UdpSocket::bind(local)?;
     setsockopt(&socket, sockopt::RcvBufForce, &ROOM)?;
-    socket.set_read_timeout(Some(SILENCE))?;
+    socket.set_read_timeout(Some(silence))?;
     let mut datagram = [0; 2048];
     let (mut received, mut wrong) = (0_u64, 0_u64);
     let mut next = [0_u64; 256];

@@ -2,10 +2,21 @@
 
 use std::time::Duration;
 
-use mqnet_testkit::{World, has, until};
+use mqnet_guest::Guest;
+use mqnet_testkit::{World, has, rounds, until};
 
 use super::netdev::{NEEDS, guest, link, run, serve};
 use super::there_with_ntb;
+
+/// Rounds of each test; `MQNET_ROUNDS` sets another number.
+const ROUNDS: u32 = 3;
+/// Time of a guest for each round.
+const ROUND: Duration = Duration::from_secs(100);
+
+/// The guest with time for so many rounds.
+fn timed(guest: Guest, rounds: u32) -> Guest {
+    guest.limit(ROUND * rounds.max(ROUNDS))
+}
 
 /// Each way in which a driver can end, several times.
 const DRIVERS: &str = r#"
@@ -57,8 +68,9 @@ fn link_returns_after_drivers_end() {
     }
     let world = World::create();
     let link = link(&world, "", ",queues=2");
-    let script = DRIVERS.replace("ROUNDS", "3");
-    let output = run(&link, guest(&world, "ntb-drivers", &script));
+    let rounds = rounds(ROUNDS);
+    let script = DRIVERS.replace("ROUNDS", &rounds.to_string());
+    let output = run(&link, timed(guest(&world, "ntb-drivers", &script), rounds));
     assert!(output.contains("DONE"), "{output}");
     link.stop();
 }
@@ -85,11 +97,11 @@ fn link_returns_after_vmms_are_killed() {
     let _server = serve(&world, 4_000_000);
     let open = || std::fs::read_dir(format!("/proc/{}/fd", link.pid())).unwrap().count();
     let mut counts = Vec::new();
-    for round in 1..=3 {
+    for round in 1..=rounds(ROUNDS) {
         let running = guest(&world, "ntb-killed", STAY).start().unwrap();
         let mut running = running.boots().unwrap();
         running.says("FLOWS").unwrap();
-        assert!(link.ups() >= round);
+        assert!(link.ups() >= round as usize);
         std::thread::sleep(Duration::from_millis(500));
         running.kill();
         link.wait_down("the client");
@@ -103,13 +115,13 @@ fn link_returns_after_vmms_are_killed() {
     link.stop();
 }
 
-/// Reboots three times; the boots are counted by the host.
+/// Reboots several times; the boots are counted by the host.
 const REBOOT: &str = r#"
 setup 2 1500
 pings 10.0.0.1 > /dev/null
 boot=$(nc 10.0.0.1 7003 < /dev/null)
 echo "BOOT $boot"
-[ "$boot" = 3 ] || reboot -f
+[ "$boot" = ROUNDS ] || reboot -f
 echo DONE
 "#;
 
@@ -123,10 +135,12 @@ fn link_returns_after_reboots() {
     let link = link(&world, "", ",queues=2");
     let _server = serve(&world, 1000);
     // QEMU starts the machine again instead of ending.
-    let guest = guest(&world, "ntb-reboot", REBOOT).qemu(&["-action", "reboot=reset"]);
-    let output = run(&link, guest);
-    assert!(output.contains("BOOT 3"), "{output}");
-    assert!(link.ups() >= 3);
+    let rounds = rounds(ROUNDS);
+    let script = REBOOT.replace("ROUNDS", &rounds.to_string());
+    let guest = guest(&world, "ntb-reboot", &script).qemu(&["-action", "reboot=reset"]);
+    let output = run(&link, timed(guest, rounds));
+    assert!(output.contains(&format!("BOOT {rounds}")), "{output}");
+    assert!(link.ups() >= rounds as usize);
     link.stop();
 }
 
@@ -151,7 +165,7 @@ fn guest_goes_on_after_mqnet_is_killed() {
         return;
     }
     let world = World::create();
-    for _ in 0..2 {
+    for _ in 0..rounds(2) {
         let mut link = link(&world, "", ",queues=2");
         let running = guest(&world, "ntb-alone", ALONE).start().unwrap();
         let mut running = running.boots().unwrap();

@@ -11,11 +11,12 @@ use super::there_with_ntb;
 pub(super) const NEEDS: [Need; 3] = [Need::Root, Need::Program("ping"), Need::Program("python3")];
 
 /// Loads the drivers: number of queue pairs, MTU of the netdev.
-const SETUP: &str = r#"
+pub(super) const SETUP: &str = r#"
 fail() { echo "FAIL $*"; report; exit 1; }
 setup() {
     insmod /ntb/ntb.ko && insmod /ntb/ntb_hw_epf.ko || fail insmod
-    insmod /ntb/ntb_transport.ko max_num_clients=$1 && insmod /ntb/ntb_netdev.ko || fail insmod
+    insmod /ntb/ntb_transport.ko max_num_clients=$1 $transport_options &&
+        insmod /ntb/ntb_netdev.ko || fail insmod
     for i in $(seq 50); do [ -e /sys/class/net/eth0 ] && break; sleep 0.1; done
     ip link set eth0 mtu $2 || fail mtu
     ip addr add 10.0.0.2/24 dev eth0
@@ -69,7 +70,7 @@ def serve(port, what):
     print('ready', flush=True)
     while True:
         threading.Thread(target=what, args=(listener.accept()[0],), daemon=True).start()
-boots = iter(range(1, 100))
+boots = iter(range(1, 10000))
 def count(s):
     s.sendall(str(next(boots)).encode())
     s.close()

@@ -88,6 +88,7 @@ fn netdev(name: &str) -> NetdevInfo {
         partner: "p".to_owned(),
         carrier: true,
         protocol: None,
+        slot_rings: None,
         members: Vec::new(),
     }
 }

@@ -409,6 +409,12 @@ impl Function {
         self.is_up
     }
 
+    /// Interrupt vectors: those that the driver has configured, all before that.
+    pub(super) fn vectors(&self) -> u16 {
+        let all = self.doorbells.len() as u16 + FIRST_VECTOR;
+        self.vectors.unwrap_or(all)
+    }
+
     /// Doorbells that the driver has vectors for; all before it has configured them.
     pub(super) fn doorbell_count(&self) -> usize {
         let all = self.doorbells.len();

@@ -43,6 +43,22 @@ fn headers_are_checked() {
     }
 }
 
+// Rule: violations that follow each other are answered by rests that double, up to a limit.
+#[test]
+fn repeated_violations_rest_longer() {
+    let mut world = World::up(Shape::default(), 1);
+    for expected in [1, 2, 4, 8, 16, 16] {
+        world.kernel.send(0, &frame(1, 60)).unwrap();
+        world.kernel.write_header(0, 0, 0, 77);
+        world.receive(0).unwrap_err();
+        world.take_down();
+        assert_eq!(world.board.rested.load(SeqCst), expected * 1000);
+        world.board.link_up();
+        world.kernel.relink();
+        world.settle(1);
+    }
+}
+
 // Goal: any credit of slots that were published is taken, and any other is a fault.
 #[test]
 fn credits_are_checked() {

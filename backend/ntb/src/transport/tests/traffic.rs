@@ -93,6 +93,26 @@ fn waiting_for_credit_ends_by_itself() {
     assert_eq!(world.channels[0].tx.queue().arm(1518).unwrap(), Armed::MoreWork);
 }
 
+// Rule: a full ring rings again while it waits: a peer that missed a doorbell goes on.
+#[test]
+fn full_ring_rings_again() {
+    let shape = Shape { size: 64 << 10, mtu: 2048, ..Shape::default() };
+    let mut world = World::up(shape, 1);
+    let slots = world.kernel.slot_count(0) as usize;
+    let frames: Vec<_> = (0..slots as u32).map(|n| frame(n, 100)).collect();
+    assert_eq!(world.send(0, &frames).unwrap(), slots - 1);
+    let rung = |world: &World| {
+        let count = |n: &std::sync::atomic::AtomicU64| n.load(std::sync::atomic::Ordering::SeqCst);
+        world.board.rung.iter().map(count).sum::<u64>()
+    };
+    let before = rung(&world);
+    for _ in 0..20 {
+        assert_eq!(world.channels[0].tx.queue().arm(1518).unwrap(), Armed::Sleep);
+    }
+    let again = rung(&world) - before;
+    assert!((1..20).contains(&again), "{again} doorbells");
+}
+
 // Goal: a sleeping receiver is woken by the doorbell, and by a check where the doorbell was missed.
 #[test]
 fn sleeping_receiver_is_woken() {

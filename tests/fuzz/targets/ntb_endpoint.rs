@@ -1,0 +1,6 @@
+//! A VMM and its guest's drivers at an emulated endpoint: messages, registers, scratchpads, DMA
+//! ranges, slots.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| mqnet_ntb::fuzzing::endpoint(data));
