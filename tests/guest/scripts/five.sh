@@ -1,6 +1,7 @@
 # The same requests to the kernel's own implementation and to mqnet. Each leaves NAME.kernel and
 # NAME.ours in $PROBES, and a line in $PROBES/order: name, request, driver that answered for the
-# kernel. eth0 and eth1 are one link of mqnet on the host: virtio-net with four queue pairs each.
+# kernel. eth0 and eth1 are one link of mqnet on the host: virtio-net with four queue pairs each. The
+# kernel's NTB drivers have an emulated endpoint.
 export PROBES=$RESULTS/probes PYTHONHOME=/usr PYTHONPATH=/usr/lib/python3/dist-packages
 mkdir -p "$PROBES"
 modprobe -aq ipv6 virtio_net tun veth
@@ -56,6 +57,13 @@ wait_for '[ -e /run/v.sock ]'
 # A separate process: numbers of netdevs are unique within a process.
 MQNET_RUNTIME_DIR=/run/vu0.d start vu virtio-user:/run/v.sock,name=vu0 tap:t0,address=10.2.0.1/24 --channels 4
 MQNET_RUNTIME_DIR=/run/g0.d start grp tap:g0,address=10.3.0.1/24+tap:g1,address=10.4.0.1/24 null: --channels 4
+# The kernel's own end of a bridge: an emulated endpoint, whose far end is mqnet on the host.
+for module in ntb ntb_hw_epf; do insmod /ntb/$module.ko || fail $module; done
+insmod /ntb/ntb_transport.ko max_num_clients=4 && insmod /ntb/ntb_netdev.ko || fail ntb_netdev
+ntb_device() { for dev in $(ls /sys/class/net); do ethtool -i $dev 2> /dev/null | grep -q '^driver: ntb_netdev' && echo $dev; done; }
+KNTB=$(ntb_device)
+[ -n "$KNTB" ] || fail "the netdev of ntb_netdev"
+wait_for "ethtool -L $KNTB combined 2"
 for dev in ntb0 na; do known $dev; done
 wait_for 'in_vu ethtool -l vu0 | tail -2 | grep -q 4'
 wait_for 'in_vu ynl --dump queue-get | grep -q napi-id'
@@ -63,28 +71,30 @@ wait_for 'MQNET_RUNTIME_DIR=/run/g0.d mqnet ynl --dump queue-get | grep -q napi-
 wait_for 'ping -c1 -W1 10.9.0.2'; wait_for 'ping -c1 -W1 10.1.0.2'
 
 echo "== ntb_netdev: channels"
-fact ntb-channels 'Channel parameters for DEV:\nPre-set maximums:\nRX:\t\tn/a\nTX:\t\tn/a\nOther:\t\tn/a\nCombined:\t64\nCurrent hardware settings:\nRX:\t\tn/a\nTX:\t\tn/a\nOther:\t\tn/a\nCombined:\t2\nexit 0' \
-    ntb0 'ethtool -l DEV'
+ethtools ntb-channels $KNTB ntb_netdev ntb0 '-l DEV'
 ethtools channels-same eth0 virtio-net vu0 '-l DEV'
 ethtools channels-tap na tun na '-l DEV'
 ethtools channels-tap-set na tun na '-L DEV combined 2'
-ethtools channels-zero eth0 virtio-net ntb0 '-L DEV combined 0'
-ethtools channels-many eth0 virtio-net ntb0 '-L DEV combined 999'
-ethtools channels-huge eth0 virtio-net ntb0 '-L DEV combined 4294967296'
-ethtools channels-negative eth0 virtio-net ntb0 '-L DEV combined -1'
-ethtools channels-rx eth0 virtio-net ntb0 '-L DEV rx 1'
-ethtools channels-tx eth0 virtio-net ntb0 '-L DEV tx 1'
-ethtools channels-other eth0 virtio-net ntb0 '-L DEV other 1'
-ethtools channels-mixed eth0 virtio-net ntb0 '-L DEV combined 1 rx 1'
-ethtools channels-none eth0 virtio-net ntb0 '-L DEV'
-ethtools channels-word eth0 virtio-net ntb0 '-L DEV queues 2'
-ethtools channels-text eth0 virtio-net ntb0 '-L DEV combined two'
-ethtools channels-alone eth0 virtio-net ntb0 '-L DEV combined'
+ethtools channels-zero $KNTB ntb_netdev ntb0 '-L DEV combined 0'
+ethtools channels-many $KNTB ntb_netdev ntb0 '-L DEV combined 999'
+ethtools channels-huge $KNTB ntb_netdev ntb0 '-L DEV combined 4294967296'
+ethtools channels-negative $KNTB ntb_netdev ntb0 '-L DEV combined -1'
+ethtools channels-rx $KNTB ntb_netdev ntb0 '-L DEV rx 1'
+ethtools channels-tx $KNTB ntb_netdev ntb0 '-L DEV tx 1'
+ethtools channels-other $KNTB ntb_netdev ntb0 '-L DEV other 1'
+ethtools channels-mixed $KNTB ntb_netdev ntb0 '-L DEV combined 1 rx 1'
+ethtools channels-none $KNTB ntb_netdev ntb0 '-L DEV'
+ethtools channels-word $KNTB ntb_netdev ntb0 '-L DEV queues 2'
+ethtools channels-text $KNTB ntb_netdev ntb0 '-L DEV combined two'
+ethtools channels-alone $KNTB ntb_netdev ntb0 '-L DEV combined'
 ethtools channels-nobody nobody core nobody '-l DEV'
 ethtools channels-set-nobody nobody core nobody '-L DEV combined 1'
 ethtools channels-veth-many vet0 veth ntb0 '-L DEV combined 5000'
 ethtools rings eth0 virtio-net vu0 '-g DEV'
 ethtools rings-many eth0 virtio-net ntb0 '-G DEV rx 999999'
+ethtools ntb-channels-set $KNTB ntb_netdev ntb0 '-L DEV combined 1'
+ethtools ntb-channels-after $KNTB ntb_netdev ntb0 '-l DEV'
+ethtools ntb-channels-back $KNTB ntb_netdev ntb0 '-L DEV combined 2'
 ethtools rings-fixed eth0 virtio-net vu0 '-G DEV tx 4'
 ethtools rings-none vet0 veth na '-G DEV rx 100'
 ethtools statistics-none vet0 veth nobody '-S nobody'

@@ -103,6 +103,53 @@ impl Drop for Cards {
     }
 }
 
+/// An emulated NTB endpoint. Its far end is a link of mqnet on the host, which discards frames.
+pub(crate) struct Endpoint {
+    link: Child,
+    socket: PathBuf,
+}
+
+impl Endpoint {
+    /// An endpoint for so many queue pairs.
+    pub(crate) fn start(name: &str, pairs: u32) -> Result<Self> {
+        let file = format!("mqnet-{name}-{}.ntb", std::process::id());
+        let socket = std::env::temp_dir().join(file);
+        let mut command = Command::new(programs::program("mqnet"));
+        command.args(["link", "--json", "--control-socket", "none", "null:"]);
+        command.arg(format!("ntb:vfio-user={},queues={pairs}", socket.display()));
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let link = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
+        let mut endpoint = Self { link, socket };
+        let deadline = Instant::now() + PATIENCE;
+        while !endpoint.socket.exists() {
+            if Instant::now() > deadline || endpoint.link.try_wait()?.is_some() {
+                return Err("the host's end of the NTB endpoint did not start".into());
+            }
+            sleep(POLL);
+        }
+        Ok(endpoint)
+    }
+
+    /// The guest with the endpoint, and the kernel's drivers.
+    pub(crate) fn put_into(&self, guest: Guest) -> Guest {
+        let device = format!(
+            "{{\"driver\":\"vfio-user-pci\",\"rombar\":0,\"socket\":{{\"type\":\"unix\",\
+             \"path\":\"{}\"}}}}",
+            self.socket.display()
+        );
+        guest.with_ntb().qemu(&["-device", &device])
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        // Each fails for what is gone already.
+        let _ = self.link.kill();
+        let _ = self.link.wait();
+        let _ = fs::remove_file(&self.socket);
+    }
+}
+
 fn socket(folder: &Path, card: u32) -> PathBuf {
     folder.join(format!("card{card}"))
 }

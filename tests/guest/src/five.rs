@@ -22,12 +22,12 @@ pub use explained::Explained;
 pub use kernel_tests::KernelTests;
 pub use report::Report;
 
-use crate::cards::Cards;
+use crate::cards::{Cards, Endpoint};
 use crate::guest::{Guest, Outcome};
 use crate::kernel::Kernel;
 use crate::store::Store;
 use crate::tools::Tools;
-use crate::{Result, programs, selftests};
+use crate::{Result, ntb, programs, selftests};
 
 const SCRIPT: &str = include_str!("../scripts/five.sh");
 const YNL: &str = include_str!("../scripts/ynl.py");
@@ -39,6 +39,7 @@ const LIMIT: Duration = Duration::from_secs(1800);
 /// Downloads the files of the comparison, unless they are cached.
 pub fn prepare() -> Result<()> {
     crate::prepare(Kernel::V7_3)?;
+    ntb::prepare()?;
     tests_of_the_kernel().map(|_| ())
 }
 
@@ -59,6 +60,8 @@ pub fn run(name: &str) -> Result<Report> {
     let tests = tests_of_the_kernel()?;
     let cards = Cards::start("five", 2, PAIRS)?;
     let guest = Guest::new(Kernel::V7_3, name).limit(LIMIT).archive(tests);
+    let endpoint = Endpoint::start("five", PAIRS)?;
+    let guest = endpoint.put_into(guest);
     let guest = guest.file("ynl.py", YNL).script("five", SCRIPT);
     let outcome = cards.put_into(guest, MEMORY_MIB, &[]).run()?;
     outcome.passed("five")?;

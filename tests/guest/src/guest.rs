@@ -208,13 +208,16 @@ impl Guest {
         if self.vfio_user {
             qemu = ntb::qemu(store)?;
             self.archives.push(ntb::modules(store, &tools, &kernel)?);
-            let memory = self.memory_mib;
-            self.more.extend([
-                "-object".to_owned(),
-                format!("memory-backend-memfd,id=memory,size={memory}M,share=on"),
-                "-machine".to_owned(),
-                "memory-backend=memory".to_owned(),
-            ]);
+            // Cards in front of a back end need shared memory as well.
+            if !self.more.iter().any(|word| word.starts_with("memory-backend=")) {
+                let memory = self.memory_mib;
+                self.more.extend([
+                    "-object".to_owned(),
+                    format!("memory-backend-memfd,id=memory,size={memory}M,share=on"),
+                    "-machine".to_owned(),
+                    "memory-backend=memory".to_owned(),
+                ]);
+            }
         }
         if !self.bare {
             self.extras.extend(programs::files()?);
