@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mqnet_netdev::fuzzing::{Input, receive};
 use mqnet_netdev::limits::MTU_DEFAULT;
-use mqnet_netdev::{Burst, ChannelStats, Fault, FrameMeta, HandOver, Kept, Queue, RxBrings, TxBrings};
+use mqnet_netdev::{
+    Burst, ChannelStats, Fault, FrameMeta, HandOver, Kept, Queue, RxBrings, TxBrings,
+};
 use mqnet_pktbuf::Returner;
 use mqnet_shmem::{Preference, Region, Span, Table, prefer};
 use mqnet_sysio::eventfd::EventFd;

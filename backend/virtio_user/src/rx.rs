@@ -10,7 +10,8 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BURST_FRAMES, BURST_MORE_PIECES};
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, Event, Fault, HandOver, Kept, KeptPiece, Offloads, Queue, RxBrings, Trigger,
+    Armed, Burst, ChannelStats, Event, Fault, HandOver, Kept, KeptPiece, Offloads, Queue, RxBrings,
+    Trigger,
 };
 use mqnet_pktbuf::{Frag, Returner};
 use mqnet_sysio::eventfd::EventFd;

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use mqnet_netdev::limits::room_for;
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, DropReason, Event, Fault, Fill, FrameMeta, HandOver, Queue, Trigger, TxBrings,
+    Armed, Burst, ChannelStats, DropReason, Event, Fault, Fill, FrameMeta, HandOver, Queue,
+    Trigger, TxBrings,
 };
 use mqnet_shmem::{Manner, Segments, Span, Stores, Streaming, Window};
 use mqnet_sysio::eventfd::EventFd;

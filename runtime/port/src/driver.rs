@@ -166,7 +166,7 @@ impl<L> fmt::Debug for Driver<L> {
 
 impl<L> Drop for Driver<L> {
     fn drop(&mut self) {
-        self.closer.close(Error::Closed);
+        self.closer.close_senders();
         self.tasks = None;
         let _ = self.wake.ring();
         if let Some(thread) = self.thread.take() {

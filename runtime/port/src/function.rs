@@ -47,7 +47,13 @@ impl Closer {
         std::os::fd::AsFd::as_fd(&*self.channels[channel].worker_event)
     }
 
-    /// Ends the port: senders get the reason, and receivers get it after the last frame.
+    /// Ends the senders, while the lanes still run.
+    pub(crate) fn close_senders(&self) {
+        self.channels.iter().for_each(|channel| channel.arrivals.close());
+    }
+
+    /// Ends the port: senders get the reason, and receivers get it after the last frame. The lanes
+    /// must have stopped, or a later frame would follow the reason.
     pub(crate) fn close(&self, error: Error) {
         self.reason.set(error);
         for channel in &self.channels {

@@ -39,10 +39,13 @@ impl Receiver {
             if let Some(slot) = self.take_or_arm() {
                 break slot;
             }
-            match self.channel.close_reason.get() {
-                None => {}
-                Some(Error::Closed) => return Ok(None),
-                Some(error) => return Err(error),
+            if let Some(error) = self.channel.close_reason.get() {
+                match self.filled.pop_one() {
+                    // The lanes sent it between the first check and the end of the port.
+                    Some(slot) => break slot,
+                    None if error == Error::Closed => return Ok(None),
+                    None => return Err(error),
+                }
             }
             poll::wait_readable(&[self.channel.data_event.as_fd()], WAIT)
                 .map_err(|e| Error::System(e.to_string()))?;
@@ -53,10 +56,13 @@ impl Receiver {
     /// Next frame, if there is one. If there is none, [`as_fd`](AsFd::as_fd) becomes readable for
     /// the next one.
     pub fn try_recv(&mut self) -> Result<Option<Packet<'_>>, Error> {
-        match self.take_or_arm() {
-            Some(slot) => Ok(Some(Packet { slot: Some(slot), receiver: self })),
-            None => self.channel.close_reason.get().map_or(Ok(None), Err),
+        if let Some(slot) = self.take_or_arm() {
+            return Ok(Some(Packet { slot: Some(slot), receiver: self }));
         }
+        let Some(error) = self.channel.close_reason.get() else { return Ok(None) };
+        // The lanes may have sent a frame between the first check and the end of the port.
+        let slot = self.filled.pop_one().ok_or(error)?;
+        Ok(Some(Packet { slot: Some(slot), receiver: self }))
     }
 
     /// True while the channel is in use.

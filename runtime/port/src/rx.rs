@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use mqnet_netdev::limits::BURST_BYTES;
-use mqnet_netdev::{Armed, Burst, ChannelStats, DropReason, Event, Fault, Queue, RxBrings, Trigger};
+use mqnet_netdev::{
+    Armed, Burst, ChannelStats, DropReason, Event, Fault, Queue, RxBrings, Trigger,
+};
 use mqnet_rings::mpsc::Consumer;
 use mqnet_shmem::Span;
 

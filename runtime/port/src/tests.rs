@@ -17,7 +17,14 @@ use mqnet_wire::{Layer, VnetHdr};
 use super::*;
 
 fn config(channels: u16, depth: u32) -> PortConfig {
-    PortConfig { name: "port:test".into(), channels, layer: Layer::Ip, mtu: 1400, mtu_max: 1400, depth }
+    PortConfig {
+        name: "port:test".into(),
+        channels,
+        layer: Layer::Ip,
+        mtu: 1400,
+        mtu_max: 1400,
+        depth,
+    }
 }
 
 fn start(channels: u16, depth: u32) -> (Driver, Vec<(Receiver, Sender)>) {

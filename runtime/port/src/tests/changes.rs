@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, sleep, spawn};
 
-use mqnet_engine::{Link, RequestError, Wish};
+use mqnet_engine::{Link, Notice, RequestError, Wish};
 use mqnet_netdev::ChannelStats;
 use mqnet_sysio::clock;
 
 use super::*;
+use crate::function::Closer;
 
 const QUEUES: u16 = 4;
 const MTU_MAX: u32 = 1400;
@@ -23,6 +24,8 @@ type Ends = Vec<(Receiver, Sender)>;
 /// Two joined ports, and the statistics of each.
 struct Pair {
     driver: Driver,
+    /// Closes the first port; the driver closes the second.
+    closer: Closer,
     ends: [Ends; 2],
     stats: [Vec<Arc<ChannelStats>>; 2],
 }
@@ -31,10 +34,10 @@ fn pair(mtu: u32, depth: u32) -> Pair {
     let config = || PortConfig { mtu, mtu_max: MTU_MAX, ..config(QUEUES, depth) };
     let (a, near) = PortFunction::open(config()).unwrap();
     let (b, far) = PortFunction::open(config()).unwrap();
-    let stats = [a.stats().to_vec(), b.stats().to_vec()];
+    let (closer, stats) = (a.closer(), [a.stats().to_vec(), b.stats().to_vec()]);
     let link = LinkConfig { cpus: Cpus::Float, ..LinkConfig::default() };
     let driver = Driver::start(Box::new(a), b, link).unwrap();
-    Pair { driver, ends: [near, far], stats }
+    Pair { driver, closer, ends: [near, far], stats }
 }
 
 fn request(link: &mut Link, edit: impl FnOnce(&mut Wish)) {
@@ -143,7 +146,7 @@ impl Traffic {
 
 /// Ends the traffic with all queues in use. Every accepted frame must have arrived once and in
 /// order, but for those that were dropped as too long; returns how many these were.
-fn account(driver: Driver, mut traffic: Traffic) -> u64 {
+fn account(driver: Driver, closer: &Closer, mut traffic: Traffic) -> u64 {
     set_channels(&driver, QUEUES);
     let sent = traffic.stop();
     let total = sent.iter().map(|&n| u64::from(n)).sum::<u64>();
@@ -156,6 +159,7 @@ fn account(driver: Driver, mut traffic: Traffic) -> u64 {
         stats = driver.stats();
     }
     drop(driver);
+    closer.close(Error::Closed);
     assert_eq!(moved(&stats), total);
     let received = traffic.received();
     let mut missing = 0;
@@ -173,14 +177,14 @@ fn account(driver: Driver, mut traffic: Traffic) -> u64 {
 // frame arrives once, in the order of its queue.
 #[test]
 fn resizes_lose_and_duplicate_nothing() {
-    let Pair { driver, ends, .. } = pair(MTU_MAX, 16);
+    let Pair { driver, closer, ends, .. } = pair(MTU_MAX, 16);
     let traffic = Traffic::start(ends);
     for _ in 0..10 {
         for channels in (1..=QUEUES).chain((1..QUEUES).rev()) {
             set_channels(&driver, channels);
         }
     }
-    assert_eq!(account(driver, traffic), 0);
+    assert_eq!(account(driver, &closer, traffic), 0);
 }
 
 // Goal: random sequences of channels and MTUs, with rings of random size, account for every frame.
@@ -189,7 +193,7 @@ fn random_changes_account_for_every_frame() {
     for seed in 1..=6u64 {
         let mut dice = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let depth = 2 + random(&mut dice, 40) as u32;
-        let Pair { driver, ends, .. } = pair(1000, depth);
+        let Pair { driver, closer, ends, .. } = pair(1000, depth);
         let traffic = Traffic::start(ends);
         for _ in 0..20 {
             let channels = 1 + random(&mut dice, QUEUES.into()) as u16;
@@ -201,7 +205,7 @@ fn random_changes_account_for_every_frame() {
             })
             .unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         }
-        println!("seed {seed}: {} frames too long", account(driver, traffic));
+        println!("seed {seed}: {} frames too long", account(driver, &closer, traffic));
     }
 }
 
@@ -300,7 +304,7 @@ fn waiting_senders_return_when_the_queue_is_retired() {
 fn driver_is_dropped_during_changes() {
     let mut dice = 7;
     for round in 0..30u64 {
-        let Pair { driver, ends, stats } = pair(MTU_MAX, 8);
+        let Pair { driver, closer, ends, stats } = pair(MTU_MAX, 8);
         let mut traffic = Traffic::start(ends);
         let channels = 1 + random(&mut dice, u64::from(QUEUES) - 1) as u16;
         sleep(Duration::from_micros(random(&mut dice, 3000)));
@@ -309,6 +313,7 @@ fn driver_is_dropped_during_changes() {
         let begin = Instant::now();
         drop(driver);
         assert!(begin.elapsed() < PATIENCE);
+        closer.close(Error::Closed);
         let sent = traffic.stop();
         let received = traffic.received();
         for (numbers, sent) in received.iter().zip(sent) {
@@ -320,22 +325,58 @@ fn driver_is_dropped_during_changes() {
     }
 }
 
-// Goal: a port takes part in changes also where the device behind it is a loopback.
+/// Turns a link until a change to this number of channels is done.
+fn turn_until(link: &mut Link, channels: u16) {
+    let begin = Instant::now();
+    loop {
+        match link.turn(clock::monotonic()).unwrap() {
+            Some(Notice::Up(plan) | Notice::Changed { plan, .. }) if plan.channels == channels => {
+                return;
+            }
+            Some(Notice::Down(why) | Notice::ChangeFailed(why)) => panic!("{why}"),
+            _ => {}
+        }
+        assert!(begin.elapsed() < PATIENCE, "the change is not done");
+        poll::wait_readable(&link.events(), link.patience()).unwrap();
+    }
+}
+
+// Goal: a port in front of a loopback is resized under traffic: every frame returns once and in
+// order.
 #[test]
-fn loopback_is_resized_under_traffic() {
-    let (driver, ends) = start(QUEUES, 16);
+fn loopback_follows_resizes() {
+    let (port, ends) = PortFunction::open(config(QUEUES, 16)).unwrap();
+    let closer = port.closer();
+    let stats = port.stats().to_vec();
+    let loopback = Box::new(Loopback::new(QUEUES));
+    let link = LinkConfig { cpus: Cpus::Float, ..LinkConfig::default() };
+    let mut link = Link::new(Box::new(port), loopback, link).unwrap();
+    turn_until(&mut link, QUEUES);
     let stop = Arc::new(AtomicBool::new(false));
     let (mut senders, mut receivers) = (Vec::new(), Vec::new());
     for (rx, tx) in ends {
         senders.push(send_numbered(tx, stop.clone()));
         receivers.push(receive_numbered(rx));
     }
-    let traffic = Traffic { stop, senders, receivers };
-    for _ in 0..5 {
-        for channels in (1..=QUEUES).chain((1..QUEUES).rev()) {
-            set_channels(&driver, channels);
+    let mut traffic = Traffic { stop, senders, receivers };
+    for _ in 0..10 {
+        for channels in (1..QUEUES).rev().chain(2..=QUEUES) {
+            request(&mut link, |wish| wish.channels = Some(channels));
+            turn_until(&mut link, channels);
+            link.answer().unwrap().unwrap();
         }
     }
-    set_channels(&driver, QUEUES);
-    drop((driver, traffic));
+    let sent = traffic.stop();
+    let total: u64 = sent.iter().map(|&n| u64::from(n)).sum();
+    let begin = Instant::now();
+    let returned = || stats.iter().map(|stats| stats.tx.packets.get()).sum::<u64>();
+    while returned() < total {
+        assert!(begin.elapsed() < PATIENCE, "{} of {total} frames returned", returned());
+        sleep(Duration::from_millis(1));
+    }
+    link.shut_down("the test ends", Duration::ZERO).unwrap();
+    closer.close(Error::Closed);
+    for (numbers, sent) in traffic.received().iter().zip(sent) {
+        assert!(numbers.iter().copied().eq(0..sent));
+    }
 }
