@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mqnet_netdev::fuzzing::{Input, receive};
 use mqnet_netdev::limits::MTU_DEFAULT;
-use mqnet_netdev::{Burst, ChannelStats, Fault, FrameMeta, Kept, Queue, RxBrings, TxBrings};
+use mqnet_netdev::{
+    Burst, ChannelStats, Fault, FrameMeta, HandOver, Kept, Queue, RxBrings, TxBrings,
+};
 use mqnet_pktbuf::Returner;
 use mqnet_shmem::{Preference, Region, Span, Table, prefer};
 use mqnet_sysio::eventfd::EventFd;
@@ -16,7 +18,6 @@ use mqnet_virtio::{Features, packed, split};
 use mqnet_wire::VnetHdr;
 
 use crate::buffers::{Buffers, RxBufferStats, SettingCell};
-use crate::hand_over::HandOver;
 use crate::memory::{PairMemory, RingMemory, START, Shape};
 use crate::rx::{RxCore, RxParts, RxQueue};
 use crate::tx::{TxCore, TxQueue};

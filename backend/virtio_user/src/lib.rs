@@ -10,7 +10,6 @@ mod control;
 mod fold;
 mod function;
 pub mod fuzzing;
-mod hand_over;
 mod memory;
 mod message;
 mod provided;

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BURST_FRAMES, BURST_MORE_PIECES};
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, Event, Fault, Kept, KeptPiece, Offloads, Queue, RxBrings, Trigger,
+    Armed, Burst, ChannelStats, Event, Fault, HandOver, Kept, KeptPiece, Offloads, Queue, RxBrings,
+    Trigger,
 };
 use mqnet_pktbuf::{Frag, Returner};
 use mqnet_sysio::eventfd::EventFd;
@@ -20,7 +21,6 @@ use mqnet_virtio::net::HDR_LEN;
 use mqnet_wire::VnetHdr;
 
 use crate::buffers::{Buffer, Buffers, RxBufferStats, SettingCell};
-use crate::hand_over::HandOver;
 use intake::{Intake, Rules};
 
 /// Minimum number of free descriptors that causes a refill, or half of a shorter ring.

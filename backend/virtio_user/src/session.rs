@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, MTU_MAX};
-use mqnet_netdev::{Channel, ChannelStats, Offloads, Plan, Rx, RxBrings, Tx};
+use mqnet_netdev::{Channel, ChannelStats, HandOver, Offloads, Plan, Rx, RxBrings, Tx};
 use mqnet_shmem::{Region, Table};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::socket::is_quiet;
@@ -29,7 +29,6 @@ use vmm_sys_util::eventfd::EventFd as VmmEventFd;
 use crate::buffers::{Buffers, RxBufferStats, SettingCell};
 use crate::config::VirtioUserConfig;
 use crate::control::{Control, ControlMemory};
-use crate::hand_over::HandOver;
 use crate::memory::{DeviceMemory, PROVIDED, PairMemory, RingMemory, START, Shape};
 use crate::message;
 use crate::rx::{RxCore, RxParts, RxQueue};

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use mqnet_netdev::limits::room_for;
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, DropReason, Event, Fault, Fill, FrameMeta, Queue, Trigger, TxBrings,
+    Armed, Burst, ChannelStats, DropReason, Event, Fault, Fill, FrameMeta, HandOver, Queue,
+    Trigger, TxBrings,
 };
 use mqnet_shmem::{Manner, Segments, Span, Stores, Streaming, Window};
 use mqnet_sysio::eventfd::EventFd;
@@ -19,7 +20,6 @@ use mqnet_virtio::driver::{DriverQueue, Piece};
 use mqnet_virtio::net::HDR_LEN;
 use mqnet_wire::VnetHdr;
 
-use crate::hand_over::HandOver;
 use crate::memory::TX_FRONT;
 use lag::Lag;
 

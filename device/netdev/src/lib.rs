@@ -39,6 +39,7 @@ pub mod dhcp;
 mod facets;
 mod function;
 pub mod fuzzing;
+mod hand_over;
 mod io;
 mod kept;
 pub mod limits;
@@ -62,6 +63,7 @@ pub use function::{
     BucketOf, Buckets, Device, FullCause, Function, Indirection, Interface, LinkStatus, OpenError,
     Vectors,
 };
+pub use hand_over::HandOver;
 pub use io::Io;
 pub use kept::{Kept, KeptPiece};
 pub use member::MemberView;

@@ -1,4 +1,4 @@
-//! Opening a device: every knob, and errors that name it.
+//! Builder of TUN and TAP devices; its errors name the option.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use mqnet_tap::{TapConfig, TapFunction, wait_until_active};
 use crate::Device;
 use crate::join::{Join, Shape};
 
-/// How long the kernel may take to send through a device that is up.
+/// Longest wait for the kernel to send through a device that is up.
 const ACTIVE_WITHIN: Duration = Duration::from_secs(2);
 
-/// A device could not be opened: what failed, and the knob to turn.
+/// Reason why a device could not be opened, with the option to change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct OpenError(pub(crate) String);
@@ -27,28 +27,29 @@ pub enum Tun {}
 pub enum Tap {}
 
 impl Tun {
-    /// Begins to describe a TUN called `name` (at most 15 bytes; may hold a `%d`).
+    /// Builder of a TUN with this name: at most 15 bytes; the kernel replaces `%d` by a number.
     pub fn builder(name: &str) -> Builder {
         Builder::new(name, true)
     }
 }
 
 impl Tap {
-    /// Begins to describe a TAP called `name` (at most 15 bytes; may hold a `%d`).
+    /// Builder of a TAP with this name: at most 15 bytes; the kernel replaces `%d` by a number.
     pub fn builder(name: &str) -> Builder {
         Builder::new(name, false)
     }
 }
 
-/// Describes a device; [`open`](Self::open) makes it.
+/// Options of a device, which [`open`](Self::open) creates.
 #[derive(Clone, Debug)]
-#[must_use = "nothing happens before `open`"]
+#[must_use = "`open` creates the device"]
 pub struct Builder {
     name: String,
     tun: bool,
     queues: u16,
     addresses: Vec<String>,
     mtu: u32,
+    mtu_max: Option<u32>,
     qdisc: String,
     depth: u32,
     workers: Option<usize>,
@@ -65,6 +66,7 @@ impl Builder {
             queues: 1,
             addresses: Vec::new(),
             mtu: MTU_DEFAULT,
+            mtu_max: None,
             qdisc: String::new(),
             depth: 128,
             workers: None,
@@ -74,52 +76,62 @@ impl Builder {
         }
     }
 
-    /// Queues, 1 to 64 (1). The kernel's packets of one flow come through one queue.
+    /// Number of queues, 1 to 64 (default: 1). Packets of one flow arrive on one queue. The open
+    /// device can use fewer: [`Device::set_channels`].
     pub fn queues(mut self, queues: u16) -> Self {
         self.queues = queues;
         self
     }
 
     /// Adds an address with its prefix, such as `10.8.0.1/24` or `fd00::1/64`, and sets the device
-    /// up. Call it again for more.
+    /// up. Each call adds one address.
     pub fn address(mut self, address: &str) -> Self {
         self.addresses.push(address.to_owned());
         self
     }
 
-    /// MTU (1500).
+    /// MTU in bytes, 68 to 65535 for a TUN and to 65521 for a TAP (default: 1500).
     pub fn mtu(mut self, mtu: u32) -> Self {
         self.mtu = mtu;
         self
     }
 
-    /// Discipline in which packets wait for the program, in tc's words, such as `fq_codel` or
+    /// Largest MTU in bytes that [`Device::set_mtu`] can set (default: the MTU at the start). Each
+    /// packet of [`depth`](Self::depth) reserves memory for this size, in both directions.
+    pub fn mtu_max(mut self, mtu: u32) -> Self {
+        self.mtu_max = Some(mtu);
+        self
+    }
+
+    /// Qdisc for packets that wait for the program, in the syntax of `tc`, such as `fq_codel` or
     /// `fq_codel limit 1000 target 10ms`. Empty: none.
     pub fn qdisc(mut self, words: &str) -> Self {
         words.clone_into(&mut self.qdisc);
         self
     }
 
-    /// Packets that a queue holds in each direction, besides its discipline (128). Less is less
-    /// delay that the discipline does not see.
+    /// Capacity of a queue in packets, in each direction and in addition to the qdisc: 2 to 16384
+    /// (default: 128). Packets in the queue are beyond the control of the qdisc, so a smaller value
+    /// gives a lower delay.
     pub fn depth(mut self, packets: u32) -> Self {
         self.depth = packets;
         self
     }
 
-    /// Threads that move packets (one a queue, at most one a CPU).
+    /// Number of worker threads, at least 1 (default: one per queue, at most one per CPU).
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self
     }
 
-    /// Network namespace for the device, a file such as `/run/netns/NAME` (this process's).
+    /// Network namespace of the device, a file such as `/run/netns/NAME` (default: that of this
+    /// process).
     pub fn netns(mut self, path: impl Into<PathBuf>) -> Self {
         self.netns = Some(path.into());
         self
     }
 
-    /// Ethernet address of a TAP (the kernel's choice).
+    /// Ethernet address of a TAP (default: chosen by the kernel).
     pub fn mac(mut self, mac: [u8; 6]) -> Self {
         self.mac = Some(mac);
         self
@@ -131,7 +143,8 @@ impl Builder {
         self
     }
 
-    /// Makes the device (or takes one that is there and free) and starts its threads.
+    /// Creates the device, or attaches to an existing one that is not in use, and starts its
+    /// threads.
     pub fn open(self) -> Result<Device, OpenError> {
         let kind = if self.tun { "tun" } else { "tap" };
         let (name, queues) = (format!("{kind}:{}", self.name), self.queues);
@@ -141,12 +154,13 @@ impl Builder {
             addresses.push(text.parse::<Address>().map_err(|e| fail(format!("address: {e}")))?);
         }
         let tap = TapConfig { tun: self.tun, ..TapConfig::default() };
-        // Checks its knobs, before the system is touched.
+        // Checks the options before any change of the system.
         let join = Join::prepare(Shape {
             name: name.clone(),
             queues,
             layer: tap.layer(),
             mtu: self.mtu,
+            mtu_max: self.mtu_max,
             depth: self.depth,
             qdisc: self.qdisc,
             workers: self.workers,
@@ -165,7 +179,7 @@ impl Builder {
         let device = tap.device().to_owned();
         let opened = join.start("tap", Box::new(tap), device.clone())?;
         if is_up {
-            // Later is no failure: the kernel drops, and counts, what is sent before.
+            // A timeout is not an error: until then the kernel drops and counts packets.
             wait_until_active(self.netns.as_deref(), &device, ACTIVE_WITHIN)
                 .map_err(|e| fail(format!("reading the device: {e}")))?;
         }

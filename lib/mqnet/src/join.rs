@@ -1,4 +1,4 @@
-//! A function of the kernel and the program's end, made one link.
+//! Joins a function of the kernel with the program's port.
 
 use mqnet_control_api::LinkSpec;
 use mqnet_engine::{Cpus, EgressConfig, LinkConfig, LinkError};
@@ -14,19 +14,21 @@ use crate::{Device, OpenError};
 /// Name of the program's end among the netdevs of the link.
 const PROGRAM: &str = "program";
 
-/// What a device is to be, whatever carries it.
+/// Configuration that all kinds of devices share.
 pub(crate) struct Shape {
-    /// Its address, for errors.
+    /// Endpoint address, for errors.
     pub(crate) name: String,
     pub(crate) queues: u16,
     pub(crate) layer: Layer,
     pub(crate) mtu: u32,
+    /// Largest MTU of the open device; `None`: `mtu`.
+    pub(crate) mtu_max: Option<u32>,
     pub(crate) depth: u32,
     pub(crate) qdisc: String,
     pub(crate) workers: Option<usize>,
 }
 
-/// The program's end, ready.
+/// The program's port, before it is joined.
 pub(crate) struct Join {
     shape: Shape,
     port: PortFunction,
@@ -34,7 +36,7 @@ pub(crate) struct Join {
 }
 
 impl Join {
-    /// Checks every knob and makes the program's end; the system is not touched.
+    /// Checks every option and creates the port, without a change of the system.
     pub(crate) fn prepare(shape: Shape) -> Result<Self, OpenError> {
         let fail = |what: String| OpenError(format!("{}: {what}", shape.name));
         let queues = shape.queues;
@@ -49,14 +51,15 @@ impl Join {
             channels: queues,
             layer: shape.layer,
             mtu: shape.mtu,
+            mtu_max: shape.mtu_max.unwrap_or(shape.mtu),
             depth: shape.depth,
         })
         .map_err(|e| OpenError(e.to_string()))?;
         Ok(Self { shape, port, ends })
     }
 
-    /// Starts the threads. `kind` is the kind of the function's endpoint, `device` its name in the
-    /// kernel.
+    /// Starts the threads. `kind` is the kind of the function's endpoint, `device` the kernel's name
+    /// of the device.
     pub(crate) fn start(
         self,
         kind: &str,
@@ -65,13 +68,13 @@ impl Join {
     ) -> Result<Device, OpenError> {
         let Self { shape: Shape { name, queues, qdisc, workers, .. }, port, ends } = self;
         let fail = |what: String| OpenError(format!("{name}: {what}"));
-        // Packets that leave through the port: the second function of the link.
+        // The port is the second function of the link.
         let qdisc = Some(qdisc).filter(|words| !words.trim().is_empty());
         let egress = [EgressConfig::default(), EgressConfig { qdisc, ..EgressConfig::default() }];
         let config = LinkConfig {
             channels: Some(queues),
             workers,
-            // The program's own threads have the CPUs too.
+            // Workers share the CPUs with the program's own threads.
             cpus: Cpus::Float,
             egress,
             ..LinkConfig::default()
@@ -90,7 +93,7 @@ impl Join {
         let driver = Driver::start_with(function, port, config, wrap).map_err(|e| match e {
             DriverError::Link(LinkError::Qdisc(e)) => fail(format!("qdisc: {e}")),
             other => match other.to_string() {
-                // A function says its name itself.
+                // Errors of a function begin with its address.
                 text if text.starts_with(&name) => OpenError(text),
                 text => fail(text),
             },

@@ -18,24 +18,48 @@
 //! # }
 //! ```
 //!
-//! # What waits, and where
-//! Packets from the kernel go through a lane of the engine to the queue's [`Receiver`]. A program
-//! that does not receive stops the lane; meanwhile packets wait in the discipline that was given
-//! with [`Builder::qdisc`], which decides what is dropped or marked if anything is. Without one
-//! they wait in the kernel's ring, which drops when it is full ([`Stats::dropped_outside`]).
+//! # Backpressure
+//! Packets from the kernel go through a lane of the engine to the [`Receiver`] of the queue. A
+//! program that does not receive stops the lane. Packets then wait in the qdisc of
+//! [`Builder::qdisc`], which decides which packets are dropped or marked. Without a qdisc they wait
+//! in the kernel's ring, which drops when it is full ([`Stats::dropped_outside`]).
 //!
-//! In the other direction [`Sender::send`] waits while the queue is full and
-//! [`Sender::try_send`] says [`Error::Full`]. Nothing is dropped in either.
+//! In the other direction [`Sender::send`] waits while the queue is full, and
+//! [`Sender::try_send`] returns [`Error::Full`]. No packet is dropped.
 //!
-//! # Waiting for several things at once
-//! [`Receiver`] and [`Sender`] have a descriptor for `poll`, `epoll` or tokio's `AsyncFd`:
-//! call [`Receiver::try_recv`] until there is nothing, then wait until the descriptor is readable;
-//! the same with [`Sender::try_send`] and [`Sender::arm`].
+//! # Waiting for several events
+//! [`Receiver`] and [`Sender`] have a descriptor for `poll`, `epoll` or tokio's `AsyncFd`: call
+//! [`Receiver::try_recv`] until it returns `None`, then wait until the descriptor is readable; the
+//! same with [`Sender::try_send`] and [`Sender::arm`].
 //!
 //! # Changing a device while it runs
-//! [`Device::request`] sends the requests of the program's control socket (features, coalescing,
-//! qdiscs, counters and others) to the device, with the same checks and errors ([`control`]). The
-//! number of queues and the MTU are those that the device was opened with.
+//! [`Device::set_channels`] changes the number of queues in use, from 1 to the number with which the
+//! device was opened, and [`Device::set_mtu`] the MTU, up to [`Builder::mtu_max`]. Traffic
+//! continues, and no packet is lost:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let tun = mqnet::Tun::builder("vpn0").queues(4).mtu(1400).mtu_max(9000).open()?;
+//! for queue in 0..tun.queues() {
+//!     let (mut rx, mut tx) = tun.queue(queue)?;
+//!     std::thread::spawn(move || {
+//!         // Receives nothing while its queue is not in use, and continues afterwards.
+//!         while let Ok(Some(packet)) = rx.recv() {
+//!             match tx.send(&packet) {
+//!                 Ok(()) | Err(mqnet::Error::NotInUse | mqnet::Error::Length { .. }) => {}
+//!                 Err(_) => break,
+//!             }
+//!         }
+//!     });
+//! }
+//! tun.set_channels(2)?;
+//! tun.set_mtu(9000)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Device::request`] sends the other requests of the control socket (features, coalescing, qdiscs,
+//! counters) to the device, with the same checks and errors ([`control`]).
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -48,7 +72,7 @@
 //! ```
 //!
 //! # A NIC
-//! [`Nic`] takes an interface of the kernel over: every RX queue of it, by AF_XDP.
+//! [`Nic`] takes over all RX queues of a kernel interface by AF_XDP.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -67,8 +91,7 @@
 //!
 //! # Payload in the program's own memory
 //! [`PayloadDevice`] receives from a virtio device (a vhost-user socket) into a memory file of the
-//! program's: the device writes a frame there, the program finds it in its own mapping at the
-//! place that a [`Payload`] names, and nobody copies.
+//! program, without a copy: the device writes a frame there, and a [`Payload`] gives its position.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

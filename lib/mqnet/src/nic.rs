@@ -1,4 +1,4 @@
-//! An interface of the kernel, taken over.
+//! Kernel interface whose frames go to the program (AF_XDP).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,8 +11,7 @@ use mqnet_wire::Layer;
 use crate::join::{Join, Shape};
 use crate::{Device, OpenError};
 
-/// A program that opened the interface before may be gone without the kernel having let go of its
-/// queues; there is nobody here who would try again.
+/// Longest wait for busy queues: the kernel releases the queues of a closed socket with a delay.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A network interface whose frames go to the program instead of the kernel's stack (AF_XDP,
@@ -21,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub enum Nic {}
 
 impl Nic {
-    /// Begins to describe how the interface `name` is taken over.
+    /// Builder for the interface with this name.
     pub fn builder(name: &str) -> NicBuilder {
         NicBuilder {
             config: AfXdpConfig {
@@ -30,6 +29,7 @@ impl Nic {
                 ..AfXdpConfig::default()
             },
             queues: None,
+            mtu_max: None,
             qdisc: String::new(),
             depth: 128,
             workers: None,
@@ -37,86 +37,97 @@ impl Nic {
     }
 }
 
-/// Describes how an interface is taken over; [`open`](Self::open) does it.
+/// Options of an interface, which [`open`](Self::open) takes over.
 #[derive(Clone, Debug)]
-#[must_use = "nothing happens before `open`"]
+#[must_use = "`open` takes the interface over"]
 pub struct NicBuilder {
     config: AfXdpConfig,
     queues: Option<u16>,
+    mtu_max: Option<u32>,
     qdisc: String,
     depth: u32,
     workers: Option<usize>,
 }
 
 impl NicBuilder {
-    /// Queues of the device, 1 to 64 (as many as the interface has). With fewer, queue `q` of `n`
-    /// has what arrives on the interface's queues `q`, `q + n`, ...: nothing is without a reader.
+    /// Number of queues of the device, 1 to 64 (default: that of the interface). If the interface
+    /// has more, queue `q` of `n` receives from the interface's queues `q`, `q + n`, and so on.
     pub fn queues(mut self, queues: u16) -> Self {
         self.queues = Some(queues);
         self
     }
 
-    /// Sets the interface's own number of queues first, and back in the end (left alone).
+    /// Sets the number of queues of the interface itself, and restores it at the end (default:
+    /// unchanged).
     pub fn set_queues(mut self, queues: u16) -> Self {
         self.config.queues = Some(queues);
         self
     }
 
-    /// Takes frames in the stack, which any driver can, instead of in the driver.
+    /// Takes frames in the network stack (generic XDP, any driver) instead of in the driver.
     pub fn generic(mut self) -> Self {
         self.config.mode = ModeWish::Generic;
         self
     }
 
-    /// The device must move frames into and out of our memory itself; otherwise opening fails
-    /// (it does so if it can).
+    /// Requires zero copy: opening fails if the driver does not support it (default: zero copy if
+    /// it is supported).
     pub fn zero_copy(mut self) -> Self {
         self.config.zero_copy = ZeroCopy::On;
         self
     }
 
-    /// Frames in each ring of the kernel, a power of two from 64 to 8192 (2048 for up to 8
-    /// queues, fewer for more).
+    /// Size of each ring of the kernel in frames, a power of two from 64 to 8192 (default: 2048 for
+    /// up to 8 queues, less for more).
     pub fn ring(mut self, frames: u16) -> Self {
         self.config.ring = Some(frames);
         self
     }
 
-    /// Takes only what is sent to the interface's own address (everything).
+    /// Takes only frames to the interface's own address (default: all frames).
     pub fn keep_filter(mut self) -> Self {
         self.config.keep_filter = true;
         self
     }
 
-    /// Discipline in which frames wait for the program, in tc's words. Empty: none.
+    /// Largest MTU in bytes that [`Device::set_mtu`] can set (default: the MTU of the interface).
+    /// Each frame of [`depth`](Self::depth) reserves memory for this size, in both directions.
+    pub fn mtu_max(mut self, mtu: u32) -> Self {
+        self.mtu_max = Some(mtu);
+        self
+    }
+
+    /// Qdisc for frames that wait for the program, in the syntax of `tc`. Empty: none.
     pub fn qdisc(mut self, words: &str) -> Self {
         words.clone_into(&mut self.qdisc);
         self
     }
 
-    /// Frames that a queue holds in each direction, besides its discipline (128).
+    /// Capacity of a queue in frames, in each direction and in addition to the qdisc: 2 to 16384
+    /// (default: 128).
     pub fn depth(mut self, frames: u32) -> Self {
         self.depth = frames;
         self
     }
 
-    /// Threads that move frames (one a queue, at most one a CPU).
+    /// Number of worker threads, at least 1 (default: one per queue, at most one per CPU).
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self
     }
 
-    /// Network namespace of the interface, a file such as `/run/netns/NAME` (this process's).
+    /// Network namespace of the interface, a file such as `/run/netns/NAME` (default: that of this
+    /// process).
     pub fn netns(mut self, path: impl Into<PathBuf>) -> Self {
         self.config.netns = Some(path.into());
         self
     }
 
-    /// Takes the interface over and starts the threads. Dropped, the device gives it back.
+    /// Takes the interface over and starts the threads. Dropping the device releases the interface.
     ///
-    /// Fails when there is no such interface, it is down or has no carrier, a knob is out of its
-    /// range (it is named), another program has a queue of it (after 5 s, as the kernel takes its
-    /// time to let go of queues), or without CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.
+    /// # Errors
+    /// The interface does not exist, is down or has no carrier; an option is out of range; another
+    /// program uses one of its queues (for 5 s); CAP_NET_ADMIN, CAP_NET_RAW or CAP_BPF is missing.
     pub fn open(self) -> Result<Device, OpenError> {
         let interface = self.config.interface.clone();
         let name = format!("xdp:{interface}");
@@ -147,6 +158,7 @@ impl NicBuilder {
             queues: self.queues.unwrap_or(there),
             layer: Layer::Ethernet,
             mtu: self.config.mtu.unwrap_or(look.mtu),
+            mtu_max: self.mtu_max,
             depth: self.depth,
             qdisc: self.qdisc,
             workers: self.workers,

@@ -239,6 +239,12 @@ impl<T: Send> Control<T> {
         self.shared.wake_consumer();
     }
 
+    /// Wakes all waiting senders. Each checks the ring, and its
+    /// [condition](Sender::reserve_unless), once more.
+    pub fn wake_senders(&self) {
+        self.shared.wake_senders();
+    }
+
     /// Statistics of waiting senders so far.
     pub fn stops(&self) -> Stops {
         *lock(&self.shared.gate)

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use mqnet_netdev::{ChannelStats, Function, Plan};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::{clock, poll};
 
-use crate::end::Error;
+use crate::error::Error;
 use crate::function::{Closer, PortFunction};
 use crate::stats::{Direction, Stats};
 
-/// The link could not be brought up.
+/// Reason why a link could not be brought up.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
-    /// What the engine says.
+    /// Error of the engine.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The two functions could not be joined.
+    /// The two functions could not be joined, for this reason.
     #[error("{0}")]
     Down(String),
-    /// No thread, or no descriptor.
+    /// A thread or a descriptor could not be created.
     #[error("the control thread: {0}")]
     System(#[from] std::io::Error),
 }
@@ -45,26 +45,46 @@ impl Steered for Link {
     }
 }
 
-/// Something to be done with the link by its thread.
+/// Work on the link, for its thread.
 type Task<L> = Box<dyn FnOnce(&mut L) + Send>;
 
-/// A running link and its thread. Dropped, it ends the link in good order: senders and receivers
-/// hear that it was closed.
+/// Plan in force, from the point of view of the link's first function.
+#[derive(Clone, Debug)]
+struct PlanInForce(Arc<Mutex<Plan>>);
+
+impl PlanInForce {
+    fn get(&self) -> Plan {
+        // Every change under the lock is one statement: a panic leaves no partial state.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, plan: Plan) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = plan;
+    }
+}
+
+/// A running link and its thread. Dropping it shuts the link down in order, also during a change:
+/// senders and receivers get [`Error::Closed`].
 pub struct Driver<L = Link> {
-    /// `None` in the drop.
+    /// `None` only in the drop.
     tasks: Option<Sender<Task<L>>>,
     wake: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
     stats: [Vec<Arc<ChannelStats>>; 2],
-    plan: Plan,
+    plan: PlanInForce,
     closer: Closer,
 }
 
-/// What the thread works with.
+/// Reply to the start of the thread: the first plan, or the reason why the link is not up.
+type Started = Result<PlanInForce, DriverError>;
+
+/// State of the thread.
 struct Body<L> {
     tasks: Receiver<Task<L>>,
     wake: Arc<EventFd>,
     closer: Closer,
+    /// `None` until the link is up.
+    plan: Option<PlanInForce>,
 }
 
 impl Driver<Link> {
@@ -80,7 +100,8 @@ impl Driver<Link> {
 }
 
 impl<L: Steered + 'static> Driver<L> {
-    /// The same; `wrap` runs on the thread of the link and makes what that thread owns.
+    /// Starts the link as [`start`](Driver::start) does. `wrap` runs on the link's thread and
+    /// creates the state of that thread.
     pub fn start_with(
         device: Box<dyn Function>,
         port: PortFunction,
@@ -91,9 +112,9 @@ impl<L: Steered + 'static> Driver<L> {
         let (closer, wake) = (port.closer(), Arc::new(EventFd::new()?));
         let (sender, tasks) = channel();
         let (ready, first) = sync_channel(1);
-        let body = Body { tasks, wake: wake.clone(), closer: closer.clone() };
+        let body = Body { tasks, wake: wake.clone(), closer: closer.clone(), plan: None };
         let thread = std::thread::Builder::new().name("mqnet-control".to_owned()).spawn(
-            // The link lives and ends on its own thread.
+            // The link is created and dropped on its own thread.
             move || match Link::new(device, Box::new(port), config) {
                 Ok(link) => body.run(wrap(link), &ready),
                 Err(e) => drop(ready.send(Err(e.into()))),
@@ -108,13 +129,12 @@ impl<L: Steered + 'static> Driver<L> {
         }
     }
 
-    /// What the two functions agreed on, as the device sees it.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
+    /// Plan in force, from the point of view of the device. A change replaces it.
+    pub fn plan(&self) -> Plan {
+        self.plan.get()
     }
 
-    /// Does something with the link on its thread and returns the result; `None` when the link has
-    /// ended.
+    /// Runs `task` on the link's thread and returns its result; `None` when the link has ended.
     pub fn ask<T: Send + 'static>(
         &self,
         task: impl FnOnce(&mut L) -> T + Send + 'static,
@@ -126,7 +146,7 @@ impl<L: Steered + 'static> Driver<L> {
         result.recv().ok()
     }
 
-    /// What was moved so far.
+    /// Counters of both directions so far.
     pub fn stats(&self) -> Stats {
         let [device, port] = &self.stats;
         let outside = self.ask(|link| link.link().functions()[0].dropped_outside());
@@ -140,13 +160,13 @@ impl<L: Steered + 'static> Driver<L> {
 
 impl<L> fmt::Debug for Driver<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Driver").field("plan", &self.plan).finish_non_exhaustive()
+        f.debug_struct("Driver").field("plan", &self.plan.get()).finish_non_exhaustive()
     }
 }
 
 impl<L> Drop for Driver<L> {
     fn drop(&mut self) {
-        self.closer.close(Error::Closed);
+        self.closer.close_senders();
         self.tasks = None;
         let _ = self.wake.ring();
         if let Some(thread) = self.thread.take() {
@@ -157,24 +177,19 @@ impl<L> Drop for Driver<L> {
 }
 
 impl<L: Steered> Body<L> {
-    fn run(self, mut link: L, ready: &SyncSender<Result<Plan, DriverError>>) {
+    fn run(mut self, mut link: L, ready: &SyncSender<Started>) {
         let ended = self.turn(&mut link, ready);
-        // Senders first: what they were told "sent" is still taken while traffic flows.
         let error = ended.map_or_else(Error::Failed, |()| Error::Closed);
-        // Frames for the program lie where it can read them also later, if it still wants them.
+        // Frames for the program stay in its rings, so there is nothing to wait for.
         let _ = link.link().shut_down("closed by the program", Duration::ZERO);
         self.closer.close(error);
     }
 
     /// Turns the link until the owner is gone or the link fails.
-    fn turn(
-        &self,
-        link: &mut L,
-        ready: &SyncSender<Result<Plan, DriverError>>,
-    ) -> Result<(), String> {
+    fn turn(&mut self, link: &mut L, ready: &SyncSender<Started>) -> Result<(), String> {
         loop {
             match link.link().turn(clock::monotonic()) {
-                Ok(Some(Notice::Up(plan))) => drop(ready.try_send(Ok(plan))),
+                Ok(Some(Notice::Up(plan) | Notice::Changed { plan, .. })) => self.show(plan, ready),
                 Ok(Some(Notice::Down(why))) => {
                     let _ = ready.try_send(Err(DriverError::Down(why.clone())));
                     return Err(why);
@@ -188,17 +203,34 @@ impl<L: Steered> Body<L> {
             }
             link.stepped();
             self.wake.drain();
+            let mut tasks = 0;
             loop {
                 match self.tasks.try_recv() {
                     Ok(task) => task(link),
-                    Err(std::sync::mpsc::TryRecvError::Empty) => break,
-                    Err(std::sync::mpsc::TryRecvError::Disconnected) => return Ok(()),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return Ok(()),
                 }
+                tasks += 1;
             }
             let link = link.link();
+            // A task may have requested a change, which begins with the next turn.
+            let patience = if tasks == 0 { link.patience() } else { Duration::ZERO };
             let mut fds = link.events();
             fds.push(self.wake.as_fd());
-            poll::wait_readable(&fds, link.patience()).map_err(|e| format!("waiting: {e}"))?;
+            poll::wait_readable(&fds, patience).map_err(|e| format!("waiting: {e}"))?;
+        }
+    }
+
+    /// Publishes the plan in force.
+    fn show(&mut self, plan: Plan, ready: &SyncSender<Started>) {
+        match &self.plan {
+            Some(shown) => shown.set(plan),
+            None => {
+                let shown = PlanInForce(Arc::new(Mutex::new(plan)));
+                self.plan = Some(shown.clone());
+                // The receiver is gone if the owner has given up.
+                let _ = ready.try_send(Ok(shown));
+            }
         }
     }
 }

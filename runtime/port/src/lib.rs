@@ -1,16 +1,52 @@
-//! A function whose far end is this very program: frames that the program sends arrive at the
-//! link, and frames that the link sends are received by the program.
+//! Port: a function whose far end is this program. Frames that the program sends arrive at the link,
+//! and frames that the link sends are received by the program.
 //!
-//! Both directions bring memory: a frame lies in a slot that was made once. What the program sends
-//! is copied once by whoever takes it from the slot; what it receives it reads where it lies.
+//! Both directions bring memory: a frame is in a slot, which is allocated once. A frame that the
+//! program sends is copied once, from its slot to the sink. A received frame is read in its slot.
 //!
-//! Channels are fixed for the life of a port: a change of their number is refused.
+//! # Changes of a running link
+//! A port takes part in changes of channels and of the MTU. Each channel has its rings once; they
+//! pass from the old queues to the new ones ([`HandOver`](mqnet_netdev::HandOver)), so no frame is
+//! lost and none is duplicated. A channel that is not in use keeps its rings: frames in them stay
+//! until the program receives them, and senders get [`Error::NotInUse`].
+//!
+//! ```
+//! use mqnet_engine::{LinkConfig, Wish};
+//! use mqnet_port::{Driver, Error, PortConfig, PortFunction};
+//! use mqnet_sysio::clock;
+//! use mqnet_wire::Layer;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = |name: &str| PortConfig {
+//!     name: name.to_owned(),
+//!     channels: 2,
+//!     layer: Layer::Ip,
+//!     mtu: 1500,
+//!     mtu_max: 9000,
+//!     depth: 128,
+//! };
+//! // Two ports of one program, joined by a link.
+//! let (a, mut near) = PortFunction::open(config("near"))?;
+//! let (b, mut far) = PortFunction::open(config("far"))?;
+//! let driver = Driver::start(Box::new(a), b, LinkConfig::default())?;
+//!
+//! let wish = Wish { channels: Some(1), mtu: Some(9000), ..Wish::default() };
+//! driver.ask(move |link| link.ask(wish, clock::monotonic()));
+//! while driver.plan().channels != 1 {
+//!     std::thread::yield_now();
+//! }
+//! assert_eq!(near[1].1.try_send(&[1; 20]), Err(Error::NotInUse));
+//! near[0].1.send(&[2; 9000])?;
+//! assert_eq!(far[0].0.recv()?.map(|frame| frame.len()), Some(9000));
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod channel;
 mod driver;
-mod end;
+mod error;
 mod function;
 mod receiver;
 mod rx;
@@ -22,7 +58,7 @@ mod tx;
 mod tests;
 
 pub use driver::{Driver, DriverError, Steered};
-pub use end::Error;
+pub use error::Error;
 pub use function::{PortConfig, PortFunction};
 pub use receiver::{Packet, Receiver};
 pub use sender::{Room, Sender};

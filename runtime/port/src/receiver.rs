@@ -1,4 +1,4 @@
-//! How the program receives.
+//! Receiving half of the program.
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,91 +11,109 @@ use mqnet_rings::{Ringer, Waiter};
 use mqnet_sysio::poll;
 use mqnet_wire::VnetHdr;
 
-use crate::end::Error;
-use crate::function::{Dock, Slot};
+use crate::channel::{PortChannel, Slot};
+use crate::error::Error;
 
-/// How long one sleep may take; the next one follows.
-const NAP: Duration = Duration::from_secs(60);
+/// Longest single wait for a frame; `recv` repeats it.
+const WAIT: Duration = Duration::from_secs(60);
 
-/// Receives the frames of one channel. While it does not, its lane stops, and nothing is lost.
+/// Receives the frames of one channel. While the program does not receive, the lane stops, and no
+/// frame is lost.
+///
+/// On a channel that is not in use, frames that were sent before can still be received; then none
+/// follows until the channel is in use again.
 #[derive(Debug)]
 pub struct Receiver {
     pub(crate) filled: Consumer<Slot>,
     pub(crate) empty: Producer<Slot>,
     pub(crate) waiter: Waiter,
     pub(crate) ringer: Ringer,
-    pub(crate) dock: Arc<Dock>,
+    pub(crate) channel: Arc<PortChannel>,
 }
 
 impl Receiver {
-    /// The next frame; waits for one. `None` when the port was closed by its owner and everything
-    /// has been received.
+    /// Next frame; waits for one. `None` when the port was closed by its owner and every frame has
+    /// been received.
     pub fn recv(&mut self) -> Result<Option<Packet<'_>>, Error> {
         let slot = loop {
             if let Some(slot) = self.take_or_arm() {
                 break slot;
             }
-            match self.dock.end.get() {
-                None => {}
-                Some(Error::Closed) => return Ok(None),
-                Some(error) => return Err(error),
+            if let Some(error) = self.channel.close_reason.get() {
+                match self.filled.pop_one() {
+                    // The lanes sent it between the first check and the end of the port.
+                    Some(slot) => break slot,
+                    None if error == Error::Closed => return Ok(None),
+                    None => return Err(error),
+                }
             }
-            poll::wait_readable(&[self.dock.data.as_fd()], NAP)
+            poll::wait_readable(&[self.channel.data_event.as_fd()], WAIT)
                 .map_err(|e| Error::System(e.to_string()))?;
         };
         Ok(Some(Packet { slot: Some(slot), receiver: self }))
     }
 
-    /// The next frame, if there is one. When there is none, [`as_fd`](AsFd::as_fd) will become
-    /// readable for the next one.
+    /// Next frame, if there is one. If there is none, [`as_fd`](AsFd::as_fd) becomes readable for
+    /// the next one.
     pub fn try_recv(&mut self) -> Result<Option<Packet<'_>>, Error> {
-        match self.take_or_arm() {
-            Some(slot) => Ok(Some(Packet { slot: Some(slot), receiver: self })),
-            None => self.dock.end.get().map_or(Ok(None), Err),
+        if let Some(slot) = self.take_or_arm() {
+            return Ok(Some(Packet { slot: Some(slot), receiver: self }));
         }
+        let Some(error) = self.channel.close_reason.get() else { return Ok(None) };
+        // The lanes may have sent a frame between the first check and the end of the port.
+        let slot = self.filled.pop_one().ok_or(error)?;
+        Ok(Some(Packet { slot: Some(slot), receiver: self }))
+    }
+
+    /// True while the channel is in use.
+    pub fn is_in_use(&self) -> bool {
+        self.channel.is_in_use()
     }
 
     fn take_or_arm(&mut self) -> Option<Slot> {
         if let Some(slot) = self.filled.pop_one() {
             return Some(slot);
         }
-        self.dock.data.drain();
-        self.waiter.arm(&self.dock.data_word, 1);
+        self.channel.data_event.drain();
+        self.waiter.arm(&self.channel.data_word, 1);
         self.filled.pop_one()
     }
 
-    /// A frame has been dealt with.
-    fn give_back(&mut self, slot: Slot) {
-        self.dock.taken.fetch_add(u64::from(slot.len), Ordering::Release);
-        // The ring has as many entries as there are buffers: one always fits.
+    /// Returns the slot of a frame that the program has dropped.
+    fn release(&mut self, slot: Slot) {
+        // Pairs with the Acquire in PortChannel::used.
+        self.channel.taken.fetch_add(u64::from(slot.len), Ordering::Release);
+        // The ring has as many entries as there are slots: one always fits.
         let pushed = self.empty.push_one(slot);
-        debug_assert!(pushed.is_ok(), "more buffers than there were");
-        let home = self.dock.depth - self.empty.free() as u32;
-        // A lane that stopped goes on when half is free: by then, its bytes may be worth less.
-        let (size, used) = (self.dock.size(), self.dock.used());
-        let have = if home * 2 >= self.dock.depth || used == 0 { size - used } else { 0 };
-        if self.ringer.due(&self.dock.room_word, have) {
-            self.dock.ring_worker();
+        debug_assert!(pushed.is_ok(), "more slots than there were");
+        let channel = &self.channel;
+        let free = channel.depth - self.empty.free() as u32;
+        // A stopped lane continues when half of the slots are free. Small frames may then use few
+        // bytes, so the lane waits for slots, not for bytes.
+        let (size, used) = (channel.size(), channel.used());
+        let have = if free * 2 >= channel.depth || used == 0 { size - used } else { 0 };
+        if self.ringer.due(&channel.room_word, have) {
+            channel.wake_worker();
         }
     }
 }
 
 impl AsFd for Receiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.dock.data.as_fd()
+        self.channel.data_event.as_fd()
     }
 }
 
-/// A received frame, where it lies. Its buffer goes back when it is dropped.
+/// Received frame in its slot. Dropping it returns the slot.
 #[derive(Debug)]
 pub struct Packet<'a> {
-    /// Always there until the drop.
+    /// `None` only in the drop.
     slot: Option<Slot>,
     receiver: &'a mut Receiver,
 }
 
 impl Packet<'_> {
-    /// What is unfinished about it: nothing, unless the port was opened for such frames.
+    /// Pending offloads of the frame: none, unless the port was opened for such frames.
     pub fn header(&self) -> VnetHdr {
         self.slot.as_ref().map(|slot| slot.hdr).unwrap_or_default()
     }
@@ -112,7 +130,7 @@ impl Deref for Packet<'_> {
 impl Drop for Packet<'_> {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
-            self.receiver.give_back(slot);
+            self.receiver.release(slot);
         }
     }
 }

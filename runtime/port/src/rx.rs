@@ -1,51 +1,112 @@
-//! The RX queue of a port: what the program sent.
+//! RX queue of a port: frames that the program sent.
 
 use std::sync::Arc;
 
 use mqnet_netdev::limits::BURST_BYTES;
-use mqnet_netdev::{Armed, Burst, ChannelStats, Event, Fault, Queue, RxBrings, Trigger};
+use mqnet_netdev::{
+    Armed, Burst, ChannelStats, DropReason, Event, Fault, Queue, RxBrings, Trigger,
+};
 use mqnet_rings::mpsc::Consumer;
 use mqnet_shmem::Span;
-use mqnet_sysio::eventfd::EventFd;
 
-use crate::function::Slot;
+use crate::channel::{PortChannel, Slot};
 
 pub(crate) struct PortRx {
-    pub(crate) ring: Consumer<Slot>,
-    pub(crate) door: Arc<EventFd>,
-    pub(crate) stats: Arc<ChannelStats>,
+    /// Consumer of the channel's ring, while this queue has it.
+    ring: Option<Box<Consumer<Slot>>>,
+    channel: Arc<PortChannel>,
+    /// Largest frame of the plan. A sender may have checked an earlier, larger limit.
+    frame_max: u32,
+    /// The first frame is longer than `frame_max`.
+    is_long: bool,
+    stats: Arc<ChannelStats>,
+}
+
+impl PortRx {
+    pub(crate) fn new(channel: Arc<PortChannel>, frame_max: u32, stats: Arc<ChannelStats>) -> Self {
+        Self { ring: None, channel, frame_max, is_long: false, stats }
+    }
+
+    /// Takes the consumer, unless another queue of the channel has it.
+    #[inline]
+    fn lease(&mut self) -> Option<&mut Consumer<Slot>> {
+        if self.ring.is_none() {
+            self.ring = self.channel.consumer.take();
+        }
+        self.ring.as_deref_mut()
+    }
+
+    /// Drops the frames in front that are too long for the plan.
+    #[cold]
+    fn drop_long(&mut self) {
+        self.is_long = false;
+        let Some(ring) = &mut self.ring else { return };
+        while let Some(len) = ring.peek().next().map(|slot| slot.len) {
+            if len <= self.frame_max {
+                return;
+            }
+            ring.release(1);
+            self.stats.rx.packets.add(1);
+            self.stats.rx.bytes.add(u64::from(len));
+            self.stats.rx.drops.count(DropReason::TooLong, 1);
+        }
+    }
 }
 
 impl Queue for PortRx {
     fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
         self.stats.rx.arms.add(1);
-        Ok(if self.ring.arm() { Armed::Sleep } else { Armed::MoreWork })
+        // The queue that has the consumer wakes the worker when it is parked.
+        let Some(ring) = self.lease() else { return Ok(Armed::Sleep) };
+        Ok(if ring.arm() { Armed::Sleep } else { Armed::MoreWork })
     }
 
     fn event(&self) -> Option<Event<'_>> {
         use std::os::fd::AsFd;
-        Some(Event { fd: self.door.as_fd(), trigger: Trigger::Edge })
+        Some(Event { fd: self.channel.worker_event.as_fd(), trigger: Trigger::Edge })
+    }
+
+    fn park(&mut self) {
+        if let Some(ring) = self.ring.take() {
+            self.channel.consumer.put(ring);
+            self.channel.wake_worker();
+        }
     }
 }
 
 impl RxBrings for PortRx {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
-        let mut bytes = 0;
-        for slot in self.ring.peek().take(budget) {
-            if burst.is_full() || bytes >= BURST_BYTES {
+        if self.is_long {
+            self.drop_long();
+        }
+        let (frame_max, mut bytes, mut is_long) = (self.frame_max, 0, false);
+        self.lease();
+        let Some(ring) = &mut self.ring else { return Ok(()) };
+        for slot in ring.peek().take(budget) {
+            is_long = slot.len > frame_max;
+            if burst.is_full() || bytes >= BURST_BYTES || is_long {
                 break;
             }
             bytes += slot.len as usize;
             burst.push(slot.hdr, slot.len, Span::of(&slot.bytes).first(slot.len as usize));
         }
+        self.is_long = is_long;
         Ok(())
     }
 
     fn release(&mut self, frames: usize) -> Result<(), Fault> {
-        let bytes = self.ring.peek().take(frames).map(|slot| u64::from(slot.len)).sum();
-        self.ring.release(frames);
+        let Some(ring) = &mut self.ring else { return Ok(()) };
+        let bytes = ring.peek().take(frames).map(|slot| u64::from(slot.len)).sum();
+        ring.release(frames);
         self.stats.rx.packets.add(frames as u64);
         self.stats.rx.bytes.add(bytes);
         Ok(())
+    }
+}
+
+impl Drop for PortRx {
+    /// Frames that were not released stay for the channel's next queue.
+    fn drop(&mut self) {
+        self.park();
     }
 }

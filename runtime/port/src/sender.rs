@@ -1,4 +1,4 @@
-//! How the program sends.
+//! Sending half of the program.
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,92 +8,126 @@ use mqnet_rings::mpsc::{self, Permit, Refused};
 use mqnet_sysio::clock;
 use mqnet_wire::VnetHdr;
 
-use crate::end::Error;
-use crate::function::{Dock, Slot};
+use crate::channel::{PortChannel, Slot};
+use crate::error::Error;
 
-/// Sends frames on one channel; clone it for every thread that does. Frames of one sender stay in
+/// Sends frames on one channel; clone it for every sending thread. Frames of one sender stay in
 /// order.
+///
+/// On a channel that is not in use, every send is [`Error::NotInUse`], and a thread that waits for
+/// room returns with it. A frame that was accepted at the moment of the change is kept, and sent
+/// when the channel is in use again.
 #[derive(Clone, Debug)]
 pub struct Sender {
     ring: mpsc::Sender<Slot>,
-    dock: Arc<Dock>,
+    channel: Arc<PortChannel>,
 }
 
 impl Sender {
-    pub(crate) fn new(dock: &Arc<Dock>) -> Self {
-        Self { ring: dock.arrivals.sender(), dock: dock.clone() }
+    pub(crate) fn new(channel: &Arc<PortChannel>) -> Self {
+        Self { ring: channel.arrivals.sender(), channel: channel.clone() }
     }
 
-    /// Bytes of the largest frame.
+    /// Length of the largest frame in bytes, which follows the MTU of the device.
     pub fn max(&self) -> usize {
-        self.dock.frame_max as usize
+        self.channel.frame_max() as usize
+    }
+
+    /// True while the channel is in use.
+    pub fn is_in_use(&self) -> bool {
+        self.channel.is_in_use()
     }
 
     /// Sends a frame; waits while the queue is full.
     pub fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
-        self.check(frame.len())?;
-        let mut room = self.room()?;
-        room[..frame.len()].copy_from_slice(frame);
-        room.send(frame.len())
+        check(frame.len(), self.max())?;
+        self.room()?.fill(frame)
     }
 
-    /// Sends a frame, or says [`Error::Full`].
+    /// Sends a frame, or returns [`Error::Full`].
     pub fn try_send(&mut self, frame: &[u8]) -> Result<(), Error> {
-        self.check(frame.len())?;
-        let mut room = self.try_room()?;
-        room[..frame.len()].copy_from_slice(frame);
-        room.send(frame.len())
+        check(frame.len(), self.max())?;
+        self.try_room()?.fill(frame)
     }
 
-    /// A place to put a frame into, for a socket to write to; waits while the queue is full.
+    /// Room for one frame, for example for a socket to write to; waits while the queue is full.
     pub fn room(&mut self) -> Result<Room<'_>, Error> {
-        match self.ring.reserve(clock::monotonic) {
-            Ok(permit) => Ok(Room { permit }),
-            Err(mpsc::Closed) => Err(self.dock.end.reason()),
+        let Self { ring, channel } = self;
+        if !channel.is_in_use() {
+            return Err(channel.not_in_use());
+        }
+        match ring.reserve_unless(clock::monotonic, || !channel.is_in_use()) {
+            Ok(permit) => Ok(Room::new(permit, channel)),
+            Err(Refused::Full) => Err(channel.not_in_use()),
+            Err(Refused::Closed) => Err(channel.close_reason.reason()),
         }
     }
 
-    /// The same, or [`Error::Full`].
+    /// Room for one frame, or [`Error::Full`].
     pub fn try_room(&mut self) -> Result<Room<'_>, Error> {
-        match self.ring.try_reserve() {
-            Ok(permit) => Ok(Room { permit }),
+        let Self { ring, channel } = self;
+        if !channel.is_in_use() {
+            return Err(channel.not_in_use());
+        }
+        match ring.try_reserve() {
+            Ok(permit) => Ok(Room::new(permit, channel)),
             Err(Refused::Full) => Err(Error::Full),
-            Err(Refused::Closed) => Err(self.dock.end.reason()),
+            Err(Refused::Closed) => Err(channel.close_reason.reason()),
         }
     }
 
-    /// For a program that waits in a poll loop: asks that [`as_fd`](AsFd::as_fd) become readable
-    /// when there is room. False when there is room already. All senders of a channel share the
-    /// descriptor, and this call empties it.
+    /// Requests that [`as_fd`](AsFd::as_fd) becomes readable when there is room, for a program that
+    /// waits in a poll loop; on a channel that is not in use, when the channel is in use again.
+    /// Returns false when there is room already. All senders of a channel share the descriptor, and
+    /// this call drains it.
     pub fn arm(&mut self) -> Result<bool, Error> {
-        self.dock.room.drain();
-        self.ring.arm().map_err(|mpsc::Closed| self.dock.end.reason())
+        self.channel.room_event.drain();
+        // A later change signals the descriptor again, also while the channel is not in use.
+        if !self.channel.is_in_use() {
+            return self.channel.close_reason.get().map_or(Ok(true), Err);
+        }
+        self.ring.arm().map_err(|mpsc::Closed| self.channel.close_reason.reason())
     }
+}
 
-    fn check(&self, len: usize) -> Result<(), Error> {
-        let max = self.max();
-        if (1..=max).contains(&len) { Ok(()) } else { Err(Error::Length { len, max }) }
-    }
+fn check(len: usize, max: usize) -> Result<(), Error> {
+    if (1..=max).contains(&len) { Ok(()) } else { Err(Error::Length { len, max }) }
 }
 
 impl AsFd for Sender {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.dock.room.as_fd()
+        self.channel.room_event.as_fd()
     }
 }
 
-/// Room for one frame of up to the largest size. Dropped, nothing is sent.
+/// Room for one frame of up to the largest size. Nothing is sent if it is dropped.
 #[derive(Debug)]
 pub struct Room<'a> {
     permit: Permit<'a, Slot>,
+    channel: &'a PortChannel,
+    /// Length of the largest frame when the room was reserved.
+    max: usize,
 }
 
-impl Room<'_> {
-    /// Sends the first `len` bytes, a finished frame.
+impl<'a> Room<'a> {
+    fn new(permit: Permit<'a, Slot>, channel: &'a PortChannel) -> Self {
+        Self { permit, channel, max: channel.frame_max() as usize }
+    }
+
+    fn fill(mut self, frame: &[u8]) -> Result<(), Error> {
+        // The MTU may have become smaller since the caller checked the length.
+        check(frame.len(), self.max)?;
+        self[..frame.len()].copy_from_slice(frame);
+        self.send(frame.len())
+    }
+
+    /// Sends the first `len` bytes, a complete frame. Fails with [`Error::Length`] if the MTU has
+    /// become too small since the room was reserved, and with [`Error::NotInUse`] if the channel is
+    /// no longer in use.
     pub fn send(mut self, len: usize) -> Result<(), Error> {
-        let max = self.permit.bytes.len();
-        if !(1..=max).contains(&len) {
-            return Err(Error::Length { len, max });
+        check(len, self.max.min(self.channel.frame_max() as usize))?;
+        if !self.channel.is_in_use() {
+            return Err(self.channel.not_in_use());
         }
         self.permit.len = len as u32;
         self.permit.hdr = VnetHdr::default();
@@ -106,12 +140,12 @@ impl Deref for Room<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.permit.bytes
+        &self.permit.bytes[..self.max]
     }
 }
 
 impl DerefMut for Room<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.permit.bytes
+        &mut self.permit.bytes[..self.max]
     }
 }

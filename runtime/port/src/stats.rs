@@ -1,29 +1,29 @@
-//! What a driven link has moved.
+//! Counters of a driven link.
 
 use std::sync::Arc;
 
 use mqnet_netdev::{ChannelStats, LaneSums};
 
-/// One direction, all channels.
+/// Counters of one direction, summed over all channels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Direction {
     /// Frames taken from the source.
     pub taken: u64,
-    /// Frames that the sink has.
+    /// Frames accepted by the sink.
     pub sent: u64,
-    /// Frames beyond the first that were made of a large one.
+    /// Additional frames from segmentation: parts of a large frame after the first.
     pub segments: u64,
-    /// Frames that left as a part of the one before them.
+    /// Frames coalesced into the frame before them.
     pub merged: u64,
-    /// Frames dropped, by the one reason of each; reasons without any are left out.
+    /// Dropped frames by reason, for reasons with at least one. Every dropped frame has one reason.
     pub drops: Vec<(&'static str, u64)>,
-    /// Frames that wait inside (in a discipline); while traffic flows, a moment's view.
+    /// Frames that wait in a discipline. A snapshot while traffic flows.
     pub waiting: u64,
-    /// Times that the sink was full and stopped its source.
+    /// Number of times that a full sink stopped its source.
     pub stops: u64,
-    /// Times that it went on.
+    /// Number of times that a stopped source continued.
     pub wakes: u64,
-    /// Nanoseconds stopped.
+    /// Total time of the stops in nanoseconds.
     pub stopped_ns: u64,
 }
 
@@ -50,7 +50,7 @@ impl Direction {
     }
 }
 
-/// What a driven link has moved: `taken + segments = sent + merged + drops + waiting`, in
+/// Counters of a driven link: `taken + segments = sent + merged + drops + waiting`, in
 /// each direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -58,7 +58,7 @@ pub struct Stats {
     pub to_program: Direction,
     /// From the program to the device.
     pub to_device: Direction,
-    /// Frames that the system dropped before they came to us (a TUN's own ring was full), where it
-    /// counts them.
+    /// Frames that the system dropped before they reached the device's queues (the ring of a TUN
+    /// was full), where it counts them.
     pub dropped_outside: Option<u64>,
 }

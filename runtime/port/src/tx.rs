@@ -1,8 +1,7 @@
-//! The TX queue of a port: what the program will receive.
+//! TX queue of a port: frames that the program will receive.
 //!
-//! Buffers go round: filled ones to the program, empty ones back.
+//! Slots circulate: filled slots go to the program, empty ones return.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,89 +13,117 @@ use mqnet_rings::spsc::{Consumer, Producer};
 use mqnet_rings::{Ringer, Waiter};
 use mqnet_shmem::{Segments, SpanMut};
 
-use crate::function::{Dock, Slot};
+use crate::channel::{PortChannel, Slot};
 
-/// What outlives a life of the link.
+/// Rings of a channel to the program. They exist once per channel and pass from queue to queue.
 #[derive(Debug)]
-pub(crate) struct TxEnd {
+pub(crate) struct TxRings {
     pub(crate) filled: Producer<Slot>,
     pub(crate) empty: Consumer<Slot>,
-    /// One that was reserved and not committed.
+    /// Slot that was reserved and not committed.
     pub(crate) spare: Option<Slot>,
     pub(crate) waiter: Waiter,
     pub(crate) ringer: Ringer,
 }
 
 pub(crate) struct PortTx {
-    /// Always there until the queue is dropped.
-    pub(crate) end: Option<TxEnd>,
-    pub(crate) dock: Arc<Dock>,
-    /// Frames that must not be seen yet.
-    pub(crate) held: Option<VecDeque<Slot>>,
-    pub(crate) unseen: u32,
-    pub(crate) stats: Arc<ChannelStats>,
+    /// Rings of the channel, while this queue has them.
+    rings: Option<Box<TxRings>>,
+    channel: Arc<PortChannel>,
+    /// Frames of an older queue come first, so this queue takes none.
+    is_held: bool,
+    /// Frames published since the last flush.
+    unflushed: u32,
+    stats: Arc<ChannelStats>,
 }
 
 impl PortTx {
-    fn buffer(&mut self) -> Option<Slot> {
-        let end = self.end.as_mut()?;
-        end.spare.take().or_else(|| end.empty.pop_one())
+    pub(crate) fn new(channel: Arc<PortChannel>, stats: Arc<ChannelStats>) -> Self {
+        Self { rings: None, channel, is_held: false, unflushed: 0, stats }
     }
 
-    fn send(&mut self, slot: Slot) {
-        self.stats.tx.packets.add(1);
-        self.stats.tx.bytes.add(u64::from(slot.len));
-        if let Some(held) = &mut self.held {
-            return held.push_back(slot);
+    /// Takes the rings, unless the queue is held or another queue of the channel has them.
+    #[inline]
+    fn lease(&mut self) -> Option<&mut TxRings> {
+        if self.rings.is_none() && !self.is_held {
+            self.rings = self.channel.tx_rings.take();
         }
-        self.publish(slot);
+        self.rings.as_deref_mut()
+    }
+
+    fn slot(&mut self) -> Option<Slot> {
+        let rings = self.lease()?;
+        rings.spare.take().or_else(|| rings.empty.pop_one())
     }
 
     fn publish(&mut self, slot: Slot) {
-        let Some(end) = &mut self.end else { return };
-        // Before the frame: the program never takes more than it knows was sent.
-        self.dock.sent.fetch_add(u64::from(slot.len), Ordering::Relaxed);
-        // The ring has as many entries as there are buffers: one always fits.
-        let pushed = end.filled.push_one(slot);
-        debug_assert!(pushed.is_ok(), "more frames than buffers");
-        self.unseen += 1;
+        let Some(rings) = &mut self.rings else { return };
+        self.stats.tx.packets.add(1);
+        self.stats.tx.bytes.add(u64::from(slot.len));
+        // Before the frame: the program never takes more bytes than are counted as sent.
+        self.channel.sent.fetch_add(u64::from(slot.len), Ordering::Relaxed);
+        // The ring has as many entries as there are slots: one always fits.
+        let pushed = rings.filled.push_one(slot);
+        debug_assert!(pushed.is_ok(), "more frames than slots");
+        self.unflushed += 1;
+    }
+
+    fn kick(&mut self) {
+        let Some(rings) = &mut self.rings else { return };
+        let published = std::mem::take(&mut self.unflushed) > 0;
+        if published && rings.ringer.due(&self.channel.data_word, 1) {
+            self.stats.tx.kicks.add(1);
+            self.channel.wake_receiver();
+        }
     }
 }
 
 impl Queue for PortTx {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
-        let (dock, stats) = (&self.dock, &self.stats);
-        let Some(end) = &mut self.end else { return Ok(Armed::Sleep) };
-        end.waiter.arm(&dock.room_word, wake_threshold(dock.size(), need));
-        stats.tx.arms.add(1);
-        let any = end.spare.is_some() || !end.empty.is_empty();
-        let free = dock.size() - dock.used();
-        Ok(if any && free >= need.min(dock.size()) { Armed::MoreWork } else { Armed::Sleep })
+        self.stats.tx.arms.add(1);
+        if self.is_held {
+            // A held queue must be polled: the release of the hold does not wake the worker.
+            return Ok(Armed::MoreWork);
+        }
+        // The queue that has the rings wakes the worker when it is parked.
+        self.lease();
+        let Self { rings: Some(rings), channel, .. } = self else { return Ok(Armed::Sleep) };
+        rings.waiter.arm(&channel.room_word, wake_threshold(channel.size(), need));
+        let any = rings.spare.is_some() || !rings.empty.is_empty();
+        let free = channel.size() - channel.used();
+        Ok(if any && free >= need.min(channel.size()) { Armed::MoreWork } else { Armed::Sleep })
     }
 
     fn event(&self) -> Option<Event<'_>> {
         use std::os::fd::AsFd;
-        Some(Event { fd: self.dock.door.as_fd(), trigger: Trigger::Edge })
+        Some(Event { fd: self.channel.worker_event.as_fd(), trigger: Trigger::Edge })
+    }
+
+    fn park(&mut self) {
+        self.kick();
+        if let Some(rings) = self.rings.take() {
+            self.channel.tx_rings.put(rings);
+            self.channel.wake_worker();
+        }
     }
 }
 
 impl TxBrings for PortTx {
     fn fill(&mut self, _enough: u32) -> Result<Option<Fill>, Fault> {
-        let held = self.held.iter().flatten().map(|slot| slot.len).sum::<u32>();
-        Ok(Some(Fill { used: self.dock.used() + held, size: self.dock.size() }))
+        Ok(Some(Fill { used: self.channel.used(), size: self.channel.size() }))
     }
 
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let mut taken = 0;
         for frame in &burst.frames()[from..] {
-            let Some(mut slot) = self.buffer() else { break };
+            let Some(mut slot) = self.slot() else { break };
             let mut room = SpanMut::of(&mut slot.bytes);
             for piece in std::iter::once(&frame.head).chain(burst.more(frame)) {
                 let n = room.copy_from(*piece);
                 room = room.split_at(n).1;
             }
             (slot.len, slot.hdr) = (frame.len, frame.hdr);
-            self.send(slot);
+            self.publish(slot);
             taken += 1;
         }
         self.stats.tx.copies.add(taken as u64);
@@ -104,50 +131,45 @@ impl TxBrings for PortTx {
     }
 
     fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
-        let spare = self.buffer();
-        let Some(end) = &mut self.end else { return Ok(None) };
-        end.spare = spare;
-        let Some(slot) = &mut end.spare else { return Ok(None) };
+        let spare = self.slot();
+        let Some(rings) = &mut self.rings else { return Ok(None) };
+        rings.spare = spare;
+        let Some(slot) = &mut rings.spare else { return Ok(None) };
         let head = SpanMut::of(&mut slot.bytes).split_at(max as usize).0;
         Ok(Some(Segments::new(head, SpanMut::empty())))
     }
 
     fn commit(&mut self, frame: &FrameMeta) {
-        if let Some(mut slot) = self.end.as_mut().and_then(|end| end.spare.take()) {
+        if let Some(mut slot) = self.rings.as_mut().and_then(|rings| rings.spare.take()) {
             (slot.len, slot.hdr) = (frame.len, frame.hdr);
-            self.send(slot);
+            self.publish(slot);
         }
     }
 
     fn flush(&mut self) -> Result<(), Fault> {
-        let Some(end) = &mut self.end else { return Ok(()) };
-        if std::mem::take(&mut self.unseen) > 0 && end.ringer.due(&self.dock.data_word, 1) {
-            self.stats.tx.kicks.add(1);
-            self.dock.ring_receiver();
-        }
+        self.kick();
         Ok(())
     }
 
     fn hold(&mut self, on: bool) -> Result<(), Fault> {
+        self.is_held = on;
         if on {
-            self.held.get_or_insert_with(|| VecDeque::with_capacity(self.dock.depth as usize));
-            return Ok(());
+            // The older queue may still need the rings.
+            self.park();
         }
-        for slot in self.held.take().into_iter().flatten() {
-            self.publish(slot);
-        }
-        self.flush()
+        Ok(())
     }
 
+    /// Always true: frames in the ring stay until the program receives them, and the channel's next
+    /// queue appends to the same ring.
     fn is_drained(&mut self) -> Result<bool, Fault> {
-        Ok(self.dock.used() == 0)
+        Ok(true)
     }
 }
 
 impl Drop for PortTx {
-    /// What was sent stays for the program; the rest goes on in the next life of the link.
+    /// Published frames stay for the program.
     fn drop(&mut self) {
-        let _ = self.hold(false);
-        *self.dock.tx_end() = self.end.take();
+        self.park();
     }
 }

@@ -40,8 +40,24 @@ impl<T> Sender<T> {
     pub fn reserve(&mut self, now: impl Fn() -> Duration) -> Result<Permit<'_, T>, Closed> {
         let ticket = match self.ticket() {
             Ok(ticket) => ticket,
-            Err(Refused::Full) => self.wait_for_ticket(now)?,
+            Err(Refused::Full) => self.wait_for_ticket(now, || false).map_err(|_| Closed)?,
             Err(Refused::Closed) => return Err(Closed),
+        };
+        Ok(self.permit(ticket))
+    }
+
+    /// Reserves a slot as [`reserve`](Self::reserve) does, but while `gives_up` is true a full ring
+    /// is [`Refused::Full`] instead of a wait. A waiting sender checks the condition again after
+    /// [`Control::wake_senders`](super::Control::wake_senders).
+    #[inline]
+    pub fn reserve_unless(
+        &mut self,
+        now: impl Fn() -> Duration,
+        gives_up: impl Fn() -> bool,
+    ) -> Result<Permit<'_, T>, Refused> {
+        let ticket = match self.ticket() {
+            Err(Refused::Full) => self.wait_for_ticket(now, gives_up)?,
+            other => other?,
         };
         Ok(self.permit(ticket))
     }
@@ -93,16 +109,19 @@ impl<T> Sender<T> {
     }
 
     #[cold]
-    fn wait_for_ticket(&mut self, now: impl Fn() -> Duration) -> Result<u64, Closed> {
+    fn wait_for_ticket(
+        &mut self,
+        now: impl Fn() -> Duration,
+        gives_up: impl Fn() -> bool,
+    ) -> Result<u64, Refused> {
         let shared = self.shared.clone();
         let mut gate = lock(&shared.gate);
         let mut since = None;
         let ticket = loop {
             shared.announce_stop();
             match self.ticket() {
-                Ok(ticket) => break Ok(ticket),
-                Err(Refused::Closed) => break Err(Closed),
-                Err(Refused::Full) => {}
+                Err(Refused::Full) if !gives_up() => {}
+                other => break other,
             }
             if since.is_none() {
                 since = Some(now());

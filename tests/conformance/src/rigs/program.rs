@@ -77,7 +77,7 @@ impl TxBorrows for Sent {
 fn port() -> (PortFunction, mqnet_netdev::Channel, (Receiver, Sender), u32) {
     let layer = Layer::Ethernet;
     let name = "port:test".to_owned();
-    let config = PortConfig { name, channels: 1, layer, mtu: 9000, depth: 256 };
+    let config = PortConfig { name, channels: 1, layer, mtu: 9000, mtu_max: 9000, depth: 256 };
     let (mut function, mut program) = PortFunction::open(config).expect("a port");
     let caps = function.caps();
     let plan = Plan::join(&caps, &caps).expect("a plan");

@@ -97,7 +97,7 @@ pub struct Ports {
     pub program: Vec<(Receiver, Sender)>,
 }
 
-/// Number of channels of a port.
+/// Largest number of channels of a port.
 const PORTS: u16 = 3;
 
 impl Setup for Ports {
@@ -116,15 +116,15 @@ impl Setup for Ports {
     fn make(&mut self, _end: usize) -> Box<dyn Function> {
         let layer = Layer::Ethernet;
         let name = "port:test".to_owned();
-        let config = PortConfig { name, channels: PORTS, layer, mtu: 1500, depth: 256 };
+        let (mtu, mtu_max, depth) = (1500, 1500, 256);
+        let config = PortConfig { name, channels: PORTS, layer, mtu, mtu_max, depth };
         let (function, program) = PortFunction::open(config).expect("a port");
         self.program = program;
         Box::new(function)
     }
 
-    /// Fixed number of channels.
     fn channels(&self) -> RangeInclusive<u16> {
-        PORTS..=PORTS
+        1..=PORTS
     }
 
     fn delivery(&self) -> Delivery {

@@ -84,6 +84,7 @@ fn port(name: &str) -> BenchResult<(PortFunction, Sender, Receiver)> {
         channels: 1,
         layer: Layer::Ip,
         mtu: LEN_MAX as u32,
+        mtu_max: LEN_MAX as u32,
         depth: DEPTH,
     };
     let (port, ends) = PortFunction::open(config)?;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use loom::sync::Notify;
+use loom::sync::atomic::AtomicBool;
 use loom::thread;
 
 use crate::mpsc::*;
@@ -144,6 +145,25 @@ fn dropped_permits_are_skipped() {
         assert_eq!(receive(&mut rx, &bell, 1), [7]);
         quitter.join().unwrap();
         sender.join().unwrap();
+    });
+}
+
+// Goal: a sender that waits for room gives up when its condition becomes true and it is woken, in
+// every interleaving of the two.
+#[test]
+fn waiting_sender_gives_up_when_woken() {
+    bounded(3, || {
+        let (control, _bell) = numbers(1);
+        let (mut tx, waits) = (control.sender(), Arc::new(AtomicBool::new(true)));
+        send(&mut tx, 1).unwrap();
+        let condition = waits.clone();
+        let sender = thread::spawn(move || {
+            let gives_up = || !condition.load(Ordering::Acquire);
+            tx.reserve_unless(|| Duration::ZERO, gives_up).err()
+        });
+        waits.store(false, Ordering::Release);
+        control.wake_senders();
+        assert_eq!(sender.join().unwrap(), Some(Refused::Full));
     });
 }
 

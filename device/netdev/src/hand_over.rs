@@ -1,36 +1,37 @@
 //! Hand-over cell for a resource that exists once per channel.
 //!
 //! While channels change, a channel has an old and a new queue, but the device has one ring for
-//! both. A queue takes the ring for its work, and puts it back after its burst (TX) or when it is
-//! parked (RX). No queue waits for the cell: to the caller an empty cell is a full or an empty
-//! ring.
+//! both. A queue takes the ring for its work, and puts it back after its burst or when it is
+//! [parked](crate::Queue::park). No queue waits for the cell: to the caller an empty cell is a full
+//! or an empty ring.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Hand-over cell.
+/// Hand-over cell: holds a resource between two queues of a channel. Taking it never waits.
 #[derive(Debug)]
-pub(crate) struct HandOver<T>(Mutex<Option<Box<T>>>);
+pub struct HandOver<T>(Mutex<Option<Box<T>>>);
 
 impl<T> HandOver<T> {
-    pub(crate) fn new(thing: T) -> Self {
+    /// Creates a cell that holds `thing`.
+    pub fn new(thing: T) -> Self {
         Self(Mutex::new(Some(Box::new(thing))))
     }
 
     /// Takes the resource, if it is here.
     #[inline]
-    pub(crate) fn take(&self) -> Option<Box<T>> {
+    pub fn take(&self) -> Option<Box<T>> {
         self.0.try_lock().ok()?.take()
     }
 
     /// Puts the resource back.
     #[inline]
-    pub(crate) fn put(&self, thing: Box<T>) {
+    pub fn put(&self, thing: Box<T>) {
         // No code that runs under the lock can panic, so it cannot be poisoned.
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(thing);
     }
 
     /// Calls `work` with the resource, if it is here.
-    pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
+    pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         let mut thing = self.take()?;
         let result = work(&mut thing);
         self.put(thing);

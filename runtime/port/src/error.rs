@@ -1,20 +1,24 @@
-//! How a port ends, and what its users hear of it.
+//! Errors of senders and receivers, and the reason why a port was closed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Why a frame was not sent, or none received.
+/// Reason why a frame was not sent, or none was received.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Every slot is taken: try again when there is room, or wait with `send`. The frame was not
-    /// touched.
+    /// All slots are in use. The frame is unchanged: try again when there is room, or wait with
+    /// `send`.
     #[error("the queue is full")]
     Full,
-    /// The frame is longer than the MTU allows, or has no byte at all.
+    /// The queue is not in use: the device has fewer channels at present. The frame is unchanged:
+    /// send it on another queue, or wait with `arm` until the queue is in use again.
+    #[error("the queue is not in use: the device has fewer channels; send on another queue")]
+    NotInUse,
+    /// The frame is longer than the MTU allows, or empty.
     #[error("a frame of {len} bytes: 1 to {max} are possible (mtu)")]
     Length {
-        /// Its bytes.
+        /// Length of the frame in bytes.
         len: usize,
-        /// Most bytes.
+        /// Largest length in bytes.
         max: usize,
     },
     /// The port was closed by its owner.
@@ -28,16 +32,17 @@ pub enum Error {
     System(String),
 }
 
-/// The end of a port, when it comes.
+/// Reason why a port was closed; empty while it is open.
 #[derive(Debug, Default)]
-pub(crate) struct End(Mutex<Option<Error>>);
+pub(crate) struct CloseReason(Mutex<Option<Error>>);
 
-impl End {
+impl CloseReason {
     fn lock(&self) -> MutexGuard<'_, Option<Error>> {
+        // Every change under the lock is one statement: a panic leaves no partial state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first end is the one that counts.
+    /// Sets the reason. Later reasons are ignored.
     pub(crate) fn set(&self, error: Error) {
         self.lock().get_or_insert(error);
     }
@@ -46,7 +51,7 @@ impl End {
         self.lock().clone()
     }
 
-    /// The reason of an end that has been noticed.
+    /// Reason of a port whose ring is closed.
     pub(crate) fn reason(&self) -> Error {
         self.get().unwrap_or(Error::Closed)
     }
