@@ -1,4 +1,4 @@
-//! Arguments that the commands of this crate share.
+//! Arguments shared by the commands of this crate.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -88,7 +88,7 @@ pub struct LinkArgs {
 }
 
 impl LinkArgs {
-    /// Two endpoints, and nothing else said.
+    /// Arguments for two endpoints, with defaults for everything else.
     pub(crate) fn of(a: &str, b: &str) -> Result<Self, Failure> {
         #[derive(Parser)]
         struct Words {
@@ -99,7 +99,7 @@ impl LinkArgs {
         words.map(|words| words.link).map_err(|e| Failure::BadInput(e.to_string()))
     }
 
-    /// The link, as it would be written in a file.
+    /// Returns the link as a configuration file describes it.
     pub(crate) fn spec(&self) -> LinkSpec {
         LinkSpec {
             a: self.a.clone(),
@@ -120,7 +120,7 @@ pub struct SandboxArgs {
     pub(crate) no_seccomp: bool,
 }
 
-/// Where a process answers.
+/// Control socket of a process.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ControlArgs {
     /// Socket on which this process answers: a path, @NAME or none [default: in the runtime folder,
@@ -136,12 +136,12 @@ pub struct ControlArgs {
 }
 
 impl ControlArgs {
-    /// True when the user said anything about it.
+    /// True if the user set any of these options.
     pub(crate) fn is_explicit(&self) -> bool {
         self.control.is_some() || self.control_mode.is_some() || self.control_owner.is_some()
     }
 
-    /// What the command line leaves open, a file may say.
+    /// Fills unset options from the configuration file.
     pub(crate) fn or(&self, file: &DaemonConfig) -> Self {
         Self {
             control: self.control.clone().or(file.control_socket.clone()),
@@ -150,7 +150,7 @@ impl ControlArgs {
         }
     }
 
-    /// For the socket.
+    /// Returns the options of the control socket.
     pub(crate) fn options(&self) -> Result<Options, ApiError> {
         let address = self.control.as_deref().map(Address::from_str).transpose()?;
         let owner = self.control_owner.as_deref().map(Owner::from_str).transpose()?;
@@ -158,7 +158,7 @@ impl ControlArgs {
     }
 }
 
-/// Permissions of a socket that others connect to.
+/// Permissions of a socket for other processes.
 #[derive(Args, Clone, Debug, Default)]
 pub struct AccessArgs {
     /// Permissions of the socket [default: as the umask leaves them].
@@ -173,7 +173,7 @@ pub struct AccessArgs {
 }
 
 impl AccessArgs {
-    /// With names looked up.
+    /// Returns the permissions, with user and group names resolved.
     pub(crate) fn get(&self) -> Result<Access, Failure> {
         let bad = |option: &str| {
             let option = option.to_owned();
@@ -184,7 +184,7 @@ impl AccessArgs {
         Ok(Access { mode: self.mode, uid, gid })
     }
 
-    /// As options of an endpoint address, each with a comma before it.
+    /// Returns the permissions as options of an endpoint address, each with a leading comma.
     pub(crate) fn options(&self) -> String {
         let mode = self.mode.map(|mode| format!(",mode={mode:04o}"));
         let owner = self.owner.as_ref().map(|owner| format!(",owner={owner}"));

@@ -1,4 +1,4 @@
-//! The configuration files of the daemon: where they are, and whether they are right.
+//! Configuration files of the daemon: paths and validation.
 
 use std::fs;
 use std::io;
@@ -13,10 +13,10 @@ use mqnet_host::is_same_netdev;
 
 use crate::endpoint;
 
-/// Where the configuration is unless somebody says otherwise.
+/// Default path of the configuration file.
 pub(crate) const DEFAULT_FILE: &str = "/etc/mqnet/mqnet.toml";
 
-/// Files in this folder beside it add links.
+/// Folder next to the configuration file; its files add links.
 const FOLDER: &str = "conf.d";
 
 #[derive(Debug, Subcommand)]
@@ -47,7 +47,7 @@ pub fn run(command: &ConfigCommand) -> Result<(), Failure> {
     }
 }
 
-/// Checks a link of a file or of the control interface, as far as it can be before it is opened.
+/// Validates a link of a file or of the control interface as far as possible before it is opened.
 pub fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
     let link = mqnet_address::check(spec)?;
     check_ends(&link)?;
@@ -68,7 +68,7 @@ pub(crate) fn check_ends(link: &CheckedLink) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Reads the file and those of the folder beside it, in the order of their names.
+/// Reads the file and the files of `conf.d`, in the order of their names.
 pub(crate) fn sources(file: &Path) -> Result<Vec<Source>, String> {
     let read = |path: &Path| match fs::read_to_string(path) {
         Ok(text) => Ok(Source { name: path.display().to_string(), text }),
@@ -85,7 +85,7 @@ pub(crate) fn sources(file: &Path) -> Result<Vec<Source>, String> {
     for entry in entries {
         files.push(entry.map_err(wrong)?.path());
     }
-    // As for other programs: names that begin with a dot are an editor's.
+    // Skip names that begin with a dot: temporary files of editors.
     files.retain(|path| {
         let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
         !hidden && path.extension().is_some_and(|extension| extension == "toml")
@@ -109,8 +109,9 @@ fn summary(config: &Config, files: usize) -> String {
 mod tests {
     use super::*;
 
-    // Goal: a link of two netdevs of one name is refused, with the option that helps where there is
-    // one; in different places, or where nobody knows yet, one name is no trouble.
+    // Goal: a link of two netdevs with one name is refused, and the message names the option that
+    // helps, if there is one. The same name in two namespaces, or in an unknown namespace, is
+    // accepted.
     #[test]
     fn two_ends_have_two_names() {
         let check = |a: &str, b: &str| {

@@ -1,4 +1,4 @@
-//! `mqnet daemon`: the links of the configuration, and those that are asked for.
+//! `mqnet daemon`: runs the links of the configuration and those added by requests.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -21,8 +21,8 @@ use crate::platform::Backends;
 use crate::privileges;
 use crate::run::{self, Frontend, Server};
 
-/// How long what all links have taken may take to arrive when the daemon is stopped: much less than
-/// systemd waits (`TimeoutStopSec=`).
+/// Time limit at shutdown for the frames that all links have accepted; much less than systemd waits
+/// (`TimeoutStopSec=`).
 const STOPPING: Duration = Duration::from_secs(2);
 
 #[derive(Args, Debug)]
@@ -52,7 +52,8 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
     let mut front = Daemon { file, config: Config::default() };
     let mut host = LinkHost::new(Mode::Daemon, Box::new(Backends));
     run::runtime()?.block_on(async {
-        // Before any link: a second daemon must not touch what the first one has.
+        // Open the control socket before any link: a second daemon must not touch devices of the
+        // first.
         let control = run::open_control(&control_args, inherited, Role::Daemon)?;
         for problem in front.apply(&mut host, config.clone()) {
             tracing::error!("{problem}");
@@ -62,7 +63,7 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
         let ended = run::turn(&mut host, &mut server, &signals, &mut front).await;
         notify::stopping().await;
         server.end();
-        // Whoever stops us waits: many links whose peers are behind have this time together.
+        // Shutdown deadline shared by all links: many slow peers do not add up.
         let (begin, mut first) = (clock::monotonic(), Ok(()));
         for entry in &mut host.entries {
             let left = STOPPING.saturating_sub(clock::monotonic().saturating_sub(begin));
@@ -73,7 +74,7 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
     })
 }
 
-/// Reads the configuration, or says everything that is wrong with it.
+/// Reads the configuration, or returns all of its errors.
 fn read(file: &std::path::Path) -> Result<Config, String> {
     Config::parse(&sources(file)?, check).map_err(|problems| {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -83,19 +84,18 @@ fn read(file: &std::path::Path) -> Result<Config, String> {
 
 struct Daemon {
     file: PathBuf,
-    /// What is in force.
+    /// Configuration in force.
     config: Config,
 }
 
 impl Daemon {
-    /// Does what must be done to get from what is in force to this configuration; returns what
-    /// could not be done, which the next reload tries again. Links that did not change are not
-    /// touched.
+    /// Changes the links from the configuration in force to this one. Returns the changes that
+    /// failed; the next reload tries them again. Unchanged links keep running.
     fn apply(&mut self, host: &mut LinkHost, mut config: Config) -> Vec<String> {
         limits::apply(&config.limits);
         host.links_max = config.limits.links.unwrap_or(LINKS_DEFAULT);
         host.policy = config.policy.clone();
-        // A user may have deleted some since.
+        // Forget links that a user has deleted.
         self.config.links.retain(|name, _| host.entries.iter().any(|entry| entry.name == *name));
         let plan = diff(&self.config, &config);
         let mut problems = Vec::new();
@@ -127,7 +127,7 @@ impl Daemon {
         problems
     }
 
-    /// Returns what the user should know: the links that wait.
+    /// Reloads the configuration; returns a message if links wait.
     fn reload(&mut self, host: &mut LinkHost) -> Result<Option<String>, ApiError> {
         let config = read(&self.file).map_err(|why| ApiError::new(Code::Invalid, why))?;
         let problems = self.apply(host, config).join("; ");

@@ -1,4 +1,5 @@
-//! `mqnet doctor`: what this kernel and this user can do, and which knob changes that.
+//! `mqnet doctor`: features of this kernel, privileges of this user, and the setting that changes
+//! each.
 
 mod caps;
 mod kernel;
@@ -16,7 +17,7 @@ use crate::leftovers;
 
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
-    /// JSON.
+    /// Print JSON.
     #[arg(short, long)]
     pub(crate) json: bool,
     /// First put back what a killed mqnet has left of queues, tables, interrupts and XPS (every
@@ -25,30 +26,30 @@ pub struct DoctorArgs {
     pub(crate) put_back: bool,
 }
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Level {
     Ok,
-    /// It works, but not as well as it could, or is not known.
+    /// The feature works with limits, or its state is unknown.
     Warn,
     No,
 }
 
-/// One line of the answer.
+/// Report of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Check {
     level: Level,
     what: &'static str,
-    /// What was found.
+    /// State that the check found.
     found: String,
-    /// What it is good for.
+    /// Purpose of the feature.
     why: &'static str,
-    /// What to do when it is not ok.
+    /// Advice, if the result is not ok.
     #[serde(skip_serializing_if = "String::is_empty")]
     knob: String,
-    /// True when neither a TAP nor a bridge works without it.
+    /// True if TAP devices and bridges both need the feature.
     needed: bool,
 }
 
@@ -77,7 +78,7 @@ impl Check {
     }
 }
 
-/// Where facts are read, so that tests can make other machines.
+/// Root folder for all facts; tests pass a folder of their own.
 struct Root<'a>(&'a Path);
 
 impl Root<'_> {
@@ -104,7 +105,7 @@ impl Root<'_> {
         names
     }
 
-    /// Whether a device can be opened for reading and writing.
+    /// Opens a device for reading and writing.
     fn open(&self, path: &str) -> std::io::Result<()> {
         std::fs::File::options().read(true).write(true).open(self.0.join(path)).map(drop)
     }
@@ -113,7 +114,7 @@ impl Root<'_> {
 /// Runs the command.
 pub fn run(args: &DoctorArgs, out: &mut dyn Write) -> Result<(), Failure> {
     if args.put_back {
-        // Where the answer is JSON it stays so.
+        // Messages go to stderr, so that stdout stays JSON.
         leftovers::put_back(leftovers::PATIENCE).iter().for_each(|what| eprintln!("{what}"));
     }
     let checks = examine(&Root(Path::new("/")));

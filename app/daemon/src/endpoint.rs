@@ -1,4 +1,4 @@
-//! From an endpoint address to the function behind it.
+//! Opens the function of an endpoint address.
 
 use std::error::Error;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ use mqnet_address::{
     Vduse, VhostUser, VirtioUser, XdpMode,
 };
 
-/// Checks an end with the knowledge of its backend, before anything is opened.
+/// Validates an endpoint with the rules of its backend, before anything is opened.
 pub(crate) fn check(end: &Endpoint, channels: u16) -> Result<(), String> {
     if let Endpoint::Group(group) = end {
         let (all, share) = (channels, channels.div_ceil(group.members.len() as u16));
@@ -60,7 +60,7 @@ pub fn open(end: Endpoint, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn Error>> 
     let function: Box<dyn Function> = match end {
         Endpoint::Tap(config) => {
             let function = tap(config, fds)?;
-            // The kernel may have chosen the name.
+            // Read the name back: the kernel may have chosen it.
             (name, ifindex) = (function.device().to_owned(), Some(function.index()));
             Box::new(function)
         }
@@ -90,7 +90,7 @@ pub fn open(end: Endpoint, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn Error>> 
     Ok(Opened { function, name, ifindex, netns })
 }
 
-/// A TAP.
+/// Opens a TAP device.
 fn tap(tap: Tap, fds: Vec<OwnedFd>) -> Result<TapFunction, TapError> {
     TapFunction::open(TapConfig {
         tun: false,
@@ -116,7 +116,7 @@ fn ivshmem(device: Ivshmem) -> NtbFunction {
     NtbFunction::ivshmem(config, device.mtu, random_seed())
 }
 
-/// An emulated bridge to a guest's kernel.
+/// Opens an emulated bridge for a guest's kernel.
 fn ntb_vfio_user(end: NtbVfioUser) -> Result<NtbFunction, Box<dyn Error>> {
     let name = format!("ntb:vfio-user={}", end.path.display());
     let config = vfio_user_config(&end)?;
@@ -125,13 +125,13 @@ fn ntb_vfio_user(end: NtbVfioUser) -> Result<NtbFunction, Box<dyn Error>> {
     Ok(function.with_transport_mtu(end.transport_mtu))
 }
 
-/// Refuses windows with too few slots: the kernel's netdev would never send.
+/// Refuses windows with too few slots: the kernel's netdev would never transmit.
 fn check_slots(end: &NtbVfioUser) -> Result<(), String> {
     let sizes = vec![end.window; end.windows.into()];
     geometry::Part::all(&sizes, end.queues, end.transport_mtu).map(drop).map_err(|e| e.to_string())
 }
 
-/// The emulated device.
+/// Configuration of the emulated device.
 pub(crate) fn vfio_user_config(end: &NtbVfioUser) -> Result<VfioUserConfig, String> {
     Ok(VfioUserConfig {
         path: end.path.clone(),
@@ -143,7 +143,7 @@ pub(crate) fn vfio_user_config(end: &NtbVfioUser) -> Result<VfioUserConfig, Stri
     })
 }
 
-/// A device of which we are the driver.
+/// Configuration of a virtio device that mqnet drives.
 fn virtio_user(virtio: VirtioUser) -> Result<VirtioUserConfig, String> {
     Ok(VirtioUserConfig {
         access: permissions(&virtio.access)?,
@@ -165,7 +165,7 @@ fn virtio_user(virtio: VirtioUser) -> Result<VirtioUserConfig, String> {
     })
 }
 
-/// The permissions, with names looked up on this machine.
+/// Permissions, with user and group names resolved on this machine.
 fn permissions(access: &SocketAccess) -> Result<Access, String> {
     let owner = access.owner.as_deref().map(user_id).transpose();
     let group = access.group.as_deref().map(group_id).transpose();
@@ -176,7 +176,7 @@ fn permissions(access: &SocketAccess) -> Result<Access, String> {
     })
 }
 
-/// An interface of the kernel.
+/// Configuration of a kernel interface.
 fn af_xdp(nic: AfXdp) -> AfXdpConfig {
     AfXdpConfig {
         interface: nic.interface,
@@ -199,7 +199,7 @@ fn af_xdp(nic: AfXdp) -> AfXdpConfig {
     }
 }
 
-/// Several functions as one. Those that are open are closed again when one cannot be.
+/// Opens several functions as a group. If one fails, those already open are closed.
 fn group(group: Group) -> Result<GroupFunction, Box<dyn Error>> {
     let mut members = Vec::new();
     for member in group.members {
@@ -216,7 +216,7 @@ fn group(group: Group) -> Result<GroupFunction, Box<dyn Error>> {
     Ok(GroupFunction::new(config)?)
 }
 
-/// The network card of a guest.
+/// Opens the backend of a guest's network card.
 fn vhost_user(
     card: VhostUser,
     name: &str,
@@ -239,7 +239,7 @@ fn vhost_user(
     })?)
 }
 
-/// A network card of this kernel.
+/// Opens a VDUSE network card of this kernel.
 fn vduse(card: Vduse) -> Result<VduseFunction, OpenError> {
     VduseFunction::open(VduseConfig {
         name: format!("vduse:{}", card.name),
@@ -251,8 +251,8 @@ fn vduse(card: Vduse) -> Result<VduseFunction, OpenError> {
     })
 }
 
-/// A number that differs from process to process and from start to start. It needs not be secret:
-/// a generation guards against stale memory, not against guessing.
+/// Returns a number that differs between processes and between starts. The number need not be
+/// secret: a generation guards against stale memory, not against guessing.
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()
@@ -262,7 +262,7 @@ fn random_seed() -> u64 {
 mod tests {
     use super::*;
 
-    // Goal: a window that could never carry a frame is refused with numbers that work.
+    // Goal: a window that can never carry a frame is refused, with numbers that work.
     #[test]
     fn impossible_windows_are_refused() {
         let ntb =
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(check(&ntb(need), 8), Ok(()));
     }
 
-    // Goal: a user or a group that this machine does not have is refused before anything is opened.
+    // Goal: an unknown user or group is refused before anything is opened.
     #[test]
     fn unknown_owners_are_refused() {
         for (options, words) in [

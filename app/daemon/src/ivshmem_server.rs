@@ -1,4 +1,4 @@
-//! `mqnet ivshmem-server`: the memory in which guests, and ends of ours on the host, meet.
+//! `mqnet ivshmem-server`: shared memory for guests and for bridge ends on the host.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ fn size(text: &str) -> Result<u64, String> {
     size.ok_or_else(|| "must be a power of two from 1M to 1G, like 16M".to_owned())
 }
 
-/// What QEMU is to be told.
+/// Options for QEMU.
 fn flags(args: &ServerArgs) -> String {
     let (path, vectors) = (args.path.display(), args.vectors);
     let server = match vectors {
@@ -86,8 +86,8 @@ mod tests {
         Words::try_parse_from(all).map(|words| words.server).map_err(|e| e.to_string())
     }
 
-    // Goal: sizes and vectors that no device has are refused with the range, and QEMU is told the
-    // numbers that the server has.
+    // Goal: invalid sizes and vector counts are refused with the range, and the QEMU options have
+    // the numbers of the server.
     #[test]
     fn numbers_are_checked() {
         let server = parse(&["--size", "64M", "--vectors", "5"]).unwrap();

@@ -1,4 +1,4 @@
-//! What processes that were killed have left of this system's settings.
+//! Settings of this system that killed processes left changed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use mqnet_control::socket::Places;
 use mqnet_undo::Left;
 
-/// How long queues that a killed process had may still be busy.
+/// Time limit for queues of a killed process that are still busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 static WAITED: AtomicBool = AtomicBool::new(false);
 
-/// Puts back what killed processes have left, and writes down from now on what this one changes.
+/// Restores the settings left by killed processes, and starts the restore journal of this process.
 pub(crate) fn take_care() {
-    // Links that are up wait only once.
+    // Wait only once per process: later links must not be delayed.
     let patience = if WAITED.swap(true, Ordering::Relaxed) { Duration::ZERO } else { PATIENCE };
     for what in put_back(patience) {
         tracing::warn!("{what}");
@@ -21,13 +21,13 @@ pub(crate) fn take_care() {
     mqnet_undo::keep_in(|| Places::from_env().writable().map_err(std::io::Error::other));
 }
 
-/// Puts it back; what was done, in words.
+/// Restores the settings; returns one message for each.
 pub(crate) fn put_back(patience: Duration) -> Vec<String> {
     let folders = Places::from_env().existing();
     folders.iter().flat_map(|folder| mqnet_undo::recover(folder, patience)).collect()
 }
 
-/// What there is.
+/// Lists the settings left by killed processes.
 pub(crate) fn all() -> Vec<Left> {
     let folders = Places::from_env().existing();
     folders.iter().flat_map(|folder| mqnet_undo::left_behind(folder)).collect()

@@ -1,5 +1,5 @@
-//! Commands that run links, `link` and `daemon`, and those that need the same knowledge of backends
-//! and machine: `config`, `doctor`, `plan`, `ivshmem-server`.
+//! Commands that run links (`link`, `daemon`), and commands that use the same backends and machine
+//! facts (`config`, `doctor`, `plan`, `ivshmem-server`).
 
 #![forbid(unsafe_code)]
 

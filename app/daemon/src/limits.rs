@@ -1,4 +1,4 @@
-//! Limits and policy of the configuration, put in force.
+//! Applies limits and policy of the configuration.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use mqnet_sysio::{bounded, rate};
 
 use crate::log;
 
-/// How long following a path may take.
+/// Time limit for resolving a path.
 const PATH_LIMIT: Duration = Duration::from_millis(500);
 
-/// Puts limits in force; what is absent has its default.
+/// Applies the limits; absent ones get their defaults.
 pub(crate) fn apply(limits: &Limits) {
     mqnet_shmem::set_peer_memory(limits.memory);
     mqnet_vhost_user::set_memory_max(limits.link_memory);
@@ -22,12 +22,12 @@ pub(crate) fn apply(limits: &Limits) {
     log::set_rate(limits.log_lines.unwrap_or(log::PER_SECOND_DEFAULT));
 }
 
-/// The path with the links in its folder followed; the last part need not exist.
+/// Resolves symbolic links in the folder of `path`; the last component need not exist.
 fn real(path: &Path) -> PathBuf {
     let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
     let name = path.file_name().unwrap_or(OsStr::new("")).to_owned();
     let found = bounded::run(PATH_LIMIT, move || folder.canonicalize().map(|at| at.join(name)));
-    // Nothing can be opened in a folder that does not exist or answer.
+    // Keep the path if its folder does not exist or does not respond: nothing can be opened there.
     found.and_then(|found| found).unwrap_or_else(|_| path.to_owned())
 }
 
@@ -51,7 +51,7 @@ fn check_end(policy: &Policy, end: &Endpoint) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that a request may add this link.
+/// Checks that the policy allows a request to add this link.
 pub(crate) fn check(policy: &Policy, link: &CheckedLink) -> Result<(), ApiError> {
     for (field, end) in [("a", &link.a), ("b", &link.b)] {
         check_end(policy, end).map_err(|why| ApiError {
@@ -66,7 +66,7 @@ pub(crate) fn check(policy: &Policy, link: &CheckedLink) -> Result<(), ApiError>
 mod tests {
     use super::*;
 
-    /// A link of the file system that leads out of an allowed folder is refused.
+    /// A symbolic link that leads out of an allowed folder is refused.
     #[test]
     fn links_lead_nowhere_else() {
         let folder = std::env::temp_dir().join(format!("mqnet-policy-{}", std::process::id()));

@@ -32,7 +32,7 @@ pub fn run(args: &LinkArgs) -> Result<(), Failure> {
     if args.detach {
         return detach::run(args, &spec);
     }
-    // First of all: inherited descriptors, before we open any of our own.
+    // Take inherited descriptors before any descriptor is opened here.
     let inherited = ControlSocket::inherited()?;
     let fds = [inherit(&checked.a)?, inherit(&checked.b)?];
     let signals = StopSignals::take()?;
@@ -41,7 +41,7 @@ pub fn run(args: &LinkArgs) -> Result<(), Failure> {
     }
     if let Some(parent) = args.with_parent {
         process::die_with_parent()?;
-        // It may have ended before we asked to be told.
+        // The parent may have ended before the signal was requested.
         if std::os::unix::process::parent_id() != parent {
             return Err(Failure::Broken(format!("the parent process {parent} has ended")));
         }
@@ -66,7 +66,7 @@ pub fn run(args: &LinkArgs) -> Result<(), Failure> {
     run::runtime()?.block_on(async {
         let control = match run::open_control(&args.control, inherited, Role::Link) {
             Ok(control) => control,
-            // The link is what was asked for; a socket was not, unless it was named.
+            // The control socket is optional unless the user named it.
             Err(e) if !args.control.is_explicit() => {
                 tracing::warn!("no control socket: {e}");
                 None
@@ -82,16 +82,16 @@ pub fn run(args: &LinkArgs) -> Result<(), Failure> {
         notify::stopping().await;
         server.end();
         let Some(entry) = host.entries.first_mut() else { return ended };
-        // At rest first: only then do the counters of both ends and their sums agree.
+        // Stop the lanes first: the counters of both ends and their sums agree only then.
         entry.end("the peer's user stopped it", Duration::MAX)?;
         front.status.finish(&mut entry.link);
         ended
     })
 }
 
-/// The link as it would be tried; what can be known to be wrong is known here.
+/// Validates the link as far as possible before it is opened.
 fn checked(spec: &LinkSpec) -> Result<CheckedLink, Failure> {
-    // Descriptors are for the command line alone, so the address is judged without them first.
+    // Descriptors are allowed on the command line only, so validate the address without them first.
     let mut plain = spec.clone();
     let ends = [&mut plain.a, &mut plain.b].map(|address| -> Result<_, Failure> {
         if let Ok(Some(found)) = mqnet_address::find_group(address, Path::new("/")) {

@@ -1,8 +1,8 @@
-//! Log lines: at most so many of one kind, so that a peer cannot fill a disk.
+//! Rate limit of log lines per kind, so that a peer cannot fill a disk.
 //!
 //! Lines of one kind come from one place in the code and have the same object: the text up to the
-//! first `": "`, a link as a rule. A kind has a burst of [`BURST`] lines and a rate. The
-//! first line after a gap is preceded by the number of lines that were suppressed.
+//! first `": "`, usually a link. A kind has a burst of [`BURST`] lines and a rate. The first line
+//! after a gap is preceded by the number of suppressed lines.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -18,17 +18,17 @@ use tracing_subscriber::fmt::FmtContext;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Lines of one kind at once.
+/// Burst of one kind, in lines.
 const BURST: u32 = 20;
-/// Default rate: lines of one kind a second.
+/// Default rate: lines of one kind per second.
 pub(crate) const PER_SECOND_DEFAULT: u32 = 2;
-/// Kinds that are told apart; the others share one budget.
+/// Number of kinds with a budget of their own; further kinds share one budget.
 const KINDS_MAX: usize = 512;
 
-/// Lines of one kind a second, set by [`set_rate`].
+/// Lines of one kind per second, set by [`set_rate`].
 static PER_SECOND: AtomicU32 = AtomicU32::new(PER_SECOND_DEFAULT);
 
-/// Sets how many lines of one kind are written a second.
+/// Sets the number of lines of one kind per second.
 pub(crate) fn set_rate(per_second: u32) {
     PER_SECOND.store(per_second.max(1), Ordering::Relaxed);
 }
@@ -41,8 +41,8 @@ struct Budget {
 }
 
 impl Budget {
-    /// Number of lines that were suppressed before this one, which may be written; `None` for one
-    /// that is suppressed.
+    /// Returns the number of lines suppressed since the last one, or `None` if this line is
+    /// suppressed.
     fn take(&mut self, now: Duration) -> Option<u64> {
         let per_second = PER_SECOND.load(Ordering::Relaxed);
         if self.bucket.take([BURST.max(per_second), per_second], now) {
@@ -53,7 +53,7 @@ impl Budget {
     }
 }
 
-/// A format whose lines have budgets.
+/// Call site of log lines, with the budgets of its kinds.
 #[derive(Debug)]
 pub struct Limited<F> {
     inner: F,
@@ -69,7 +69,7 @@ impl<F> Limited<F> {
         let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
         let mut kind = Some(kind);
         if budgets.len() >= KINDS_MAX && !budgets.contains_key(&kind) {
-            // Full budgets are as good as none.
+            // Remove full budgets: a new budget is full as well.
             budgets.retain(|_, budget| now.saturating_sub(budget.bucket.counted()).as_secs() < 60);
             if budgets.len() >= KINDS_MAX {
                 kind = None;
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(taken(&mut budget, 100_000), Some(0));
     }
 
-    /// The object of a line is what stands in front of the first colon.
+    /// The object of a line is the text in front of the first colon.
     #[test]
     fn lines_have_objects() {
         for (text, wanted) in [("left: down: why", "left"), ("no object", "no object"), ("", "")] {

@@ -1,4 +1,4 @@
-//! `mqnet plan`: which CPU, node, memory and interrupt each channel gets, and why.
+//! `mqnet plan`: CPU, node, memory and interrupt of each channel, with reasons.
 
 pub(crate) mod apply;
 pub(crate) mod follow;
@@ -64,20 +64,20 @@ fn machine(text: &str) -> Result<Topology, String> {
     mqnet_topology::synthetic(text).map_err(|e| e.to_string())
 }
 
-/// A function, and how it is called.
+/// A function and its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     pub(crate) name: String,
     pub(crate) home: Home,
     pub(crate) interface: Option<String>,
-    /// Where that is, if not in our own network namespace.
+    /// Network namespace of the interface, if it differs from this process's.
     pub(crate) netns: Option<PathBuf>,
 }
 
-/// A plan with everything that it was made of.
+/// A plan with its inputs.
 #[derive(Debug)]
 pub(crate) struct Made {
-    /// What it is for, if there are several.
+    /// Heading, if there are several plans.
     pub(crate) title: Option<String>,
     pub(crate) topology: Topology,
     pub(crate) senders: Topology,
@@ -85,7 +85,7 @@ pub(crate) struct Made {
     pub(crate) placement: Placement,
 }
 
-/// Of what plans are made.
+/// Inputs of plans.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) title: Option<String>,
@@ -96,7 +96,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// What the planner is asked, and its answer.
+    /// Returns the inputs of the planner for a job.
     fn request<'a>(
         &self,
         topology: &'a Topology,
@@ -119,8 +119,8 @@ impl Job {
 }
 
 impl Made {
-    /// What the interfaces of the kernel are to have; each by itself, because its own network stack
-    /// knows nothing of the others.
+    /// Settings for the kernel's interfaces. Each interface is planned separately, because its
+    /// network stack does not use the others.
     pub(crate) fn wanted(&self) -> Vec<Wanted> {
         let homes: Vec<Home> = self.members.iter().map(|member| member.home).collect();
         let request = Request { senders: &self.senders, ..Request::new(&self.topology, &homes, 0) };
@@ -139,13 +139,13 @@ impl Made {
     }
 }
 
-/// Runs the command. `links` asks for the running links, if that should be needed.
+/// Runs the command. `links` lists the running links; called only if needed.
 pub fn run(
     args: &PlanArgs,
     links: &dyn Fn() -> Vec<LinkInfo>,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    // Before anything is set: whoever ends us shall not leave it behind.
+    // Take the signals before anything is set, so that a signal cannot leave settings behind.
     let signals = if args.apply { Some(StopSignals::take()?) } else { None };
     let (topology, senders) = request::machines(args)?;
     let jobs = request::jobs(args, &topology, links, Path::new("/"))?;
@@ -171,7 +171,7 @@ pub fn run(
     }
 }
 
-/// Sets what the plan says, and puts it back when a signal comes.
+/// Applies the settings of the plan, and restores the old ones on a signal.
 fn hold(made: &Made, signals: &StopSignals, out: &mut dyn Write) -> Result<(), Failure> {
     leftovers::take_care();
     let mut applied = Applied::apply(Path::new("/"), &made.wanted());

@@ -1,4 +1,4 @@
-//! The backends and this machine, as [`mqnet_host`] uses them.
+//! Backends and machine settings for [`mqnet_host`].
 
 use std::error::Error;
 use std::os::fd::OwnedFd;
@@ -12,7 +12,7 @@ use mqnet_netdev::Device;
 use crate::plan::follow;
 use crate::{config, endpoint, leftovers, limits};
 
-/// The backends, and the settings of this machine.
+/// Implementation of the platform with the backends and settings of this machine.
 pub(crate) struct Backends;
 
 impl Platform for Backends {

@@ -1,5 +1,5 @@
-//! Privileges of a process that runs links: its seccomp filter, and the capabilities that its
-//! control thread keeps. Workers, the server and threads that serve peers have none.
+//! Privileges of a process that runs links: the seccomp filter, and the capabilities of the control
+//! thread. Workers, the server and threads that serve peers have no capabilities.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,15 +11,15 @@ use mqnet_sysio::seccomp;
 
 use crate::args::SandboxArgs;
 
-/// Sockets that belong to users, in folders of users, are removed at the end.
+/// Capabilities to remove, at exit, sockets that belong to other users or are in their folders.
 const SOCKETS: [Capability; 3] =
     [Capability::Chown, Capability::DacOverride, Capability::FileOwner];
 
-/// Queues, MTU and addresses; the steering program; the namespace that the device is moved to.
+/// Capabilities for queues, MTU and addresses, the steering program, and the target namespace.
 const TAP: [Capability; 4] =
     [Capability::NetAdmin, Capability::Bpf, Capability::SysAdmin, Capability::SysChroot];
 
-/// Those of a TAP, raw sockets, and locked memory.
+/// Capabilities of a TAP device, plus raw sockets and locked memory.
 const AF_XDP: [Capability; 6] = [
     Capability::NetAdmin,
     Capability::Bpf,
@@ -29,14 +29,14 @@ const AF_XDP: [Capability; 6] = [
     Capability::IpcLock,
 ];
 
-/// The management of vDPA devices.
+/// Capabilities for the management of vDPA devices.
 const VDUSE: [Capability; 3] = [Capability::NetAdmin, Capability::Bpf, Capability::DacOverride];
 
-/// Configuration space and memory of a function.
+/// Capabilities for the configuration space and memory of a PCI function.
 const PCI: [Capability; 3] = [Capability::SysAdmin, Capability::SysRawIo, Capability::DacOverride];
 
-/// Capabilities that an endpoint needs after it was opened: for changes, for its end, and to open
-/// it again after it was lost.
+/// Adds the capabilities that an endpoint needs after it was opened: to change it, to close it, and
+/// to open it again after a loss.
 fn of_endpoint(end: &Endpoint, keep: &mut BTreeSet<Capability>) {
     match end {
         Endpoint::Tap(_) => keep.extend(TAP),
@@ -65,7 +65,7 @@ pub(crate) fn keep_for_link(ends: [&Endpoint; 2]) {
 pub(crate) fn keep_for_daemon() {
     let all = [&SOCKETS[..], &TAP, &AF_XDP, &VDUSE, &PCI];
     let mut keep: BTreeSet<Capability> = all.into_iter().flatten().copied().collect();
-    // The address of the metrics is served by a thread that gets its capabilities from this one.
+    // The metrics server needs a low port, and its thread inherits capabilities from this one.
     keep.insert(Capability::NetBindService);
     keep_only(&keep);
 }
@@ -92,8 +92,8 @@ pub(crate) fn filter_calls(sandbox: &SandboxArgs) -> Result<(), Failure> {
     }
 }
 
-/// Restricts the process that receives descriptors: it has neither capabilities nor, unless its
-/// parent runs without a seccomp filter, calls of the control thread.
+/// Restricts the process that receives descriptors. The process has no capabilities. Unless its
+/// parent runs without a seccomp filter, calls of the control thread are blocked as well.
 pub(crate) fn restrict_receiver(sandbox: &SandboxArgs) -> io::Result<()> {
     process::drop_capabilities(&[])?;
     if sandbox.no_seccomp { Ok(()) } else { seccomp::restrict_like_thread() }
@@ -103,7 +103,8 @@ pub(crate) fn restrict_receiver(sandbox: &SandboxArgs) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A link keeps what its kinds need, also inside a group, and nothing else.
+    /// A link keeps the capabilities that its endpoint kinds need, also inside a group, and no
+    /// others.
     #[test]
     fn capabilities_follow_endpoints() {
         let of = |address: &str| {

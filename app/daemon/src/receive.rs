@@ -1,4 +1,4 @@
-//! The process that receives descriptors of peers: see [`mqnet_sysio::broker`].
+//! Process that receives the descriptors of peers: see [`mqnet_sysio::broker`].
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,15 +11,15 @@ use mqnet_sysio::{broker, process, seccomp};
 use crate::args::SandboxArgs;
 use crate::privileges;
 
-/// Has peers' messages received by a process of its own, from the first one on.
+/// Enables the separate process for messages of peers, from the first message on.
 pub(crate) fn enable() {
     broker::enable(start);
 }
 
 fn start(socket: OwnedFd) -> io::Result<()> {
     let mut command = Command::new("/proc/self/exe");
-    // It ends with this process: keys of the terminal do not reach it, and it does not keep open
-    // what others read until its end.
+    // The receiver ends with this process: terminal signals do not reach the receiver, and its
+    // inherited descriptors must not keep pipes open.
     command.arg0("mqnet").arg("receive-descriptors").stdin(Stdio::from(socket));
     if !seccomp::is_restricted() {
         command.arg("--no-seccomp");
@@ -27,7 +27,7 @@ fn start(socket: OwnedFd) -> io::Result<()> {
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.process_group(0).spawn()?;
     let reap = move || {
-        // It waits, and needs no privilege for that.
+        // The parent end only waits and needs no privilege.
         let _ = process::drop_capabilities(&[]);
         child.wait()
     };
@@ -38,7 +38,7 @@ fn start(socket: OwnedFd) -> io::Result<()> {
 /// Runs the process.
 pub fn run(sandbox: &SandboxArgs) -> Result<(), Failure> {
     privileges::restrict_receiver(sandbox)?;
-    // It was executed by a link with another name.
+    // Set the name: the process was executed under the name of a link.
     process::set_name(c"mqnet-receive")?;
     let socket = io::stdin().as_fd().try_clone_to_owned()?;
     Ok(broker::serve(socket)?)

@@ -1,5 +1,5 @@
-//! The control thread: runs the steps of the links, the calls of the server, and signals. The
-//! server has a thread of its own, without privileges.
+//! Control thread: runs the steps of the links, the calls of the server, and signals. The server
+//! has a thread of its own, without privileges.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -26,17 +26,17 @@ use crate::args::{ControlArgs, SandboxArgs};
 use crate::privileges;
 use crate::receive;
 
-/// What a process does beside its links.
+/// Part of a process that differs between `link` and `daemon`.
 pub(crate) trait Frontend {
-    /// Something happened to a link.
+    /// Reports an event of a link.
     fn notice(&mut self, entry: &mut HostedLink, notice: &Notice);
-    /// After every turn; returns until when the next one must be at the latest.
+    /// Runs after every iteration; returns the time until the next one must start.
     fn tick(&mut self, host: &mut LinkHost) -> Duration;
-    /// SIGHUP came; true to go on.
+    /// Handles SIGHUP; returns true to continue.
     fn hangup(&mut self, host: &mut LinkHost) -> bool;
 }
 
-/// How the queues of this process store payload into shared memory: `$MQNET_STORES`.
+/// Reads `$MQNET_STORES`: the method by which queues write payload to shared memory.
 pub fn take_stores() -> Result<(), Failure> {
     const NAME: &str = "MQNET_STORES";
     let Some(value) = std::env::var_os(NAME) else { return Ok(()) };
@@ -53,11 +53,11 @@ pub fn take_stores() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Descriptors without which nothing can run.
+/// Minimum number of descriptors.
 const DESCRIPTORS_MIN: u64 = 64;
 
-/// Prepares the process for its links: privileges that it never needs, all descriptors that it may
-/// have, and those of peers.
+/// Prepares the process for its links: drops privileges that are never needed, raises the
+/// descriptor limit, and starts the receiver of peers' descriptors.
 pub(crate) fn prepare(sandbox: &SandboxArgs) -> Result<(), Failure> {
     privileges::filter_calls(sandbox)?;
     receive::enable();
@@ -74,12 +74,12 @@ pub(crate) fn prepare(sandbox: &SandboxArgs) -> Result<(), Failure> {
     }
 }
 
-/// A runtime for this thread alone.
+/// Creates a runtime for the calling thread.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
-/// Opens the control socket; `None` when the user wants none.
+/// Opens the control socket; `None` if the user disabled it.
 pub(crate) fn open_control(
     args: &ControlArgs,
     inherited: Option<ControlSocket>,
@@ -95,7 +95,7 @@ pub(crate) fn open_control(
     ControlSocket::open(&options, role, &mqnet_control::socket::Places::from_env()).map(Some)
 }
 
-/// Runs the steps of the links until a stop signal comes or the host has nothing left to do.
+/// Runs the steps of the links until a stop signal arrives or no link is left to run.
 pub(crate) async fn turn(
     host: &mut LinkHost,
     server: &mut Server,
@@ -113,7 +113,7 @@ pub(crate) async fn turn(
         let mut ready = pin!(any_readable(fds));
         let mut pause = pin!(tokio::time::sleep(host.patience().min(due)));
         loop {
-            // Requests come last: a flood of them does not keep the links from their steps.
+            // Requests come last: a flood of requests must not delay the steps of the links.
             tokio::select! {
                 biased;
                 readable = &mut ready => break readable?,
@@ -133,8 +133,8 @@ pub(crate) async fn turn(
     }
 }
 
-/// Waits until one of the descriptors is readable. They are copies and ours, so that nobody closes
-/// them meanwhile: that is all the deprecated function asks for, and its successor is `unsafe`.
+/// Waits until one of the descriptors is readable. The descriptors are owned copies, so they stay
+/// open during the call; the deprecated function requires no more, and its successor is `unsafe`.
 #[allow(deprecated, reason = "an OwnedFd keeps its descriptor open, which is what it is about")]
 async fn any_readable(fds: Vec<OwnedFd>) -> std::io::Result<()> {
     let mut watched = Vec::with_capacity(fds.len());
@@ -152,28 +152,28 @@ async fn any_readable(fds: Vec<OwnedFd>) -> std::io::Result<()> {
     .await
 }
 
-/// Longest wait for the thread of the server at the end: somewhat more than it gives to answers.
+/// Time limit for the end of the server thread; somewhat longer than its own limit for replies.
 const SERVER_END: Duration = Duration::from_secs(1);
 
-/// Time between two attempts to listen at the address of the metrics.
+/// Time between two attempts to listen at the metrics address.
 const METRICS_RETRY: Duration = Duration::from_secs(1);
 
-/// The server of the control socket and of the metrics, on a thread of its own.
+/// Server of the control socket and of the metrics, on a thread of its own.
 pub(crate) struct Server {
     calls: HostCalls,
-    /// Keeps the queue of calls open where there is no server.
+    /// Keeps the request queue open if there is no server.
     handle: HostHandle,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Starts the thread, if there is something to serve, and feeds the watchdog.
+    /// Starts the server thread, if there is something to serve, and feeds the watchdog.
     pub(crate) fn start(
         control: Option<&ControlSocket>,
         metrics: Option<SocketAddr>,
     ) -> Result<Self, Failure> {
         let (handle, calls) = calls();
-        // Fed by the control thread: systemd restarts the process if that thread hangs.
+        // The control thread feeds the watchdog: systemd restarts the process if that thread hangs.
         tokio::spawn(notify::watchdog(|| true));
         let mut server = Self { calls, handle, thread: None };
         if control.is_none() && metrics.is_none() {
@@ -182,7 +182,7 @@ impl Server {
         let listener = control.map(ControlSocket::std_listener).transpose()?;
         let (handle, runtime) = (server.handle.clone(), runtime()?);
         let body = move || {
-            // The address of the metrics may have a low port.
+            // The metrics address may have a low port.
             let keep = metrics.map(|_| process::Capability::NetBindService);
             if let Err(e) = process::restrict_thread(keep.as_slice()) {
                 tracing::warn!("the server keeps its privileges: {e}");
@@ -206,12 +206,12 @@ impl Server {
         Ok(server)
     }
 
-    /// Waits for a request and carries it out.
+    /// Waits for a request and executes it.
     async fn run_call(&mut self, host: &mut LinkHost) {
         self.calls.run_next(host).await;
     }
 
-    /// Ends the server; answers that are under way are sent first.
+    /// Ends the server, after the replies in progress are sent.
     pub(crate) fn end(self) {
         drop(self.calls);
         if let Some(thread) = self.thread
@@ -229,7 +229,7 @@ async fn serve(listener: std::os::unix::net::UnixListener, host: HostHandle) {
     }
 }
 
-/// Serves the metrics. An address that cannot be used now keeps no link down: it is tried again.
+/// Serves the metrics. If the address is unavailable, links run anyway and the server tries again.
 async fn serve_metrics(address: SocketAddr, host: HostHandle) {
     let mut last = None;
     let listener = loop {

@@ -1,4 +1,4 @@
-//! What a running link shows: one aligned line a second, or JSON, and a table at the end.
+//! Status output of a running link: a line or a JSON object per interval, and a final table.
 
 mod sums;
 mod table;
@@ -15,14 +15,14 @@ use serde_json::json;
 pub use sums::Lane;
 use sums::{channels_json, link_sums};
 
-/// How to show it.
+/// Output mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusStyle {
-    /// A line that rewrites itself.
+    /// A line that overwrites itself.
     Line,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// Only what happens to the link.
+    /// Events of the link only.
     Quiet,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Status {
     before: [LaneSums; 2],
     up: Option<String>,
     line_open: bool,
-    /// Columns of the line that is shown.
+    /// Length of the current line, in columns.
     line_len: usize,
 }
 
@@ -55,7 +55,7 @@ impl Status {
         }
     }
 
-    /// Something happened to the link.
+    /// Reports an event of the link.
     pub(crate) fn notice(&mut self, link: &mut Link, notice: &Notice) {
         let names: Vec<String> = link.functions().iter().map(|f| f.name().to_owned()).collect();
         let text = match notice {
@@ -116,16 +116,16 @@ impl Status {
             return;
         }
         self.close_line();
-        // A closed terminal is no reason to stop a link.
+        // Ignore errors: a closed terminal must not stop a link.
         let _ = writeln!(std::io::stderr(), "mqnet: {text}");
     }
 
-    /// Until when the next line is due.
+    /// Time until the next line is due.
     pub(crate) fn due_in(&self) -> Duration {
         (self.last + self.interval).saturating_sub(clock::monotonic())
     }
 
-    /// Called often; shows something once an interval.
+    /// Prints a line if the interval has passed; called often.
     pub(crate) fn tick(&mut self, link: &mut Link) {
         let now = clock::monotonic();
         let passed = now - self.last;
@@ -182,7 +182,7 @@ impl Status {
         let columns = size.map_or(0, |size| size.columns);
         let columns = if columns == 0 { COLUMNS } else { columns };
         let text = fitting(&parts, columns);
-        // What the line before had more is overwritten.
+        // Overwrite the rest of a longer previous line.
         let width = self.line_len.min(room(columns));
         say(format_args!("\r{text:<width$}"));
         self.line_len = text.len();
@@ -196,7 +196,7 @@ impl Status {
         }
     }
 
-    /// The table at the end.
+    /// Prints the final table.
     pub(crate) fn finish(&mut self, link: &mut Link) {
         self.close_line();
         match self.style {
@@ -206,15 +206,15 @@ impl Status {
     }
 }
 
-/// Columns of a terminal that does not tell.
+/// Columns of a terminal that does not report a size.
 const COLUMNS: u16 = 80;
 
-/// Columns for a line that must not wrap: some terminals wrap behind the last one.
+/// Columns for a line that must not wrap: some terminals wrap after the last column.
 fn room(columns: u16) -> usize {
     usize::from(columns).saturating_sub(1)
 }
 
-/// As many of the parts of a line, from the first on, as a terminal has room for.
+/// Returns the leading parts of a line that fit into the terminal.
 fn fitting(parts: &[String], columns: u16) -> String {
     let mut line = String::new();
     for part in parts {
@@ -226,7 +226,8 @@ fn fitting(parts: &[String], columns: u16) -> String {
     line
 }
 
-/// Writes to standard output. Whoever read it may be gone (`| head -1`): the link goes on.
+/// Writes to standard output. Errors are ignored: the link continues after the reader has closed
+/// the pipe (`| head -1`).
 fn say(text: std::fmt::Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_fmt(text).and_then(|()| out.flush());
@@ -236,8 +237,7 @@ fn say(text: std::fmt::Arguments<'_>) {
 mod tests {
     use super::*;
 
-    // Goal: the line ends before the last column, whatever the width, and loses its last parts
-    // first.
+    // Goal: the line ends before the last column at every width, and omits its last parts first.
     #[test]
     fn lines_fit_the_terminal() {
         let parts = [13, 26, 26, 11, 12, 20].map(|width| "x".repeat(width));

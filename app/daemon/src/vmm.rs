@@ -1,5 +1,5 @@
-//! What a VMM is to be told so that its guest meets our socket, ready to paste; and how a VMM calls
-//! a backend program by itself.
+//! VMM options for a guest of a listening socket, ready to paste; and the command line of a
+//! vhost-user backend program.
 
 use std::fmt::Write;
 
@@ -10,10 +10,10 @@ use mqnet_ntb::hw::vfio_user::qemu_device;
 
 use crate::args::{AccessArgs, LinkArgs};
 
-/// Queue pairs of a guest for which nobody has said a number.
+/// Default number of queue pairs of a guest.
 const PAIRS: u16 = 4;
 
-/// The options of QEMU and cloud-hypervisor for a guest with this card.
+/// Options of QEMU and cloud-hypervisor for a guest with this network card.
 pub(crate) fn flags(card: &VhostUser, channels: Option<u16>) -> Option<String> {
     if card.fd.is_some() {
         return None;
@@ -21,7 +21,7 @@ pub(crate) fn flags(card: &VhostUser, channels: Option<u16>) -> Option<String> {
     let pairs = channels.unwrap_or(PAIRS).min(card.queues);
     let (rings, vectors) = (2 * pairs, 2 * pairs + 2);
     let path = card.path.display();
-    // Who does not listen connects, and QEMU does so again after a restart of ours.
+    // The side that does not listen connects. QEMU reconnects after a restart of mqnet.
     let (chardev, mode) = match card.connect {
         true => (",server=on,wait=off", "server"),
         false => (",reconnect=1", "client"),
@@ -56,7 +56,7 @@ const TRANSPORT_MTU: u32 = 64 << 10;
 /// Largest window that a guest can allocate without `cma=`.
 const WINDOW_PLAIN: u32 = 4 << 20;
 
-/// The options of QEMU for a guest with this NTB endpoint, and the commands in the guest.
+/// Options of QEMU for a guest with this NTB endpoint, and the commands for the guest.
 pub(crate) fn ntb_commands(end: &NtbVfioUser) -> String {
     let (path, queues) = (end.path.display(), end.queues);
     let mut text = format!(
@@ -84,17 +84,17 @@ pub(crate) fn ntb_commands(end: &NtbVfioUser) -> String {
     text
 }
 
-/// A backend program, as QEMU's conventions have it (docs/interop/vhost-user.rst).
+/// Options of a backend program according to QEMU (docs/interop/vhost-user.rst).
 #[derive(Args, Debug)]
 pub struct BackendArgs {
-    /// Socket at which to listen.
+    /// Path of the socket to listen at.
     #[arg(long, value_name = "PATH", conflicts_with = "fd",
           required_unless_present_any = ["fd", "print_capabilities"])]
     socket_path: Option<String>,
-    /// Socket that the caller left open.
+    /// Descriptor of a socket inherited from the caller.
     #[arg(long, value_name = "FDNUM")]
     fd: Option<i32>,
-    /// Say as JSON what this program is, and nothing else.
+    /// Print the capabilities of this program as JSON and exit.
     #[arg(long)]
     print_capabilities: bool,
     #[command(flatten)]
@@ -105,7 +105,7 @@ pub struct BackendArgs {
 }
 
 impl BackendArgs {
-    /// The link that it means; nothing when capabilities were asked for, which are printed.
+    /// Returns the link, or `None` after the requested capabilities were printed.
     pub fn link(&self) -> Result<Option<LinkArgs>, Failure> {
         if self.print_capabilities {
             println!("{{\"type\": \"net\"}}");
@@ -130,7 +130,8 @@ mod tests {
         flags(&card, channels)
     }
 
-    // Goal: QEMU counts pairs and cloud-hypervisor rings, and whoever we are not is the client.
+    // Goal: QEMU options count queue pairs, cloud-hypervisor options count rings, and the VMM has
+    // the opposite role (client or server) of the endpoint.
     #[test]
     fn flags_fit_the_card() {
         let plain = text("vhost-user:/run/vm0.sock", Some(8)).unwrap();

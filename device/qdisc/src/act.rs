@@ -1,4 +1,4 @@
-//! Actions: what is done with a packet that a filter matches.
+//! Actions of filters.
 
 mod police;
 
@@ -8,16 +8,16 @@ use crate::{Handle, Meta};
 
 pub(crate) use police::{Bucket, Police};
 
-/// How to go on after an action.
+/// Control result of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// The filter's decision stands.
+    /// Accept the packet with the filter's decision.
     Ok,
-    /// The packet is dropped.
+    /// Drop the packet.
     Drop,
-    /// The next filter.
+    /// Continue with the next filter.
     Continue,
-    /// The next action.
+    /// Continue with the next action.
     Pipe,
 }
 
@@ -32,7 +32,7 @@ impl Control {
     }
 }
 
-/// What is to be changed about a packet.
+/// Changes to the metadata of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Skbedit {
     pub(crate) queue_mapping: Option<u16>,
@@ -55,12 +55,12 @@ impl Skbedit {
     }
 }
 
-/// What an action does.
+/// Operation of an action.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
     Gact,
     Skbedit(Skbedit),
-    /// The bucket is that of all schedulers of a netdev: the rate is the netdev's.
+    /// Rate limit. All schedulers of a netdev share the bucket: the rate is the netdev's.
     Police(Police, Arc<Bucket>),
 }
 
@@ -68,9 +68,9 @@ pub(crate) enum Act {
 #[derive(Clone, Debug)]
 pub(crate) struct Action {
     pub(crate) act: Act,
-    /// How to go on; of police: with packets within the rate.
+    /// Control result; for police: of packets within the rate.
     pub(crate) control: Control,
-    /// Its number within the netdev.
+    /// Number of the action within the netdev.
     pub(crate) index: u32,
 }
 
@@ -83,12 +83,12 @@ impl Action {
         }
     }
 
-    /// True when it chooses a channel.
+    /// True if the action selects a channel.
     pub(crate) const fn moves(&self) -> bool {
         matches!(self.act, Act::Skbedit(Skbedit { queue_mapping: Some(_), .. }))
     }
 
-    /// True when both do the same; numbers and what buckets hold do not count.
+    /// True if both actions have the same effect; numbers and bucket levels are not compared.
     pub(crate) fn same(&self, other: &Self) -> bool {
         let acts = match (&self.act, &other.act) {
             (Act::Gact, Act::Gact) => true,
@@ -99,7 +99,7 @@ impl Action {
         acts && self.control == other.control
     }
 
-    /// What is set, by tc's names: `priority` as a class, of police bytes (per second).
+    /// Options by tc's names: `priority` as a class, police values in bytes (per second).
     pub(crate) fn options(&self) -> Vec<(&'static str, String)> {
         let control = self.control.name().to_owned();
         match &self.act {

@@ -1,12 +1,12 @@
-//! Packets that have left the disciplines and not yet the scheduler.
+//! Packets that have left the qdiscs but not the scheduler.
 
 use std::collections::VecDeque;
 
 use crate::Packet;
 use crate::qdisc::{CHANNELS, bit};
 
-/// For each channel, what leaves through it next: packets that a sink had no room for, and one at
-/// most that the disciplines chose while another channel was being served.
+/// Next packets of each channel: packets that did not fit into the sink, and at most one that the
+/// qdiscs selected while another channel was served.
 #[derive(Default)]
 pub(crate) struct Ahead {
     queues: Vec<VecDeque<Packet>>,
@@ -29,12 +29,12 @@ impl Ahead {
         &mut self.queues[at]
     }
 
-    /// After what is there for its channel.
+    /// Appends a packet to its channel.
     pub(crate) fn push_back(&mut self, packet: Packet) {
         self.queue(&packet).push_back(packet);
     }
 
-    /// Before what is there for its channel.
+    /// Prepends a packet to its channel.
     pub(crate) fn push_front(&mut self, packet: Packet) {
         self.queue(&packet).push_front(packet);
     }
@@ -57,7 +57,7 @@ impl Ahead {
         self.queues.get(usize::from(channel)).map_or(0, |queue| queue.len() as u32)
     }
 
-    /// Those of the channels of a mask.
+    /// Takes the packets of the channels in a mask.
     pub(crate) fn take(&mut self, channels: u64, out: &mut Vec<Packet>) {
         for channel in (0..CHANNELS).filter(|channel| bit(*channel) & channels != 0) {
             out.extend(std::iter::from_fn(|| self.pop(channel)));

@@ -1,22 +1,22 @@
-//! What a scheduler is built from: made by the control thread, handed to a worker.
+//! Construction plan of a scheduler: built by the control thread, passed to a worker.
 
 use std::sync::Arc;
 
 use crate::kind::Classes;
 use crate::{DrrClass, Filters, Handle, NodeStats, Params};
 
-/// One discipline and what is below it.
+/// A qdisc and its descendants.
 #[derive(Debug)]
 pub struct Blueprint {
-    /// Its handle; [`Handle::default`] for one that the user did not attach (a default child).
+    /// Handle; [`Handle::default`] for a default child, which the user did not attach.
     pub handle: Handle,
-    /// What it is; never mq, mqprio or clsact.
+    /// Kind and parameters; never mq, mqprio or clsact.
     pub params: Params,
-    /// Where it counts.
+    /// Statistics of the qdisc.
     pub stats: Arc<NodeStats>,
-    /// Its classes, in order: prio's bands, tbf's one class, drr's classes.
+    /// Classes, in order: prio's bands, tbf's one class, drr's classes.
     pub classes: Vec<ClassPlan>,
-    /// Filters that choose among its classes.
+    /// Filters that select a class.
     pub filters: Filters,
 }
 
@@ -27,14 +27,14 @@ pub struct ClassPlan {
     pub id: Handle,
     /// drr's quantum.
     pub drr: Option<DrrClass>,
-    /// Where it counts.
+    /// Statistics of the class.
     pub stats: Arc<NodeStats>,
-    /// The discipline in it.
+    /// Qdisc of the class.
     pub child: Blueprint,
 }
 
 impl Blueprint {
-    /// A discipline without classes and filters that starts counting at 0.
+    /// A qdisc without classes and filters, with counters at 0.
     pub fn plain(handle: Handle, params: Params) -> Self {
         let stats = Arc::default();
         Self { handle, params, stats, classes: Vec::new(), filters: Filters::default() }
@@ -42,7 +42,7 @@ impl Blueprint {
 }
 
 impl ClassPlan {
-    /// A class with the discipline that a class has when nobody attached one.
+    /// A class with its default qdisc.
     pub fn plain(id: Handle) -> Self {
         let child = Classes::User.default_child();
         let child = Blueprint::plain(Handle::default(), child);

@@ -1,4 +1,4 @@
-//! Classifiers: which packets a filter is about.
+//! Classifiers: match conditions of filters.
 
 mod flower;
 
@@ -8,12 +8,12 @@ use crate::Meta;
 
 pub(crate) use flower::{Address, Flower, Ports};
 
-/// What a filter looks at.
+/// Match condition of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Matcher {
-    /// Fields of headers.
+    /// Header fields.
     Flower(Box<Flower>),
-    /// Nothing: every packet.
+    /// Every packet.
     Matchall,
     /// The mark.
     Fw { mark: u32, mask: u32 },
@@ -36,7 +36,7 @@ impl Matcher {
         }
     }
 
-    /// What is matched, by tc's names.
+    /// Match conditions by tc's names.
     pub(crate) fn keys(&self) -> Vec<(&'static str, String)> {
         match self {
             Self::Flower(flower) => flower.keys(),

@@ -1,23 +1,23 @@
-//! What tc asks for, as data.
+//! `tc` commands as data.
 
 use crate::Handle;
 
-/// What is to be done.
+/// Verb of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Make it; an error if it is there. A discipline that is a default, or of another kind without
-    /// a handle being named, is replaced, as in Linux.
+    /// Creates the object; an error if it exists. A default qdisc, or one of another kind if no
+    /// handle is given, is replaced, as in Linux.
     Add,
-    /// Change it in place; an error if it is not there. A discipline of another kind is replaced if
-    /// no handle is named, as in Linux.
+    /// Changes the object in place; an error if it does not exist. A qdisc of another kind is
+    /// replaced if no handle is given, as in Linux.
     Change,
-    /// Change it, or make it in the place of what is there.
+    /// Changes the object, or replaces it.
     Replace,
-    /// Take it off: the default comes back.
+    /// Deletes the object and restores the default.
     Delete,
 }
 
-/// To what.
+/// Type of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Object {
     /// A discipline.
@@ -28,10 +28,10 @@ pub enum Object {
     Filter,
 }
 
-/// Where.
+/// Parent of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attach {
-    /// `root`, or nothing said: the root discipline, also of classes and filters.
+    /// `root`, or no parent given: the root qdisc, also for classes and filters.
     Root,
     /// `parent 1:2`
     Parent(Handle),
@@ -39,29 +39,29 @@ pub enum Attach {
     Egress,
 }
 
-/// One order.
+/// One command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// What is to be done.
+    /// Verb of the command.
     pub verb: Verb,
-    /// To what.
+    /// Type of the object.
     pub object: Object,
-    /// Where.
+    /// Parent of the object.
     pub attach: Attach,
     /// `handle 1:` of a discipline, `classid 1:2` of a class, `handle 0x1` of a filter.
     pub handle: Option<Handle>,
     /// Filters: `prio`/`pref`; `None`: the next free one.
     pub prio: Option<u16>,
-    /// Filters: `protocol` as an EtherType, 3 (`ETH_P_ALL`) for all; `None`: not said.
+    /// Filters: `protocol` as an EtherType, 3 (`ETH_P_ALL`) for all; `None`: not given.
     pub protocol: Option<u16>,
-    /// Such as `fq_codel`, `flower`.
+    /// Kind, such as `fq_codel` or `flower`.
     pub kind: Option<String>,
-    /// The words after the kind, as tc takes them: `limit 1000 target 5ms`. Of fw's
-    /// `handle 0x1/0xff` the mask is a word here: `mask 0xff`.
+    /// Words after the kind, in tc's syntax: `limit 1000 target 5ms`. The mask of fw's `handle
+    /// 0x1/0xff` is a word here: `mask 0xff`.
     pub options: Vec<String>,
 }
 
-/// Which error tc reports.
+/// Errno that tc reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errno {
     /// `EEXIST`
@@ -78,16 +78,16 @@ pub enum Errno {
     Range,
 }
 
-/// A command was refused; nothing has changed.
+/// Refusal of a command that changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct TcError {
     /// Kind of error.
     pub errno: Errno,
-    /// One line, in the kernel's words where it has some (`Error: ...` in tc), without a full stop.
-    /// Where it has none but the text of the errno (`RTNETLINK answers: ...` in tc), that text.
+    /// One line without a full stop: the kernel's message if there is one (`Error: ...` in tc),
+    /// otherwise the text of the errno (`RTNETLINK answers: ...` in tc).
     pub message: String,
-    /// True when `message` is about the words of the command (tc itself complains, exit code 1 or
-    /// 255, and prints no `Error:`), not what the kernel would say (exit code 2).
+    /// True for a syntax error, which tc itself reports (exit code 1 or 255, without `Error:`);
+    /// false for an error of the kernel (exit code 2).
     pub usage: bool,
 }

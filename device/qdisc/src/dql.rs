@@ -1,75 +1,76 @@
-//! A limit on the bytes in a sink, so that packets wait where they are scheduled.
+//! Dynamic limit on the bytes in a sink, so that packets wait in the qdiscs.
 //!
-//! What a sink holds is out of the disciplines' hands: a dark buffer. It needs as much as its
-//! reader takes between two visits of ours, and no more. That is found by watching: a sink that
-//! ran empty although packets waited had too little; one that always had bytes left when we came
-//! had too much, by what was left.
+//! Qdiscs cannot reorder or drop bytes that are in a sink. A sink needs the bytes that its reader
+//! takes between two visits, and no more. The limit is derived from observations: if the sink ran
+//! empty while packets waited, the limit was too small; if bytes always remained at a visit, the
+//! limit was too large by the remainder.
 
 /// Bytes of an Ethernet frame: two of them are always allowed.
 const FRAME: u32 = 1514;
 
-/// How long what is left over is watched before the limit shrinks by it: longer than the pauses of
-/// a reader that is scheduled away, so that they are seen as part of its ways.
+/// Observation time before the limit shrinks; longer than the pauses of a descheduled reader, so
+/// that such pauses count as normal.
 const WATCH: u64 = 250_000_000;
 
-/// What the reader takes in this time is always allowed, or a fast one would have to be visited
-/// for a few frames each time. It is little beside any delay that a discipline aims at.
+/// The limit covers at least the bytes that the reader takes in this time; otherwise a fast reader
+/// requires a visit every few frames. The time is small compared with the target delay of any
+/// qdisc.
 const STRETCH: u64 = 250_000;
 
-/// A dynamic limit on the bytes that a sink holds. Pure: the caller brings sizes and times.
+/// A dynamic limit on the bytes that a sink holds. Pure: the caller passes sizes and times.
 ///
-/// On each visit: [`observe`](Self::observe) what is still in the sink, then hand over frames
+/// On each visit, call [`observe`](Self::observe) with the bytes still in the sink, send frames
 /// while [`allow`](Self::allow) is above 0 (so that a frame longer than the limit is not stuck),
-/// then tell their bytes with [`sent`](Self::sent).
+/// then report their bytes with [`sent`](Self::sent).
 #[derive(Clone, Copy, Debug)]
 pub struct ByteLimit {
     limit: u32,
     min: u32,
     max: u32,
-    /// Bytes in the sink when we last left it, and when that was.
+    /// Bytes in the sink at the end of the last visit, and its time.
     filled: u32,
     seen: u64,
-    /// Least that was left in the sink, of the visits since the limit last changed at which it
-    /// had held packets back; the time and the bytes that the reader took between them.
+    /// Least remainder in the sink at visits with held packets since the last change of the limit;
+    /// the time and the bytes that the reader took between them.
     slack: u32,
     watched: u64,
     taken: u64,
 }
 
 impl ByteLimit {
-    /// A limit for frames of up to `mtu` bytes with their header, in a sink of `sink` bytes. It is
-    /// never below two frames (long ones count as Ethernet's: a reader that needs more shows it)
-    /// nor above the sink.
+    /// Creates a limit for frames of up to `mtu` bytes with their header, in a sink of `sink`
+    /// bytes. The limit is never above the sink, and never below two frames (long frames count as
+    /// Ethernet frames: a reader that needs more raises the limit).
     pub fn new(mtu: u32, sink: u32) -> Self {
         let max = sink.max(1);
         let min = (2 * mtu.clamp(64, FRAME)).min(max);
         Self { limit: min, min, max, filled: 0, seen: 0, slack: u32::MAX, watched: 0, taken: 0 }
     }
 
-    /// The limit now.
+    /// Current limit.
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Bytes that may be put into the sink now, given `used` that its reader has not taken yet. A
-    /// frame may go whenever this is not 0, be it longer or not.
+    /// Returns the bytes that may be added to a sink with `used` unread bytes. One frame of any
+    /// length may be sent if the result is not 0.
     #[inline]
     pub fn allow(&self, used: u32) -> u32 {
         self.limit.saturating_sub(used)
     }
 
-    /// Bytes were put into the sink.
+    /// Records bytes that were added to the sink.
     #[inline]
     pub fn sent(&mut self, bytes: u32) {
         self.filled = self.filled.saturating_add(bytes);
     }
 
-    /// Called at the start of a visit: `used` bytes are still in the sink; `had_backlog`: the last
-    /// visit left packets behind that wait still.
+    /// Records the start of a visit. `used`: bytes still in the sink; `had_backlog`: the last visit
+    /// left packets that still wait.
     pub fn observe(&mut self, used: u32, had_backlog: bool, now_ns: u64) {
         let passed = now_ns.saturating_sub(self.seen);
         let taken = self.filled.saturating_sub(used);
-        // Otherwise packets or room were lacking, and nothing is learnt.
+        // Otherwise packets or space were missing, and the observation has no value.
         if had_backlog && self.filled >= self.limit {
             if used == 0 {
                 self.set(self.limit.saturating_mul(2));
@@ -89,7 +90,7 @@ impl ByteLimit {
         if self.watched >= 4 * STRETCH && stretch > self.limit {
             return self.set(stretch.min(self.limit.saturating_mul(2)));
         }
-        // A sink that stands still leaves much and proves nothing: it must have been emptied once.
+        // A sink whose reader stalls proves nothing: the reader must have taken a full limit once.
         if self.watched >= WATCH && self.taken >= self.limit.into() {
             let excess = self.slack.saturating_sub(FRAME);
             self.set(self.limit.saturating_sub(excess).max(stretch));

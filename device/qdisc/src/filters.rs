@@ -1,4 +1,4 @@
-//! A list of filters: the first that matches decides.
+//! Filter list: the first match decides.
 
 #[cfg(test)]
 mod tests;
@@ -16,18 +16,18 @@ use crate::{Handle, Meta};
 /// `protocol all`
 pub(crate) const ETH_P_ALL: u16 = 3;
 
-/// What a list of filters says about a packet.
+/// Result of a filter list for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// No filter matched, or one let it pass without naming a class.
+    /// No filter matched, or one accepted the packet without a class.
     Pass,
-    /// It belongs to this class (`flowid`/`classid`).
+    /// Class of the packet (`flowid`/`classid`).
     Class(Handle),
-    /// It is to be dropped.
+    /// The packet must be dropped.
     Drop(DropReason),
 }
 
-/// What a filter matches and does.
+/// Match conditions and actions of a filter.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// EtherType of the frame with its tag; [`ETH_P_ALL`] for all.
@@ -37,11 +37,11 @@ pub(crate) struct Plan {
     pub(crate) actions: Vec<Action>,
 }
 
-/// What a filter counts in one scheduler.
+/// Counters of a filter in one scheduler.
 #[derive(Debug, Default)]
 pub(crate) struct FilterStats {
     pub(crate) hits: Counter,
-    /// As many as it has actions.
+    /// One entry for each action.
     pub(crate) actions: Vec<ActionStats>,
 }
 
@@ -75,8 +75,7 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// Filters that cannot move packets to other channels: those of a discipline that serves one
-    /// channel alone.
+    /// Filters that cannot move packets to other channels: those of a qdisc for a single channel.
     pub(crate) fn of_one_channel() -> Self {
         Self { list: Vec::new(), keeps_channel: true }
     }
@@ -85,7 +84,7 @@ impl Filters {
         self.list.push(Filter { plan, stats });
     }
 
-    /// True when there are none.
+    /// True if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -118,7 +117,7 @@ impl Filters {
 }
 
 impl Plan {
-    /// Runs the actions. `None`: on to the next filter.
+    /// Runs the actions. `None`: continue with the next filter.
     fn act(&self, stats: &FilterStats, meta: &mut Meta, len: u32, now: u64) -> Option<Verdict> {
         for (action, stats) in self.actions.iter().zip(&stats.actions) {
             stats.packets.add(1);
@@ -150,7 +149,7 @@ impl Plan {
         Some(self.class.map_or(Verdict::Pass, Verdict::Class))
     }
 
-    /// True when both match and do the same.
+    /// True if both filters match and act the same.
     pub(crate) fn same(&self, other: &Self) -> bool {
         self.protocol == other.protocol
             && self.matcher == other.matcher
@@ -159,7 +158,7 @@ impl Plan {
             && self.actions.iter().zip(&other.actions).all(|(a, b)| a.same(b))
     }
 
-    /// True when an action chooses a channel.
+    /// True if an action selects a channel.
     pub(crate) fn moves(&self) -> bool {
         self.actions.iter().any(Action::moves)
     }

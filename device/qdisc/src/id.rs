@@ -2,7 +2,7 @@
 
 use crate::Handle;
 
-/// What C reads of a hexadecimal number: its value and what comes behind.
+/// Parses a hexadecimal number as C does: returns its value and the remaining text.
 fn hex(text: &str) -> Option<(u32, &str)> {
     let digits = text.strip_prefix("0x").or(text.strip_prefix("0X")).unwrap_or(text);
     let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
@@ -10,7 +10,7 @@ fn hex(text: &str) -> Option<(u32, &str)> {
     Some((u32::from_str_radix(number, 16).ok()?, rest))
 }
 
-/// `1:`, `1` or `none`; what follows the colon does not matter.
+/// `1:`, `1` or `none`; text after the colon is ignored.
 pub fn parse_handle(text: &str) -> Option<Handle> {
     if text == "none" {
         return Some(Handle::default());
@@ -38,7 +38,7 @@ pub fn parse_class(text: &str) -> Option<Handle> {
     Some(Handle::new(half(major)?, half(minor)?))
 }
 
-/// Names of EtherTypes that tc knows and that frames here may have.
+/// EtherTypes with names in tc that frames here may have.
 const PROTOCOLS: [(&str, u16); 10] = [
     ("all", 0x0003),
     ("ip", 0x0800),
@@ -64,7 +64,7 @@ pub fn parse_protocol(text: &str) -> Option<u16> {
     })
 }
 
-/// As tc prints it.
+/// Name of a protocol as tc prints it.
 pub fn protocol_name(number: u16) -> String {
     let named = PROTOCOLS.iter().find(|(_, n)| *n == number);
     named.map_or_else(|| format!("[{number}]"), |(name, _)| (*name).to_owned())

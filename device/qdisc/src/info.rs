@@ -1,4 +1,4 @@
-//! What `tc show` is told.
+//! Data of `tc show`.
 
 use crate::kind::ExtraCounter;
 use crate::{Attach, DrrClass, Handle, Params, Totals};
@@ -8,14 +8,14 @@ use crate::{Attach, DrrClass, Handle, Params, Totals};
 pub struct QdiscInfo {
     /// Its handle; 0 for the default leaves of mq, which tc prints as `0:`.
     pub handle: Handle,
-    /// `root`, or its parent class; `Egress` is clsact (`parent ffff:fff1`).
+    /// Kind and parameters.
     pub attach: Attach,
     /// What it is.
     pub params: Params,
-    /// tc prints `refcnt N` unless it is 1: of a root discipline that all channels share 1 and one
-    /// for every channel; of mq 1.
+    /// Value of `refcnt N`, which tc prints unless 1: for mq 1; for a root qdisc shared by all
+    /// channels 1 plus the number of channels.
     pub refcnt: u32,
-    /// Its counters, with those of the schedulers that have been.
+    /// Counters, including those of former schedulers.
     pub totals: Totals,
 }
 

@@ -1,48 +1,47 @@
-//! A frame that waits in a discipline.
+//! A frame queued in a qdisc.
 
 use mqnet_pktbuf::Frag;
 use mqnet_wire::VnetHdr;
 
-/// Header bytes of a segment when the frame does not say: Ethernet, IPv4, TCP with timestamps.
+/// Header bytes of a segment without a header-length hint: Ethernet, IPv4, TCP with timestamps.
 const HEADERS: u32 = 66;
 
-/// What filters and disciplines decide by and may change.
+/// Metadata that filters and qdiscs use and may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// `skb->priority`: 0 to 15, or a class id. From the frame's DSCP or VLAN priority only where a
-    /// filter says so; 0 otherwise.
+    /// `skb->priority`: 0 to 15, or a class id. Set from DSCP or VLAN priority only by a filter; 0
+    /// otherwise.
     pub priority: u32,
     /// `skb->mark`.
     pub mark: u32,
-    /// The channel through which it leaves (`queue_mapping`).
+    /// TX channel (`queue_mapping`).
     pub channel: u16,
 }
 
-/// A detached frame: its bytes lie in a fragment of the scheduler's page pool.
+/// A detached frame in a fragment of the scheduler's page pool.
 #[derive(Debug)]
 #[must_use = "a packet that is neither sent nor freed is in flight for ever"]
 pub struct Packet {
-    /// Its bytes, from the fragment's start on.
+    /// Frame data, from the start of the fragment.
     pub frag: Frag,
     /// Length in bytes, with its link-layer header.
     pub len: u32,
-    /// What is unfinished about it.
+    /// GSO and checksum state of the frame.
     pub hdr: VnetHdr,
-    /// What is decided about it.
+    /// Metadata of the frame.
     pub meta: Meta,
-    /// Hash of its flow (symmetric, unseeded).
+    /// Flow hash (symmetric, unseeded).
     pub hash: u32,
-    /// Frames that it stands for: 1, or the segments of a large frame.
+    /// Number of frames on the wire: 1, or the segments of a large frame.
     pub segments: u16,
-    /// Where its IP header begins, if it has one: there ECN bits are set.
+    /// Offset of the IP header, if any, for ECN marks.
     pub ip: Option<u16>,
     /// When it was enqueued, in nanoseconds since the scheduler's clock began.
     pub at: u64,
 }
 
 impl Packet {
-    /// Bytes of all the frames that it stands for: every segment carries the headers. What rates
-    /// and statistics count.
+    /// Bytes on the wire, with the headers of every segment; the unit of rates and statistics.
     #[inline]
     pub fn wire_len(&self) -> u32 {
         match self.segments {
@@ -51,7 +50,7 @@ impl Packet {
         }
     }
 
-    /// Bytes of the largest frame that it stands for.
+    /// Bytes of the largest frame on the wire.
     pub fn frame_len(&self) -> u32 {
         let payload = u32::from(self.hdr.fields().gso_size);
         match self.segments {
@@ -61,7 +60,8 @@ impl Packet {
         }
     }
 
-    /// A hint of whoever made the frame: taken only where it can be true.
+    /// Header length of a segment: the hint of the frame's sender if plausible, otherwise a
+    /// default.
     fn headers(&self) -> u32 {
         match u32::from(self.hdr.fields().hdr_len) {
             said @ 28..=256 => said,
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     // Goal: a large frame counts the headers of all its segments, a small one its own length, and
-    // a hint that cannot be true is not believed.
+    // an implausible hint is ignored.
     #[test]
     fn the_wire_carries_headers_for_every_segment() {
         let mut pool = PagePool::new(&PoolConfig::default()).unwrap();

@@ -1,6 +1,6 @@
-//! tc's words, as data.
+//! Parser of tc's words.
 //!
-//! Texts of errors are tc's own where it has one.
+//! Error texts are those of tc where tc has one.
 
 mod action;
 mod filter;
@@ -11,7 +11,7 @@ use crate::command::Errno;
 
 pub(crate) use filter::{Keys, filter};
 
-/// Words that are still to be read.
+/// Remaining words.
 pub(crate) struct Words<'a> {
     rest: std::slice::Iter<'a, String>,
 }
@@ -21,7 +21,7 @@ impl<'a> Words<'a> {
         Self { rest: words.iter() }
     }
 
-    /// The next word, if there is one.
+    /// Returns the next word, if any.
     pub(crate) fn next(&mut self) -> Option<&'a str> {
         self.rest.next().map(String::as_str)
     }
@@ -30,12 +30,12 @@ impl<'a> Words<'a> {
         self.rest.as_slice().first().map(String::as_str)
     }
 
-    /// The word after a name.
+    /// Returns the word after an option name.
     pub(crate) fn value(&mut self) -> Result<&'a str, TcError> {
         self.next().ok_or_else(|| usage("Command line is not complete. Try option \"help\""))
     }
 
-    /// The word after `name`, as `read` understands it.
+    /// Returns the word after `name`, parsed by `read`.
     pub(crate) fn read<T>(
         &mut self,
         name: &str,
@@ -46,12 +46,12 @@ impl<'a> Words<'a> {
     }
 }
 
-/// tc does not understand the words.
+/// Syntax error of tc.
 pub(crate) fn usage(message: impl Into<String>) -> TcError {
     TcError { errno: Errno::Invalid, message: message.into(), usage: true }
 }
 
-/// The numbers make no sense to the kernel.
+/// Error for values that the kernel refuses.
 pub(crate) fn invalid(message: impl Into<String>) -> TcError {
     TcError { errno: Errno::Invalid, message: message.into(), usage: false }
 }

@@ -1,4 +1,4 @@
-//! The contract of a discipline.
+//! Contract of a qdisc.
 
 use std::any::Any;
 
@@ -8,16 +8,16 @@ use mqnet_wire::FlowKeys;
 
 use crate::{Packet, Totals};
 
-/// What a call needs from its caller.
+/// Context of a call.
 pub struct Cx<'a> {
     /// Now, in nanoseconds since the scheduler's clock began; never goes back.
     pub now: u64,
-    /// Channels that may be served: a packet of another one is not dequeued and is in nobody's
-    /// way. Bit *i* is channel *i*.
+    /// Channels that may be served. A packet of another channel is not dequeued and blocks no other
+    /// packet. Bit *i* is channel *i*.
     pub open: u64,
-    /// Where the bytes of packets lie.
+    /// Pool with the bytes of the packets.
     pub pool: &'a mut PagePool,
-    /// Where drops are counted.
+    /// Counters of drops.
     pub stats: &'a TxStats,
 }
 
@@ -28,66 +28,68 @@ impl Cx<'_> {
         self.pool.free_frag(packet.frag);
     }
 
-    /// True when packets of this channel may be dequeued.
+    /// True if packets of this channel may be dequeued.
     pub fn is_open(&self, channel: u16) -> bool {
         bit(channel) & self.open != 0
     }
 }
 
-/// Channels that a mask can name.
+/// Number of channels in a mask.
 pub(crate) const CHANNELS: u16 = 64;
 
-/// The bit of a channel; none for one that no mask can name.
+/// Bit of a channel; 0 if the channel is outside the mask.
 pub(crate) const fn bit(channel: u16) -> u64 {
     if channel < CHANNELS { 1 << channel } else { 0 }
 }
 
-/// What became of a packet that was to wait.
+/// Result of an enqueue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enqueued {
-    /// It waits. (Another one may have been dropped in its place.)
+    /// The packet is queued. (Another one may have been dropped instead.)
     Queued,
-    /// It was dropped, freed and counted.
+    /// The packet was dropped, freed and counted.
     Dropped,
 }
 
-/// A discipline. Its own statistics are behind an `Arc` that it was made with.
+/// A qdisc. Its statistics are shared through an `Arc` that its constructor takes.
 ///
-/// `Any` is above it so that a successor of the same kind can take over what is private to it.
+/// The supertrait `Any` lets a successor of the same kind take over private state.
 pub trait Qdisc: Any + Send {
-    /// Takes a packet. `keys` are those of its headers, for filters of classes.
+    /// Enqueues a packet. `keys` are the flow keys of its headers, for class filters.
     fn enqueue(&mut self, packet: Packet, keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued;
 
-    /// The packet that is to leave next, of an open channel. It may drop others first.
+    /// Dequeues the next packet of an open channel. May drop others first.
     fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<Packet>;
 
-    /// When the earliest packet that a rate held back in the last [`dequeue`](Self::dequeue) may
-    /// leave; means something after a `dequeue` that gave nothing. `None`: no rate held one back.
-    /// Packets of channels that were closed then, and new ones, may be able to leave earlier.
+    /// Time at which the earliest packet that a rate held back in the last
+    /// [`dequeue`](Self::dequeue) may leave; valid after a `dequeue` without a packet. `None`: no
+    /// rate held a packet back. Packets of channels that were closed then, and new ones, may leave
+    /// earlier.
     fn next_time(&self) -> Option<u64>;
 
-    /// Packets that wait in it and below.
+    /// Number of packets queued in the qdisc and below.
     fn len(&self) -> u32;
 
-    /// Those for one channel.
+    /// Number of packets for one channel.
     fn len_of(&self, channel: u16) -> u32;
 
-    /// True when none waits.
+    /// True if no packet is queued.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Their bytes.
+    /// Bytes of the queued packets.
     fn backlog(&self) -> u64;
 
-    /// Its statistics. Those of a discipline with classes include what is below it.
+    /// Statistics of the qdisc. A classful qdisc includes everything below it.
     fn totals(&self) -> Totals;
 
-    /// Hands over what waits, in an order that keeps every flow's, without counting anything.
+    /// Moves all queued packets to `out`, in an order that keeps the order of each flow. Nothing is
+    /// counted.
     fn take_all(&mut self, out: &mut Vec<Packet>);
 
-    /// Takes the place of `old`: packets and state of one of the same kind (below it, class by
-    /// class); what it has no place for is appended to `rest`, as [`take_all`](Self::take_all)
-    /// does.
+    /// Replaces `old`: takes packets and state from a qdisc of the same kind (and below it, class
+    /// by class). Packets without a place are appended to `rest`, as by
+    /// [`take_all`](Self::take_all).
     fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<Packet>, cx: &mut Cx<'_>);
 }

@@ -1,4 +1,4 @@
-//! What a lane runs: filters of the egress hook, then one tree of disciplines.
+//! Scheduler of a lane: filters of the egress hook, then one tree of qdiscs.
 
 use std::sync::Arc;
 
@@ -9,23 +9,24 @@ use crate::ahead::Ahead;
 use crate::qdisc::CHANNELS;
 use crate::{Blueprint, Cx, Enqueued, Filters, Handle, NodeStats, Packet, Qdisc, Verdict, sch};
 
-/// The disciplines of one egress.
+/// The qdiscs of one egress.
 pub struct Scheduler {
     root: Box<dyn Qdisc>,
     handle: Handle,
     stats: Arc<NodeStats>,
     filters: Filters,
     layer: Layer,
-    /// Nothing has to be decided about a packet while nothing waits.
+    /// True if no packet needs a decision while no packet is queued.
     passive: bool,
     ahead: Ahead,
-    /// Those in use.
+    /// Number of channels in use.
     channels: u16,
 }
 
 impl Scheduler {
-    /// Builds what the plan says. `mtu` is the MTU with its link-layer header (fq_codel's quantum,
-    /// CoDel's tolerance); `seed` perturbs flow hashes; `layer` is what frames begin with.
+    /// Builds the scheduler of a plan. `mtu` is the MTU with its link-layer header (fq_codel's
+    /// quantum, CoDel's tolerance); `seed` perturbs flow hashes; `layer` is the link layer of the
+    /// frames.
     pub fn new(root: Blueprint, filters: Filters, mtu: u32, seed: u64, layer: Layer) -> Self {
         Self {
             handle: root.handle,
@@ -40,9 +41,8 @@ impl Scheduler {
     }
 
     /// Classifies a packet: filters of the egress hook may drop it, or set priority, mark and
-    /// channel. `None`: it was dropped, freed and counted. Called before
-    /// [`enqueue`](Self::enqueue), apart from it because the channel decides whose scheduler takes
-    /// the packet.
+    /// channel. `None`: the packet was dropped, freed and counted. A separate step before
+    /// [`enqueue`](Self::enqueue), because the channel determines the scheduler.
     pub fn classify(
         &mut self,
         mut packet: Packet,
@@ -56,7 +56,7 @@ impl Scheduler {
         match self.filters.run(keys, &mut packet.meta, bytes, cx.now) {
             Verdict::Pass => Some(packet),
             Verdict::Class(class) => {
-                // The hook has no classes of its own; the root's are named by the priority.
+                // The hook has no classes of its own; the priority names a class of the root.
                 if self.handle.0 != 0 && class.major() == self.handle.major() {
                     packet.meta.priority = class.0;
                 }
@@ -69,7 +69,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes a packet. It is as old as `cx.now`.
+    /// Enqueues a packet with `cx.now` as its enqueue time.
     pub fn enqueue(&mut self, mut packet: Packet, keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
         packet.at = cx.now;
         self.settle(&mut packet);
@@ -78,7 +78,8 @@ impl Scheduler {
         result
     }
 
-    /// Takes a packet that has waited elsewhere: it keeps its age, and its keys are read again.
+    /// Enqueues a packet from another scheduler: its enqueue time is kept, its keys are parsed
+    /// again.
     pub fn enqueue_anew(&mut self, mut packet: Packet, cx: &mut Cx<'_>) -> Enqueued {
         let mut headers = [0; HEADERS_MAX];
         let frame = cx.pool.frag_span(&packet.frag).first(packet.len as usize);
@@ -90,8 +91,8 @@ impl Scheduler {
         result
     }
 
-    /// Only the first `n` channels are in use: a packet for another one goes to the first, also if
-    /// it waits already (then everything is enqueued anew). Without this call all 64 are.
+    /// Limits the channels in use to the first `n`. A packet for another channel moves to the first
+    /// one; if any is queued, all packets are enqueued again. Without this call, all 64 are in use.
     pub fn set_channels(&mut self, n: u16, cx: &mut Cx<'_>) {
         self.channels = n.clamp(1, CHANNELS);
         if (self.channels..CHANNELS).all(|channel| self.len_of(channel) == 0) {
@@ -110,8 +111,8 @@ impl Scheduler {
         }
     }
 
-    /// The next packet to send through `channel`. What the disciplines choose for another open
-    /// channel is set aside for it, one packet a channel.
+    /// Returns the next packet to send through `channel`. A packet that the qdiscs select for
+    /// another open channel is set aside for it, at most one per channel.
     pub fn dequeue(&mut self, channel: u16, cx: &mut Cx<'_>) -> Option<Packet> {
         if !cx.is_open(channel) {
             return None;
@@ -137,53 +138,53 @@ impl Scheduler {
         chosen
     }
 
-    /// Takes back a packet that the sink had no room for: it leaves next. Counted as a requeue.
-    /// Of several packets the one that was dequeued last comes back first.
+    /// Takes back a packet that did not fit into the sink: it leaves next. Counted as a requeue.
+    /// Return several packets in reverse order of their dequeue.
     pub fn requeue(&mut self, packet: Packet, _cx: &mut Cx<'_>) {
         self.stats.requeues.add(1);
         self.ahead.push_front(packet);
         self.publish();
     }
 
-    /// True when nothing waits and nothing has to be decided about a packet: frames may go straight
-    /// from source to sink, and are told with [`note_bypass`](Self::note_bypass).
+    /// True if no packet is queued and no packet needs a decision: frames may go directly from
+    /// source to sink, and are counted with [`note_bypass`](Self::note_bypass).
     #[inline]
     pub fn can_bypass(&self) -> bool {
         self.passive && self.ahead.len == 0 && self.root.is_empty()
     }
 
-    /// Counts what went straight through.
+    /// Counts frames that bypassed the qdiscs.
     #[inline]
     pub fn note_bypass(&self, packets: u64, bytes: u64) {
         self.stats.packets.add(packets);
         self.stats.bytes.add(bytes);
     }
 
-    /// Packets that wait, for any channel.
+    /// Packets queued for all channels.
     pub fn len(&self) -> u32 {
         self.root.len() + self.ahead.len
     }
 
-    /// True when none waits.
+    /// True if no packet is queued.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Packets that wait for `channel`.
+    /// Packets queued for `channel`.
     pub fn len_of(&self, channel: u16) -> u32 {
         self.root.len_of(channel) + self.ahead.len_of(channel)
     }
 
-    /// When the earliest packet that a rate held back (a token bucket) may leave: right after a
-    /// [`dequeue`](Self::dequeue) that gave nothing. `None`: no such time. A channel that opens
-    /// and a packet that arrives are reasons to try earlier.
+    /// Time at which the earliest packet held back by a rate (a token bucket) may leave; valid
+    /// right after a [`dequeue`](Self::dequeue) without a packet. `None`: no such time. Try earlier
+    /// when a channel opens or a packet arrives.
     pub fn next_time(&self) -> Option<u64> {
         self.root.next_time()
     }
 
-    /// Takes over from the scheduler in its place: nodes at the same place and of the same kind
-    /// keep their packets and state (tokens, deficits, CoDel); other packets are enqueued anew, in
-    /// order. Both have the same page pool and clock. Gauges of the old one are 0 afterwards.
+    /// Replaces a scheduler: nodes at the same position and of the same kind keep their packets and
+    /// state (tokens, deficits, CoDel); other packets are enqueued again, in order. Both have the
+    /// same page pool and clock. Gauges of the old scheduler are 0 afterwards.
     pub fn adopt(&mut self, old: Self, cx: &mut Cx<'_>) {
         let Self { root, ahead, stats, .. } = old;
         let mut rest = Vec::new();
@@ -196,14 +197,14 @@ impl Scheduler {
         self.publish();
     }
 
-    /// What has left the disciplines leaves next here too; it has been counted.
+    /// Takes packets that have left the qdiscs: they leave next here too, and are already counted.
     fn take_ahead(&mut self, mut ahead: Ahead) {
         let mut packets = Vec::new();
         ahead.take_all(&mut packets);
         packets.into_iter().for_each(|packet| self.ahead.push_back(packet));
     }
 
-    /// Hands over everything that waits, in an order that keeps every flow's: for
+    /// Moves all queued packets to `out`, in an order that keeps the order of each flow: for
     /// [`enqueue_anew`](Self::enqueue_anew) of schedulers of another shape. Nothing is counted.
     pub fn take_all(&mut self, out: &mut Vec<Packet>) {
         self.ahead.take_all(out);
@@ -211,27 +212,27 @@ impl Scheduler {
         self.publish();
     }
 
-    /// Hands over what has left the disciplines and waits for the sinks of the channels of a mask:
-    /// for [`set_aside`](Self::set_aside) of another scheduler.
+    /// Moves the packets that are set aside for the channels of a mask to `out`: for
+    /// [`set_aside`](Self::set_aside) of another scheduler.
     pub fn take_aside(&mut self, channels: u64, out: &mut Vec<Packet>) {
         self.ahead.take(channels, out);
         self.publish();
     }
 
-    /// Hands over the rest, as [`take_all`](Self::take_all) does.
+    /// Moves the other queued packets to `out`, as [`take_all`](Self::take_all) does.
     pub fn take_waiting(&mut self, out: &mut Vec<Packet>) {
         self.root.take_all(out);
         self.publish();
     }
 
-    /// Takes a packet that has left other disciplines: it leaves before all that wait in these.
+    /// Takes a packet that has left other qdiscs: it leaves before all queued packets.
     pub fn set_aside(&mut self, mut packet: Packet) {
         self.settle(&mut packet);
         self.ahead.push_back(packet);
         self.publish();
     }
 
-    /// Frees everything that waits, counting it as `LinkClosed`; how many.
+    /// Frees all queued packets, counts them as `LinkClosed`, and returns their number.
     pub fn clear(&mut self, cx: &mut Cx<'_>) -> u32 {
         let mut all = Vec::new();
         self.take_all(&mut all);
@@ -240,7 +241,7 @@ impl Scheduler {
         n
     }
 
-    /// The root's gauges include what is set aside.
+    /// Publishes the gauges; the root's include packets that are set aside.
     fn publish(&self) {
         self.stats.waiting(self.len(), self.root.backlog() + self.ahead.bytes);
     }

@@ -14,13 +14,13 @@ pub struct NodeStats {
     pub packets: Counter,
     /// Packets dropped.
     pub drops: Counter,
-    /// Times that it was over its limit or its rate.
+    /// Number of times over the limit or rate.
     pub overlimits: Counter,
-    /// Packets that came back because the sink was full.
+    /// Packets requeued because the sink was full.
     pub requeues: Counter,
-    /// Gauge: bytes that wait.
+    /// Gauge: bytes queued.
     pub backlog: Counter,
-    /// Gauge: packets that wait.
+    /// Gauge: packets queued.
     pub qlen: Counter,
     /// Counters that only the kind has, in the order of its declaration.
     pub extra: [Counter; EXTRA_MAX],
@@ -48,7 +48,7 @@ impl NodeStats {
         self.packets.add(packet.segments.max(1).into());
     }
 
-    /// Sets the packets and bytes that wait.
+    /// Sets the packets and bytes queued.
     #[inline]
     pub(crate) fn waiting(&self, packets: u32, bytes: u64) {
         self.qlen.set(packets.into());
@@ -67,11 +67,11 @@ pub struct Totals {
     pub drops: u64,
     /// Times over the limit or rate.
     pub overlimits: u64,
-    /// Packets that came back.
+    /// Packets requeued.
     pub requeues: u64,
-    /// Bytes that wait.
+    /// Bytes queued.
     pub backlog: u64,
-    /// Packets that wait.
+    /// Packets queued.
     pub qlen: u64,
     /// Counters that only the kind has, in the order of its declaration.
     pub extra: [u64; EXTRA_MAX],

@@ -1,5 +1,5 @@
-//! One host of the demo: a process in its own user and network namespace. It does what the demo
-//! tells it on stdin, and tells what happens on stdout.
+//! One host of the demo: a process in its own user and network namespace. The process reads orders
+//! from stdin and writes events to stdout.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
@@ -28,13 +28,13 @@ pub struct HostArgs {
     socket: PathBuf,
 }
 
-/// How long a link may take to end.
+/// Time limit for the end of a link.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs a host until its stdin ends.
 pub fn run(args: &HostArgs) -> Result<(), Failure> {
-    // First of all: only a process with a single thread may enter a user namespace, and whoever
-    // enters one forgets what it asked for about its parent.
+    // Enter the namespaces first: only a single-threaded process may enter a user namespace, and
+    // entering one clears the parent-death signal.
     let entered = namespace::enter_new_user_and_net();
     if let Err(e) = entered {
         say(&Event::Broken { what: kernel::namespaces_hint(&e) });
@@ -55,7 +55,7 @@ pub fn run(args: &HostArgs) -> Result<(), Failure> {
     host.stop_link().map(drop).map_err(Failure::Broken)
 }
 
-/// Tells the demo. When nobody listens any more, our stdin ends too, and with it this process.
+/// Writes an event. If the reader is gone, stdin ends too, and with it this process.
 fn say(event: &Event) {
     if let Ok(mut line) = serde_json::to_string(event) {
         line.push('\n');
@@ -110,7 +110,8 @@ impl Host {
             }
             Order::TcpRun { on } => self.streams.run(on),
             Order::TcpFinish => {
-                // The link must be watched meanwhile, so this is not the main thread's work.
+                // Streams end on a thread of their own, so that the main thread can still watch the
+                // link.
                 let streams = self.streams.clone();
                 thread::spawn(move || say(&Event::TcpDone { streams: streams.finish() }));
             }
@@ -130,7 +131,7 @@ impl Host {
         Ok(())
     }
 
-    /// Starts `mqnet link`, from this thread: the link ends when the thread that started it does.
+    /// Starts `mqnet link` from this thread: the link ends when the thread that started it ends.
     fn start_link(&mut self) -> Result<(), String> {
         let fail = |e: io::Error| format!("starting mqnet link: {e}");
         let program = std::env::current_exe().map_err(fail)?;
@@ -179,16 +180,16 @@ impl Host {
         Ok(())
     }
 
-    /// Ends the link in good order; its number and how it ended, when there is one.
+    /// Ends the link in order; returns its number and exit status, if there is a link.
     fn stop_link(&mut self) -> Result<Option<(usize, String)>, String> {
         let Some(link) = self.link.take() else { return Ok(None) };
-        // It may have ended by itself: then its end tells.
+        // Ignore errors: a link that has already ended reports its own exit status.
         let _ = process::terminate(link.child.id());
         end_of(link).map(|status| Some((self.lives - 1, status)))
     }
 }
 
-/// Waits until a link that was told to end has ended and all its output is forwarded.
+/// Waits until a link under termination has ended and all its output is forwarded.
 fn end_of(mut link: LinkProcess) -> Result<String, String> {
     let deadline = Instant::now() + END_LIMIT;
     let fail = |e: io::Error| format!("waiting for the link's end: {e}");
@@ -207,7 +208,7 @@ fn end_of(mut link: LinkProcess) -> Result<String, String> {
     Ok(status.to_string())
 }
 
-/// Tells ten times a second how much has been received and verified.
+/// Reports the received and verified amounts ten times per second.
 fn report_progress(streams: &Streams, datagrams: &AtomicU64) {
     let mut last = (Vec::new(), 0);
     loop {

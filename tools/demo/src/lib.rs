@@ -1,6 +1,6 @@
-//! `mqnet demo`: two hosts on one machine, without root. Each is a process in its own user and
-//! network namespace with its own kernel network stack; an NTB link joins them; their TCP and UDP
-//! traffic is verified byte by byte, also while one side of the link is killed and comes back.
+//! `mqnet demo`: two hosts on one machine, without root. Each host is a process in its own user and
+//! network namespace with its own kernel network stack. An NTB link joins them. Their TCP and UDP
+//! traffic is verified byte by byte, also while one side of the link is killed and restarted.
 
 #![forbid(unsafe_code)]
 
@@ -44,7 +44,7 @@ pub struct DemoArgs {
 
 /// Runs the demo.
 pub fn run(args: &DemoArgs) -> Result<(), Failure> {
-    // Before the traffic: a run whose plot cannot be written is not worth its time.
+    // Check the plot file before the traffic, so that a run is not wasted.
     if let Some(path) = &args.plot {
         let file = File::options().write(true).create(true).truncate(false).open(path);
         file.map_err(|e| Failure::BadInput(format!("--plot {}: {e}", path.display())))?;

@@ -1,4 +1,4 @@
-//! Bytes that the receiver can foretell: a seed and a position say what stands there.
+//! Predictable byte patterns: a seed and a position determine each byte.
 
 /// Bytes of one block.
 pub(super) const BLOCK: usize = 64 << 10;
@@ -13,7 +13,7 @@ pub(super) fn scatter(x: u64) -> u64 {
 }
 
 /// An endless sequence of blocks. Block n is one random block with every word changed by a key of
-/// n: no two words of a block and no two blocks are alike, and it costs what a copy costs.
+/// n, so that no two words of a block and no two blocks are equal, at the cost of a copy.
 #[derive(Debug)]
 pub(super) struct Pattern {
     seed: u64,
@@ -43,12 +43,12 @@ impl Pattern {
         }
     }
 
-    /// Where `got` first differs from the beginning of a block.
+    /// Returns the first position at which `got` differs from the beginning of a block.
     pub(super) fn check(&self, block: u64, got: &[u8]) -> Option<usize> {
         let key = self.key(block);
         let mut words = got.chunks_exact(8);
         let mut difference = 0;
-        // No branch inside: the compiler turns this into vector code.
+        // No branch inside the loop: the compiler vectorizes it.
         for (word, base) in words.by_ref().zip(&self.base) {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(word);
@@ -70,7 +70,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        // Goal: what was written verifies, and one flipped bit anywhere is found where it is.
+        // Goal: an unchanged block verifies, and one flipped bit is found at its position.
         #[test]
         fn a_flipped_bit_is_found(
             seed: u64, block: u64, len in 1..=BLOCK, at: prop::sample::Index, bit in 0..8u32,
@@ -84,7 +84,8 @@ mod tests {
             prop_assert_eq!(pattern.check(block, &bytes), Some(at));
         }
 
-        // Goal: bytes of another block, another stream or another place in the block do not pass.
+        // Goal: bytes of another block, another stream or another position in the block are
+        // rejected.
         #[test]
         fn misplaced_bytes_are_found(seed: u64, block: u64, other: u64, words in 1..100usize) {
             prop_assume!(block != other);
@@ -96,7 +97,7 @@ mod tests {
         }
     }
 
-    // Goal: bytes past the end of a block are wrong bytes, not bytes that nobody looks at.
+    // Goal: bytes after the end of a block count as wrong bytes; they are not ignored.
     #[test]
     fn too_long_is_wrong() {
         let pattern = Pattern::new(7);

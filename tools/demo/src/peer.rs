@@ -1,4 +1,4 @@
-//! The demo's handles: a host process, the private folder, the progress display.
+//! Handles of the demo: a host process, the private folder, the progress display.
 
 use std::fs::{self, DirBuilder};
 use std::hash::{BuildHasher, Hasher};
@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 
 use super::protocol::{Event, Order, Side};
 
-/// How long a host may take to end its link and itself.
+/// Time limit for the end of a host and its link.
 const END_LIMIT: Duration = Duration::from_secs(7);
 
-/// A running host; ended in good order when dropped, or killed when it does not end.
+/// A running host. Drop ends the host in order, or kills it after a time limit.
 pub(super) struct Host {
     side: Side,
     process: Child,
 }
 
 impl Host {
-    /// Starts a host. What it says goes to `events`; `None` is its end.
+    /// Starts a host. Its events go to `events`; `None` marks the end.
     pub(super) fn start(
         side: Side,
         socket: &Path,
@@ -36,7 +36,7 @@ impl Host {
             .arg(socket)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Ctrl-C is for us alone: we end the hosts, in order.
+            // Only the demo receives Ctrl-C, and then ends the hosts in order.
             .process_group(0)
             .spawn()
             .map_err(fail)?;
@@ -56,7 +56,7 @@ impl Host {
         Ok(Self { side, process })
     }
 
-    /// Tells the host to do something.
+    /// Sends an order to the host.
     pub(super) fn tell(&mut self, order: &Order) -> Result<(), String> {
         let fail = |e: io::Error| format!("the {} host does not listen: {e}", self.side.name());
         let mut line = serde_json::to_string(order).map_err(|e| fail(e.into()))?;
@@ -65,7 +65,7 @@ impl Host {
         stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush()).map_err(fail)
     }
 
-    /// Tells the host that nothing more will come: it ends.
+    /// Closes the host's stdin, which ends the host.
     pub(super) fn dismiss(&mut self) {
         drop(self.process.stdin.take());
     }
@@ -77,7 +77,7 @@ impl Drop for Host {
         let deadline = Instant::now() + END_LIMIT;
         while matches!(self.process.try_wait(), Ok(None)) {
             if Instant::now() > deadline {
-                // Its link ends with it.
+                // The link of the host ends with it.
                 let _ = self.process.kill();
                 let _ = self.process.wait();
                 return;
@@ -87,7 +87,7 @@ impl Drop for Host {
     }
 }
 
-/// A folder that only this user can enter; removed when dropped.
+/// A folder with access for this user only; removed on drop.
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
@@ -116,7 +116,7 @@ impl Drop for Folder {
     }
 }
 
-/// What goes on, on stderr: a line that rewrites itself on a terminal, else a line a phase.
+/// Progress on stderr: one line that is overwritten on a terminal, otherwise one line per phase.
 pub(super) struct Progress {
     terminal: bool,
     phase: String,
@@ -130,7 +130,7 @@ impl Progress {
         Self { terminal, phase: String::new(), shown: Instant::now(), open: false }
     }
 
-    /// A phase begins.
+    /// Starts a phase.
     pub(super) fn phase(&mut self, name: &str) {
         name.clone_into(&mut self.phase);
         if self.terminal {
@@ -138,7 +138,7 @@ impl Progress {
         }
     }
 
-    /// How it goes; shown ten times a second.
+    /// Updates the status of the phase, ten times per second.
     pub(super) fn live(&mut self, text: impl FnOnce() -> String) {
         if self.terminal && self.shown.elapsed() >= Duration::from_millis(100) {
             self.write(&text());
@@ -152,7 +152,7 @@ impl Progress {
         eprint!("\r  {:<36} {text}\x1b[K", self.phase);
     }
 
-    /// The phase is over.
+    /// Ends the phase.
     pub(super) fn done(&mut self, text: &str) {
         if self.terminal {
             self.write(text);
@@ -166,7 +166,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        // A phase was interrupted: what comes next deserves a line of its own.
+        // End the line of an interrupted phase, so that later output starts on a new line.
         if self.open {
             eprintln!();
         }

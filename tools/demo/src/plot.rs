@@ -1,4 +1,4 @@
-//! Throughput over time, per channel, as a picture.
+//! Plot of the throughput per channel over time.
 
 use std::error::Error;
 use std::path::Path;
@@ -17,27 +17,27 @@ const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(60, 60, 60);
 const KILL: RGBColor = RGBColor(200, 30, 30);
 const HEAL: RGBColor = RGBColor(20, 140, 60);
-/// One colour a channel.
+/// Colour of each channel.
 const COLOURS: [RGBColor; 2] = [RGBColor(31, 90, 180), RGBColor(225, 110, 10)];
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// One line of the picture: seconds and Gb/s.
+/// One line of the plot: seconds and Gb/s.
 struct Line {
     name: String,
     colour: RGBColor,
     points: Vec<(f64, f64)>,
 }
 
-/// Draws the picture: one part a direction.
+/// Draws the plot with one part per direction.
 pub(super) fn draw(path: &Path, played: &Played, world: &[HostState; 2]) -> Result<()> {
     let parts = [
         ("left to right", lines(played, world, |c| c.a_to_b.rx_bytes)),
         ("right to left", lines(played, world, |c| c.b_to_a.rx_bytes)),
     ];
     let points = parts.iter().flat_map(|p| &p.1).flat_map(|l| &l.points);
-    // Room on top for the names of the phases.
+    // Margin at the top for the names of the phases.
     let top = (points.map(|p| p.1).fold(0.0, f64::max) * 1.3).max(0.1);
     let end = millis(played.started, played.ended) / 1e3;
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
@@ -49,7 +49,7 @@ pub(super) fn draw(path: &Path, played: &Played, world: &[HostState; 2]) -> Resu
     Ok(())
 }
 
-/// Rates of the surviving link: its counters saw the whole play.
+/// Rates of the surviving link, which counted during the whole run.
 fn lines(played: &Played, world: &[HostState; 2], bytes: fn(&Lanes) -> u64) -> Vec<Line> {
     let samples = world[0].lives.first().map(|l| &l.samples[..]).unwrap_or_default();
     let line = |(channel, &colour): (usize, &RGBColor)| {
@@ -59,7 +59,7 @@ fn lines(played: &Played, world: &[HostState; 2], bytes: fn(&Lanes) -> u64) -> V
     COLOURS.iter().enumerate().map(line).collect()
 }
 
-/// Gb/s between one sample and the next, at the middle of the two.
+/// Gb/s between two samples, at the middle of the interval.
 fn rates(
     start: u64,
     samples: &[(u64, Counters)],
@@ -122,7 +122,7 @@ fn draw_on(
     Ok(())
 }
 
-/// The names of the phases, each above its part.
+/// Draws the name of each phase above its part.
 fn draw_phases(chart: &mut Chart<'_>, played: &Played, top: f64) -> Result<()> {
     let at = |moment| millis(played.started, moment) / 1e3;
     let style = (FONT, 15).into_font().color(&INK).pos(Pos::new(HPos::Center, VPos::Top));
@@ -140,7 +140,7 @@ fn draw_phases(chart: &mut Chart<'_>, played: &Played, top: f64) -> Result<()> {
     Ok(())
 }
 
-/// The kill and the heal.
+/// Marks the kill and the recovery.
 fn draw_moments(chart: &mut Chart<'_>, played: &Played, top: f64) -> Result<()> {
     let at = |moment| millis(played.started, moment) / 1e3;
     let outage = millis(played.killed, played.up);

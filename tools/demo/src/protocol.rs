@@ -1,4 +1,4 @@
-//! What the demo and its two hosts say to each other: one JSON object a line.
+//! Messages between the demo and its two hosts: one JSON object per line.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) const INTERVAL_MS: u64 = 100;
 /// Flows of datagrams in each direction.
 pub(super) const FLOWS: u16 = 4;
 
-/// Which of the two hosts.
+/// Selects one of the two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Side {
@@ -49,7 +49,7 @@ impl Side {
     }
 }
 
-/// What a host is told to do.
+/// Order to a host.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "order")]
 pub(super) enum Order {
@@ -60,30 +60,30 @@ pub(super) enum Order {
     Sockets {
         listen: bool,
     },
-    /// Open this many TCP connections more.
+    /// Open this number of additional TCP connections.
     Connect {
         streams: u32,
     },
-    /// Let the TCP senders send, or rest.
+    /// Start or pause the TCP senders.
     TcpRun {
         on: bool,
     },
-    /// End every TCP stream in good order and report.
+    /// End every TCP stream in order and report.
     TcpFinish,
-    /// Send datagrams until told to stop: one a flow every `pace_us`, or as fast as the receiver
-    /// answers.
+    /// Send datagrams until stopped: one per flow every `pace_us`, or as fast as the receiver
+    /// acknowledges.
     UdpStart {
         run: u32,
         pace_us: Option<u64>,
     },
     UdpStop,
-    /// Report what came of a run.
+    /// Report the result of a run.
     UdpReport {
         run: u32,
     },
 }
 
-/// One TCP stream as one end saw it.
+/// Report on one TCP stream by one end.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct StreamReport {
     pub(super) id: u32,
@@ -92,30 +92,30 @@ pub(super) struct StreamReport {
     pub(super) verified: u64,
     /// Position of the first wrong byte.
     pub(super) wrong_at: Option<u64>,
-    /// What ended the stream before its time.
+    /// Error that ended the stream early.
     pub(super) error: Option<String>,
-    /// Silences of the sender, from and to (nanoseconds of the monotonic clock).
+    /// Pauses in the received data: start and end (nanoseconds of the monotonic clock).
     pub(super) gaps: Vec<(u64, u64)>,
 }
 
 /// Counters of a host's kernel.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct KernelCounters {
-    /// Frames that the TAP dropped before the link saw them.
+    /// Frames dropped by the TAP before they reached the link.
     pub(super) tap_dropped: u64,
-    /// Datagrams that found their socket's buffer full.
+    /// Datagrams dropped because the socket's buffer was full.
     pub(super) socket_full: u64,
     /// Datagrams with a wrong checksum.
     pub(super) bad_checksum: u64,
-    /// TCP segments sent again.
+    /// TCP segments retransmitted.
     pub(super) retransmitted: u64,
 }
 
-/// What a host says.
+/// Event of a host.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]
 pub(super) enum Event {
-    /// It lives in its namespaces.
+    /// The host runs in its namespaces.
     Ready,
     LinkStarted {
         at: u64,
@@ -125,7 +125,7 @@ pub(super) enum Event {
         at: u64,
         line: Value,
     },
-    /// The link's output ended; its last words on stderr.
+    /// The link's output ended; carries the last lines of stderr.
     LinkSilent {
         life: usize,
         words: String,
@@ -141,7 +141,7 @@ pub(super) enum Event {
     Connected {
         streams: u32,
     },
-    /// Bytes verified of each TCP stream (the client's order) and datagrams, so far.
+    /// Bytes verified of each TCP stream (in the client's order) and datagrams, so far.
     Progress {
         at: u64,
         tcp: Vec<u64>,
@@ -167,12 +167,12 @@ pub(super) enum Event {
     },
 }
 
-/// Now, in nanoseconds of the clock that all processes of a machine share.
+/// Current time, in nanoseconds of the clock that all processes of a machine share.
 pub(super) fn now() -> u64 {
     clock::monotonic().as_nanos() as u64
 }
 
-/// Milliseconds between two moments.
+/// Milliseconds between two times.
 pub(super) fn millis(from: u64, to: u64) -> f64 {
     Duration::from_nanos(to.saturating_sub(from)).as_secs_f64() * 1e3
 }

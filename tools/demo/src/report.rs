@@ -1,4 +1,4 @@
-//! What came of it: the numbers, the verdict, the table.
+//! Results of a run: numbers, verdict and table.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use super::world::{Counters, HostState, Life};
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Report {
     verified: bool,
-    /// What was not as it must be.
+    /// Deviations from the expected result.
     problems: Vec<String>,
     seconds: f64,
     tcp_streams: u32,
@@ -32,11 +32,11 @@ struct Direction {
     tcp_gb_per_s: f64,
     tcp_bytes_verified: u64,
     tcp_segments_sent_again: u64,
-    /// Frames for which the ring of the sender's TAP had no room, in the whole play.
+    /// Frames dropped because the TAP ring of the sender was full, in the whole run.
     dropped_outside: u64,
     udp_frames_per_s: f64,
     udp_fast: Datagrams,
-    /// One datagram a flow every 2 ms while the link was killed and came back.
+    /// Datagrams, one per flow every 2 ms, while the link was killed and recovered.
     udp_through_the_kill: Datagrams,
 }
 
@@ -50,27 +50,27 @@ struct Datagrams {
     duplicated: u64,
     reordered: u64,
     corrupt: u64,
-    /// The sender's kernel had no room in the ring of its TAP.
+    /// Frames dropped because the TAP ring of the sender was full.
     dropped_outside: u64,
-    /// The receiver's kernel had no room in the socket's buffer.
+    /// Datagrams dropped because the socket buffer of the receiver was full.
     socket_full: u64,
     bad_checksum: u64,
-    /// The sender's kernel would not take it (while the link was down); it was not sent.
+    /// Datagrams not sent: the sender's kernel refused them while the link was down.
     refused: u64,
 }
 
-/// The link's death and its return, in milliseconds from the SIGKILL on.
+/// Outage of the link, in milliseconds after SIGKILL.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Heal {
-    /// The SIGKILL, in seconds from the start.
+    /// Time of SIGKILL, in seconds after the start.
     killed_at_s: f64,
     restarted_ms: f64,
     up_ms: f64,
-    /// The first and the last TCP stream (in either direction) that had bytes again.
+    /// First and last TCP stream (in either direction) that received bytes again.
     first_bytes_ms: f64,
     all_streams_ms: f64,
-    /// Frames that the surviving link had handed to the dead one, which had not taken them.
+    /// Frames that the surviving link had handed over and the killed link had not taken.
     peer_lost: u64,
     why_down: String,
 }
@@ -83,14 +83,14 @@ struct LinkReport {
     life: usize,
     ended: String,
     killed: bool,
-    /// The conservation check in both directions; unknown when the counters died with it.
+    /// Conservation check in both directions; unknown if the counters were lost with the process.
     conserved: Option<bool>,
     kicks_per_frame: f64,
     counters: Counters,
     series: Vec<Sample>,
 }
 
-/// The channels' bytes at one moment: from the TAP, and to it.
+/// Bytes of the channels at one time: from the TAP and to the TAP.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Sample {
@@ -178,7 +178,7 @@ impl LinkReport {
     }
 }
 
-/// Everything about the TCP streams that is not as it must be.
+/// Returns the deviations of the TCP streams.
 fn stream_problems(world: &[HostState; 2]) -> Vec<String> {
     let mut problems = Vec::new();
     let none = Vec::new();
@@ -237,7 +237,7 @@ impl Direction {
                 problems.push(format!("{name}: {} sent, {} received", run.sent, run.received));
             }
         }
-        // While nothing was killed, every loss has its counter.
+        // Every loss must have a counter as long as no process was killed.
         let known = fast.dropped_outside + fast.socket_full + fast.bad_checksum + played.given_up;
         if fast.lost > known {
             let (lost, from) = (fast.lost, self.from.name());
@@ -268,7 +268,7 @@ impl Datagrams {
         }
     }
 
-    /// What is known of the losses, in words.
+    /// Known reasons of the losses, as text.
     fn reasons(&self) -> String {
         let mut out = String::new();
         for (n, reason) in [
@@ -285,10 +285,10 @@ impl Datagrams {
     }
 }
 
-/// Milliseconds from the kill until a stream had bytes again.
+/// Milliseconds from the kill until a stream received bytes again.
 fn resumed(stream: &StreamReport, played: &Played) -> f64 {
-    // The last silence that began before the link was up again; what was on the way when the link
-    // died may have made it two. None: it was too short to be noted.
+    // Use the last pause that began before the link was up again: frames in flight at the kill may
+    // have split the outage into two pauses. `None`: the pause was too short to be recorded.
     let during = stream.gaps.iter().rev().find(|g| g.1 >= played.killed && g.0 <= played.up);
     during.map_or(0.0, |g| millis(played.killed, g.1))
 }
@@ -313,7 +313,7 @@ impl Heal {
 }
 
 impl Report {
-    /// The table at the end.
+    /// Final table.
     pub(super) fn table(&self) -> String {
         let mut out = String::new();
         // Writing to a string cannot fail.
@@ -458,7 +458,7 @@ mod tests {
         stream_problems(&[host(left), host(right)]).join("; ")
     }
 
-    // Goal: a stream is right only when each end verified exactly what the other sent.
+    // Goal: a stream passes only if each end verified exactly the bytes that the other end sent.
     #[test]
     fn streams_must_match() {
         assert_eq!(problems(stream(10, 20), stream(20, 10)), "");
@@ -470,7 +470,7 @@ mod tests {
         assert!(!stream_problems(&Default::default()).is_empty());
     }
 
-    // Goal: the outage ends with the silence that the kill began, not with an unrelated one.
+    // Goal: the outage ends with the pause that the kill caused, not with an unrelated one.
     #[test]
     fn outage_is_the_silence_of_the_kill() {
         let played = Played { killed: 100 * MS, up: 130 * MS, ..Played::default() };
@@ -481,7 +481,7 @@ mod tests {
         assert!(resumed(&StreamReport::default(), &played).abs() < 1e-9);
     }
 
-    // Goal: a loss without a counter that explains it is a problem; an explained one is not.
+    // Goal: a loss without a counter is reported as a problem; a loss with a counter is not.
     #[test]
     fn losses_need_a_reason() {
         let world: [HostState; 2] = Default::default();

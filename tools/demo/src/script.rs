@@ -1,4 +1,4 @@
-//! The demo's course, phase by phase.
+//! Phases of the demo.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -10,21 +10,21 @@ use super::peer::{Folder, Host, Progress};
 use super::protocol::{CHANNELS, Event, INTERVAL_MS, Order, Side, millis, now};
 use super::world::{HostState, Received};
 
-/// The longest that anything may take on a busy machine.
+/// Time limit of any step on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Streams are opened by so many until every channel has work.
+/// Streams opened per attempt, until every channel has traffic.
 const STREAMS: u32 = 4;
 const STREAMS_MAX: u32 = 16;
-/// A channel with less than this part of the frames counts as idle.
+/// Share of the frames below which a channel counts as idle.
 const IDLE_SHARE: f64 = 0.05;
-/// Datagram runs: the first words; fast; through the link's death.
+/// Numbers of the datagram runs: warm-up; fast; during the kill.
 pub(super) const RUN_BEFORE: u32 = 0;
 pub(super) const RUN_FAST: u32 = 1;
 pub(super) const RUN_KILL: u32 = 2;
-/// One datagram a flow so often while the link dies.
+/// Interval between datagrams of a flow during the kill.
 const KILL_PACE_US: u64 = 2000;
 
-/// Moments of the play (nanoseconds of the monotonic clock).
+/// Times of the run (nanoseconds of the monotonic clock).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Played {
     pub(super) started: u64,
@@ -33,28 +33,28 @@ pub(super) struct Played {
     pub(super) udp: (u64, u64),
     pub(super) kill: (u64, u64),
     pub(super) killed: u64,
-    /// The new process was started, and both sides said "up".
+    /// The new process was started, and both sides reported "up".
     pub(super) restarted: u64,
     pub(super) up: u64,
-    /// Frames that the links gave up during the fast datagrams.
+    /// Frames dropped by the links during the fast datagrams.
     pub(super) given_up: u64,
     pub(super) streams: u32,
 }
 
-/// The hosts and what is known of them.
+/// The hosts and their state.
 pub(super) struct Script {
     hosts: Vec<Host>,
     events: Receiver<(Side, Option<Event>)>,
     world: [HostState; 2],
     signals: StopSignals,
     show: Progress,
-    // Last: it is removed when the hosts are gone.
+    // Last field: the folder must be removed after the hosts have ended.
     _folder: Folder,
 }
 
 impl Script {
     pub(super) fn start() -> Result<Self, Failure> {
-        // Before the first thread, so that no thread takes a signal.
+        // Before the first thread, so that no thread receives a signal.
         let signals = StopSignals::take()?;
         let folder = Folder::new().map_err(Failure::Broken)?;
         let (sender, events) = channel();
@@ -67,7 +67,7 @@ impl Script {
         Ok(Self { hosts, events, world, signals, show, _folder: folder })
     }
 
-    /// Plays all phases.
+    /// Runs all phases.
     pub(super) fn play(&mut self, seconds: u64) -> Result<Played, Failure> {
         let part = |share: f64| Duration::from_secs(seconds).mul_f64(share);
         let mut played = Played { started: now(), ..Played::default() };
@@ -80,7 +80,7 @@ impl Script {
         Ok(played)
     }
 
-    /// Sends the hosts home and returns what they said.
+    /// Ends the hosts and returns their state.
     pub(super) fn end(mut self) -> [HostState; 2] {
         self.hosts.iter_mut().for_each(Host::dismiss);
         std::mem::take(&mut self.world)
@@ -98,7 +98,7 @@ impl Script {
         &self.world[side as usize]
     }
 
-    /// Takes in what the hosts say, at most until `until`.
+    /// Processes events of the hosts, at most until `until`.
     fn listen(&mut self, until: Instant) -> Result<(), Failure> {
         if self.signals.pending() {
             return Err(Failure::Broken("interrupted".into()));
@@ -129,7 +129,7 @@ impl Script {
         Ok(())
     }
 
-    /// Waits for a condition, not for a time.
+    /// Waits for a condition with a time limit.
     fn wait(&mut self, what: &str, done: impl Fn(&[HostState; 2]) -> bool) -> Result<(), Failure> {
         let until = Instant::now() + LIMIT;
         while !done(&self.world) {
@@ -142,7 +142,7 @@ impl Script {
         Ok(())
     }
 
-    /// Waits until nothing has been received for a while.
+    /// Waits until nothing has been received for some time.
     fn settle(&mut self, what: &str) -> Result<(), Failure> {
         let silence = 3 * INTERVAL_MS * 1_000_000;
         let from = now();
@@ -162,8 +162,8 @@ impl Script {
         self.tell(Side::Left, &Order::Sockets { listen: false })?;
         self.tell(Side::Right, &Order::Sockets { listen: true })?;
         self.wait("opening the sockets", |w| w.iter().all(|h| h.sockets))?;
-        // The kernel takes a device with a new carrier into use a little later, and a connection
-        // request that is lost before costs a second.
+        // The kernel uses a device some time after its carrier is up; a connection request lost
+        // before that costs a second.
         self.tell_both(&Order::UdpStart { run: RUN_BEFORE, pace_us: Some(KILL_PACE_US) })?;
         self.wait("the hosts reach each other", |w| w.iter().all(|h| h.now().udp > 0))?;
         self.udp_stop(RUN_BEFORE)?;
@@ -184,7 +184,7 @@ impl Script {
             let before = self.frames();
             self.pass(Duration::from_millis(5 * INTERVAL_MS))?;
             let frames: Vec<u64> = self.frames().iter().zip(before).map(|(n, b)| n - b).collect();
-            // The kernel spreads flows over the queues by a hash that nobody knows beforehand.
+            // The kernel distributes flows over the queues by a hash that cannot be predicted.
             let least = frames.iter().min().map_or(0.0, |&n| n as f64);
             if least >= IDLE_SHARE * frames.iter().sum::<u64>() as f64 && least > 0.0 {
                 break;
@@ -201,13 +201,13 @@ impl Script {
         Ok(())
     }
 
-    /// Stops the TCP senders and waits until all has been received.
+    /// Stops the TCP senders and waits until all their data has been received.
     fn rest(&mut self, what: &str) -> Result<(), Failure> {
         self.tell_both(&Order::TcpRun { on: false })?;
         self.settle(what)
     }
 
-    /// What each host received a second: left to right first.
+    /// Bytes received per second by each host: left to right first.
     fn tcp_rates(&self, (from, to): (u64, u64)) -> [f64; 2] {
         [Side::Right, Side::Left].map(|side| self.host(side).tcp_rate(from, to))
     }
@@ -311,12 +311,12 @@ impl Script {
     }
 }
 
-/// What flows at this moment, from the last two words of each host.
+/// Current throughput, from the last two reports of each host.
 fn live_text(world: &[HostState; 2]) -> String {
     let rate = |host: &HostState| {
         let [.., before, last] = &host.received[..] else { return (0.0, 0.0) };
         let seconds = (last.at - before.at).max(1) as f64 / 1e9;
-        // A host that has nothing new to say is silent.
+        // A host without new data sends no report.
         if millis(last.at, now()) > 4.0 * INTERVAL_MS as f64 {
             return (0.0, 0.0);
         }

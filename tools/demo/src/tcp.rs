@@ -1,4 +1,5 @@
-//! TCP streams: each sends an endless pattern both ways, and each receiver verifies every byte.
+//! TCP streams: each sends an endless pattern in both directions, and each receiver verifies every
+//! byte.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -11,18 +12,18 @@ use super::pattern::{BLOCK, Pattern};
 use super::protocol::{Side, StreamReport, now};
 
 const PORT: u16 = 7000;
-/// How often a blocked end looks whether it is wanted elsewhere.
+/// Interval at which a blocked end checks the shared flags.
 const LOOK: Duration = Duration::from_millis(100);
-/// Silences shorter than this are the scheduler's business.
+/// Shorter pauses are attributed to the scheduler.
 const GAP_MIN: u64 = 2_000_000;
 const GAPS_MAX: usize = 1000;
 
-/// What the ends of all streams of this host look at.
+/// State shared by the ends of all streams of this host.
 #[derive(Debug, Default)]
 struct Shared {
-    /// The senders send.
+    /// The senders may send.
     running: AtomicBool,
-    /// The senders end their streams.
+    /// The senders must end their streams.
     finish: AtomicBool,
     streams: Mutex<Vec<Stream>>,
 }
@@ -34,14 +35,14 @@ struct Stream {
     ends: Option<(JoinHandle<Sent>, JoinHandle<Got>)>,
 }
 
-/// What a sender did.
+/// Result of a sender.
 #[derive(Debug, Default)]
 struct Sent {
     bytes: u64,
     error: Option<String>,
 }
 
-/// What a receiver saw.
+/// Result of a receiver.
 #[derive(Debug, Default)]
 struct Got {
     verified: u64,
@@ -62,18 +63,19 @@ impl Streams {
         Self { side, shared: Arc::default() }
     }
 
-    /// Listens; every connection that comes becomes a stream.
+    /// Listens; every accepted connection becomes a stream.
     pub(super) fn listen(&self) -> Result<(), String> {
         let at = (self.side.address(), PORT);
         let listener = TcpListener::bind(at)
             .map_err(|e| format!("listening at TCP {}:{PORT}: {e}", self.side.address()))?;
         let (side, shared) = (self.side, self.shared.clone());
-        // It ends with the process.
+        // The thread ends with the process.
         thread::spawn(move || {
             while let Ok((mut socket, _)) = listener.accept() {
                 let mut id = [0; 4];
                 let known = socket.read_exact(&mut id).map(|()| u32::from_le_bytes(id));
-                // A connection that says nothing is not ours; the other host misses it.
+                // A connection without an id does not belong to the demo; a lost one is noticed by
+                // the other host.
                 if let Ok(id) = known.and_then(|id| shared.add(side, id, socket).map(|()| id)) {
                     tracing::debug!("stream {id} accepted");
                 }
@@ -82,7 +84,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Opens streams more; returns how many there are now.
+    /// Opens additional streams; returns the new total.
     pub(super) fn connect(&self, streams: u32) -> Result<u32, String> {
         let peer: Ipv4Addr = self.side.other().address();
         let first = self.shared.lock().len() as u32;
@@ -97,17 +99,17 @@ impl Streams {
         Ok(first + streams)
     }
 
-    /// Lets the senders send, or rest after the block at hand.
+    /// Starts the senders, or pauses them after the current block.
     pub(super) fn run(&self, on: bool) {
         self.shared.running.store(on, Ordering::Relaxed);
     }
 
-    /// Bytes verified so far, by stream.
+    /// Bytes verified so far, per stream.
     pub(super) fn progress(&self) -> Vec<u64> {
         self.shared.lock().iter().map(|s| s.verified.load(Ordering::Relaxed)).collect()
     }
 
-    /// Ends the streams and waits until both directions of each are over.
+    /// Ends the streams and waits until both directions of each have ended.
     pub(super) fn finish(&self) -> Vec<StreamReport> {
         self.shared.finish.store(true, Ordering::Relaxed);
         let streams = std::mem::take(&mut *self.shared.lock());
@@ -119,7 +121,7 @@ impl Streams {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Vec<Stream>> {
-        // Streams are only pushed and taken whole.
+        // A poisoned lock is usable: streams are only added and taken as a whole.
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -136,7 +138,7 @@ impl Shared {
     }
 }
 
-/// What `from` sends on a stream.
+/// Pattern that `from` sends on a stream.
 fn pattern(id: u32, from: Side) -> Pattern {
     Pattern::new(u64::from(id) << 1 | from as u64)
 }
@@ -158,7 +160,7 @@ impl Stream {
     }
 }
 
-/// True for what a socket's time-out says.
+/// True for the error of a socket time-out.
 fn timed_out(e: &std::io::Error) -> bool {
     matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
@@ -210,7 +212,7 @@ fn receive(mut socket: &TcpStream, pattern: &Pattern, count: &AtomicU64) -> Got 
                     filled += n;
                     let at = now();
                     if at - last >= GAP_MIN {
-                        // The oldest are of no interest.
+                        // Discard the oldest pauses.
                         if got.gaps.len() == GAPS_MAX {
                             got.gaps.remove(0);
                         }

@@ -1,26 +1,26 @@
-//! What became of numbered datagrams, seen from the receiver.
+//! Statistics of numbered datagrams at the receiver.
 
 use serde::{Deserialize, Serialize};
 
-/// How far ahead of the highest number a datagram may be before its number is not believed.
+/// Largest plausible distance between a number and the highest number so far.
 const AHEAD: u64 = 1 << 22;
 
 /// Counts of one flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tally {
-    /// Different datagrams that came, sound.
+    /// Distinct valid datagrams received.
     pub(super) received: u64,
     pub(super) duplicated: u64,
-    /// Came after one with a higher number.
+    /// Datagrams received after one with a higher number.
     pub(super) reordered: u64,
-    /// Their bytes, or their number, were not what was sent.
+    /// Datagrams with wrong contents or an implausible number.
     pub(super) corrupt: u64,
-    /// Bytes of the received ones, with our header.
+    /// Bytes of the received datagrams, with the demo's header.
     pub(super) bytes: u64,
 }
 
 impl Tally {
-    /// Of `sent` datagrams, those that did not come.
+    /// Number of `sent` datagrams that were not received.
     pub(super) fn lost_of(&self, sent: u64) -> u64 {
         sent.saturating_sub(self.received)
     }
@@ -34,7 +34,7 @@ impl Tally {
     }
 }
 
-/// Remembers every number of one flow: one bit each, so the counts are exact.
+/// Records every number of one flow: one bit each, so the counts are exact.
 #[derive(Debug, Default)]
 pub(super) struct Tracker {
     seen: Vec<u64>,
@@ -43,7 +43,7 @@ pub(super) struct Tracker {
 }
 
 impl Tracker {
-    /// A datagram with this number came, `bytes` long, its contents as sent or not.
+    /// Records a datagram of `bytes` bytes; `sound`: its contents are correct.
     pub(super) fn note(&mut self, number: u64, bytes: u64, sound: bool) {
         if !sound || number >= self.next.saturating_add(AHEAD) {
             self.tally.corrupt += 1;
@@ -66,7 +66,7 @@ impl Tracker {
         self.next = self.next.max(number + 1);
     }
 
-    /// One more than the highest number seen.
+    /// Highest number so far, plus one.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
@@ -82,8 +82,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        // Goal: loss, duplicates, reordering and corruption of any sequence of arrivals are
-        // counted as the plain definitions (quantified over the whole history) say.
+        // Goal: loss, duplicates, reordering and corruption of any sequence of arrivals are counted
+        // exactly by their definitions over the whole history.
         #[test]
         fn counts_match_the_definitions(
             arrivals in prop::collection::vec((0..200u64, prop::bool::weighted(0.9)), 0..300),
@@ -106,7 +106,7 @@ mod tests {
             prop_assert_eq!(tally.lost_of(200), missing);
         }
 
-        // Goal: a number that a broken datagram made up neither counts nor eats memory.
+        // Goal: an invented number in a corrupt datagram is not counted and allocates no memory.
         #[test]
         fn absurd_numbers_are_corrupt(number in AHEAD..) {
             let mut tracker = Tracker::default();

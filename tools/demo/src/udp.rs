@@ -1,7 +1,7 @@
-//! Flows of numbered datagrams in both directions, every payload verified.
+//! Flows of numbered datagrams in both directions, with every payload verified.
 //!
-//! A fast flow never has more than [`WINDOW`] datagrams unanswered, so that neither the ring of a
-//! TAP nor the buffer of a socket overflows, however slow the machine is at that moment.
+//! A fast flow has at most [`WINDOW`] unacknowledged datagrams, so that neither a TAP ring nor a
+//! socket buffer overflows on a slow machine.
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;
@@ -16,9 +16,10 @@ use super::tracker::{Tally, Tracker};
 
 const PORT: u16 = 7100;
 const WINDOW: u64 = 48;
-/// Every so many datagrams are answered.
+/// Number of datagrams per acknowledgement.
 const ANSWER_EACH: u64 = 8;
-/// Without an answer for so long, what is out counts as lost (the tracker knows better).
+/// Time without an acknowledgement after which datagrams in flight count as lost (the tracker has
+/// the exact count).
 const PATIENCE: Duration = Duration::from_millis(200);
 const HEADER: usize = 24;
 /// Longest datagram: fits an MTU of 1500.
@@ -30,7 +31,7 @@ const ANSWER: u32 = 0x6d71_4402;
 struct Flow {
     number: u16,
     socket: UdpSocket,
-    /// What the other side sends, what we send.
+    /// Patterns of the other side and of this side.
     theirs: Pattern,
     ours: Pattern,
     state: Mutex<State>,
@@ -39,20 +40,20 @@ struct Flow {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The run that `tracker` is about.
+    /// Run that `tracker` counts.
     run: u32,
     tracker: Tracker,
-    /// Of our own run: its number, and the datagrams known to have arrived or been overtaken.
+    /// Number of this side's run, and its datagrams that have arrived or were overtaken.
     our_run: u32,
     arrived: u64,
 }
 
-/// What the senders of one run did.
+/// Result of the senders of one run.
 #[derive(Debug, Default)]
 pub(super) struct SentRun {
     pub(super) run: u32,
     pub(super) sent: Vec<u64>,
-    /// Times that the kernel would not take a datagram (no route while the link is down).
+    /// Datagrams refused by the kernel (no route while the link is down).
     pub(super) refused: u64,
     pub(super) nanos: u64,
 }
@@ -69,7 +70,7 @@ pub(super) struct Flows {
 }
 
 impl Flows {
-    /// Opens the sockets; from now on everything that comes is received and verified.
+    /// Opens the sockets; from then on, all received datagrams are verified.
     pub(super) fn open(&mut self, side: Side) -> Result<(), String> {
         for number in 0..FLOWS {
             let port = PORT + number;
@@ -86,7 +87,7 @@ impl Flows {
                 answered: Condvar::new(),
             });
             let (receiver, total) = (flow.clone(), self.total.clone());
-            // It ends with the process.
+            // The thread ends with the process.
             thread::spawn(move || receiver.receive(&total));
             self.flows.push(flow);
         }
@@ -125,7 +126,7 @@ impl Flows {
         Ok(done)
     }
 
-    /// What came of the other side's run.
+    /// Returns the statistics of the other side's run.
     pub(super) fn report(&self, run: u32) -> Vec<Tally> {
         let of = |flow: &Arc<Flow>| {
             let state = flow.lock();
@@ -147,14 +148,14 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     bytes[at..at + 4].iter().rev().fold(0, |n, &b| n << 8 | u32::from(b))
 }
 
-/// Lengths vary, so that frames of every size take part.
+/// Datagram length for a number; lengths vary, so that frames of every size occur.
 fn length_of(number: u64) -> usize {
     HEADER + (scatter(number) % (LENGTH_MAX - HEADER + 1) as u64) as usize
 }
 
 impl Flow {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every field is sound by itself at any time.
+        // A poisoned lock is usable: every field is always valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -164,7 +165,7 @@ impl Flow {
             match self.socket.recv(&mut bytes) {
                 Ok(n) => self.take(&bytes[..n], total),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                // A word of the kernel about something sent while the link was down.
+                // A delayed kernel error about a datagram sent while the link was down.
                 Err(_) => thread::sleep(Duration::from_millis(1)),
             }
         }
@@ -204,7 +205,7 @@ impl Flow {
         if sound && number % ANSWER_EACH == 0 {
             let mut answer = [0; HEADER];
             put(&mut answer, ANSWER, run, self.number, HEADER, next);
-            // A lost answer is made up for by the next one, or by the sender's patience.
+            // Ignore errors: the next acknowledgement or the sender's time-out replaces a lost one.
             let _ = self.socket.send(&answer);
         }
     }
@@ -222,7 +223,8 @@ impl Flow {
         state.arrived = 0;
     }
 
-    /// As fast as answers come. Returns how many were sent, and refused by our kernel.
+    /// Sends as fast as acknowledgements arrive. Returns the datagrams sent, and those refused by
+    /// this kernel.
     fn send_fast(&self, run: u32, stop: &AtomicBool) -> (u64, u64) {
         self.begin(run);
         let mut buffer = [0; LENGTH_MAX];
@@ -244,7 +246,7 @@ impl Flow {
         (sent, refused)
     }
 
-    /// One every `pace`, whatever happens to them.
+    /// Sends one datagram every `pace`, without waiting for acknowledgements.
     fn send_paced(&self, run: u32, pace: Duration, stop: &AtomicBool) -> (u64, u64) {
         self.begin(run);
         let mut buffer = [0; LENGTH_MAX];

@@ -1,4 +1,4 @@
-//! What the demo knows of its two hosts, from what they have said.
+//! State of the two hosts, from their events.
 
 use std::collections::BTreeMap;
 
@@ -26,32 +26,32 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Frames that the link itself gave up, for whatever reason.
+    /// Frames dropped by the link itself, for any reason.
     pub(super) fn given_up(&self) -> u64 {
         let of = |lane: &Lane| lane.tx_lost + lane.dropped();
         of(&self.sums.a_to_b) + of(&self.sums.b_to_a)
     }
 }
 
-/// One process `mqnet link`, from start to end.
+/// One `mqnet link` process, from start to end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Life {
     pub(super) started: u64,
-    /// When the link came up, each time.
+    /// Times at which the link came up.
     pub(super) ups: Vec<u64>,
-    /// When it went down, and why.
+    /// Times at which the link went down, with reasons.
     pub(super) downs: Vec<(u64, String)>,
     /// Its counters over time.
     pub(super) samples: Vec<(u64, Counters)>,
-    /// Its counters when it ended in good order.
+    /// Counters at an orderly end.
     pub(super) end: Option<Counters>,
     pub(super) killed: Option<u64>,
-    /// How the process ended, once it was told to.
+    /// Exit status of the process after an orderly end.
     pub(super) status: Option<String>,
 }
 
 impl Life {
-    /// The last counters known.
+    /// Last known counters.
     pub(super) fn last(&self) -> Option<&Counters> {
         self.end.as_ref().or(self.samples.last().map(|s| &s.1))
     }
@@ -68,13 +68,13 @@ impl Life {
     }
 }
 
-/// What a host sent and what it received of the other's, in one run of datagrams.
+/// Datagrams sent by a host and received from the other, in one run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UdpRun {
     pub(super) sent: Option<Vec<u64>>,
     pub(super) refused: u64,
     pub(super) nanos: u64,
-    /// Of the other side's datagrams, and the kernel's counters at that time.
+    /// Statistics of the other side's datagrams, and the kernel's counters at that time.
     pub(super) report: Option<(Vec<Tally>, KernelCounters)>,
 }
 
@@ -94,7 +94,7 @@ impl UdpRun {
     }
 }
 
-/// Received so far, at one moment.
+/// Amounts received up to one time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Received {
     pub(super) at: u64,
@@ -121,7 +121,7 @@ pub(super) struct HostState {
 }
 
 impl HostState {
-    /// Takes in what the host said; an error when the show cannot go on.
+    /// Processes an event of the host; returns an error if the demo cannot continue.
     pub(super) fn take(&mut self, event: Event) -> Result<(), String> {
         match event {
             Event::Ready => self.ready = true,
@@ -166,12 +166,12 @@ impl HostState {
         Ok(())
     }
 
-    /// The newest word on what has been received.
+    /// Latest received amounts.
     pub(super) fn now(&self) -> Received {
         self.received.last().cloned().unwrap_or_default()
     }
 
-    /// Bytes of TCP a second between two moments.
+    /// TCP bytes per second between two times.
     pub(super) fn tcp_rate(&self, from: u64, to: u64) -> f64 {
         let mut inside = self.received.iter().filter(|r| (from..=to).contains(&r.at));
         let (Some(first), Some(last)) = (inside.next(), inside.next_back()) else { return 0.0 };
@@ -183,7 +183,7 @@ impl HostState {
         self.udp.get(&run).cloned().unwrap_or_default()
     }
 
-    /// The last counters of the link that runs now.
+    /// Last counters of the running link.
     pub(super) fn link(&self) -> Option<&Counters> {
         self.lives.last().and_then(Life::last)
     }
@@ -203,7 +203,7 @@ mod tests {
             "channels": [{ "a-to-b": lane, "b-to-a": lane }] })
     }
 
-    // Goal: the lines of a link become moments, samples and an end, and nothing is taken amiss.
+    // Goal: lines of a link become times, samples and an end; unknown lines are no error.
     #[test]
     fn a_life_is_read() {
         let mut host = HostState::default();
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(life.last().map(Counters::given_up), Some(10));
     }
 
-    // Goal: a link that ends without being told to ends the demo, with its last words.
+    // Goal: a link that ends without an order ends the demo, with the last lines of its output.
     #[test]
     fn an_unexpected_end_is_noticed() {
         let silent = |life| Event::LinkSilent { life, words: "no room".into() };
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(host.take(silent(0)), Ok(()));
     }
 
-    // Goal: a rate is what came between two moments, whatever came before and after.
+    // Goal: a rate covers the bytes between two times only.
     #[test]
     fn rates_are_of_the_window() {
         let mut host = HostState::default();

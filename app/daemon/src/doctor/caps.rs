@@ -1,4 +1,4 @@
-//! What this process may do.
+//! Capabilities of this process.
 
 use super::Root;
 

@@ -1,4 +1,4 @@
-//! What the kernel has built in and lets us use.
+//! Features of the kernel that this process can use.
 
 use std::os::fd::AsFd;
 
@@ -162,7 +162,7 @@ fn virtio_cards(root: &Root<'_>) -> Check {
     match vduse::probe() {
         Ok(true) => check.ok(format!("{found}; a control queue is possible, mqnet has none yet")),
         Ok(false) => check.ok(format!("{found}; one queue pair each (it takes no control queue)")),
-        // What is examined is not this machine.
+        // Skip the check: the facts are those of another machine.
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => check,
         Err(e) => check.warn(
             format!("{found}; making a card: {e}"),
@@ -201,7 +201,7 @@ fn bridges(root: &Root<'_>) -> Check {
     }
 }
 
-/// ivshmem devices of this guest, and who drives them.
+/// ivshmem devices of this guest and their drivers.
 fn ivshmem(root: &Root<'_>) -> Vec<String> {
     let folder = "sys/bus/pci/devices";
     let is = |address: &str, file: &str, id: &str| {
@@ -220,7 +220,7 @@ fn ivshmem(root: &Root<'_>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    // Goal: releases of every distribution are read.
+    // Goal: the release string of every distribution is parsed.
     #[test]
     fn releases() {
         for (text, version) in [

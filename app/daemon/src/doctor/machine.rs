@@ -11,9 +11,9 @@ use mqnet_undo::Left;
 use super::{Check, Root};
 use crate::leftovers;
 
-/// Descriptors of 64 channels: two queues and a doorbell each at both ends, and some.
+/// Descriptors for 64 channels (two queues and one doorbell at each end), plus a reserve.
 const DESCRIPTORS: u64 = 512;
-/// Memory that is locked for io_uring and AF_XDP.
+/// Locked memory for io_uring and AF_XDP.
 const LOCKED: u64 = 64 << 20;
 
 pub(super) fn checks(root: &Root<'_>) -> Vec<Check> {
@@ -68,7 +68,7 @@ fn hugepages(root: &Root<'_>) -> Check {
     let free = root.number(&format!("{folder}/free_hugepages")).unwrap_or(0);
     let transparent = |file: &str| {
         let text = root.text(&format!("sys/kernel/mm/transparent_hugepage/{file}"));
-        // The word in brackets is the one in force.
+        // The word in brackets is the active mode.
         let mode = text.and_then(|text| Some(text.split(['[', ']']).nth(1)?.to_owned()));
         mode.unwrap_or_else(|| "off".to_owned())
     };
@@ -88,7 +88,7 @@ fn hugepages(root: &Root<'_>) -> Check {
     }
 }
 
-/// The soft and hard limit of this name; None for "unlimited".
+/// Returns the soft and hard limit of this name; `None` means "unlimited".
 fn limit(root: &Root<'_>, name: &str) -> Option<(Option<u64>, Option<u64>)> {
     let text = root.text("proc/self/limits")?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -122,7 +122,7 @@ fn locked_memory(root: &Root<'_>) -> Check {
     }
 }
 
-/// Where control sockets may be, best first.
+/// Candidate folders for control sockets, best first.
 fn runtime_paths() -> Vec<PathBuf> {
     let path = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     if let Some(chosen) = path("MQNET_RUNTIME_DIR") {
@@ -132,7 +132,7 @@ fn runtime_paths() -> Vec<PathBuf> {
     std::iter::once("/run/mqnet".into()).chain(session).collect()
 }
 
-/// Whether files can be made in `path`, or in its parent, before anything has run.
+/// Checks that files can be created in `path`, or in its parent while `path` does not exist.
 fn is_writable(path: &Path) -> std::io::Result<()> {
     let place = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
     let trial = place.join(format!(".mqnet-doctor-{}", std::process::id()));
@@ -170,7 +170,7 @@ fn left_behind(left: &[Left]) -> Check {
 mod tests {
     use super::*;
 
-    // Goal: what a killed process has left is named, with whose it was and the knob.
+    // Goal: settings left by a killed process are reported with their owner and the remedy.
     #[test]
     fn leftovers_are_named() {
         assert_eq!(left_behind(&[]).knob, "");
@@ -180,7 +180,7 @@ mod tests {
         assert!(check.knob.contains("--put-back"), "{check:?}");
     }
 
-    // Goal: limits of every form are read: numbers, unlimited, none at all.
+    // Goal: limits of every form are parsed: numbers, unlimited, absent.
     #[test]
     fn limits_are_read() {
         let folder = std::env::temp_dir().join(format!("mqnet-limits-{}", std::process::id()));

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use super::*;
 
-/// A machine made of files.
+/// Creates a machine of fact files.
 fn machine(name: &str, files: &[(&str, &str)]) -> PathBuf {
     let root = std::env::temp_dir().join(format!("mqnet-doctor-{name}-{}", std::process::id()));
     for (path, text) in files {
@@ -18,8 +18,8 @@ fn level(checks: &[Check], what: &str) -> Level {
     checks.iter().find(|check| check.what == what).unwrap_or_else(|| panic!("{what}")).level
 }
 
-// Goal: this machine can be examined; every line has what and why once, and whatever is not ok
-// names its knob; no device is left behind.
+// Goal: this machine can be examined. Every line has a purpose and a state, every line that is not
+// ok names its remedy, and no device remains.
 #[test]
 fn this_machine() {
     let devices = || std::fs::read_dir("/sys/class/net").unwrap().count();
@@ -38,7 +38,7 @@ fn this_machine() {
     assert!(text.lines().all(|line| !line.ends_with(' ')), "{text}");
 }
 
-// Goal: a poor machine: everything is named, nothing panics, and a missing TUN is fatal.
+// Goal: a machine without features: every gap is reported, nothing panics, a missing TUN is fatal.
 #[test]
 fn an_empty_machine() {
     let root = machine("empty", &[("proc/self/status", "CapEff:\tzzz\n")]);
@@ -52,7 +52,7 @@ fn an_empty_machine() {
     std::fs::remove_dir_all(root).unwrap();
 }
 
-// Goal: a rich machine: each probe finds what it looks for.
+// Goal: a machine with all features: each probe finds its feature.
 #[test]
 fn a_rich_machine() {
     let root = machine(
@@ -98,7 +98,7 @@ fn a_rich_machine() {
     std::fs::remove_dir_all(root).unwrap();
 }
 
-// Goal: a guest's ivshmem devices are shown as addresses, and whether they have interrupts.
+// Goal: ivshmem devices of a guest are listed as addresses, with the state of their interrupts.
 #[test]
 fn a_guest_with_ivshmem() {
     let at = |file: &str| format!("sys/bus/pci/devices/{file}");
@@ -120,7 +120,7 @@ fn a_guest_with_ivshmem() {
     std::fs::remove_dir_all(root).unwrap();
 }
 
-// Goal: knobs that are turned off are recognised, one by one.
+// Goal: each disabled setting is detected.
 #[test]
 fn knobs() {
     for (path, value, what) in [

@@ -1,4 +1,4 @@
-//! TAP devices: tried for real, in a way that leaves nothing behind.
+//! TAP devices: creates a real, temporary device.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,7 +10,7 @@ use mqnet_sysio::uring;
 use super::caps::{self, Caps};
 use super::{Check, Root};
 
-/// What came of making a device.
+/// Result of the creation of a device.
 struct Tried {
     features: u32,
     attached: io::Result<()>,
@@ -20,7 +20,7 @@ struct Tried {
     batches: io::Result<()>,
 }
 
-/// Opens the clone device and makes a device that vanishes with its last descriptor.
+/// Opens the clone device and creates a device that the kernel removes with its last descriptor.
 fn attempt() -> io::Result<Tried> {
     let (one, two) = (tap::open_clone_device()?, tap::open_clone_device()?);
     let features = tap::features(one.as_fd())?;
@@ -50,14 +50,14 @@ fn attempt() -> io::Result<Tried> {
     })
 }
 
-/// Tries on a thread: with the privilege for it, in a network namespace that ends with the thread,
-/// so that nobody's network manager sees the device.
+/// Runs the attempt on a thread. With the privilege for it, the thread enters a new network
+/// namespace, so that no network manager sees the device; the namespace ends with the thread.
 fn attempt_aside(caps: &Caps) -> io::Result<Tried> {
     let alone = caps.has(caps::SYS_ADMIN);
     std::thread::scope(|scope| {
         let tried = scope.spawn(move || {
             if alone {
-                // Where it is forbidden all the same, the device is as short-lived.
+                // Without a namespace of its own the device is just as short-lived.
                 let _ = namespace::enter_new_net();
             }
             attempt()
@@ -97,7 +97,7 @@ fn judge(tried: &Tried, caps: &Caps) -> Vec<Check> {
         Err(e) => create.no(e.to_string(), "a security module or seccomp filter forbids it"),
     };
     let has = |bit: u32| tried.features & bit != 0;
-    // Without the privilege to make a device, what the kernel says of itself must do.
+    // Without the privilege to create a device, use the features that the kernel reports.
     let works = |result: &io::Result<()>, bit| {
         if tried.attached.is_ok() { result.is_ok() } else { has(bit) }
     };

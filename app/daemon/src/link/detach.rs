@@ -1,4 +1,4 @@
-//! `mqnet link ... --detach`: hands the link to the daemon, or leaves it running by itself.
+//! `mqnet link ... --detach`: passes the link to the daemon, or runs it in a detached process.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use mqnet_control_api::LinkSpec;
 
 use crate::args::LinkArgs;
 
-/// How long the new process may take to answer.
+/// Time limit for the first reply of the new process.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn run(args: &LinkArgs, spec: &LinkSpec) -> Result<(), Failure> {
@@ -23,7 +23,7 @@ pub(super) fn run(args: &LinkArgs, spec: &LinkSpec) -> Result<(), Failure> {
         let name =
             mqnet_address::parse(&spec.a).map(|end| end.config().netdev_name()).unwrap_or_default();
         check_link_name(&name)?;
-        // The daemon has a working folder of its own.
+        // The daemon has another working folder.
         let here = std::env::current_dir()?;
         let [a, b] = [&spec.a, &spec.b].map(|end| absolute(end, &here));
         let body = serde_json::to_value(LinkSpec { a, b, ..spec.clone() })?;

@@ -1,4 +1,4 @@
-//! Interrupts and XPS of the kernel's interfaces, set for as long as somebody needs them.
+//! Interrupt affinity and XPS of kernel interfaces, set as long as they are needed.
 
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -7,25 +7,26 @@ use mqnet_topology::nic;
 use mqnet_topology::{format_cpu_list, format_cpu_mask, parse_cpu_list, parse_cpu_mask};
 use mqnet_undo::{Place, Setting, Undo, Value};
 
-/// What a queue of an interface is to have.
+/// Settings for one queue of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Its name; the address of a PCI function that we drive ourselves, whose queues are vectors.
+    /// Name of the interface, or the address of a PCI function that mqnet drives; the queues of the
+    /// latter are vectors.
     pub(crate) interface: String,
-    /// The network namespace that it is in, if that is not our own.
+    /// Network namespace of the interface, if it differs from this process's.
     pub(crate) netns: Option<PathBuf>,
     pub(crate) queue: u16,
-    /// The CPU for its interrupts.
+    /// CPU for the interrupts of the queue.
     pub(crate) irq_cpu: usize,
-    /// The CPUs that send through it.
+    /// CPUs that send through the queue.
     pub(crate) senders: Vec<usize>,
 }
 
-/// A set of CPUs in a file, and how it is written there.
+/// Text format of a CPU set in a file.
 #[derive(Clone, Copy, Debug)]
 enum Format {
     List,
-    /// As wide as the machine.
+    /// Mask with as many digits as the machine has CPUs.
     Mask(usize),
 }
 
@@ -45,22 +46,22 @@ impl Format {
     }
 }
 
-/// CPUs, and how they are written.
+/// CPUs and their text format.
 type Goal<'a> = (Format, &'a [usize]);
 
-/// Everything that was set, put back when this is dropped.
+/// Changed settings, restored on drop.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
     changed: Vec<Undo>,
-    /// What was set, and what could not be.
+    /// Messages about settings that were changed or could not be.
     pub(crate) said: Vec<String>,
-    /// How many of them could not be.
+    /// Number of settings that could not be changed.
     pub(crate) failed: usize,
 }
 
 impl Applied {
-    /// Sets what is wanted below `root`, which is `/` but for tests. What cannot be set is said and
-    /// does not keep the rest from being set.
+    /// Applies the settings below `root`, which is `/` except in tests. A setting that fails is
+    /// reported; the others are applied anyway.
     pub(crate) fn apply(root: &Path, wanted: &[Wanted]) -> Self {
         let mut applied = Self::default();
         for part in wanted.chunk_by(|one, next| one.netns == next.netns) {
@@ -70,7 +71,8 @@ impl Applied {
             let Err(e) = done else { continue };
             let place = netns.map(|place| place.display().to_string()).unwrap_or_default();
             if e.kind() == ErrorKind::PermissionDenied {
-                // As with interfaces of which nothing is known: no reason to warn at every start.
+                // Report this as information, like unknown interfaces: a warning at every start is
+                // too much.
                 applied.said.push(format!("{place}: nothing placed there: needs CAP_SYS_ADMIN"));
             } else {
                 applied.fail(format!("{place}: {e}"));
@@ -96,7 +98,7 @@ impl Applied {
                 // Interrupts have no namespace.
                 self.set(&what, file, &Place::here(), (Format::List, &[one.irq_cpu]));
             }
-            // The kernel has no choice to make among one queue, and no file for it.
+            // An interface with a single TX queue has no XPS file.
             if nic.tx_queues > 1 && one.queue < nic.tx_queues {
                 let interface = root.join("sys/class/net").join(&one.interface);
                 let file = interface.join(format!("queues/tx-{}/xps_cpus", one.queue));
@@ -131,8 +133,8 @@ impl Applied {
         }
     }
 
-    /// Puts back what was there, the last change first; what could not be is said. What somebody
-    /// else has changed since is his.
+    /// Restores the old settings, the last change first, and returns the failures. A setting that
+    /// another program has changed since is kept.
     pub(crate) fn put_back(&mut self) -> Vec<String> {
         mqnet_undo::put_back(std::mem::take(&mut self.changed))
     }
@@ -218,8 +220,8 @@ mod tests {
         ]
     }
 
-    // Goal: each queue's interrupt and senders are set in the kernel's formats, that of the link
-    // is left alone, and everything is as before at the end.
+    // Goal: each queue's interrupt and senders are set in the kernel's formats, the link interrupt
+    // is unchanged, and everything is restored at the end.
     #[test]
     fn set_and_put_back() {
         let tree = Tree::new("apply");
@@ -237,8 +239,8 @@ mod tests {
         assert_eq!(tree.state(), before);
     }
 
-    // Goal: dropping puts back, too; what somebody else has changed meanwhile stays his, and a
-    // device that is gone is no failure.
+    // Goal: drop restores the settings, too. A setting changed by another program is kept; a
+    // removed device is no failure.
     #[test]
     fn others_changes_are_theirs() {
         let tree = Tree::new("theirs");
@@ -254,7 +256,7 @@ mod tests {
         assert_eq!(tree.get("proc/irq/30/smp_affinity_list"), "7");
     }
 
-    // Goal: what cannot be set names the file and why, and the rest is set all the same.
+    // Goal: a setting that fails is reported with file and reason, and the others are applied.
     #[test]
     fn failures_are_told() {
         let tree = Tree::new("told");

@@ -1,4 +1,4 @@
-//! Settings of the interfaces behind a running link, so that they follow its workers.
+//! Settings of the interfaces of a running link, which follow its workers.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use mqnet_topology::{Home, Place, Placement, Topology};
 use super::apply::{Applied, Wanted};
 use super::{Made, Member};
 
-/// Sets interrupts and XPS of the devices behind a link. `served` has CPU and node of each channel.
+/// Sets interrupts and XPS of the devices of a link. `served` has CPU and node of each channel.
 pub(crate) fn apply(link: &str, devices: &[Vec<Device>; 2], served: &[(usize, u32)]) -> Applied {
     let machine = Topology::read(Path::new("/sys/devices/system"), None);
     let of = |all: &Vec<Device>| {
@@ -31,8 +31,8 @@ pub(crate) fn apply(link: &str, devices: &[Vec<Device>; 2], served: &[(usize, u3
     applied
 }
 
-/// Settings for the interfaces among `devices` when these CPUs, with their nodes, serve the
-/// channels in order.
+/// Settings for the interfaces among `devices` if these CPUs, with their nodes, serve the channels
+/// in order.
 fn wanted_of(devices: &[Device], served: &[(usize, u32)], machine: Topology) -> Vec<Wanted> {
     let member = |device: &Device| Member {
         name: device.name.clone(),
@@ -62,7 +62,7 @@ fn wanted_of(devices: &[Device], served: &[(usize, u32)], machine: Topology) -> 
     Made { title: None, topology, senders: machine, members, placement }.wanted()
 }
 
-/// Settings for the vectors that mqnet takes itself; a shared one goes to its first queue.
+/// Settings for the vectors of devices that mqnet drives; a shared vector follows its first queue.
 fn wanted_vectors(devices: &[Device], served: &[(usize, u32)]) -> Vec<Wanted> {
     let mut wanted: Vec<Wanted> = Vec::new();
     for (channel, &(irq_cpu, _)) in (0u16..).zip(served) {
@@ -84,8 +84,9 @@ mod tests {
 
     use super::*;
 
-    // Goal: the interfaces behind a running link get the CPUs that serve their channels, and every
-    // CPU of the machine sends through one queue of each; a device without an interface gets none.
+    // Goal: the interrupts of each interface follow the CPUs that serve its channels, and every CPU
+    // of the machine sends through one queue of each. A device without an interface has no
+    // settings.
     #[test]
     fn interfaces_follow_the_workers() {
         let machine = mqnet_topology::synthetic("2x2").unwrap();
@@ -103,8 +104,8 @@ mod tests {
         assert!(wanted_of(&[], &served, machine).is_empty());
     }
 
-    // Goal: each vector of ours goes to the CPU that serves its queue, a shared one to that of the
-    // first of its queues.
+    // Goal: each vector follows the CPU that serves its queue; a shared vector follows its first
+    // queue.
     #[test]
     fn vectors_follow_the_workers() {
         let device = |of_queue: &[u16]| {

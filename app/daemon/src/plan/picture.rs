@@ -1,4 +1,4 @@
-//! A plan as a picture for terminals: a box for each node, its CPUs, and the channels of each.
+//! Text picture of a plan: a box for each node, with its CPUs and their channels.
 
 use std::fmt::Write;
 
@@ -6,17 +6,17 @@ use mqnet_topology::Cpu;
 
 use super::Made;
 
-/// Room inside a box.
+/// Columns inside a box.
 const WIDTH: usize = 76;
 
-/// What a CPU has to do with channels, for every picture.
+/// Channels of a CPU, for every picture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Duty {
-    /// Channels whose worker runs there.
+    /// Channels whose worker runs on the CPU.
     pub(super) serves: Vec<u16>,
-    /// Other channels through which it sends.
+    /// Other channels that the CPU sends through.
     pub(super) sends: Vec<u16>,
-    /// Some of these belong to a function of another node.
+    /// True if some of the channels belong to a function of another node.
     pub(super) far: bool,
 }
 
@@ -39,7 +39,7 @@ impl Duty {
     }
 }
 
-/// Numbers, shortened where there are many.
+/// Returns the channel numbers as text, abbreviated if there are many.
 pub(super) fn numbers(channels: &[u16]) -> String {
     let shown: Vec<String> = channels.iter().take(4).map(u16::to_string).collect();
     let more = if channels.len() > 4 { ",.." } else { "" };
@@ -61,7 +61,7 @@ fn cell(made: &Made, cpu: &Cpu) -> String {
     out
 }
 
-/// The nodes that a picture shows: those with CPUs, and those that exist.
+/// Nodes in a picture: nodes with CPUs and nodes of functions.
 pub(super) fn nodes(made: &Made) -> Vec<u32> {
     let mut nodes: Vec<u32> = made.senders.nodes.iter().map(|node| node.id).collect();
     nodes.extend(made.senders.cpu_nodes());
@@ -70,7 +70,7 @@ pub(super) fn nodes(made: &Made) -> Vec<u32> {
     nodes
 }
 
-/// The functions on a node, or on none.
+/// Functions on a node, or on no node.
 pub(super) fn functions_on(made: &Made, node: Option<u32>) -> String {
     let on = |home: Option<u32>| match home {
         Some(home) if made.senders.home_of(home).is_some() => Some(home),

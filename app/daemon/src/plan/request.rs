@@ -1,4 +1,4 @@
-//! What is to be planned: machine, functions, channels.
+//! Inputs of a plan: machine, functions, channels.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ fn bad(what: String) -> Failure {
     Failure::BadInput(what)
 }
 
-/// The CPUs for workers, and those that send.
+/// CPUs for workers, and CPUs that send.
 pub(super) fn machines(args: &PlanArgs) -> Result<(Topology, Topology), Failure> {
     let whole = |topology: Topology| (topology.clone(), topology);
     if let Some(topology) = &args.synthetic {
@@ -57,7 +57,7 @@ pub(super) fn machines(args: &PlanArgs) -> Result<(Topology, Topology), Failure>
     Ok(whole(topology))
 }
 
-/// The functions of endpoints; `root` is `/` but for tests.
+/// Functions of endpoints; `root` is `/` except in tests.
 fn members(endpoints: &[String], root: &Path) -> Result<Vec<(Member, u16)>, Failure> {
     let mut found = Vec::new();
     for endpoint in endpoints {
@@ -112,7 +112,7 @@ fn members(endpoints: &[String], root: &Path) -> Result<Vec<(Member, u16)>, Fail
     Ok(all)
 }
 
-/// A function by its node alone.
+/// A function with nothing but a node.
 fn plain(number: usize, node: Option<u32>) -> Member {
     let home = Home { node, vectors: None };
     Member { name: format!("function {number}"), home, interface: None, netns: None }
@@ -132,7 +132,7 @@ fn by_hand(nodes: &[Node], topology: &Topology) -> Result<Vec<Member>, Failure> 
     Ok(nodes.iter().enumerate().map(|(number, node)| plain(number, node.0)).collect())
 }
 
-/// The functions of a running link, as it shows them.
+/// Functions of a running link, from its description.
 fn of_link(link: &LinkInfo) -> Vec<Member> {
     let first = link.placement.first().and_then(|place| place.functions.first());
     let Some(netdev) = first.map(|function| &function.netdev) else {
@@ -153,7 +153,7 @@ fn of_link(link: &LinkInfo) -> Vec<Member> {
     members
 }
 
-/// What plans are to be made.
+/// Returns the plans to compute.
 pub(super) fn jobs(
     args: &PlanArgs,
     topology: &Topology,
@@ -175,7 +175,8 @@ pub(super) fn jobs(
             let what = "--apply: is no interface of the kernel, so there is nothing to set";
             return Err(bad(format!("{}: {what}", member.name)));
         }
-        // The member with the fewest queues decides, as the map deals them out evenly.
+        // The member with the fewest queues limits the group, because the map distributes channels
+        // evenly.
         let queues = found.iter().map(|(_, queues)| *queues).filter(|&q| q > 0).min();
         let channels = queues.map(|q| q.saturating_mul(found.len() as u16));
         let members = found.into_iter().map(|(member, _)| member).collect();

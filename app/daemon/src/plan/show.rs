@@ -21,7 +21,7 @@ fn cores(topology: &Topology) -> usize {
     topology.cpus.iter().map(|cpu| cpu.core).collect::<BTreeSet<_>>().len()
 }
 
-/// Where the bytes of a channel are, in a word.
+/// Locality of the memory of a channel, as one word.
 fn locality(place: &Place) -> &'static str {
     match place.is_local() {
         Some(true) => "local",
@@ -93,7 +93,7 @@ fn channels(made: &Made) -> String {
     table.text()
 }
 
-/// What there is to say about the whole, good or bad.
+/// Summary of the whole plan.
 fn verdict(made: &Made) -> String {
     let places = &made.placement.places;
     let workers: BTreeSet<usize> = places.iter().map(|p| p.worker).collect();
@@ -113,7 +113,7 @@ fn verdict(made: &Made) -> String {
     out + "\n"
 }
 
-/// A plan for people.
+/// Plan as text.
 pub(super) fn text(made: &Made, with_picture: bool) -> String {
     let title = made.title.as_ref().map_or(String::new(), |title| format!("{title}: "));
     let mut out = format!("{title}{}\n\n{}\n", machine(made), functions(made));
@@ -126,7 +126,7 @@ pub(super) fn text(made: &Made, with_picture: bool) -> String {
     out
 }
 
-/// A plan for programs.
+/// Plan as JSON.
 pub(super) fn json(made: &Made) -> Value {
     let of_node = |id: u32| -> Vec<usize> {
         made.senders.cpus.iter().filter(|cpu| cpu.node == id).map(|cpu| cpu.id).collect()

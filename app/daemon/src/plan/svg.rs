@@ -18,7 +18,7 @@ const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(50, 50, 50);
 const FAINT: RGBColor = RGBColor(150, 150, 150);
 const FAR: RGBColor = RGBColor(200, 30, 30);
-/// One colour a function.
+/// Colour of each function.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(31, 90, 180),
     RGBColor(225, 110, 10),
@@ -30,15 +30,15 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(90, 90, 90),
 ];
 
-/// A CPU's square.
+/// Size of a CPU's square.
 const CELL: (i32, i32) = (92, 46);
 const GAP: i32 = 8;
 /// Squares in a row.
 const COLUMNS: usize = 8;
-/// Above the squares of a box.
+/// Height above the squares of a box.
 const HEAD: i32 = 34;
 const MARGIN: i32 = 16;
-/// Under the boxes: what the colours mean.
+/// Height below the boxes, for the legend.
 const FOOT: i32 = 64;
 
 fn rows(count: usize) -> i32 {
@@ -53,7 +53,7 @@ fn of_node(made: &Made, node: u32) -> Vec<&Cpu> {
     made.senders.cpus.iter().filter(|cpu| cpu.node == node).collect()
 }
 
-/// The picture's size: wide enough for a row, tall enough for all nodes.
+/// Size of the picture: wide enough for a row, high enough for all nodes.
 fn size(made: &Made) -> (u32, u32) {
     let width = 2 * MARGIN + COLUMNS as i32 * (CELL.0 + GAP) + GAP;
     let boxes = nodes(made).into_iter().map(|node| box_height(of_node(made, node).len()) + MARGIN);
@@ -74,7 +74,7 @@ fn square(area: &Area<'_>, made: &Made, cpu: &Cpu, at: (i32, i32)) -> Result<()>
     let duty = Duty::of(made, cpu);
     let end = (at.0 + CELL.0, at.1 + CELL.1);
     let colour = colour(made, duty.serves.first().or(duty.sends.first()));
-    // Whoever serves stands out from those who only send.
+    // CPUs with workers have a stronger colour than CPUs that only send.
     let fill = if duty.serves.is_empty() { colour.mix(0.12) } else { colour.mix(0.45) };
     area.draw(&Rectangle::new([at, end], fill.filled()))?;
     let (line, width) = if duty.far { (FAR, 3) } else { (colour, 1) };

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A link of two channels on two workers.
+/// Returns a link of two channels on two workers.
 fn link(state: &str) -> LinkInfo {
     serde_json::from_value(json!({
         "name": "vm0", "state": state, "channels": if state == "up" { 2 } else { 0 },
@@ -44,7 +44,7 @@ fn refused(words: &[&str]) -> String {
     }
 }
 
-// Goal: the plan of two functions on two nodes of hyperthreads, whole: table, verdict, picture.
+// Goal: complete output for two functions on two nodes with hyperthreads: table, verdict, picture.
 #[test]
 fn a_plan_is_shown_whole() {
     assert_eq!(
@@ -72,8 +72,8 @@ channel  function  queue  worker  cpu  node  irq-cpu  memory  bytes  sent-to-by-
     );
 }
 
-// Goal: one function for two nodes says what crosses, marked in the picture, too; a function that
-// is nowhere says that near and far are the same.
+// Goal: the plan of one function for two nodes reports the traffic between nodes, also in the
+// picture. For a function without a node it reports that near and far are equal.
 #[test]
 fn what_crosses_is_marked() {
     let text = planned(&["--synthetic", "2x1", "--functions", "1"]).unwrap();
@@ -87,7 +87,8 @@ fn what_crosses_is_marked() {
     assert!(!text.contains('┌') && text.contains("\n2 workers; 5 of 5"), "{text}");
 }
 
-// Goal: what cannot be planned is refused in one line that says what there is or would be right.
+// Goal: a request that cannot be planned is refused in one line with the available or allowed
+// values.
 #[test]
 fn nonsense_is_refused() {
     for (words, told) in [
@@ -109,7 +110,7 @@ fn nonsense_is_refused() {
     }
 }
 
-// Goal: programs get the same plan, with the distances that it is made of.
+// Goal: the JSON plan equals the text plan and includes the distances used.
 #[test]
 fn the_plan_as_json() {
     let text = planned(&["--synthetic", "2x2", "--functions", "0,1", "-j"]).unwrap();
@@ -122,7 +123,7 @@ fn the_plan_as_json() {
     assert_eq!((&channel["local"], &channel["xps"]), (&true.into(), &serde_json::json!([3])));
 }
 
-// Goal: the picture has every CPU, every node and every function by name.
+// Goal: the picture names every CPU, every node and every function.
 #[test]
 fn the_plan_as_svg() {
     let file = std::env::temp_dir().join(format!("mqnet-plan-{}.svg", std::process::id()));
@@ -137,8 +138,8 @@ fn the_plan_as_svg() {
     assert!(matches!(nowhere, Err(Failure::Broken(what)) if what.contains("/nonexistent/x.svg")));
 }
 
-// Goal: without endpoints every running link is planned as it runs: its channels, workers and the
-// functions that it shows; links that are down are left out.
+// Goal: without endpoints every running link is planned with its channels, workers and functions;
+// links that are down are omitted.
 #[test]
 fn running_links_are_planned() {
     let function = |number: u16| FunctionPlace {
@@ -170,8 +171,8 @@ fn running_links_are_planned() {
     assert_eq!((none.len(), none[0].channels, none[0].members[0].home.node), (1, 4, Some(0)));
 }
 
-// Goal: each interface is given interrupts and senders for its own queues alone: every CPU sends
-// through one of them, although the plan of the whole sends only the near ones there.
+// Goal: interrupts and senders are set for the queues of each interface separately. Every CPU sends
+// through one queue of each, although the plan of the group uses only near CPUs.
 #[test]
 fn interfaces_are_set_one_by_one() {
     let topology = mqnet_topology::synthetic("2x2").unwrap();

@@ -68,7 +68,7 @@ mod by_name {
     }
 }
 
-/// The statistics of both functions' channels.
+/// Statistics of the channels of both functions.
 pub(crate) fn channel_stats(link: &mut Link) -> [Vec<Arc<ChannelStats>>; 2] {
     link.stats().map(<[_]>::to_vec)
 }
@@ -81,7 +81,7 @@ pub(crate) fn channels_json(link: &mut Link) -> Vec<Value> {
     both.map(|(a, b)| json!({ "a-to-b": lane(a, b), "b-to-a": lane(b, a) })).collect()
 }
 
-/// Each direction over all channels that there have been: a to b, then b to a.
+/// Sums of each direction over all current and past channels: A to B, then B to A.
 pub(crate) fn link_sums(link: &mut Link) -> [LaneSums; 2] {
     let [a, b] = channel_stats(link);
     let mut sums = [LaneSums::default(); 2];
@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    // Goal: JSON has every counter of the table, and is read as it was written.
+    // Goal: JSON has every counter of the table, and parsing restores the same values.
     #[test]
     fn json_has_every_counter() {
         let (from, to) = (ChannelStats::default(), ChannelStats::default());

@@ -1,4 +1,4 @@
-//! The table at the end of a link's life.
+//! Final table of a link.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::sums::{Lane, channel_stats, channels_json, link_sums};
 
-/// As text.
+/// Table as text.
 pub(crate) fn text(link: &mut Link) -> String {
     let [a, b] = channel_stats(link);
     let names = link.functions().map(|f| f.name().to_owned());
@@ -51,7 +51,7 @@ pub(crate) fn text(link: &mut Link) -> String {
     out
 }
 
-/// As JSON.
+/// Table as JSON.
 pub(crate) fn json(link: &mut Link) -> Value {
     let names = link.functions().map(|f| f.name().to_owned());
     let outside = link.functions().map(|f| f.dropped_outside());

@@ -1,4 +1,4 @@
-//! A rate that packets must not exceed.
+//! Police action: a rate that packets must not exceed.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,28 +6,29 @@ use super::Control;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What is allowed.
+/// Parameters of a police action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Police {
     /// Bytes per second, above 0.
     pub(crate) rate: u64,
-    /// Bytes that may come at once after a pause.
+    /// Largest burst after a pause, in bytes.
     pub(crate) burst: u32,
     /// Bytes of the largest packet that can conform; `None`: the burst alone limits it.
     pub(crate) mtu: Option<u32>,
-    /// What happens to the others.
+    /// Control result of packets above the rate.
     pub(crate) exceed: Control,
 }
 
 impl Police {
-    /// True when a packet of `len` bytes is within the rate: its tokens are taken.
+    /// Takes the tokens of a packet of `len` bytes and returns true if the packet is within the
+    /// rate.
     pub(crate) fn conforms(&self, bucket: &Bucket, len: u32, now: u64) -> bool {
         if self.mtu.is_some_and(|mtu| len > mtu) {
             return false;
         }
         let mut state = bucket.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (time, level) = state.unwrap_or((now, self.full()));
-        // A worker may have read its clock before another one took the lock.
+        // The clock may be behind: another worker may have updated the bucket after `now` was read.
         let passed = now.saturating_sub(time);
         let gained = u128::from(passed) * u128::from(self.rate);
         let level = level.saturating_add(gained).min(self.full());
@@ -43,7 +44,7 @@ impl Police {
     }
 }
 
-/// What is left of the burst: when it was last looked at, and tokens. A token is the billionth
-/// part of a byte, so that a rate in bytes per second gives a whole number of them a nanosecond.
+/// Remaining burst: time of the last update, and tokens. A token is a billionth of a byte, so that
+/// a rate in bytes per second adds a whole number of tokens per nanosecond.
 #[derive(Debug, Default)]
 pub(crate) struct Bucket(Mutex<Option<(u64, u128)>>);

@@ -1,4 +1,4 @@
-//! Matching on fields of headers.
+//! Match conditions on header fields.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
@@ -8,7 +8,7 @@ use mqnet_wire::FlowKeys;
 /// Addresses with a common prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
-    /// IPv4 in the upper 32 bits, as in the keys. Bits behind the prefix are 0.
+    /// Address bits; IPv4 in the upper 32 bits, as in the keys. Bits after the prefix are 0.
     bits: u128,
     mask: u128,
     prefix: u8,
@@ -16,7 +16,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// `None`: the prefix is too long.
+    /// Returns `None` if the prefix is too long.
     pub(crate) fn new(address: std::net::IpAddr, prefix: Option<u8>) -> Option<Self> {
         let (bits, longest) = match address {
             std::net::IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 32),
@@ -54,17 +54,17 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// One port or some in a row.
+/// A port or a range of ports.
 pub(crate) type Ports = RangeInclusive<u16>;
 
-/// What must be so; `None`: anything.
+/// Conditions on the fields of a packet; `None` matches any value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flower {
     pub(crate) vlan_id: Option<u16>,
     pub(crate) vlan_prio: Option<u8>,
-    /// EtherType behind the tags.
+    /// EtherType after the VLAN tags.
     pub(crate) ethertype: Option<u16>,
-    /// It was said about what is in a VLAN, not as the filter's protocol.
+    /// True if the EtherType was given as `vlan_ethtype`, not as the filter's protocol.
     pub(crate) in_vlan: bool,
     pub(crate) dst_mac: Option<([u8; 6], [u8; 6])>,
     pub(crate) src_mac: Option<([u8; 6], [u8; 6])>,
@@ -111,7 +111,7 @@ impl Flower {
         let address = |wanted: &Option<Address>, address| {
             wanted.is_none_or(|wanted| wanted.is_v6 == keys.is_v6 && wanted.matches(address))
         };
-        // Ports of a fragment are not known: it has none of those asked for.
+        // Ports of a fragment are unknown and match no port condition.
         let port = |wanted: &Option<Ports>, port: u16| {
             wanted.as_ref().is_none_or(|wanted| !keys.fragment && wanted.contains(&port))
         };
@@ -124,7 +124,7 @@ impl Flower {
             && port(&self.dst_port, keys.ports[1])
     }
 
-    /// In the order in which tc prints them.
+    /// Conditions in the order in which tc prints them.
     pub(super) fn keys(&self) -> Vec<(&'static str, String)> {
         let ethertype = self.ethertype.map(ethertype_text);
         let (in_vlan, plain) = if self.in_vlan { (ethertype, None) } else { (None, ethertype) };

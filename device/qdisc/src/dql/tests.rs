@@ -8,7 +8,8 @@ const MTU: u32 = 1514;
 /// Bytes per second.
 const MBIT: u64 = 125_000;
 
-/// A sink whose reader takes whole frames every `period`, at `rate`; packets never lack.
+/// A sink with a reader that takes whole frames every `period`, at `rate`, and a source that always
+/// has packets.
 struct Model {
     limit: ByteLimit,
     sink: std::collections::VecDeque<u32>,
@@ -18,9 +19,9 @@ struct Model {
     /// Bytes that the reader could take, in billionths.
     credit: u128,
     taken: u64,
-    /// Most bytes that the sink held when we left it, since it was last reset.
+    /// Largest number of bytes in the sink after a visit, since the last reset.
     peak: u32,
-    /// Bytes that the reader could have taken and found nothing.
+    /// Bytes that the reader could have taken from an empty sink.
     missed: u64,
 }
 
@@ -52,7 +53,7 @@ impl Model {
             self.used -= frame;
             self.sink.pop_front();
         }
-        // A reader that finds nothing loses its time, the rest of one frame excepted.
+        // A reader loses the time in which the sink is empty, except for the rest of one frame.
         let keep = u128::from(MTU) * 1_000_000_000;
         self.missed += (self.credit.saturating_sub(keep) / 1_000_000_000) as u64;
         self.credit = self.credit.min(keep);
@@ -101,7 +102,7 @@ fn a_slow_sink_stays_shallow_and_busy() {
     assert!(model.taken * 1000 >= offered * 998, "{} of {offered}", model.taken);
 }
 
-// Goal: a fast sink is not slowed: the limit finds what it needs within ten visits.
+// Goal: a fast sink is not slowed: the limit reaches the required value within ten visits.
 #[test]
 fn a_fast_sink_is_not_slowed() {
     for poll in [10 * US, 50 * US, 500 * US] {
@@ -112,12 +113,12 @@ fn a_fast_sink_is_not_slowed() {
         model.run(2_000 * MS, poll, 10 * US, 10_000 * MBIT);
         let offered = 10_000 * MBIT * 2;
         assert!(model.taken * 1000 >= offered * 998, "{poll}: {} of {offered}", model.taken);
-        // A quarter of a millisecond at least, so that nobody has to come for every frame.
+        // At least a quarter of a millisecond, so that no visit per frame is required.
         assert!(u64::from(model.limit.limit()) >= 10_000 * MBIT / 4500);
     }
 }
 
-// Goal: a sink that becomes slow holds little again soon, and one that becomes fast is not held.
+// Goal: the limit soon shrinks for a sink that becomes slow, and grows for one that becomes fast.
 #[test]
 fn the_limit_follows_the_rate() {
     let mut model = Model::new(4 << 20);
@@ -134,8 +135,7 @@ fn the_limit_follows_the_rate() {
     assert!(model.missed * 1000 <= model.taken, "{} of {}", model.missed, model.taken);
 }
 
-// Goal: a stall, however long, changes next to nothing: what is left over while nobody
-// reads is no slack.
+// Goal: a stall of any length hardly changes the limit: bytes left during a stall are no slack.
 #[test]
 fn a_stall_teaches_nothing() {
     let mut model = Model::new(4 << 20);
@@ -143,7 +143,7 @@ fn a_stall_teaches_nothing() {
     model.run(2_000 * MS, 100 * US, 100 * US, 1_000 * MBIT);
     let before = model.limit.limit();
     model.run(10_000 * MS, 100 * US, 100 * US, 0);
-    // What was under way when the reader stopped may still be concluded.
+    // The observation in progress when the reader stopped may still complete.
     assert!(model.limit.limit().abs_diff(before) * 10 < before);
 }
 
@@ -160,8 +160,8 @@ fn a_slow_source_teaches_nothing() {
 }
 
 proptest! {
-    // Goal: whatever is told, the limit stays within its bounds, an empty sink always gets a
-    // frame, and nothing overflows.
+    // Goal: for any inputs the limit stays within its bounds, an empty sink always accepts a frame,
+    // and nothing overflows.
     #[test]
     fn bounds_hold(
         mtu: u32,
@@ -179,8 +179,8 @@ proptest! {
         }
     }
 
-    // Goal: for any steady reader and any rhythm of visits, after a second of learning the sink
-    // is kept busy, and what it holds is bounded by what it takes between two visits.
+    // Goal: for any steady reader and any visit interval, after one second the sink is kept busy,
+    // and its bytes are bounded by those that the reader takes between two visits.
     #[test]
     fn any_steady_reader_is_served(
         mbit in 5u64..2_000,

@@ -43,7 +43,7 @@ fn matches(protocol: u16, text: &str, keys: &FlowKeys) -> bool {
     hits(&filters)[0] == 1
 }
 
-// Goal: each key of flower matches the frame it describes and not one that differs in it.
+// Goal: each key of flower matches its frame and no frame that differs in that field.
 #[test]
 fn flower_matches_what_it_says() {
     let cases = [
@@ -72,8 +72,8 @@ fn flower_matches_what_it_says() {
     assert!(matches(3, "fw mask 0xfff", &tcp()) && !matches(3, "fw mask 0xffff", &tcp()));
 }
 
-// Goal: a tagged frame has the tag's protocol, as in the kernel: `protocol ip` does not match it,
-// `protocol 802.1q` does, with what is in it by vlan_ethtype.
+// Goal: a tagged frame has the protocol of the tag, as in the kernel: `protocol ip` does not match,
+// `protocol 802.1q` does, and vlan_ethtype matches the inner protocol.
 #[test]
 fn tags_are_a_protocol() {
     let tagged = FlowKeys { vlan: Some(3 << 13 | 5), tpid: 0x8100, ..tcp() };
@@ -89,8 +89,8 @@ fn tags_are_a_protocol() {
     assert!(matches(IP, "flower ip_proto tcp", &fragment));
 }
 
-// Goal: the first match decides; `continue` and a rate that is exceeded so go on; `pipe` runs the
-// next action; what is set on the way stays set.
+// Goal: the first match decides. `continue`, also of an exceeded rate, runs the next filter; `pipe`
+// runs the next action; earlier changes to metadata persist.
 #[test]
 fn the_first_match_decides() {
     let mut list = filters(&[
@@ -130,7 +130,8 @@ fn a_leaf_keeps_its_channel() {
     assert_eq!(meta, Meta { channel: 1, priority: 2, mark: 0 });
 }
 
-// Goal: police drops, passes or goes on by its words, counts what exceeds, and says why.
+// Goal: police drops, passes or continues as configured, counts exceeding packets, and records the
+// reason.
 #[test]
 fn police_by_its_words() {
     let verdicts = |text: &str| {
@@ -155,8 +156,8 @@ fn police(rate: u64, burst: u32, mtu: Option<u32>) -> Police {
 }
 
 proptest! {
-    // Goal: over any time no more bytes conform than burst and rate allow, and a packet is only
-    // refused when it would exceed them, by exact arithmetic.
+    // Goal: over any time no more bytes conform than burst and rate allow, and a packet is refused
+    // only if it would exceed them, by exact arithmetic.
     #[test]
     fn police_is_exact(
         rate in 1u64..20_000_000_000,
@@ -176,8 +177,7 @@ proptest! {
         }
     }
 
-    // Goal: frames of any bytes and filters of any keys never make a panic, and what runs twice
-    // comes to the same.
+    // Goal: no frame and no filter keys cause a panic, and repeated runs give the same result.
     #[test]
     fn any_frame_is_judged(bytes in prop::collection::vec(any::<u8>(), 0..HEADERS_MAX), mark: u32) {
         let keys = FlowKeys::dissect(&bytes, Layer::Ethernet);
@@ -193,8 +193,8 @@ proptest! {
     }
 }
 
-// Goal: a clock that is a little behind (another worker's) gives no tokens twice, and a packet
-// above `mtu` never conforms.
+// Goal: a clock that is slightly behind (another worker's) adds no tokens twice, and a packet above
+// `mtu` never conforms.
 #[test]
 fn police_bears_late_clocks() {
     let bucket = Bucket::default();
@@ -206,7 +206,7 @@ fn police_bears_late_clocks() {
     assert!(!slow.conforms(&Bucket::default(), 901, 0));
 }
 
-// Goal: workers that share a bucket together stay within one rate.
+// Goal: workers that share a bucket keep one rate together.
 #[test]
 fn police_holds_for_all_workers() {
     let (police, bucket, sent) =

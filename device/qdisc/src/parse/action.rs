@@ -1,4 +1,4 @@
-//! Actions: what follows `action`.
+//! Parser of actions: the words after `action`.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::TcError;
 use crate::act::{Act, Action, Bucket, Control, Police, Skbedit};
 use crate::parse::{Words, number, usage};
 
-/// What an action may say about how to go on.
+/// Control words of an action.
 const CONTROLS: [(&str, Control); 6] = [
     ("drop", Control::Drop),
     ("shot", Control::Drop),
@@ -20,7 +20,7 @@ fn control(word: &str) -> Option<Control> {
     CONTROLS.iter().find(|(name, _)| *name == word).map(|(_, control)| *control)
 }
 
-/// A control word, if one is next.
+/// Takes the next word if it is a control word.
 fn take_control(words: &mut Words<'_>) -> Option<Control> {
     let found = words.peek().and_then(control)?;
     words.next();
@@ -32,7 +32,7 @@ fn bad(word: &str) -> TcError {
     usage(format!("Bad action type {word} (there are: {kinds})"))
 }
 
-/// One action; its number is not known yet.
+/// Parses an action; its number is assigned later.
 pub(super) fn action(words: &mut Words<'_>) -> Result<Action, TcError> {
     let word = words.value()?;
     match word {
@@ -52,7 +52,7 @@ fn gact(control: Control) -> Result<Action, TcError> {
 
 fn skbedit(words: &mut Words<'_>) -> Result<Action, TcError> {
     let mut edit = Skbedit::default();
-    // Something has to follow.
+    // A word must follow.
     words.peek().map_or_else(|| words.value().map(drop), |_| Ok(()))?;
     while let Some(word) = words.peek() {
         match word {
@@ -78,13 +78,13 @@ fn controls(word: &str) -> Option<(Control, Control)> {
     Some((control(exceed)?, control(conform)?))
 }
 
-/// What exceeds the rate is dropped when nothing is said. (tc says `reclassify`, which runs the
-/// same filters again until the kernel drops the packet.) Without `mtu` the burst alone limits a
-/// packet: tc's 2 KiB would drop every large frame of segmentation offload.
+/// Packets above the rate are dropped by default. (The default of tc is `reclassify`, which runs
+/// the same filters again until the kernel drops the packet.) Without `mtu`, only the burst limits
+/// a packet: tc's 2 KiB would drop every large GSO frame.
 fn police(words: &mut Words<'_>) -> Result<Action, TcError> {
     let (mut rate, mut burst, mut mtu) = (None, None, None);
     let (mut exceed, mut conform) = (Control::Drop, Control::Ok);
-    // Something has to follow.
+    // A word must follow.
     words.peek().map_or_else(|| words.value().map(drop), |_| Ok(()))?;
     while let Some(word) = words.peek() {
         match word {

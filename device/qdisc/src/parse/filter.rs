@@ -1,4 +1,4 @@
-//! Filters: what follows `flower`, `matchall` and `fw`.
+//! Parser of filters: the words after `flower`, `matchall` and `fw`.
 
 use std::net::IpAddr;
 
@@ -15,15 +15,15 @@ const PROTOCOLS: [(&str, u8); 5] =
     [("tcp", 6), ("udp", 17), ("sctp", 132), ("icmp", 1), ("icmpv6", 58)];
 const WITH_PORTS: [u8; 3] = [6, 17, 132];
 
-/// What a filter is known by before its options.
+/// Properties of a filter that are given before its options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys {
     pub(crate) protocol: u16,
-    /// Of fw: the mark.
+    /// Mark of an fw filter.
     pub(crate) handle: Option<Handle>,
 }
 
-/// A filter of this kind; its actions have no numbers yet.
+/// Parses a filter of this kind; numbers of actions are assigned later.
 pub(crate) fn filter(kind: &str, options: &[String], known: Keys) -> Result<Plan, TcError> {
     let mut words = Words::new(options);
     let mut plan = Plan {
@@ -63,7 +63,7 @@ pub(crate) fn filter(kind: &str, options: &[String], known: Keys) -> Result<Plan
     Ok(plan)
 }
 
-/// What all kinds have, and what `own` knows.
+/// Parses the options of all kinds, and those that `own` accepts.
 fn common<'a>(
     words: &mut Words<'a>,
     plan: &mut Plan,
@@ -73,7 +73,7 @@ fn common<'a>(
         match word {
             "classid" | "flowid" => plan.class = Some(words.read(word, number::class)?),
             "action" => plan.actions.push(action::action(words)?),
-            // There is no hardware to keep it from.
+            // Accepted without effect: there is no hardware offload.
             "skip_hw" => {}
             _ => own(word, words)?,
         }
@@ -135,7 +135,7 @@ fn ethertype(word: &str) -> Option<u16> {
     }
 }
 
-/// A name, or a number in hexadecimal as for tc.
+/// A name, or a hexadecimal number as in tc.
 fn proto(word: &str) -> Option<u8> {
     let named = PROTOCOLS.iter().find(|(name, _)| *name == word);
     named.map(|(_, proto)| *proto).or_else(|| hex(word))
@@ -163,7 +163,7 @@ fn address(words: &mut Words<'_>, v6: bool) -> Result<Address, TcError> {
     read().ok_or_else(|| usage(format!("{family} prefix is expected rather than \"{word}\"")))
 }
 
-/// `FROM-TO` or one.
+/// A port or a range `FROM-TO`.
 fn ports(word: &str) -> Option<Ports> {
     match word.split_once('-') {
         Some((first, last)) => {

@@ -1,8 +1,8 @@
-//! Numbers with tc's units. `None`: not such a number, or out of its range.
+//! Numbers with tc's units. `None`: syntax error or out of range.
 
 use crate::{Handle, id};
 
-/// A unit's name and what a number of it is multiplied with.
+/// Name and factor of a unit.
 type Unit = (&'static str, f64);
 
 const K: f64 = 1000.0;
@@ -62,7 +62,7 @@ const TIMES: [Unit; 12] = [
     ("nsec", 1.0),
 ];
 
-/// A decimal number, perhaps with a fraction, and a unit in letters of either case.
+/// A decimal number with an optional fraction and a unit in letters of either case.
 fn with_unit(word: &str, units: &[Unit]) -> Option<f64> {
     let digits = word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len());
     let (number, unit) = word.split_at(digits);
@@ -71,10 +71,10 @@ fn with_unit(word: &str, units: &[Unit]) -> Option<f64> {
     Some(number * factor)
 }
 
-/// Bytes per second. Bits where nothing else is said.
+/// Bytes per second; the default unit is bits per second.
 pub(crate) fn rate(word: &str) -> Option<u64> {
     let bytes = with_unit(word, &RATES)? / 8.0;
-    // Beyond 2^53 the number would not be the one that was written.
+    // Larger numbers lose precision above 2^53.
     (bytes <= 9_007_199_254_740_992.0).then_some(bytes as u64)
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn size(word: &str) -> Option<u32> {
     (bytes <= f64::from(u32::MAX)).then_some(bytes as u32)
 }
 
-/// Nanoseconds; at most as many microseconds as 32 bits hold, as the kernel takes them.
+/// Nanoseconds; limited to a 32-bit number of microseconds, as in the kernel.
 pub(crate) fn time(word: &str) -> Option<u64> {
     let nanoseconds = with_unit(word, &TIMES)?;
     (nanoseconds <= f64::from(u32::MAX) * K).then_some(nanoseconds as u64)
@@ -97,7 +97,7 @@ pub(crate) fn number(word: &str) -> Option<u32> {
         [b'0', _, ..] => (&word[1..], 8),
         _ => (word, 10),
     };
-    // `from_str_radix` takes a sign.
+    // `from_str_radix` accepts a sign.
     let plain = digits.starts_with(|c: char| c.is_ascii_hexdigit());
     u32::from_str_radix(digits, radix).ok().filter(|_| plain)
 }
@@ -106,7 +106,7 @@ pub(crate) fn decimal<T: std::str::FromStr>(word: &str) -> Option<T> {
     word.parse().ok().filter(|_| word.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// A number and, behind a slash, a mask; all ones without.
+/// A number with an optional mask after a slash; the default mask is all ones.
 pub(crate) fn masked(word: &str) -> Option<(u32, u32)> {
     match word.split_once('/') {
         Some((value, mask)) => Some((number(value)?, number(mask)?)),

@@ -25,8 +25,7 @@ fn read_filter(text: &str, protocol: u16) -> Result<crate::filters::Plan, String
     filter(&words[0], &words[1..], known).map_err(|e| e.message)
 }
 
-// Goal: units mean what they mean to tc, in either case, with fractions; what is no such number is
-// refused.
+// Goal: units have tc's values, in either case, with fractions; anything else is refused.
 #[test]
 fn units() {
     let rates = [
@@ -87,7 +86,7 @@ fn plain_numbers() {
     assert_eq!((number::masked("1/x"), number::decimal::<u16>("+1")), (None, None));
 }
 
-// Goal: handles and classes as tc takes them: hexadecimal halves, either left out.
+// Goal: handles and classes use tc's syntax: hexadecimal halves, either optional.
 #[test]
 fn handles() {
     let class = |word| number::class(word).map(|handle| handle.0);
@@ -108,7 +107,7 @@ fn handles() {
     assert_eq!((qdisc(":1"), qdisc("x"), qdisc("12345:")), (None, None, None));
 }
 
-// Goal: what nothing is said about has Linux's defaults.
+// Goal: omitted options have Linux's defaults.
 #[test]
 fn defaults() {
     assert_eq!(read("pfifo"), Ok(Params::Pfifo(Fifo { limit: 1000 })));
@@ -136,7 +135,7 @@ fn tbf() {
     assert_eq!(tbf("rate 100tbit burst 10mb latency 1000s").4, u32::MAX);
 }
 
-// Goal: tbf's refusals are in tc's words.
+// Goal: tbf's refusals have tc's texts.
 #[test]
 fn tbf_refusals() {
     let cases = [
@@ -167,7 +166,7 @@ fn tbf_refusals() {
     cases.iter().for_each(|(text, error)| assert_eq!(refusal(&format!("tbf {text}")), *error));
 }
 
-// Goal: the other kinds refuse in tc's or the kernel's words what these refuse.
+// Goal: the other kinds refuse the same values as tc or the kernel, with the same texts.
 #[test]
 fn refusals() {
     let cases = [
@@ -213,8 +212,8 @@ fn refusals() {
     cases.iter().for_each(|(text, error)| assert_eq!(refusal(text), *error, "{text}"));
 }
 
-// Goal: a change keeps what it says nothing about, where the kernel does: fifo and fq_codel keep,
-// prio begins anew, fq_codel's flows stay for ever.
+// Goal: a change keeps omitted options where the kernel does: fifo and fq_codel keep them, prio
+// resets them, and fq_codel's number of flows never changes.
 #[test]
 fn changes() {
     let old = read("fq_codel limit 5 target 1ms noecn flows 7").unwrap();
@@ -239,7 +238,7 @@ fn changes() {
     assert!(DrrClass::parse(&words("quantum 0"), old).is_err());
 }
 
-// Goal: mqprio's map is filled up as tc fills it, but never with classes that there are not.
+// Goal: mqprio's map is completed as by tc, but never with classes that do not exist.
 #[test]
 fn mqprio_maps() {
     let map = |text: &str| match read(text) {
@@ -251,7 +250,7 @@ fn mqprio_maps() {
     assert_eq!(map("mqprio num_tc 2 map 1 0 queues 1@0 3@1")[..4], [1, 0, 0, 0]);
 }
 
-// Goal: filters are refused in tc's words.
+// Goal: filters are refused with tc's texts.
 #[test]
 fn filter_refusals() {
     let (ip, vlan) = (0x0800, 0x8100);
@@ -293,7 +292,7 @@ fn filter_refusals() {
     }
 }
 
-// Goal: what is shown of a filter are the words it was made of, by tc's names, in tc's order.
+// Goal: a filter is shown with the values it was created from, by tc's names, in tc's order.
 #[test]
 fn filters_are_shown_as_they_were_said() {
     let shown = |text, protocol| {
@@ -349,7 +348,7 @@ fn filters_are_shown_as_they_were_said() {
     assert_eq!(actions[2], ("gact", text(&[("control_action", "pass")])));
 }
 
-/// Words that are understood somewhere, and others.
+/// Valid and invalid words.
 fn any_word() -> impl Strategy<Value = String> {
     const KNOWN: &str = "limit flows target interval quantum ecn noecn ce_threshold memory_limit \
         drop_batch rate burst buffer latency peakrate mtu bands priomap num_tc map queues hw 1@0 \
@@ -367,8 +366,8 @@ fn any_word() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    // Goal: no words make a panic, a refusal is one line, and what is understood is within the
-    // ranges that disciplines rely on.
+    // Goal: no words cause a panic, a refusal is one line, and accepted values are in the ranges
+    // that the qdiscs require.
     #[test]
     fn any_words_are_understood_or_refused(
         kind in prop::sample::select(&[
@@ -394,7 +393,7 @@ proptest! {
         let _ = DrrClass::parse(&options, DrrClass::default());
     }
 
-    // Goal: the same of filters, for any protocol.
+    // Goal: the same for filters of any protocol.
     #[test]
     fn any_filters_are_understood_or_refused(
         kind in prop::sample::select(&["flower", "matchall", "fw"]),
@@ -409,7 +408,7 @@ proptest! {
         }
     }
 
-    // Goal: numbers with any unit are what exact arithmetic says.
+    // Goal: numbers with any unit equal the result of exact arithmetic.
     #[test]
     fn numbers_with_units_are_exact(n in 0u64..1 << 30, unit in 0usize..5) {
         const UNITS: [(&str, u128); 5] =

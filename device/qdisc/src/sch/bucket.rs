@@ -1,34 +1,34 @@
 //! A token bucket, exact to the nanosecond.
 
-/// Nanoseconds in a second: a token is the right to send a byte, and the level counts this many
-/// parts of each, so that every nanosecond adds a whole number of parts.
+/// Parts per token. A token is the right to send a byte; with this many parts each, every
+/// nanosecond adds a whole number of parts.
 const PARTS: i128 = 1_000_000_000;
 
-/// Bytes per second with a depth.
+/// Token bucket: bytes per second with a depth.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
     rate: i128,
-    /// Most that it holds.
+    /// Largest level.
     depth: i128,
     level: i128,
-    /// When `level` was right.
+    /// Time of `level`.
     at: u64,
 }
 
 impl Bucket {
-    /// A full one.
+    /// Creates a full bucket.
     pub(crate) fn new(rate: u64, depth: u32) -> Self {
         let depth = i128::from(depth) * PARTS;
         Self { rate: i128::from(rate.max(1)), depth, level: depth, at: 0 }
     }
 
-    /// Goes on from the level of another one.
+    /// Continues from the level of another bucket.
     pub(crate) fn adopt(&mut self, old: &Self) {
         (self.level, self.at) = (old.level.min(self.depth), old.at);
     }
 
-    /// What must be in it for so many bytes to leave. More than it can hold: it must be full, and
-    /// they drive it below empty, so that they are never stuck and the rate holds all the same.
+    /// Level required to send so many bytes. For more bytes than the depth, the bucket must be full
+    /// and the level becomes negative: such frames are not stuck, and the rate still holds.
     fn need(&self, bytes: u32) -> i128 {
         (i128::from(bytes) * PARTS).min(self.depth)
     }
@@ -39,7 +39,7 @@ impl Bucket {
         self.at = self.at.max(now);
     }
 
-    /// The first nanosecond from `now` on at which so many bytes may leave.
+    /// Returns the first time from `now` on at which so many bytes may leave.
     pub(crate) fn ready(&mut self, bytes: u32, now: u64) -> u64 {
         self.refill(now);
         let missing = (self.need(bytes) - self.level).max(0);
@@ -47,7 +47,7 @@ impl Bucket {
         now.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX))
     }
 
-    /// Takes what they cost.
+    /// Takes the tokens for so many bytes.
     pub(crate) fn spend(&mut self, bytes: u32) {
         self.level -= i128::from(bytes) * PARTS;
     }
@@ -60,9 +60,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Goal: the time at which bytes may leave is exact: at it they may, a nanosecond earlier
-        // they may not; and never more than rate * time + depth have left, frames deeper than the
-        // bucket excepted by one frame.
+        // Goal: bytes may leave at the returned time and not a nanosecond earlier. Never more than
+        // rate * time + depth leave, except that a frame larger than the depth may exceed it once.
         #[test]
         fn ready_is_exact_and_the_rate_is_kept(
             rate in 1u64..20_000_000_000,

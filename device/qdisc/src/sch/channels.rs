@@ -1,4 +1,4 @@
-//! First in, first out among the channels that are open.
+//! FIFO queues of the open channels.
 
 use mqnet_netdev::DropReason;
 
@@ -6,14 +6,14 @@ use super::store::{Queue, Store};
 use crate::qdisc::{CHANNELS, bit};
 use crate::{Cx, Enqueued, Packet};
 
-/// What a limit counts.
+/// Unit of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Packets,
     Bytes,
 }
 
-/// One queue for each channel; the oldest packet of an open one leaves first.
+/// One queue for each channel; the oldest packet of an open channel leaves first.
 #[derive(Default)]
 pub(crate) struct Channels {
     store: Store,
@@ -39,7 +39,7 @@ impl PerChannel {
     }
 }
 
-/// The channels of a mask.
+/// Iterates over the channels of a mask.
 pub(crate) fn bits(mut mask: u64) -> impl Iterator<Item = u16> {
     std::iter::from_fn(move || {
         let lowest = mask.trailing_zeros() as u16;
@@ -61,7 +61,7 @@ impl Channels {
         self.queues.get(usize::from(channel)).map_or(0, |q| q.queue.len())
     }
 
-    /// Appends a packet whatever the limit.
+    /// Appends a packet without a limit check.
     pub(crate) fn push(&mut self, packet: Packet) {
         let at = usize::from(packet.meta.channel.min(CHANNELS - 1));
         if self.queues.len() <= at {
@@ -75,7 +75,7 @@ impl Channels {
         self.store.push(&mut self.queues[at].queue, packet);
     }
 
-    /// Appends a packet if the limit allows it; second: packets dropped, this one or others.
+    /// Appends a packet if the limit allows it; the second result counts the packets dropped.
     pub(crate) fn offer(
         &mut self,
         packet: Packet,
@@ -105,8 +105,8 @@ impl Channels {
         }
     }
 
-    /// A closed channel that keeps an open one from its share of the limit: tail drop alone would
-    /// let a channel that stands still fill the queue and block all others.
+    /// Returns a closed channel that uses an open channel's share of the limit. With tail drop
+    /// alone, a stalled channel would fill the queue and block all others.
     fn in_the_way(&self, packet: &Packet, unit: Unit, cx: &Cx<'_>) -> Option<u16> {
         let own = packet.meta.channel;
         if !cx.is_open(own) {
@@ -122,7 +122,7 @@ impl Channels {
         (size(fattest) > own + after).then_some(fattest)
     }
 
-    /// The oldest packet of the channels in `open`.
+    /// Takes the oldest packet of the channels in `open`.
     pub(crate) fn pop(&mut self, open: u64) -> Option<Packet> {
         let mask = self.waiting & open;
         let channel = if mask & mask.wrapping_sub(1) == 0 {

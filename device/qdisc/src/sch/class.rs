@@ -1,7 +1,7 @@
-//! A class: the discipline in it, and the account of what goes in and out.
+//! A class: its qdisc, and the accounting of its packets.
 //!
-//! Drops below are found by comparing what waited before and after a call: whatever a child does,
-//! everything that entered has left, waits, or was dropped.
+//! Drops below the class are derived from the queue length before and after a call: every packet
+//! that entered has left, is queued, or was dropped.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) struct Class {
     stats: Arc<NodeStats>,
 }
 
-/// What a call changed.
+/// Change of the counts by a call.
 #[derive(Clone, Copy)]
 pub(crate) struct Change {
     before: (u32, u64),
@@ -27,7 +27,7 @@ pub(crate) struct Change {
     drops: u64,
 }
 
-/// What the classes of a discipline hold in all, and where it counts.
+/// Total of the classes of a qdisc, and its statistics.
 pub(crate) struct Sum {
     len: u32,
     bytes: u64,
@@ -48,7 +48,7 @@ impl Class {
         self.size().0 == 0
     }
 
-    /// Packets and bytes that wait in it.
+    /// Queued packets and bytes.
     pub(crate) fn size(&self) -> (u32, u64) {
         (self.child.len() + self.held.len(), self.child.backlog() + self.held.bytes())
     }
@@ -57,8 +57,8 @@ impl Class {
         self.child.len_of(channel) + self.held.len_of(channel)
     }
 
-    /// True when a packet has been looked at that may leave through one of these channels, or all
-    /// that wait may: the choice is then not for lack of another.
+    /// True if the held packet may leave through one of these channels, or if all queued packets
+    /// may: the selection is then not forced by closed channels.
     pub(crate) fn is_choice_free(&self, open: u64) -> bool {
         let waiting = self.size().0;
         self.held.first(open).is_some()
@@ -69,7 +69,7 @@ impl Class {
         self.child.next_time()
     }
 
-    /// Settles the account of a call: `entered` and `left` are packets that it was given and gave.
+    /// Computes the change of a call with `entered` enqueued and `left` dequeued packets.
     fn settle(&self, before: (u32, u64), entered: u32, left: u32) -> Change {
         let after = self.size();
         let drops = u64::from((before.0 + entered).saturating_sub(after.0 + left));
@@ -89,7 +89,7 @@ impl Class {
         (result, self.settle(before, 1, 0))
     }
 
-    /// Takes the next packet, looked at or not.
+    /// Dequeues the next packet, held or not.
     pub(crate) fn dequeue(&mut self, cx: &mut Cx<'_>) -> (Option<Packet>, Change) {
         let before = self.size();
         let packet = self.held.take(cx.open).or_else(|| self.child.dequeue(cx));
@@ -100,7 +100,7 @@ impl Class {
         (packet, self.settle(before, 0, left))
     }
 
-    /// Looks at the packet that [`dequeue`](Self::dequeue) would take.
+    /// Returns the packet that [`dequeue`](Self::dequeue) would take, and holds it.
     pub(crate) fn peek(&mut self, cx: &mut Cx<'_>) -> (Option<&Packet>, Change) {
         let before = self.size();
         if self.held.first(cx.open).is_none()
@@ -118,7 +118,7 @@ impl Class {
         self.stats.waiting(0, 0);
     }
 
-    /// Takes the place of `old`.
+    /// Replaces `old`.
     pub(crate) fn adopt(&mut self, old: Self, rest: &mut Vec<Packet>, cx: &mut Cx<'_>) {
         self.held = old.held;
         old.stats.waiting(0, 0);
@@ -145,7 +145,7 @@ impl Sum {
         &self.stats
     }
 
-    /// Books what a call to a class changed.
+    /// Adds the change of a call to a class.
     pub(crate) fn apply(&mut self, change: Change) {
         self.len = self.len - change.before.0 + change.after.0;
         self.bytes = self.bytes - change.before.1 + change.after.1;
@@ -153,7 +153,7 @@ impl Sum {
         self.stats.waiting(self.len, self.bytes);
     }
 
-    /// Starts again from what the classes hold now.
+    /// Recomputes the total from the classes.
     pub(crate) fn recount<'a>(&mut self, classes: impl Iterator<Item = &'a Class>) {
         (self.len, self.bytes) = classes
             .map(Class::size)

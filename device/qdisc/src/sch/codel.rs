@@ -1,64 +1,64 @@
-//! Controlled delay (RFC 8289): the state of one queue and the law by which it drops.
+//! Controlled delay (RFC 8289): state of one queue, and its control law.
 
-/// What is set.
+/// Parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Law {
-    /// Delay that is tolerated.
+    /// Target delay.
     pub(crate) target: u64,
-    /// How long more than that is tolerated.
+    /// Time for which the delay may exceed the target.
     pub(crate) interval: u64,
-    /// Mark instead of drop where the sender understands it.
+    /// Mark instead of drop if the packet is ECN-capable.
     pub(crate) ecn: bool,
     /// Mark above this delay.
     pub(crate) ce_threshold: Option<u64>,
-    /// While no more bytes wait than this, nothing is dropped: the link would fall idle.
+    /// Backlog in bytes up to which nothing is dropped, because the link would become idle.
     pub(crate) tolerance: u64,
 }
 
 /// State of one queue; times are nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Codel {
-    /// Drops since dropping began, roughly: the rate of drops grows with its root.
+    /// Approximate number of drops in the dropping state: the drop rate grows with its square root.
     pub(crate) count: u32,
     last_count: u32,
     dropping: bool,
-    /// When the delay will have been above target for an interval.
+    /// Time at which the delay has been above target for an interval.
     first_above: Option<u64>,
     drop_next: u64,
 }
 
-/// Why a packet is marked.
+/// Reason for a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     InsteadOfDrop,
     Threshold,
 }
 
-/// The queue.
+/// Queue operations that CoDel needs.
 pub(crate) trait Source {
-    /// What waits in it.
+    /// Packet type of the queue.
     type Item;
-    /// Takes the oldest.
+    /// Takes the oldest packet.
     fn pop(&mut self) -> Option<Self::Item>;
-    /// When it was enqueued.
+    /// Time at which the packet was enqueued.
     fn since(item: &Self::Item) -> u64;
-    /// Bytes that wait behind what was popped.
+    /// Bytes queued behind the packet that was popped.
     fn backlog(&self) -> u64;
-    /// Drops it.
+    /// Drops the packet.
     fn drop(&mut self, item: Self::Item);
-    /// Marks it if its sender understands that.
+    /// Marks the packet if it is ECN-capable.
     fn mark(&mut self, item: &mut Self::Item, why: Mark) -> bool;
 }
 
 impl Codel {
-    /// The queue is empty, or has been: whatever delay there was is no standing one. Without this
-    /// the first packet after a pause may be dropped for the delay of long ago.
+    /// Records that the queue is or was empty: an earlier delay was no standing queue. Otherwise
+    /// the first packet after a pause might be dropped for an old delay.
     pub(crate) fn went_empty(&mut self) {
         self.first_above = None;
         self.dropping = false;
     }
 
-    /// The next packet that is not dropped.
+    /// Returns the next packet that is not dropped.
     pub(crate) fn dequeue<S: Source>(&mut self, law: &Law, now: u64, s: &mut S) -> Option<S::Item> {
         let (mut item, mut above) = self.pop(law, now, s)?;
         if self.dropping {
@@ -80,7 +80,7 @@ impl Codel {
                 }
             }
         } else if above {
-            // Entered before the next packet is looked at: an empty queue ends it.
+            // Enter the state before the next packet is popped: an empty queue leaves it.
             self.begin(law, now);
             if !(law.ecn && s.mark(&mut item, Mark::InsteadOfDrop)) {
                 s.drop(item);
@@ -94,7 +94,7 @@ impl Codel {
         Some(item)
     }
 
-    /// The oldest packet, and whether the delay has been above target for an interval.
+    /// Pops the oldest packet; true if the delay has been above target for an interval.
     fn pop<S: Source>(&mut self, law: &Law, now: u64, s: &mut S) -> Option<(S::Item, bool)> {
         let Some(item) = s.pop() else {
             self.went_empty();
@@ -113,13 +113,13 @@ impl Codel {
         self.dropping = true;
         let since = self.count.wrapping_sub(self.last_count);
         let recently = now < self.drop_next.saturating_add(law.interval.saturating_mul(16));
-        // Soon after the last time, the rate of drops that was found then still fits.
+        // Shortly after the last dropping state, its drop rate is still a good estimate.
         self.count = if since > 1 && since <= self.count && recently { since } else { 1 };
         self.last_count = self.count;
         self.drop_next = self.after(law, now);
     }
 
-    /// When the next packet after `t` is dropped.
+    /// Time of the next drop after `t`.
     fn after(&self, law: &Law, t: u64) -> u64 {
         let wait = law.interval as f64 / f64::from(self.count.max(1)).sqrt();
         t.saturating_add(wait as u64)

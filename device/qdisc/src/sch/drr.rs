@@ -14,7 +14,7 @@ use crate::{Blueprint, Cx, Enqueued, Filters, Handle, Packet, Qdisc, TcError, To
 /// Parameters of a class of drr.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DrrClass {
-    /// Bytes in a turn; 0: the MTU with its link-layer header.
+    /// Bytes per round; 0: the MTU with its link-layer header.
     pub quantum: u32,
 }
 
@@ -73,16 +73,16 @@ impl Kind for Drr {
     }
 }
 
-/// Classes take turns; in its turn a class may send its quantum of bytes, and what it could not
-/// use because its next packet is longer.
+/// Deficit round robin: in each round, a class may send its quantum plus the deficit left over from
+/// earlier rounds.
 ///
-/// A class whose packets are all for closed channels (or held back by a rate below) is passed
-/// over: it keeps its place and gets no quantum, so that it neither delays others nor saves up.
+/// A class with packets for closed channels only (or held back by a rate below) is skipped: it
+/// keeps its position and gets no quantum, so that it neither delays others nor accumulates.
 struct DrrQdisc {
     handle: Handle,
     classes: Vec<Turn>,
     by_id: BTreeMap<Handle, usize>,
-    /// Classes with packets, in the order of their turns.
+    /// Classes with packets, in round-robin order.
     active: VecDeque<usize>,
     filters: Filters,
     sum: Sum,
@@ -95,10 +95,10 @@ struct Turn {
     active: bool,
 }
 
-/// What a round among the active classes came to.
+/// Result of a round among the active classes.
 enum Round {
     Served(Packet),
-    /// Nobody has saved enough; so many more rounds would do.
+    /// No class has enough deficit; so many more rounds are needed.
     Saving(u64),
     Nothing,
 }
@@ -128,8 +128,8 @@ impl DrrQdisc {
         }
     }
 
-    /// The class of a packet: a priority that is a class of ours, or what a filter says. There is
-    /// no default: a packet that nobody claims is dropped, as by the kernel.
+    /// Class of a packet: a priority with the id of a class, or the result of the filters. There is
+    /// no default class: other packets are dropped, as in the kernel.
     fn class_of(
         &mut self,
         packet: &mut Packet,
@@ -158,7 +158,7 @@ impl DrrQdisc {
         }
     }
 
-    /// Asks every active class once, from the first on.
+    /// Tries every active class once, from the first on.
     fn round(&mut self, cx: &mut Cx<'_>) -> Round {
         let (mut place, mut saving) = (0, None);
         for _ in 0..self.active.len() {
@@ -202,8 +202,8 @@ impl DrrQdisc {
         packet
     }
 
-    /// Gives every class that could send something the quanta of so many rounds at once: with a
-    /// small quantum and large frames they would be thousands.
+    /// Adds the quanta of so many rounds to every class that can send: with a small quantum and
+    /// large frames, single rounds would be thousands.
     fn save(&mut self, rounds: u64, cx: &mut Cx<'_>) {
         for at in &self.active {
             let turn = &mut self.classes[*at];

@@ -1,14 +1,14 @@
-//! The congestion mark in a packet's IP header.
+//! ECN mark in the IP header of a packet.
 
 use mqnet_pktbuf::PagePool;
 use mqnet_shmem::Span;
 
 use crate::Packet;
 
-/// The two bits, and the mark: both set. Neither set: the sender does not understand marks.
+/// ECN field, and the mark: both bits set. Both clear: not ECN-capable.
 const CE: u8 = 3;
 
-/// Marks a packet; false when its sender does not understand that.
+/// Marks a packet; returns false if the packet is not ECN-capable.
 pub(crate) fn mark(packet: &mut Packet, pool: &PagePool) -> bool {
     let Some(ip) = packet.ip.map(usize::from) else { return false };
     let frame = pool.frag_span(&packet.frag).first(packet.len as usize);
@@ -34,7 +34,7 @@ pub(crate) fn mark(packet: &mut Packet, pool: &PagePool) -> bool {
     true
 }
 
-/// Sets the mark and mends the header's checksum (RFC 1624, equation 3).
+/// Sets the mark and updates the header checksum (RFC 1624, equation 3).
 fn mark_v4(header: &mut [u8; 12]) -> bool {
     if header[1] & CE == 0 {
         return false;
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use crate::Meta;
 
-    /// Marks a frame of these bytes; what is there afterwards.
+    /// Marks a frame of these bytes; returns the result and the new bytes.
     fn marked(bytes: &[u8], ip: Option<u16>) -> (bool, Vec<u8>) {
         let mut pool = PagePool::new(&PoolConfig::default()).unwrap();
         let mut frag = pool.alloc_frag(bytes.len() as u32).unwrap();
@@ -81,8 +81,8 @@ mod tests {
     }
 
     proptest! {
-        // Goal: of an IPv4 header exactly the two bits and the checksum change, which is right
-        // afterwards; a sender that does not understand marks is left alone.
+        // Goal: in an IPv4 header only the two bits and the checksum change, and the checksum is
+        // valid. A packet that is not ECN-capable is unchanged.
         #[test]
         fn ipv4_keeps_a_right_checksum(mut header in any::<[u8; 20]>(), link in 0usize..32) {
             header[0] = 0x45;
@@ -117,7 +117,7 @@ mod tests {
             prop_assert_eq!(after, expected);
         }
 
-        // Goal: an offset beyond the frame, or a frame that is not IP, is no reason to write.
+        // Goal: nothing is written at an offset beyond the frame, or in a frame that is not IP.
         #[test]
         fn nothing_else_is_written(bytes in prop::collection::vec(any::<u8>(), 1..64), at: u16) {
             prop_assume!(usize::from(at) + 12 > bytes.len());

@@ -142,7 +142,7 @@ impl Qdisc for FifoQdisc {
         self.publish();
     }
 
-    /// What waits stays even if the new limit is smaller: it only admits nothing until then.
+    /// Queued packets stay if the new limit is smaller: nothing is admitted until they have left.
     fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<Packet>, _cx: &mut Cx<'_>) {
         if let Some(mut old) = same_kind::<Self>(old, rest) {
             self.waiting = std::mem::take(&mut old.waiting);

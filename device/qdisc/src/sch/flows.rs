@@ -1,9 +1,8 @@
-//! The flows of fq_codel: which one's turn it is.
+//! Flows of fq_codel and their round-robin order.
 //!
-//! Every channel has flows and lists of its own, so that those of a closed channel cost nothing
-//! and a bucket never holds packets of two channels. Among the channels that are open it is the
-//! turn of the flow that came to the end of its list first: the order that one list of all flows
-//! would have.
+//! Every channel has its own flows and lists, so that flows of a closed channel cost nothing and a
+//! bucket never holds packets of two channels. Among the open channels, the flow that joined its
+//! list first is served first: the order of a single list of all flows.
 
 use std::collections::VecDeque;
 
@@ -19,9 +18,9 @@ pub(crate) struct Flow {
     pub(crate) bytes: u64,
     pub(crate) deficit: i64,
     pub(crate) codel: Codel,
-    /// When its last packet left.
+    /// Time at which the last packet left.
     pub(crate) empty_since: u64,
-    /// Place in the order of all lists; grows.
+    /// Position in the order of all lists; increases.
     ticket: u64,
     listed: bool,
 }
@@ -29,7 +28,7 @@ pub(crate) struct Flow {
 /// The flows of one channel.
 #[derive(Default)]
 pub(crate) struct Lane {
-    /// None until the channel has had a packet.
+    /// Empty until the channel has had a packet.
     pub(crate) flows: Vec<Flow>,
     /// Packets in them.
     pub(crate) len: u32,
@@ -37,7 +36,7 @@ pub(crate) struct Lane {
     old: VecDeque<u32>,
 }
 
-/// Which flow: its channel and its number.
+/// Id of a flow: its channel and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct At {
     pub(crate) channel: u16,
@@ -61,7 +60,7 @@ impl Flows {
         self.lanes.get(usize::from(channel))
     }
 
-    /// The channel's flows, `n` of them, made when they are first needed.
+    /// Flows of the channel, `n` of them, allocated on first use.
     pub(crate) fn lane_mut(&mut self, channel: u16, n: u32) -> &mut Lane {
         let at = usize::from(channel);
         if self.lanes.len() <= at {
@@ -79,7 +78,7 @@ impl Flows {
         &mut self.lanes[usize::from(at.channel)].flows[at.flow as usize]
     }
 
-    /// Appends a flow to the new ones unless it is in a list; true if it was not.
+    /// Appends a flow to the new list unless it is in a list; returns true if it was appended.
     pub(crate) fn start(&mut self, at: At, quantum: i64) -> bool {
         let flow = self.flow_mut(at);
         if flow.listed {
@@ -107,7 +106,7 @@ impl Flows {
         }
     }
 
-    /// The flow whose turn it is among the channels in `open`, and whether it is a new one.
+    /// Returns the next flow among the channels in `open`, and whether it is new.
     pub(crate) fn first(&self, open: u64) -> Option<(At, bool)> {
         let is_new = self.new & open != 0;
         let mask = if is_new { self.new } else { self.old } & open;
@@ -120,7 +119,7 @@ impl Flows {
         Some((at, is_new))
     }
 
-    /// Takes the flow that [`first`](Self::first) gave off its list.
+    /// Removes the flow that [`first`](Self::first) returned from its list.
     fn remove_first(&mut self, at: At, is_new: bool) {
         let lane = &mut self.lanes[usize::from(at.channel)];
         let (list, mask, len) = if is_new {
@@ -135,14 +134,14 @@ impl Flows {
         }
     }
 
-    /// Its turn is over: it goes to the end of the old ones.
+    /// Moves the flow to the end of the old list, after its quantum is used.
     pub(crate) fn rotate(&mut self, at: At, is_new: bool) {
         self.remove_first(at, is_new);
         self.append(at, false);
     }
 
-    /// It has no packets. A new flow must pass through the old ones once, or one that sends a
-    /// packet at a time would always be new and starve them.
+    /// Removes an empty flow from its list. A new flow must pass through the old list once:
+    /// otherwise a flow with one packet at a time would always be new and starve the old flows.
     pub(crate) fn retire(&mut self, at: At, is_new: bool) {
         if is_new && self.old != 0 {
             return self.rotate(at, is_new);
@@ -163,7 +162,7 @@ impl Flows {
         lanes.filter_map(of_lane).max_by_key(|(bytes, _)| *bytes).map(|(_, at)| at)
     }
 
-    /// The flows that are in lists, in some order.
+    /// Flows that are in a list, in any order.
     pub(crate) fn listed(&self) -> Vec<At> {
         let of_lane = |(channel, lane): (usize, &Lane)| {
             let at = |flow: &u32| At { channel: channel as u16, flow: *flow };

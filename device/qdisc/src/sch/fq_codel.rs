@@ -18,13 +18,13 @@ use crate::{
 /// Parameters of fq_codel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FqCodel {
-    /// Packets in all.
+    /// Limit in packets.
     pub limit: u32,
     /// Flows (buckets); cannot be changed later.
     pub flows: u32,
-    /// Bytes of a flow in its turn; 0: the MTU with its link-layer header, at least 256.
+    /// Bytes of a flow per round; 0: the MTU with its link-layer header, at least 256.
     pub quantum: u32,
-    /// Delay that is tolerated.
+    /// Target delay.
     pub target: u64,
     /// Time for which the delay may exceed the target.
     pub interval: u64,
@@ -165,16 +165,15 @@ fn parse(mut words: Words<'_>, old: FqCodel, change: bool) -> Result<FqCodel, Tc
     Ok(q)
 }
 
-/// Smallest quantum: less only makes turns more.
+/// Smallest quantum: smaller ones only add rounds.
 const QUANTUM_MIN: u32 = 256;
 
-/// Bytes behind a packet up to which CoDel does not drop it: two full frames of Ethernet.
+/// Backlog in bytes behind a packet up to which CoDel does not drop: two full Ethernet frames.
 ///
-/// The rule is there to keep the link busy. The kernel takes the MTU, which makes CoDel blind to
-/// 64 KiB of standing queue where that is the MTU (50 ms at 10 Mbit/s). Two frames keep any link
-/// busy until the next ones come; and since what counts is what waits *behind* the packet, a
-/// single large frame is never dropped either. Which backlog: that of the whole discipline, as in
-/// the kernel: the link is busy whoever's packets wait.
+/// The tolerance keeps the link busy. The kernel uses the MTU, so with a 64 KiB MTU CoDel ignores
+/// 64 KiB of standing queue (50 ms at 10 Mbit/s). Two frames keep any link busy until more arrive.
+/// A single large frame is never dropped either, because only bytes *behind* the packet count. The
+/// backlog is that of the whole qdisc, as in the kernel: packets of any flow keep the link busy.
 const TOLERANCE_MAX: u32 = 2 * 1514;
 
 /// Fair queueing among flows, each with controlled delay.
@@ -189,7 +188,7 @@ struct FqCodelQdisc {
     stats: Arc<NodeStats>,
 }
 
-/// What a successor takes over.
+/// State that a successor takes over.
 #[derive(Default)]
 struct Waiting {
     store: Store,
@@ -226,8 +225,8 @@ impl FqCodelQdisc {
         }
     }
 
-    /// The flow of a packet: a priority or a filter that names one by its number (from 1), or the
-    /// hash. Unlike the kernel, which drops what no filter claims as soon as there is a filter.
+    /// Flow of a packet: a priority or filter result with a flow number (from 1), or the hash. The
+    /// kernel instead drops packets that match no filter, as soon as there is a filter.
     fn flow_of(
         &mut self,
         packet: &mut Packet,
@@ -259,8 +258,8 @@ impl FqCodelQdisc {
         self.waiting.held.memory > self.set.memory_limit.into()
     }
 
-    /// Drops up to half of what the fattest flow has, from its head: dropping one packet for each
-    /// that arrives would mean a search each time. Returns the flow if nothing is left of it.
+    /// Drops up to half of the packets of the fattest flow, from its head: one drop per arrival
+    /// would need a search each time. Returns the flow if it is empty.
     fn drop_from_fattest(&mut self, cx: &mut Cx<'_>) -> Option<At> {
         let over_memory = self.is_over_memory();
         let at = self.waiting.flows.fattest()?;
@@ -273,7 +272,7 @@ impl FqCodelQdisc {
             dropped += 1;
             head.cx.drop(packet, DropReason::QdiscOverlimit);
         }
-        // The flow has had as many signals to slow down.
+        // Each drop counts as a congestion signal to the flow.
         flow.codel.count = flow.codel.count.saturating_add(dropped);
         let emptied = flow.queue.is_empty();
         if emptied {
@@ -296,7 +295,7 @@ impl FqCodelQdisc {
     }
 }
 
-/// The bucket of a hash.
+/// Bucket of a hash.
 fn bucket(hash: u32, seed: u64, flows: u32) -> u32 {
     let mixed = (u64::from(hash) ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -304,14 +303,14 @@ fn bucket(hash: u32, seed: u64, flows: u32) -> u32 {
 }
 
 impl Waiting {
-    /// A flow and all that changes when a packet leaves it.
+    /// Returns a flow with all state that changes when a packet leaves it.
     fn head<'a, 'c>(
         &'a mut self,
         at: At,
         cx: &'a mut Cx<'c>,
         stats: &'a NodeStats,
     ) -> (Head<'a, 'c>, &'a mut Flow) {
-        // Only flows that are in lists are asked for: their lane is there.
+        // The lane exists: only flows in lists are requested.
         let lane = self.flows.lane_mut(at.channel, at.flow + 1);
         let flow = &mut lane.flows[at.flow as usize];
         let head =
@@ -327,7 +326,7 @@ impl Waiting {
         let lane = self.flows.lane_mut(at.channel, flows);
         lane.len += 1;
         let flow = &mut lane.flows[at.flow as usize];
-        // Its channel may have been closed since it went empty, so that nobody came to see it.
+        // The channel may have been closed since the flow became empty, so that no dequeue noticed.
         if flow.queue.is_empty() && now.saturating_sub(flow.empty_since) >= law.target {
             flow.codel.went_empty();
         }
@@ -336,7 +335,7 @@ impl Waiting {
     }
 }
 
-/// Where packets of one flow are taken from.
+/// Queue of one flow and the state that a dequeue changes.
 struct Head<'a, 'c> {
     store: &'a mut Store,
     len: &'a mut u32,
@@ -481,7 +480,7 @@ impl Qdisc for FqCodelQdisc {
     fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<Packet>, cx: &mut Cx<'_>) {
         let Some(mut old) = same_kind::<Self>(old, rest) else { return };
         if old.set.flows != self.set.flows {
-            // Another number of flows is another assignment.
+            // A different number of flows changes the hash assignment.
             return old.take_all(rest);
         }
         self.waiting = std::mem::take(&mut old.waiting);

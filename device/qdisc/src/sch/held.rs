@@ -1,16 +1,15 @@
-//! Packets that a parent has looked at and not yet sent.
+//! Packets that a parent has peeked at and not yet sent.
 //!
-//! A discipline below may drop, mark or reorder when it is asked, so that nobody can look at its
-//! next packet without taking it. Who must know a length before it decides (tbf, drr) takes the
-//! packet and holds it here: at most one for each channel, so that one that is closed meanwhile is
-//! in nobody's way.
+//! A child qdisc may drop, mark or reorder in a dequeue, so a peek must take the packet. A qdisc
+//! that needs the packet length for its decision (tbf, drr) holds the packet here. At most one
+//! packet is held for each channel, so that a channel that closes blocks no other.
 
 use std::collections::VecDeque;
 
 use crate::Packet;
 use crate::qdisc::bit;
 
-/// At most one packet a channel, in the order in which they were taken.
+/// At most one packet per channel, in the order of their dequeue.
 #[derive(Default)]
 pub(crate) struct Held {
     packets: VecDeque<Packet>,
@@ -31,12 +30,12 @@ impl Held {
         u32::from(self.channels & bit(channel) != 0)
     }
 
-    /// The oldest packet of the channels in `open`.
+    /// Returns the oldest packet of the channels in `open`.
     pub(crate) fn first(&self, open: u64) -> Option<&Packet> {
         self.packets.iter().find(|packet| bit(packet.meta.channel) & open != 0)
     }
 
-    /// Holds a packet of a channel of which none is held.
+    /// Holds a packet; the channel must have none.
     pub(crate) fn put(&mut self, packet: Packet) {
         debug_assert_eq!(self.len_of(packet.meta.channel), 0);
         self.channels |= bit(packet.meta.channel);
@@ -44,7 +43,7 @@ impl Held {
         self.packets.push_back(packet);
     }
 
-    /// Takes what [`first`](Self::first) shows.
+    /// Takes the packet that [`first`](Self::first) returns.
     pub(crate) fn take(&mut self, open: u64) -> Option<Packet> {
         let is_open = |packet: &Packet| bit(packet.meta.channel) & open != 0;
         let at = self.packets.iter().position(is_open)?;

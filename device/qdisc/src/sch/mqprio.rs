@@ -17,8 +17,8 @@ pub struct Mqprio {
 }
 
 impl Mqprio {
-    /// The channel of a packet. While a class has a channel that is not in use, classes have no
-    /// effect, as in Linux.
+    /// Channel of a packet. If a class has a channel that is not in use, classes have no effect, as
+    /// in Linux.
     pub(crate) fn pick(&self, meta: &Meta, channels: u16) -> u16 {
         let used = u32::from(channels);
         let ends = |(count, first): (u16, u16)| u32::from(count) + u32::from(first);
@@ -67,9 +67,9 @@ impl Kind for MqprioKind {
     }
 }
 
-/// Traffic classes that there can be.
+/// Largest number of traffic classes.
 const CLASSES_MAX: u8 = 16;
-/// What tc sends when no map is given: the first eight priorities have a class each.
+/// Default map of tc: each of the first eight priorities has its own class.
 const MAP: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 1, 1, 3, 3, 3, 3];
 
 fn wrong(word: &str) -> TcError {
@@ -82,8 +82,7 @@ fn range(word: &str) -> Option<(u16, u16)> {
     Some((number::decimal(count)?, number::decimal(first)?))
 }
 
-/// `hw` is 1 for tc when nothing is said; here nothing but 0 is possible, so that nothing said
-/// means 0.
+/// The default of `hw` in tc is 1. Only 0 is supported here, so the default is 0.
 fn parse(mut words: Words<'_>, channels: u16) -> Result<Mqprio, TcError> {
     let mut q = Mqprio { num_tc: 8, map: MAP, queues: Vec::new() };
     let mut mapped = 0;
@@ -120,7 +119,7 @@ fn parse(mut words: Words<'_>, channels: u16) -> Result<Mqprio, TcError> {
         );
         return Err(usage(text));
     }
-    // What tc fills in has not been asked for: it must not be what is wrong.
+    // Entries that tc fills in must not cause an error.
     q.map[mapped..].iter_mut().filter(|class| **class >= q.num_tc).for_each(|class| *class = 0);
     check(&q, channels)?;
     Ok(q)

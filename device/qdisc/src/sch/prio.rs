@@ -73,7 +73,7 @@ fn parse(mut words: Words<'_>) -> Result<Prio, TcError> {
                 prio.bands = bands.try_into().unwrap_or(u8::MAX);
             }
             ("priomap", None) => {
-                // An element has to follow.
+                // An element must follow.
                 words.peek().map_or_else(|| words.value().map(drop), |_| Ok(()))?;
                 mapped = Some(0);
             }
@@ -102,7 +102,7 @@ fn parse(mut words: Words<'_>) -> Result<Prio, TcError> {
     }
 }
 
-/// Bands with a discipline each; one is served when those before it have nothing that may leave.
+/// Bands with a qdisc each; a band is served when no earlier band has a packet that may leave.
 struct PrioQdisc {
     handle: Handle,
     bands: Vec<Class>,
@@ -127,7 +127,7 @@ impl PrioQdisc {
         }
     }
 
-    /// The band of a packet: a priority that is a class of ours, then filters, then the map.
+    /// Band of a packet: a priority with the id of a class, then filters, then the map.
     fn band(
         &mut self,
         packet: &mut Packet,
@@ -147,7 +147,7 @@ impl PrioQdisc {
         let mapped = |priority: u32| usize::from(self.priomap[(priority & 15) as usize]);
         let band = match named.map(|class| usize::from(class.minor())) {
             Some(minor) if (1..=self.bands.len()).contains(&minor) => minor - 1,
-            // A class that is not there: as if the priority were 0.
+            // A class that does not exist maps like priority 0.
             Some(_) => mapped(0),
             None if Handle(packet.meta.priority).major() != 0 => mapped(0),
             None => mapped(packet.meta.priority),

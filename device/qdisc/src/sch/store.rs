@@ -1,14 +1,14 @@
 //! Packets of many queues in one array.
 //!
-//! A discipline may have thousands of queues but only so many packets: queues are chains through
-//! one array that grows to the most packets that ever waited, so that a queue costs twelve bytes
-//! and none keeps memory after its packets have left.
+//! A qdisc may have thousands of queues but a limited number of packets. Queues are chains through
+//! one array that grows to the largest number of packets queued so far. A queue costs twelve bytes,
+//! and an empty one holds no memory.
 
 use crate::Packet;
 
 const NONE: u32 = u32::MAX;
 
-/// Where the packets are.
+/// Packet slots.
 #[derive(Default)]
 pub(crate) struct Store {
     slots: Vec<Slot>,
@@ -19,7 +19,7 @@ pub(crate) struct Store {
 
 struct Slot {
     packet: Option<Packet>,
-    /// Grows with every packet that enters the store.
+    /// Increases with every packet that enters the store.
     ticket: u64,
     next: u32,
 }
@@ -87,7 +87,7 @@ impl Store {
         packet
     }
 
-    /// When its oldest packet entered the store, as a number that only grows.
+    /// Ticket of the oldest packet: increases in the order of entry into the store.
     pub(crate) fn ticket(&self, queue: &Queue) -> Option<u64> {
         self.slots.get(queue.head as usize).map(|slot| slot.ticket)
     }

@@ -23,7 +23,7 @@ pub struct Tbf {
     pub peakrate: u64,
     /// Bytes of the second bucket.
     pub mtu: u32,
-    /// Bytes that may wait (in the inner bfifo).
+    /// Limit of queued bytes (of the inner bfifo).
     pub limit: u32,
 }
 
@@ -39,7 +39,7 @@ impl Kind for TbfKind {
         parse(words)
     }
 
-    /// The limit is shown as the delay that it means, unless it is within the bucket.
+    /// Options in force; the limit is shown as a latency, unless it is within the bucket.
     fn options(tbf: &Tbf) -> Options {
         let mut all = vec![("rate", tbf.rate.into()), ("burst", tbf.burst.into())];
         let delay = |rate: u64, bucket: u32| {
@@ -81,7 +81,7 @@ fn tbf_value<T: Copy>(
     Ok(())
 }
 
-/// Bytes; a cell size behind a slash is checked and has no meaning.
+/// Bytes; a cell size after a slash is validated and ignored.
 fn burst(word: &str) -> Option<u32> {
     match word.split_once('/') {
         Some((bytes, cell)) => {
@@ -132,7 +132,7 @@ fn parse(mut words: Words<'_>) -> Result<Tbf, TcError> {
     Ok(Tbf { rate, burst: bucket, peakrate, mtu, limit })
 }
 
-/// Bytes that pass within a delay: rate and burst of the slower bucket.
+/// Bytes that leave within a latency: rate and burst of the slower bucket.
 fn latency_limit(latency: u64, slow: (u64, u32), peak: (u64, u32)) -> u32 {
     let through = |(rate, burst): (u64, u32)| {
         let bytes = u128::from(rate) * u128::from(latency) / 1_000_000_000 + u128::from(burst);
@@ -141,19 +141,19 @@ fn latency_limit(latency: u64, slow: (u64, u32), peak: (u64, u32)) -> u32 {
     if peak.0 > 0 { through(slow).min(through(peak)) } else { through(slow) }
 }
 
-/// Bytes of the shortest frame: no earlier than for these anything can leave.
+/// Length of the shortest frame: nothing can leave before its tokens are available.
 const SHORTEST: u32 = 64;
 
-/// Packets leave at a rate. Large frames that will be cut into segments later and exceed the burst
-/// pass whole when the bucket is full (see [`Bucket`]); a frame that exceeds it as it is can
-/// never be sent at this setting and is dropped, as by the kernel.
+/// Token bucket filter. A GSO frame longer than the burst passes whole when the bucket is full (see
+/// [`Bucket`]). Any other frame longer than the burst can never be sent and is dropped, as in the
+/// kernel.
 struct TbfQdisc {
     class: Class,
     rate: Bucket,
     peak: Option<Bucket>,
     /// Longest frame that fits the buckets.
     max_frame: u32,
-    /// When the packet that was looked at may leave.
+    /// Time at which the held packet may leave.
     wake: Option<u64>,
     sum: Sum,
 }
@@ -177,11 +177,11 @@ impl TbfQdisc {
         }
     }
 
-    /// True when so many bytes may not leave yet.
+    /// True if so many bytes may not leave yet.
     fn waits_for(&mut self, bytes: u32, now: u64) -> bool {
         let ready = self.buckets().map(|bucket| bucket.ready(bytes, now)).fold(now, u64::max);
         let wake = (ready > now).then_some(ready);
-        // Once for each wait: how often a caller looks is no property of the traffic.
+        // Count each wait once: the polling frequency is no property of the traffic.
         if wake.is_some() && self.wake != wake {
             self.sum.stats().overlimits.add(1);
         }
@@ -207,9 +207,9 @@ impl Qdisc for TbfQdisc {
     }
 
     fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<Packet> {
-        // A packet that is looked at leaves before all others. While some channels are closed (or
-        // have a packet set aside) that would be one of another channel, out of its flow's turn:
-        // nobody looks before anything could leave at all.
+        // A held packet leaves before all others. While some channels are closed (or have a packet
+        // set aside), the held packet might be of another channel, out of its flow's order. So do
+        // not peek before the shortest frame could leave.
         if !self.class.is_choice_free(cx.open) && self.waits_for(SHORTEST, cx.now) {
             return None;
         }
@@ -233,7 +233,7 @@ impl Qdisc for TbfQdisc {
     }
 
     fn next_time(&self) -> Option<u64> {
-        // With a packet at hand, what the inner discipline once waited for is over.
+        // With a held packet, the wait of the inner qdisc is over.
         self.wake.or_else(|| self.class.next_time())
     }
 
@@ -259,7 +259,7 @@ impl Qdisc for TbfQdisc {
         self.sum.recount(std::iter::empty());
     }
 
-    /// Tokens are kept: a burst cannot be had again by a change.
+    /// Keeps the tokens: a change must not allow a second burst.
     fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<Packet>, cx: &mut Cx<'_>) {
         let Some(old) = same_kind::<Self>(old, rest) else { return };
         let mut old = *old;

@@ -1,4 +1,4 @@
-//! Disciplines as lanes see them, in virtual time.
+//! Schedulers as used by lanes, in virtual time.
 
 mod channels;
 mod fq_codel;

@@ -1,13 +1,13 @@
-//! Schedulers from what is attached.
+//! Schedulers built from the attached qdiscs.
 
 use super::node::{Class, Node};
 use super::{Chain, Tree};
 use crate::{Blueprint, ClassPlan, Filters, Handle, Scheduler};
 
 impl Tree {
-    /// A new scheduler for a channel (`SharedRoot`: for all; pass 0). `mtu` is the MTU with its
-    /// link-layer header, `seed` perturbs flow hashes. Its counters are added to what earlier ones
-    /// of the same nodes counted. `None` for the shape `None`.
+    /// Builds a scheduler for a channel (`SharedRoot`: for all; pass 0). `mtu` is the MTU with its
+    /// link-layer header, `seed` perturbs flow hashes. The counters continue those of earlier
+    /// schedulers of the same nodes. `None` for the shape `None`.
     pub fn build(&mut self, channel: u16, mtu: u32, seed: u64) -> Option<Scheduler> {
         let state = &mut self.state;
         state.frame = mtu;

@@ -1,4 +1,4 @@
-//! Through which channel a packet leaves.
+//! Selection of the TX channel of a packet.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use mqnet_counters::Counter;
 use super::Tree;
 use crate::{Meta, Mqprio, Params};
 
-/// Chooses the channel after the egress filters. A lane has one of its own.
+/// Selects the channel after the egress filters. Each lane has its own map.
 #[derive(Debug)]
 pub struct ChannelMap {
     mqprio: Option<Mqprio>,
@@ -15,12 +15,12 @@ pub struct ChannelMap {
 }
 
 impl ChannelMap {
-    /// The channel of a packet that came by channel `came_by`, of `channels` in use.
+    /// Returns the TX channel of a packet from channel `came_by`, of `channels` in use.
     ///
-    /// A channel that a filter chose stands, and is 0 (and counted) where there is no such channel,
-    /// as in Linux. With mqprio the packet's class has a range of channels, of which every channel
-    /// that packets come by has its own; when a range is not all in use, the classes mean nothing,
-    /// as in Linux.
+    /// A channel selected by a filter is kept; if it does not exist, channel 0 is used (and
+    /// counted), as in Linux. With mqprio the packet's class has a range of channels, and each RX
+    /// channel maps to one of the range. If part of the range is not in use, classes have no
+    /// effect, as in Linux.
     pub fn pick(&self, meta: &Meta, came_by: u16, channels: u16) -> u16 {
         if meta.channel >= channels {
             self.misdirected.add(1);
@@ -34,13 +34,13 @@ impl ChannelMap {
 }
 
 impl Tree {
-    /// What chooses the channel of packets, for one lane.
+    /// Creates the channel map of one lane.
     pub fn channel_map(&mut self) -> ChannelMap {
         let mqprio = match &self.state.root.params {
             Params::Mqprio(mqprio) => Some(mqprio.clone()),
             _ => None,
         };
-        // Those of lanes that are no more become one.
+        // Merge the counters of ended lanes.
         let past = Counter::new();
         self.misdirected.retain_mut(|counter| {
             let live = Arc::get_mut(counter).is_none();
@@ -55,7 +55,7 @@ impl Tree {
         ChannelMap { mqprio, misdirected }
     }
 
-    /// Packets that a filter sent to a channel that there was not; they left through channel 0.
+    /// Packets that a filter sent to a channel that did not exist; they left through channel 0.
     pub fn misdirected(&self) -> u64 {
         self.misdirected.iter().map(|counter| counter.get()).sum()
     }

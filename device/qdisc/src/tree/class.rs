@@ -1,4 +1,4 @@
-//! `tc class add|change|replace|del`: of drr, whose classes the user makes.
+//! `tc class add|change|replace|del`, for drr with its user-defined classes.
 
 use super::node::Class;
 use super::{State, not_supported, refused};

@@ -8,7 +8,7 @@ use crate::kind::Classes;
 use crate::parse::{self, Keys};
 use crate::{Attach, Command, Filters, Handle, TcError, Verb};
 
-/// Priorities that are given automatically are at least this, and begin at [`AUTO_FIRST`].
+/// Smallest automatic priority; the first one is [`AUTO_FIRST`].
 const AUTO_LEAST: u16 = 0x8000;
 const AUTO_FIRST: u16 = 0xc000;
 /// Minors of `parent ffff:...`: the hooks of clsact.
@@ -24,7 +24,7 @@ pub(super) struct Entry {
     pub(super) ledger: FilterLedger,
 }
 
-/// The filters of a discipline: by priority, then in the order of adding.
+/// Filters of a qdisc: by priority, then in the order of creation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chain {
     pub(super) list: Vec<Entry>,
@@ -35,17 +35,17 @@ impl Chain {
         self.list.is_empty()
     }
 
-    /// True when a filter may choose a channel.
+    /// True if a filter may select a channel.
     pub(super) fn moves(&self) -> bool {
         self.list.iter().any(|entry| entry.plan.moves())
     }
 
-    /// True when a filter sends packets to this class.
+    /// True if a filter selects this class.
     pub(super) fn names(&self, class: Handle) -> bool {
         self.list.iter().any(|entry| entry.plan.class == Some(class))
     }
 
-    /// For one more scheduler.
+    /// Builds the filters for one more scheduler.
     pub(super) fn build(&mut self, mut filters: Filters) -> Filters {
         for entry in &mut self.list {
             let stats = entry.ledger.open(&entry.plan);
@@ -54,13 +54,13 @@ impl Chain {
         filters
     }
 
-    /// The priority before all that were given automatically.
+    /// Next automatic priority, below all earlier ones.
     fn auto_prio(&self) -> u16 {
         let first = self.list.iter().map(|entry| entry.prio).find(|prio| *prio >= AUTO_LEAST);
         first.map_or(AUTO_FIRST, |prio| prio - 1)
     }
 
-    /// The lowest handle that no filter of this priority has.
+    /// Lowest unused handle of this priority.
     fn free_handle(&self, prio: u16) -> u32 {
         let taken = |handle| self.list.iter().any(|e| e.prio == prio && e.handle == handle);
         (1..=u32::MAX).find(|handle| !taken(*handle)).unwrap_or(u32::MAX)
@@ -96,7 +96,7 @@ impl Chain {
         }
     }
 
-    /// The protocol of a priority that there is; kind and protocol must be its own.
+    /// Protocol of an existing priority; kind and protocol of the command must match it.
     fn check_prio(&self, prio: u16, c: &Command) -> Result<Option<u16>, TcError> {
         let Some(entry) = self.list.iter().find(|entry| entry.prio == prio) else {
             return Ok(None);
@@ -114,7 +114,7 @@ impl Chain {
 
     fn modify(&mut self, c: &Command, last_action: &mut u32) -> Result<bool, TcError> {
         let creates = c.verb != Verb::Change;
-        // Nothing said means all where a filter may be made.
+        // The default is all protocols if a filter may be created.
         let protocol = c.protocol.or(creates.then_some(ETH_P_ALL));
         let prio = match c.prio.filter(|prio| *prio != 0) {
             Some(prio) => prio,
@@ -162,12 +162,12 @@ impl Chain {
         }
     }
 
-    /// The filter that a command means: of its handle, or one that matches the same.
+    /// Filter of the command's handle, or a filter with the same match conditions.
     fn existing(&mut self, prio: u16, c: &Command, plan: &Plan) -> Option<&mut Entry> {
         let handle = c.handle.filter(|handle| handle.0 != 0);
         let one = plan.matcher.kind() == "matchall";
         self.list.iter_mut().filter(|entry| entry.prio == prio).find(|entry| match handle {
-            // There is but one of matchall.
+            // There is at most one matchall filter.
             _ if one => true,
             Some(handle) => entry.handle == handle.0,
             None => entry.plan.matcher == plan.matcher,
@@ -175,7 +175,7 @@ impl Chain {
     }
 }
 
-/// Gives the actions their numbers.
+/// Assigns numbers to the actions.
 fn number(plan: &mut Plan, last: &mut u32) {
     for action in &mut plan.actions {
         *last = last.wrapping_add(1);
@@ -195,7 +195,7 @@ impl State {
         Ok(changed)
     }
 
-    /// The filters that are attached there.
+    /// Filters attached at this place.
     fn chain(&mut self, attach: Attach) -> Result<&mut Chain, TcError> {
         let no_parent = || refused(Errno::Invalid, "Parent Qdisc doesn't exists");
         let parent = match attach {

@@ -45,7 +45,7 @@ impl Ledger {
     }
 }
 
-/// The totals of an ended scheduler: no packet waits in it.
+/// Totals of an ended scheduler, with gauges at 0.
 fn without_gauges(mut totals: Totals, extra: Extra) -> Totals {
     (totals.backlog, totals.qlen) = (0, 0);
     for (value, _) in totals.extra.iter_mut().zip(extra).filter(|(_, c)| c.is_gauge()) {
@@ -68,7 +68,7 @@ pub(super) fn add(a: &mut Totals, b: Totals, extra: Extra) {
     }
 }
 
-/// What a filter counted: its hits, and of each action packets, bytes, drops and overlimits.
+/// Counters of a filter: its hits, and packets, bytes, drops and overlimits of each action.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FilterTotals {
     pub(super) hits: u64,
@@ -86,7 +86,7 @@ impl FilterTotals {
     }
 }
 
-/// The counters of a filter, of all the schedulers it is and was in.
+/// Counters of a filter in all its schedulers, running and ended.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FilterLedger {
     past: FilterTotals,

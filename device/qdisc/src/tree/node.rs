@@ -1,4 +1,4 @@
-//! Disciplines and their classes, by handle.
+//! Qdiscs and their classes, by handle.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,24 @@ use super::ledger::Ledger;
 use crate::kind::Classes;
 use crate::{DrrClass, Handle, Params};
 
-/// Buckets of the kernel's table of disciplines, in the order of which tc shows them.
+/// Hash bits of the kernel's qdisc table; tc shows qdiscs in the order of its buckets.
 const BUCKET_BITS: u32 = 4;
 
-/// A discipline.
+/// A qdisc.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// 0 of one that nobody attached.
+    /// Handle; 0 for a default qdisc.
     pub(super) handle: Handle,
     pub(super) params: Params,
-    /// By minor. Of mq and mqprio those of channels that are or were in use.
+    /// Classes by minor number. For mq and mqprio those of current and former channels.
     pub(super) classes: BTreeMap<u16, Class>,
     pub(super) chain: Chain,
     pub(super) ledger: Ledger,
-    /// When it was attached: disciplines are counted.
+    /// Sequence number of the attachment.
     pub(super) born: u64,
 }
 
-/// A class and the discipline in it.
+/// A class and its qdisc.
 #[derive(Clone, Debug)]
 pub(super) struct Class {
     pub(super) drr: Option<DrrClass>,
@@ -39,7 +39,7 @@ impl Class {
 }
 
 impl Node {
-    /// A discipline that nobody attached.
+    /// Creates a default qdisc, without a handle.
     pub(super) fn of(params: Params) -> Self {
         let mut node = Self {
             handle: Handle::default(),
@@ -53,12 +53,12 @@ impl Node {
         node
     }
 
-    /// Channels have leaves of their own.
+    /// True if each channel has its own leaf.
     pub(super) fn is_multi_queue(&self) -> bool {
         matches!(self.params.classes(), Classes::Channels)
     }
 
-    /// Makes the classes that are there by themselves what the parameters say.
+    /// Adapts the automatic classes to the parameters.
     fn fit_classes(&mut self) {
         match self.params.classes() {
             Classes::Bands(bands) => {
@@ -84,13 +84,13 @@ impl Node {
         Self::of(self.params.classes().default_child())
     }
 
-    /// Changes what it is in place.
+    /// Changes the parameters in place.
     pub(super) fn set(&mut self, params: Params) {
         self.params = params;
         self.fit_classes();
     }
 
-    /// It and all that are below it, parents first: `visit(parent class, node)`.
+    /// Visits the node and all nodes below it, parents first: `visit(parent class, node)`.
     pub(super) fn walk<'a>(
         &'a self,
         parent: Option<Handle>,
@@ -121,7 +121,7 @@ impl Node {
         self.classes.values_mut().find_map(|class| class.child.find_mut(major))
     }
 
-    /// How many disciplines are above the one with this handle.
+    /// Number of qdiscs above the one with this handle.
     pub(super) fn depth_of(&self, major: u16) -> Option<usize> {
         if self.handle.major() == major {
             return Some(0);
@@ -129,7 +129,7 @@ impl Node {
         self.classes.values().find_map(|class| class.child.depth_of(major)).map(|depth| depth + 1)
     }
 
-    /// Where the kernel's table has it: bucket, then the younger first.
+    /// Position in the kernel's table: bucket, then the younger first.
     pub(super) fn order(&self) -> (u32, std::cmp::Reverse<u64>) {
         let bucket = self.handle.0.wrapping_mul(0x61c8_8647) >> (32 - BUCKET_BITS);
         (bucket, std::cmp::Reverse(self.born))

@@ -6,10 +6,10 @@ use crate::command::Errno;
 use crate::kind::Classes;
 use crate::{Attach, Command, Handle, Params, TcError, Verb};
 
-/// Disciplines below one another, the root counted.
+/// Largest nesting depth of qdiscs, including the root.
 const NESTED_MAX: usize = 8;
 
-/// A place for a discipline.
+/// Attachment point of a qdisc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slot {
     Root,
@@ -51,7 +51,7 @@ impl State {
         Ok(changed)
     }
 
-    /// Finds the place that a command names; makes a channel's leaf if it has none yet.
+    /// Finds the slot of a command; creates the leaf of a channel if absent.
     fn slot(&mut self, c: &Command, room: Room) -> Result<Slot, TcError> {
         let Attach::Parent(parent) = c.attach else { return Ok(Slot::Root) };
         let leaf = self.later_leaf.clone();
@@ -81,7 +81,8 @@ impl State {
         node.classes.contains_key(&minor).then_some(class).ok_or_else(no_class)
     }
 
-    /// What is in a place. `None` for a place that is none, which [`slot`](Self::slot) never gives.
+    /// Returns the qdisc in a slot. `None` for an invalid slot, which [`slot`](Self::slot) never
+    /// returns.
     fn at(&mut self, slot: Slot) -> Option<&mut Node> {
         match slot {
             Slot::Root => Some(&mut self.root),
@@ -101,7 +102,7 @@ impl State {
         }
     }
 
-    /// What is in a place when nobody attached anything.
+    /// Default qdisc of a slot.
     fn default_of(&self, slot: Slot) -> Node {
         match slot {
             Slot::Root => Node::of(self.default_root.clone()),
@@ -144,7 +145,7 @@ impl State {
                 true
             }
             (None, None) => true,
-            // Linux takes a kind that differs for a wish to replace, whatever the verb.
+            // Linux treats a different kind as a replacement, for any verb.
             (Some((_, old)), None) => kind.is_some_and(|kind| kind != old),
         };
         if create {
@@ -165,7 +166,7 @@ impl State {
         self.change(c, slot)
     }
 
-    /// A handle must not be in use elsewhere.
+    /// Refuses a handle that is in use elsewhere.
     fn check_handle(&self, wanted: Handle) -> Result<(), TcError> {
         if wanted.minor() != 0 {
             return Err(refused(Errno::Invalid, "Invalid minor handle"));
@@ -233,7 +234,7 @@ impl State {
         let env = self.env();
         let node = self.at(slot).ok_or_else(no_class)?;
         let kind = node.params.kind();
-        // mqprio cannot be changed; to say again what it is changes nothing.
+        // mqprio cannot be changed; the same parameters again change nothing.
         let again = matches!(node.params, Params::Mqprio(_))
             && Params::parse(kind, &c.options, None, env)? == node.params;
         if again {
@@ -247,8 +248,8 @@ impl State {
         Ok(true)
     }
 
-    /// Decides what leaves of channels are that come later, those included that are not in use now
-    /// and were not attached by anybody.
+    /// Sets the default leaf of future channels, including channels that are unused now and have a
+    /// default leaf.
     fn settle_leaves(&mut self, used: u16) {
         let leaves: Vec<_> = (1..=used).map(|minor| self.root.classes.get(&minor)).collect();
         let first = leaves.first().copied().flatten().map(|class| &class.child.params);

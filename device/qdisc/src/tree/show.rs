@@ -1,4 +1,4 @@
-//! What `tc show` is told.
+//! Data of `tc show`.
 
 use super::filter::{Chain, Entry};
 use super::node::Node;
@@ -6,15 +6,15 @@ use super::{State, Tree, ledger};
 use crate::kind::Classes;
 use crate::{ActionInfo, Attach, ClassInfo, FilterInfo, Handle, Params, QdiscInfo, Totals};
 
-/// Minor of the class of mqprio that stands for its first traffic class.
+/// Minor number of mqprio's class for its first traffic class.
 const MQPRIO_FIRST: u16 = 0xffe0;
 
-/// A discipline and the class it is in.
+/// A qdisc and its parent class.
 type Placed<'a> = (Option<Handle>, &'a Node);
 
 impl Tree {
-    /// `tc qdisc show`, in tc's order: the root, others as they lie in the kernel's table, clsact.
-    /// What fills classes by default is not shown, but for the leaves of channels.
+    /// `tc qdisc show`, in tc's order: the root, others in the order of the kernel's table, clsact.
+    /// Default children are not shown, except for the leaves of channels.
     pub fn qdiscs(&self, channels: u16) -> Vec<QdiscInfo> {
         let state = &self.state;
         let root = &state.root;
@@ -25,14 +25,14 @@ impl Tree {
         };
         let mut shown = Vec::new();
         if root.handle.0 == 0 && root.is_multi_queue() && channels.max(state.most) == 1 {
-            // By default, mq is for more than one channel.
+            // The default mq applies to more than one channel only.
             shown.push(state.qdisc_info(None, leaf(0), channels));
         } else {
             shown.push(state.qdisc_info(None, root, channels));
             let mut others: Vec<Placed<'_>> = Vec::new();
             if root.is_multi_queue() {
                 let class = |channel| Handle::new(root.handle.major(), channel + 1);
-                // Leaves that nobody attached are all of one age: the last one comes first.
+                // Default leaves have the same age: the last one comes first.
                 let all = (0..channels).rev().map(|channel| (Some(class(channel)), leaf(channel)));
                 others.extend(all.filter(|(_, leaf)| leaf.handle.0 == 0));
             }
@@ -63,7 +63,7 @@ impl Tree {
         nodes.iter().flat_map(|(_, node)| state.class_infos(node, channels)).collect()
     }
 
-    /// `tc filter show`: those of disciplines, then those of the egress hook.
+    /// `tc filter show`: those of qdiscs, then those of the egress hook.
     pub fn filters(&self) -> Vec<FilterInfo> {
         let state = &self.state;
         let of = |chain: &Chain, attach| {
@@ -101,7 +101,7 @@ impl State {
         let params = node.params.clone().resolved(self.frame);
         let refcnt = match (parent, &params) {
             (Some(_), _) | (None, Params::Mq | Params::Mqprio(_)) => 1,
-            // The device itself and the queue that each kernel device has.
+            // References of the device and of the one queue that every kernel device has.
             (None, Params::Noqueue) if node.handle.0 == 0 => 2,
             (None, _) => 1 + u32::from(channels.max(1)),
         };
@@ -166,7 +166,7 @@ impl Node {
 }
 
 impl super::node::Class {
-    /// A class of the user has its own counters; the others have those of their qdisc.
+    /// A user's class has its own counters; other classes have those of their qdisc.
     fn totals(&self, parent: &Params) -> Totals {
         match parent.classes() {
             Classes::User => self.ledger.totals(parent.class_counters()),

@@ -7,7 +7,7 @@ use super::*;
 use crate::parse::words;
 use crate::{Attach, Handle, Verb};
 
-/// A command as tc takes it, without `tc` and `dev X`.
+/// Parses a command as tc does, without `tc` and `dev X`.
 fn command(text: &str) -> Command {
     let mut rest = words(text).into_iter().peekable();
     let object = match rest.next().as_deref() {
@@ -59,7 +59,7 @@ fn tree(default: &str) -> Tree {
     Tree::new(default, Layer::Ethernet).unwrap()
 }
 
-/// With four channels, of four.
+/// Runs a command with four channels, of four.
 fn tc(tree: &mut Tree, text: &str) -> Result<bool, TcError> {
     tree.apply(&command(text), 4, 4)
 }
@@ -73,7 +73,7 @@ fn run(tree: &mut Tree, commands: &[&str]) {
     commands.iter().for_each(|text| assert_eq!(tc(tree, text), Ok(true), "{text}"));
 }
 
-/// `tc qdisc show`, with as much of the options as tells kinds and changes apart.
+/// `tc qdisc show`, with the options needed to distinguish kinds and changes.
 fn shown(tree: &Tree, channels: u16) -> Vec<String> {
     let line = |q: crate::QdiscInfo| {
         let place = match q.attach {
@@ -105,7 +105,7 @@ fn classes(tree: &Tree, channels: u16) -> Vec<String> {
     tree.classes(channels).into_iter().map(line).collect()
 }
 
-/// Everything that can be seen from outside.
+/// All externally visible state.
 fn dump(tree: &Tree) -> String {
     format!("{:?} {:?} {:?}", tree.qdiscs(8), tree.classes(8), tree.filters())
 }

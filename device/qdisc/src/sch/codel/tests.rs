@@ -13,7 +13,7 @@ struct Bare {
     dropped: Vec<u64>,
     marked: Vec<u64>,
     understands: bool,
-    /// Bytes of other queues before the same link.
+    /// Bytes of other queues of the same link.
     others: u64,
 }
 
@@ -48,7 +48,7 @@ fn law(ecn: bool) -> Law {
     Law { target: 5 * MS, interval: 100 * MS, ecn, ce_threshold: None, tolerance: 1514 }
 }
 
-/// The pseudocode of RFC 8289, section 5, with `std` types and nothing shared with ours.
+/// Pseudocode of RFC 8289, section 5, with `std` types and no shared code.
 #[derive(Default)]
 struct Rfc {
     first_above_time: f64,
@@ -111,12 +111,12 @@ impl Rfc {
 }
 
 proptest! {
-    // Goal: for any arrivals and services, we drop exactly the packets that the RFC's pseudocode
-    // drops, and deliver the others at the same time.
+    // Goal: for any arrivals and services, the implementation drops exactly the packets that the
+    // RFC's pseudocode drops, and delivers the others at the same time.
     #[test]
     fn as_the_rfc_does(steps in prop::collection::vec((0usize..40, 1u64..60), 1..400)) {
         let (mut ours, mut state, mut rfc) = (Bare::default(), Codel::default(), Rfc::default());
-        // Not from 0: the RFC's "no time" is a time.
+        // Start above 0: 0 is a valid time in the RFC's pseudocode.
         let mut now = 10_000 * MS;
         for (arrivals, services) in steps {
             for at in 0..arrivals as u64 {
@@ -132,8 +132,8 @@ proptest! {
         }
     }
 
-    // Goal: with senders that understand marks nothing is dropped, and as many are marked as
-    // would have been dropped at the same standing delay.
+    // Goal: ECN-capable packets are never dropped, and as many are marked as would be dropped at
+    // the same standing delay.
     #[test]
     fn marks_take_the_place_of_drops(load in 2u64..6) {
         let mut source = Bare { understands: true, ..Bare::default() };
@@ -150,8 +150,8 @@ proptest! {
     }
 }
 
-// Goal: the first drop comes an interval after the delay passed the target, and the next ones
-// follow at interval / sqrt(n).
+// Goal: the first drop occurs an interval after the delay exceeds the target, the next ones at
+// interval / sqrt(n).
 #[test]
 fn the_law_of_drops() {
     let (mut source, mut state) = (Bare::default(), Codel::default());
@@ -166,8 +166,8 @@ fn the_law_of_drops() {
     assert_eq!(times[..5], [100, 200, 271, 329, 379]);
 }
 
-// Goal: a queue that went empty while its delay was above target has forgotten it: the first
-// packet after a long pause is not dropped although it is late itself.
+// Goal: a queue that became empty above target resets its state: the first packet after a long
+// pause is not dropped, even if the packet is late.
 #[test]
 fn a_pause_is_forgotten() {
     let (mut source, mut state) = (Bare { others: 50_000, ..Bare::default() }, Codel::default());
@@ -182,7 +182,7 @@ fn a_pause_is_forgotten() {
     assert_eq!(source.dropped, []);
 }
 
-// Goal: whatever the delay, nothing is dropped while no more than the tolerance waits behind.
+// Goal: at any delay, nothing is dropped while the backlog is within the tolerance.
 #[test]
 fn the_link_is_kept_busy() {
     let (mut source, mut state) = (Bare::default(), Codel::default());

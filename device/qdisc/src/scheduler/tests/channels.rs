@@ -2,8 +2,8 @@ use super::plans::{self, PLANS};
 use super::world::{MS, Spec, World, scheduler};
 use crate::{Enqueued, Handle};
 
-// Goal: a channel that stands still and has filled whatever there is keeps nothing from another
-// one: none of its packets is refused, each leaves in its turn.
+// Goal: a stalled channel that has filled all queues does not affect another channel: none of the
+// other's packets is refused, each leaves in order.
 #[test]
 fn a_full_closed_channel_is_in_nobodys_way() {
     for plan in 0..PLANS {
@@ -26,8 +26,8 @@ fn a_full_closed_channel_is_in_nobodys_way() {
     }
 }
 
-// Goal: what is pushed out of a full queue for an open channel is never more than a closed one's
-// excess, and with open channels alone it is the newest that is dropped, as by the kernel.
+// Goal: a full queue drops packets of a closed channel only above its share, in favour of an open
+// channel. With open channels alone, the newest packet is dropped, as in the kernel.
 #[test]
 fn a_closed_channel_keeps_its_share() {
     let mut world = World::new(plans::pfifo(20));
@@ -41,7 +41,7 @@ fn a_closed_channel_keeps_its_share() {
     world.finish();
 }
 
-// Goal: one packet a channel is set aside, no more: the disciplines keep the rest.
+// Goal: at most one packet per channel is set aside; the qdiscs keep the rest.
 #[test]
 fn one_packet_is_set_aside() {
     let mut world = World::new(plans::pfifo(100));
@@ -55,7 +55,7 @@ fn one_packet_is_set_aside() {
     world.finish();
 }
 
-// Goal: channels take turns in the order of arrival, and none starves while another is served.
+// Goal: channels are served in the order of arrival, and none starves.
 #[test]
 fn no_channel_starves() {
     for plan in 0..PLANS {
@@ -63,7 +63,7 @@ fn no_channel_starves() {
         let spec = Spec { priority: Handle::new(1, 1).0, ..Spec::new(3, 500) };
         let mut served = [0u32; 4];
         for round in 0..2000 {
-            // Who comes first finds the place that has become free: everybody, in turns.
+            // The first arrival takes the free position: vary the order of the channels.
             (0..4).for_each(|n| world.fill(1, spec.on((n + round as u16 / 4) % 4)));
             world.now += 2 * MS;
             let channel = round % 4;
@@ -76,8 +76,8 @@ fn no_channel_starves() {
     }
 }
 
-// Goal: only disciplines that decide nothing about a lone packet may be passed by, and only while
-// nothing waits.
+// Goal: a bypass is possible only for qdiscs that decide nothing about a single packet, and only
+// while no packet is queued.
 #[test]
 fn who_may_be_passed_by() {
     let passive = [0, 1, 2, 3, 4, 9, 10, 11, 13];
@@ -96,7 +96,7 @@ fn who_may_be_passed_by() {
     assert_eq!((stats.packets.get(), stats.bytes.get()), (3, 4000));
 }
 
-// Goal: a channel that no mask can name is channel 0, not a packet that waits for ever.
+// Goal: a channel outside the mask becomes channel 0; its packet does not stay queued.
 #[test]
 fn a_channel_out_of_range_is_the_first() {
     let mut world = World::new(plans::pfifo(10));

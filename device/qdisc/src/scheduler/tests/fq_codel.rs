@@ -7,7 +7,7 @@ use super::world::{Left, MS, SECOND, Spec, World};
 use crate::sch::fq_codel::counter;
 use crate::{Enqueued, Filters, FqCodel, Handle, Scheduler};
 
-/// A link that sends a byte in 800 ns (10 Mbit/s), and sources with a packet every so often.
+/// A link that sends a byte in 800 ns (10 Mbit/s), and sources with a packet per period.
 fn simulate(world: &mut World, sources: &[(Spec, u64)], time: u64) -> Vec<Left> {
     let end = world.now + time;
     let mut next: Vec<u64> = sources.iter().map(|(_, every)| world.now + every / 3).collect();
@@ -46,7 +46,7 @@ fn greedy() -> Vec<(Spec, u64)> {
     (0..8).map(|n| (Spec::new(n, 1250), if n == 0 { 400_000 } else { 4 * MS })).collect()
 }
 
-// Goal: one greedy flow of eight does not get more than the others; in a pfifo it does.
+// Goal: one greedy flow of eight gets no more than the others; in a pfifo it does.
 #[test]
 fn a_greedy_flow_gains_nothing() {
     let mut world = World::new(fq(FqCodel::default()));
@@ -69,7 +69,7 @@ fn bytes_are_shared() {
     world.finish();
 }
 
-// Goal: a packet of a sparse flow waits for two frames of others at most; in a pfifo for all.
+// Goal: a packet of a sparse flow waits for at most two frames of others; in a pfifo for all.
 #[test]
 fn a_sparse_flow_hardly_waits() {
     let sources = [(Spec::new(1, 100), 10 * MS), (Spec::new(2, 1514), MS / 2)];
@@ -86,14 +86,14 @@ fn a_sparse_flow_hardly_waits() {
     assert!(slowest(plans::pfifo(1000)) > SECOND);
 }
 
-// Goal: a sender that reacts to drops as TCP does is held near the target: the median delay of a
-// bulk flow is within 4 targets, although it would fill any buffer, and the link stays busy.
+// Goal: a sender that reacts to drops as TCP does stays near the target: the median delay of a bulk
+// flow is within 4 targets, and the link stays busy.
 #[test]
 fn a_reacting_flow_stands_near_the_target() {
     let mut world = World::new(fq(FqCodel::default()));
     let (mut window, mut waits, mut flying) = (10f64, Vec::new(), 0u64);
     let (mut drops, mut cut) = (0, 0);
-    // Acknowledgements come 20 ms after a packet has left.
+    // Acknowledgements arrive 20 ms after a packet has left.
     let mut acks = std::collections::VecDeque::new();
     for tick in 0..20_000 {
         world.now += MS;
@@ -125,8 +125,8 @@ fn a_reacting_flow_stands_near_the_target() {
     world.finish();
 }
 
-// Goal: over the limit, the fattest flow pays, up to half of what it has and drop_batch at most;
-// the packet that came is not the one that is dropped.
+// Goal: above the limit, the fattest flow loses up to half of its packets and at most drop_batch;
+// the new packet is not dropped.
 #[test]
 fn the_fattest_flow_pays() {
     for (batch, expected) in [(64, 45), (8, 8)] {
@@ -144,7 +144,7 @@ fn the_fattest_flow_pays() {
     }
 }
 
-// Goal: a packet that is itself all that the fattest flow has is reported as dropped.
+// Goal: a packet that is the only one of the fattest flow is reported as dropped.
 #[test]
 fn a_lone_large_packet_is_dropped_itself() {
     let plan = fq(FqCodel { memory_limit: 1500, ..FqCodel::default() });
@@ -157,7 +157,7 @@ fn a_lone_large_packet_is_dropped_itself() {
     world.finish();
 }
 
-/// A packet with an IPv4 header that understands marks.
+/// Sends an ECN-capable IPv4 packet.
 fn send_ect(world: &mut World) -> Enqueued {
     let mut packet = world.packet(Spec::new(1, 1000));
     let mut header = [0x45, 2, 3, 232, 0, 0, 64, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
@@ -174,7 +174,7 @@ fn fold(bytes: &[u8]) -> u16 {
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// Serves a standing queue of such packets every 2 ms; how many left, and how many marked.
+/// Serves a standing queue of ECN-capable packets every 2 ms; returns packets sent and marked.
 fn marks(set: FqCodel) -> (u64, u64, [u64; 2], u64) {
     let plan = fq(set);
     let stats = plan.stats.clone();
@@ -200,8 +200,8 @@ fn marks(set: FqCodel) -> (u64, u64, [u64; 2], u64) {
     (left, marked, counted, drops)
 }
 
-// Goal: with senders that understand marks CoDel marks instead of dropping, counts each, and
-// leaves a right checksum; without `ecn` it drops.
+// Goal: CoDel marks ECN-capable packets instead of dropping them, counts each mark, and updates the
+// checksum; without `ecn` it drops.
 #[test]
 fn marks_instead_of_drops() {
     let (_, marked, [ecn_mark, ce_mark], drops) = marks(FqCodel::default());
@@ -213,7 +213,7 @@ fn marks_instead_of_drops() {
     assert!(drops > 5, "{drops}");
 }
 
-// Goal: above `ce_threshold` every packet is marked, whatever CoDel thinks.
+// Goal: above `ce_threshold` every packet is marked, in any state of CoDel.
 #[test]
 fn the_threshold_marks_all() {
     let set = FqCodel { ce_threshold: Some(MS), target: SECOND, ..FqCodel::default() };
@@ -222,8 +222,8 @@ fn the_threshold_marks_all() {
     assert!(marked >= left - 2);
 }
 
-// Goal: a flow that goes empty above target is treated as new much later, also when its channel
-// was closed meanwhile so that no dequeue ever saw it empty: its first packets are not dropped.
+// Goal: a flow that becomes empty above target is new much later, also if its channel was closed
+// and no dequeue noticed: its first packets are not dropped.
 #[test]
 fn delays_of_long_ago_are_forgotten() {
     for closed in [false, true] {
@@ -249,7 +249,7 @@ fn delays_of_long_ago_are_forgotten() {
     }
 }
 
-// Goal: a priority that names a flow by number puts packets into that one.
+// Goal: a priority with a flow number selects that flow.
 #[test]
 fn a_priority_names_a_flow() {
     let plan = fq(small_fq(100, 8));
@@ -267,8 +267,8 @@ fn a_priority_names_a_flow() {
     world.finish();
 }
 
-// Goal: with an MTU of 64 KiB CoDel still sees a standing queue of 20 KB, and still drops no large
-// frame that has nothing behind it.
+// Goal: with an MTU of 64 KiB CoDel detects a standing queue of 20 KB, and never drops a large
+// frame without a backlog.
 #[test]
 fn a_large_mtu_does_not_blind_codel() {
     for (len, standing, drops) in [(1000, 20, true), (60_000, 1, false)] {
@@ -285,8 +285,8 @@ fn a_large_mtu_does_not_blind_codel() {
     }
 }
 
-// Goal: before a shared rate, flows share it whatever their channels: one of channel 0 gets no
-// more than each of three of channel 1.
+// Goal: flows share a common rate regardless of their channels: one flow of channel 0 gets no more
+// than each of three of channel 1.
 #[test]
 fn flows_of_all_channels_share() {
     let bucket = simple_tbf(1_250_000, 3000);

@@ -38,23 +38,23 @@ fn priorities() -> impl Strategy<Value = u32> {
 }
 
 proptest! {
-    // Goal: the packet that leaves is the oldest of the lowest band that has one; a class of ours
-    // in the priority names the band, a foreign or missing one is band priomap[0].
+    // Goal: the oldest packet of the lowest non-empty band leaves. A priority with a class id
+    // selects its band; an unknown class id selects band priomap[0].
     #[test]
     fn prio_is_strict(steps in prop::collection::vec((priorities(), any::<bool>()), 1..200)) {
         let pfifo = || plans::pfifo(1000);
         strict(plans::prio(vec![pfifo(), pfifo(), pfifo()]), band, &steps);
     }
 
-    // Goal: the same of pfifo_fast, which knows the low four bits of the priority only.
+    // Goal: the same for pfifo_fast, which uses only the low four bits of the priority.
     #[test]
     fn pfifo_fast_is_strict(steps in prop::collection::vec((0u32..40, any::<bool>()), 1..200)) {
         let plan = plans::leaf(Params::PfifoFast(Fifo { limit: 1000 }));
         strict(plan, |priority| PRIOMAP[(priority & 15) as usize], &steps);
     }
 
-    // Goal: pfifo holds exactly its packets and bfifo never more than its bytes; what is refused
-    // is the packet that came, under the right reason.
+    // Goal: pfifo holds its limit of packets and bfifo never more than its bytes; the new packet is
+    // refused, with the right reason.
     #[test]
     fn limits_are_exact(limit in 1u32..40, lens in prop::collection::vec(60u32..1515, 1..100)) {
         let mut world = World::new(plans::pfifo(limit));
@@ -75,8 +75,8 @@ proptest! {
         world.finish();
     }
 
-    // Goal: classes of drr that always have packets share by their quanta whatever the lengths of
-    // their packets: at any time within one quantum and one packet of each.
+    // Goal: backlogged classes of drr share by their quanta for any packet lengths: at any time
+    // within one quantum and one packet of each.
     #[test]
     fn drr_shares_by_quantum(
         quanta in prop::collection::vec(1u32..6000, 2..5),
@@ -104,7 +104,7 @@ proptest! {
     }
 }
 
-// Goal: drr drops what no class claims, and counts it.
+// Goal: drr drops and counts packets without a class.
 #[test]
 fn drr_has_no_default() {
     let plan = plans::any(7);
@@ -117,8 +117,8 @@ fn drr_has_no_default() {
     world.finish();
 }
 
-// Goal: a class of drr whose packets are all for a closed channel gains nothing by it: when it has
-// others, or its channel opens, the classes share at once, without a burst of what was saved up.
+// Goal: a drr class with packets for a closed channel only accumulates no deficit: when it has
+// others, or its channel opens, it gets its share without a burst.
 #[test]
 fn drr_saves_nothing_for_closed_channels() {
     let classes = vec![(1, 1500, plans::pfifo(1000)), (2, 1500, plans::pfifo(1000))];

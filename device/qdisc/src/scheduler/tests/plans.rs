@@ -1,4 +1,4 @@
-//! Trees of disciplines to try things with.
+//! Trees of qdiscs for tests.
 
 use crate::{Blueprint, ClassPlan, DrrClass, Fifo, FqCodel, Handle, PRIOMAP, Params, Prio, Tbf};
 
@@ -52,10 +52,10 @@ pub(super) fn small_fq(limit: u32, flows: u32) -> FqCodel {
     FqCodel { limit, flows, ..FqCodel::default() }
 }
 
-/// How many [`any`] knows.
+/// Number of plans of [`any`].
 pub(super) const PLANS: usize = 14;
 
-/// One of each kind, and nests.
+/// Plan number `n`: each kind, and nested ones.
 pub(super) fn any(n: usize) -> Blueprint {
     let peak = Tbf { peakrate: 3_000_000, mtu: 2000, ..simple_tbf(1_000_000, 5000) };
     match n {
@@ -78,7 +78,7 @@ pub(super) fn any(n: usize) -> Blueprint {
     }
 }
 
-/// True when a rate may hold packets back.
+/// True if a rate may hold packets back.
 pub(super) fn has_rate(n: usize) -> bool {
     matches!(n, 5 | 6 | 8 | 12)
 }

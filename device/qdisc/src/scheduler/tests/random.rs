@@ -19,7 +19,7 @@ enum Op {
     Clear,
 }
 
-/// The priority of a flow never changes, or its order would not be kept by any discipline.
+/// Priority of a flow; constant, since a change would reorder the flow in any qdisc.
 fn priority(flow: u32) -> u32 {
     let class = |minor| Handle::new(1, minor).0;
     [0, 6, class(1), class(2), class(9), class(1)][flow as usize % 6]
@@ -41,18 +41,18 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A world and what is known of it.
+/// A world with its expected state.
 struct Checked {
     world: World,
     plan: usize,
     root: Arc<NodeStats>,
     entered: u64,
     left: u64,
-    /// Last number that left, by flow and channel.
+    /// Number of the last packet sent, by flow and channel.
     last: BTreeMap<(u32, u16), u64>,
-    /// The packet that left last, if it may still come back.
+    /// Last packet sent, if it may still be requeued.
     out: Option<Packet>,
-    /// What must leave next through its channel.
+    /// Packets that must leave next, by channel.
     returned: BTreeMap<u16, Vec<u64>>,
 }
 
@@ -118,8 +118,7 @@ impl Checked {
         }
     }
 
-    /// Nothing came: then nothing waits for the channel, whatever waits for others, unless a rate
-    /// says so.
+    /// Checks that no packet is queued for a channel without a result, unless a rate holds it.
     fn nothing(&self, channel: u16) {
         let (s, now) = (&self.world.s, self.world.now);
         let waits = s.len_of(channel) > 0 && self.world.open >> channel & 1 == 1;
@@ -154,7 +153,7 @@ impl Checked {
         assert!(!s.can_bypass() || waiting == 0);
     }
 
-    /// Everything leaves once all channels are open, a rate at most being waited for.
+    /// Checks that everything leaves after all channels are open, apart from waits for a rate.
     fn drain(mut self) {
         self.world.open = u64::MAX;
         while !self.world.s.is_empty() {
@@ -177,9 +176,9 @@ impl Checked {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    // Goal: whatever is done, in any discipline and across changes between any two: every packet
-    // leaves once or is dropped and counted once, flows keep their order, closed channels are
-    // neither served nor in anybody's way, gauges are right and no memory is lost.
+    // Goal: for any operations, in any qdisc and across changes: every packet leaves once or is
+    // dropped and counted once, flows keep their order, closed channels are not served and block no
+    // other, gauges are right and no memory is lost.
     #[test]
     fn nothing_is_lost_blocked_or_reordered(
         plan in 0..PLANS,
@@ -190,8 +189,8 @@ proptest! {
         checked.drain();
     }
 
-    // Goal: the account of a node is that of the packets: bytes and packets that left (segments
-    // count), drops that its parent sees too.
+    // Goal: the counters of a node match its packets: bytes and packets sent (segments count), and
+    // drops, which its parent counts too.
     #[test]
     fn statistics_are_those_of_the_packets(
         plan in 0..PLANS,
@@ -220,7 +219,7 @@ proptest! {
     }
 }
 
-// Goal: a packet that comes back is counted as a requeue and not as sent twice.
+// Goal: a returned packet counts as a requeue and is not counted as sent twice.
 #[test]
 fn a_requeue_is_counted_once() {
     let plan = plans::pfifo(5);
@@ -235,7 +234,7 @@ fn a_requeue_is_counted_once() {
     world.finish();
 }
 
-// Goal: a scheduler of another shape takes over everything, in order and with its age.
+// Goal: a scheduler of another shape takes over all packets, in order and with their enqueue times.
 #[test]
 fn packets_move_between_shapes() {
     let mut world = World::new(plans::any(13));

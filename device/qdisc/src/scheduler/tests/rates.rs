@@ -4,7 +4,7 @@ use super::plans::{self, simple_tbf};
 use super::world::{SECOND, Spec, World};
 use crate::{Enqueued, Tbf};
 
-/// Serves a saturated bucket for some seconds; what left, with its time.
+/// Serves a saturated bucket for some seconds; returns the packets sent with their times.
 fn serve(world: &mut World, seconds: u64, lens: &[u32]) -> Vec<(u64, u32)> {
     let (start, mut left) = (world.now, Vec::new());
     let mut lens = lens.iter().cycle();
@@ -42,8 +42,8 @@ fn check(left: &[(u64, u32)], rate: u64, burst: u32, seconds: u64) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    // Goal: a saturated bucket sends at its rate within 1 %, never more than rate * t + burst,
-    // and the time that it names is exact.
+    // Goal: a saturated bucket sends at its rate within 1 %, never more than rate * t + burst, and
+    // its next time is exact.
     #[test]
     fn tbf_keeps_its_rate(
         rate in 500_000u64..20_000_000,
@@ -57,8 +57,8 @@ proptest! {
     }
 }
 
-// Goal: large frames that exceed the burst are not stuck, and the rate holds with the bytes that
-// their segments have on the wire.
+// Goal: GSO frames longer than the burst are not stuck, and the rate counts the bytes of their
+// segments on the wire.
 #[test]
 fn large_frames_pass_at_the_rate() {
     let mut world = World::new(plans::tbf(simple_tbf(2_000_000, 3000), None));
@@ -69,7 +69,7 @@ fn large_frames_pass_at_the_rate() {
     world.finish();
 }
 
-// Goal: a frame that can never be sent is dropped at once, not stuck at the head.
+// Goal: a frame that can never be sent is dropped immediately and does not block the head.
 #[test]
 fn a_frame_longer_than_the_burst_is_dropped() {
     let mut world = World::new(plans::tbf(simple_tbf(1_000_000, 1000), None));
@@ -92,7 +92,7 @@ fn the_peak_rate_spaces_packets() {
     world.finish();
 }
 
-// Goal: a wait is one overlimit, however often somebody looks.
+// Goal: a wait counts as one overlimit at any polling frequency.
 #[test]
 fn looking_is_no_overlimit() {
     let plan = plans::tbf(simple_tbf(1_000_000, 1514), None);

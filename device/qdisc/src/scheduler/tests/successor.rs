@@ -7,7 +7,7 @@ fn change(world: &mut World, plan: Blueprint) {
     world.with(|s, cx| s.adopt(old, cx));
 }
 
-// Goal: a bucket that is changed again and again gives no burst for it.
+// Goal: repeated changes of a bucket allow no additional burst.
 #[test]
 fn tokens_survive_a_change() {
     let plan = || plans::tbf(simple_tbf(1_000_000, 3000), None);
@@ -25,8 +25,8 @@ fn tokens_survive_a_change() {
     world.finish();
 }
 
-// Goal: a smaller limit of fq_codel is met at once, from the fattest flows; a larger number of
-// flows moves packets without losing any.
+// Goal: a smaller limit of fq_codel takes effect immediately, at the fattest flows; a larger number
+// of flows moves packets without loss.
 #[test]
 fn fq_codel_meets_its_new_limit() {
     let mut world = World::new(fq(small_fq(1000, 64)));
@@ -42,7 +42,7 @@ fn fq_codel_meets_its_new_limit() {
     world.finish();
 }
 
-// Goal: CoDel goes on where it was: a change does not grant another interval of standing queue.
+// Goal: CoDel keeps its state: a change does not allow another interval of standing queue.
 #[test]
 fn codel_goes_on() {
     let drops = |changes: bool| {
@@ -64,8 +64,7 @@ fn codel_goes_on() {
     assert_eq!(drops(true), undisturbed);
 }
 
-// Goal: bands and classes keep their packets one by one; those of a class that is gone find
-// another place.
+// Goal: each band and class keeps its packets; those of a removed class move to another one.
 #[test]
 fn classes_keep_their_packets() {
     let pfifo = || plans::pfifo(100);
@@ -75,13 +74,13 @@ fn classes_keep_their_packets() {
     }
     change(&mut world, plans::prio(vec![fq(FqCodel::default()), pfifo()]));
     let flows: Vec<u32> = std::iter::from_fn(|| world.dequeue(0)).map(|l| l.flow).collect();
-    // Class 1:3 is not there any more: its packets have the band of priority 0 now.
+    // Class 1:3 is removed: its packets now have the band of priority 0.
     assert_eq!(flows, [[1; 5], [2; 5], [3; 5]].concat());
     assert_eq!(world.stats.drops.total(), 0);
     world.finish();
 }
 
-// Goal: classes of drr keep their turns and deficits.
+// Goal: classes of drr keep their order and deficits.
 #[test]
 fn drr_keeps_turns() {
     let plan = || plans::drr(vec![(1, 1000, plans::pfifo(100)), (2, 1000, plans::pfifo(100))]);
@@ -98,8 +97,8 @@ fn drr_keeps_turns() {
     world.finish();
 }
 
-// Goal: packets for channels that are no longer in use go to the first one, in order; those of
-// buckets, flows and classes, and those that were set aside, too.
+// Goal: packets for unused channels move to the first one, in order; also those in buckets, flows
+// and classes, and those set aside.
 #[test]
 fn no_packet_stays_behind_on_a_channel_that_is_gone() {
     for plan in 0..PLANS {

@@ -20,7 +20,7 @@ pub(super) struct World {
     next_id: u64,
 }
 
-/// What a packet is to be.
+/// Properties of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spec {
     pub(super) flow: u32,
@@ -65,8 +65,8 @@ impl World {
         f(s, &mut Cx { now: *now, open: *open, pool, stats })
     }
 
-    /// A packet whose first bytes are its number, behind room for an IP header. Longer ones than
-    /// a page has are large frames.
+    /// Creates a packet that begins with space for an IP header and its number. A packet longer
+    /// than a page is a large frame.
     pub(super) fn packet(&mut self, spec: Spec) -> Packet {
         let mut frag = self.pool.alloc_frag(spec.len.clamp(64, 2048)).unwrap();
         let mut bytes = [0; 48];
@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    /// Dequeues and frees: flow, channel, length on the wire and number.
+    /// Dequeues and frees a packet: flow, channel, length on the wire and number.
     pub(super) fn dequeue(&mut self, channel: u16) -> Option<Left> {
         let packet = self.with(|s, cx| s.dequeue(channel, cx))?;
         let left = Left {
@@ -118,14 +118,14 @@ impl World {
         Some(left)
     }
 
-    /// Frees what waits; nothing may be left of any packet.
+    /// Frees the queued packets and checks that no memory is lost.
     pub(super) fn finish(mut self) {
         self.with(|s, cx| s.clear(cx));
         assert_eq!((self.s.len(), self.pool.outstanding()), (0, 0));
     }
 }
 
-/// What left.
+/// A packet that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Left {
     pub(super) flow: u32,

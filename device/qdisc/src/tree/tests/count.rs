@@ -2,15 +2,15 @@ use super::*;
 use crate::sch::fq_codel::counter;
 use crate::{Filters, Meta};
 
-/// The counters that the tree gave to the last scheduler of a discipline.
+/// Counters of the last scheduler of a qdisc.
 fn counters(tree: &mut Tree, major: u16) -> Arc<crate::NodeStats> {
     let node = tree.state.root.find_mut(major).unwrap();
     let params = node.params.clone();
     node.ledger.open(params.counters())
 }
 
-// Goal: what schedulers of the same discipline count adds up, also of those that are no more, whose
-// gauges are forgotten; nothing is remembered for ever.
+// Goal: counters of the schedulers of a qdisc add up, including ended ones without their gauges,
+// and memory does not grow.
 #[test]
 fn counters_outlive_schedulers() {
     let mut tree = tree("");
@@ -34,7 +34,7 @@ fn counters_outlive_schedulers() {
     assert!(tree.state.root.ledger.live.len() <= 2);
 }
 
-// Goal: a class of drr shows its deficit, and nothing once its scheduler has ended.
+// Goal: a drr class shows its deficit, and none after its scheduler has ended.
 #[test]
 fn drr_class_shows_deficit() {
     let mut tree = tree("");
@@ -52,8 +52,8 @@ fn drr_class_shows_deficit() {
     assert_eq!(deficit(&tree), 0);
 }
 
-// Goal: mq shows the sum of its leaves, a class of prio what is in it, and a replaced discipline
-// starts at 0.
+// Goal: mq shows the sum of its leaves, a class of prio its content, and a replaced qdisc starts at
+// 0.
 #[test]
 fn parents_show_sums() {
     let mut tree = tree("");
@@ -77,8 +77,8 @@ fn parents_show_sums() {
     assert_eq!(bytes(&tree, Handle::new(1, 0)), 11);
 }
 
-// Goal: filters of several schedulers count each for itself, and the tree shows the sum, with what
-// schedulers counted that are no more; police's bucket is one for all of them.
+// Goal: filters count in each scheduler separately, and the tree shows the sum, including ended
+// schedulers; the police bucket is shared.
 #[test]
 fn filters_add_up_and_share_their_rate() {
     let mut tree = tree("");
@@ -104,8 +104,8 @@ fn filters_add_up_and_share_their_rate() {
     assert_eq!(tree.state.egress.as_ref().unwrap().list[0].ledger.live.len(), 1);
 }
 
-// Goal: what is built has the handles, kinds, classes and filters of the tree, and each channel its
-// own leaf.
+// Goal: a built scheduler has the handles, kinds, classes and filters of the tree, and each channel
+// its own leaf.
 #[test]
 fn blueprints_are_what_is_attached() {
     let mut tree = tree("fq_codel");

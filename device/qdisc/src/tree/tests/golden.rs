@@ -1,8 +1,8 @@
-//! What Linux 6.18 with iproute2 6.1 answered to these commands on a veth with four queues.
+//! Replies of Linux 6.18 with iproute2 6.1 to these commands, on a veth with four queues.
 
 use super::*;
 
-/// Commands with their answers: empty for success. Lines that begin with `=` are what is shown.
+/// Replays commands with their replies: empty for success. Lines with `=` are the shown state.
 fn replay(tree: &mut Tree, script: &str) {
     let mut expected: Vec<&str> = Vec::new();
     let lines: Vec<&str> = script.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
@@ -21,8 +21,8 @@ fn replay(tree: &mut Tree, script: &str) {
     }
 }
 
-// Goal: roots are added, changed, replaced and deleted as the kernel does it, with its texts,
-// handles and reference counts.
+// Goal: roots are added, changed, replaced and deleted as in the kernel, with its texts, handles
+// and reference counts.
 #[test]
 fn roots() {
     replay(
@@ -68,11 +68,11 @@ fn roots() {
     );
 }
 
-// Goal: leaves of mq and what is in a class of tbf: texts, order and handles are the kernel's.
+// Goal: leaves of mq and the child of tbf have the kernel's texts, order and handles.
 #[test]
 fn leaves() {
     let mut tree = tree("");
-    // The order of showing depends on the handles.
+    // The order depends on the handles.
     tree.state.auto_handle = 0x801e;
     replay(
         &mut tree,
@@ -114,8 +114,8 @@ fn leaves() {
     assert_eq!(classes(&tree, 4)[4..], ["tbf 20:1 parent 20:"]);
 }
 
-// Goal: leaves are deleted and filled by handle as the kernel does it; what may not be in a class
-// is refused with its texts.
+// Goal: leaves are deleted and filled by handle as in the kernel; invalid children of a class are
+// refused with its texts.
 #[test]
 fn leaves_below_leaves() {
     let mut tree = tree("");
@@ -157,7 +157,7 @@ fn leaves_below_leaves() {
     );
 }
 
-// Goal: clsact comes and goes as in the kernel.
+// Goal: clsact is added and deleted as in the kernel.
 #[test]
 fn clsact() {
     replay(
@@ -173,8 +173,8 @@ fn clsact() {
     );
 }
 
-// Goal: classes are added, changed and deleted with the kernel's texts (seen with htb, whose code
-// path is the same).
+// Goal: classes are added, changed and deleted with the kernel's texts (recorded with htb, which
+// has the same code path).
 #[test]
 fn classes_of_drr() {
     let mut tree = tree("");
@@ -253,7 +253,7 @@ fn filters() {
     assert_eq!(tree.filters()[0].class, Some(Handle::new(1, 2)));
 }
 
-// Goal: mq is refused where there is only one queue, noqueue is not.
+// Goal: mq is refused on a single queue, noqueue is not.
 #[test]
 fn one_queue() {
     let mut tree = tree("");

@@ -1,6 +1,6 @@
 use super::*;
 
-/// The rules below are those where this differs from Linux, or that Linux has no words for.
+/// Rules that differ from Linux or do not exist there.
 // Goal: a channel added later has the configured default leaf, not pfifo_fast (Linux's trap).
 #[test]
 fn later_channels_get_the_configured_leaf() {
@@ -10,8 +10,8 @@ fn later_channels_get_the_configured_leaf() {
     assert_eq!(shown(&tree, 3)[1..], [leaf(3), leaf(2), leaf(1)]);
 }
 
-// Goal: when every leaf in use was given the same, later channels get that; one that differs, or
-// is taken off, brings the default back.
+// Goal: if all leaves in use are equal, later channels get the same leaf; a different or deleted
+// one restores the default.
 #[test]
 fn later_channels_get_what_all_others_have() {
     let mut tree = tree("");
@@ -36,8 +36,8 @@ fn later_channels_get_what_all_others_have() {
     assert!(shown(&tree, 8).contains(&"pfifo_fast 0: parent 1:7".to_owned()));
 }
 
-// Goal: default words are mq with such leaves on several channels, the discipline itself on one,
-// and come back when a root is deleted; words that make no sense are refused.
+// Goal: default words mean mq with such leaves on several channels and the qdisc itself on one, and
+// apply again after a root is deleted; invalid words are refused.
 #[test]
 fn default_words() {
     let mut tree = tree("fq_codel limit 77");
@@ -87,8 +87,8 @@ fn shapes() {
     assert!(tree.may_change_channel());
 }
 
-// Goal: mqprio sends a priority through a channel of its class, keeps a filter's choice, and falls
-// back when the classes' channels are not all in use; a channel that is not there is 0, counted.
+// Goal: mqprio maps a priority to a channel of its class, keeps a filter's selection, and has no
+// effect if channels of a class are not in use. A missing channel becomes 0 and is counted.
 #[test]
 fn mqprio_chooses_channels() {
     let mut tree = tree("");
@@ -115,7 +115,7 @@ fn mqprio_chooses_channels() {
     assert!(tree.misdirected.len() <= 3, "maps that are no more are remembered");
 }
 
-// Goal: to say again what is so changes nothing and says so.
+// Goal: the same command again changes nothing and reports that.
 #[test]
 fn repeated_commands_change_nothing() {
     let commands = [
@@ -142,8 +142,8 @@ fn repeated_commands_change_nothing() {
     assert_eq!(refusal(&mut tree, &other).1, "Change operation not supported by specified qdisc");
 }
 
-// Goal: fewer bands take their disciplines along, more bands have default ones; tbf's inner fifo
-// follows its limit.
+// Goal: fewer bands delete their qdiscs, more bands have default ones; tbf's inner fifo follows its
+// limit.
 #[test]
 fn classes_follow_a_change() {
     let mut tree = tree("");
@@ -166,7 +166,7 @@ fn classes_follow_a_change() {
     assert_eq!(tbf.classes[&1].child.params, Params::Bfifo(Fifo { limit: 6000 }));
 }
 
-// Goal: disciplines cannot be nested without end, which would end the stack.
+// Goal: the nesting depth of qdiscs is limited, so that the stack is too.
 #[test]
 fn nesting_has_an_end() {
     let mut tree = tree("");
@@ -178,7 +178,7 @@ fn nesting_has_an_end() {
     assert_eq!((errno, &*text), (Errno::Invalid, "Disciplines can be nested 8 deep"));
 }
 
-// Goal: automatic handles go on from 8001: and skip those in use, also after the last one.
+// Goal: automatic handles count from 8001: and skip used ones, also after the last one.
 #[test]
 fn automatic_handles() {
     let mut tree = tree("");

@@ -83,7 +83,7 @@ fn commands() -> impl Strategy<Value = String> {
     prop_oneof![4 => qdisc, 2 => class, 3 => filter]
 }
 
-/// What must be so of every tree.
+/// Checks the invariants of a tree.
 fn check(tree: &mut Tree, channels: u16) {
     let qdiscs = tree.qdiscs(8);
     let mut handles = HashSet::new();
@@ -116,8 +116,8 @@ fn check(tree: &mut Tree, channels: u16) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    // Goal: whatever is ordered, a refused command and one that says so change nothing that can be
-    // seen, a change can be seen, and the tree stays sound: handles are unique, parents exist,
+    // Goal: for any commands, a refused command and one that reports no change leave the state as
+    // it was, a change is visible, and the tree stays valid: handles are unique, parents exist,
     // filters are in order, schedulers can be built.
     #[test]
     fn trees_stay_sound(
@@ -130,7 +130,7 @@ proptest! {
             let result = tree.apply(&command(&text), channels, 6);
             let same = dump(&tree) == before;
             match result {
-                // A replaced default may look as before; nothing else may.
+                // A replaced default may have the same visible state as before; nothing else may.
                 Ok(changed) => prop_assert!(changed || same, "{text}"),
                 Err(e) => {
                     prop_assert!(same, "refused, but changed: {text}");
