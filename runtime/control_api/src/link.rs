@@ -231,7 +231,8 @@ pub struct NetdevInfo {
 }
 
 /// Rings of slots in the memory windows of a bridge.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct SlotRingsInfo {
     /// Bytes of a slot.
@@ -245,7 +246,8 @@ pub struct SlotRingsInfo {
 }
 
 /// One memory window of a bridge.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct WindowInfo {
     /// Bytes of the window of this end, which the far end writes.
@@ -255,7 +257,8 @@ pub struct WindowInfo {
 }
 
 /// One queue pair of a bridge.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct QueuePairInfo {
     /// Number of the queue pair.

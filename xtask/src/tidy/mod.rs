@@ -21,7 +21,9 @@ mod source;
 mod test_goals;
 #[cfg(test)]
 mod testing;
+mod type_names;
 mod unsafe_register;
+mod vocabulary;
 
 use std::fmt;
 use std::path::Path;
@@ -32,7 +34,7 @@ use repository::Repository;
 /// Rule: its name in the output, and its check.
 type Rule = (&'static str, fn(&Repository, &mut Report));
 
-const RULES: [Rule; 15] = [
+const RULES: [Rule; 17] = [
     ("banned-call", banned_calls::check),
     ("counter", counters::check),
     ("dead-file", dead_files::check),
@@ -47,7 +49,9 @@ const RULES: [Rule; 15] = [
     ("safety", safety_comments::check),
     ("size", sizes::check),
     ("test-goal", test_goals::check),
+    ("type-name", type_names::check),
     ("unsafe", unsafe_register::check),
+    ("vocabulary", vocabulary::check),
 ];
 
 /// One violation of one rule.
