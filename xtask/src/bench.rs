@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: every comparison that SPECIFICATION.md promises, as figures and plots.
 //!
-//! `mqnet bench` measures. This command runs its sections, computes confidence intervals of the
+//! `mqnet-bench` measures. This command runs its sections, computes confidence intervals of the
 //! medians, checks the promises, and draws the report.
 
 mod baseline;
@@ -41,7 +41,7 @@ const QUICK_BUDGET: u64 = 3 * 60;
 /// Exit code of a regression.
 const REGRESSED: u8 = 3;
 /// Documents with figures from a report.
-const DOCUMENTS: [&str; 3] = ["docs/systems.md", "docs/scaling.md", "SPECIFICATION.md"];
+const DOCUMENTS: [&str; 3] = ["docs/systems.md", "docs/scaling.md", "docs/measurements.md"];
 /// Section with the limits of the machine, part of every run.
 const LIMITS: &str = "limits";
 
@@ -65,10 +65,10 @@ pub(crate) struct Arguments {
     /// Store this run's report as baseline.json in the same folder
     #[arg(long)]
     save_baseline: bool,
-    /// Write the figures of this run into SPECIFICATION.md, docs/systems.md and docs/scaling.md
+    /// Write the figures of this run into docs/measurements.md, systems.md and scaling.md
     #[arg(long, conflicts_with = "quick")]
     docs: bool,
-    /// Program to measure, instead of building one [default: $MQNET_BIN]
+    /// Program to measure, instead of building one [default: $MQNET_BENCH]
     #[arg(long, value_name = "FILE")]
     bin: Option<PathBuf>,
     /// Check and draw this report.json of an earlier run again, instead of measuring
@@ -128,7 +128,7 @@ fn earlier(file: &Path, docs: bool) -> Result<Report> {
 /// Runs the sections; the caller checks the promises.
 fn measure(arguments: &Arguments, chosen: &[&'static Section], out: &Path) -> Result<Report> {
     let quick = arguments.quick;
-    let from_environment = std::env::var_os("MQNET_BIN").map(PathBuf::from);
+    let from_environment = std::env::var_os("MQNET_BENCH").map(PathBuf::from);
     let program = program(arguments.bin.clone().or(from_environment).as_deref())?;
     install(chosen);
     let peers = peers::ask();
@@ -213,11 +213,12 @@ fn program(named: Option<&Path>) -> Result<PathBuf> {
         return fs::canonicalize(path)
             .map_err(|error| format!("--bin {}: {error}", path.display()).into());
     }
-    let build = project::command("cargo").args(["build", "--release", "-p", "mqnet"]).status()?;
+    let build =
+        project::command("cargo").args(["build", "--release", "-p", "mqnet-bench"]).status()?;
     if !build.success() {
         return Err("the program could not be built".into());
     }
-    Ok(project::target().join("release/mqnet"))
+    Ok(project::target().join("release/mqnet-bench"))
 }
 
 /// Installs packages. A section with a missing package reports it.
@@ -348,6 +349,6 @@ mod tests {
         let failed = sort_out(&SECTIONS[0], ran(Err("no root".to_owned())), false);
         assert_eq!(failed.skipped.as_deref(), Some("no root"));
         let odd = sort_out(&SECTIONS[0], ran(Ok(serde_json::json!({"a": 1}))), false);
-        assert!(odd.skipped.unwrap().contains("mqnet bench") && odd.cases.is_empty());
+        assert!(odd.skipped.unwrap().contains("mqnet-bench") && odd.cases.is_empty());
     }
 }

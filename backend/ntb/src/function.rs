@@ -370,7 +370,8 @@ impl NtbFunction {
         let waited = now.saturating_sub(self.since);
         match self.state {
             State::Offered | State::Accepted if waited > HANDSHAKE_TIMEOUT => {
-                let why = "the peer did not finish the handshake within 5 s".to_owned();
+                let limit = HANDSHAKE_TIMEOUT.as_secs();
+                let why = format!("the peer did not finish the handshake within {limit} s");
                 self.drop_link(why, now, Some(FAULT_REST));
             }
             State::Refused if waited > REFUSED_REST => {

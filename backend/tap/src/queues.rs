@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqnet_netdev::limits::CHANNELS_MAX;
+use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX};
 use mqnet_netdev::{ChannelStats, DropReason, FlowRule};
 use mqnet_shmem::{Segments, SpanMut, read_into};
 use mqnet_sysio::namespace::NetNs;
@@ -497,7 +497,7 @@ impl Queues {
         let begin = clock::monotonic();
         while self.attached > queues {
             let queue = self.attached - 1;
-            self.count_late_frames(queue, &stats[usize::from(queue)]);
+            count_late_frames(self.fds[usize::from(queue)].as_fd(), &stats[usize::from(queue)]);
             self.detach_down_to(queue)?;
             if clock::monotonic().saturating_sub(begin) >= most {
                 break;
@@ -508,20 +508,20 @@ impl Queues {
         }
         Ok(())
     }
+}
 
-    /// Counts frames that left their qdisc after the lane did. No lane reads the queue any more, so
-    /// this thread is the only writer of its counters.
-    fn count_late_frames(&self, queue: u16, stats: &ChannelStats) {
-        let fd = self.fds[usize::from(queue)].as_fd();
-        let (head, tail) = (SpanMut::empty(), SpanMut::empty());
-        let mut room = Segments::new(head, tail);
-        let mut header = [0u8; VNET_HDR_LEN];
-        for _ in 0..LATE_MOST {
-            let Ok(n) = read_into(fd, &mut header, &mut room, &mut []) else { return };
-            stats.rx.packets.add(1);
-            stats.rx.bytes.add(n.saturating_sub(VNET_HDR_LEN) as u64);
-            stats.rx.drops.count(DropReason::QueueRetired, 1);
-        }
+/// Counts frames that left their qdisc after the lane did. No lane reads the queue any more, so
+/// this thread is the only writer of its counters.
+fn count_late_frames(fd: BorrowedFd<'_>, stats: &ChannelStats) {
+    let mut header = [0u8; VNET_HDR_LEN];
+    // A read returns the length of the room at most, so that bytes count only with room for them.
+    let mut frame = vec![0; FRAME_MAX as usize];
+    let mut room = Segments::new(SpanMut::of(&mut frame), SpanMut::empty());
+    for _ in 0..LATE_MOST {
+        let Ok(n) = read_into(fd, &mut header, &mut room, &mut []) else { return };
+        stats.rx.packets.add(1);
+        stats.rx.bytes.add(n.saturating_sub(VNET_HDR_LEN) as u64);
+        stats.rx.drops.count(DropReason::QueueRetired, 1);
     }
 }
 

@@ -2,7 +2,7 @@
 //! also rejects one that QEMU sends: `SET_VRING_ENABLE` before any features are accepted. QEMU
 //! waits for its reply.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
@@ -16,7 +16,7 @@ use crate::state::Shared;
 /// Header length: request, flags and body size (u32 each).
 pub(crate) const HEADER: usize = 12;
 /// Body length of these messages except `GET_STATUS`: two u32 or one u64.
-const BODY: usize = 8;
+pub(crate) const BODY: usize = 8;
 /// Header flags: protocol version 1, reply, reply requested (`NEED_REPLY`).
 const VERSION: u32 = 1;
 const ANSWER: u32 = 4;
@@ -95,7 +95,7 @@ impl Header {
         self.request == FrontendReq::SET_FEATURES as u32
     }
 
-    fn answer(self, line: &mut UnixStream, number: u64) -> io::Result<()> {
+    fn answer(self, mut line: &UnixStream, number: u64) -> io::Result<()> {
         let mut answer = Vec::with_capacity(HEADER + BODY);
         let header = [self.request, VERSION | ANSWER, BODY as u32];
         answer.extend(header.into_iter().flat_map(u32::to_ne_bytes));
@@ -103,22 +103,18 @@ impl Header {
         line.write_all(&answer)
     }
 
-    /// Receives the message, executes it and sends its reply. An error ends the connection.
+    /// Executes the message with this body, and sends its reply. An error ends the connection.
     pub(crate) fn execute(
         self,
         what: EarlyMessage,
-        line: &mut UnixStream,
+        body: [u8; BODY],
+        line: &UnixStream,
         shared: &Shared,
     ) -> io::Result<()> {
-        let mut bytes = [0; HEADER + BODY];
-        let bytes = &mut bytes[..HEADER + self.size as usize];
-        line.read_exact(bytes)?;
         if let EarlyMessage::GetStatus = what {
             let status = shared.lock().status;
             return self.answer(line, status.into());
         }
-        let mut body = [0; BODY];
-        body.copy_from_slice(&bytes[HEADER..]);
         let number = u64::from_ne_bytes(body);
         let done = match what {
             EarlyMessage::EarlyEnable => {

@@ -19,7 +19,7 @@ use vhost::vhost_user::{BackendReqHandler, Error};
 
 use crate::commands::ControlHandler;
 use crate::config::Meet;
-use crate::early;
+use crate::early::{self, Header};
 use crate::relay::Relay;
 use crate::state::Shared;
 
@@ -62,7 +62,7 @@ pub(crate) struct Listener {
 /// Current connection, shared with the handle so that a drop can shut it down.
 #[derive(Default)]
 struct Connection {
-    stream: Option<UnixStream>,
+    stream: Option<Arc<UnixStream>>,
     over: bool,
 }
 
@@ -183,7 +183,10 @@ impl ConnectionSource {
             Self::Listen { listener, .. } => {
                 let _ = poll::wait_readable(&[listener.as_fd(), end.as_fd()], NO_LIMIT);
                 let is_there = poll::is_readable(listener.as_fd()).unwrap_or(false);
-                (is_there.then(|| listener.accept().map(|(stream, _)| stream)), Duration::ZERO)
+                let stream = is_there.then(|| listener.accept().map(|(stream, _)| stream));
+                // A connection that cannot be accepted waits in the backlog.
+                let patience = if matches!(stream, Some(Err(_))) { RETRY } else { Duration::ZERO };
+                (stream, patience)
             }
             Self::Connect(path) => (Some(connect(path)), RETRY),
             Self::Once(stream) => (stream.take().map(Ok), NO_LIMIT),
@@ -196,6 +199,14 @@ impl ConnectionSource {
         let _ = poll::wait_readable(&[end.as_fd()], patience);
         None
     }
+}
+
+/// Reason for the end of a connection at this message; logged if a descriptor was refused.
+fn ended(relay: &Relay, header: Header, error: &io::Error) -> String {
+    if relay.refused > 0 {
+        tracing::warn!("vhost-user: the connection ends at {header:?}: {error}");
+    }
+    error.to_string()
 }
 
 /// State of the connection thread.
@@ -226,14 +237,16 @@ impl ConnectionThread {
                 // Further connections wait in the backlog.
                 let _ = poll::wait_readable(&[self.end.as_fd()], RETRY);
             }
+            let stream = Arc::new(stream);
             if !self.set_connection(&stream) {
                 return;
             }
+            let Some(relay) = self.relay(&stream, &mut reported) else { return };
             reported.clear();
             self.shared.lock().absent = None;
             self.shared.wake_control();
             let since = clock::monotonic();
-            let why = self.serve(stream);
+            let why = self.serve(&stream, relay);
             lock(&self.connection).stream = None;
             self.leave(&format!("the VMM is gone ({why})"));
             let is_brief = clock::monotonic().saturating_sub(since) < BRIEF;
@@ -259,24 +272,33 @@ impl ConnectionThread {
     }
 
     /// Publishes the connection; false when the handle was dropped.
-    fn set_connection(&self, stream: &UnixStream) -> bool {
+    fn set_connection(&self, stream: &Arc<UnixStream>) -> bool {
         let mut current = lock(&self.connection);
-        current.stream = stream.try_clone().ok();
-        !current.over && current.stream.is_some()
+        current.stream = Some(stream.clone());
+        !current.over
+    }
+
+    /// Creates the relay of a connection. Repeated while descriptors are missing, because an
+    /// inherited connection cannot be made again; `None` when the handle was dropped.
+    fn relay(&self, line: &UnixStream, reported: &mut String) -> Option<(Relay, UnixStream)> {
+        while !self.is_over() {
+            match Relay::new(line) {
+                Ok(both) => return Some(both),
+                Err(e) => self.absent(explained(e).to_string(), reported),
+            }
+            let _ = poll::wait_readable(&[self.end.as_fd()], RETRY);
+        }
+        None
     }
 
     /// Handles messages until the connection ends; returns the reason.
-    fn serve(&mut self, mut line: UnixStream) -> String {
-        let (mut relay, stream) = match Relay::new(&line) {
-            Ok(both) => both,
-            Err(e) => return explained(e).to_string(),
-        };
-        let why = self.serve_with(&mut line, &mut relay, stream);
+    fn serve(&mut self, line: &UnixStream, (mut relay, stream): (Relay, UnixStream)) -> String {
+        let why = self.serve_with(line, &mut relay, stream);
         self.refused += relay.refused;
         why
     }
 
-    fn serve_with(&self, line: &mut UnixStream, relay: &mut Relay, stream: UnixStream) -> String {
+    fn serve_with(&self, line: &UnixStream, relay: &mut Relay, stream: UnixStream) -> String {
         let mut handler = BackendReqHandler::from_stream(stream, self.shared.clone());
         let mut accepted = false;
         let mut control = ControlHandler::new(self.shared.clone());
@@ -286,16 +308,14 @@ impl ConnectionThread {
             }
             let Some(header) = early::peek_header(line) else { return "disconnected".to_owned() };
             if let Some(message) = header.early_message(accepted) {
-                match header.execute(message, line, &self.shared) {
+                let done = relay.receive_early(header);
+                match done.and_then(|body| header.execute(message, body, line, &self.shared)) {
                     Ok(()) => continue,
-                    Err(e) => return e.to_string(),
+                    Err(e) => return ended(relay, header, &e),
                 }
             }
             if let Err(e) = relay.pass(header) {
-                if relay.refused > 0 {
-                    tracing::warn!("vhost-user: the connection ends at {header:?}: {e}");
-                }
-                return e.to_string();
+                return ended(relay, header, &e);
             }
             let handled = handler.handle_request();
             if let Err(e) = relay.answer() {
@@ -332,3 +352,6 @@ impl ConnectionThread {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use mqnet_sysio::poll;
 use mqnet_sysio::socket::StreamSocket;
 
-use crate::early::{HEADER, Header};
+use crate::early::{BODY, HEADER, Header};
 use crate::listener::NO_LIMIT;
 
 /// Maximum body length. The longest message describes 32 memory ranges.
@@ -62,6 +62,26 @@ impl Relay {
         }
         let mut message = [0; HEADER + BODY_MAX];
         let message = &mut message[..HEADER + size];
+        let fds = self.receive(message)?;
+        send_all(&self.crate_side, message, &fds)
+    }
+
+    /// Receives the next message, which the module [`early`](crate::early) handles, and returns its
+    /// body. An error ends the connection.
+    pub(crate) fn receive_early(&mut self, header: Header) -> io::Result<[u8; BODY]> {
+        let mut message = [0; HEADER + BODY];
+        let fds = self.receive(&mut message[..HEADER + header.size().min(BODY)])?;
+        if !fds.is_empty() {
+            let why = format!("{} descriptors with a message that has none", fds.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        let mut body = [0; BODY];
+        body.copy_from_slice(&message[HEADER..]);
+        Ok(body)
+    }
+
+    /// Receives a message and its descriptors; descriptors that can block are refused.
+    fn receive(&mut self, message: &mut [u8]) -> io::Result<Vec<OwnedFd>> {
         let (mut have, mut fds) = (0, Vec::new());
         while have < message.len() {
             poll::wait_readable(&[self.vmm.as_fd()], NO_LIMIT)?;
@@ -84,7 +104,7 @@ impl Relay {
             fds.extend(part.fds);
             have += part.len;
         }
-        send_all(&self.crate_side, message, &fds)
+        Ok(fds)
     }
 
     /// Forwards the replies of the crate.

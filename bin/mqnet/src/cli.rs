@@ -1,58 +1,20 @@
 //! The command line.
 
-use std::ops::RangeInclusive;
-use std::str::FromStr;
+use clap::{Parser, Subcommand};
+use mqnet_client::{
+    AddArgs, CaptureArgs, DelArgs, EthtoolArgs, MonitorArgs, SetArgs, ShowArgs, StatsArgs, TcArgs,
+    TopArgs, WhyArgs, XdpArgs, YnlArgs,
+};
+use mqnet_daemon::args::{LinkArgs, SandboxArgs};
+use mqnet_daemon::config::ConfigCommand;
+use mqnet_daemon::daemon::DaemonArgs;
+use mqnet_daemon::doctor::DoctorArgs;
+use mqnet_daemon::ivshmem_server::ServerArgs;
+use mqnet_daemon::plan::PlanArgs;
+use mqnet_daemon::vmm::BackendArgs;
+use mqnet_demo::{DemoArgs, HostArgs};
 
-use clap::builder::TypedValueParser;
-use clap::{Args, Parser, Subcommand, value_parser};
-
-use mqnet_address::config::DaemonConfig;
-use mqnet_address::{BadAddress, CHANNELS, POLL_WINDOW, WORKERS, parse, parse_cpus};
-use mqnet_control::socket::{Address, Options, Owner, group_id, parse_mode, user_id};
-use mqnet_control_api::{ApiError, Code, LinkSpec};
-use mqnet_sysio::listen::Access;
-
-use crate::bench::{self, BenchArgs};
-use crate::capture::CaptureArgs;
-use crate::config::ConfigCommand;
-use crate::daemon::DaemonArgs;
-use crate::demo::{DemoArgs, HostArgs};
-use crate::doctor::DoctorArgs;
-use crate::ethtool::EthtoolArgs;
 use crate::generate::{CompleteAddressArgs, CompletionsArgs, ManArgs};
-use crate::ivshmem_server::ServerArgs;
-use crate::monitor::MonitorArgs;
-use crate::plan::PlanArgs;
-use crate::show::ShowArgs;
-use crate::stats::StatsArgs;
-use crate::tc::TcArgs;
-use crate::top::TopArgs;
-use crate::verbs::{AddArgs, DelArgs, SetArgs};
-use crate::vmm::BackendArgs;
-use crate::why::WhyArgs;
-use crate::xdp::XdpArgs;
-use crate::ynl::YnlArgs;
-
-/// Why a command ended badly.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// What was asked for makes no sense: exit code 2, nothing was touched.
-    BadInput(String),
-    /// It could not be done: exit code 1.
-    Broken(String),
-    /// Everything has been said; this exit code.
-    Exit(u8),
-}
-
-impl<E: std::error::Error + 'static> From<E> for Failure {
-    fn from(e: E) -> Self {
-        let e: &(dyn std::error::Error + 'static) = &e;
-        match e.downcast_ref::<ApiError>().map(|refused| refused.code) {
-            Some(Code::Invalid | Code::Range) => Self::BadInput(e.to_string()),
-            _ => Self::Broken(e.to_string()),
-        }
-    }
-}
 
 /// Plugs any two packet endpoints together and gives the link what a good NIC has: many queues,
 /// backpressure instead of drops, counters that account for every packet.
@@ -129,8 +91,6 @@ pub(crate) enum Command {
     /// Write the man pages.
     #[command(hide = true)]
     Man(ManArgs),
-    /// Measure, interleaved with a peer where there is one.
-    Bench(BenchArgs),
     /// Show and change a device in the manner of ethtool.
     Ethtool(EthtoolArgs),
     /// Show and change queueing disciplines, classes and filters in the manner of tc.
@@ -139,201 +99,6 @@ pub(crate) enum Command {
     Xdp(XdpArgs),
     /// Query the `netdev` family in the manner of the kernel's ynl tool.
     Ynl(YnlArgs),
-    #[command(flatten)]
-    BenchHelper(bench::Helper),
-}
-
-fn whole(range: &RangeInclusive<u32>) -> RangeInclusive<i64> {
-    i64::from(*range.start())..=i64::from(*range.end())
-}
-
-pub(crate) fn channels() -> impl TypedValueParser<Value = u16> {
-    value_parser!(u16).range(whole(&CHANNELS))
-}
-
-pub(crate) fn workers() -> impl TypedValueParser<Value = u16> {
-    value_parser!(u16).range(whole(&WORKERS))
-}
-
-fn poll_window() -> impl TypedValueParser<Value = u32> {
-    value_parser!(u32).range(whole(&POLL_WINDOW))
-}
-
-/// Text after the options of `mqnet link --help`.
-fn link_help() -> String {
-    mqnet_address::help() + LINK_HELP
-}
-
-const LINK_HELP: &str = "
-Environment:
-  MQNET_STORES=auto|cached|streamed  how frames are stored into memory that another CPU reads (ntb:,
-                vhost-user:, virtio-user:): as measured, through the cache as it is, or past it
-
-Example, two hosts (network namespaces of one machine; ip netns add b) that talk:
-  mqnet link tap:a,address=10.0.0.1/24 ntb:/run/x.sock --channels 4
-  mqnet link tap:b,netns=b,address=10.0.0.2/24 ntb:/run/x.sock,name=y --channels 4";
-
-#[derive(Args, Debug)]
-#[command(after_help = link_help())]
-pub(crate) struct LinkArgs {
-    /// One endpoint.
-    #[arg(value_parser = address)]
-    pub(crate) a: String,
-    /// The other endpoint.
-    #[arg(value_parser = address)]
-    pub(crate) b: String,
-    /// Channels wanted [default: as many as an endpoint has (the queues of an interface, those of
-    /// a guest, the other end of a bridge, one for each member of a group), else 1]; two ends
-    /// that both want some settle on the smaller number.
-    #[arg(short, long, value_parser = channels())]
-    pub(crate) channels: Option<u16>,
-    /// Worker threads [default: one a channel, at most one a CPU].
-    #[arg(short, long, value_parser = workers())]
-    pub(crate) workers: Option<u16>,
-    /// CPUs for the workers: auto (distinct cores), float (not pinned) or a list like 0-3,8.
-    #[arg(long, default_value = "auto", value_parser = cpus)]
-    pub(crate) cpus: String,
-    /// Microseconds that a lane is polled after its last frame before it sleeps.
-    #[arg(long, value_name = "US", default_value_t = 1000, value_parser = poll_window())]
-    pub(crate) poll_window: u32,
-    /// Leave it running: handed to the daemon if there is one, else by itself.
-    #[arg(long)]
-    pub(crate) detach: bool,
-    #[command(flatten)]
-    pub(crate) control: ControlArgs,
-    #[command(flatten)]
-    pub(crate) sandbox: SandboxArgs,
-    /// One JSON object a second on stdout instead of the status line.
-    #[arg(short, long)]
-    pub(crate) json: bool,
-    /// Milliseconds between two status lines or JSON objects.
-    #[arg(long, value_name = "MS", default_value_t = 1000, hide = true,
-          value_parser = value_parser!(u64).range(10..=60_000))]
-    pub(crate) interval_ms: u64,
-    /// End in good order when this process, our parent, ends.
-    #[arg(long, value_name = "PID", hide = true)]
-    pub(crate) with_parent: Option<u32>,
-    /// This is what `--detach` has started.
-    #[arg(long, hide = true)]
-    pub(crate) detached: bool,
-}
-
-impl LinkArgs {
-    /// Two endpoints, and nothing else said.
-    pub(crate) fn of(a: &str, b: &str) -> Result<Self, Failure> {
-        #[derive(Parser)]
-        struct Words {
-            #[command(flatten)]
-            link: LinkArgs,
-        }
-        let words = Words::try_parse_from(["link", a, b]);
-        words.map(|words| words.link).map_err(|e| Failure::BadInput(e.to_string()))
-    }
-
-    /// The link, as it would be written in a file.
-    pub(crate) fn spec(&self) -> LinkSpec {
-        LinkSpec {
-            a: self.a.clone(),
-            b: self.b.clone(),
-            channels: self.channels,
-            workers: self.workers,
-            cpus: Some(self.cpus.clone()),
-            poll_window: Some(self.poll_window),
-        }
-    }
-}
-
-/// Restrictions of the process.
-#[derive(Args, Clone, Debug, Default)]
-pub(crate) struct SandboxArgs {
-    /// Run without the seccomp filter, to find out whether it is the reason of a failure.
-    #[arg(long)]
-    pub(crate) no_seccomp: bool,
-}
-
-/// Where a process answers.
-#[derive(Args, Clone, Debug, Default)]
-pub(crate) struct ControlArgs {
-    /// Socket on which this process answers: a path, @NAME or none [default: in the runtime folder,
-    /// $MQNET_RUNTIME_DIR or /run/mqnet or $XDG_RUNTIME_DIR/mqnet].
-    #[arg(long = "control-socket", value_name = "SOCKET")]
-    pub(crate) control: Option<String>,
-    /// Its permissions [default: 0660].
-    #[arg(long, value_name = "MODE", value_parser = mode)]
-    pub(crate) control_mode: Option<u32>,
-    /// Its owner.
-    #[arg(long, value_name = "USER[:GROUP]")]
-    pub(crate) control_owner: Option<String>,
-}
-
-impl ControlArgs {
-    /// True when the user said anything about it.
-    pub(crate) fn is_explicit(&self) -> bool {
-        self.control.is_some() || self.control_mode.is_some() || self.control_owner.is_some()
-    }
-
-    /// What the command line leaves open, a file may say.
-    pub(crate) fn or(&self, file: &DaemonConfig) -> Self {
-        Self {
-            control: self.control.clone().or(file.control_socket.clone()),
-            control_mode: self.control_mode.or(file.socket_mode),
-            control_owner: self.control_owner.clone().or(file.socket_owner.clone()),
-        }
-    }
-
-    /// For the socket.
-    pub(crate) fn options(&self) -> Result<Options, ApiError> {
-        let address = self.control.as_deref().map(Address::from_str).transpose()?;
-        let owner = self.control_owner.as_deref().map(Owner::from_str).transpose()?;
-        Ok(Options { address, mode: self.control_mode, owner })
-    }
-}
-
-/// Permissions of a socket that others connect to.
-#[derive(Args, Clone, Debug, Default)]
-pub(crate) struct AccessArgs {
-    /// Permissions of the socket [default: as the umask leaves them].
-    #[arg(long = "socket-mode", value_name = "MODE", value_parser = mode)]
-    mode: Option<u32>,
-    /// Its owner.
-    #[arg(long = "socket-owner", value_name = "USER")]
-    owner: Option<String>,
-    /// Its group.
-    #[arg(long = "socket-group", value_name = "GROUP")]
-    group: Option<String>,
-}
-
-impl AccessArgs {
-    /// With names looked up.
-    pub(crate) fn get(&self) -> Result<Access, Failure> {
-        let bad = |option: &str| {
-            let option = option.to_owned();
-            move |why| Failure::BadInput(format!("{option}: {why}"))
-        };
-        let uid = self.owner.as_deref().map(user_id).transpose().map_err(bad("--socket-owner"))?;
-        let gid = self.group.as_deref().map(group_id).transpose().map_err(bad("--socket-group"))?;
-        Ok(Access { mode: self.mode, uid, gid })
-    }
-
-    /// As options of an endpoint address, each with a comma before it.
-    pub(crate) fn options(&self) -> String {
-        let mode = self.mode.map(|mode| format!(",mode={mode:04o}"));
-        let owner = self.owner.as_ref().map(|owner| format!(",owner={owner}"));
-        let group = self.group.as_ref().map(|group| format!(",group={group}"));
-        [mode, owner, group].into_iter().flatten().collect()
-    }
-}
-
-fn mode(text: &str) -> Result<u32, String> {
-    parse_mode(text).map_err(|e| e.to_string())
-}
-
-fn address(text: &str) -> Result<String, BadAddress> {
-    parse(text).map(|_| text.to_owned())
-}
-
-fn cpus(text: &str) -> Result<String, String> {
-    parse_cpus(text).map(|_| text.to_owned())
 }
 
 #[cfg(test)]
@@ -361,5 +126,30 @@ mod tests {
             let text = Cli::try_parse_from(args).unwrap_err().to_string();
             assert!(text.contains(words), "{option} {value}: {text}");
         }
+    }
+
+    // Goal: clap hands every command line on as it is.
+    #[test]
+    fn clap_takes_nothing_away() {
+        for line in
+            ["-l eth0", "--json -k eth0", "-K eth0 tso on", "-h", "-X eth0 equal -1", "--foo"]
+        {
+            let line = line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+            let words = ["mqnet", "ethtool"].map(str::to_owned).into_iter().chain(line.clone());
+            let cli = Cli::try_parse_from(words).unwrap();
+            let Command::Ethtool(args) = cli.command else { panic!("another command") };
+            assert_eq!(args.args, line);
+        }
+    }
+
+    // Goal: the command line takes exactly one of --dump and --do.
+    #[test]
+    fn ynl_takes_do_or_dump() {
+        let parses = |line: &str| Cli::try_parse_from(line.split(' ')).is_ok();
+        assert!(parses("mqnet ynl --family netdev --dump queue-get --output-json"));
+        assert!(parses("mqnet ynl --do queue-get --json {}"));
+        assert!(!parses("mqnet ynl"));
+        assert!(!parses("mqnet ynl --do napi-get --dump napi-get"));
+        assert!(!parses("mqnet ynl --family ethtool --dump napi-get"));
     }
 }

@@ -3,11 +3,9 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
-
-use crate::cli::{Cli, Failure};
-use crate::stats::put;
+use mqnet_command::{Failure, put};
 
 #[derive(Args, Debug)]
 pub(crate) struct CompletionsArgs {
@@ -66,10 +64,14 @@ complete -c mqnet -n "__fish_mqnet_using_subcommand link add" \
     -a "(mqnet complete-address (commandline -ct) 2>/dev/null)"
 "#;
 
-/// Writes the completions of a shell.
-pub(crate) fn completions(args: &CompletionsArgs, out: &mut dyn Write) -> Result<(), Failure> {
+/// Writes the completions of a shell for `command`.
+pub(crate) fn completions(
+    args: &CompletionsArgs,
+    mut command: Command,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "mqnet", &mut text);
+    clap_complete::generate(args.shell, &mut command, "mqnet", &mut text);
     let mut text = String::from_utf8_lossy(&text).into_owned();
     match args.shell {
         Shell::Bash => text += BASH_ADDRESSES,
@@ -97,16 +99,19 @@ pub(crate) fn complete_address(
     put(out, &all.iter().map(|(text, help)| format!("{text}\t{help}\n")).collect::<String>())
 }
 
-/// Writes the man pages.
-pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
+/// Writes the man pages of `command`.
+pub(crate) fn man(args: &ManArgs, command: Command) -> Result<(), Failure> {
     let place = |e: std::io::Error| Failure::Broken(format!("{}: {e}", args.out.display()));
     std::fs::create_dir_all(&args.out).map_err(place)?;
-    clap_mangen::generate_to(Cli::command(), &args.out).map_err(place)
+    clap_mangen::generate_to(command, &args.out).map_err(place)
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::cli::Cli;
 
     // Goal: every shell gets completions that know a command and an option of it.
     #[test]
@@ -114,9 +119,9 @@ mod tests {
         use clap::ValueEnum;
         for &shell in Shell::value_variants() {
             let mut out = Vec::new();
-            completions(&CompletionsArgs { shell }, &mut out).unwrap();
+            completions(&CompletionsArgs { shell }, Cli::command(), &mut out).unwrap();
             let text = String::from_utf8(out).unwrap();
-            assert!(text.contains("bench") && text.contains("channels"), "{shell}");
+            assert!(text.contains("doctor") && text.contains("channels"), "{shell}");
             let uses = match shell {
                 Shell::Bash => text.matches("-F _mqnet_address ").count(),
                 Shell::Zsh => text.matches(":_mqnet_address'").count(),
@@ -132,7 +137,7 @@ mod tests {
     #[test]
     fn a_page_for_each_command() {
         let folder = std::env::temp_dir().join(format!("mqnet-man-{}", std::process::id()));
-        man(&ManArgs { out: folder.join("man1") }).unwrap();
+        man(&ManArgs { out: folder.join("man1") }, Cli::command()).unwrap();
         let page = |name: &str| std::fs::read_to_string(folder.join("man1").join(name));
         assert!(page("mqnet.1").unwrap().contains(".TH mqnet 1"));
         let link = page("mqnet-link.1").unwrap().replace("\\-", "-");
@@ -146,7 +151,9 @@ mod tests {
         }
         assert!(page("mqnet-demo-host.1").is_err());
         let below_a_file = folder.join("man1/mqnet.1/x");
-        let Err(Failure::Broken(what)) = man(&ManArgs { out: below_a_file }) else { panic!() };
+        let Err(Failure::Broken(what)) = man(&ManArgs { out: below_a_file }, Cli::command()) else {
+            panic!()
+        };
         assert!(what.contains("mqnet.1/x"), "{what}");
         std::fs::remove_dir_all(folder).unwrap();
     }

@@ -2,53 +2,22 @@
 
 #![forbid(unsafe_code)]
 
-mod api;
-mod bench;
-mod capture;
 mod cli;
-mod config;
-mod daemon;
-mod demo;
-mod doctor;
-mod drops;
-mod endpoint;
-mod ethtool;
 mod generate;
-mod ivshmem_server;
-mod leftovers;
-mod limits;
-mod link;
-mod log;
-mod monitor;
-mod plan;
-mod privileges;
-mod receive;
-mod run;
-mod show;
-mod stats;
-mod status;
-mod tc;
-mod top;
 mod verbs;
-mod vmm;
-mod why;
-mod xdp;
-mod ynl;
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use mqnet_command::Failure;
+use mqnet_daemon::{config, daemon, doctor, ivshmem_server, link, log, receive, run};
 
-use cli::{Cli, Command, Failure};
+use cli::{Cli, Command};
 
-fn broken(e: Box<dyn std::error::Error>) -> Failure {
-    Failure::Broken(e.to_string())
-}
-
-fn run(command: Command, control: Option<&str>, verbose: bool) -> Result<(), Failure> {
+fn dispatch(command: Command, control: Option<&str>, verbose: bool) -> Result<(), Failure> {
     if let Some(done) = verbs::run(&command, control, verbose)? {
         return Ok(done);
     }
@@ -61,18 +30,16 @@ fn run(command: Command, control: Option<&str>, verbose: bool) -> Result<(), Fai
         },
         Command::IvshmemServer(args) => ivshmem_server::run(&args),
         Command::Daemon(args) => daemon::run(&args),
-        Command::Demo(args) => demo::run(&args),
+        Command::Demo(args) => mqnet_demo::run(&args),
         Command::Config(command) => config::run(&command),
-        Command::DemoHost(args) => demo::host::run(&args),
+        Command::DemoHost(args) => mqnet_demo::run_host(&args),
         Command::ReceiveDescriptors(args) => receive::run(&args),
         Command::Doctor(args) => doctor::run(&args, &mut std::io::stdout()),
-        Command::Completions(args) => generate::completions(&args, &mut std::io::stdout()),
-        Command::CompleteAddress(args) => generate::complete_address(&args, &mut std::io::stdout()),
-        Command::Man(args) => generate::man(&args),
-        Command::Bench(args) => bench::run(&args, Some(&bench::PLUG)).map_err(broken),
-        Command::BenchHelper(helper) => {
-            bench::run_helper(&helper, Some(&bench::PLUG)).map_err(broken)
+        Command::Completions(args) => {
+            generate::completions(&args, Cli::command(), &mut std::io::stdout())
         }
+        Command::CompleteAddress(args) => generate::complete_address(&args, &mut std::io::stdout()),
+        Command::Man(args) => generate::man(&args, Cli::command()),
         // The verbs have been looked at before.
         _ => Ok(()),
     }
@@ -92,7 +59,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse_from(words());
     let filter = match cli.verbose {
         // A log that shows links go down shows them come up.
-        0 => "warn,mqnet::daemon=info",
+        0 => "warn,mqnet_daemon::daemon=info",
         1 => "info",
         _ => "debug",
     };
@@ -102,7 +69,7 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .event_format(log::Limited::new(tracing_subscriber::fmt::format().without_time()))
         .init();
-    let done = run(cli.command, cli.control.as_deref(), cli.verbose > 0);
+    let done = dispatch(cli.command, cli.control.as_deref(), cli.verbose > 0);
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::BadInput(what)) => {

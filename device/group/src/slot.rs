@@ -41,6 +41,10 @@ impl<Q: Queue + ?Sized> Queue for Replaceable<Q> {
         }
     }
 
+    fn prefetch(&self) {
+        self.queue.prefetch();
+    }
+
     fn gather(&self) -> Duration {
         self.queue.gather()
     }
@@ -184,5 +188,24 @@ impl Slot {
             TxCell::Brings(cell) => drop(swap(cell, None)),
             TxCell::Borrows(cell) => drop(swap(cell, None)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mqnet_netdev::null::{silent_rx, swallowing_tx};
+    use mqnet_netdev::probe::{hidden_by_rx, hidden_by_tx};
+
+    use super::*;
+
+    // Goal: replaceable queues hide no method of the queue, except that no frame can be detached.
+    #[test]
+    fn replaceable_queues_forward_every_default_method() {
+        let rx = |rx| Slot::around(Channel { rx, tx: swallowing_tx() }).1.rx;
+        let tx = |tx| Slot::around(Channel { rx: silent_rx(), tx }).1.tx;
+        assert_eq!(hidden_by_rx(true, rx).unwrap(), ["keep", "returner"]);
+        assert_eq!(hidden_by_rx(false, rx).unwrap(), [""; 0]);
+        assert_eq!(hidden_by_tx(true, tx).unwrap(), [""; 0]);
+        assert_eq!(hidden_by_tx(false, tx).unwrap(), [""; 0]);
     }
 }

@@ -47,6 +47,7 @@ pub mod loopback;
 mod member;
 pub mod null;
 mod peer;
+pub mod probe;
 mod queue;
 mod rule;
 mod rx_memory;

@@ -17,6 +17,10 @@ macro_rules! forward_queue {
                 self.inner.park();
             }
 
+            fn prefetch(&self) {
+                self.inner.prefetch();
+            }
+
             fn gather(&self) -> std::time::Duration {
                 self.inner.gather()
             }
@@ -30,3 +34,6 @@ pub mod merge;
 pub mod offload;
 pub(crate) mod pieces;
 pub mod sights;
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,13 @@
 //! Contract of a kind of qdisc.
 
 use crate::parse::Words;
-use crate::sch::fifo;
 use crate::{Blueprint, Fifo, Params, Qdisc, TcError};
 
 /// Number of counters that a kind may have in addition to those of every qdisc.
 pub const EXTRA_MAX: usize = 9;
+
+/// Default limit of a fifo in packets: the `txqueuelen` of a device.
+pub(crate) const TXQUEUELEN: u32 = 1000;
 
 /// A kind of qdisc: one type in the file of the kind, listed in `sch.rs`.
 pub(crate) trait Kind {
@@ -34,10 +36,7 @@ pub(crate) trait Kind {
     }
 
     /// Builds the scheduler. `mtu`: MTU with its link-layer header; `seed` perturbs flow hashes.
-    /// The default serves kinds without a scheduler, which no blueprint has: a pfifo.
-    fn build(_: &Self::Params, plan: Blueprint, _mtu: u32, _seed: u64) -> Box<dyn Qdisc> {
-        Box::new(fifo::FifoQdisc::packets(fifo::TXQUEUELEN, plan.stats))
-    }
+    fn build(params: &Self::Params, plan: Blueprint, mtu: u32, seed: u64) -> Box<dyn Qdisc>;
 
     /// Replaces a value that depends on the frame size (bytes) by its number.
     fn resolve(_: &mut Self::Params, _frame: u32) {}
@@ -162,7 +161,7 @@ impl Classes {
     pub(crate) fn default_child(self) -> Params {
         match self {
             Self::One(child) => child,
-            _ => Params::Pfifo(Fifo { limit: fifo::TXQUEUELEN }),
+            _ => Params::Pfifo(Fifo { limit: TXQUEUELEN }),
         }
     }
 }

@@ -53,6 +53,9 @@ pub struct Tree {
     misdirected: Vec<Arc<Counter>>,
 }
 
+/// Major number of the handle of clsact.
+const CLSACT: u16 = 0xffff;
+
 /// What a command may change. A command works on a copy, which a refused one leaves behind.
 #[derive(Clone, Debug)]
 struct State {

@@ -67,8 +67,13 @@ impl Connection {
             }
             if !self.receive(missing)? {
                 let is_late = !self.is_negotiated && now > self.since + VERSION_TIMEOUT;
-                let late = "the client connected and did not negotiate the version within 5 s";
-                return if is_late { Err(late.to_owned()) } else { Ok(None) };
+                if !is_late {
+                    return Ok(None);
+                }
+                let limit = VERSION_TIMEOUT.as_secs();
+                return Err(format!(
+                    "the client connected and did not negotiate the version within {limit} s"
+                ));
             }
         }
     }

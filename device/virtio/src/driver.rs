@@ -206,11 +206,5 @@ impl Buffers {
     }
 }
 
-/// True when an index that moves from `old` to `new` passes `event` (virtio 1.3, 2.7.7.1).
-#[inline]
-pub(crate) fn passes(event: u16, new: u16, old: u16) -> bool {
-    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
-}
-
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,12 @@ use mqnet_shmem::{MemoryMap, Table};
 use crate::chain::{Chain, Head, Piece};
 use crate::{Broken, packed, split};
 
+/// True when an index that moves from `old` to `new` passes `event` (virtio 1.3, 2.7.7.1).
+#[inline]
+pub(crate) fn passes(event: u16, new: u16, old: u16) -> bool {
+    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}
+
 /// A chain to return as used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Used {

@@ -139,13 +139,13 @@ impl<'a> Span<'a> {
     /// First `n` bytes, or all if the range is shorter.
     #[inline]
     pub fn first(self, n: usize) -> Self {
-        Self { len: self.len.min(n as u32), ..self }
+        Self { len: n.min(self.len()) as u32, ..self }
     }
 
     /// All but the first `n` bytes; empty if the range is shorter.
     #[inline]
     pub fn skip(self, n: usize) -> Self {
-        let n = (n as u32).min(self.len);
+        let n = n.min(self.len()) as u32;
         // SAFETY: n <= len, so the result is within the range or one past its end.
         Self { ptr: unsafe { self.ptr.add(n as usize) }, len: self.len - n, memory: PhantomData }
     }
@@ -228,7 +228,7 @@ impl<'a> SpanMut<'a> {
     /// Splits the range into its first `n` bytes and the rest.
     #[inline]
     pub fn split_at(self, n: usize) -> (SpanMut<'a>, SpanMut<'a>) {
-        let n = (n as u32).min(self.len);
+        let n = n.min(self.len()) as u32;
         // SAFETY: n <= len: the halves are disjoint and within the range.
         let rest = unsafe { self.ptr.add(n as usize) };
         (
@@ -465,6 +465,18 @@ mod tests {
         assert_eq!(out, [2, 3, 0, 0]);
         let mut own = bytes;
         let (a, b) = SpanMut::of(&mut own).split_at(100);
+        assert_eq!((a.len(), b.len()), (4, 0));
+    }
+
+    // Goal: counts above 2^32 are clamped, not truncated.
+    #[cfg(target_pointer_width = "64")]
+    #[test]
+    fn counts_above_32_bits_are_clamped() {
+        let mut bytes = [1u8, 2, 3, 4];
+        let n = (1 << 32) + 1;
+        assert_eq!(Span::of(&bytes).skip(n).len(), 0);
+        assert_eq!(Span::of(&bytes).first(n).len(), 4);
+        let (a, b) = SpanMut::of(&mut bytes).split_at(n);
         assert_eq!((a.len(), b.len()), (4, 0));
     }
 

@@ -77,7 +77,10 @@ fn read_answer(broker: &SeqSocket, room: &mut [u8]) -> io::Result<Answer> {
         NOTHING => Ok(None),
         MESSAGE => {
             let len = part.len - HEAD;
-            room[..len].copy_from_slice(&answer[HEAD..part.len]);
+            let Some(room) = room.get_mut(..len) else {
+                return Err(io::ErrorKind::InvalidData.into());
+            };
+            room.copy_from_slice(&answer[HEAD..part.len]);
             let refused = Refused::kept_elsewhere(word(2) as usize);
             let truncated = part.truncated || word(3) != 0;
             Ok(Some(Received { len, fds: part.fds, refused, truncated }))
@@ -182,5 +185,16 @@ mod tests {
         drop(theirs);
         assert_eq!(receive_next().unwrap().len, 0);
         assert_eq!(&room[..5], b"hello");
+    }
+
+    /// An answer with more bytes than requested is an error.
+    #[test]
+    fn answers_longer_than_the_request_are_errors() {
+        let (ours, theirs) = SeqSocket::pair().unwrap();
+        let process = SeqSocket::from(theirs);
+        let answer = [[MESSAGE, 0, 0, 0].map(u32::to_le_bytes).concat(), vec![7; 65]].concat();
+        process.send(&answer, &[]).unwrap();
+        let e = read_answer(&ours, &mut [0; 64]).unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::InvalidData);
     }
 }

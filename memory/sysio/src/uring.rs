@@ -21,6 +21,10 @@ use crate::vectored::RawRange;
 /// Maximum number of writes per call.
 pub const WRITES_MAX: usize = 64;
 
+/// Maximum number of failed waits for accepted writes. Only a further wait of this thread could
+/// make the writes that are pending then, and none follows.
+const WAIT_TRIES: u32 = 100;
+
 /// Ring for writes. The ring belongs to the thread of the first write; on other threads writes
 /// fail.
 pub struct WriteRing {
@@ -35,7 +39,8 @@ pub struct Written {
     pub writes: usize,
     /// Number of system calls.
     pub calls: u64,
-    /// Error after which the ring is unusable; no write is pending.
+    /// Error after which the ring is unusable. No write is pending, unless [`WAIT_TRIES`] waits
+    /// failed.
     pub broken: Option<io::Error>,
 }
 
@@ -104,27 +109,39 @@ impl WriteRing {
                 0
             }
         };
-        let mut ended = self.reap(&mut done.writes);
         // A signal ends the wait early, as does a kernel that accepts only a part.
-        while ended < taken {
-            done.calls += 1;
-            let wanted = (taken - ended) as u32;
+        self.wait_for(taken, &mut done, |ring, wanted| {
             let flags = EnterFlags::GETEVENTS.bits();
             // SAFETY: nothing is submitted, and no argument is passed.
-            let waited = unsafe { self.ring.submitter().enter::<()>(0, wanted, flags, None) };
-            match waited {
-                Err(e) if e.kind() != io::ErrorKind::Interrupted => {
-                    done.broken = Some(e);
-                    break;
-                }
-                _ => ended += self.reap(&mut done.writes),
-            }
-        }
+            unsafe { ring.submitter().enter::<()>(0, wanted, flags, None) }
+        });
         if taken < count && done.broken.is_none() {
             // The rest is still in the queue, and must not be written later.
             done.broken = Some(io::Error::from_raw_os_error(libc::EAGAIN));
         }
         done
+    }
+
+    /// Waits for all `taken` writes. A failed wait makes the ring unusable and is repeated, because
+    /// the caller reuses the memory of the writes.
+    fn wait_for(
+        &mut self,
+        taken: usize,
+        done: &mut Written,
+        mut wait: impl FnMut(&IoUring, u32) -> io::Result<usize>,
+    ) {
+        let mut ended = self.reap(&mut done.writes);
+        let mut failed = 0;
+        while ended < taken && failed < WAIT_TRIES {
+            done.calls += 1;
+            match wait(&self.ring, (taken - ended) as u32) {
+                Err(e) if e.kind() != io::ErrorKind::Interrupted => {
+                    (done.broken, failed) = (Some(e), failed + 1);
+                }
+                _ => {}
+            }
+            ended += self.reap(&mut done.writes);
+        }
     }
 
     /// Reaps completions; a chain completes in order, and no write follows a failure.

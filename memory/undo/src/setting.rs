@@ -197,16 +197,26 @@ impl Setting {
         if self.interface()? == name {
             return None;
         }
-        match self {
-            // The path contains the old name.
-            Self::File(_) => None,
-            Self::Queues(_) => Some(Self::Queues(name)),
-            Self::Table(_) => Some(Self::Table(name)),
-            Self::Mtu(_) => Some(Self::Mtu(name)),
-            Self::Mac(_) => Some(Self::Mac(name)),
-            Self::GsoMaxSize(_) => Some(Self::GsoMaxSize(name)),
-            Self::Tun(_) => Some(Self::Tun(name)),
-        }
+        self.of(name)
+    }
+
+    /// The same setting of the interface `name`; `None` for a setting of no interface.
+    fn of(&self, name: String) -> Option<Self> {
+        Some(match self {
+            Self::File(path) => {
+                self.interface()?;
+                // `interface` has checked the components: NAME/queues/QUEUE/FILE.
+                let queue = path.parent()?;
+                let folder = queue.parent()?.parent()?.with_file_name(name);
+                Self::File(folder.join("queues").join(queue.file_name()?).join(path.file_name()?))
+            }
+            Self::Queues(_) => Self::Queues(name),
+            Self::Table(_) => Self::Table(name),
+            Self::Mtu(_) => Self::Mtu(name),
+            Self::Mac(_) => Self::Mac(name),
+            Self::GsoMaxSize(_) => Self::GsoMaxSize(name),
+            Self::Tun(_) => Self::Tun(name),
+        })
     }
 
     /// Restores a TUN device once it has no attached queues; those of a killed process may exist
@@ -334,5 +344,39 @@ impl Outcome {
             Self::ChangedSince => Some(format!("{setting}: changed since, left as it is")),
             Self::Failed(why) => Some(why),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: settings of a renamed interface are restored under its new name, files too.
+    #[test]
+    fn settings_follow_a_renamed_interface() {
+        let file = |name: &str| {
+            Setting::File(format!("/sys/class/net/{name}/queues/tx-1/xps_cpus").into())
+        };
+        assert_eq!(file("eth0").of("lan0".to_owned()), Some(file("lan0")));
+        let irq = Setting::File("/proc/irq/30/smp_affinity_list".into());
+        assert_eq!(irq.of("lan0".to_owned()), None);
+        let settings =
+            [Setting::Queues, Setting::Table, Setting::Mtu, Setting::Mac, Setting::GsoMaxSize];
+        for setting in settings.into_iter().chain([Setting::Tun as fn(String) -> Setting]) {
+            let renamed = setting("eth0".to_owned()).of("lan0".to_owned());
+            assert_eq!(renamed, Some(setting("lan0".to_owned())));
+        }
+    }
+
+    // Goal: a file of an interface is restored although the interface was renamed since. The
+    // loopback interface stands for the renamed one.
+    #[test]
+    fn a_file_of_a_renamed_interface_is_found() {
+        let file = |name: &str| {
+            Setting::File(format!("/sys/class/net/{name}/queues/tx-0/xps_cpus").into())
+        };
+        let index = Nics::open().unwrap().look("lo").unwrap().index;
+        assert_eq!(file("mqnet-old").renamed(index), Some(file("lo")));
+        assert_eq!(file("lo").renamed(index), None);
     }
 }

@@ -96,7 +96,8 @@ pub struct TunState {
     pub flags: u32,
     /// Size of the `virtio_net_hdr`.
     pub header: u32,
-    /// True if its fields are little-endian on every host.
+    /// True if its fields are little-endian on every host (`TUNSETVNETLE`). `TUNSETVNETBE` is not
+    /// recorded: mqnet never sets it, and the kernel keeps it.
     pub is_little_endian: bool,
     /// Offloads that the reader supports (`TUNSETOFFLOAD`).
     pub offloads: u32,

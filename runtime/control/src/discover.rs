@@ -15,8 +15,9 @@ use tokio::time::timeout;
 
 use crate::client::{self, Client, KERNELS_TIMEOUT, Whereabouts};
 use crate::socket::{self, Address, Places};
-pub use mqnet_host::names::own_netns;
-use mqnet_host::names::{self, Named};
+pub use mqnet_host::names::{self, own_netns};
+
+use mqnet_host::names::Named;
 
 /// Time limit for a process to identify itself. Longer than a change that waits in the kernel
 /// occupies the control thread on a busy machine.

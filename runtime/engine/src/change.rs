@@ -385,7 +385,8 @@ impl Link {
                 return self.undo(change, format!("the peer refuses: {why}"));
             }
             (Stage::Proposed, _) if now.saturating_sub(change.since) > ANSWER_TIMEOUT => {
-                return self.undo(change, "the peer did not answer within 8 s".to_owned());
+                let limit = ANSWER_TIMEOUT.as_secs();
+                return self.undo(change, format!("the peer did not answer within {limit} s"));
             }
             (Stage::Ready, Some(Step::Switched)) => change.stage = Stage::Switching,
             (Stage::Ready, Some(Step::Cancel)) => return self.undo(change, why),

@@ -30,7 +30,7 @@ use crate::egress::EgressConfig;
 use crate::idle::IdlePolicy;
 use crate::lane::{Lane, LaneError, LaneId, ShownPool, Way};
 use crate::locality::SAMPLE_INTERVAL;
-use crate::worker::{FaultLine, LaneFault};
+use crate::worker::{FaultLine, LaneFault, REPLY_TIMEOUT};
 use crate::worker_pool::{WorkerPool, WorkerView};
 
 pub use capture::{CaptureRequest, Captures};
@@ -89,7 +89,10 @@ pub enum LinkError {
     )]
     Learning(String),
     /// A worker does not reply.
-    #[error("a worker did not answer within 5 s (stuck in a system call?)")]
+    #[error(
+        "a worker did not answer within {} s (stuck in a system call?)",
+        REPLY_TIMEOUT.as_secs()
+    )]
     Stuck,
 }
 

@@ -38,6 +38,9 @@ const PATIENCE: u32 = 64;
 /// Epoll key of the command eventfd.
 const COMMAND: u64 = u64::MAX;
 
+/// Time limit for a worker's reply.
+pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Edit of a lane, run on its worker.
 pub(crate) type Edit = Box<dyn FnOnce(&mut Lane) -> Result<(), Fault> + Send>;
 
@@ -170,7 +173,7 @@ impl Worker {
     pub(crate) fn detach_all(&self) -> Option<Vec<Lane>> {
         let (reply, lanes) = channel();
         self.send(Command::DetachAll(reply));
-        let lanes = lanes.recv_timeout(Duration::from_secs(5)).ok();
+        let lanes = lanes.recv_timeout(REPLY_TIMEOUT).ok();
         self.stuck.set(lanes.is_none());
         lanes
     }
@@ -500,8 +503,8 @@ impl Body {
         let watched = wakers.into_iter().map(|(raw, own)| self.watch_own(raw, own?, number));
         let watched = watched.reduce(Result::and);
         if let Some(Err(e)) = watched {
-            let fault = Fault { channel: 0, what: format!("cannot watch a queue: {e}") };
             let slot = &mut self.slots[number];
+            let fault = unwatched(slot.lane.id(), &e);
             fail(slot, &mut self.active, &self.faults, fault);
         }
     }
@@ -516,7 +519,7 @@ impl Body {
         let mut slot = Slot::new(lane, self.now);
         self.active += 1;
         if let Some(Err(e)) = rx.into_iter().chain(tx).chain(wakers).find(Result::is_err) {
-            let fault = Fault { channel: 0, what: format!("cannot watch a queue: {e}") };
+            let fault = unwatched(slot.lane.id(), &e);
             fail(&mut slot, &mut self.active, &self.faults, fault);
         }
         self.slots.push(slot);
@@ -563,6 +566,12 @@ impl Body {
         (self.active, self.leaving) = (0, 0);
         self.slots.drain(..).map(|slot| slot.lane).collect()
     }
+}
+
+/// Fault of a lane with descriptors that cannot be watched.
+#[cold]
+fn unwatched(lane: LaneId, error: &io::Error) -> Fault {
+    Fault { channel: lane.channel, what: format!("cannot watch a queue: {error}") }
 }
 
 /// Takes a lane out of service and reports the fault to the control thread.

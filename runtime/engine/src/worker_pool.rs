@@ -10,11 +10,8 @@ use mqnet_topology::{Home, Request, Side, Topology, plan, round_robin, worker_of
 use crate::idle::IdlePolicy;
 use crate::lane::{Lane, LaneId};
 use crate::link::{Cpus, LinkConfig, LinkError};
-use crate::worker::{Edit, FaultLine, Leave, Worker};
+use crate::worker::{Edit, FaultLine, Leave, REPLY_TIMEOUT, Worker};
 use mqnet_netdev::stats::WorkerStats;
-
-/// Time limit for a worker's reply.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Public view of a worker.
 #[derive(Clone, Copy, Debug)]
@@ -135,7 +132,7 @@ impl WorkerPool {
         let detached = self.detach(lanes, leave);
         let mut back = Vec::with_capacity(lanes.len());
         while back.len() < lanes.len() {
-            back.push(detached.recv_timeout(PATIENCE).map_err(|_| LinkError::Stuck)?);
+            back.push(detached.recv_timeout(REPLY_TIMEOUT).map_err(|_| LinkError::Stuck)?);
         }
         Ok(back)
     }
@@ -162,7 +159,7 @@ impl WorkerPool {
         let (answer, answers) = channel();
         self.workers.iter().for_each(|worker| worker.stay(lanes.to_vec(), &answer));
         for _ in &self.workers {
-            answers.recv_timeout(PATIENCE).map_err(|_| LinkError::Stuck)?;
+            answers.recv_timeout(REPLY_TIMEOUT).map_err(|_| LinkError::Stuck)?;
         }
         back.extend(detached.try_iter());
         Ok(Err(back))

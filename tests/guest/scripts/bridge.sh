@@ -40,7 +40,7 @@ mkfifo /tmp/ask /tmp/told; exec 5<> /tmp/ask 6<> /tmp/told
 if [ $ME = 2 ]; then
     # Prints the frames received through the third device, those of the virtio-net device, and the
     # clocks.
-    mqnet bench-end rx "ntb:ivshmem=$raw" 64 1 1 <&5 >&6 2> /tmp/raw.log &
+    mqnet-bench bench-end rx "ntb:ivshmem=$raw" 64 1 1 <&5 >&6 2> /tmp/raw.log &
     cat > /tmp/count <<- END
 	#!/bin/bash
 	echo > /tmp/ask
@@ -121,7 +121,7 @@ frames() {
     counted "$1.virtio.frames.json" 2
     echo stop > /proc/net/pktgen/pgctrl
     wait $starter
-    mqnet bench-end tx "ntb:ivshmem=$raw" 64 0 1 <&5 > /dev/null 2> /tmp/raw.log & local sender=$!
+    mqnet-bench bench-end tx "ntb:ivshmem=$raw" 64 0 1 <&5 > /dev/null 2> /tmp/raw.log & local sender=$!
     counted "$1.ivshmem.frames.json" 1
     kill -KILL $sender
     wait $sender 2> /dev/null

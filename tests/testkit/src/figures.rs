@@ -13,7 +13,7 @@ const FOLDER: &str = "MQNET_FIGURES";
 const COMMIT: &str = "MQNET_COMMIT";
 const PROFILE: &str = "MQNET_PROFILE";
 
-/// Figures of one test for one section of the report, in the format of `mqnet bench SECTION -j`.
+/// Figures of one test for one section of the report, in the format of `mqnet-bench SECTION -j`.
 #[derive(Debug)]
 #[must_use = "figures are lost when they are not kept"]
 pub struct Figures {

@@ -210,10 +210,10 @@ mod tests {
         }
     }
 
-    // Goal: every promise has its place in SPECIFICATION.md.
+    // Goal: every promise has its place in docs/measurements.md.
     #[test]
     fn every_promise_has_its_table() {
-        let path = project::root().join("SPECIFICATION.md");
+        let path = project::root().join("docs/measurements.md");
         let text = std::fs::read_to_string(path).unwrap();
         for promise in promises::table().unwrap() {
             let Some(section) = &promise.section else { continue };
@@ -238,7 +238,7 @@ mod tests {
         let (filled, count) = fill(text, &report).unwrap();
         assert!(filled.contains("\n| a / b | ≥ 1 | **0.5** ("), "{filled}");
         assert!(filled.contains(") ± `[missed]` | 0.250, - |\n"), "{filled}");
-        assert!(filled.contains("`mqnet bench ring`, 2026-11-22T12:00:00Z, commit 0123456789ab."));
+        assert!(filled.contains("`mqnet-bench ring`, 2026-11-22T12:00:00Z, commit 0123456789ab."));
         assert!(count == 1 && !filled.contains("old") && filled.contains("kept"));
         report.promises[0].outcome = Outcome::NotMeasured;
         assert_eq!(fill(text, &report).unwrap().1, 0, "a table in part");

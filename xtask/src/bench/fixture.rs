@@ -32,7 +32,7 @@ pub(super) fn section(name: &str) -> Section {
     Section {
         name: name.to_owned(),
         answers: "What?".to_owned(),
-        command: format!("mqnet bench {name}"),
+        command: format!("mqnet-bench {name}"),
         seconds: 1.0,
         kept: None,
         skipped: None,
@@ -54,7 +54,7 @@ pub(super) fn report(sections: &[&str]) -> Report {
         version: report::VERSION,
         date: "2026-11-22T12:00:00Z".to_owned(),
         commit: "0123456789ab".to_owned(),
-        program: "target/release/mqnet".to_owned(),
+        program: "target/release/mqnet-bench".to_owned(),
         quick: false,
         machine: Machine::this(),
         limits: Limits::of(&cases("limits")),

@@ -12,7 +12,7 @@ use super::promises::{Outcome, digits};
 use super::report::{Report, Section};
 use crate::Result;
 
-/// Notes of `mqnet bench` that invalidate all figures.
+/// Notes of `mqnet-bench` that invalidate all figures.
 const ALARMS: [&str; 2] = ["NOT QUIET", "NOT A RELEASE BUILD"];
 
 /// Whole page.
@@ -29,7 +29,7 @@ pub(super) fn page(report: &Report, compared: Option<&Comparison>) -> Result<Str
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "mqnet bench " (report.date) }
+                title { "mqnet-bench " (report.date) }
                 style { (PreEscaped(style)) }
             }
             body {

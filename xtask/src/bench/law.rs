@@ -26,7 +26,7 @@ const TOUCHES: f64 = 6.0;
 /// Largest number of CPUs considered.
 const MOST: u32 = 1024;
 
-/// Law for frames of one size, in the format of `mqnet bench scaling -j`.
+/// Law for frames of one size, in the format of `mqnet-bench scaling -j`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Law {
     bytes: u64,

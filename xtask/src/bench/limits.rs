@@ -56,7 +56,7 @@ fn ours(case: &Case) -> Option<&Line> {
 }
 
 impl Limits {
-    /// Reads the limits. The names are those of `bin/mqnet/src/bench/limits.rs`; a test compares
+    /// Reads the limits. The names are those of `tools/bench/src/limits.rs`; a test compares
     /// them.
     pub(super) fn of(cases: &[Case]) -> Self {
         let line = |name: &str| -> Option<&Line> {

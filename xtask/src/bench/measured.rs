@@ -1,4 +1,4 @@
-//! Output of `mqnet bench SECTION -j`, and the figures computed from it.
+//! Output of `mqnet-bench SECTION -j`, and the figures computed from it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -107,7 +107,7 @@ impl From<RawLine> for Line {
 /// Parses cases and notes of a section.
 pub(super) fn read(raw: &Value) -> Result<(Vec<Case>, Vec<String>)> {
     let raw = Raw::deserialize(raw)
-        .map_err(|error| format!("its output is not what `mqnet bench -j` prints: {error}"))?;
+        .map_err(|error| format!("its output is not what `mqnet-bench -j` prints: {error}"))?;
     let lines = |raw: Vec<RawLine>| raw.into_iter().map(Line::from).collect();
     let case = |raw: RawCase| Case {
         name: raw.name.trim().to_owned(),
@@ -144,6 +144,6 @@ mod tests {
         assert_eq!(ours.all.unwrap().median, 2.0);
         assert_eq!((ours.near.unwrap().median, ours.far.unwrap().median), (1.0, 3.0));
         assert_eq!((peer.all, peer.skipped.as_deref()), (None, Some("gone")));
-        assert!(read(&json!({"cases": 1})).unwrap_err().to_string().contains("mqnet bench"));
+        assert!(read(&json!({"cases": 1})).unwrap_err().to_string().contains("mqnet-bench"));
     }
 }

@@ -1,6 +1,6 @@
 //! Table of the sections of `cargo xtask bench`, in order. A new section needs only an entry here.
 
-/// One `mqnet bench SECTION`.
+/// One `mqnet-bench SECTION`.
 #[derive(Debug)]
 pub(super) struct Section {
     pub(super) name: &'static str,
@@ -85,7 +85,7 @@ impl Section {
 
     /// Arguments of the program.
     pub(super) fn words(&self, quick: bool) -> Vec<&'static str> {
-        let mut words = vec!["bench", self.name, "--json"];
+        let mut words = vec![self.name, "--json"];
         if let (true, Some((more, _))) = (quick, self.quick) {
             words.extend(QUICK_PAIRS.split(' ').chain(more.split(' ')));
         }
@@ -96,7 +96,7 @@ impl Section {
     pub(super) fn command(&self, quick: bool) -> String {
         let words = self.words(quick);
         let words: Vec<&str> = words.into_iter().filter(|&word| word != "--json").collect();
-        format!("mqnet {}", words.join(" "))
+        format!("mqnet-bench {}", words.join(" "))
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
             assert!(section.answers.ends_with('?'), "{}", section.name);
         }
         let link = SECTIONS.iter().find(|section| section.name == "link").unwrap();
-        assert_eq!(link.command(false), "mqnet bench link");
-        assert!(link.command(true).starts_with("mqnet bench link --pairs 10 --slice-ms"));
+        assert_eq!(link.command(false), "mqnet-bench link");
+        assert!(link.command(true).starts_with("mqnet-bench link --pairs 10 --slice-ms"));
     }
 }

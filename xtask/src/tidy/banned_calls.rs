@@ -15,10 +15,17 @@ struct Ban {
 }
 
 /// Programs interact with users and the system; tests and xtask are programs, too.
-const PROGRAMS: &[&str] = &["bin/", "xtask/", "tests/"];
-const CLOCK_OWNERS: &[&str] = &["memory/sysio/", "bin/", "xtask/", "tests/"];
-const SLEEPERS: &[&str] =
-    &["bin/", "xtask/", "tests/", "runtime/control/", "runtime/engine/src/control"];
+const PROGRAMS: &[&str] = &["app/", "tools/", "bin/", "xtask/", "tests/"];
+const CLOCK_OWNERS: &[&str] = &["memory/sysio/", "app/", "tools/", "bin/", "xtask/", "tests/"];
+const SLEEPERS: &[&str] = &[
+    "app/",
+    "tools/",
+    "bin/",
+    "xtask/",
+    "tests/",
+    "runtime/control/",
+    "runtime/engine/src/control",
+];
 const TESTS: &[&str] = &["tests/"];
 const EXPECTERS: &[&str] = &["tests/", "xtask/"];
 const CLOCK: &str = "take the time as an argument; sysio reads the clock";

@@ -10,6 +10,9 @@ use super::repository::{Package, ROOMS, Repository, SUPPORT};
 /// Crates of `memory/` that depend on the standard library alone.
 const BARE_MEMORY: [&str; 3] = ["memory/rings", "memory/counters", "memory/topology"];
 
+/// Crates that the client commands may not use.
+const SERVER_SIDE: [&str; 3] = ["runtime/engine", "runtime/host", "runtime/port"];
+
 pub(super) fn check(repository: &Repository, report: &mut Report) {
     for package in &repository.packages {
         let manifest = package.file("Cargo.toml");
@@ -50,6 +53,15 @@ fn forbidden(user: &Package, used: &Package) -> Option<String> {
         }
         "runtime" if used.room() == "backend" => {
             Some("runtime/ knows the contract, not the backends".into())
+        }
+        "app"
+            if user.folder == "app/client"
+                && (used.room() == "backend" || SERVER_SIDE.contains(&used.folder.as_str())) =>
+        {
+            Some("a client uses the control socket, not what is behind it".into())
+        }
+        "app" if used.room() == "app" && used.folder != "app/command" => {
+            Some("crates of app/ share app/command alone".into())
         }
         "memory" if user.folder == "memory/sysio" && used.room() == "memory" => {
             Some("sysio stands below the rest of memory/".into())
@@ -114,6 +126,10 @@ mod tests {
         assert!(allowed("packet/a", "dependencies", "memory/b"));
         assert!(allowed("packet/a", "dependencies", "packet/b"));
         assert!(allowed("bin/a", "dependencies", "backend/b"));
+        assert!(allowed("bin/a", "dependencies", "app/b"));
+        assert!(allowed("tools/a", "dependencies", "app/b"));
+        assert!(!allowed("app/a", "dependencies", "tools/b"));
+        assert!(!allowed("runtime/a", "dependencies", "app/b"));
         assert!(!allowed("memory/a", "dependencies", "packet/b"));
         assert!(!allowed("backend/a", "target.'cfg(loom)'.dependencies", "runtime/b"));
         assert!(!allowed("backend/a", "build-dependencies", "bin/b"));
@@ -123,6 +139,12 @@ mod tests {
     fn the_special_borders_hold() {
         assert!(!allowed("backend/a", "dependencies", "backend/b"));
         assert!(!allowed("runtime/a", "dependencies", "backend/b"));
+        assert!(!allowed("app/client", "dependencies", "backend/b"));
+        assert!(!allowed("app/client", "dependencies", "runtime/engine"));
+        assert!(allowed("app/client", "dependencies", "runtime/control"));
+        assert!(allowed("app/daemon", "dependencies", "runtime/engine"));
+        assert!(allowed("app/daemon", "dependencies", "app/command"));
+        assert!(!allowed("app/daemon", "dependencies", "app/client"));
         assert!(!allowed("device/a", "dependencies", "memory/sysio"));
         assert!(allowed("device/a", "dependencies", "memory/shmem"));
         assert!(!allowed("memory/rings", "dependencies", "memory/shmem"));

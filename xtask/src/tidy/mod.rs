@@ -7,6 +7,7 @@ mod dead_files;
 mod dependencies;
 mod fences;
 mod generated;
+mod import_circles;
 mod lex;
 mod machine_paths;
 mod modules;
@@ -31,13 +32,14 @@ use repository::Repository;
 /// Rule: its name in the output, and its check.
 type Rule = (&'static str, fn(&Repository, &mut Report));
 
-const RULES: [Rule; 14] = [
+const RULES: [Rule; 15] = [
     ("banned-call", banned_calls::check),
     ("counter", counters::check),
     ("dead-file", dead_files::check),
     ("dependency", dependencies::check),
     ("fence", fences::check),
     ("generated", generated::check),
+    ("import-circle", import_circles::check),
     ("machine-path", machine_paths::check),
     ("named-test", named_tests::check),
     ("repr-c", repr_c::check),

@@ -5,7 +5,7 @@ use super::Report;
 use super::repository::Repository;
 
 /// First words of such a name: the suites and the layers.
-const FIRST: [&str; 10] = [
+const FIRST: [&str; 12] = [
     "netns",
     "guest",
     "conformance",
@@ -15,6 +15,8 @@ const FIRST: [&str; 10] = [
     "device",
     "backend",
     "runtime",
+    "app",
+    "tools",
     "bin",
 ];
 

@@ -11,8 +11,8 @@ use super::source::Source;
 use crate::Result;
 
 /// Layers, from the most basic one up; a layer may use the layers before it.
-pub(crate) const ROOMS: [&str; 7] =
-    ["memory", "packet", "device", "backend", "runtime", "lib", "bin"];
+pub(crate) const ROOMS: [&str; 9] =
+    ["memory", "packet", "device", "backend", "runtime", "app", "lib", "tools", "bin"];
 
 /// Folders outside the layers; their crates may use anything.
 pub(crate) const SUPPORT: [&str; 2] = ["tests", "xtask"];

@@ -76,3 +76,20 @@ fn queue_of_a_renamed_device_creates_no_device() {
     assert_eq!(sys::identify(more.as_fd()).unwrap().0, "new");
     assert!(nics.index_of("old").is_err());
 }
+
+// Goal: late frames are counted with their bytes. A socket stands for the queue: both truncate a
+// frame that is longer than the room.
+#[test]
+fn late_frames_count_with_their_bytes() {
+    let (kernel, queue) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    queue.set_nonblocking(true).unwrap();
+    let stats = ChannelStats::default();
+    let largest = FRAME_MAX as usize;
+    for len in [60, 1514, largest] {
+        kernel.send(&vec![0; VNET_HDR_LEN + len]).unwrap();
+    }
+    count_late_frames(queue.as_fd(), &stats);
+    assert_eq!(stats.rx.packets.get(), 3);
+    assert_eq!(stats.rx.bytes.get(), (60 + 1514 + largest) as u64);
+    assert_eq!(stats.rx.drops.get(DropReason::QueueRetired), 3);
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mqnet_shmem::{Area, MemoryMap, Region, Table};
 use mqnet_sysio::eventfd::EventFd;
-use mqnet_sysio::vduse::{self, Queue};
+use mqnet_sysio::vduse::{self, Queue, Range};
 use mqnet_sysio::{clock, poll};
 use mqnet_virtio::Features;
 use mqnet_virtio::layout::{self, ALIGN};
@@ -338,24 +338,10 @@ impl Shared {
 
     /// Current mappings of the driver's memory.
     fn memory(&self) -> Result<(MemoryMap, Vec<Arc<Region>>), String> {
-        let (mut areas, mut regions) = (Vec::new(), Vec::new());
-        let mut from = 0;
         let bad = |e: &dyn std::fmt::Display| format!("the driver's memory: {e}");
-        while let Some(range) = vduse::range_from(self.device.as_fd(), from).map_err(|e| bad(&e))? {
-            let (start, last) = (range.start, range.last);
-            // Network buffers need both directions: read-only and write-only ranges are skipped.
-            if range.is_open && last >= start && last - start < u64::MAX {
-                let len = last - start + 1;
-                let region = Region::of_kernel(range.file, range.offset, len);
-                let region = Arc::new(region.map_err(|e| bad(&e))?);
-                areas.push(Area { start, len, region: region.clone(), offset: 0 });
-                regions.push(region);
-            }
-            match last.checked_add(1) {
-                Some(next) if next > from && areas.len() < RANGES_MAX => from = next,
-                _ => break,
-            }
-        }
+        let areas = map_ranges(|from| vduse::range_from(self.device.as_fd(), from));
+        let areas = areas.map_err(|e| bad(&e))?;
+        let regions = areas.iter().map(|area| area.region.clone()).collect();
         Ok((MemoryMap::new(areas).map_err(|e| bad(&e))?, regions))
     }
 
@@ -397,6 +383,31 @@ impl Shared {
         vring.interrupt_kernel(self.device.clone()).map_err(|e| e.to_string())?;
         Ok((vring, size))
     }
+}
+
+/// Maps the ranges of the driver's memory; `range_from` returns the first one that ends at an
+/// address or later.
+fn map_ranges(
+    mut range_from: impl FnMut(u64) -> io::Result<Option<Range>>,
+) -> Result<Vec<Area>, Box<dyn std::error::Error>> {
+    let (mut areas, mut from) = (Vec::new(), 0);
+    while let Some(range) = range_from(from)? {
+        let (start, last) = (range.start, range.last);
+        // Network buffers need both directions: read-only and write-only ranges are skipped.
+        if range.is_open && last >= start && last - start < u64::MAX {
+            if areas.len() == RANGES_MAX {
+                return Err(format!("more than {RANGES_MAX} address ranges").into());
+            }
+            let len = last - start + 1;
+            let region = Arc::new(Region::of_kernel(range.file, range.offset, len)?);
+            areas.push(Area { start, len, region, offset: 0 });
+        }
+        match last.checked_add(1) {
+            Some(next) if next > from => from = next,
+            _ => break,
+        }
+    }
+    Ok(areas)
 }
 
 /// Validates the size and the areas of a ring.
@@ -448,6 +459,27 @@ mod tests {
         }
         assert!(why(Queue { areas: [0, 4096, 1 << 16], ..good }).contains("no memory"));
         assert!(why(Queue { areas: [u64::MAX, 0, 0], ..good }).contains("no memory"));
+    }
+
+    /// Range of one page at the `number`-th second page.
+    fn range(number: u64) -> Range {
+        let file = mqnet_sysio::memory::memory_file("test", 4096, false).unwrap();
+        let start = number * 8192;
+        Range { start, last: start + 4095, offset: 0, is_open: true, file }
+    }
+
+    // Goal: as many ranges as allowed are mapped; one more is an error that states the limit.
+    #[test]
+    fn too_many_ranges_are_reported() {
+        let with = |count: u64| {
+            let ranges = map_ranges(|from| {
+                let number = from.div_ceil(8192);
+                Ok((number < count).then(|| range(number)))
+            });
+            ranges.map(|areas| areas.len()).map_err(|e| e.to_string())
+        };
+        assert_eq!(with(RANGES_MAX as u64), Ok(RANGES_MAX));
+        assert_eq!(with(RANGES_MAX as u64 + 1), Err("more than 256 address ranges".to_owned()));
     }
 
     fn shared() -> Shared {

@@ -6,12 +6,9 @@ use mqnet_wire::FlowKeys;
 
 use super::channels::{Channels, Unit};
 use super::same_kind;
-use crate::kind::{Env, Kind, Options};
+use crate::kind::{Env, Kind, Options, TXQUEUELEN};
 use crate::parse::{Words, number, usage};
 use crate::{Blueprint, Cx, Enqueued, NodeStats, Packet, Qdisc, TcError, Totals};
-
-/// Default limit in packets: the `txqueuelen` of a device.
-pub(crate) const TXQUEUELEN: u32 = 1000;
 
 /// Parameters of pfifo (packets), bfifo (bytes) and pfifo_fast (packets of a band).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +80,11 @@ pub(crate) struct FifoQdisc {
     unit: Unit,
     limit: u32,
     stats: Arc<NodeStats>,
+}
+
+/// A pfifo for kinds without a scheduler. No blueprint has such a kind.
+pub(crate) fn stand_in(plan: Blueprint) -> Box<dyn Qdisc> {
+    Box::new(FifoQdisc::packets(TXQUEUELEN, plan.stats))
 }
 
 impl FifoQdisc {

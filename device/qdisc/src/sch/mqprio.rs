@@ -1,8 +1,9 @@
 //! mqprio: one qdisc for each channel, and classes of channels by priority.
 
+use super::fifo::stand_in;
 use crate::kind::{Classes, Env, Kind, OptionValue, Options};
 use crate::parse::{Words, invalid, number, usage};
-use crate::{Meta, TcError};
+use crate::{Blueprint, Meta, Qdisc, TcError};
 
 /// Parameters of mqprio.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +56,10 @@ impl Kind for MqprioKind {
             ("map", mqprio.map[..].into()),
             ("queues", OptionValue::Ranges(queues)),
         ]
+    }
+
+    fn build(_: &Mqprio, plan: Blueprint, _: u32, _: u64) -> Box<dyn Qdisc> {
+        stand_in(plan)
     }
 
     fn classes(_: &Mqprio) -> Classes {

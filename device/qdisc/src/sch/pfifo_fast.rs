@@ -5,10 +5,10 @@ use std::sync::Arc;
 use mqnet_wire::FlowKeys;
 
 use super::channels::{Channels, Unit};
-use super::fifo::{Fifo, TXQUEUELEN};
+use super::fifo::Fifo;
 use super::prio::{PRIOMAP, band_options};
 use super::same_kind;
-use crate::kind::{Env, Kind, Options};
+use crate::kind::{Env, Kind, Options, TXQUEUELEN};
 use crate::parse::{Words, usage};
 use crate::{Blueprint, Cx, Enqueued, NodeStats, Packet, Qdisc, TcError, Totals};
 

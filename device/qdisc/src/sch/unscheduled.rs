@@ -1,8 +1,9 @@
 //! Kinds without a scheduler of their own: noqueue, mq and clsact.
 
-use crate::TcError;
+use super::fifo::stand_in;
 use crate::kind::{Classes, Env, Kind};
 use crate::parse::{Words, unknown, usage};
+use crate::{Blueprint, Qdisc, TcError};
 
 /// noqueue.
 pub(crate) struct Noqueue;
@@ -27,6 +28,10 @@ impl Kind for Noqueue {
     fn parse(words: Words<'_>, _: Option<&()>, _: Env) -> Result<(), TcError> {
         no_options(Self::NAME, words)
     }
+
+    fn build((): &(), plan: Blueprint, _: u32, _: u64) -> Box<dyn Qdisc> {
+        stand_in(plan)
+    }
 }
 
 impl Kind for Mq {
@@ -35,6 +40,10 @@ impl Kind for Mq {
 
     fn parse(words: Words<'_>, _: Option<&()>, _: Env) -> Result<(), TcError> {
         no_options(Self::NAME, words)
+    }
+
+    fn build((): &(), plan: Blueprint, _: u32, _: u64) -> Box<dyn Qdisc> {
+        stand_in(plan)
     }
 
     fn classes((): &()) -> Classes {
@@ -48,5 +57,9 @@ impl Kind for Clsact {
 
     fn parse(mut words: Words<'_>, _: Option<&()>, _: Env) -> Result<(), TcError> {
         words.next().map_or(Ok(()), |word| Err(unknown(word)))
+    }
+
+    fn build((): &(), plan: Blueprint, _: u32, _: u64) -> Box<dyn Qdisc> {
+        stand_in(plan)
     }
 }

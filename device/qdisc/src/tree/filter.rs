@@ -1,8 +1,7 @@
 //! `tc filter add|change|replace|del`
 
 use super::ledger::FilterLedger;
-use super::qdisc::CLSACT;
-use super::{State, refused};
+use super::{CLSACT, State, refused};
 use crate::command::Errno;
 use crate::filters::{ETH_P_ALL, Plan};
 use crate::kind::Classes;

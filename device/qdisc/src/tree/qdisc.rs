@@ -1,15 +1,13 @@
 //! `tc qdisc add|change|replace|del`
 
 use super::node::{Class, Node};
-use super::{Room, State, not_supported, refused};
+use super::{CLSACT, Room, State, not_supported, refused};
 use crate::command::Errno;
 use crate::kind::Classes;
 use crate::{Attach, Command, Handle, Params, TcError, Verb};
 
 /// Disciplines below one another, the root counted.
 const NESTED_MAX: usize = 8;
-/// The handle of clsact.
-pub(super) const CLSACT: u16 = 0xffff;
 
 /// A place for a discipline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -43,7 +43,7 @@ impl Tree {
         }
         if state.egress.is_some() {
             shown.push(QdiscInfo {
-                handle: Handle::new(super::qdisc::CLSACT, 0),
+                handle: Handle::new(super::CLSACT, 0),
                 attach: Attach::Egress,
                 params: Params::Clsact,
                 refcnt: 1,

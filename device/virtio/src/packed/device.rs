@@ -15,8 +15,7 @@ use crate::inflight::PackedInflight;
 use crate::layout::{SIZE_MAX, flag, packed as at};
 use crate::log::RingLog;
 use crate::packed::cold;
-use crate::ring::{DeviceRing, Used, areas_fit, no_ring};
-use crate::split::device::event_is_due;
+use crate::ring::{DeviceRing, Used, areas_fit, no_ring, passes};
 use crate::{Broken, Features};
 
 /// A position in a packed ring.
@@ -306,7 +305,7 @@ impl Device {
         if (event >> 15 != 0) != new.wrap() {
             at = at.wrapping_sub(self.size);
         }
-        event_is_due(at, new.at, old)
+        passes(at, new.at, old)
     }
 }
 

@@ -22,7 +22,7 @@ use mqnet_shmem::{Column, MemoryMap, Table};
 use crate::chain::{Builder, Chain, Desc, Head, Links, Piece};
 use crate::layout::{SIZE_MAX, flag, split as at};
 use crate::log::RingLog;
-use crate::ring::{DeviceRing, areas_fit, no_ring};
+use crate::ring::{DeviceRing, areas_fit, no_ring, passes};
 use crate::{Broken, Features};
 
 /// Device side of a split ring.
@@ -50,12 +50,6 @@ pub struct Device {
     /// True while notifications are enabled (without `EVENT_IDX`).
     armed: bool,
     log: Option<RingLog>,
-}
-
-/// True when a step from `old` to `new` passes the driver's `event` index.
-#[inline]
-pub(crate) fn event_is_due(event: u16, new: u16, old: u16) -> bool {
-    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }
 
 #[inline(always)]
@@ -160,7 +154,7 @@ impl Device {
         }
         let event = u16::from_le(self.driver.half(at::used_event(self.size)).load(Relaxed));
         let new = self.published;
-        self.checked.replace(new).is_none_or(|old| event_is_due(event, new, old))
+        self.checked.replace(new).is_none_or(|old| passes(event, new, old))
     }
 }
 

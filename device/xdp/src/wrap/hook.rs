@@ -22,7 +22,7 @@ use crate::run::{Action, HEADROOM, Origin, Program};
 
 /// Tailroom of a frame, for bytes that a program appends.
 const TAILROOM: usize = 256;
-/// Limit of consecutive drops per poll, in favour of other lanes.
+/// Limit of frames and segments that a poll processes, in favour of other lanes.
 const DROPS_MAX: usize = 16 * BURST_FRAMES;
 const NEEDS_CSUM: u8 = 1;
 const GSO_ECN: u8 = 0x80;
@@ -142,8 +142,11 @@ pub(super) struct Hook {
     tx_offloads: Offloads,
     outlet: Option<Outlet>,
     hooked: Hooked,
-    /// Frames that wait for the program: GSO frames and those behind them.
-    received: VecDeque<Received>,
+    /// GSO frame with segments that wait for the program. Later frames wait in the queue, so that
+    /// a peer cannot occupy pages without limit.
+    received: Option<Received>,
+    /// Number of frames and segments that this poll may still process.
+    left: usize,
     ready: VecDeque<OwnedFrame>,
     free: Vec<Box<[u8]>>,
     page_len: usize,
@@ -163,7 +166,8 @@ impl Hook {
             tx_offloads: config.tx_offloads,
             outlet: Some(config.outlet),
             hooked: config.hooked,
-            received: VecDeque::with_capacity(BURST_FRAMES),
+            received: None,
+            left: DROPS_MAX,
             ready: VecDeque::with_capacity(BURST_FRAMES + 1),
             free: config.pages.free,
             page_len: config.pages.len,
@@ -190,7 +194,7 @@ impl Hook {
     }
 
     fn is_empty(&self) -> bool {
-        self.ready.is_empty() && self.received.is_empty()
+        self.ready.is_empty() && self.received.is_none()
     }
 
     /// Number of waiting frames, including the segments of GSO frames.
@@ -217,11 +221,23 @@ impl Hook {
         if self.program.is_some() {
             return Vec::new();
         }
-        while !self.received.is_empty() {
-            self.process(usize::MAX);
+        let mut passed = Vec::new();
+        // In steps: pages are much larger than segments can be.
+        while !self.is_empty() {
+            self.left = DROPS_MAX;
+            self.process(BURST_FRAMES);
+            while let Some(owned) = self.ready.pop_front() {
+                passed.push((owned.bytes().to_vec(), owned.hdr));
+                self.free(owned.page);
+            }
         }
         self.hooked.set(0);
-        self.ready.drain(..).map(|owned| (owned.bytes().to_vec(), owned.hdr)).collect()
+        passed
+    }
+
+    /// True if this poll may take another frame of the queue.
+    fn accepts(&self, budget: usize) -> bool {
+        self.received.is_none() && self.ready.len() < budget && self.left > 0
     }
 
     fn page(&mut self) -> Box<[u8]> {
@@ -376,15 +392,20 @@ impl OverBrings {
         Self { inner, hook, peeked_inner: false }
     }
 
-    /// Copies peeked frames into pages and runs the program on them; returns their number.
+    /// Copies peeked frames into pages, as far as the hook accepts them, and runs the program on
+    /// them; returns their number.
     fn receive(&mut self, budget: usize) -> Result<usize, Fault> {
         let room = budget - self.hook.ready.len();
         let Self { inner, hook, .. } = self;
         let mut sent = false;
         let n = {
-            let mut burst = Burst::new();
+            let (mut burst, mut taken) = (Burst::new(), 0);
             inner.peek(&mut burst, room)?;
             for frame in burst.frames() {
+                if !hook.accepts(budget) {
+                    break;
+                }
+                taken += 1;
                 let mut page = hook.page();
                 let most = page.len() - HEADROOM;
                 let mut to = SpanMut::of(&mut page[HEADROOM..]);
@@ -394,12 +415,13 @@ impl OverBrings {
                     to = to.split_at(piece.len()).1;
                 }
                 if done != frame.len as usize || done > most {
+                    hook.left -= 1;
                     hook.drop(page, (HEADROOM, done.min(most)), DropReason::TooLong);
                     continue;
                 }
                 sent |= hook.take(page, frame.len, frame.hdr, budget);
             }
-            burst.frames().len()
+            taken
         };
         inner.release(n)?;
         hook.hooked.note_taken(n);
@@ -422,6 +444,10 @@ impl Queue for OverBrings {
     fn park(&mut self) {
         self.inner.park();
     }
+
+    fn prefetch(&self) {
+        self.inner.prefetch();
+    }
 }
 
 impl RxBrings for OverBrings {
@@ -432,14 +458,12 @@ impl RxBrings for OverBrings {
         }
         self.hook.resume(budget);
         if self.hook.program.is_some() && !self.hook.hooked.is_closing() {
-            let mut seen = 0;
             let more = loop {
-                if self.hook.ready.len() >= budget || seen >= DROPS_MAX {
+                if !self.hook.accepts(budget) {
                     break true;
                 }
-                match self.receive(budget)? {
-                    0 => break false,
-                    n => seen += n,
+                if self.receive(budget)? == 0 {
+                    break false;
                 }
                 if !self.hook.is_empty() {
                     break true;
@@ -476,8 +500,7 @@ impl OverBorrows {
     fn receive(&mut self, budget: usize) -> Result<(), Fault> {
         let (mut seen, mut sent, mut more) = (0, false, true);
         let result = loop {
-            let is_behind = !self.hook.received.is_empty();
-            if is_behind || self.hook.ready.len() >= budget || seen >= DROPS_MAX {
+            if !self.hook.accepts(budget) {
                 break Ok(());
             }
             let mut page = self.hook.page();
@@ -487,7 +510,10 @@ impl OverBorrows {
                 Ok(Recv::Frame(frame)) => {
                     sent |= self.hook.take(page, frame.len, frame.hdr, budget);
                 }
-                Ok(Recv::Dropped { .. }) => self.hook.free(page),
+                Ok(Recv::Dropped { .. }) => {
+                    self.hook.left -= 1;
+                    self.hook.free(page);
+                }
                 Ok(Recv::Empty) => {
                     self.hook.free(page);
                     more = false;
@@ -520,6 +546,10 @@ impl Queue for OverBorrows {
 
     fn park(&mut self) {
         self.inner.park();
+    }
+
+    fn prefetch(&self) {
+        self.inner.prefetch();
     }
 }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use mqnet_netdev::wrap::insert::Insert;
 use mqnet_netdev::{
-    Armed, Burst, DropReason, Event, Fault, FrameMeta, Queue, Recv, RxBorrows, RxBrings,
+    Armed, Burst, DropReason, Event, Fault, FrameMeta, Kept, Queue, Recv, RxBorrows, RxBrings,
 };
+use mqnet_pktbuf::Returner;
 use mqnet_shmem::{Segments, Span};
 
 use super::OwnedFrame;
@@ -33,6 +34,10 @@ impl Queue for Brings {
 
     fn park(&mut self) {
         self.inner.park();
+    }
+
+    fn prefetch(&self) {
+        self.inner.prefetch();
     }
 
     fn gather(&self) -> Duration {
@@ -82,6 +87,22 @@ impl RxBrings for Brings {
         self.inlet.publish_waiting();
         if inner > 0 { self.inner.release(inner) } else { Ok(()) }
     }
+
+    /// Reinjected frames are in pages of the hook and cannot be detached.
+    fn keep(&mut self) -> Result<Option<Kept>, Fault> {
+        if self.inlet.insert.own_waits() {
+            return Ok(None);
+        }
+        let kept = self.inner.keep()?;
+        if kept.is_some() {
+            self.inlet.insert.release(1);
+        }
+        Ok(kept)
+    }
+
+    fn returner(&mut self) -> Option<Returner> {
+        self.inner.returner()
+    }
 }
 
 impl Queue for Borrows {
@@ -95,6 +116,10 @@ impl Queue for Borrows {
 
     fn park(&mut self) {
         self.inner.park();
+    }
+
+    fn prefetch(&self) {
+        self.inner.prefetch();
     }
 
     fn gather(&self) -> Duration {

@@ -102,6 +102,43 @@ fn ring_fails_on_another_thread() {
     assert!(done.broken.is_some());
 }
 
+// Goal: accepted writes are complete when the call returns, although a wait failed. The number of
+// failed waits is limited.
+#[test]
+fn failed_waits_are_repeated_until_writes_are_complete() {
+    let Some(mut ring) = ring() else { return };
+    let (mut reader, writer) = pipe();
+    ring.enable(&mut 0).unwrap();
+    for failures in [1, u32::MAX] {
+        let all: &'static [RawRange] = Vec::leak(ranges(&[b"a", b"b"]));
+        for (i, range) in all.iter().enumerate() {
+            let fd = Fd(writer.as_raw_fd());
+            let write = opcode::Writev::new(fd, (&raw const *range).cast(), 1).build();
+            let linked = if i == 0 { squeue::Flags::IO_LINK } else { squeue::Flags::empty() };
+            // SAFETY: ranges and texts are never freed.
+            unsafe { ring.ring.submission().push(&write.flags(linked)) }.unwrap();
+        }
+        assert_eq!(ring.ring.submit().unwrap(), 2);
+        let (mut done, mut tries) = (Written { writes: 0, calls: 0, broken: None }, 0);
+        ring.wait_for(2, &mut done, |ring, wanted| {
+            tries += 1;
+            match tries > failures {
+                true => ring.submit_and_wait(wanted as usize),
+                false => Err(io::Error::from_raw_os_error(libc::EBUSY)),
+            }
+        });
+        assert_eq!(done.broken.as_ref().and_then(io::Error::raw_os_error), Some(libc::EBUSY));
+        if failures == 1 {
+            assert_eq!((done.writes, done.calls), (2, 2), "{done:?}");
+            let mut got = [0; 2];
+            reader.read_exact(&mut got).unwrap();
+            assert_eq!(&got, b"ab");
+        } else {
+            assert_eq!(done.calls, u64::from(WAIT_TRIES));
+        }
+    }
+}
+
 // Goal: a descriptor that is not a TAP queue is rejected.
 #[test]
 fn other_descriptors_are_rejected() {

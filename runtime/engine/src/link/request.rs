@@ -204,10 +204,12 @@ impl Link {
         let late = |p: &Pending| now.saturating_sub(p.since) > REQUEST_TIMEOUT;
         if self.pending.as_ref().is_some_and(late) {
             let why = match self.change {
-                Some(_) => "not done within 10 s: the peer does not take what is on its way",
-                None => "not done within 10 s: the peer does not answer",
+                Some(_) => "the peer does not take what is on its way",
+                None => "the peer does not answer",
             };
-            self.undo_request(RequestError::TimedOut(why.to_owned()));
+            let limit = REQUEST_TIMEOUT.as_secs();
+            let why = format!("not done within {limit} s: {why}");
+            self.undo_request(RequestError::TimedOut(why));
         }
     }
 }

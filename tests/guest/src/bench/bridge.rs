@@ -155,8 +155,11 @@ pub fn bridge(settings: &Settings) -> Result<Report> {
         let _ = std::fs::remove_file(socket);
         servers.push(serve(socket, *vectors)?);
     }
-    let _serves: Running = guest(settings, 1, &devices).start()?;
-    let asks = guest(settings, 0, &devices).file("pktgen.ko", generator()?);
+    // The ends of the third device.
+    let frames = programs::build_one("mqnet-bench", "mqnet-bench")?;
+    let with_frames = |guest: Guest| guest.file("bin/mqnet-bench", frames.clone());
+    let _serves: Running = with_frames(guest(settings, 1, &devices)).start()?;
+    let asks = with_frames(guest(settings, 0, &devices)).file("pktgen.ko", generator()?);
     let outcome = asks.start()?.wait()?;
     Report::read(*settings, &outcome)
 }

@@ -144,7 +144,10 @@ impl Connection {
         }
         if self.roster.memory.is_none() {
             return match now > self.since + GREETING {
-                true => Err("the ivshmem server did not send the memory within 5 s".to_owned()),
+                true => {
+                    let limit = GREETING.as_secs();
+                    Err(format!("the ivshmem server did not send the memory within {limit} s"))
+                }
                 false => Ok(false),
             };
         }

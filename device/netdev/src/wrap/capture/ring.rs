@@ -117,6 +117,11 @@ impl CaptureTap {
         Arc::strong_count(&self.missed) == 1
     }
 
+    /// Channel of the queue.
+    pub(super) fn channel(&self) -> u16 {
+        self.config.channel
+    }
+
     pub(super) fn now(&self) -> u64 {
         (self.config.clock)()
     }

@@ -1,10 +1,11 @@
 //! Taps on RX queues.
 
 use arrayvec::ArrayVec;
+use mqnet_pktbuf::Returner;
 use mqnet_shmem::{Scatter, Segments, Span};
 
 use super::CaptureTap;
-use crate::{Burst, Fault, Recv, RxBorrows, RxBrings};
+use crate::{Burst, Fault, Kept, Recv, RxBorrows, RxBrings};
 
 pub(super) struct Brings {
     pub(super) inner: Box<dyn RxBrings>,
@@ -34,6 +35,16 @@ impl RxBrings for Brings {
     fn release(&mut self, frames: usize) -> Result<(), Fault> {
         self.tap.seen = self.tap.seen.saturating_sub(frames);
         self.inner.release(frames)
+    }
+
+    fn keep(&mut self) -> Result<Option<Kept>, Fault> {
+        let kept = self.inner.keep()?;
+        self.tap.seen = self.tap.seen.saturating_sub(usize::from(kept.is_some()));
+        Ok(kept)
+    }
+
+    fn returner(&mut self) -> Option<Returner> {
+        self.inner.returner()
     }
 }
 

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::loopback::Loopback;
 use crate::null::Null;
+use crate::probe::Probe;
 use crate::{
     Armed, Burst, Channel, DropReason, Event, Fault, FrameMeta, Function, Plan, Queue, Recv,
     RxBorrows, RxBrings, TxBorrows, TxBrings,
@@ -279,6 +280,8 @@ fn rx_drops_are_captured_with_reason() {
 struct Choosy {
     page: Vec<u8>,
     at: usize,
+    /// Number of reservations until the queue is full.
+    rooms: usize,
     stats: Arc<crate::ChannelStats>,
 }
 
@@ -310,6 +313,8 @@ impl TxBrings for Choosy {
     }
 
     fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
+        let Some(rooms) = self.rooms.checked_sub(1) else { return Ok(None) };
+        self.rooms = rooms;
         self.page.resize(max as usize, 0);
         let (head, tail) = SpanMut::of(&mut self.page).split_at(10);
         Ok(Some(Segments::new(head, tail)))
@@ -338,7 +343,7 @@ impl TxBrings for Choosy {
 #[test]
 fn drops_of_memory_queues_are_captured() {
     let stats = Arc::<crate::ChannelStats>::default();
-    let inner = Choosy { page: Vec::new(), at: 0, stats: stats.clone() };
+    let inner = Choosy { page: Vec::new(), at: 0, rooms: usize::MAX, stats: stats.clone() };
     let (tap_out, mut reader) = tap(config(true, 2000, 1 << 16));
     let mut out = wrap_tx(Tx::Brings(Box::new(inner)), tap_out, stats.clone());
     let Tx::Brings(tx) = &mut out else { panic!("shape") };
@@ -429,4 +434,35 @@ fn readers_are_merged_by_time() {
     let mut frames = Vec::new();
     assert_eq!(take_all(&mut [first, second], &mut frames), 0);
     assert_eq!(frames.iter().map(|f| f.time_ns).collect::<Vec<_>>(), [1, 5, 6, 7]);
+}
+
+// Goal: the fault of a queue that loses its room names the channel of the queue.
+#[test]
+fn faults_of_taps_name_the_channel() {
+    let stats = Arc::<crate::ChannelStats>::default();
+    let inner = Choosy { page: Vec::new(), at: 0, rooms: 1, stats: stats.clone() };
+    let (tap_out, _reader) = tap(config(true, 2000, 1 << 16));
+    let Tx::Brings(mut tx) = wrap_tx(Tx::Brings(Box::new(inner)), tap_out, stats.clone()) else {
+        panic!("shape")
+    };
+    assert!(tx.reserve(60).unwrap().is_some());
+    tx.commit(&FrameMeta { len: 60, hdr: VnetHdr::default() });
+    assert_eq!(tx.reserve(60).unwrap_err().channel, 3);
+    assert_eq!(stats.tx.drops.get(DropReason::LinkClosed), 1);
+}
+
+// Goal: frames are detached through a tap, and each is captured once.
+#[test]
+fn detached_frames_are_captured_once() {
+    let mut probe = Probe::new().unwrap();
+    probe.frames = 3;
+    let (tap_in, mut reader) = tap(config(false, 2000, 1 << 16));
+    let Rx::Brings(mut rx) = wrap_rx(Rx::Brings(Box::new(probe)), tap_in) else { panic!("shape") };
+    let mut returner = rx.returner().unwrap();
+    for budget in [1, 2, 3] {
+        rx.peek(&mut Burst::new(), budget).unwrap();
+        rx.keep().unwrap().expect("a waiting frame").give_back(&mut returner);
+    }
+    assert!(rx.keep().unwrap().is_none());
+    assert_eq!(taken(&mut reader).len(), 3);
 }

@@ -117,7 +117,7 @@ impl Brings {
     fn place(&mut self, len: u32) -> Result<(), Fault> {
         let Some(mut room) = self.inner.reserve(self.max)? else {
             let what = "a queue has no room any more that it had a moment ago".to_owned();
-            return Err(Fault { channel: 0, what });
+            return Err(Fault { channel: self.watch.tap.channel(), what });
         };
         let mut rest = Span::of(&self.page).first(len as usize);
         let mut fill = |part: &mut SpanMut<'_>| {
@@ -137,6 +137,10 @@ forward_queue!(Brings);
 impl TxBrings for Brings {
     fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
         self.inner.fill(enough)
+    }
+
+    fn capacity(&self) -> Option<u32> {
+        self.inner.capacity()
     }
 
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {

@@ -17,6 +17,10 @@ impl TxBrings for Brings {
         self.inner.fill(enough)
     }
 
+    fn capacity(&self) -> Option<u32> {
+        self.inner.capacity()
+    }
+
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let inner = &mut *self.inner;
         self.merger.send(burst, from, |burst, from| inner.submit(burst, from))

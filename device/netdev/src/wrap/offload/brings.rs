@@ -56,6 +56,10 @@ impl TxBrings for Brings {
         self.inner.fill(enough)
     }
 
+    fn capacity(&self) -> Option<u32> {
+        self.inner.capacity()
+    }
+
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         if !self.send_staged()? {
             return Ok(0);

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use mqnet_shmem::{Column, Table};
 
-use crate::driver::{Piece, passes};
+use crate::driver::Piece;
 use crate::layout::{flag, packed as at};
 use crate::packed::cold;
+use crate::ring::passes;
 
 /// A position in the ring, with its wrap counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

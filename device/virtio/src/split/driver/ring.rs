@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 use mqnet_shmem::{Column, Table};
 
 use crate::Broken;
-use crate::driver::{Piece, passes};
+use crate::driver::Piece;
 use crate::layout::split as at;
+use crate::ring::passes;
 
 /// The areas and indices of a split ring.
 #[derive(Debug)]

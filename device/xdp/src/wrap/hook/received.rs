@@ -8,28 +8,27 @@ use super::super::prepare::{Large, Received, complete, cut, segment};
 use super::{DROPS_MAX, HEADROOM, Hook};
 
 impl Hook {
-    /// Accepts a frame behind the headroom of its page; true if a frame was reinjected.
+    /// Takes a frame behind the headroom of its page, if the hook [accepts](Self::accepts) one;
+    /// true if a frame was reinjected.
     pub(super) fn take(&mut self, page: Box<[u8]>, len: u32, hdr: VnetHdr, budget: usize) -> bool {
-        if self.received.is_empty() && !hdr.is_large() {
+        if !hdr.is_large() {
+            self.left -= 1;
             return self.small(page, len, hdr);
         }
-        self.received.push_back(Received { page, len, hdr, begun: None });
+        self.received = Some(Received { page, len, hdr, begun: None });
         self.process(budget)
     }
 
-    /// Processes received frames until `budget` of them are ready, or the limit of drops is
+    /// Processes the received frame until `budget` frames are ready, or the limit of this poll is
     /// reached; true if a frame was reinjected.
     pub(super) fn process(&mut self, budget: usize) -> bool {
         let mut sent = false;
-        for _ in 0..DROPS_MAX {
-            if self.ready.len() >= budget {
-                break;
-            }
-            let Some(frame) = self.received.pop_front() else { break };
+        while self.left > 0 && self.ready.len() < budget {
+            let Some(frame) = self.received.take() else { break };
+            self.left -= 1;
             let takes_large = self.program.as_ref().is_none_or(|program| program.takes_large());
-            sent |= match (frame.begun, frame.hdr.is_large()) {
-                (None, false) => self.small(frame.page, frame.len, frame.hdr),
-                (None, true) if takes_large => self.large(frame),
+            sent |= match frame.begun {
+                None if takes_large => self.large(frame),
                 _ => self.next_segment(frame),
             };
         }
@@ -78,7 +77,7 @@ impl Hook {
         let len = segment(&how, number, large, &mut page[HEADROOM..]);
         if number + 1 < how.count() {
             frame.begun = Some((how, number + 1));
-            self.received.push_front(frame);
+            self.received = Some(frame);
         } else {
             self.free(frame.page);
         }
@@ -96,9 +95,10 @@ impl Hook {
         }
     }
 
-    /// Continues with frames that were received before.
+    /// Begins a poll, and continues with the frame that was received before.
     pub(super) fn resume(&mut self, budget: usize) {
-        if !self.received.is_empty() && self.process(budget) {
+        self.left = DROPS_MAX;
+        if self.process(budget) {
             self.wake();
         }
     }

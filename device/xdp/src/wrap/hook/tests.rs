@@ -1,6 +1,7 @@
 //! Tests of GSO frames with a program.
 
 use mqnet_netdev::Rx;
+use mqnet_netdev::probe::hidden_by_rx;
 use mqnet_wire::VnetFields;
 
 use super::super::prepare::tests::{frame, gso, sum};
@@ -51,6 +52,10 @@ struct Bench {
 
 impl Bench {
     fn new(frames: Vec<(Vec<u8>, VnetHdr)>, section: &str, verdict: i32) -> Self {
+        Self::over(Rx::Brings(Box::new(Frames(frames.into()))), section, verdict)
+    }
+
+    fn over(rx: Rx, section: &str, verdict: i32) -> Self {
         let answer = Insn { code: 0xb7, imm: verdict, ..Insn::default() };
         let exit = Insn { code: 0x95, ..Insn::default() };
         let (name, section) = ("all".to_owned(), section.to_owned());
@@ -75,7 +80,7 @@ impl Bench {
             outlet: way(inlet, Box::new(Silent)).0,
             hooked: hooked.clone(),
         };
-        let rx = hook(Rx::Brings(Box::new(Frames(frames.into()))), config, None);
+        let rx = hook(rx, config, None);
         Self { rx, stats, hooked }
     }
 
@@ -190,4 +195,39 @@ fn headers_of_passed_gso_frames_match_their_bytes() {
     let wrong = VnetHdr::new(VnetFields { hdr_len: 70, ..hdr.fields() });
     let mut bench = Bench::new(vec![(bytes.clone(), wrong)], "xdp.frags", 2);
     assert_eq!(bench.poll(64), [(bytes, hdr)]);
+}
+
+// Goal: a program hides no method of the queue, except that poll hold-off is disabled and that no
+// frame can be detached, because frames are in pages of the hook.
+#[test]
+fn programs_forward_every_default_method() {
+    let wrap = |rx| Bench::over(rx, "xdp", 2).rx;
+    assert_eq!(hidden_by_rx(true, wrap).unwrap(), ["gather", "keep", "returner"]);
+    assert_eq!(hidden_by_rx(false, wrap).unwrap(), ["gather", "keep", "returner"]);
+}
+
+// Goal: a peer that sends GSO frames with one byte per segment to a program that drops them
+// occupies one page, and each poll runs the program a limited number of times.
+#[test]
+fn smallest_segments_are_processed_in_limited_polls() {
+    let frames: Vec<_> = (0..100).map(|_| large(60_000, 1)).collect();
+    let mut bench = Bench::new(frames, "xdp", 1);
+    let mut runs = 0;
+    for _ in 0..70 {
+        assert!(bench.poll(64).is_empty());
+        assert!((1..60_000).contains(&bench.hooked.waiting()), "{}", bench.hooked.waiting());
+        let now = bench.stats.rx.xdp.packets.get();
+        assert!((1..=DROPS_MAX as u64).contains(&(now - runs)), "{now} after {runs}");
+        runs = now;
+    }
+    assert!(bench.hooked.has_more());
+    assert_eq!(bench.stats.rx.drops.get(DropReason::XdpDrop), runs);
+}
+
+// Goal: dropped segments of large frames count for the limit of a poll.
+#[test]
+fn dropped_segments_count_for_the_limit() {
+    let mut bench = Bench::new((0..100).map(|_| large(60_000, 100)).collect(), "xdp", 1);
+    assert!(bench.poll(64).is_empty());
+    assert_eq!(bench.stats.rx.xdp.packets.get(), DROPS_MAX as u64);
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mqnet_netdev::probe::{Probe, hidden_by_rx};
 use mqnet_netdev::{ChannelStats, Offloads, Rx, null};
 use mqnet_shmem::SpanMut;
 use mqnet_wire::VnetHdr;
@@ -178,4 +179,36 @@ fn peeks_are_void_after_loss_of_memory() {
     let mut inlet = super::super::lift(rx).1.unwrap();
     inlet.queue_waits(1);
     assert_eq!(inlet.insert.lead(), 1, "nor does it hide what waits when it has memory again");
+}
+
+// Goal: a receiving end hides no method of the queue.
+#[test]
+fn receiving_ends_forward_every_default_method() {
+    for brings in [true, false] {
+        assert_eq!(hidden_by_rx(brings, |rx| around(rx, 9).0).unwrap(), [""; 0], "{brings}");
+    }
+}
+
+// Goal: a frame of the queue can be detached, in order with reinjected frames, which cannot.
+#[test]
+fn frames_of_the_queue_are_detached_in_order() {
+    let mut probe = Probe::new().unwrap();
+    probe.frames = 3;
+    let (mut rx, mut outlet, ..) = around(Rx::Brings(Box::new(probe)), 9);
+    send(&mut outlet, &[100]);
+    assert_eq!(see(&mut rx, 8, 0), [100, 7, 7, 7]);
+    let keep = |rx: &mut Rx| {
+        let Rx::Brings(rx) = rx else { panic!("it brings memory") };
+        let kept = rx.keep().unwrap()?;
+        kept.give_back(&mut rx.returner().unwrap());
+        Some(())
+    };
+    assert_eq!(keep(&mut rx), None);
+    assert_eq!(see(&mut rx, 8, 1), [100, 7, 7, 7]);
+    assert_eq!(keep(&mut rx), Some(()));
+    send(&mut outlet, &[101]);
+    // The two frames that were peeked are not overtaken.
+    assert_eq!(see(&mut rx, 8, 0), [7, 7, 101]);
+    assert_eq!((keep(&mut rx), keep(&mut rx), keep(&mut rx)), (Some(()), Some(()), None));
+    assert_eq!(see(&mut rx, 8, 1), [101]);
 }

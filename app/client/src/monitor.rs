@@ -1,0 +1,129 @@
+//! `mqnet monitor`: what happens, as it happens.
+
+use std::io::Write;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use mqnet_command::{Failure, json_text, put};
+use mqnet_control_api::Event;
+use serde::Deserialize;
+
+use crate::api::{self, Api};
+
+#[derive(Args, Debug)]
+pub struct MonitorArgs {
+    /// One JSON object a line.
+    #[arg(short, long)]
+    pub(crate) json: bool,
+}
+
+/// Answer of the long poll.
+#[derive(Debug, Deserialize)]
+struct Batch {
+    events: Vec<Event>,
+    last: u64,
+}
+
+/// Runs until the process that is asked ends, or the reader of the output does.
+pub(crate) fn run(args: &MonitorArgs, api: &dyn Api, out: &mut dyn Write) -> Result<(), Failure> {
+    run_with(args, api, out, &std::thread::sleep)
+}
+
+fn run_with(
+    args: &MonitorArgs,
+    api: &dyn Api,
+    out: &mut dyn Write,
+    pause: &dyn Fn(Duration),
+) -> Result<(), Failure> {
+    let mut after = 0;
+    loop {
+        let batch: Batch = api::get(api, &format!("/v1/events?after={after}"))?;
+        for event in &batch.events {
+            put(out, &if args.json { json_text(event, false)? } else { line(event) })?;
+        }
+        if batch.events.is_empty() && batch.last <= after {
+            // A server that does not wait must not make us spin.
+            pause(Duration::from_millis(100));
+        }
+        after = batch.last;
+    }
+}
+
+fn line(event: &Event) -> String {
+    let time = SystemTime::UNIX_EPOCH + Duration::from_millis(event.time_ms.min(LAST_MS));
+    let time = humantime::format_rfc3339_millis(time);
+    // A line is a line, whatever somebody put into a text.
+    let text = event.text.replace(['\n', '\r'], " ");
+    format!("{time} {} {}: {text}\n", event.event, event.link)
+}
+
+/// The end of the year 9999, the last that the format has.
+const LAST_MS: u64 = 253_402_300_799_999;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::stats::fixture::FakeApi;
+
+    fn event(time_ms: u64, text: &str) -> serde_json::Value {
+        json!({ "time-ms": time_ms, "event": "link-up", "link": "vm0", "text": text })
+    }
+
+    fn api() -> FakeApi {
+        let first = [event(1_000_000_000_123, "2 channels"), event(u64::MAX, "odd\ntext")];
+        FakeApi::default()
+            .on("/v1/events?after=0", json!({ "events": first, "last": 7 }))
+            .on("/v1/events?after=7", json!({ "events": [event(0, "again")], "last": 8 }))
+    }
+
+    fn watched(json: bool) -> (String, Vec<String>) {
+        let (api, mut out) = (api(), Vec::new());
+        // The paper server knows no third answer: the process that was asked has ended.
+        let end = run_with(&MonitorArgs { json }, &api, &mut out, &|_| {});
+        assert!(matches!(end, Err(Failure::Broken(_))));
+        (String::from_utf8(out).unwrap(), api.asked.into_inner())
+    }
+
+    // Goal: every event is one line with its time, and each poll asks for what is new.
+    #[test]
+    fn events_as_lines() {
+        let (text, asked) = watched(false);
+        assert_eq!(
+            text,
+            "2001-09-09T01:46:40.123Z link-up vm0: 2 channels\n\
+             9999-12-31T23:59:59.999Z link-up vm0: odd text\n\
+             1970-01-01T00:00:00.000Z link-up vm0: again\n"
+        );
+        assert_eq!(asked, [0, 7, 8].map(|n| format!("/v1/events?after={n}")));
+    }
+
+    // Goal: as JSON, one object a line.
+    #[test]
+    fn events_as_json() {
+        let (text, _) = watched(true);
+        let events: Vec<Event> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(events[2].text, "again");
+    }
+
+    // Goal: a server that answers at once with nothing is not asked in a tight loop.
+    #[test]
+    fn no_spinning() {
+        let empty = json!({ "events": [], "last": 0 });
+        let api = FakeApi::default().on("/v1/events?after=0", empty);
+        let pauses = std::cell::Cell::new(0);
+        let ends = |_| {
+            pauses.set(pauses.get() + 1);
+            if pauses.get() == 3 {
+                std::panic::resume_unwind(Box::new("enough"));
+            }
+        };
+        let args = MonitorArgs { json: false };
+        let end = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _ = run_with(&args, &api, &mut Vec::new(), &ends);
+        }));
+        assert!(end.is_err() && api.asked.borrow().len() == 3);
+    }
+}

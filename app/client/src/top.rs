@@ -1,0 +1,129 @@
+//! `mqnet top`: every lane, live.
+
+mod load;
+mod rows;
+mod view;
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use mqnet_command::{Failure, put};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::api::Api;
+use crate::show::links;
+use crate::stats::{read, seconds};
+use rows::Sample;
+use view::{After, App};
+
+/// How long a key, a signal or a new window size may wait.
+const TICK: Duration = Duration::from_millis(100);
+/// Until the first rates are shown.
+const FIRST: Duration = Duration::from_millis(300);
+/// The least that a terminal has.
+const WIDTH: u16 = 80;
+
+#[derive(Args, Debug)]
+pub struct TopArgs {
+    /// A netdev or a link [default: every link].
+    #[arg(value_name = "DEV|LINK")]
+    pub(crate) name: Option<String>,
+    /// Seconds between two readings.
+    #[arg(short, long, value_name = "S", default_value = "1", value_parser = seconds)]
+    pub(crate) interval: Duration,
+    /// Print one picture as text and end, as it happens by itself where there is no terminal.
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &TopArgs, api: &dyn Api, out: &mut dyn Write) -> Result<(), Failure> {
+    // A wrong name is said before the screen is taken.
+    let first = sample(args, api)?;
+    if args.once || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        std::thread::sleep(args.interval.min(Duration::from_secs(1)));
+        return once(first, sample(args, api)?, out);
+    }
+    live(args, api, first)
+}
+
+fn sample(args: &TopArgs, api: &dyn Api) -> Result<Sample, Failure> {
+    let links = links(api, args.name.as_deref())?;
+    // Namesakes come in the order of `links`: both ask one process after the other.
+    let stats = read(api, args.name.as_deref())?;
+    Ok(Sample::new(stats, &links, load::cpu_ns))
+}
+
+/// One picture as text, as long as it must be.
+fn once(before: Sample, now: Sample, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut app = App::new();
+    app.take(before);
+    app.take(now);
+    let height = u16::try_from(app.lines()).unwrap_or(u16::MAX);
+    let mut terminal = Terminal::new(TestBackend::new(WIDTH, height))?;
+    terminal.draw(|frame| app.draw(frame))?;
+    let mut text = String::new();
+    let buffer = terminal.backend().buffer();
+    for line in buffer.content.chunks(usize::from(WIDTH)) {
+        let line: String = line.iter().map(|cell| cell.symbol()).collect();
+        text += line.trim_end();
+        text.push('\n');
+    }
+    put(out, &text)
+}
+
+/// Gives the terminal back, however the picture ends. (A panic is seen to by ratatui's hook.)
+struct Restore;
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+fn live(args: &TopArgs, api: &dyn Api, first: Sample) -> Result<(), Failure> {
+    // A handler, not a mask: whichever thread of ours gets the signal, the terminal is given back.
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
+    let _restore = Restore;
+    let mut terminal = ratatui::try_init()?;
+    let mut app = App::new();
+    app.take(first);
+    let mut due = Instant::now() + args.interval.min(FIRST);
+    loop {
+        terminal.draw(|frame| app.draw(frame))?;
+        let wait = due.saturating_duration_since(Instant::now()).min(TICK);
+        if event::poll(wait)?
+            && let Event::Key(key) = event::read()?
+            && key.kind != KeyEventKind::Release
+            && app.key(key) == After::Quit
+        {
+            return Ok(());
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if Instant::now() >= due {
+            due = Instant::now() + args.interval;
+            if !app.is_paused() {
+                match sample(args, api) {
+                    Ok(sample) => app.take(sample),
+                    Err(Failure::Broken(why) | Failure::BadInput(why)) => app.say(why),
+                    Err(exit) => return Err(exit),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

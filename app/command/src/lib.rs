@@ -1,0 +1,11 @@
+//! Parts that all commands share: reasons of failure, output and tables.
+
+#![forbid(unsafe_code)]
+
+mod failure;
+mod output;
+mod table;
+
+pub use failure::Failure;
+pub use output::{json_text, put, si};
+pub use table::Table;

@@ -1,0 +1,142 @@
+//! The configuration files of the daemon: where they are, and whether they are right.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use mqnet_address::CheckedLink;
+use mqnet_address::config::{Config, Source};
+use mqnet_command::Failure;
+use mqnet_control_api::{ApiError, LinkSpec};
+use mqnet_host::is_same_netdev;
+
+use crate::endpoint;
+
+/// Where the configuration is unless somebody says otherwise.
+pub(crate) const DEFAULT_FILE: &str = "/etc/mqnet/mqnet.toml";
+
+/// Files in this folder beside it add links.
+const FOLDER: &str = "conf.d";
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Read the configuration and say what is wrong with it: one line FILE:LINE:COLUMN a problem.
+    Check {
+        /// The configuration; the files of conf.d/ beside it are read too.
+        #[arg(default_value = DEFAULT_FILE)]
+        file: PathBuf,
+    },
+}
+
+/// Runs the command.
+pub fn run(command: &ConfigCommand) -> Result<(), Failure> {
+    let ConfigCommand::Check { file } = command;
+    let sources = sources(file).map_err(Failure::BadInput)?;
+    match Config::parse(&sources, check) {
+        Ok(config) => {
+            println!("{}: {}", file.display(), summary(&config, sources.len()));
+            Ok(())
+        }
+        Err(problems) => {
+            for problem in problems {
+                eprintln!("{problem}");
+            }
+            Err(Failure::Exit(2))
+        }
+    }
+}
+
+/// Checks a link of a file or of the control interface, as far as it can be before it is opened.
+pub fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
+    let link = mqnet_address::check(spec)?;
+    check_ends(&link)?;
+    Ok(link)
+}
+
+/// The part of [`check`] that uses the file system and the backends.
+pub(crate) fn check_ends(link: &CheckedLink) -> Result<(), ApiError> {
+    for (field, end) in [("a", &link.a), ("b", &link.b)] {
+        endpoint::check(end, link.channels.unwrap_or(1))
+            .map_err(|what| ApiError::field(field, format!("{field}: {what}")))?;
+    }
+    if is_same_netdev(&link.a, &link.b) {
+        let (name, knob) = (link.b.config().netdev_name(), link.b.rename_knob());
+        let why = format!("b: the other end of the link is a netdev '{name}', too{knob}");
+        return Err(ApiError::field("b", why));
+    }
+    Ok(())
+}
+
+/// Reads the file and those of the folder beside it, in the order of their names.
+pub(crate) fn sources(file: &Path) -> Result<Vec<Source>, String> {
+    let read = |path: &Path| match fs::read_to_string(path) {
+        Ok(text) => Ok(Source { name: path.display().to_string(), text }),
+        Err(e) => Err(format!("{}: {e}", path.display())),
+    };
+    let mut sources = vec![read(file)?];
+    let folder = file.with_file_name(FOLDER);
+    let wrong = |e: io::Error| format!("{}: {e}", folder.display());
+    let entries = match fs::read_dir(&folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(sources),
+        entries => entries.map_err(wrong)?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        files.push(entry.map_err(wrong)?.path());
+    }
+    // As for other programs: names that begin with a dot are an editor's.
+    files.retain(|path| {
+        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        !hidden && path.extension().is_some_and(|extension| extension == "toml")
+    });
+    files.sort_unstable();
+    for file in files {
+        sources.push(read(&file)?);
+    }
+    Ok(sources)
+}
+
+fn summary(config: &Config, files: usize) -> String {
+    let names: Vec<&str> = config.links.keys().map(String::as_str).collect();
+    let plural = |n: usize| if n == 1 { "" } else { "s" };
+    let (n, s, t) = (names.len(), plural(names.len()), plural(files));
+    let list = if n == 0 { String::new() } else { format!(" ({})", names.join(", ")) };
+    format!("good: {n} link{s}{list} in {files} file{t}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: a link of two netdevs of one name is refused, with the option that helps where there is
+    // one; in different places, or where nobody knows yet, one name is no trouble.
+    #[test]
+    fn two_ends_have_two_names() {
+        let check = |a: &str, b: &str| {
+            let (a, b) = (a.to_owned(), b.to_owned());
+            let spec =
+                LinkSpec { a, b, channels: None, workers: None, cpus: None, poll_window: None };
+            check(&spec).map_err(|e| e.message).err()
+        };
+        for (a, b, knob) in [
+            ("tap:a", "tap:a,mtu=9000", ""),
+            ("vhost-user:/x/card", "virtio-user:/y/card", ": give this one another, name="),
+            ("xdp:eth0", "xdp:eth0", ": give this one another, name="),
+            ("xdp:eth0", "tap:eth0", ""),
+        ] {
+            let why = check(a, b).unwrap_or_else(|| panic!("{a} {b}"));
+            assert!(why.starts_with("b: ") && why.ends_with(&format!("', too{knob}")), "{why}");
+        }
+        for (a, b) in [
+            ("null:", "null:"),
+            ("tap:t%d", "tap:t%d"),
+            ("tap:a", "vhost-user:/x/a"),
+            ("vhost-user:/x/card", "vhost-user:/y/card,name=other"),
+            ("tap:a,netns=/nonexistent/x", "tap:a,netns=/nonexistent/y"),
+            ("tap:a,netns=/proc/self/ns/net", "tap:a,netns=/nonexistent/y"),
+        ] {
+            assert_eq!(check(a, b), None, "{a} {b}");
+        }
+    }
+}

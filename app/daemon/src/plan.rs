@@ -1,0 +1,193 @@
+//! `mqnet plan`: which CPU, node, memory and interrupt each channel gets, and why.
+
+pub(crate) mod apply;
+pub(crate) mod follow;
+mod picture;
+mod request;
+mod show;
+mod svg;
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use mqnet_command::{Failure, json_text, put};
+use mqnet_control_api::LinkInfo;
+use mqnet_sysio::poll;
+use mqnet_sysio::signal::StopSignals;
+use mqnet_topology::{Home, Placement, Request, Side, Topology, plan, round_robin};
+
+use crate::leftovers;
+use apply::{Applied, Wanted};
+
+#[derive(Args, Debug, Default)]
+pub struct PlanArgs {
+    /// Endpoints or interfaces, joined by + or each a word: xdp:eth0+xdp:eth1, eth0 eth1 [default:
+    /// the running links, else one function on each node with CPUs].
+    #[arg(value_name = "ENDPOINT", conflicts_with = "functions")]
+    pub(crate) endpoints: Vec<String>,
+    /// Channels [default: as many as there are queues, else one a CPU, at most 64].
+    #[arg(short, long, value_parser = crate::args::channels())]
+    pub(crate) channels: Option<u16>,
+    /// Most workers [default: one a CPU].
+    #[arg(short, long, value_parser = crate::args::workers())]
+    pub(crate) workers: Option<u16>,
+    /// Functions by hand: the node of each, - for one of which nothing is known, as in 0,1 or 0,-.
+    #[arg(long, value_name = "NODE,...", value_delimiter = ',', value_parser = request::node)]
+    pub(crate) functions: Vec<request::Node>,
+    /// Another machine: a copy of its /sys/devices/system.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "synthetic")]
+    pub(crate) topology: Option<PathBuf>,
+    /// A machine on paper: NODESxCORES[xTHREADS], joined by + for nodes that differ.
+    #[arg(long, value_name = "MACHINE", value_parser = machine)]
+    pub(crate) synthetic: Option<Topology>,
+    /// Take the highest CPU numbers first, as the second end of a bridge on one machine does.
+    #[arg(long)]
+    pub(crate) high: bool,
+    /// JSON.
+    #[arg(short, long)]
+    pub(crate) json: bool,
+    /// The table alone.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) no_picture: bool,
+    /// Write the picture as SVG, too.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Set interrupts and XPS of the interfaces, and put them back when the program is ended.
+    #[arg(long, requires = "endpoints", conflicts_with_all = ["topology", "synthetic"])]
+    pub(crate) apply: bool,
+}
+
+fn machine(text: &str) -> Result<Topology, String> {
+    mqnet_topology::synthetic(text).map_err(|e| e.to_string())
+}
+
+/// A function, and how it is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) name: String,
+    pub(crate) home: Home,
+    pub(crate) interface: Option<String>,
+    /// Where that is, if not in our own network namespace.
+    pub(crate) netns: Option<PathBuf>,
+}
+
+/// A plan with everything that it was made of.
+#[derive(Debug)]
+pub(crate) struct Made {
+    /// What it is for, if there are several.
+    pub(crate) title: Option<String>,
+    pub(crate) topology: Topology,
+    pub(crate) senders: Topology,
+    pub(crate) members: Vec<Member>,
+    pub(crate) placement: Placement,
+}
+
+/// Of what plans are made.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) title: Option<String>,
+    pub(crate) members: Vec<Member>,
+    pub(crate) channels: u16,
+    pub(crate) workers: Option<usize>,
+    pub(crate) side: Side,
+}
+
+impl Job {
+    /// What the planner is asked, and its answer.
+    fn request<'a>(
+        &self,
+        topology: &'a Topology,
+        senders: &'a Topology,
+        homes: &'a [Home],
+    ) -> Request<'a> {
+        let Self { channels, workers, side, .. } = *self;
+        Request { topology, senders, functions: homes, channels, map: round_robin, workers, side }
+    }
+
+    fn homes(&self) -> Vec<Home> {
+        self.members.iter().map(|member| member.home).collect()
+    }
+
+    pub(crate) fn make(self, topology: &Topology, senders: &Topology) -> Made {
+        let placement = plan(&self.request(topology, senders, &self.homes()));
+        let (topology, senders) = (topology.clone(), senders.clone());
+        Made { title: self.title, topology, senders, members: self.members, placement }
+    }
+}
+
+impl Made {
+    /// What the interfaces of the kernel are to have; each by itself, because its own network stack
+    /// knows nothing of the others.
+    pub(crate) fn wanted(&self) -> Vec<Wanted> {
+        let homes: Vec<Home> = self.members.iter().map(|member| member.home).collect();
+        let request = Request { senders: &self.senders, ..Request::new(&self.topology, &homes, 0) };
+        let mut wanted = Vec::new();
+        for (function, member) in self.members.iter().enumerate() {
+            let Some(interface) = &member.interface else { continue };
+            for (queue, senders) in self.placement.senders_of(function, &request) {
+                let mut places = self.placement.places.iter();
+                let first = places.find(|p| (p.function, p.vector) == (function, queue));
+                let Some(irq_cpu) = first.map(|place| place.irq_cpu) else { continue };
+                let (interface, netns) = (interface.clone(), member.netns.clone());
+                wanted.push(Wanted { interface, netns, queue, irq_cpu, senders });
+            }
+        }
+        wanted
+    }
+}
+
+/// Runs the command. `links` asks for the running links, if that should be needed.
+pub fn run(
+    args: &PlanArgs,
+    links: &dyn Fn() -> Vec<LinkInfo>,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    // Before anything is set: whoever ends us shall not leave it behind.
+    let signals = if args.apply { Some(StopSignals::take()?) } else { None };
+    let (topology, senders) = request::machines(args)?;
+    let jobs = request::jobs(args, &topology, links, Path::new("/"))?;
+    let made: Vec<Made> = jobs.into_iter().map(|job| job.make(&topology, &senders)).collect();
+    if let Some(file) = &args.svg {
+        let [one] = &made[..] else {
+            let what = "--svg: several links run, and a picture shows one: name endpoints";
+            return Err(Failure::BadInput(what.to_owned()));
+        };
+        svg::draw(file, one)
+            .map_err(|e| Failure::Broken(format!("--svg {}: {e}", file.display())))?;
+    }
+    if args.json {
+        let values: Vec<_> = made.iter().map(show::json).collect();
+        put(out, &json_text(&values, true)?)?;
+    } else {
+        let text: Vec<String> = made.iter().map(|one| show::text(one, !args.no_picture)).collect();
+        put(out, &text.join("\n"))?;
+    }
+    match (signals, &made[..]) {
+        (Some(signals), [one]) => hold(one, &signals, out),
+        _ => Ok(()),
+    }
+}
+
+/// Sets what the plan says, and puts it back when a signal comes.
+fn hold(made: &Made, signals: &StopSignals, out: &mut dyn Write) -> Result<(), Failure> {
+    leftovers::take_care();
+    let mut applied = Applied::apply(Path::new("/"), &made.wanted());
+    let said: String = applied.said.iter().map(|line| format!("{line}\n")).collect();
+    put(out, &format!("\n{said}set; Ctrl-C puts it back\n"))?;
+    while !signals.pending() {
+        poll::wait_readable(&[signals.as_fd()], Duration::from_secs(3600))?;
+    }
+    let said: String = applied.put_back().iter().map(|line| format!("{line}\n")).collect();
+    put(out, &format!("{said}put back\n"))?;
+    if applied.failed > 0 {
+        let what = format!("{} of {} could not be set", applied.failed, applied.said.len());
+        return Err(Failure::Broken(what));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,250 @@
+//! The control thread: runs the steps of the links, the calls of the server, and signals. The
+//! server has a thread of its own, without privileges.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::pin;
+use std::task::Poll;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mqnet_command::Failure;
+use mqnet_control::calls::{HostCalls, HostHandle, calls};
+use mqnet_control::notify;
+use mqnet_control::socket::{ControlSocket, Options, Role};
+use mqnet_control_api::ApiError;
+use mqnet_engine::Notice;
+use mqnet_host::{HostedLink, LinkHost};
+use mqnet_shmem::Preference;
+use mqnet_sysio::signal::StopSignals;
+use mqnet_sysio::{bounded, process};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::args::{ControlArgs, SandboxArgs};
+use crate::privileges;
+use crate::receive;
+
+/// What a process does beside its links.
+pub(crate) trait Frontend {
+    /// Something happened to a link.
+    fn notice(&mut self, entry: &mut HostedLink, notice: &Notice);
+    /// After every turn; returns until when the next one must be at the latest.
+    fn tick(&mut self, host: &mut LinkHost) -> Duration;
+    /// SIGHUP came; true to go on.
+    fn hangup(&mut self, host: &mut LinkHost) -> bool;
+}
+
+/// How the queues of this process store payload into shared memory: `$MQNET_STORES`.
+pub fn take_stores() -> Result<(), Failure> {
+    const NAME: &str = "MQNET_STORES";
+    let Some(value) = std::env::var_os(NAME) else { return Ok(()) };
+    mqnet_shmem::prefer(match value.to_str() {
+        Some("" | "auto") => Preference::Auto,
+        Some("cached") => Preference::Cached,
+        Some("streamed") => Preference::Streamed,
+        _ => {
+            let value = value.to_string_lossy();
+            let what = format!("${NAME} is {value:?}; allowed: auto, cached, streamed");
+            return Err(Failure::BadInput(what));
+        }
+    });
+    Ok(())
+}
+
+/// Descriptors without which nothing can run.
+const DESCRIPTORS_MIN: u64 = 64;
+
+/// Prepares the process for its links: privileges that it never needs, all descriptors that it may
+/// have, and those of peers.
+pub(crate) fn prepare(sandbox: &SandboxArgs) -> Result<(), Failure> {
+    privileges::filter_calls(sandbox)?;
+    receive::enable();
+    match process::raise_descriptor_limit() {
+        Ok(limit) if limit < DESCRIPTORS_MIN => Err(Failure::Broken(format!(
+            "the limit of open files is {limit}, at least {DESCRIPTORS_MIN} are needed: raise it \
+             with ulimit -n, or LimitNOFILE= in a systemd unit"
+        ))),
+        Ok(_) => Ok(()),
+        Err(e) => {
+            tracing::debug!("the limit of open files stays as it is: {e}");
+            Ok(())
+        }
+    }
+}
+
+/// A runtime for this thread alone.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
+
+/// Opens the control socket; `None` when the user wants none.
+pub(crate) fn open_control(
+    args: &ControlArgs,
+    inherited: Option<ControlSocket>,
+    role: Role,
+) -> Result<Option<ControlSocket>, ApiError> {
+    if inherited.is_some() {
+        return Ok(inherited);
+    }
+    if args.control.as_deref() == Some("none") {
+        return Ok(None);
+    }
+    let options: Options = args.options()?;
+    ControlSocket::open(&options, role, &mqnet_control::socket::Places::from_env()).map(Some)
+}
+
+/// Runs the steps of the links until a stop signal comes or the host has nothing left to do.
+pub(crate) async fn turn(
+    host: &mut LinkHost,
+    server: &mut Server,
+    signals: &StopSignals,
+    frontend: &mut dyn Frontend,
+) -> Result<(), Failure> {
+    loop {
+        host.turn(|entry, notice| frontend.notice(entry, notice))?;
+        let due = frontend.tick(host);
+        if host.finished {
+            return Ok(());
+        }
+        let mut fds = host.events_to_watch()?;
+        fds.push(signals.as_fd().try_clone_to_owned()?);
+        let mut ready = pin!(any_readable(fds));
+        let mut pause = pin!(tokio::time::sleep(host.patience().min(due)));
+        loop {
+            // Requests come last: a flood of them does not keep the links from their steps.
+            tokio::select! {
+                biased;
+                readable = &mut ready => break readable?,
+                () = &mut pause => break,
+                () = server.run_call(host) => {
+                    if host.take_step_due() {
+                        break;
+                    }
+                }
+            }
+        }
+        while let Some(hangup) = signals.next_is_hangup() {
+            if !hangup || !frontend.hangup(host) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Waits until one of the descriptors is readable. They are copies and ours, so that nobody closes
+/// them meanwhile: that is all the deprecated function asks for, and its successor is `unsafe`.
+#[allow(deprecated, reason = "an OwnedFd keeps its descriptor open, which is what it is about")]
+async fn any_readable(fds: Vec<OwnedFd>) -> std::io::Result<()> {
+    let mut watched = Vec::with_capacity(fds.len());
+    for fd in fds {
+        watched.push(AsyncFd::with_interest(fd, Interest::READABLE)?);
+    }
+    poll_fn(|context| {
+        for fd in &watched {
+            if let Poll::Ready(ready) = fd.poll_read_ready(context) {
+                return Poll::Ready(ready.map(drop));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// Longest wait for the thread of the server at the end: somewhat more than it gives to answers.
+const SERVER_END: Duration = Duration::from_secs(1);
+
+/// Time between two attempts to listen at the address of the metrics.
+const METRICS_RETRY: Duration = Duration::from_secs(1);
+
+/// The server of the control socket and of the metrics, on a thread of its own.
+pub(crate) struct Server {
+    calls: HostCalls,
+    /// Keeps the queue of calls open where there is no server.
+    handle: HostHandle,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts the thread, if there is something to serve, and feeds the watchdog.
+    pub(crate) fn start(
+        control: Option<&ControlSocket>,
+        metrics: Option<SocketAddr>,
+    ) -> Result<Self, Failure> {
+        let (handle, calls) = calls();
+        // Fed by the control thread: systemd restarts the process if that thread hangs.
+        tokio::spawn(notify::watchdog(|| true));
+        let mut server = Self { calls, handle, thread: None };
+        if control.is_none() && metrics.is_none() {
+            return Ok(server);
+        }
+        let listener = control.map(ControlSocket::std_listener).transpose()?;
+        let (handle, runtime) = (server.handle.clone(), runtime()?);
+        let body = move || {
+            // The address of the metrics may have a low port.
+            let keep = metrics.map(|_| process::Capability::NetBindService);
+            if let Err(e) = process::restrict_thread(keep.as_slice()) {
+                tracing::warn!("the server keeps its privileges: {e}");
+            }
+            runtime.block_on(async {
+                let control = async {
+                    if let Some(listener) = listener {
+                        serve(listener, handle.clone()).await;
+                    }
+                };
+                let metrics = async {
+                    if let Some(address) = metrics {
+                        serve_metrics(address, handle.clone()).await;
+                    }
+                };
+                tokio::join!(control, metrics);
+            });
+        };
+        let thread = std::thread::Builder::new().name("mqnet-server".to_owned());
+        server.thread = Some(thread.spawn(body)?);
+        Ok(server)
+    }
+
+    /// Waits for a request and carries it out.
+    async fn run_call(&mut self, host: &mut LinkHost) {
+        self.calls.run_next(host).await;
+    }
+
+    /// Ends the server; answers that are under way are sent first.
+    pub(crate) fn end(self) {
+        drop(self.calls);
+        if let Some(thread) = self.thread
+            && !bounded::join(thread, SERVER_END)
+        {
+            tracing::warn!("the server does not end");
+        }
+    }
+}
+
+async fn serve(listener: std::os::unix::net::UnixListener, host: HostHandle) {
+    match tokio::net::UnixListener::from_std(listener) {
+        Ok(listener) => mqnet_control::serve(listener, host).await,
+        Err(e) => tracing::error!("the control socket is not served: {e}"),
+    }
+}
+
+/// Serves the metrics. An address that cannot be used now keeps no link down: it is tried again.
+async fn serve_metrics(address: SocketAddr, host: HostHandle) {
+    let mut last = None;
+    let listener = loop {
+        match tokio::net::TcpListener::bind(address).await {
+            Ok(listener) => break listener,
+            Err(e) if last == Some(e.kind()) => {}
+            Err(e) => {
+                tracing::warn!("metrics = \"{address}\": {e}; tried again every second");
+                last = Some(e.kind());
+            }
+        }
+        tokio::select! {
+            () = host.closed() => return,
+            () = tokio::time::sleep(METRICS_RETRY) => {}
+        }
+    };
+    mqnet_control::serve_metrics_tcp(listener, host).await;
+}

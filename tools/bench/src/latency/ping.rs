@@ -1,0 +1,329 @@
+//! Bare frames that go there and back over our link: the two ends, each a process with a real
+//! engine, and the one who asks them.
+
+use std::os::fd::AsFd;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use mqnet_engine::{Cpus, IdlePolicy, Link, LinkConfig};
+use mqnet_netdev::{
+    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, Function, OpenError, Plan, Queue, Rx,
+    RxBrings, Trigger, Tx, TxBorrows,
+};
+use mqnet_shmem::Span;
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::{clock, poll};
+use mqnet_wire::VnetHdr;
+
+use super::super::Result;
+use super::super::child::{self, Child, RunFolder};
+use super::super::histogram::Histogram;
+use super::super::slices;
+use super::super::traffic::{Role, Traffic};
+use mqnet_daemon::endpoint;
+
+/// Bytes of a ping.
+pub(super) const BYTES: usize = 64;
+/// Bytes of a frame of the flow beside it.
+const BULK: usize = 1514;
+/// How long the last answer of a turn may take.
+const LAST: Duration = Duration::from_secs(1);
+
+/// What the hidden subcommand `bench-ping` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct PingArgs {
+    /// Asks, rather than answers.
+    #[arg(long)]
+    asks: bool,
+    /// A flow of frames goes beside the pings.
+    #[arg(long)]
+    loaded: bool,
+    #[arg(long)]
+    endpoint: String,
+    #[arg(long)]
+    cpu: usize,
+    /// The poll window.
+    #[arg(long)]
+    window_us: u64,
+}
+
+/// What the two queues of the pings' channel share. Both are polled by the one worker.
+struct State {
+    /// Frames to be sent.
+    due: AtomicU32,
+    /// The sending queue sleeps.
+    armed: AtomicBool,
+    event: EventFd,
+    /// What only the end that asks has.
+    asks: Option<Asks>,
+}
+
+#[derive(Default)]
+struct Asks {
+    sent_ns: AtomicU64,
+    outstanding: AtomicBool,
+    /// The next ping follows at once.
+    again: AtomicBool,
+    histogram: Mutex<Histogram>,
+}
+
+impl State {
+    /// One frame more is to be sent; for the worker's own thread.
+    fn send_one(&self) {
+        self.due.fetch_add(1, Ordering::Relaxed);
+        if self.armed.swap(false, Ordering::Relaxed) {
+            // It fails only for want of a descriptor, which we hold.
+            let _ = self.event.ring();
+        }
+    }
+}
+
+impl Asks {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Histogram> {
+        self.histogram.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Shows the frames that are due.
+struct Sends {
+    state: Arc<State>,
+    frame: [u8; BYTES],
+}
+
+impl Queue for Sends {
+    fn arm(&mut self, _need: u32) -> std::result::Result<Armed, Fault> {
+        self.state.armed.store(true, Ordering::Relaxed);
+        let is_due = self.state.due.load(Ordering::Relaxed) > 0;
+        Ok(if is_due { Armed::MoreWork } else { Armed::Sleep })
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        Some(Event { fd: self.state.event.as_fd(), trigger: Trigger::Edge })
+    }
+}
+
+impl RxBrings for Sends {
+    fn peek<'a>(
+        &'a mut self,
+        burst: &mut Burst<'a>,
+        budget: usize,
+    ) -> std::result::Result<(), Fault> {
+        let due = self.state.due.load(Ordering::Relaxed) as usize;
+        for _ in 0..due.min(budget) {
+            burst.push(VnetHdr::default(), BYTES as u32, Span::of(&self.frame));
+        }
+        if let (Some(asks), true) = (&self.state.asks, due > 0) {
+            asks.sent_ns.store(now_ns(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, frames: usize) -> std::result::Result<(), Fault> {
+        self.state.due.fetch_sub(frames as u32, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Takes what comes.
+struct Takes(Arc<State>);
+
+impl Queue for Takes {
+    fn arm(&mut self, _need: u32) -> std::result::Result<Armed, Fault> {
+        Ok(Armed::MoreWork)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl TxBorrows for Takes {
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> std::result::Result<usize, Fault> {
+        let frames = burst.frames().len() - from;
+        let state = &self.0;
+        match &state.asks {
+            None => (0..frames).for_each(|_| state.send_one()),
+            Some(asks) if frames > 0 => {
+                let took = now_ns() - asks.sent_ns.load(Ordering::Relaxed);
+                asks.lock().add(took);
+                if asks.again.load(Ordering::Relaxed) {
+                    state.send_one();
+                } else {
+                    asks.outstanding.store(false, Ordering::Relaxed);
+                }
+            }
+            Some(_) => {}
+        }
+        Ok(frames)
+    }
+}
+
+fn now_ns() -> u64 {
+    clock::monotonic().as_nanos() as u64
+}
+
+/// A function with the pings on its first channel, and a bulk flow on the second, if at all.
+struct Pings {
+    bulk: Traffic,
+    state: Arc<State>,
+}
+
+impl Function for Pings {
+    fn name(&self) -> &str {
+        "pings"
+    }
+
+    fn caps(&self) -> Caps {
+        self.bulk.caps()
+    }
+
+    fn open(&mut self, plan: &Plan) -> std::result::Result<Vec<Channel>, OpenError> {
+        let mut channels = self.bulk.open(plan)?;
+        if let Some(first) = channels.first_mut() {
+            let sends = Sends { state: self.state.clone(), frame: [0x5a; BYTES] };
+            first.rx = Rx::Brings(Box::new(sends));
+            first.tx = Tx::Borrows(Box::new(Takes(self.state.clone())));
+        }
+        Ok(channels)
+    }
+
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        self.bulk.stats()
+    }
+}
+
+/// One end as a process.
+pub(crate) fn ping(args: &PingArgs) -> Result<()> {
+    let window = Duration::from_micros(args.window_us);
+    let idle = match args.window_us {
+        0 => IdlePolicy { window, spins: 0, polls: 0 },
+        _ => IdlePolicy { window, ..IdlePolicy::default() },
+    };
+    let config = LinkConfig {
+        channels: None,
+        workers: Some(1),
+        cpus: Cpus::List(vec![args.cpu]),
+        idle,
+        ..LinkConfig::default()
+    };
+    let state = Arc::new(State {
+        due: AtomicU32::new(0),
+        armed: AtomicBool::new(false),
+        event: EventFd::new()?,
+        asks: args.asks.then(Asks::default),
+    });
+    let role = if args.asks { Role::Source(BULK) } else { Role::Sink };
+    let bulk = Traffic::new(role, 1 + u16::from(args.loaded));
+    let measured = endpoint::open(mqnet_address::parse(&args.endpoint)?, Vec::new())?.function;
+    let asked = state.clone();
+    std::thread::spawn(move || answer(&asked));
+    let mut link = Link::new(Box::new(Pings { bulk, state }), measured, config)?;
+    loop {
+        link.turn(clock::monotonic())?;
+        let timeout = Duration::from_millis(if link.running().is_some() { 500 } else { 5 });
+        poll::wait_readable(&link.events(), timeout)?;
+    }
+}
+
+/// Asks for as many milliseconds, with as many microseconds between an answer and the next
+/// question, as each line says; says what was seen.
+fn answer(state: &State) {
+    let mut line = String::new();
+    while std::io::stdin().read_line(&mut line).is_ok_and(|n| n > 0) {
+        let mut words = line.split_whitespace().map(str::parse::<u64>);
+        if let (Some(asks), Some(Ok(ms)), Some(Ok(gap_us))) =
+            (&state.asks, words.next(), words.next())
+        {
+            let [length, gap] = [Duration::from_millis(ms), Duration::from_micros(gap_us)];
+            println!("done {}", turn(state, asks, length, gap).tell());
+        }
+        line.clear();
+    }
+    std::process::exit(0);
+}
+
+fn turn(state: &State, asks: &Asks, length: Duration, gap: Duration) -> Histogram {
+    *asks.lock() = Histogram::default();
+    let end = clock::monotonic() + length;
+    asks.again.store(gap.is_zero(), Ordering::Relaxed);
+    while clock::monotonic() < end {
+        if !asks.outstanding.swap(true, Ordering::Relaxed) {
+            state.due.fetch_add(1, Ordering::Relaxed);
+            // Always: whether the worker sleeps is only for its own thread to know.
+            let _ = state.event.ring();
+        }
+        let left = end.saturating_sub(clock::monotonic());
+        poll::pause(if gap.is_zero() { left } else { gap });
+    }
+    asks.again.store(false, Ordering::Relaxed);
+    let late = clock::monotonic() + LAST;
+    while asks.outstanding.load(Ordering::Relaxed) && clock::monotonic() < late {
+        poll::pause(Duration::from_millis(1));
+    }
+    asks.lock().clone()
+}
+
+/// Both ends; frozen between their turns.
+pub(super) struct Pair {
+    asks: Child,
+    answers: Child,
+}
+
+impl Pair {
+    pub(super) fn start(
+        cpus: [usize; 2],
+        folder: &RunFolder,
+        window: Duration,
+        loaded: bool,
+    ) -> Result<Self> {
+        let window = window.as_micros().to_string();
+        let socket = folder.path.join(format!("ping-{window}-{loaded}.sock"));
+        let endpoint = format!("ntb:{}", socket.display());
+        let start = |cpu: usize, asks: bool| -> Result<Child> {
+            let cpu = cpu.to_string();
+            let words = ["bench-ping", "--endpoint", &endpoint, "--cpu", &cpu, "--window-us"];
+            let mut command = child::own(&words)?;
+            command.arg(&window);
+            command.args(asks.then_some("--asks")).args(loaded.then_some("--loaded"));
+            Child::spawn("mqnet bench-ping", command, Stdio::piped())
+        };
+        let mut pair = Self { answers: start(cpus[1], false)?, asks: start(cpus[0], true)? };
+        // The first turns find no link yet.
+        for _ in 0..50 {
+            if pair.ask(Duration::from_millis(20), Duration::from_millis(1))?.len() > 0 {
+                slices::freeze(&pair.pids())?;
+                return Ok(pair);
+            }
+        }
+        let (asks, answers) = (pair.asks.tail(), pair.answers.tail());
+        Err(format!("no answer comes: {asks} {answers}").into())
+    }
+
+    pub(super) fn pids(&self) -> [u32; 2] {
+        [self.asks.pid(), self.answers.pid()]
+    }
+
+    /// One turn, awake.
+    pub(super) fn turn(&mut self, length: Duration, gap: Duration) -> Result<Histogram> {
+        slices::thaw(&self.pids())?;
+        let histogram = self.ask(length, gap)?;
+        slices::freeze(&self.pids())?;
+        Ok(histogram)
+    }
+
+    fn ask(&mut self, length: Duration, gap: Duration) -> Result<Histogram> {
+        ask(&mut self.asks, length, &format!("{} {}", length.as_millis(), gap.as_micros()))
+    }
+}
+
+/// Says a line and waits for the histogram that answers it.
+pub(super) fn ask(child: &mut Child, length: Duration, line: &str) -> Result<Histogram> {
+    let mark = child.mark();
+    child.say(line)?;
+    child.wait_for(mark, length + Duration::from_secs(15), |text| {
+        let (answer, _) = text.split_once("done ")?.1.split_once('\n')?;
+        Histogram::parse(answer)
+    })
+}

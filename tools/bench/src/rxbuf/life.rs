@@ -1,0 +1,151 @@
+//! The life of RX buffers without a device: a ring full of them is posted; a frame is written into
+//! the oldest, looked at, kept by its flow for a while, and freed; a new one is posted.
+
+use std::collections::VecDeque;
+use std::hint::black_box;
+
+use mqnet_pktbuf::{Frag, PagePool, PoolConfig};
+use mqnet_shmem::Span;
+
+use crate::Result;
+
+const RING: usize = 512;
+const BURST: usize = 32;
+/// Frames that a flow keeps.
+const KEPT: usize = 4;
+/// Enough for a ring of whole pages and what 128 flows keep.
+const PAGES: u32 = 2048;
+
+/// Where buffers come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Parts of pages of so many bytes.
+    Fragment(u32),
+    /// Whole pages.
+    FullPage,
+    /// The C library, so many bytes each.
+    Plain(u32),
+    /// Nobody: those of the start go round.
+    Nobody,
+}
+
+enum Buffer {
+    Frag(Frag),
+    Plain(Vec<u8>),
+}
+
+struct Queue {
+    pool: PagePool,
+    posted: VecDeque<Buffer>,
+}
+
+/// Some queues, and the flows that keep what came.
+pub(crate) struct Life {
+    kind: Kind,
+    frame: Vec<u8>,
+    queues: Vec<Queue>,
+    /// What each flow keeps, with the number of its queue.
+    flows: Vec<VecDeque<(usize, Buffer)>>,
+    /// For the choice of flows.
+    random: u32,
+    next_queue: usize,
+}
+
+fn take(kind: Kind, pool: &mut PagePool) -> Option<Buffer> {
+    match kind {
+        Kind::Fragment(size) => pool.alloc_frag(size).map(Buffer::Frag),
+        Kind::FullPage | Kind::Nobody => pool.alloc_frag(pool.page_size()).map(Buffer::Frag),
+        Kind::Plain(size) => Some(Buffer::Plain(Vec::with_capacity(size as usize))),
+    }
+}
+
+impl Life {
+    pub(crate) fn new(kind: Kind, bytes: usize, queues: usize, flows: usize) -> Result<Self> {
+        let queue = || -> Result<Queue> {
+            let config = PoolConfig { pages: PAGES, ..PoolConfig::default() };
+            let mut pool = PagePool::new(&config)?;
+            let posted = (0..RING).map_while(|_| take(kind, &mut pool)).collect();
+            Ok(Queue { pool, posted })
+        };
+        Ok(Self {
+            kind,
+            frame: (0..bytes).map(|at| at as u8).collect(),
+            queues: (0..queues).map(|_| queue()).collect::<Result<_>>()?,
+            flows: (0..flows).map(|_| VecDeque::with_capacity(KEPT + 1)).collect(),
+            random: 1,
+            next_queue: 0,
+        })
+    }
+
+    /// What the device and the stack do with a buffer.
+    fn receive(&mut self, at: usize, buffer: &mut Buffer) {
+        let mut head = [0; 64];
+        match buffer {
+            Buffer::Frag(frag) => {
+                let pool = &mut self.queues[at].pool;
+                pool.frag_span_mut(frag).copy_from(Span::of(black_box(&self.frame)));
+                pool.frag_span(frag).read_header(&mut head);
+            }
+            Buffer::Plain(bytes) => {
+                bytes.clear();
+                bytes.extend_from_slice(black_box(&self.frame));
+                head.copy_from_slice(&bytes[..64]);
+            }
+        }
+        black_box(head);
+    }
+
+    /// Frees a buffer and posts a new one, or the same, in queue `at`.
+    fn renew(&mut self, at: usize, old: Option<(usize, Buffer)>) {
+        if self.kind == Kind::Nobody {
+            if let Some((from, buffer)) = old {
+                self.queues[from].posted.push_back(buffer);
+            }
+            return;
+        }
+        if let Some((from, Buffer::Frag(frag))) = old {
+            self.queues[from].pool.free_frag(frag);
+        }
+        let queue = &mut self.queues[at];
+        queue.posted.extend(take(self.kind, &mut queue.pool));
+    }
+
+    /// A bulk of frames through the next queue.
+    pub(crate) fn burst(&mut self) -> usize {
+        let at = self.next_queue;
+        self.next_queue = (at + 1) % self.queues.len();
+        for _ in 0..BURST {
+            let Some(mut buffer) = self.queues[at].posted.pop_front() else { return 0 };
+            self.receive(at, &mut buffer);
+            self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let flow = (self.random >> 16) as usize % self.flows.len();
+            let flow = &mut self.flows[flow];
+            flow.push_back((at, buffer));
+            let old = if flow.len() > KEPT { flow.pop_front() } else { None };
+            self.renew(at, old);
+        }
+        BURST
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: no kind of life runs out of buffers, however many flows keep some: what is freed is
+    // what is taken.
+    #[test]
+    fn buffers_suffice_for_ever() {
+        for kind in [Kind::Fragment(1536), Kind::FullPage, Kind::Plain(1536), Kind::Nobody] {
+            for (queues, flows) in [(1, 1), (8, 64)] {
+                let mut life = Life::new(kind, 1514, queues, flows).unwrap();
+                for _ in 0..2000 {
+                    assert_eq!(life.burst(), BURST, "{kind:?}");
+                }
+                let posted: usize = life.queues.iter().map(|queue| queue.posted.len()).sum();
+                let kept = if kind == Kind::Nobody { flows * KEPT } else { 0 };
+                assert_eq!(posted, queues * RING - kept);
+            }
+        }
+    }
+}

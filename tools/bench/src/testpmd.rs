@@ -1,0 +1,241 @@
+//! `dpdk-testpmd` as a peer; two of them joined by memif in copy mode for the link benchmark.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use mqnet_sysio::affinity;
+
+use super::child::{self, Child, RunFolder};
+use super::hosts::Host;
+use super::hugepages::HugePages;
+use super::peers;
+use super::slices::{self, End};
+use super::waiting::wait_for_device;
+use super::{Result, Session};
+
+/// On a busy machine it needs several seconds.
+const START: Duration = Duration::from_secs(40);
+const ANSWER: Duration = Duration::from_secs(10);
+const PROMPT: &str = "testpmd> ";
+/// More buffers than any ring of a peer's can hold.
+pub(super) const PLENTY: u32 = 16_384;
+/// Huge pages of 2 MiB for one between TAPs.
+const TAP_PAGES: u64 = 80;
+
+/// One `dpdk-testpmd`.
+#[derive(Debug)]
+pub(super) struct Testpmd(Child);
+
+/// What one is to be.
+#[derive(Debug)]
+pub(super) struct Setup<'a> {
+    /// For messages, and for its files.
+    pub(super) role: &'a str,
+    pub(super) cpu: usize,
+    /// Its ports, as `--vdev` takes them.
+    pub(super) vdevs: &'a [String],
+    /// Forwarding mode: `txonly`, `rxonly`, `io` or `flowgen`.
+    pub(super) mode: &'a str,
+    /// Bytes of a frame.
+    pub(super) bytes: usize,
+    /// Buffers of its pool.
+    pub(super) buffers: u32,
+    pub(super) pages: &'a HugePages,
+    /// More words for the program.
+    pub(super) more: &'a [&'a str],
+}
+
+/// Longest frame that lies in one buffer.
+const ONE_BUFFER: usize = 10_000;
+/// Data of one of the buffers of a longer one: about a page, as a guest's kernel has it.
+const PART: usize = 4000;
+
+/// The buffers for frames of so many bytes, and how a frame is cut.
+fn cut(bytes: usize) -> (usize, String) {
+    match bytes {
+        0..=2048 => (2176, bytes.to_string()),
+        2049..=ONE_BUFFER => (10_240, bytes.to_string()),
+        _ => {
+            let part = |at: usize| PART.min(bytes - at).to_string();
+            let parts: Vec<String> = (0..bytes).step_by(PART).map(part).collect();
+            (PART + 224, parts.join(","))
+        }
+    }
+}
+
+/// Starts one that forwards between two of DPDK's TAPs, "a" and "b", in this host's namespace.
+/// What lives must be dropped in this order.
+pub(super) fn between_taps(host: &Host) -> Result<(Child, HugePages)> {
+    peers::needs("dpdk-testpmd", "dpdk-dev")?;
+    let pages = HugePages::reserve(TAP_PAGES);
+    let cpus = affinity::allowed_cpus().map_err(|error| format!("sched_getaffinity: {error}"))?;
+    let cpus: Vec<String> = cpus.iter().map(usize::to_string).collect();
+    // It has no interactive mode here, and ends with its standard input.
+    let mut command = host.command(&["stdbuf", "-oL", "dpdk-testpmd", "--no-pci"])?;
+    command.args(["--log-level", "4", "--lcores"]).arg(format!("(0,1)@({})", cpus.join(",")));
+    command.arg(format!("--file-prefix=mqnet-{}-taps", std::process::id())).args(pages.eal(128));
+    command.args(["--vdev=net_tap0,iface=a", "--vdev=net_tap1,iface=b"]);
+    command.args(["--", "--nb-cores=1", "--total-num-mbufs=16384", "--forward-mode=io"]);
+    let child = Child::spawn("testpmd between TAPs", command, Stdio::piped())?;
+    child.wait_for(0, START, |text| text.contains("Press enter").then_some(()))?;
+    for device in ["a", "b"] {
+        wait_for_device(host, device, &child)?;
+    }
+    Ok((child, pages))
+}
+
+impl Testpmd {
+    /// Starts one; it waits for [`forward`](Self::forward).
+    pub(super) fn start(setup: &Setup<'_>) -> Result<Self> {
+        peers::needs("dpdk-testpmd", "dpdk-dev")?;
+        peers::needs("stdbuf", "coreutils")?;
+        let (id, cpu, role) = (std::process::id(), setup.cpu, setup.role);
+        let (mbuf, _) = cut(setup.bytes);
+        let mut command = child::guarded("stdbuf")?;
+        command.args(["-oL", "dpdk-testpmd", "--no-pci", "--log-level", "4"]);
+        command.arg("--lcores").arg(format!("0@{cpu},1@{cpu}"));
+        command.arg(format!("--file-prefix=mqnet-{id}-{role}"));
+        command.args(setup.pages.eal(if setup.bytes <= 2048 { 128 } else { 256 }));
+        command.args(setup.vdevs.iter().map(|vdev| format!("--vdev={vdev}")));
+        command.args(["--", "-i", "--nb-cores=1"]);
+        command.arg(format!("--total-num-mbufs={}", setup.buffers));
+        command.arg(format!("--mbuf-size={mbuf}"));
+        command.arg(format!("--forward-mode={}", setup.mode)).args(setup.more);
+        let child = Child::spawn(&format!("testpmd {role}"), command, Stdio::piped())?;
+        child.wait_for(0, START, |text| text.contains(PROMPT).then_some(()))?;
+        Ok(Self(child))
+    }
+
+    /// Begins to send frames of this length, or to take what comes.
+    pub(super) fn forward(&mut self, bytes: usize) -> Result<()> {
+        order(&mut self.0, &format!("set txpkts {}", cut(bytes).1))?;
+        order(&mut self.0, "start")
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.0.pid()
+    }
+
+    /// The end of what it has said.
+    pub(super) fn tail(&self) -> String {
+        self.0.tail()
+    }
+
+    /// Frames that its ports have received.
+    pub(super) fn received(&mut self) -> Result<u64> {
+        let mark = self.0.mark();
+        self.0.say("show port stats all")?;
+        self.0.wait_for(mark, ANSWER, received)
+    }
+}
+
+/// A sender (memif client) on the first CPU, a receiver (server) on the second.
+#[derive(Debug)]
+pub(super) struct Memif {
+    // The client goes first: dropped the other way round the server is left reading a dead ring.
+    client: Testpmd,
+    server: Testpmd,
+}
+
+impl Memif {
+    pub(super) fn start(
+        session: &Session,
+        folder: &RunFolder,
+        pages: &HugePages,
+        bytes: usize,
+    ) -> Result<Self> {
+        let socket = folder.path.join(format!("memif-{bytes}.sock"));
+        let buffer = if bytes <= 2048 { 2048 } else { 16384 };
+        let open = |role: &str, cpu: usize, mode: &str, more: &str| -> Result<Testpmd> {
+            let vdev = format!(
+                "net_memif0,role={role},id=0,socket={},socket-abstract=no,\
+                 rsize=10,bsize={buffer}{more}",
+                socket.display()
+            );
+            let vdevs = &[vdev];
+            Testpmd::start(&Setup {
+                role,
+                cpu,
+                vdevs,
+                mode,
+                bytes,
+                buffers: PLENTY,
+                pages,
+                more: &[],
+            })
+        };
+        let [tx, rx] = session.cpus;
+        let mut server = open("server", rx, "rxonly", "")?;
+        server.forward(bytes)?;
+        let mut client = open("client", tx, "txonly", ",zero-copy=no")?;
+        client.forward(bytes)?;
+        let mut pair = Self { client, server };
+        if slices::moves_frames(&mut pair)? {
+            return Ok(pair);
+        }
+        Err(format!("testpmd moves no frames: {}", pair.client.tail()).into())
+    }
+}
+
+impl End for Memif {
+    fn pids(&self) -> Vec<u32> {
+        vec![self.server.pid(), self.client.pid()]
+    }
+
+    fn frames_received(&mut self) -> Result<u64> {
+        self.server.received()
+    }
+}
+
+/// Gives an order and waits for the next prompt.
+fn order(child: &mut Child, text: &str) -> Result<()> {
+    let mark = child.mark();
+    child.say(text)?;
+    // It echoes what it reads, so its prompt is only new after the order.
+    let done = |said: &str| {
+        let (_, after) = said.split_once(text)?;
+        after.contains(PROMPT).then(|| after.to_owned())
+    };
+    let answer = child.wait_for(mark, ANSWER, done)?;
+    if answer.contains("rror") || answer.contains("Bad arguments") {
+        return Err(format!("testpmd refuses {text:?}: {}", child::last_lines(&answer)).into());
+    }
+    Ok(())
+}
+
+/// The sum of the receive counters in a complete answer to `show port stats`.
+fn received(said: &str) -> Option<u64> {
+    let mut ports = said.split("RX-packets:").skip(1).peekable();
+    ports.peek()?;
+    if !said.rsplit("RX-packets:").next()?.contains(PROMPT) {
+        return None;
+    }
+    let counter = |port: &str| port.split_whitespace().next()?.parse::<u64>().ok();
+    ports.map(counter).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: a counter that is still being printed is not read: half a number is another number.
+    #[test]
+    fn only_complete_answers_count() {
+        let whole = "show port stats 0\n  RX-packets: 12345  RX-missed: 0\n ####\ntestpmd> ";
+        assert_eq!(received(whole), Some(12345));
+        for cut in [whole.len() - 3, 38, 20] {
+            assert_eq!(received(&whole[..cut]), None);
+        }
+        let two = whole.replace("testpmd> ", "RX-packets: 5 RX-missed: 0\ntestpmd> ");
+        assert_eq!(received(&two), Some(12350));
+    }
+
+    // Goal: the parts of a long frame make up all of it.
+    #[test]
+    fn long_frames_are_cut() {
+        assert_eq!(cut(1514), (2176, "1514".to_owned()));
+        assert_eq!(cut(9000).1, "9000");
+        assert_eq!(cut(13_000), (4224, "4000,4000,4000,1000".to_owned()));
+        assert_eq!(cut(64_000).1.split(',').count(), 16);
+    }
+}

@@ -1,0 +1,375 @@
+//! Virtio over vhost-user against DPDK: the same driver in front of two devices, the same device
+//! behind two drivers, and the same two guests on two switches.
+//!
+//! All peers are `testpmd`. Small frames its driver sends more slowly than either device takes
+//! them, so that two devices are also compared behind our driver. Where our end is a device it
+//! copies each frame once, as DPDK's does.
+//! Where it is a driver, the frames are made in its buffers and forgotten there, as DPDK's are, and
+//! as much is left to the device: DPDK's leaves it no checksum unless it is told to, which is a row
+//! of its own.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::child::RunFolder;
+use super::hugepages::HugePages;
+use super::link;
+use super::ntb_ends::{Half, Which};
+use super::report::Report;
+use super::slices::{self, End};
+use super::testpmd::{self, Testpmd};
+use super::{LinkSetup, Result, Session};
+
+/// 2 MiB pages for four testpmd with the largest frames.
+const HUGE_PAGES: u64 = 4 * (256 + 32) / 2;
+
+/// Longer frames lie in many pieces, and need segmentation.
+const LONG: usize = 10_000;
+
+/// What `mqnet-bench vhost` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct VhostArgs {
+    /// What is ours: one of the two ends, or what joins two guests
+    #[arg(long = "side", value_enum, value_delimiter = ',',
+          default_values_t = [Side::Device, Side::Driver, Side::Checksums, Side::Behind,
+                              Side::Link])]
+    sides: Vec<Side>,
+    /// Layout of the rings
+    #[arg(long = "ring", value_enum, default_values_t = [Ring::Split, Ring::Packed],
+          value_delimiter = ',')]
+    rings: Vec<Ring>,
+    /// Bytes of a frame: above 10000 it lies in many pieces, as one of a guest's TCP does
+    #[arg(long = "size", value_name = "BYTES", default_values_t = [64, 1514, 64_000],
+          value_delimiter = ',')]
+    sizes: Vec<usize>,
+}
+
+/// An end of a vhost-user connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Side {
+    /// The network device, as a VMM's backend is (`vhost-user:`).
+    Device,
+    /// Its driver, as a guest is (`virtio-user:`).
+    Driver,
+    /// The same where both ends agreed on checksums that the device finishes: it looks at the
+    /// header of each frame then.
+    Checksums,
+    /// The network device again, behind our driver.
+    Behind,
+    /// Two devices and the link between them; one process is both guests.
+    Link,
+}
+
+/// Layout of the rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Ring {
+    /// Virtio 1.3, 2.7.
+    Split,
+    /// Virtio 1.3, 2.8.
+    Packed,
+}
+
+/// One row.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    side: Side,
+    ring: Ring,
+    bytes: usize,
+    /// From the driver to the device, or back.
+    to_device: bool,
+}
+
+impl Row {
+    fn name(&self) -> String {
+        let ring = if self.ring == Ring::Split { "split" } else { "packed" };
+        let way = if self.to_device { "driver to device" } else { "device to driver" };
+        let bytes = self.bytes;
+        match self.side {
+            Side::Device => format!("device, {ring}, {way}, {bytes} B"),
+            Side::Driver => format!("driver, {ring}, {way}, {bytes} B"),
+            Side::Checksums => format!("driver with checksums, {ring}, {bytes} B"),
+            Side::Behind => format!("device behind our driver, {ring}, {bytes} B"),
+            Side::Link => format!("guest to guest, {ring}, {bytes} B"),
+        }
+    }
+}
+
+pub(super) fn run(session: &Session, report: &mut Report, args: &VhostArgs) -> Result<()> {
+    let folder = RunFolder::new()?;
+    let pages = HugePages::reserve(HUGE_PAGES);
+    report.notes.push(pages.note().to_owned());
+    for &side in &args.sides {
+        for &ring in &args.rings {
+            for &bytes in &args.sizes {
+                // Two guests send to each other; testpmd makes no long frames there. All long ones
+                // have checksums.
+                let ways: &[bool] = match side {
+                    Side::Device | Side::Driver => &[true, false],
+                    _ if bytes > LONG => &[],
+                    Side::Checksums | Side::Behind | Side::Link => &[true],
+                };
+                for &to_device in ways {
+                    session.check()?;
+                    let row = Row { side, ring, bytes, to_device };
+                    compare(session, report, &Place { folder: &folder.path, pages: &pages }, row)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where sockets and memory are.
+struct Place<'a> {
+    folder: &'a Path,
+    pages: &'a HugePages,
+}
+
+fn compare(session: &Session, report: &mut Report, place: &Place<'_>, row: Row) -> Result<()> {
+    let name = row.name();
+    session.progress.show(&format!("{name}: starting the processes"));
+    let calls = Arc::new(Mutex::new(None));
+    let contenders = [("mqnet", true), ("DPDK", false)].map(|(who, ours)| {
+        let pair = Pair::start(session, place, row, ours)
+            .map(|pair| Pair { calls: ours.then(|| calls.clone()), ..pair });
+        (who, pair.map(link::boxed))
+    });
+    report.cases.push(link::row(session, name.clone(), row.bytes, contenders.into())?);
+    let calls = calls.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some([frames, calls]) = calls {
+        let share = 1000.0 * calls as f64 / frames.max(1) as f64;
+        let what = "doorbells and arms of ours for 1000 frames";
+        report.notes.push(format!("{name}: {share:.2} {what}"));
+    }
+    Ok(())
+}
+
+/// A process of either kind.
+enum Process {
+    Ours(Half),
+    Dpdk(Testpmd),
+}
+
+impl Process {
+    fn pid(&self) -> u32 {
+        match self {
+            Self::Ours(half) => half.pid(),
+            Self::Dpdk(testpmd) => testpmd.pid(),
+        }
+    }
+
+    fn tail(&self) -> String {
+        match self {
+            Self::Ours(half) => half.tail(),
+            Self::Dpdk(testpmd) => testpmd.tail(),
+        }
+    }
+
+    fn received(&mut self) -> Result<u64> {
+        match self {
+            Self::Ours(half) => half.received(),
+            Self::Dpdk(testpmd) => testpmd.received(),
+        }
+    }
+
+    fn calls(&mut self) -> Option<u64> {
+        match self {
+            Self::Ours(half) => half.counts().ok().map(|[_, calls]| calls),
+            Self::Dpdk(_) => None,
+        }
+    }
+}
+
+/// Frames, and calls of our process meanwhile.
+type Calls = Arc<Mutex<Option<[u64; 2]>>>;
+
+/// A driver and a device that move frames.
+struct Pair {
+    // The driver goes first: its memory is the device's.
+    driver: Process,
+    device: Process,
+    /// It is the device that receives.
+    to_device: bool,
+    /// The driver receives and nobody sends to the device.
+    device_is_second: bool,
+    calls: Option<Calls>,
+}
+
+/// How the processes of a pair are started.
+struct Starter<'a> {
+    session: &'a Session,
+    place: &'a Place<'a>,
+    row: Row,
+    /// What is compared is ours, else everything is DPDK's.
+    ours: bool,
+    sockets: [String; 2],
+}
+
+impl Starter<'_> {
+    fn new<'a>(
+        session: &'a Session,
+        place: &'a Place<'a>,
+        row: Row,
+        ours: bool,
+    ) -> Result<Starter<'a>> {
+        let whose = if ours { "ours" } else { "dpdk" };
+        let sockets = [0, 1].map(|number| {
+            let path = place.folder.join(format!("{whose}{number}.sock"));
+            // One of an earlier row; what listens there has ended.
+            let _ = std::fs::remove_file(&path);
+            path.display().to_string()
+        });
+        Ok(Starter { session, place, row, ours, sockets })
+    }
+
+    /// The sockets that are in use.
+    fn sockets(&self) -> &[String] {
+        if self.row.side == Side::Link { &self.sockets } else { &self.sockets[..1] }
+    }
+
+    /// The driver asks for checksums that the device finishes.
+    fn has_checksums(&self) -> bool {
+        self.row.side == Side::Checksums || self.row.bytes > LONG
+    }
+
+    fn ours(&self, side: Side) -> Result<Process> {
+        let Row { bytes, ring, to_device, .. } = self.row;
+        let [tx_cpu, rx_cpu] = self.session.cpus;
+        let setup = LinkSetup { bytes, tx_cpu, rx_cpu, channels: 1 };
+        let [socket, other] = &self.sockets;
+        let packed = if ring == Ring::Packed { "on" } else { "off" };
+        let (which, endpoint) = match (side, to_device) {
+            (Side::Device | Side::Behind, true) => (Which::Rx, format!("vhost-user:{socket}")),
+            (Side::Device | Side::Behind, false) => (Which::Tx, format!("vhost-user:{socket}")),
+            (Side::Link, _) => (Which::Join, format!("vhost-user:{socket} vhost-user:{other}")),
+            (Side::Driver | Side::Checksums, _) => {
+                let which = if to_device { Which::Make } else { Which::Take };
+                let csum = if self.has_checksums() { "on" } else { "off" };
+                (which, format!("virtio-user:{socket},queues=1,packed={packed},csum={csum}"))
+            }
+        };
+        Half::start(&setup, which, &endpoint).map(Process::Ours)
+    }
+
+    fn dpdk(&self, side: Side) -> Result<Process> {
+        let Row { bytes, ring, to_device, .. } = self.row;
+        let packed = u8::from(ring == Ring::Packed);
+        let vdev = |(number, socket): (usize, &String)| match side {
+            Side::Driver => format!(
+                "net_virtio_user{number},path={socket},queues=1,queue_size=1024,mrg_rxbuf=1,\
+                 packed_vq={packed},in_order=1"
+            ),
+            // It offers segmentation only on demand.
+            _ => {
+                let tso = u8::from(bytes > LONG);
+                format!("net_vhost{number},iface={socket},queues=1,tso={tso}")
+            }
+        };
+        let vdevs: Vec<String> = self.sockets().iter().enumerate().map(vdev).collect();
+        let [tx_cpu, rx_cpu] = self.session.cpus;
+        let (cpu, mode) = match (self.row.side, side) {
+            (Side::Link, Side::Driver) => (tx_cpu, "flowgen"),
+            (Side::Link, _) => (rx_cpu, "io"),
+            _ if (side == Side::Driver) == to_device => (tx_cpu, "txonly"),
+            _ => (rx_cpu, "rxonly"),
+        };
+        let role = if side == Side::Driver { "driver" } else { "device" };
+        let role = format!("{role}-{}", if self.ours { "ours" } else { "dpdk" });
+        // Frames in pieces; a driver's are longer than the MTU only with TCP segmentation, and the
+        // checksums for it, which a port that is a device does not know.
+        let offloads: &[&str] = match (bytes > LONG, side) {
+            (false, Side::Driver) if self.has_checksums() => &["--tx-offloads=0x8"],
+            (false, _) => &[],
+            (true, Side::Driver) => &["--tx-offloads=0x802c"],
+            (true, _) => &["--tx-offloads=0x8000"],
+        };
+        let more = [&["--rxd=1024", "--txd=1024"], offloads].concat();
+        let pages = self.place.pages;
+        let setup = testpmd::Setup {
+            role: &role,
+            cpu,
+            vdevs: &vdevs,
+            mode,
+            bytes,
+            buffers: buffers(vdevs.len(), bytes),
+            pages,
+            more: &more,
+        };
+        let mut testpmd = Testpmd::start(&setup)?;
+        testpmd.forward(bytes)?;
+        Ok(Process::Dpdk(testpmd))
+    }
+
+    fn open(&self, side: Side) -> Result<Process> {
+        let whole = self.row.side;
+        if whole == Side::Behind && side == Side::Driver {
+            return self.ours(side);
+        }
+        let is_driver = matches!(whole, Side::Driver | Side::Checksums);
+        let end = if is_driver { Side::Driver } else { Side::Device };
+        if self.ours && end == side { self.ours(whole) } else { self.dpdk(side) }
+    }
+}
+
+/// Buffers of a testpmd's pool: of short frames those that its rings, caches and bursts can hold,
+/// and few more.
+///
+/// With many more the rates are those of its caches. Its driver of split rings, in order, frees all
+/// used buffers at once where a device has finished a burst before the next one comes, and its pool
+/// then hands out the oldest: 16384 of them, 4 MB, go round through a second-level cache of 512 KiB
+/// (DPDK 22.11, `virtio_rxtx.c`; 3.6 to 4.6 M frames/s instead of 12, in front of either device).
+fn buffers(ports: usize, bytes: usize) -> u32 {
+    match ports {
+        _ if bytes > 2048 => testpmd::PLENTY,
+        1 => 3072,
+        _ => 6144,
+    }
+}
+
+impl Pair {
+    fn start(session: &Session, place: &Place<'_>, row: Row, ours: bool) -> Result<Self> {
+        let starter = Starter::new(session, place, row, ours)?;
+        let device = starter.open(Side::Device)?;
+        for socket in starter.sockets() {
+            wait_for_socket(socket, &device)?;
+        }
+        let driver = starter.open(Side::Driver)?;
+        let to_device = row.to_device && row.side != Side::Link;
+        let mut pair =
+            Self { driver, device, to_device, device_is_second: !row.to_device, calls: None };
+        if slices::moves_frames(&mut pair)? {
+            return Ok(pair);
+        }
+        let (driver, device) = (pair.driver.tail(), pair.device.tail());
+        Err(format!("no frames move: driver: {driver}; device: {device}").into())
+    }
+}
+
+impl End for Pair {
+    fn pids(&self) -> Vec<u32> {
+        let [device, driver] = [self.device.pid(), self.driver.pid()];
+        if self.device_is_second { vec![driver, device] } else { vec![device, driver] }
+    }
+
+    fn frames_received(&mut self) -> Result<u64> {
+        let frames =
+            if self.to_device { self.device.received()? } else { self.driver.received()? };
+        let calls = &self.calls;
+        if let Some(all) = calls
+            && let Some(calls) = self.device.calls().or_else(|| self.driver.calls())
+        {
+            *all.lock().unwrap_or_else(PoisonError::into_inner) = Some([frames, calls]);
+        }
+        Ok(frames)
+    }
+}
+
+fn wait_for_socket(socket: &str, device: &Process) -> Result<()> {
+    for _ in 0..200 {
+        if Path::new(socket).exists() {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    Err(format!("the device does not listen: {}", device.tail()).into())
+}

@@ -1,0 +1,70 @@
+//! `mqnet demo`: two hosts on one machine, without root. Each is a process in its own user and
+//! network namespace with its own kernel network stack; an NTB link joins them; their TCP and UDP
+//! traffic is verified byte by byte, also while one side of the link is killed and comes back.
+
+#![forbid(unsafe_code)]
+
+mod host;
+mod kernel;
+mod pattern;
+mod peer;
+mod plot;
+mod protocol;
+mod report;
+mod script;
+mod tcp;
+mod tracker;
+mod udp;
+mod world;
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use clap::value_parser;
+use mqnet_command::Failure;
+
+pub use host::{HostArgs, run as run_host};
+use report::Report;
+use script::Script;
+
+/// Arguments of `mqnet demo`.
+#[derive(clap::Args, Debug)]
+pub struct DemoArgs {
+    /// Draw throughput over time per channel
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+    /// Print one JSON object instead of the table
+    #[arg(short, long)]
+    json: bool,
+    /// Seconds of traffic in all
+    #[arg(long, value_name = "N", default_value_t = 10,
+          value_parser = value_parser!(u64).range(3..=3600))]
+    seconds: u64,
+}
+
+/// Runs the demo.
+pub fn run(args: &DemoArgs) -> Result<(), Failure> {
+    // Before the traffic: a run whose plot cannot be written is not worth its time.
+    if let Some(path) = &args.plot {
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        file.map_err(|e| Failure::BadInput(format!("--plot {}: {e}", path.display())))?;
+    }
+    kernel::check_tun().map_err(Failure::Broken)?;
+    let mut script = Script::start()?;
+    let played = script.play(args.seconds)?;
+    let world = script.end();
+    let report = Report::new(&played, &world);
+    if args.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        print!("{}", report.table());
+    }
+    if let Some(path) = &args.plot {
+        plot::draw(path, &played, &world)
+            .map_err(|e| Failure::Broken(format!("drawing {}: {e}", path.display())))?;
+    }
+    match report.problems().is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Broken(format!("not verified: {}", report.problems().join("; ")))),
+    }
+}

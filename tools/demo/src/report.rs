@@ -1,0 +1,504 @@
+//! What came of it: the numbers, the verdict, the table.
+
+use std::fmt::Write;
+
+use mqnet_command::si;
+use serde::Serialize;
+
+use super::protocol::{KernelCounters, Side, StreamReport, millis};
+use super::script::{Played, RUN_BEFORE, RUN_FAST, RUN_KILL};
+use super::world::{Counters, HostState, Life};
+
+/// All numbers of a run.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Report {
+    verified: bool,
+    /// What was not as it must be.
+    problems: Vec<String>,
+    seconds: f64,
+    tcp_streams: u32,
+    /// Left to right, then right to left.
+    directions: [Direction; 2],
+    heal: Heal,
+    links: Vec<LinkReport>,
+}
+
+/// One direction of the traffic.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Direction {
+    from: Side,
+    tcp_gb_per_s: f64,
+    tcp_bytes_verified: u64,
+    tcp_segments_sent_again: u64,
+    /// Frames for which the ring of the sender's TAP had no room, in the whole play.
+    dropped_outside: u64,
+    udp_frames_per_s: f64,
+    udp_fast: Datagrams,
+    /// One datagram a flow every 2 ms while the link was killed and came back.
+    udp_through_the_kill: Datagrams,
+}
+
+/// One run of datagrams in one direction.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Datagrams {
+    sent: u64,
+    received: u64,
+    lost: u64,
+    duplicated: u64,
+    reordered: u64,
+    corrupt: u64,
+    /// The sender's kernel had no room in the ring of its TAP.
+    dropped_outside: u64,
+    /// The receiver's kernel had no room in the socket's buffer.
+    socket_full: u64,
+    bad_checksum: u64,
+    /// The sender's kernel would not take it (while the link was down); it was not sent.
+    refused: u64,
+}
+
+/// The link's death and its return, in milliseconds from the SIGKILL on.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Heal {
+    /// The SIGKILL, in seconds from the start.
+    killed_at_s: f64,
+    restarted_ms: f64,
+    up_ms: f64,
+    /// The first and the last TCP stream (in either direction) that had bytes again.
+    first_bytes_ms: f64,
+    all_streams_ms: f64,
+    /// Frames that the surviving link had handed to the dead one, which had not taken them.
+    peer_lost: u64,
+    why_down: String,
+}
+
+/// One process.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct LinkReport {
+    host: Side,
+    life: usize,
+    ended: String,
+    killed: bool,
+    /// The conservation check in both directions; unknown when the counters died with it.
+    conserved: Option<bool>,
+    kicks_per_frame: f64,
+    counters: Counters,
+    series: Vec<Sample>,
+}
+
+/// The channels' bytes at one moment: from the TAP, and to it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Sample {
+    at_s: f64,
+    tap_to_ntb: Vec<u64>,
+    ntb_to_tap: Vec<u64>,
+}
+
+impl Sample {
+    fn new(started: u64, (at, counters): &(u64, Counters)) -> Self {
+        Self {
+            at_s: millis(started, *at) / 1e3,
+            tap_to_ntb: counters.channels.iter().map(|c| c.a_to_b.rx_bytes).collect(),
+            ntb_to_tap: counters.channels.iter().map(|c| c.b_to_a.rx_bytes).collect(),
+        }
+    }
+}
+
+impl Report {
+    pub(super) fn new(played: &Played, world: &[HostState; 2]) -> Self {
+        let links = links(played.started, world);
+        let directions = Side::BOTH.map(|from| Direction::new(from, played, world));
+        let mut problems = stream_problems(world);
+        for direction in &directions {
+            direction.problems(played, &mut problems);
+        }
+        for link in &links {
+            link.problems(&mut problems);
+        }
+        Self {
+            verified: problems.is_empty(),
+            problems,
+            seconds: millis(played.started, played.ended) / 1e3,
+            tcp_streams: played.streams,
+            directions,
+            heal: Heal::new(played, world),
+            links,
+        }
+    }
+
+    pub(super) fn problems(&self) -> &[String] {
+        &self.problems
+    }
+}
+
+fn links(started: u64, world: &[HostState; 2]) -> Vec<LinkReport> {
+    let lives = world.iter().zip(Side::BOTH).flat_map(|(host, side)| {
+        host.lives.iter().enumerate().map(move |(i, life)| (side, i, life))
+    });
+    lives.map(|(host, life, state)| LinkReport::new(started, host, life, state)).collect()
+}
+
+impl LinkReport {
+    fn new(started: u64, host: Side, life: usize, state: &Life) -> Self {
+        let counters = state.last().cloned().unwrap_or_default();
+        let sums = [&counters.sums.a_to_b, &counters.sums.b_to_a];
+        let frames: u64 = sums.iter().map(|s| s.tx_packets).sum();
+        let kicks: u64 = sums.iter().map(|s| s.kicks).sum();
+        let conserved = sums.iter().all(|s| s.in_flight == 0);
+        Self {
+            host,
+            life,
+            ended: state.status.clone().unwrap_or_else(|| "no end seen".into()),
+            killed: state.killed.is_some(),
+            conserved: state.end.is_some().then_some(conserved),
+            kicks_per_frame: kicks as f64 / frames.max(1) as f64,
+            series: state.samples.iter().map(|s| Sample::new(started, s)).collect(),
+            counters,
+        }
+    }
+
+    fn problems(&self, problems: &mut Vec<String>) {
+        let name = format!("{} link, process {}", self.host.name(), self.life + 1);
+        if self.killed {
+            return;
+        }
+        if !self.ended.ends_with("status: 0") {
+            problems.push(format!("{name}: ended with {}", self.ended));
+        }
+        match self.conserved {
+            Some(true) => {}
+            Some(false) => problems.push(format!("{name}: frames in flight at the end")),
+            None => problems.push(format!("{name}: printed no counters at its end")),
+        }
+    }
+}
+
+/// Everything about the TCP streams that is not as it must be.
+fn stream_problems(world: &[HostState; 2]) -> Vec<String> {
+    let mut problems = Vec::new();
+    let none = Vec::new();
+    let [left, right] = [0, 1].map(|i| world[i].tcp_done.as_ref().unwrap_or(&none));
+    let ids = |streams: &[StreamReport]| streams.iter().map(|s| s.id).collect::<Vec<_>>();
+    if left.is_empty() || ids(left) != ids(right) {
+        problems.push(format!("TCP: {} streams left, {} right", left.len(), right.len()));
+    }
+    for (from, to, side) in left
+        .iter()
+        .zip(right)
+        .map(|(l, r)| (l, r, Side::Left))
+        .chain(right.iter().zip(left).map(|(r, l)| (r, l, Side::Right)))
+    {
+        let name = format!("TCP stream {} from the {}", from.id, side.name());
+        if let Some(error) = &from.error {
+            problems.push(format!("{name}: {error}"));
+        }
+        if let Some(at) = to.wrong_at {
+            problems.push(format!("{name}: a wrong byte at {at}"));
+        }
+        if from.sent != to.verified {
+            problems.push(format!("{name}: {} bytes sent, {} verified", from.sent, to.verified));
+        }
+    }
+    problems
+}
+
+impl Direction {
+    fn new(from: Side, played: &Played, world: &[HostState; 2]) -> Self {
+        let (sender, receiver) = (&world[from as usize], &world[from.other() as usize]);
+        let run = |number, before| Datagrams::new(sender, receiver, number, before);
+        let fast = run(RUN_FAST, RUN_BEFORE);
+        let seconds = sender.udp_run(RUN_FAST).nanos.max(1) as f64 / 1e9;
+        Self {
+            from,
+            tcp_gb_per_s: receiver.tcp_rate(played.tcp.0, played.tcp.1) * 8.0 / 1e9,
+            tcp_bytes_verified: receiver.tcp_done.iter().flatten().map(|s| s.verified).sum(),
+            tcp_segments_sent_again: sender.udp_run(RUN_KILL).kernel().retransmitted,
+            dropped_outside: sender.udp_run(RUN_KILL).kernel().tap_dropped,
+            udp_frames_per_s: fast.received as f64 / seconds,
+            udp_fast: fast,
+            udp_through_the_kill: run(RUN_KILL, RUN_FAST),
+        }
+    }
+
+    fn problems(&self, played: &Played, problems: &mut Vec<String>) {
+        let fast = &self.udp_fast;
+        for run in [fast, &self.udp_through_the_kill] {
+            let name = format!("UDP from the {}", self.from.name());
+            if run.corrupt + run.duplicated > 0 {
+                let (corrupt, double) = (run.corrupt, run.duplicated);
+                problems.push(format!("{name}: {corrupt} corrupt, {double} duplicated"));
+            }
+            if run.sent == 0 || run.received == 0 {
+                problems.push(format!("{name}: {} sent, {} received", run.sent, run.received));
+            }
+        }
+        // While nothing was killed, every loss has its counter.
+        let known = fast.dropped_outside + fast.socket_full + fast.bad_checksum + played.given_up;
+        if fast.lost > known {
+            let (lost, from) = (fast.lost, self.from.name());
+            problems.push(format!("UDP from the {from}: {lost} lost, only {known} accounted for"));
+        }
+    }
+}
+
+impl Datagrams {
+    fn new(sender: &HostState, receiver: &HostState, number: u32, before: u32) -> Self {
+        let (sent, came) = (sender.udp_run(number), receiver.udp_run(number));
+        let tally = came.tally();
+        let since = |host: &HostState, of: fn(&KernelCounters) -> u64| {
+            let [now, then] = [number, before].map(|n| of(&host.udp_run(n).kernel()));
+            now.saturating_sub(then)
+        };
+        Self {
+            sent: sent.sent(),
+            received: tally.received,
+            lost: tally.lost_of(sent.sent()),
+            duplicated: tally.duplicated,
+            reordered: tally.reordered,
+            corrupt: tally.corrupt,
+            dropped_outside: since(sender, |k| k.tap_dropped),
+            socket_full: since(receiver, |k| k.socket_full),
+            bad_checksum: since(receiver, |k| k.bad_checksum),
+            refused: sent.refused,
+        }
+    }
+
+    /// What is known of the losses, in words.
+    fn reasons(&self) -> String {
+        let mut out = String::new();
+        for (n, reason) in [
+            (self.dropped_outside, "dropped-outside (the kernel's ring)"),
+            (self.socket_full, "socket buffer full"),
+            (self.bad_checksum, "bad checksum"),
+            (self.refused, "not taken by the kernel"),
+        ] {
+            if n > 0 {
+                let _ = write!(out, ", {n} {reason}");
+            }
+        }
+        out
+    }
+}
+
+/// Milliseconds from the kill until a stream had bytes again.
+fn resumed(stream: &StreamReport, played: &Played) -> f64 {
+    // The last silence that began before the link was up again; what was on the way when the link
+    // died may have made it two. None: it was too short to be noted.
+    let during = stream.gaps.iter().rev().find(|g| g.1 >= played.killed && g.0 <= played.up);
+    during.map_or(0.0, |g| millis(played.killed, g.1))
+}
+
+impl Heal {
+    fn new(played: &Played, world: &[HostState; 2]) -> Self {
+        let streams = world.iter().flat_map(|h| h.tcp_done.iter().flatten());
+        let times: Vec<f64> = streams.map(|s| resumed(s, played)).collect();
+        let survivor = world[0].lives.first();
+        let lost = survivor.and_then(Life::last).map_or(0, |c| c.sums.a_to_b.tx_lost);
+        let down = survivor.and_then(|l| l.downs.iter().find(|d| d.0 >= played.killed));
+        Self {
+            killed_at_s: millis(played.started, played.killed) / 1e3,
+            restarted_ms: millis(played.killed, played.restarted),
+            up_ms: millis(played.killed, played.up),
+            first_bytes_ms: times.iter().copied().reduce(f64::min).unwrap_or_default(),
+            all_streams_ms: times.iter().copied().reduce(f64::max).unwrap_or_default(),
+            peer_lost: lost,
+            why_down: down.map(|d| d.1.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+impl Report {
+    /// The table at the end.
+    pub(super) fn table(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write_traffic(&mut out);
+        let _ = self.write_heal(&mut out);
+        let _ = self.write_links(&mut out);
+        let _ = self.write_check(&mut out);
+        out
+    }
+
+    fn row(out: &mut String, name: &str, values: [String; 2]) -> std::fmt::Result {
+        writeln!(out, "{name:<38} {:>18} {:>18}", values[0], values[1])
+    }
+
+    fn write_traffic(&self, out: &mut String) -> std::fmt::Result {
+        let each =
+            |f: &dyn Fn(&Direction) -> String| [f(&self.directions[0]), f(&self.directions[1])];
+        let streams = self.tcp_streams;
+        writeln!(out)?;
+        Self::row(out, "traffic", ["left -> right", "right -> left"].map(str::to_owned))?;
+        let name = format!("TCP, {streams} streams");
+        Self::row(out, &name, each(&|d| format!("{:.2} Gb/s", d.tcp_gb_per_s)))?;
+        Self::row(out, "  verified", each(&|d| si(d.tcp_bytes_verified as f64) + "B"))?;
+        let again = each(&|d| d.tcp_segments_sent_again.to_string());
+        Self::row(out, "  segments sent again", again)?;
+        let outside = each(&|d| d.dropped_outside.to_string());
+        Self::row(out, "  dropped-outside (the kernel's ring)", outside)?;
+        Self::row(
+            out,
+            "UDP, frames of 66 to 1514 B",
+            each(&|d| si(d.udp_frames_per_s) + "frames/s"),
+        )?;
+        let tally = |f: &Datagrams| format!("{} of {}", f.lost, f.sent);
+        Self::row(out, "  lost", each(&|d| tally(&d.udp_fast)))?;
+        let other = |f: &Datagrams| format!("{} / {} / {}", f.duplicated, f.reordered, f.corrupt);
+        Self::row(out, "  duplicated / reordered / corrupt", each(&|d| other(&d.udp_fast)))?;
+        Self::row(out, "UDP while the link died: lost", each(&|d| tally(&d.udp_through_the_kill)))?;
+        let quiet = each(&|d| other(&d.udp_through_the_kill));
+        Self::row(out, "  duplicated / reordered / corrupt", quiet)?;
+        for direction in &self.directions {
+            let runs = [("", &direction.udp_fast), (" (kill)", &direction.udp_through_the_kill)];
+            for (name, run) in runs {
+                let reasons = run.reasons();
+                if let Some(reasons) = reasons.strip_prefix(", ") {
+                    writeln!(out, "  from the {}{name}: {reasons}", direction.from.name())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_heal(&self, out: &mut String) -> std::fmt::Result {
+        let heal = &self.heal;
+        writeln!(out, "\nSIGKILL of the right link: the left one said \"{}\"", heal.why_down)?;
+        writeln!(
+            out,
+            "  new process {:.0} ms, link up {:.0} ms, bytes flow again {:.0} ms, on every stream \
+             {:.0} ms after it;",
+            heal.restarted_ms, heal.up_ms, heal.first_bytes_ms, heal.all_streams_ms
+        )?;
+        writeln!(
+            out,
+            "  the same TCP connections went on; {} frames handed over and not taken (peer-lost)",
+            heal.peer_lost
+        )
+    }
+
+    fn write_links(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(
+            out,
+            "\n{:<15} {:<11} {:>2} {:>10} {:>14} {:>10} {:>6} {:>6} {:>6} {:>12}",
+            "link process",
+            "direction",
+            "ch",
+            "rx-packets",
+            "rx-bytes",
+            "tx-packets",
+            "drops",
+            "lost",
+            "stops",
+            "kicks/frame"
+        )?;
+        for link in &self.links {
+            let name = format!("{} {}", link.host.name(), link.life + 1);
+            for (i, lanes) in link.counters.channels.iter().enumerate() {
+                for (lane, direction) in
+                    [(&lanes.a_to_b, "tap -> ntb"), (&lanes.b_to_a, "ntb -> tap")]
+                {
+                    writeln!(
+                        out,
+                        "{name:<15} {direction:<11} {i:>2} {:>10} {:>14} {:>10} {:>6} {:>6} {:>6} \
+                         {:>12.5}",
+                        lane.rx_packets,
+                        lane.rx_bytes,
+                        lane.tx_packets,
+                        lane.dropped(),
+                        lane.tx_lost,
+                        lane.tx_stop,
+                        lane.kicks as f64 / lane.tx_packets.max(1) as f64
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_check(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "\nconservation check (frames in = frames out + drops + in flight)")?;
+        for link in &self.links {
+            let name = format!("{} {}", link.host.name(), link.life + 1);
+            if link.killed {
+                writeln!(
+                    out,
+                    "  {name:<8} killed ({}): its counters died with it; above are its last words",
+                    link.ended
+                )?;
+                continue;
+            }
+            let sums = &link.counters.sums;
+            for (lane, direction) in [(&sums.a_to_b, "tap -> ntb"), (&sums.b_to_a, "ntb -> tap")] {
+                let holds = if lane.in_flight == 0 { "holds" } else { "BROKEN" };
+                writeln!(out, "  {name:<8} {direction}: {}: {holds}", lane.equation())?;
+            }
+        }
+        let verdict = if self.verified { "every byte verified" } else { "NOT VERIFIED" };
+        writeln!(out, "\n{verdict}, in {:.1} s", self.seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn stream(sent: u64, verified: u64) -> StreamReport {
+        StreamReport { sent, verified, ..StreamReport::default() }
+    }
+
+    fn problems(left: StreamReport, right: StreamReport) -> String {
+        let host = |s| HostState { tcp_done: Some(vec![s]), ..HostState::default() };
+        stream_problems(&[host(left), host(right)]).join("; ")
+    }
+
+    // Goal: a stream is right only when each end verified exactly what the other sent.
+    #[test]
+    fn streams_must_match() {
+        assert_eq!(problems(stream(10, 20), stream(20, 10)), "");
+        assert!(problems(stream(10, 20), stream(20, 9)).contains("10 bytes sent, 9 verified"));
+        let wrong = StreamReport { wrong_at: Some(7), ..stream(20, 10) };
+        assert!(problems(stream(10, 20), wrong).contains("from the left: a wrong byte at 7"));
+        let broken = StreamReport { error: Some("reset".into()), ..stream(10, 20) };
+        assert!(problems(broken, stream(20, 10)).contains("reset"));
+        assert!(!stream_problems(&Default::default()).is_empty());
+    }
+
+    // Goal: the outage ends with the silence that the kill began, not with an unrelated one.
+    #[test]
+    fn outage_is_the_silence_of_the_kill() {
+        let played = Played { killed: 100 * MS, up: 130 * MS, ..Played::default() };
+        let gaps = vec![(10, 20), (99, 105), (106, 300), (500, 900)];
+        let gaps = gaps.into_iter().map(|(from, to)| (from * MS, to * MS)).collect();
+        let with = StreamReport { gaps, ..StreamReport::default() };
+        assert!((resumed(&with, &played) - 200.0).abs() < 1e-9);
+        assert!(resumed(&StreamReport::default(), &played).abs() < 1e-9);
+    }
+
+    // Goal: a loss without a counter that explains it is a problem; an explained one is not.
+    #[test]
+    fn losses_need_a_reason() {
+        let world: [HostState; 2] = Default::default();
+        let played = Played::default();
+        let mut direction = Direction::new(Side::Left, &played, &world);
+        for run in [&mut direction.udp_fast, &mut direction.udp_through_the_kill] {
+            (run.sent, run.received, run.lost) = (10, 8, 2);
+        }
+        let of = |direction: &Direction| {
+            let mut problems = Vec::new();
+            direction.problems(&played, &mut problems);
+            problems.join("; ")
+        };
+        assert!(of(&direction).contains("2 lost, only 0 accounted for"));
+        direction.udp_fast.dropped_outside = 2;
+        assert_eq!(of(&direction), "");
+        direction.udp_through_the_kill.corrupt = 1;
+        assert!(of(&direction).contains("1 corrupt"));
+    }
+}

@@ -1,0 +1,403 @@
+//! No circle of imports among the files of a crate: each file can be read and tested with the files
+//! that it uses, and those do not use it.
+//!
+//! An import is a path through `crate`, `super`, `self`, a child module or an imported module, in a
+//! `use` item or in an expression. A file may use items of the modules that contain it, such as the
+//! types that a command and its parts share: that direction is no import. Test code is left out.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::Report;
+use super::lex::{Kind, Token};
+use super::repository::{Package, Repository};
+use super::source::Source;
+
+/// Crates with circles, and the number of files in them. The list only shrinks: the numbers may not
+/// grow, and have to be lowered with the circles.
+const KNOWN: [(&str, usize); 17] = [
+    ("backend/af_xdp", 2),
+    ("backend/ntb", 2),
+    ("backend/tap", 6),
+    ("backend/vhost_user", 6),
+    ("backend/virtio_user", 2),
+    ("device/group", 2),
+    ("device/virtio", 6),
+    ("device/xdp", 10),
+    ("memory/sysio", 3),
+    ("memory/undo", 2),
+    ("packet/pktbuf", 2),
+    ("runtime/address", 3),
+    ("runtime/control", 7),
+    ("runtime/engine", 9),
+    ("runtime/host", 3),
+    ("runtime/port", 5),
+    ("xtask", 4),
+];
+
+/// A module's path from the root of its crate.
+type Module = Vec<String>;
+
+/// Files that a file imports, each with the line of the first import.
+type Imports = BTreeMap<usize, usize>;
+
+pub(super) fn check(repository: &Repository, report: &mut Report) {
+    check_except(repository, report, &KNOWN);
+}
+
+fn check_except(repository: &Repository, report: &mut Report, known: &[(&str, usize)]) {
+    for package in &repository.packages {
+        let files = files(package, &repository.sources);
+        let circles = circles(&graph(&files, &repository.sources));
+        let known = known.iter().find(|(folder, _)| *folder == package.folder);
+        let known = known.map_or(0, |&(_, files)| files);
+        let all: usize = circles.iter().map(|circle| circle.members).sum();
+        if all < known {
+            let message = format!("{all} files in circles of imports: lower {known} in `KNOWN`");
+            report.add(&package.file("Cargo.toml"), 1, message);
+        }
+        if all <= known {
+            continue;
+        }
+        for circle in circles {
+            let name = |&file: &usize| {
+                let path = &repository.sources[file].path;
+                path.trim_start_matches(&package.file("src/")).to_owned()
+            };
+            let names: Vec<String> = circle.way.iter().chain(&circle.way[..1]).map(name).collect();
+            let (members, way) = (circle.members, names.join(" -> "));
+            let message = format!("imports in a circle, {members} files in all: {way}");
+            report.add(&repository.sources[circle.way[0]].path, circle.line, message);
+        }
+    }
+}
+
+/// Sources of a crate that are no tests, by module. Files in `src/bin` are other crates.
+fn files(package: &Package, sources: &[Source]) -> BTreeMap<Module, usize> {
+    let mut found = BTreeMap::new();
+    for (at, source) in sources.iter().enumerate().filter(|(_, source)| !source.test_only) {
+        let inner = source.path.strip_prefix(&package.file("src/"));
+        let Some(inner) = inner.and_then(|inner| inner.strip_suffix(".rs")) else { continue };
+        let mut module: Module = inner.split('/').map(str::to_owned).collect();
+        let is_root = ["lib", "main"].contains(&inner);
+        if module[0] == "bin" {
+            continue;
+        }
+        if is_root || module.last().is_some_and(|name| name == "mod") {
+            module.pop();
+        }
+        found.entry(module).or_insert(at);
+    }
+    found
+}
+
+fn graph(files: &BTreeMap<Module, usize>, sources: &[Source]) -> BTreeMap<usize, Imports> {
+    let imports = |(module, &at): (&Module, &usize)| (at, imports(files, module, &sources[at]));
+    files.iter().map(imports).collect()
+}
+
+fn imports(files: &BTreeMap<Module, usize>, own: &Module, source: &Source) -> Imports {
+    let mut reader = Reader { files, own, names: BTreeMap::new(), found: BTreeMap::new() };
+    // Names that are imported anywhere in the file are known before paths are read.
+    for in_use in [true, false] {
+        let mut around: Vec<Option<String>> = Vec::new();
+        let mut at = 0;
+        while let Some(token) = source.tokens.get(at) {
+            let inner: Module = own.iter().chain(around.iter().flatten()).cloned().collect();
+            let end = if token.is("use") {
+                at + 1 + source.tokens[at..].iter().take_while(|token| !token.is(";")).count()
+            } else {
+                at + 1
+            };
+            if token.is("{") {
+                let is_module = at > 1 && source.tokens[at - 2].is("mod");
+                around.push(is_module.then(|| source.tokens[at - 1].text.clone()));
+            } else if token.is("}") {
+                around.pop();
+            } else if source.is_test_line(token.line) || token.is("use") != in_use {
+            } else if in_use {
+                reader.tree(&source.tokens[at + 1..end], &inner, None);
+            } else if is_path_start(&source.tokens, at) {
+                reader.tree(path(&source.tokens[at..]), &inner, None);
+            }
+            at = end;
+        }
+    }
+    reader.found
+}
+
+/// True for the first word of a path of several words.
+fn is_path_start(tokens: &[Token], at: usize) -> bool {
+    let before = at.checked_sub(1).map(|before| &tokens[before]);
+    tokens[at].kind == Kind::Word
+        && tokens.get(at + 1).is_some_and(|next| next.is("::"))
+        && !before.is_some_and(|token| token.is("::"))
+}
+
+/// The words of a path, and the marks between them.
+fn path(tokens: &[Token]) -> &[Token] {
+    let is_part = |token: &&Token| token.is("::") || token.kind == Kind::Word;
+    let mut len = 1;
+    while let [mark, word] = tokens.get(len..len + 2).unwrap_or_default() {
+        if !mark.is("::") || !is_part(&word) {
+            break;
+        }
+        len += 2;
+    }
+    &tokens[..len]
+}
+
+/// What a file imports, found path by path.
+struct Reader<'a> {
+    files: &'a BTreeMap<Module, usize>,
+    own: &'a Module,
+    /// Imported modules.
+    names: BTreeMap<String, Module>,
+    found: Imports,
+}
+
+impl Reader<'_> {
+    /// Reads a tree of `use`, or a path, below the module `base`; at its start in module `inner`.
+    fn tree(&mut self, tokens: &[Token], inner: &Module, base: Option<Module>) {
+        let mut module = base;
+        let mut at = 0;
+        while let Some(token) = tokens.get(at) {
+            if token.is("{") {
+                let end = closing(&tokens[at..]) + at;
+                for part in parts(&tokens[at + 1..end]) {
+                    self.tree(part, inner, module.clone());
+                }
+                return;
+            }
+            if token.kind != Kind::Word {
+                at += 1;
+                continue;
+            }
+            if token.is("as") {
+                break;
+            }
+            let Some(next) = self.step(module.as_ref(), inner, &token.text) else {
+                // An item of the module that was found.
+                return self.note(module.as_ref(), token.line);
+            };
+            module = Some(next);
+            at += 1;
+        }
+        self.note(module.as_ref(), tokens.first().map_or(0, |token| token.line));
+        // The whole path is a module: its last word is a name of it.
+        let last = tokens.iter().rev().find(|token| token.kind == Kind::Word);
+        if let (Some(module), Some(last)) = (module, last) {
+            self.names.insert(last.text.clone(), module);
+        }
+    }
+
+    /// The module that `word` means in `module`, or at the start of a path.
+    fn step(&self, module: Option<&Module>, inner: &Module, word: &str) -> Option<Module> {
+        let below = |module: &Module| {
+            let child: Module = module.iter().cloned().chain([word.to_owned()]).collect();
+            self.files.contains_key(&child).then_some(child)
+        };
+        match (word, module) {
+            ("crate", None) => Some(Module::new()),
+            ("self", _) => Some(module.unwrap_or(inner).clone()),
+            ("super", _) => {
+                let mut above = module.unwrap_or(inner).clone();
+                above.pop().map(|_| above)
+            }
+            (_, Some(module)) => below(module),
+            (_, None) => below(inner).or_else(|| self.names.get(word).cloned()),
+        }
+    }
+
+    /// Notes an import of the file of `module`, unless this file is a part of it.
+    fn note(&mut self, module: Option<&Module>, line: usize) {
+        let Some(module) = module.filter(|module| !self.own.starts_with(module)) else { return };
+        if let Some(&file) = self.files.get(module) {
+            self.found.entry(file).or_insert(line);
+        }
+    }
+}
+
+fn closing(tokens: &[Token]) -> usize {
+    let mut depth = 0;
+    for (at, token) in tokens.iter().enumerate() {
+        depth += i32::from(token.is("{")) - i32::from(token.is("}"));
+        if depth == 0 {
+            return at;
+        }
+    }
+    tokens.len()
+}
+
+/// The parts between commas that are in no inner braces.
+fn parts(tokens: &[Token]) -> Vec<&[Token]> {
+    let mut depth = 0;
+    let splits = |token: &Token| {
+        depth += i32::from(token.is("{")) - i32::from(token.is("}"));
+        depth == 0 && token.is(",")
+    };
+    tokens.split(splits).collect()
+}
+
+/// Files that import each other.
+#[derive(Debug)]
+struct Circle {
+    /// A shortest way around.
+    way: Vec<usize>,
+    /// Line of the first import of the way.
+    line: usize,
+    /// Number of all files that are in circles with these.
+    members: usize,
+}
+
+fn circles(graph: &BTreeMap<usize, Imports>) -> Vec<Circle> {
+    let reach: BTreeMap<usize, BTreeSet<usize>> =
+        graph.keys().map(|&file| (file, reachable(graph, file))).collect();
+    let mut done = BTreeSet::new();
+    let mut found = Vec::new();
+    for (&file, there) in &reach {
+        if !there.contains(&file) || done.contains(&file) {
+            continue;
+        }
+        let members: Vec<usize> =
+            there.iter().copied().filter(|other| reach[other].contains(&file)).collect();
+        let ways = members.iter().filter_map(|&member| way_around(graph, member));
+        if let Some(way) = ways.min_by_key(Vec::len) {
+            let line = graph[&way[0]][way.get(1).unwrap_or(&way[0])];
+            found.push(Circle { line, way, members: members.len() });
+        }
+        done.extend(members);
+    }
+    found
+}
+
+/// Files that `file` imports, and those that they import.
+fn reachable(graph: &BTreeMap<usize, Imports>, file: usize) -> BTreeSet<usize> {
+    let mut seen = BTreeSet::new();
+    let mut open = vec![file];
+    while let Some(file) = open.pop() {
+        open.extend(graph[&file].keys().filter(|&&next| seen.insert(next)));
+    }
+    seen
+}
+
+/// The shortest way from `file` back to it.
+fn way_around(graph: &BTreeMap<usize, Imports>, file: usize) -> Option<Vec<usize>> {
+    let mut seen = BTreeSet::new();
+    let mut open = VecDeque::from([vec![file]]);
+    while let Some(way) = open.pop_front() {
+        for &next in graph[way.last()?].keys() {
+            if next == file {
+                return Some(way);
+            }
+            if seen.insert(next) {
+                open.push_back(way.iter().copied().chain([next]).collect());
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::testing::{findings, places, repository};
+
+    const LIB: (&str, &str) = ("app/x/src/lib.rs", "mod a;\nmod b;\nmod c;");
+
+    /// Findings in a crate of three files and a child of the first.
+    fn circles(a: &str, b: &str, c: &str, child: &str) -> Vec<String> {
+        let files = [
+            LIB,
+            ("app/x/src/a.rs", a),
+            ("app/x/src/b.rs", b),
+            ("app/x/src/c.rs", c),
+            ("app/x/src/a/child.rs", child),
+        ];
+        findings("import-circle", &files)
+    }
+
+    #[test]
+    fn circles_are_found_whole() {
+        let found = circles(
+            "use std::io;\nuse crate::b::B;",
+            "use super::c;",
+            "fn f(_: crate::a::A) {}",
+            "",
+        );
+        let message =
+            "app/x/src/a.rs:2: imports in a circle, 3 files in all: a.rs -> b.rs -> c.rs -> a.rs";
+        assert_eq!(found, [message]);
+        assert!(circles("use crate::b::B;", "use super::c;", "fn f() {}", "").is_empty());
+    }
+
+    #[test]
+    fn every_form_of_an_import_counts() {
+        for import in [
+            "use crate::{c, a::A};",
+            "use crate::{c::{C, D}, a};",
+            "use super::a as other;",
+            "fn f() { super::a::f() }",
+            "mod inner { use super::super::a::A; }",
+            "mod inner { fn f() { super::super::a::f() } }",
+        ] {
+            assert_eq!(circles("use crate::b;", import, "", "").len(), 1, "{import}");
+        }
+        let through_a_name = "use crate::c;\nfn f() { c::f() }";
+        assert_eq!(
+            circles("", through_a_name, "use crate::a;\nfn f() { a::child::f() }", "use crate::b;")
+                .len(),
+            1
+        );
+    }
+
+    #[test]
+    fn words_that_look_like_modules_do_not_count() {
+        for import in [
+            "use a::A;",
+            "fn f() { other::a::f() }",
+            "fn f(a: u8) -> u8 { a }",
+            "#[cfg(test)]\nmod tests { use crate::a::A; }",
+            "// crate::a::A\nconst S: &str = \"crate::a::A\";",
+            "pub(in crate::a) fn f() {}",
+        ] {
+            let found = circles("use crate::b;", import, "", "");
+            let expected = usize::from(import.contains("pub(in"));
+            assert_eq!(found.len(), expected, "{import}");
+        }
+    }
+
+    #[test]
+    fn a_part_may_use_what_contains_it() {
+        let a = "mod child;\nuse child::Child;\npub struct A;\nfn f() { child::g() }";
+        assert!(circles(a, "", "", "use super::A;\nuse crate::a::A as B;").is_empty());
+        let found = circles(a, "use crate::a::A;", "", "use super::A;\nuse crate::b::B;");
+        assert_eq!(found.len(), 1, "a -> child -> b -> a");
+    }
+
+    #[test]
+    fn known_circles_may_only_shrink() {
+        let files =
+            [LIB, ("app/x/src/a.rs", "use crate::b::B;"), ("app/x/src/b.rs", "use crate::a::A;")];
+        let messages = |known: usize| -> Vec<String> {
+            let mut report = Report::default();
+            check_except(&repository(&files), &mut report, &[("app/x", known), ("app/y", 9)]);
+            report.findings.into_iter().map(|finding| finding.message).collect()
+        };
+        assert!(messages(2).is_empty());
+        assert!(messages(1)[0].contains("a.rs -> b.rs -> a.rs"));
+        assert_eq!(messages(3), ["2 files in circles of imports: lower 3 in `KNOWN`"]);
+    }
+
+    #[test]
+    fn each_group_of_files_is_one_finding() {
+        let files = [
+            LIB,
+            ("app/x/src/a.rs", "use crate::b::B;"),
+            ("app/x/src/b.rs", "use crate::a::A;"),
+            ("app/y/src/main.rs", "mod a;\nmod b;\n"),
+            ("app/y/src/a/mod.rs", "use crate::b::B;"),
+            ("app/y/src/b.rs", "\nuse crate::a::A;"),
+        ];
+        assert_eq!(places("import-circle", &files), ["app/x/src/a.rs:1", "app/y/src/a/mod.rs:1"]);
+    }
+}
