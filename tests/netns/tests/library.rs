@@ -545,6 +545,10 @@ fn channels_and_mtu_change_under_traffic() {
             assert!(link.contains(&format!("mtu {mtu} ")), "{link}");
         }
     }
+    // The kernel's own change is followed.
+    host.run(&["ip", "link", "set", "dev", "t0", "mtu", "1300"]);
+    until("the library has the MTU of the kernel", || (device.mtu() == 1300).then_some(()));
+    assert_eq!(first.max(), 1300);
     stop.store(true, Ordering::Relaxed);
     let asked: u32 = asking.into_iter().map(|thread| thread.join().expect("a flow")).sum();
     let stats = device.stats();
