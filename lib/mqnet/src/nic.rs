@@ -1,4 +1,4 @@
-//! Kernel interface whose frames go to the program (AF_XDP).
+//! Network interfaces of the kernel, taken over by the program (AF_XDP).
 
 use std::path::PathBuf;
 use std::time::Duration;

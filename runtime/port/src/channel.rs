@@ -154,7 +154,7 @@ impl PortChannel {
         self.consumer.with(|_| ()).is_some() && self.tx_rings.with(|_| ()).is_some()
     }
 
-    /// True while the channel is one of those in use.
+    /// True while the channel is in use.
     #[inline]
     pub(crate) fn is_in_use(&self) -> bool {
         // Pairs with the Release in set_in_use: a sender that was woken by the change sees it.

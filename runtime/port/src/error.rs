@@ -51,7 +51,7 @@ impl CloseReason {
         self.lock().clone()
     }
 
-    /// Reason of a port whose ring is closed.
+    /// Reason why the rings of a port are closed.
     pub(crate) fn reason(&self) -> Error {
         self.get().unwrap_or(Error::Closed)
     }

@@ -84,7 +84,7 @@ pub struct PortFunction {
     reason: Arc<CloseReason>,
     stats: Vec<Arc<ChannelStats>>,
     in_force: InForce,
-    /// What the open change puts in force.
+    /// Values of the open change, in force after its commit.
     next: Option<InForce>,
 }
 

@@ -1,5 +1,5 @@
-//! Port: a function whose far end is this program. Frames that the program sends arrive at the link,
-//! and frames that the link sends are received by the program.
+//! Port: a function with this program at its far end. Frames that the program sends arrive at the
+//! link, and frames that the link sends are received by the program.
 //!
 //! Both directions bring memory: a frame is in a slot, which is allocated once. A frame that the
 //! program sends is copied once, from its slot to the sink. A received frame is read in its slot.

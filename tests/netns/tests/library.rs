@@ -5,12 +5,14 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mqnet::control::{
     Code, NetdevRequest, Reply, SetChannels, SetCoalesce, TcObject, TcRequest, TcVerb,
 };
-use mqnet::{Builder, Device, Nic, Tap, Tun};
+use mqnet::{Builder, Device, Error, Nic, Receiver, Sender, Tap, Tun};
 use mqnet_tap::steering;
 use mqnet_testkit::{Datagrams, Host, Need, Stream, World, has, until};
 use mqnet_wire::Layer;
@@ -441,14 +443,17 @@ fn requests_change_the_own_device() {
         other => panic!("{:?}", other.err()),
     };
     assert_eq!(channels(&tun), 4);
-    // The receivers of a program are those that it opened.
-    let fixed = tun.request(NetdevRequest::SetChannels(SetChannels { combined: 2 })).err();
-    let fixed = fixed.expect("a port has fixed channels");
-    assert!(fixed.message.contains("open it anew"), "{fixed}");
-    assert_eq!(channels(&tun), 4);
+    let two = NetdevRequest::SetChannels(SetChannels { combined: 2 });
+    assert!(matches!(tun.request(two), Ok(Reply::Change(_))));
+    assert_eq!((channels(&tun), tun.channels(), tun.queues()), (2, 2, 4));
     let refused = tun.request(NetdevRequest::SetChannels(SetChannels { combined: 5 }));
     let error = refused.err().expect("only 4 queues");
     assert_eq!((error.code, error.field.as_deref()), (Code::Invalid, Some("combined")));
+    let error = tun.set_mtu(1501).expect_err("1500 is reserved");
+    assert_eq!((error.code, error.field.as_deref()), (Code::Range, Some("mtu")));
+    assert!(error.message.contains("68 to 1500"), "{error}");
+    let error = tun.request_of_program(NetdevRequest::Rings).err().expect("fixed rings");
+    assert!(error.code == Code::NotSupported && error.message.contains("depth"), "{error}");
     let usecs = SetCoalesce { rx_usecs: Some(77), tx_frames: None };
     tun.request(NetdevRequest::SetCoalesce(usecs)).unwrap_or_else(|e| panic!("{e}"));
     let Ok(Reply::Coalesce(coalesce)) = tun.request(NetdevRequest::Coalesce) else {
@@ -463,4 +468,93 @@ fn requests_change_the_own_device() {
     assert_eq!(qdiscs[0].kind, "fq_codel");
     let error = tun.request_of_program(root_qdisc(TcVerb::Replace, "foo")).err();
     assert_eq!(error.expect("no such kind").code, Code::NoEntry);
+}
+
+/// Sends numbered datagrams through the device and waits for the answer to each, until `stop`.
+/// Returns the number of answers. A lost datagram is a timeout, a duplicate a wrong number.
+fn ask_and_wait(socket: &UdpSocket, stop: &AtomicBool) -> u32 {
+    socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
+    let (mut number, mut answer) = (0u32, [0; 600]);
+    while !stop.load(Ordering::Relaxed) {
+        let mut sent = number.to_le_bytes().to_vec();
+        sent.resize(4 + number as usize * 13 % 500, number as u8);
+        socket.send(&sent).expect("sending");
+        let n = socket.recv(&mut answer).unwrap_or_else(|e| panic!("answer {number}: {e}"));
+        assert!(answer[..n] == sent, "another answer than {number}");
+        number += 1;
+    }
+    number
+}
+
+/// Answers packets of a queue until the device is closed; on a queue that is not in use, through the
+/// first one. Returns the number of answers.
+fn answer_queue((mut rx, mut tx): (Receiver, Sender), mut first: Sender) -> u32 {
+    let mut answers = 0;
+    while let Some(packet) = rx.recv().expect("a packet") {
+        let Some(answer) = turned(&packet) else { continue };
+        match tx.send(&answer) {
+            Err(Error::NotInUse) => first.send(&answer).expect("queue 0 is always in use"),
+            sent => sent.expect("sending"),
+        }
+        answers += 1;
+    }
+    answers
+}
+
+// Goal: a program changes channels and MTU of its TUN under traffic of many flows: no packet is lost
+// or duplicated, and the kernel's device has the MTU.
+#[test]
+fn channels_and_mtu_change_under_traffic() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let host = &world.a;
+    let builder = tun(host, "t0").address("10.8.0.1/24").queues(4).mtu(1400).mtu_max(9000);
+    let device = builder.open().expect("a TUN");
+    let queues: Vec<_> = (0..4).map(|queue| device.queue(queue).expect("a queue")).collect();
+    let first = queues[0].1.clone();
+    let answering: Vec<_> = queues
+        .into_iter()
+        .map(|queue| {
+            let first = first.clone();
+            std::thread::spawn(move || answer_queue(queue, first))
+        })
+        .collect();
+    let stop = Arc::new(AtomicBool::new(false));
+    let asking: Vec<_> = (0..16)
+        .map(|_| {
+            let socket = host.within(|| UdpSocket::bind("10.8.0.1:0")).expect("a socket");
+            socket.connect("10.8.0.2:7").expect("an address");
+            let stop = stop.clone();
+            std::thread::spawn(move || ask_and_wait(&socket, &stop))
+        })
+        .collect();
+    for round in 0..4 {
+        for channels in [1, 2, 3, 4, 3, 2, 1, 4] {
+            let asked = || device.set_channels(channels);
+            // Requests may come from any thread.
+            std::thread::scope(|scope| scope.spawn(asked).join().expect("a request"))
+                .unwrap_or_else(|e| panic!("{channels} channels: {e}"));
+            assert_eq!(device.channels(), channels);
+        }
+        for mtu in [600, 9000, 1400] {
+            device.set_mtu(mtu).unwrap_or_else(|e| panic!("round {round}, mtu {mtu}: {e}"));
+            assert_eq!((device.mtu(), first.max()), (mtu, mtu as usize));
+            let link = host.run(&["ip", "link", "show", "dev", "t0"]);
+            assert!(link.contains(&format!("mtu {mtu} ")), "{link}");
+        }
+    }
+    // The kernel's own change is followed.
+    host.run(&["ip", "link", "set", "dev", "t0", "mtu", "1300"]);
+    until("the library has the MTU of the kernel", || (device.mtu() == 1300).then_some(()));
+    assert_eq!(first.max(), 1300);
+    stop.store(true, Ordering::Relaxed);
+    let asked: u32 = asking.into_iter().map(|thread| thread.join().expect("a flow")).sum();
+    let stats = device.stats();
+    assert_eq!((stats.to_program.dropped(), stats.to_device.dropped()), (0, 0), "{stats:?}");
+    drop(device);
+    let answered: u32 = answering.into_iter().map(|t| t.join().expect("a queue")).sum();
+    assert_eq!(asked, answered);
+    assert!(asked > 1000, "{asked} answers");
 }
