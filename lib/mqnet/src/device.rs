@@ -115,13 +115,14 @@ impl Device {
     }
 
     /// Sets the number of queues in use, 1 to [`queues`](Self::queues), while traffic continues
-    /// (`ethtool -L`). Queues 0 to `channels - 1` are in use afterwards. Nothing is lost and nothing
-    /// is duplicated.
+    /// (`ethtool -L`). Queues 0 to `channels - 1` are in use afterwards. Nothing is lost and
+    /// nothing is duplicated.
     ///
     /// On a queue that is not in use, packets that arrived before can still be received, then
     /// [`Receiver::recv`] waits until the queue is in use again; every send is
-    /// [`Error::NotInUse`](crate::Error::NotInUse). The kernel sends packets of such a queue's flows
-    /// to other queues. To keep the order of these flows, receive from the retired queue first.
+    /// [`Error::NotInUse`](crate::Error::NotInUse). The kernel sends packets of such a queue's
+    /// flows to other queues. To keep the order of these flows, receive from the retired queue
+    /// first.
     ///
     /// Returns when the change is done. The change waits until packets on their way to the program
     /// fit into its queues, so the thread that receives should not call this under load.
@@ -147,8 +148,8 @@ impl Device {
 
     /// Sets the MTU in bytes, of the device and of its queues, while traffic continues
     /// (`ip link set mtu`): 68 to the value of [`Builder::mtu_max`](crate::Builder::mtu_max), which
-    /// is the MTU at the start by default. [`Sender::max`] follows. A packet that became too long at
-    /// the moment of the change is dropped, and counted as `too-long`.
+    /// is the MTU at the start by default. [`Sender::max`] follows. A packet that became too long
+    /// at the moment of the change is dropped, and counted as `too-long`.
     ///
     /// # Errors
     /// [`Code::Range`] with the allowed range, otherwise as [`set_channels`](Self::set_channels).
@@ -167,15 +168,15 @@ impl Device {
 
     /// Sends a request about the device to its link, such as
     /// [`NetdevRequest::SetFeatures`](mqnet_control_api::NetdevRequest::SetFeatures) or
-    /// [`NetdevRequest::SetTc`](mqnet_control_api::NetdevRequest::SetTc). Requests, checks and errors
-    /// are those of the control socket. Returns when a change is done, after 15 s at most.
+    /// [`NetdevRequest::SetTc`](mqnet_control_api::NetdevRequest::SetTc). Requests, checks and
+    /// errors are those of the control socket. Returns when a change is done, after 15 s at most.
     pub fn request(&self, request: NetdevRequest) -> Result<Reply, ApiError> {
         self.request_of(0, request)
     }
 
-    /// Sends a request about the program's end of the link. A qdisc there holds the packets on their
-    /// way to the program. Channels and MTU are those of the device. Its rings have the `depth` of
-    /// the builder and cannot be changed.
+    /// Sends a request about the program's end of the link. A qdisc there holds the packets on
+    /// their way to the program. Channels and MTU are those of the device. Its rings have the
+    /// `depth` of the builder and cannot be changed.
     pub fn request_of_program(&self, request: NetdevRequest) -> Result<Reply, ApiError> {
         self.request_of(PROGRAM_SIDE, request)
     }

@@ -58,8 +58,8 @@ impl Join {
         Ok(Self { shape, port, ends })
     }
 
-    /// Starts the threads. `kind` is the kind of the function's endpoint, `device` the kernel's name
-    /// of the device.
+    /// Starts the threads. `kind` is the kind of the function's endpoint, `device` the kernel's
+    /// name of the device.
     pub(crate) fn start(
         self,
         kind: &str,

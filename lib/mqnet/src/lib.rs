@@ -33,8 +33,8 @@
 //! same with [`Sender::try_send`] and [`Sender::arm`].
 //!
 //! # Changing a device while it runs
-//! [`Device::set_channels`] changes the number of queues in use, from 1 to the number with which the
-//! device was opened, and [`Device::set_mtu`] the MTU, up to [`Builder::mtu_max`]. Traffic
+//! [`Device::set_channels`] changes the number of queues in use, from 1 to the number with which
+//! the device was opened, and [`Device::set_mtu`] the MTU, up to [`Builder::mtu_max`]. Traffic
 //! continues, and no packet is lost:
 //!
 //! ```no_run
@@ -58,8 +58,8 @@
 //! # }
 //! ```
 //!
-//! [`Device::request`] sends the other requests of the control socket (features, coalescing, qdiscs,
-//! counters) to the device, with the same checks and errors ([`control`]).
+//! [`Device::request`] sends the other requests of the control socket (features, coalescing,
+//! qdiscs, counters) to the device, with the same checks and errors ([`control`]).
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -12,13 +12,23 @@ use mqnet_rings::{Ringer, Waiter, spsc};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_wire::VnetHdr;
 
+use crate::config::PortConfig;
 use crate::error::{CloseReason, Error};
-use crate::function::PortConfig;
 use crate::receiver::Receiver;
-use crate::tx::TxRings;
 
 /// Generation of the arm words. Both sides of a port live equally long, so one is enough.
 const GENERATION: u16 = 1;
+
+/// Rings of a channel to the program. They exist once per channel and pass from queue to queue.
+#[derive(Debug)]
+pub(crate) struct TxRings {
+    pub(crate) filled: spsc::Producer<Slot>,
+    pub(crate) empty: spsc::Consumer<Slot>,
+    /// Slot that was reserved and not committed.
+    pub(crate) spare: Option<Slot>,
+    pub(crate) waiter: Waiter,
+    pub(crate) ringer: Ringer,
+}
 
 /// One frame and its memory.
 #[derive(Debug)]

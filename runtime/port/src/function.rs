@@ -6,32 +6,14 @@ use mqnet_netdev::limits::{CHANNELS_MAX, MTU_MIN, l2_header, mtu_max};
 use mqnet_netdev::{
     Caps, Channel, ChannelStats, Function, Offloads, OpenError, Plan, Rx, Steering, Tx,
 };
-use mqnet_wire::Layer;
 
 use crate::channel::PortChannel;
+use crate::config::PortConfig;
 use crate::error::{CloseReason, Error};
 use crate::receiver::Receiver;
 use crate::rx::PortRx;
 use crate::sender::Sender;
 use crate::tx::PortTx;
-
-/// Configuration of a port.
-#[derive(Clone, Debug)]
-pub struct PortConfig {
-    /// Name of the port in messages.
-    pub name: String,
-    /// Largest number of channels, 1..=64. A running link can use fewer.
-    pub channels: u16,
-    /// First header of the frames.
-    pub layer: Layer,
-    /// MTU at the start in bytes, 68..=`mtu_max`.
-    pub mtu: u32,
-    /// Largest MTU that a running link can have, in bytes: up to 65,521, or 65,535 for IP packets.
-    /// Every slot has room for a frame of this MTU.
-    pub mtu_max: u32,
-    /// Capacity of a queue in frames, in each direction: 2..=16384.
-    pub depth: u32,
-}
 
 /// Closes a port from outside.
 #[derive(Clone, Debug)]

@@ -45,6 +45,7 @@
 #![warn(missing_docs)]
 
 mod channel;
+mod config;
 mod driver;
 mod error;
 mod function;
@@ -57,9 +58,10 @@ mod tx;
 #[cfg(test)]
 mod tests;
 
+pub use config::PortConfig;
 pub use driver::{Driver, DriverError, Steered};
 pub use error::Error;
-pub use function::{PortConfig, PortFunction};
+pub use function::PortFunction;
 pub use receiver::{Packet, Receiver};
 pub use sender::{Room, Sender};
 pub use stats::{Direction, Stats};

@@ -210,8 +210,8 @@ fn submit(tx: &mut dyn TxBrings, frame: &[u8]) -> Result<usize, Fault> {
     Ok(n)
 }
 
-// Goal: the occupancy is the number of bytes that the program has not released, so that a byte limit
-// works; a stopped lane is woken when enough of them are free.
+// Goal: the occupancy is the number of bytes that the program has not released, so that a byte
+// limit works; a stopped lane is woken when enough of them are free.
 #[test]
 fn occupancy_is_in_bytes() {
     let (mut port, mut ends) = PortFunction::open(config(1, 4)).unwrap();

@@ -9,22 +9,9 @@ use mqnet_netdev::{
     Armed, Burst, ChannelStats, Event, Fault, Fill, FrameMeta, Queue, Trigger, TxBrings,
 };
 use mqnet_rings::arm::wake_threshold;
-use mqnet_rings::spsc::{Consumer, Producer};
-use mqnet_rings::{Ringer, Waiter};
 use mqnet_shmem::{Segments, SpanMut};
 
-use crate::channel::{PortChannel, Slot};
-
-/// Rings of a channel to the program. They exist once per channel and pass from queue to queue.
-#[derive(Debug)]
-pub(crate) struct TxRings {
-    pub(crate) filled: Producer<Slot>,
-    pub(crate) empty: Consumer<Slot>,
-    /// Slot that was reserved and not committed.
-    pub(crate) spare: Option<Slot>,
-    pub(crate) waiter: Waiter,
-    pub(crate) ringer: Ringer,
-}
+use crate::channel::{PortChannel, Slot, TxRings};
 
 pub(crate) struct PortTx {
     /// Rings of the channel, while this queue has them.

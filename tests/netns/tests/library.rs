@@ -486,8 +486,8 @@ fn ask_and_wait(socket: &UdpSocket, stop: &AtomicBool) -> u32 {
     number
 }
 
-/// Answers packets of a queue until the device is closed; on a queue that is not in use, through the
-/// first one. Returns the number of answers.
+/// Answers packets of a queue until the device is closed; on a queue that is not in use, through
+/// the first one. Returns the number of answers.
 fn answer_queue((mut rx, mut tx): (Receiver, Sender), mut first: Sender) -> u32 {
     let mut answers = 0;
     while let Some(packet) = rx.recv().expect("a packet") {
@@ -501,8 +501,8 @@ fn answer_queue((mut rx, mut tx): (Receiver, Sender), mut first: Sender) -> u32 
     answers
 }
 
-// Goal: a program changes channels and MTU of its TUN under traffic of many flows: no packet is lost
-// or duplicated, and the kernel's device has the MTU.
+// Goal: a program changes channels and MTU of its TUN under traffic of many flows: no packet is
+// lost or duplicated, and the kernel's device has the MTU.
 #[test]
 fn channels_and_mtu_change_under_traffic() {
     if !has(&[Need::Root]) {

@@ -30,7 +30,7 @@ const KNOWN: [(&str, usize); 17] = [
     ("runtime/control", 7),
     ("runtime/engine", 9),
     ("runtime/host", 3),
-    ("runtime/port", 5),
+    ("runtime/port", 2),
     ("xtask", 4),
 ];
 

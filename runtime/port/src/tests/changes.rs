@@ -209,8 +209,8 @@ fn random_changes_account_for_every_frame() {
     }
 }
 
-// Goal: the MTU goes down and up on a running link; senders follow it, and an MTU above the reserved
-// one is refused and changes nothing.
+// Goal: the MTU goes down and up on a running link; senders follow it, and an MTU above the
+// reserved one is refused and changes nothing.
 #[test]
 fn mtu_changes_both_ways() {
     let Pair { driver, ends: [mut near, mut far], .. } = pair(1000, 8);

@@ -52,8 +52,7 @@ fn drr_class_shows_deficit() {
     assert_eq!(deficit(&tree), 0);
 }
 
-// Goal: mq shows the sum of its leaves, a class of prio its content, and a replaced qdisc starts at
-// 0.
+// Goal: mq shows the sum of its leaves, a class of prio its content; a replaced qdisc starts at 0.
 #[test]
 fn parents_show_sums() {
     let mut tree = tree("");
