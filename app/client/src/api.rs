@@ -1,13 +1,13 @@
-//! What every verb needs of a running mqnet: to ask and to change, in JSON.
+//! JSON requests to a running mqnet.
 
 use mqnet_control_api::ApiError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// A connection to one running mqnet, or to several whose lists it joins. Paths begin with `/v1/`.
+/// Connection to one running mqnet, or to several with joined lists. Paths begin with `/v1/`.
 pub(crate) trait Api {
-    /// Where it is several: each of them, for what only one of them knows.
+    /// Connections behind a joined one, for resources that exist in one process only.
     fn several(&self) -> Option<Vec<&dyn Api>> {
         None
     }
@@ -15,18 +15,18 @@ pub(crate) trait Api {
     fn get(&self, path: &str) -> Result<Value, ApiError>;
     /// `PATCH path` with a JSON body.
     fn patch(&self, path: &str, body: &Value) -> Result<Value, ApiError>;
-    /// `POST path` with a JSON body; refused by those who are there to look.
+    /// `POST path` with a JSON body; a read-only connection refuses the request.
     fn post(&self, path: &str, _body: &Value) -> Result<Value, ApiError> {
         Err(ApiError::new(mqnet_control_api::Code::NotSupported, format!("POST {path}: no")))
     }
 }
 
-/// `GET path` as a type of the interface.
+/// `GET path`, decoded as a type of the interface.
 pub(crate) fn get<T: DeserializeOwned>(api: &dyn Api, path: &str) -> Result<T, ApiError> {
     parse(api.get(path)?)
 }
 
-/// `PATCH path`.
+/// `PATCH path`, decoded as a type of the interface.
 pub(crate) fn patch<B: Serialize, T: DeserializeOwned>(
     api: &dyn Api,
     path: &str,
@@ -36,7 +36,7 @@ pub(crate) fn patch<B: Serialize, T: DeserializeOwned>(
     parse(api.patch(path, &body)?)
 }
 
-/// `POST path`.
+/// `POST path`, decoded as a type of the interface.
 pub(crate) fn post<B: Serialize, T: DeserializeOwned>(
     api: &dyn Api,
     path: &str,

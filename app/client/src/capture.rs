@@ -1,4 +1,4 @@
-//! `mqnet capture`: the frames of a netdev as a pcapng file, which tshark and tcpdump read.
+//! `mqnet capture`: writes the frames of a netdev as a pcapng file, readable by tshark and tcpdump.
 
 mod blocks;
 
@@ -19,9 +19,9 @@ use signal_hook::iterator::Signals;
 use crate::stats::segment;
 use blocks::Blocks;
 
-/// An answer without an end.
+/// Response body without an end.
 pub(crate) trait Stream {
-    /// `GET path`; writes the body to `out` as it comes, until it ends or `out` fails.
+    /// `GET path`; writes the body to `out` as it arrives, until the body ends or `out` fails.
     fn stream(&self, path: &str, out: &mut dyn Write) -> Result<(), ApiError>;
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &CaptureArgs, stream: &dyn Stream) -> Result<(), Failure
     std::thread::scope(|scope| {
         scope.spawn(|| {
             if signals.forever().next().is_some() {
-                // A thread that writes without a pause would hardly ever leave the lock to us.
+                // A thread that writes without a pause rarely leaves the lock to this one.
                 ending.store(true, Ordering::Relaxed);
                 end_between_blocks(&sink);
             }
@@ -75,13 +75,13 @@ pub(crate) fn run(args: &CaptureArgs, stream: &dyn Stream) -> Result<(), Failure
     })
 }
 
-/// Ends the process. Nobody writes while we hold the sink, so the file ends with a whole block; a
-/// reader who takes nothing (a stopped pager) must not keep us for ever.
+/// Ends the process. The sink's lock excludes writers, so the file ends with a whole block. A
+/// blocked reader (a stopped pager) must not delay the end without limit.
 fn end_between_blocks(sink: &Mutex<Sink>) -> ! {
     for _ in 0..20 {
         if let Ok(sink) = sink.try_lock() {
             sink.summary();
-            // With the lock: the other thread must not begin a block now.
+            // The held lock keeps the other thread from beginning a block.
             std::process::exit(0);
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -116,8 +116,7 @@ fn lock<'a>(sink: &'a Mutex<Sink>) -> MutexGuard<'a, Sink> {
 }
 
 enum Target {
-    /// A file that is made when the first block comes: a capture that is refused leaves what was
-    /// there.
+    /// Path of a file that the first block creates: a refused capture keeps the existing file.
     Later(PathBuf),
     Open(Box<dyn Write + Send>),
 }
@@ -138,12 +137,12 @@ impl Target {
     }
 }
 
-/// Where blocks go.
+/// Destination of the blocks.
 struct Sink {
     target: Target,
     blocks: Blocks,
     frames: u64,
-    /// Frames that were not captured: they came faster than they were read.
+    /// Number of frames that were not captured because they arrived faster than they were read.
     missed: u64,
     count: Option<u64>,
     failed: Option<io::Error>,
@@ -183,10 +182,10 @@ impl Sink {
     }
 }
 
-/// What the stream writes to.
+/// Writer of the stream, shared with the thread that ends the process.
 struct Shared<'a> {
     sink: &'a Mutex<Sink>,
-    /// The process is about to end: nothing more is written.
+    /// True when the process is about to end: nothing more is written.
     ending: &'a AtomicBool,
 }
 
@@ -200,7 +199,7 @@ impl Write for Shared<'_> {
             sink.failed = Some(e);
             return Err(io::Error::other("the capture cannot be written"));
         }
-        // The stream has no other way to learn that we have had enough.
+        // A failed write is the only way to end the stream after enough frames.
         if sink.enough() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(bytes.len()) }
     }
 

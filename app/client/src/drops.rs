@@ -1,13 +1,13 @@
-//! Frames dropped in the last seconds, in words: the reason, and the knob that helps.
+//! Frames dropped in the last seconds as text: the reason, and the setting that helps.
 
 use mqnet_control_api::{LinkInfo, RecentDrops};
 use mqnet_netdev::DropReason;
 
-/// One line for each reason and remedy, those with the most frames first.
+/// One line for each reason and remedy, sorted by number of frames, largest first.
 pub(crate) fn lines(link: &LinkInfo) -> Vec<String> {
     let mut all: Vec<(String, u64)> = Vec::new();
     for drop in &link.recent_drops {
-        // A frame is counted where it is received or where it is sent.
+        // A frame is counted at the receiving or at the sending netdev.
         let what = explanation(link, drop);
         match all.iter_mut().find(|(other, _)| *other == what) {
             Some((_, frames)) => *frames += drop.frames,
@@ -28,7 +28,7 @@ fn explanation(link: &LinkInfo, drop: &RecentDrops) -> String {
     format!("{}{knob}", drop.reason)
 }
 
-/// What helps, for a frame that was dropped on its way from one netdev to the other.
+/// Setting that helps against a drop between one netdev and the other.
 fn knob(link: &LinkInfo, drop: &RecentDrops, reason: DropReason) -> String {
     let here = &drop.netdev;
     let other = link.netdevs.iter().map(|dev| &dev.name).find(|name| *name != here);
@@ -54,8 +54,8 @@ mod tests {
         lines(&LinkInfo { recent_drops: recent_drops.collect(), ..link("up") })
     }
 
-    // Goal: each reason is told with its count and the knob, the worst first; a reason of a newer
-    // program is told without one.
+    // Goal: each reason is printed with its count and the setting, the largest count first; an
+    // unknown reason of a newer program is printed without a setting.
     #[test]
     fn drops_are_told_with_the_knob() {
         let lines = with(&[
@@ -71,7 +71,7 @@ mod tests {
         assert!(with(&[]).is_empty());
     }
 
-    // Goal: every reason has a knob, on whichever side it was counted.
+    // Goal: every reason has a setting, whichever netdev counts it.
     #[test]
     fn every_reason_has_a_knob() {
         for reason in DropReason::ALL {

@@ -62,7 +62,7 @@ pub struct EthtoolArgs {
 
 type Run = fn(&mut Call<'_>) -> io::Result<u8>;
 
-/// A verb: its names, whether it takes `--json`, and what it does.
+/// Verb: its names, support of `--json`, and function.
 struct Verb {
     names: &'static [&'static str],
     json: bool,
@@ -145,7 +145,7 @@ const UNSUPPORTED: &[&str] = &[
     "--monitor",
 ];
 
-/// Runs one command; the result is the exit code. Output that nobody takes is a failure.
+/// Runs one command and returns the exit code. Output that cannot be written is a failure.
 pub(crate) fn run(
     args: &EthtoolArgs,
     find: Find<'_>,

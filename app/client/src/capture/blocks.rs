@@ -1,4 +1,4 @@
-//! Cuts a pcapng stream into its blocks.
+//! Splits a pcapng stream into blocks.
 
 use std::io;
 
@@ -7,30 +7,30 @@ const MAGIC: u32 = 0x1a2b_3c4d;
 const ENHANCED_PACKET: u32 = 6;
 const SIMPLE_PACKET: u32 = 3;
 const INTERFACE_STATISTICS: u32 = 5;
-/// `isb_ifdrop`: frames that were not captured.
+/// `isb_ifdrop`: number of frames that were not captured.
 const DROPPED: u16 = 5;
 
-/// Type and length in front, length at the end.
+/// Length of a block's framing: type and length in front, length at the end.
 const FRAMING: usize = 12;
 
-/// Far above a frame with its comment.
+/// Largest accepted block: far above a frame with its comment.
 const BLOCK_MAX: usize = 16 << 20;
 
 /// One whole block.
 pub(super) struct Block {
     pub(super) bytes: Vec<u8>,
     pub(super) is_frame: bool,
-    /// Frames missed since the start, where the block has that number.
+    /// Frames missed since the start, if the block contains that number.
     pub(super) missed: Option<u64>,
 }
 
-/// The number of frames that were missed, in a block of statistics.
+/// Number of missed frames in an interface statistics block.
 fn missed(block: &[u8], big_endian: bool) -> Option<u64> {
     let half = |at: usize| {
         let bytes = block.get(at..at.checked_add(2)?)?.try_into().ok()?;
         Some(if big_endian { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) })
     };
-    // Behind type, length, interface and time.
+    // Options follow type, length, interface and time.
     let mut at = 20;
     loop {
         let (code, len) = (half(at)?, usize::from(half(at + 2)?));
@@ -47,11 +47,11 @@ fn missed(block: &[u8], big_endian: bool) -> Option<u64> {
     }
 }
 
-/// What has come and is not a whole block yet.
+/// Received bytes that do not form a whole block yet.
 #[derive(Default)]
 pub(super) struct Blocks {
     waiting: Vec<u8>,
-    /// None before the first section, which tells.
+    /// Byte order of the section; none before the first section header.
     big_endian: Option<bool>,
 }
 
@@ -65,12 +65,12 @@ impl Blocks {
         Some(if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
     }
 
-    /// The next block, if it has come whole.
+    /// Returns the next block, if all of its bytes have arrived.
     pub(super) fn next(&mut self) -> io::Result<Option<Block>> {
         if self.waiting.len() < FRAMING {
             return Ok(None);
         }
-        // A section may change the order of bytes; its type reads the same in both.
+        // A new section may change the byte order; its type has the same value in both orders.
         if self.word(0, false) == Some(SECTION) {
             let orders = [false, true];
             self.big_endian = orders.into_iter().find(|&big| self.word(8, big) == Some(MAGIC));

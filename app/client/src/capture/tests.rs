@@ -16,7 +16,7 @@ fn args(words: &[&str]) -> CaptureArgs {
     Line::try_parse_from([&["x"], words].concat()).unwrap_or_else(|e| panic!("{e}")).args
 }
 
-/// Writes its bytes in pieces, then ends or fails.
+/// Stream that writes its bytes in pieces, then ends or fails.
 struct Script {
     bytes: Vec<u8>,
     piece: usize,
@@ -60,7 +60,7 @@ fn block(kind: u32, body: &[u8], big: bool) -> Vec<u8> {
     [&word(kind)[..], &len, body, &len].concat()
 }
 
-/// A section, an interface and `frames` frames of growing size.
+/// Blocks of a file: a section, an interface and `frames` frames of growing size.
 fn file(frames: usize, big: bool) -> Vec<Vec<u8>> {
     let magic = if big { 0x1a2b_3c4du32.to_be_bytes() } else { 0x1a2b_3c4du32.to_le_bytes() };
     let mut blocks = vec![block(0x0a0d_0d0a, &[&magic[..], &[0; 12]].concat(), big)];
@@ -78,7 +78,7 @@ fn received(args: &CaptureArgs, script: &Script) -> (Result<(), Failure>, Vec<u8
     (done, bytes, frames)
 }
 
-// Goal: what is asked for stands in the path, and nothing else; names are escaped.
+// Goal: the path contains exactly the requested options; names are escaped.
 #[test]
 fn paths() {
     assert_eq!(path(&args(&["vm0"])), "/v1/netdevs/vm0/capture?snaplen=65558");
@@ -86,7 +86,7 @@ fn paths() {
     assert_eq!(path(&all), "/v1/netdevs/a%2Fb%3Fc/capture?snaplen=96&channel=3&drops=true");
 }
 
-// Goal: values that cannot be are refused with the allowed ones.
+// Goal: impossible values are rejected with the allowed ones.
 #[test]
 fn bad_values() {
     for (option, value, words) in [
@@ -102,7 +102,7 @@ fn bad_values() {
     }
 }
 
-// Goal: an existing file survives a capture that is refused; one that starts replaces it.
+// Goal: an existing file survives a refused capture; a capture that starts replaces it.
 #[test]
 fn a_refused_capture_leaves_the_file() {
     let path = std::env::temp_dir().join(format!("mqnet-capture-{}", std::process::id()));
@@ -133,8 +133,8 @@ fn shared(sink: &Mutex<Sink>) -> Shared<'_> {
 }
 
 proptest! {
-    // Goal: however the stream is cut, only whole blocks are written, and after --count frames
-    // nothing more.
+    // Goal: for every split of the stream, only whole blocks are written, and nothing after --count
+    // frames.
     #[test]
     fn whole_blocks_only(
         frames in 0usize..20,
@@ -163,7 +163,7 @@ proptest! {
         prop_assert_eq!(got, count.unwrap_or(u64::MAX) - left);
     }
 
-    // Goal: bytes that are no pcapng, and lengths that lie, are an error or wait for more.
+    // Goal: bytes that are not pcapng, and wrong lengths, are an error or wait for more bytes.
     #[test]
     fn garbage_is_harmless(
         bytes in proptest::collection::vec(any::<u8>(), 0..100),
@@ -179,7 +179,7 @@ proptest! {
     }
 }
 
-// Goal: the two typical lies are named.
+// Goal: a wrong type and wrong lengths are reported with the failed check.
 #[test]
 fn lies_are_named() {
     for (at, words) in [(0, "begin a section"), (4, "a block of"), (24, "two lengths")] {
@@ -192,7 +192,7 @@ fn lies_are_named() {
     }
 }
 
-/// Sends three frames and half a fourth, then nothing for ever.
+/// Stream that sends three frames and half a fourth, then never ends.
 struct Endless;
 
 impl Stream for Endless {
@@ -208,7 +208,7 @@ impl Stream for Endless {
 
 const FILE: &str = "MQNET_CAPTURE_TEST";
 
-// Goal: none of its own: it is the process that the test below interrupts.
+// Goal: none of its own: the process that the test below interrupts.
 #[test]
 #[ignore = "an_interrupt_ends_it_cleanly runs it as a process"]
 fn interrupted() {
@@ -218,7 +218,8 @@ fn interrupted() {
     run(&args, &Endless).unwrap();
 }
 
-// Goal: Ctrl-C ends an idle capture at once, with success, a summary, and a file of whole blocks.
+// Goal: Ctrl-C ends an idle capture immediately, with success, a summary, and a file of whole
+// blocks.
 #[test]
 fn an_interrupt_ends_it_cleanly() {
     use std::process::{Command, Stdio};
@@ -245,8 +246,8 @@ fn an_interrupt_ends_it_cleanly() {
     std::fs::remove_file(path).unwrap();
 }
 
-// Goal: the end of a capture tells how many frames it has, and how many it missed, in either order
-// of bytes; statistics that are cut short count nothing.
+// Goal: the summary reports the number of captured and of missed frames, in either byte order;
+// truncated statistics count nothing.
 #[test]
 fn summary_counts_missed_frames() {
     for big in [false, true] {

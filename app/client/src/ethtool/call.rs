@@ -1,4 +1,4 @@
-//! One command on one device: finding it, asking it, and saying what went wrong as ethtool does.
+//! One command on one device: finds the device, sends requests, and reports errors as ethtool does.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -10,10 +10,10 @@ use serde::de::DeserializeOwned;
 use super::errno;
 use crate::api::{self, Api};
 
-/// Finds the running mqnet that has the netdev of that name.
+/// Finds the running mqnet that has the netdev with that name.
 pub(crate) type Find<'a> = &'a dyn Fn(&str) -> Result<Box<dyn Api>, ApiError>;
 
-/// What ethtool says when it does not even know what is wanted.
+/// Error text of ethtool for an unknown verb.
 pub(super) const BAD_COMMAND: &str =
     "ethtool: bad command line argument(s)\nFor more information run ethtool -h\n";
 
@@ -22,7 +22,7 @@ pub(super) fn unsupported() -> ApiError {
     ApiError::new(Code::NotSupported, "")
 }
 
-/// The netdev of the command, found.
+/// Netdev that the command names, and its connection.
 pub(super) struct Device {
     api: Box<dyn Api>,
     base: String,
@@ -38,7 +38,7 @@ impl Device {
     }
 }
 
-/// A name as one segment of a path: it comes from the command line and may hold anything.
+/// Escapes a name as one segment of a path: command line names may contain any character.
 pub(crate) fn segment(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -54,7 +54,7 @@ pub(crate) fn segment(name: &str) -> String {
     out
 }
 
-/// One command line behind its verb.
+/// Arguments of one command line after its verb.
 pub(super) struct Call<'a> {
     pub(super) dev: &'a str,
     pub(super) args: &'a [String],
@@ -71,7 +71,7 @@ impl Call<'_> {
         Ok(Device { api, base: format!("/v1/netdevs/{}", segment(self.dev)) })
     }
 
-    /// Asks the device for something that ethtool asks by netlink, without further arguments.
+    /// Requests a resource that ethtool reads by netlink, without further arguments.
     pub(super) fn ask<T: DeserializeOwned>(&mut self, what: &str) -> io::Result<Result<T, u8>> {
         if let Some(extra) = self.args.first() {
             writeln!(self.err, "ethtool: unexpected parameter '{extra}'")?;
@@ -84,8 +84,8 @@ impl Call<'_> {
         }
     }
 
-    /// Prints the reason of a refusal as the kernel and ethtool do, without the offset in a netlink
-    /// request, since there is none.
+    /// Prints the reason of a refusal as the kernel and ethtool do. The offset in a netlink request
+    /// is left out, since no netlink request exists.
     pub(super) fn refuse(&mut self, error: &ApiError, exit: u8) -> io::Result<u8> {
         let strerror = errno::text(error.code);
         let message = match error.code {
@@ -97,7 +97,7 @@ impl Call<'_> {
         }
         writeln!(self.err, "netlink error: {strerror}")?;
         if self.json {
-            // The list has been begun by then.
+            // ethtool has begun the list at this point.
             writeln!(self.out, "[ ]")?;
         }
         Ok(exit)
@@ -118,7 +118,7 @@ impl Call<'_> {
         }
     }
 
-    /// What the user should know of a change that was made.
+    /// Prints the notes on a change that was made.
     pub(super) fn note(&mut self, outcome: Option<&Outcome>) -> io::Result<()> {
         match outcome.and_then(|outcome| outcome.note.as_deref()) {
             Some(note) => writeln!(self.err, "netlink warning: {note}"),
@@ -126,8 +126,8 @@ impl Call<'_> {
         }
     }
 
-    /// Says why a request was refused, for the verbs that ethtool makes by ioctl: those have
-    /// room for an errno only. Codes that no kernel gives there carry our own reason.
+    /// Prints the reason of a refusal for verbs that ethtool implements by ioctl, which return an
+    /// errno only. Codes that no kernel returns there are printed with their own message.
     pub(super) fn perror(&mut self, what: &str, error: &ApiError, exit: u8) -> io::Result<u8> {
         let reason = match error.code {
             Code::Busy | Code::Changing | Code::Down | Code::TimedOut | Code::Failed => {
@@ -139,13 +139,13 @@ impl Call<'_> {
         Ok(exit)
     }
 
-    /// One line on stderr, exit code 1.
+    /// Prints one line on stderr and returns exit code 1.
     pub(super) fn complain(&mut self, line: &str) -> io::Result<u8> {
         writeln!(self.err, "{line}")?;
         Ok(1)
     }
 
-    /// The command line makes no sense.
+    /// Reports an invalid command line.
     pub(super) fn bad_command(&mut self) -> io::Result<u8> {
         self.err.write_all(BAD_COMMAND.as_bytes())?;
         Ok(1)

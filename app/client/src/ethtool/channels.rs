@@ -1,4 +1,4 @@
-//! `-l` and `-L`. Our devices have combined channels only.
+//! `-l` and `-L`. mqnet's devices have combined channels only.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use super::call::{Call, unsupported};
 use super::json::{self, Json};
 use super::params::{self, Given, Param};
 
-/// In the order in which the kernel checks them.
+/// Parameters in the order in which the kernel checks them.
 const PARAMS: [Param; 4] = [
     params::number("rx"),
     params::number("tx"),
@@ -36,7 +36,7 @@ pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     ];
     for (title, combined) in counts {
         writeln!(call.out, "{title}")?;
-        // The kernel leaves out a kind whose maximum is 0, even the one that we have.
+        // The kernel omits a kind with a maximum of 0, even the kind that the device has.
         let combined = match channels.combined_max {
             0 => "n/a".to_owned(),
             _ => combined.to_string(),
@@ -71,7 +71,7 @@ fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, ApiError>
             return Err(ApiError::new(Code::Invalid, why));
         }
     }
-    // What is left for the others is 0, which they have already.
+    // The other kinds can be set to 0 only, which is their current value.
     let Some(combined) = params::find(given, "combined") else { return Ok(None) };
     if combined.value == 0 && now.combined != 0 {
         let why = "requested channel counts would result in no RX or TX channel being configured";

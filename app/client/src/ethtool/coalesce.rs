@@ -8,7 +8,8 @@ use super::call::{Call, unsupported};
 use super::json::{self, Json};
 use super::params::{self, Given, Param};
 
-/// By number of the netlink attribute: of several that a device lacks, the kernel names the first.
+/// Parameters by number of the netlink attribute: the kernel's error names the first unsupported
+/// one.
 const PARAMS: [Param; 24] = [
     params::number("rx-usecs"),
     params::number("rx-frames"),
@@ -36,7 +37,7 @@ const PARAMS: [Param; 24] = [
     params::switch("cqe-mode-rx"),
 ];
 
-/// The numbers of `-c`, in groups between blank lines.
+/// Values that `-c` prints, in groups between blank lines.
 const GROUPS: [&[&str]; 5] = [
     &["stats-block-usecs", "sample-interval", "pkt-rate-low", "pkt-rate-high"],
     &["rx-usecs", "rx-frames", "rx-usecs-irq", "rx-frames-irq"],
@@ -84,7 +85,7 @@ pub(super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
 
 fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, ApiError> {
     let device = call.device()?;
-    // A device without coalescing says so before its parameters are looked at.
+    // A device without coalescing reports this before its parameters are checked.
     let _: Coalesce = device.get("coalesce").map_err(|e| match e.code {
         Code::NotSupported => unsupported(),
         _ => e,

@@ -1,8 +1,8 @@
-//! What the C library says for a kind of failure.
+//! Error texts of the C library.
 
 use mqnet_control_api::Code;
 
-/// The text of an errno.
+/// Text of an errno.
 pub(crate) fn text(code: Code) -> &'static str {
     match code {
         Code::NoDevice => "No such device",

@@ -12,8 +12,8 @@ use super::call::{Call, Device};
 use super::json::{self, Json};
 use names::{KERNEL, LEGACY};
 
-/// Every feature in the kernel's order, then those that only our device has. What the device does
-/// not list is off and stays off.
+/// Every feature in the kernel's order, followed by features that only mqnet's devices have. A
+/// feature that the device does not list is off and fixed.
 fn all(device: &Device) -> Result<Vec<Feature>, ApiError> {
     let listed: Vec<Feature> = device.get("features")?;
     let fixed =
@@ -26,13 +26,13 @@ fn all(device: &Device) -> Result<Vec<Feature>, ApiError> {
     Ok(known.iter().cloned().chain(ours).collect())
 }
 
-/// One line of the listing: a feature under the name that it is shown by, or the sum of a group.
+/// One line of the listing: a feature under its displayed name, or the sum of a group.
 enum Line<'a> {
     Feature { name: &'a str, indent: &'static str, feature: &'a Feature },
     Sum { name: &'a str, active: bool },
 }
 
-/// Groups with an older name first, then the rest.
+/// Lines of the listing: groups with an older name first, then the other features.
 fn lines(features: &[Feature]) -> Vec<Line<'_>> {
     let mut lines = Vec::new();
     for legacy in &LEGACY {

@@ -1,12 +1,12 @@
-//! JSON in the layout that ethtool and tc share: four blanks a level, lists on one line; or all of
-//! it on one line.
+//! JSON in the layout that ethtool and tc share: four blanks per level, lists on one line; or the
+//! whole value on one line.
 
 use std::fmt::Write as _;
 use std::io;
 
 use super::call::Call;
 
-/// A value; objects keep their order.
+/// JSON value; objects keep the order of their members.
 #[derive(Clone, Debug)]
 pub(crate) enum Json {
     Null,
@@ -36,7 +36,7 @@ impl From<bool> for Json {
     }
 }
 
-/// Prints the answer about one device: a list of one object that begins with its name.
+/// Prints the response of one device: a list of one object that begins with its name.
 pub(super) fn print<K: Into<String>>(
     call: &mut Call<'_>,
     fields: Vec<(K, Json)>,
@@ -83,14 +83,14 @@ fn render(value: &Json, depth: usize, out: &mut String) {
     }
 }
 
-/// Four blanks a level.
+/// Formats a value with four blanks per level.
 pub(crate) fn pretty(value: &Json) -> String {
     let mut text = String::new();
     render(value, 0, &mut text);
     text
 }
 
-/// Without a blank.
+/// Formats a value without blanks.
 pub(crate) fn compact(value: &Json) -> String {
     let mut text = String::new();
     render_compact(value, &mut text);

@@ -1,7 +1,7 @@
 //! Numbers as the C library reads them: white space, a sign and a prefix are allowed before the
 //! digits, nothing after them, and an unsigned number may wrap around its sign.
 
-/// Sign (true: minus) and magnitude. `base` 0 reads the base off the prefix.
+/// Sign (true: minus) and magnitude. `base` 0 derives the base from the prefix.
 fn scan(text: &str, base: u32) -> Option<(bool, u64)> {
     let space = |c: char| matches!(c, ' ' | '\t'..='\r');
     let text = text.trim_start_matches(space);
@@ -17,14 +17,14 @@ fn scan(text: &str, base: u32) -> Option<(bool, u64)> {
         (0, None) => (10, digits),
         (base, _) => (base, digits),
     };
-    // from_str_radix would take another sign.
+    // `from_str_radix` would accept another sign.
     if !digits.starts_with(|c: char| c.is_digit(base)) {
         return None;
     }
     Some((minus, u64::from_str_radix(digits, base).ok()?))
 }
 
-/// A 32-bit value of a keyword: decimal, or hexadecimal after `0x`.
+/// 32-bit value of a keyword: decimal, or hexadecimal after `0x`.
 pub(crate) fn keyword(text: &str) -> Option<u32> {
     let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let (minus, value) = match hex {
@@ -34,13 +34,13 @@ pub(crate) fn keyword(text: &str) -> Option<u32> {
     u32::try_from(if minus { value.wrapping_neg() } else { value }).ok()
 }
 
-/// A 32-bit number of any base.
+/// 32-bit number of any base.
 pub(crate) fn unsigned(text: &str) -> Option<u32> {
     let (minus, value) = scan(text, 0)?;
     u32::try_from(if minus { value.wrapping_neg() } else { value }).ok()
 }
 
-/// A signed number of any base, from `min` to `max`.
+/// Signed number of any base, from `min` to `max`.
 pub(crate) fn ranged(text: &str, min: u32, max: u32) -> Option<u32> {
     match scan(text, 0)? {
         (true, 0) => Some(0),
@@ -54,7 +54,7 @@ pub(crate) fn ranged(text: &str, min: u32, max: u32) -> Option<u32> {
 mod tests {
     use super::*;
 
-    // Goal: every spelling that was tried on the real ethtool is read as the real one reads it.
+    // Goal: every spelling that was tried on the real ethtool has the same value here.
     #[test]
     fn spellings() {
         for (text, value) in [

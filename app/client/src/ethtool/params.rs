@@ -3,14 +3,14 @@
 use super::call::Call;
 use super::number;
 
-/// What kind of value a name takes.
+/// Kind of value that follows a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Number,
     Switch,
 }
 
-/// A name that a verb knows.
+/// Parameter that a verb accepts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Param {
     pub(super) name: &'static str,
@@ -25,19 +25,19 @@ pub(super) const fn switch(name: &'static str) -> Param {
     Param { name, kind: Kind::Switch }
 }
 
-/// A name and its value, as given.
+/// Name and value as they were given.
 #[derive(Debug)]
 pub(super) struct Given {
     pub(super) name: &'static str,
     pub(super) value: u32,
 }
 
-/// A name and its value, if it was given.
+/// Returns the entry of a name, if it was given.
 pub(super) fn find<'a>(given: &'a [Given], name: &str) -> Option<&'a Given> {
     given.iter().find(|g| g.name == name)
 }
 
-/// Reads the arguments; an error is the line to print.
+/// Parses the arguments; the error is the line to print.
 pub(super) fn parse(
     verb: &str,
     call: &Call<'_>,

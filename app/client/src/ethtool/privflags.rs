@@ -20,7 +20,8 @@ pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     for PrivFlag { name, on, .. } in &flags {
         writeln!(call.out, "{name:width$}: {}", if *on { "on" } else { "off" })?;
     }
-    // After all flags: whoever reads those by line sees what the kernel's tool prints.
+    // Notes follow all flags: scripts that parse the first lines see the output of the kernel's
+    // tool.
     for PrivFlag { name, notes, .. } in &flags {
         for note in notes {
             writeln!(call.out, "  {name}: {note}")?;
@@ -29,7 +30,7 @@ pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     Ok(0)
 }
 
-/// What was asked for: names, or bits by number in hexadecimal (and which of them count).
+/// Requested flags: names, or bits by number in hexadecimal with a mask of the bits that count.
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted<'a> {
     Names(Vec<(&'a str, bool)>),
@@ -50,7 +51,7 @@ fn parse(args: &[String]) -> Result<Wanted<'_>, String> {
     if let Some(first) = args.first()
         && let Some(bits) = bits(first)?
     {
-        // What follows is not looked at.
+        // Further arguments are ignored.
         return Ok(bits);
     }
     let mut names = Vec::new();
@@ -70,7 +71,7 @@ fn parse(args: &[String]) -> Result<Wanted<'_>, String> {
     Ok(Wanted::Names(names))
 }
 
-/// `VALUE` or `VALUE/MASK`; none when the word is a name.
+/// Parses `VALUE` or `VALUE/MASK`; none if the word is a name.
 fn bits(word: &str) -> Result<Option<Wanted<'_>>, String> {
     fn prefix(text: &str) -> Option<&str> {
         text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))
@@ -147,7 +148,7 @@ fn by_number(
 mod tests {
     use super::*;
 
-    // Goal: words are told from bits as the real ethtool was seen to do.
+    // Goal: words and bits are distinguished as by the real ethtool.
     #[test]
     fn words_and_bits() {
         assert_eq!(bits("ab"), Ok(Some(Wanted::Bits("ab", None))));
@@ -161,8 +162,8 @@ mod tests {
         }
     }
 
-    // Goal: bits mean the flags of that number, the mask keeps the others, and bits without a
-    // flag are refused.
+    // Goal: bits select the flags of that number, the mask keeps the others, and bits without a
+    // flag are rejected.
     #[test]
     fn bits_by_number() {
         let flag = |name: &str| PrivFlag { name: name.to_owned(), on: false, notes: Vec::new() };

@@ -21,7 +21,7 @@ const PARAMS: [Param; 7] = [
     params::switch("tx-push"),
 ];
 
-/// What none of our devices has, in the order in which the kernel looks.
+/// Parameters that none of mqnet's devices has, in the order in which the kernel checks them.
 const UNSUPPORTED: [(&str, &str); 3] = [
     ("rx-buf-len", "setting rx buf len not supported"),
     ("cqe-size", "setting cqe size not supported"),

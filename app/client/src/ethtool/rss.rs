@@ -8,10 +8,10 @@ use super::call::Call;
 use super::json::{self, Json};
 use super::number;
 
-/// The hash functions that the kernel has names for.
+/// Hash functions that have a name in the kernel.
 pub(super) const FUNCTIONS: [&str; 3] = ["toeplitz", "xor", "crc32"];
 
-/// The largest number of an RSS context.
+/// Largest number of an RSS context.
 pub(super) const CONTEXT_MAX: u32 = u32::MAX - 1;
 
 /// `-x`.

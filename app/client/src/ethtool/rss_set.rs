@@ -12,13 +12,13 @@ use options::{Options, Spread};
 
 const CANNOT: &str = "Cannot set RX flow hash configuration";
 
-/// How a request ends that is not carried out.
+/// Reason why a request is not carried out.
 enum No {
-    /// The device or the kernel says no.
+    /// Error of the device or the kernel.
     Error(&'static str, ApiError),
-    /// ethtool itself says no.
+    /// Error line of ethtool.
     Line(String),
-    /// The arguments make no sense, which shows only now.
+    /// Invalid arguments, detected after the request began.
     BadCommand,
 }
 
@@ -67,7 +67,7 @@ fn change(call: &Call<'_>, options: &Options<'_>) -> Result<Option<Outcome>, No>
     device.patch("rss", &want).map(Some).map_err(|e| No::Error(CANNOT, e))
 }
 
-/// A table that ethtool has filled, and how we say it to the device.
+/// Indirection table that ethtool computes, and its form in the device's request.
 struct Filled {
     table: Vec<u32>,
     want: SetRss,
@@ -98,7 +98,7 @@ fn spread(options: &Options<'_>, size: usize) -> Result<Option<Filled>, No> {
                 return Err(No::Line(line.to_owned()));
             }
             let table = weighted(&weights, sum, size, start);
-            // Queues that get nothing need not exist.
+            // Queues without a share need not exist.
             let used = weights.iter().rposition(|&weight| weight > 0).map_or(0, |i| i + 1);
             weights.truncate(used);
             Filled { table, want: SetRss { weights: Some(weights), ..SetRss::default() } }
@@ -116,7 +116,7 @@ fn low(i: usize) -> u32 {
     u32::try_from(i).unwrap_or(u32::MAX)
 }
 
-/// Queue `start + j` gets buckets in proportion to weight `j`, in one run.
+/// Table in which queue `start + j` has buckets in proportion to weight `j`, in one run.
 fn weighted(weights: &[u32], sum: u64, size: usize, start: u32) -> Vec<u32> {
     let mut table = Vec::with_capacity(size);
     let mut until = 0;
@@ -132,7 +132,7 @@ fn weighted(weights: &[u32], sum: u64, size: usize, start: u32) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    // Goal: weights become the tables that ethtool 6.1 was seen to send.
+    // Goal: weights become the tables that ethtool 6.1 sends.
     #[test]
     fn weights_fill_as_seen() {
         let fill = |weights: &[u32], start| {

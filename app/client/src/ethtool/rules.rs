@@ -11,7 +11,7 @@ use super::call::Call;
 use super::number;
 use options::{Bad, Rule};
 
-/// The kinds whose hash could be set, if it could be.
+/// Flow types that ethtool accepts for a hash setting. The hash cannot be changed.
 const HASHED: [&str; 17] = [
     "tcp4", "udp4", "sctp4", "ah4", "esp4", "ah4|esp4", "ip4", "tcp6", "udp6", "sctp6", "ah6",
     "esp6", "ah6|esp6", "ip6", "gtpc4", "gtpu4", "ether",
@@ -84,7 +84,7 @@ pub(super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
             Ok(rule) => insert(call, rule),
             Err(bad) => refuse(call, &bad),
         },
-        // What follows is not looked at.
+        // Further arguments are ignored.
         ["delete", number, ..] => match number::unsigned(number).filter(|_| number != "-1") {
             Some(location) => delete(call, location),
             None => call.bad_command(),
@@ -110,7 +110,7 @@ fn refuse(call: &mut Call<'_>, bad: &Bad) -> io::Result<u8> {
     }
 }
 
-/// The place of a rule that has none: behind all others, as far as there is room.
+/// Location for a rule without one: after all other rules, as far as there is room.
 fn free_place(all: &FlowRules) -> Option<u32> {
     (0..all.size).rev().find(|place| all.rules.iter().all(|rule| rule.location != *place))
 }
@@ -145,7 +145,7 @@ fn insert(call: &mut Call<'_>, rule: Rule) -> io::Result<u8> {
             }
             Ok(0)
         }
-        // That it failed is said, but the real one does not fail.
+        // The error is printed, but the exit code is 0 as in the real ethtool.
         Err(e) => call.perror("rmgr: Cannot insert RX class rule", &e, 0),
     }
 }

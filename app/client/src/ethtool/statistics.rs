@@ -6,7 +6,7 @@ use mqnet_control_api::{ApiError, Code, NamedCounter};
 
 use super::call::Call;
 
-/// The standard groups of counters; none of our devices has one.
+/// Standard groups of counters; none of mqnet's devices has one.
 const GROUPS: [&str; 5] = ["eth-phy", "eth-mac", "eth-ctrl", "rmon", "phydev"];
 
 /// `-S`.
@@ -48,7 +48,7 @@ fn groups(call: &mut Call<'_>) -> io::Result<u8> {
                 .find(|name| name.is_empty())
                 .map(|_| format!("invalid value '' for parameter '{first}'"))
         }
-        // The two share one place: whichever comes second is there already.
+        // Both options select one setting: the second one is a duplicate.
         [first, second, ..]
             if first == "--all-groups" && (second == first || second == "--groups") =>
         {

@@ -1,6 +1,6 @@
 //! Names of the kernel's features, and ethtool's older names for groups of them.
 
-/// The features of a kernel of 2026, by number.
+/// Features of a kernel of 2026, by number.
 pub(super) const KERNEL: [&str; 60] = [
     "tx-scatter-gather",
     "tx-checksum-ipv4",
@@ -64,8 +64,8 @@ pub(super) const KERNEL: [&str; 60] = [
     "hsr-dup-offload",
 ];
 
-/// An older name: short (for `-K`), long (both), and the pattern of the features that it stands
-/// for.
+/// Older name: short form (for `-K`), long form (both verbs), and the pattern of the features in
+/// the group.
 pub(super) struct Legacy {
     pub(super) short: &'static str,
     pub(super) long: &'static str,
@@ -76,7 +76,7 @@ const fn legacy(short: &'static str, long: &'static str, pattern: &'static str) 
     Legacy { short, long, pattern }
 }
 
-/// In the order in which `-k` shows them.
+/// Older names in the order in which `-k` prints them.
 pub(super) const LEGACY: [Legacy; 12] = [
     legacy("rx", "rx-checksumming", "rx-checksum"),
     legacy("tx", "tx-checksumming", "tx-checksum-*"),
@@ -93,7 +93,7 @@ pub(super) const LEGACY: [Legacy; 12] = [
 ];
 
 impl Legacy {
-    /// Whether a feature belongs to the group.
+    /// Returns true if a feature belongs to the group.
     pub(super) fn covers(&self, name: &str) -> bool {
         match self.pattern.split_once('*') {
             Some((head, tail)) => {

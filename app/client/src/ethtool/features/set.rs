@@ -12,14 +12,14 @@ use super::{all, on};
 /// Exit code of a refused `-K`.
 const REFUSED: u8 = 92;
 
-/// What a change came to.
+/// Result of a change.
 struct Changed {
     before: Vec<Feature>,
     after: Vec<Feature>,
-    /// Everything that was asked for, older names resolved.
+    /// Every requested feature, older names resolved.
     asked: BTreeMap<String, bool>,
     outcome: Option<Outcome>,
-    /// The device is a TAP, which the kernel's ethtool knows under the same name.
+    /// True for a TAP device, which the kernel's ethtool shows under the same name.
     is_tap: bool,
 }
 
@@ -46,7 +46,7 @@ pub(in super::super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
     }
 }
 
-/// The features that a name stands for: one, or all of an older name's group.
+/// Features that a name selects: one, or all of an older name's group.
 fn resolve(name: &str) -> Vec<&str> {
     let older = |legacy: &&Legacy| legacy.short == name || legacy.long == name;
     match LEGACY.iter().find(older) {
@@ -65,11 +65,11 @@ fn change(call: &Call<'_>, given: &[(&String, bool)]) -> Result<Changed, ApiErro
                 let why = "bit name not found";
                 return Err(ApiError::new(Code::NotSupported, why));
             }
-            // As the kernel reads a list that names a feature twice: on wins.
+            // A feature that is named twice is on if either value is on, as in the kernel.
             *asked.entry(name.to_owned()).or_insert(false) |= on;
         }
     }
-    // As the kernel does: what is fixed is left alone, and the answer shows that it is.
+    // Fixed features are not changed, as in the kernel; the response shows them unchanged.
     let loose = |name: &String| before.iter().any(|f| f.name == *name && !f.fixed);
     let features: BTreeMap<String, bool> = asked
         .iter()
@@ -81,14 +81,14 @@ fn change(call: &Call<'_>, given: &[(&String, bool)]) -> Result<Changed, ApiErro
         return Ok(Changed { after, before, asked, outcome, is_tap: false });
     }
     let outcome: Outcome = device.patch("features", &SetFeatures { features })?;
-    // What cannot be asked is not worth a failure: the change is made.
+    // A failed driver query must not fail the command: the change is already made.
     let driver = device.get::<DriverInfo>("driver");
     let is_tap = driver.is_ok_and(|driver| driver.driver == "mqnet-tap");
     Ok(Changed { before, after: all(&device)?, asked, outcome: Some(outcome), is_tap })
 }
 
-/// The direction of the features that were changed at a TAP: `ethtool` without `mqnet` has the
-/// opposite one under the same names.
+/// Direction of the features that were changed on a TAP: the kernel's ethtool shows the opposite
+/// direction under the same names.
 fn direction(changed: &Changed, dev: &str) -> Option<String> {
     let has = |prefix: &str| changed.asked.keys().any(|name| name.starts_with(prefix));
     let (name, ours, kernels) = match (has("tx-"), has("rx-")) {
@@ -103,7 +103,7 @@ fn direction(changed: &Changed, dev: &str) -> Option<String> {
     ))
 }
 
-/// Says what became different from what was asked for.
+/// Prints the differences between the requested and the resulting features.
 fn report(call: &mut Call<'_>, changed: &Changed) -> io::Result<u8> {
     let mut lines = Vec::new();
     let mut surprise = false;

@@ -1,5 +1,5 @@
-//! `-k DEV --sides`: what the two sides of a link can do, what of it crosses, and what the engine
-//! does for the side that cannot. ethtool has no such listing; the plain one stays as it is.
+//! `-k DEV --sides`: offloads of the two sides of a link, offloads that cross it, and emulation for
+//! the side without them. ethtool has no such listing; plain `-k` is unchanged.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use mqnet_control_api::{ApiError, Code, LinkInfo, WayOffloads};
 use super::super::call::Call;
 use crate::api;
 
-/// Every kind, and what it is.
+/// Kinds of offload, each with a description.
 const KINDS: [(&str, &str); 6] = [
     ("csum", "checksum left out"),
     ("tso4", "large TCP, IPv4"),
@@ -26,7 +26,7 @@ fn link(call: &Call<'_>) -> Result<LinkInfo, ApiError> {
     all.into_iter().find(of).ok_or_else(|| ApiError::new(Code::NoDevice, "it has just gone"))
 }
 
-/// What is done about frames of a kind on their way.
+/// Action on frames of a kind in one direction.
 fn done(way: &WayOffloads, kind: &str) -> &'static str {
     let has = |list: &[String]| list.iter().any(|name| name == kind);
     let large = kind != "csum";
@@ -88,7 +88,8 @@ mod tests {
         names.iter().map(|&name| name.to_owned()).collect()
     }
 
-    // Goal: what each side can do, what crosses, and what the engine does for whom, in one table.
+    // Goal: one table shows the offloads of each side, those that cross, and the emulation for each
+    // side.
     #[test]
     fn both_sides_in_one_table() {
         let way = WayOffloads {
@@ -115,7 +116,7 @@ mod tests {
         assert_eq!(line("uso4")[2..], ["no", "yes", "off", "[emulated: merged]"]);
     }
 
-    // Goal: each thing that is done has its words.
+    // Goal: each action has a text.
     #[test]
     fn words_for_what_is_done() {
         let csum = WayOffloads { emulated: names(&["csum"]), ..WayOffloads::default() };

@@ -1,15 +1,15 @@
-//! The words behind `-X DEV`.
+//! Arguments after `-X DEV`.
 
 use super::super::{number, rss};
 
-/// How queues are spread over the table.
+/// Distribution of the queues over the table.
 #[derive(Debug)]
 pub(super) enum Spread<'a> {
     Equal(u32),
     Weights(&'a [String]),
 }
 
-/// What was asked for.
+/// Requested settings.
 #[derive(Debug, Default)]
 pub(super) struct Options<'a> {
     equal: Option<u32>,
@@ -21,11 +21,12 @@ pub(super) struct Options<'a> {
     pub(super) function: Option<&'a str>,
     pub(super) context: bool,
     delete: bool,
-    /// `weight` twice: ethtool then counts them together and reads past the second list.
+    /// `weight` was given twice: ethtool then counts both lists together and reads past the second
+    /// one.
     pub(super) weights_again: bool,
 }
 
-/// Reads the words; none when they make no sense.
+/// Parses the words; none if they are invalid.
 pub(super) fn parse(args: &[String]) -> Option<Options<'_>> {
     if args.is_empty() {
         return None;
@@ -80,7 +81,7 @@ pub(super) fn parse(args: &[String]) -> Option<Options<'_>> {
 }
 
 impl Options<'_> {
-    /// What ethtool says of words that exclude each other, in its order.
+    /// Error text of ethtool for words that exclude each other, in its order of checks.
     pub(super) fn conflict(&self) -> Option<&'static str> {
         let equal = self.equal.is_some();
         let weight = self.weights.is_some();

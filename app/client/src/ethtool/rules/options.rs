@@ -1,4 +1,4 @@
-//! The words behind `flow-type KIND`.
+//! Arguments after `flow-type KIND`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -6,7 +6,7 @@ use mqnet_control_api::{FieldMatch, FlowRule};
 
 use crate::ethtool::number;
 
-/// What is wrong with them.
+/// Error in the arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Bad {
     Syntax,
@@ -14,23 +14,23 @@ pub(super) enum Bad {
     Unknown(String),
 }
 
-/// A rule that was asked for.
+/// Requested rule.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Rule {
     pub(super) rule: FlowRule,
     pub(super) location: Option<u32>,
-    /// False when it asks for what ours cannot do: matching more than headers, dropping.
+    /// False for requests that mqnet does not support: matches beyond headers, drops.
     pub(super) possible: bool,
 }
 
-/// How the value of an option is written.
+/// Notation of an option's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Number(u32),
     V4,
     V6,
     Mac,
-    /// Known to ethtool, and nothing to us.
+    /// Option of ethtool without a meaning for mqnet.
     Foreign,
     Queue,
     Location,
@@ -102,11 +102,11 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads them. The last word alone is not looked at, if it is an option.
+/// Parses the arguments. A single last word is ignored, if it is an option.
 pub(super) fn parse(kind: &str, words: &[&str]) -> Result<Rule, Bad> {
     let forms = forms(kind).ok_or(Bad::Syntax)?;
     let rule = FlowRule { flow: kind.to_owned(), ..FlowRule::default() };
-    // What ours cannot look at.
+    // mqnet cannot match these headers.
     let possible = !kind.starts_with("ah") && !kind.starts_with("esp");
     let mut parsed = Rule { rule, location: None, possible };
     let mut seen: Vec<&str> = Vec::new();
@@ -134,7 +134,7 @@ pub(super) fn parse(kind: &str, words: &[&str]) -> Result<Rule, Bad> {
         match (mask, parsed.rule.matches.last_mut()) {
             (None, _) => {}
             (Some(mask), Some(last)) if last.field == *name => {
-                // Bits of this mask are those that do not count.
+                // Set bits of this mask are ignored bits.
                 let bits = value(*form, mask).ok_or_else(|| wrong("mask", mask))?;
                 last.mask = hex(&bits.iter().map(|byte| !byte).collect::<Vec<u8>>());
             }
@@ -145,13 +145,13 @@ pub(super) fn parse(kind: &str, words: &[&str]) -> Result<Rule, Bad> {
     Ok(parsed)
 }
 
-/// One option; none when its value makes no sense.
+/// Parses one option; none if its value is invalid.
 fn take(parsed: &mut Rule, name: &str, form: Form, text: &str) -> Option<()> {
     match form {
         Form::Foreign => parsed.possible = false,
         Form::Queue => match number::ranged(text, 0, u32::MAX) {
             Some(queue) => parsed.rule.queue = u16::try_from(queue).unwrap_or(u16::MAX),
-            // Dropping; and what is no queue of any device.
+            // A drop action, or a number that is no queue of any device.
             None if text == "-1" => parsed.possible = false,
             None => {
                 number::unsigned(text.strip_prefix('-')?)?;

@@ -1,11 +1,11 @@
-//! A rule as ethtool prints it.
+//! A rule in the output format of ethtool.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use mqnet_control_api::FlowRule;
 
-/// How a field is printed.
+/// Output notation of a field.
 #[derive(Clone, Copy)]
 enum Form {
     Address,
@@ -42,7 +42,7 @@ fn shown(form: Form, bytes: &[u8]) -> String {
     }
 }
 
-/// Begin of a line, field, how it is printed, and how wide it is.
+/// First line of a rule, and its fields with notation and width.
 fn lines(flow: &str) -> (String, Vec<Line>) {
     let v6 = flow.ends_with('6');
     let width = if v6 { 16 } else { 4 };
@@ -82,7 +82,7 @@ fn lines(flow: &str) -> (String, Vec<Line>) {
     (kind, addresses.into_iter().chain(own).collect())
 }
 
-/// All of its lines and an empty one.
+/// All lines of a rule and an empty one.
 pub(super) fn of(rule: &FlowRule) -> String {
     let (kind, lines) = lines(&rule.flow);
     let mut out = format!("Filter: {}\n\t{kind}\n", rule.location);
