@@ -1,5 +1,5 @@
-//! Commands that ask a running mqnet over its control socket: show and change devices and links,
-//! counters, captures, and the manner of ethtool, tc and ynl.
+//! Commands that send requests to a running mqnet over its control socket: they show and change
+//! devices and links, print counters, capture frames, and follow the syntax of ethtool, tc and ynl.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! `mqnet monitor`: what happens, as it happens.
+//! `mqnet monitor`: prints events as they occur.
 
 use std::io::Write;
 use std::time::{Duration, SystemTime};
@@ -17,14 +17,14 @@ pub struct MonitorArgs {
     pub(crate) json: bool,
 }
 
-/// Answer of the long poll.
+/// Response of the long poll.
 #[derive(Debug, Deserialize)]
 struct Batch {
     events: Vec<Event>,
     last: u64,
 }
 
-/// Runs until the process that is asked ends, or the reader of the output does.
+/// Runs until the mqnet process ends or the output is closed.
 pub(crate) fn run(args: &MonitorArgs, api: &dyn Api, out: &mut dyn Write) -> Result<(), Failure> {
     run_with(args, api, out, &std::thread::sleep)
 }
@@ -42,7 +42,7 @@ fn run_with(
             put(out, &if args.json { json_text(event, false)? } else { line(event) })?;
         }
         if batch.events.is_empty() && batch.last <= after {
-            // A server that does not wait must not make us spin.
+            // The pause prevents a busy loop if the server returns without waiting.
             pause(Duration::from_millis(100));
         }
         after = batch.last;
@@ -52,12 +52,12 @@ fn run_with(
 fn line(event: &Event) -> String {
     let time = SystemTime::UNIX_EPOCH + Duration::from_millis(event.time_ms.min(LAST_MS));
     let time = humantime::format_rfc3339_millis(time);
-    // A line is a line, whatever somebody put into a text.
+    // Line breaks within a text must not split the line.
     let text = event.text.replace(['\n', '\r'], " ");
     format!("{time} {} {}: {text}\n", event.event, event.link)
 }
 
-/// The end of the year 9999, the last that the format has.
+/// End of the year 9999, the last year of the format.
 const LAST_MS: u64 = 253_402_300_799_999;
 
 #[cfg(test)]
@@ -80,13 +80,13 @@ mod tests {
 
     fn watched(json: bool) -> (String, Vec<String>) {
         let (api, mut out) = (api(), Vec::new());
-        // The paper server knows no third answer: the process that was asked has ended.
+        // The fake server has no third response: the process has ended.
         let end = run_with(&MonitorArgs { json }, &api, &mut out, &|_| {});
         assert!(matches!(end, Err(Failure::Broken(_))));
         (String::from_utf8(out).unwrap(), api.asked.into_inner())
     }
 
-    // Goal: every event is one line with its time, and each poll asks for what is new.
+    // Goal: every event is one line with its time, and each poll requests newer events only.
     #[test]
     fn events_as_lines() {
         let (text, asked) = watched(false);
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(asked, [0, 7, 8].map(|n| format!("/v1/events?after={n}")));
     }
 
-    // Goal: as JSON, one object a line.
+    // Goal: as JSON, one object per line.
     #[test]
     fn events_as_json() {
         let (text, _) = watched(true);
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(events[2].text, "again");
     }
 
-    // Goal: a server that answers at once with nothing is not asked in a tight loop.
+    // Goal: a server that returns immediately without events is not polled in a tight loop.
     #[test]
     fn no_spinning() {
         let empty = json!({ "events": [], "last": 0 });

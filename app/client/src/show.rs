@@ -1,4 +1,4 @@
-//! `mqnet show`: links, their two netdevs, how they stand and who serves them.
+//! `mqnet show`: links with their netdevs, state, workers and channels.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -26,14 +26,14 @@ pub struct ShowArgs {
     pub(crate) json: bool,
 }
 
-/// Runs the command. `verbose` adds what is as people expect it.
+/// Runs the command. `verbose` adds facts that hold in every normal setup.
 pub(crate) fn run(
     args: &ShowArgs,
     verbose: bool,
     api: &dyn Api,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    // Links of several processes stand below the process that has them.
+    // Links of several processes are listed under their process.
     let (mut texts, mut values) = (Vec::new(), Vec::new());
     for one in api.several().unwrap_or_else(|| vec![api]) {
         let instance: Instance = api::get(one, "/v1/instance")?;
@@ -47,7 +47,7 @@ pub(crate) fn run(
     put(out, &text)
 }
 
-/// Every link, or the one that a name stands for.
+/// Every link, or the one that `name` selects.
 pub(crate) fn links(api: &dyn Api, name: Option<&str>) -> Result<Vec<LinkInfo>, Failure> {
     let all: Vec<LinkInfo> = api::get(api, "/v1/links")?;
     let Some(name) = name else { return Ok(all) };
@@ -72,14 +72,14 @@ fn state(state: LinkState) -> &'static str {
     }
 }
 
-/// Time from now to `at_ms`, milliseconds since the epoch.
+/// Time from now to `at_ms`, in milliseconds since the epoch.
 fn seconds_to(at_ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let left = Duration::from_millis(at_ms).saturating_sub(now);
     format!("{:.1} s", left.as_secs_f64())
 }
 
-/// How a link stands, in a few words.
+/// State of a link in a few words.
 pub(crate) fn standing(link: &LinkInfo) -> String {
     let mut out = state(link.state).to_owned();
     let next = link.next_attempt_ms.map(|at| format!("next attempt in {}", seconds_to(at)));
@@ -107,7 +107,7 @@ fn netdev(dev: &NetdevInfo) -> Vec<String> {
     vec![format!("  {}", dev.name), dev.function.clone(), index, carrier.to_owned(), netns]
 }
 
-/// The functions of a group: which is the primary and why, how each stands, and its channels.
+/// Rows for the functions of a group: role with its reason, state, channels.
 fn members(dev: &NetdevInfo) -> Vec<Vec<String>> {
     let list = |channels: &[u16]| {
         let all: Vec<String> = channels.iter().map(u16::to_string).collect();
@@ -136,7 +136,7 @@ fn members(dev: &NetdevInfo) -> Vec<Vec<String>> {
     dev.members.iter().map(row).collect()
 }
 
-/// What the engine does to frames of one direction, if anything.
+/// Offload emulation in one direction, if any.
 fn emulation(way: &WayOffloads, verbose: bool) -> Option<String> {
     let list = |names: &[String]| {
         if names.is_empty() { "none".to_owned() } else { names.join(",") }
@@ -167,7 +167,7 @@ fn emulation(way: &WayOffloads, verbose: bool) -> Option<String> {
     (!lines.is_empty()).then_some(lines)
 }
 
-/// How the buffers of an RX queue lie; queues that agree are one line.
+/// Layout of the buffers of RX queues; queues with the same layout share one line.
 pub(crate) fn rx_buffers(link: &LinkInfo) -> Vec<String> {
     let key = |b: &RxBufferInfo| (b.netdev.clone(), b.layout.clone(), b.reason.clone(), b.size);
     let line = |group: &[RxBufferInfo]| {
@@ -200,7 +200,7 @@ fn worker(worker: &WorkerInfo) -> Vec<String> {
     vec![format!("  worker {}", worker.id), cpu, node, thread]
 }
 
-/// Where a channel is served, and by which devices.
+/// Worker of a channel, and its queues with their devices.
 fn place(place: &ChannelPlace) -> Vec<String> {
     let cpu = place.cpu.map_or("any cpu".to_owned(), |cpu| format!("cpu {cpu}"));
     let node = place.node.map_or(String::new(), |node| format!("node {node}"));
@@ -221,7 +221,7 @@ fn place(place: &ChannelPlace) -> Vec<String> {
     cells
 }
 
-/// Windows, and a line for each queue pair.
+/// Windows, and one line for each queue pair.
 fn slot_rings(rings: &SlotRingsInfo) -> String {
     let windows: Vec<String> = rings
         .windows
@@ -294,7 +294,7 @@ fn text(instance: &Instance, links: &[LinkInfo], verbose: bool) -> String {
     out
 }
 
-/// Without the headings: they say nothing that the rows do not say.
+/// Appends the rows without the headings, which add nothing.
 fn push_rows(out: &mut String, table: &Table) {
     for line in table.text().lines().skip(1) {
         out.push_str(line);
@@ -302,7 +302,7 @@ fn push_rows(out: &mut String, table: &Table) {
     }
 }
 
-/// The links as they came, each with the process that owns it.
+/// Links as received, each with the process that owns it.
 fn json(instance: &Instance, links: &[LinkInfo]) -> Result<Vec<Value>, Failure> {
     let owner = serde_json::to_value(instance)?;
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! `mqnet stats`: every counter, and whether they add up.
+//! `mqnet stats`: every counter, and the conservation check.
 
 mod conservation;
 #[cfg(test)]
@@ -16,7 +16,7 @@ use mqnet_control_api::{LinkInfo, LinkStats};
 
 use crate::api::{self, Api};
 
-/// Between two readings that tell frames on their way from frames that are missing.
+/// Time between two readings that distinguish frames in flight from missing frames.
 const MOMENT: Duration = Duration::from_millis(100);
 
 #[derive(Args, Debug)]
@@ -81,7 +81,7 @@ fn run_with(
     Ok(())
 }
 
-/// A name as one segment of a path.
+/// Escapes a name as one segment of a path.
 pub(crate) fn segment(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -95,7 +95,7 @@ pub(crate) fn segment(name: &str) -> String {
     out
 }
 
-/// The counters of the link with this name or netdev, or of every link.
+/// Counters of the link with this name or netdev, or of every link.
 pub(crate) fn read(api: &dyn Api, name: Option<&str>) -> Result<Vec<LinkStats>, Failure> {
     if let Some(several) = api.several() {
         // Links of two processes may have the same name.
@@ -115,7 +115,7 @@ fn of_name(api: &dyn Api, name: &str) -> Result<LinkStats, Failure> {
     Ok(api::get(api, &format!("/v1/links/{}/stats", segment(name)))?)
 }
 
-/// The counters of one of these links, whatever else has its name.
+/// Counters of one of these links, even if another object has the same name.
 pub(crate) fn of_link(
     api: &dyn Api,
     link: &LinkInfo,
@@ -124,7 +124,7 @@ pub(crate) fn of_link(
     let named = names::of_links(all);
     match names::links(&link.name, names::own_netns(), &named)[..] {
         [at] if named[at].link == link.name => of_name(api, &link.name),
-        // Named through one of its netdevs it is this link and no other.
+        // The name of one of its netdevs selects the link without ambiguity.
         _ => {
             let netdev = link.netdevs.first().map(|dev| format!("{}/{}", link.name, dev.name));
             of_name(api, &netdev.unwrap_or_else(|| link.name.clone()))

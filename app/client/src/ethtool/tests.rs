@@ -1,4 +1,4 @@
-//! Against recordings of the real ethtool 6.1 (see `tests/golden/ethtool/README.md`).
+//! Comparison with recordings of the real ethtool 6.1 (see `tests/golden/ethtool/README.md`).
 
 mod fake;
 pub(crate) mod golden;
@@ -21,7 +21,7 @@ fn cases(name: &str) -> Vec<Case> {
     golden::read(&std::fs::read_to_string(folder().join(name)).unwrap())
 }
 
-/// Our answer to one command line.
+/// Output of mqnet for one command line.
 fn ours(world: &World, args: &[String]) -> Case {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let find = |dev: &str| -> Result<Box<dyn Api>, ApiError> { world.find(dev) };
@@ -31,7 +31,7 @@ fn ours(world: &World, args: &[String]) -> Case {
     Case { args: args.args, out: text(out), err: text(err), exit }
 }
 
-/// A recording without the offsets in netlink requests, which we do not print.
+/// Recording without the offsets in netlink requests, which mqnet does not print.
 fn without_offsets(case: &Case) -> Case {
     let line = |line: &str| match line.split_once(" (offset ") {
         Some((message, _)) if line.starts_with("netlink error: ") => format!("{message}\n"),
@@ -53,52 +53,52 @@ fn compare(name: &str) {
     assert!(wrong.is_empty(), "{name}: {} differ\n{}", wrong.len(), wrong.join("\n"));
 }
 
-// Goal: every malformed command line, and every verb on a device that does not exist, is answered
-// byte for byte as the real ethtool answers it.
+// Goal: every malformed command line, and every verb on a device that does not exist, has the
+// output of the real ethtool, byte for byte.
 #[test]
 fn command_lines_as_the_real_one() {
     compare("parse.txt");
 }
 
-// Goal: features, counters, driver and unsupported verbs of a veth device, byte for byte.
+// Goal: features, counters, driver and unsupported verbs of a veth device match byte for byte.
 #[test]
 fn veth_as_the_real_one() {
     compare("veth.txt");
 }
 
-// Goal: the same for a TAP and the loopback device, whose features are fixed or cannot be had.
+// Goal: the same for a TAP and the loopback device, which have fixed or unavailable features.
 #[test]
 fn tap_and_loopback_as_the_real_one() {
     compare("tap.txt");
 }
 
-// Goal: channels, rings and coalescing of a device with combined channels, byte for byte.
+// Goal: channels, rings and coalescing of a device with combined channels match byte for byte.
 #[test]
 fn virtio_as_the_real_one() {
     compare("virtio.txt");
 }
 
-// Goal: the indirection table, byte for byte, on a device with 4 rings and 16 buckets.
+// Goal: the indirection table of a device with 4 rings and 16 buckets matches byte for byte.
 #[test]
 fn rss_as_the_real_one() {
     compare("rss.txt");
 }
 
-// Goal: rules are added, shown and deleted byte for byte, and whatever is wrong is said so, on a
-// device with 4 rings and 64 places for rules.
+// Goal: adding, printing and deleting rules, and every error, match byte for byte on a device with
+// 4 rings and 64 locations for rules.
 #[test]
 fn rules_as_the_real_one() {
     compare("nfc.txt");
 }
 
-// Goal: what no device at hand could show (our coalescing, private flags, warnings, JSON of later
-// versions) is as written down by hand.
+// Goal: output that no available device can show (coalescing of mqnet, private flags, warnings,
+// JSON of later versions) matches the handwritten recording.
 #[test]
 fn the_rest_as_written_down() {
     compare("own.txt");
 }
 
-/// Compares a recording with what the real ethtool says today.
+/// Compares a recording with the current output of the real ethtool.
 fn repeat(name: &str, setup: &str) {
     let cases = cases(name);
     let real = golden::record(setup, &cases);
@@ -108,8 +108,9 @@ fn repeat(name: &str, setup: &str) {
     }
 }
 
-// Goal: the recordings are true: where ethtool 6.1 and a network namespace are to be had, it is
-// run again on the same devices (on the kernel of the recording only: features belong to it).
+// Goal: the recordings are true. Where ethtool 6.1 and a network namespace are available, the test
+// runs ethtool again on the same devices (on the recorded kernel only, since features depend on the
+// kernel).
 #[test]
 fn recordings_are_true() {
     if !golden::real_one_is_here() {
@@ -127,8 +128,8 @@ fn recordings_are_true() {
     }
 }
 
-// Goal: hundreds of arbitrary argument lists behind a verb, on a device that does not exist, end
-// as with the real ethtool.
+// Goal: hundreds of arbitrary argument lists after a verb, on a device that does not exist, end as
+// with the real ethtool.
 #[test]
 fn arbitrary_lines_as_the_real_one() {
     use proptest::strategy::ValueTree;
@@ -147,20 +148,20 @@ fn arbitrary_lines_as_the_real_one() {
             cases.push(ours(&World::new(), &args));
         }
     }
-    // In portions that fit on a command line.
+    // Chunks that fit on a command line.
     let real = cases.chunks(200).flat_map(|some| golden::record("", some));
     let real: Vec<Case> = real.map(|case| without_offsets(&case)).collect();
     assert_eq!(real.len(), cases.len(), "the script broke off");
     let wrong: Vec<_> = cases
         .iter()
         .zip(&real)
-        // Of its own accord it crashes on `context` without a number.
+        // The real ethtool crashes on `context` without a number.
         .filter(|(ours, real)| ours != real && real.exit != 139)
         .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-// Goal: what is refused changes nothing, and what is accepted reaches the device as it was meant.
+// Goal: a refused request changes nothing, and an accepted one reaches the device unchanged.
 #[test]
 fn requests_reach_the_device() {
     let world = World::new();
@@ -205,7 +206,7 @@ fn requests_reach_the_device() {
     }
 }
 
-// Goal: errors of ours that no kernel has keep their reason, whichever way ethtool would ask.
+// Goal: errors that no kernel returns keep their reason, for netlink and for ioctl verbs.
 #[test]
 fn our_own_reasons_are_said() {
     let busy = |_: &str| -> Result<Box<dyn Api>, ApiError> {
@@ -266,7 +267,7 @@ fn word() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    // Goal: no argument vector makes it panic; silence on both streams means exit code 0.
+    // Goal: no argument vector causes a panic; no output on either stream means exit code 0.
     #[test]
     fn arbitrary_arguments(args in proptest::collection::vec(word(), 0..7)) {
         let case = ours(&World::new(), &args);

@@ -12,8 +12,8 @@ fn shown(name: Option<&str>, json: bool, state: &str) -> Result<String, Failure>
     Ok(String::from_utf8(out).unwrap())
 }
 
-// Goal: queues whose buffers lie alike are one line, with what was asked for, what it is, why,
-// and the pages of all of them.
+// Goal: queues with the same buffer layout share one line with the requested layout, the actual
+// one, its reason, and the pages of all of them.
 #[test]
 fn rx_buffers_are_shown() {
     let queue = |queue: u16, layout: &str, reason: &str| RxBufferInfo {
@@ -41,7 +41,7 @@ fn rx_buffers_are_shown() {
     assert!(lines[1].starts_with("v rx queue 2: ") && lines[1].ends_with("full (auto: 60 %)"));
 }
 
-// Goal: everything that identifies a link is there, found by link or by netdev.
+// Goal: every identifying field of a link is printed, for a lookup by link or by netdev.
 #[test]
 fn a_link_is_shown_whole() {
     for name in [None, Some("vm0"), Some("ntb0")] {
@@ -57,7 +57,7 @@ fn a_link_is_shown_whole() {
     }
 }
 
-// Rule: windows, slots and credits of each queue pair with an `ntb_transport` are shown.
+// Rule: windows, slots and credits of each queue pair with an `ntb_transport` are printed.
 #[test]
 fn slot_rings_are_shown() {
     let pair = |id: u16| QueuePairInfo {
@@ -84,7 +84,7 @@ fn slot_rings_are_shown() {
     );
 }
 
-// Goal: each channel says who serves it, and which queue, node and interrupts of which device.
+// Goal: each channel is printed with its worker, and the queue, node and interrupts of each device.
 #[test]
 fn channels_say_where_they_are() {
     let function = FunctionPlace {
@@ -106,7 +106,7 @@ fn channels_say_where_they_are() {
     assert_eq!(place(&one), ["  channel 5", "worker 3", "any cpu", ""]);
 }
 
-// Goal: what the engine does for a side that cannot be told is shown, and nothing else is.
+// Goal: exactly the emulation for sides without an offload is printed.
 #[test]
 fn emulation_is_shown() {
     let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
@@ -132,7 +132,7 @@ fn emulation_is_shown() {
     assert_eq!(emulation(&way, true).unwrap(), line);
 }
 
-// Goal: a link that is down says why; its state and the owner are in the JSON.
+// Goal: a link that is down is printed with the reason; the JSON contains its state and the owner.
 #[test]
 fn a_link_that_is_down() {
     let text = shown(None, false, "down").unwrap();
@@ -142,7 +142,8 @@ fn a_link_that_is_down() {
     assert_eq!(value[0]["instance"]["pid"], 42);
 }
 
-// Goal: a link whose end cannot be opened yet shows the reason and when it is tried next.
+// Goal: a link with an end that cannot be opened yet shows the reason and the time of the next
+// attempt.
 #[test]
 fn next_attempt_is_shown() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
@@ -155,7 +156,7 @@ fn next_attempt_is_shown() {
     assert_eq!(standing(&waiting), format!("{start}0.0 s)"));
 }
 
-// Goal: an unknown name fails in one line that names what there is.
+// Goal: an unknown name fails with one line that lists the known names.
 #[test]
 fn an_unknown_name() {
     let Err(Failure::Broken(what)) = shown(Some("vmx"), false, "up") else { panic!() };

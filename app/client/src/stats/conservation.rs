@@ -9,15 +9,15 @@ use mqnet_netdev::stats::equation;
 /// Verdict on two readings of one direction, a moment apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Everything that came in has left or was dropped for a reason.
+    /// Every received frame was sent or dropped for a reason.
     Holds,
-    /// Traffic flows, and some of it is between the two queues.
+    /// Traffic flows, and some frames are between the two queues.
     Moving,
-    /// A full sink makes the source wait with what it has taken.
+    /// A full sink stops the source, which holds frames that it has taken.
     Waiting,
-    /// Nothing moves, nothing is stopped, and frames are missing.
+    /// No traffic and no stopped lane, and frames are missing.
     Missing,
-    /// More left than came in.
+    /// More frames were sent than received.
     TooMany,
     /// The reported `in-flight` differs from the sum of the counters.
     WrongSum,
@@ -55,13 +55,13 @@ pub(crate) fn dropped(lane: &LaneStats) -> u64 {
     lane.drops.iter().fold(0, |sum, drop| sum.saturating_add(drop.frames))
 }
 
-/// Judges a direction made of `lanes` lanes by its sums `now` and those `before`, of which
-/// `stopped` says whether any lane is stopped.
+/// Returns the verdict for a direction of `lanes` lanes from the sums `now` and `before`. `stopped`
+/// is true if any lane is stopped.
 pub(crate) fn judge(before: &LaneStats, now: &LaneStats, lanes: usize, stopped: bool) -> Verdict {
     let moved = |l: &LaneStats| (l.rx_packets, l.tx_packets, dropped(l));
     let drops = now.drops.iter().map(|drop| i128::from(drop.frames)).sum();
     let flight = now.counters().in_flight(drops);
-    // Counters of one burst a lane may be read between its two ends.
+    // One burst per lane may be counted between the readings of its two ends.
     let skew = i128::try_from(lanes.max(1) * BURST_FRAMES).unwrap_or(i128::MAX);
     if flight != i128::from(now.in_flight) {
         Verdict::WrongSum
@@ -78,7 +78,7 @@ pub(crate) fn judge(before: &LaneStats, now: &LaneStats, lanes: usize, stopped: 
     }
 }
 
-/// Drops by reason, as a sum.
+/// Drops by reason, as a list with counts.
 pub(crate) fn reasons(lane: &LaneStats) -> String {
     let mut out = String::new();
     for drop in lane.drops.iter().filter(|drop| drop.frames > 0) {
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::stats::fixture::lane;
 
-    // Goal: each verdict is reached, and only at rest are frames said to be missing.
+    // Goal: each verdict is reached, and frames are reported as missing only at rest.
     #[test]
     fn verdicts() {
         let with = |rx, tx, dropped| lane("a", "b", rx, tx, dropped);
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(judge(&lie, &lie, 1, false), Verdict::WrongSum);
     }
 
-    // Goal: no counters, however wrong, make the check panic.
+    // Goal: no values of the counters cause a panic.
     #[test]
     fn extreme_counters() {
         let mut wild = lane("a", "b", u64::MAX, 0, u64::MAX);
@@ -143,7 +143,7 @@ mod tests {
         assert!(judge(&wild, &wild, 1, false).is_broken());
     }
 
-    // Goal: the line names every reason and what a lost peer had not taken.
+    // Goal: the line names every reason and the frames that a lost peer had not taken.
     #[test]
     fn the_line_accounts_for_everything() {
         let mut lane = lane("a", "b", 10, 7, 3);

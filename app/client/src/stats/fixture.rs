@@ -1,4 +1,4 @@
-//! A link that exists only on paper, for the tests of every verb that shows one.
+//! A fictitious link, for the tests of every verb that prints one.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 
-/// Answers by path. A path with several answers gives them in turn and stays at the last.
+/// Responses by path. A path with several responses returns them in order and repeats the last.
 #[derive(Default)]
 pub(crate) struct FakeApi {
     answers: RefCell<BTreeMap<String, VecDeque<Value>>>,
@@ -65,7 +65,7 @@ pub(crate) fn lane(from: &str, to: &str, rx: u64, tx: u64, dropped: u64) -> Lane
     }
 }
 
-/// A link `vm0` of two channels after `seconds` of traffic; the lane of channel 1 to the bridge is
+/// Link `vm0` with two channels after `seconds` of traffic; the lane of channel 1 to the bridge is
 /// stopped.
 pub(crate) fn stats(seconds: u64) -> LinkStats {
     let t = seconds;

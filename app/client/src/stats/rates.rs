@@ -1,4 +1,4 @@
-//! What happened between two readings of a lane.
+//! Rates between two readings of a lane.
 
 use mqnet_control_api::{LaneStats, LinkStats, StopState};
 
@@ -11,12 +11,12 @@ pub(crate) struct Rates {
     pub(crate) gbits: f64,
     pub(crate) stops: f64,
     pub(crate) drops: f64,
-    /// Part of the time that it was stopped, 0 to 1.
+    /// Fraction of time in which the lane was stopped, 0 to 1.
     pub(crate) stopped: f64,
 }
 
-/// A reading and the one before it, link by link; a link that is new is its own predecessor. Links
-/// of two processes may have one name: these are told apart by their order.
+/// Pairs each reading with the previous one of its link; a new link is its own predecessor. Links
+/// of two processes may have one name: their order distinguishes them.
 pub(crate) fn pairs<'a>(
     before: &'a [LinkStats],
     now: &'a [LinkStats],
@@ -28,14 +28,14 @@ pub(crate) fn pairs<'a>(
     })
 }
 
-/// Nanoseconds stopped in all, with the stop that is not over yet.
+/// Total nanoseconds stopped, including a stop that has not ended.
 pub(crate) fn stopped_ns(lane: &LaneStats) -> u64 {
     let open = lane.stopped.as_ref().filter(|_| lane.state == StopState::Stopped);
     lane.stopped_ns.saturating_add(open.map_or(0, |stop| stop.for_ns))
 }
 
-/// Rates of `now` since `before`, `seconds` earlier. A counter that went backwards (the process was
-/// started anew) counts from zero.
+/// Rates of `now` since `before`, `seconds` earlier. A counter that decreased (the process was
+/// restarted) counts from zero.
 pub(crate) fn rates(before: &LaneStats, now: &LaneStats, seconds: f64) -> Rates {
     if seconds <= 0.0 {
         return Rates::default();
@@ -61,7 +61,7 @@ mod tests {
     use crate::stats::fixture::stats;
     use proptest::prelude::*;
 
-    // Goal: two seconds of the paper link give its known rates; an open stop counts as stopped
+    // Goal: two seconds of the fictitious link have the known rates; an open stop counts as stopped
     // time.
     #[test]
     fn known_rates() {
@@ -76,7 +76,7 @@ mod tests {
         assert!((rates(&lane(&now), &opened, 2.0).stopped - 0.5).abs() < 1e-9);
     }
 
-    // Goal: each of two links of one name is compared with itself, and a new one too.
+    // Goal: each of two links with one name is paired with itself, and so is a new one.
     #[test]
     fn namesakes_are_told_apart() {
         let (before, now) = ([stats(1), stats(2)], [stats(3), stats(4), stats(5)]);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     proptest! {
-        // Goal: no pair of readings gives a rate that is negative or not a number.
+        // Goal: no pair of readings has a rate that is negative or not a number.
         #[test]
         fn rates_are_numbers(a in any::<[u64; 5]>(), b in any::<[u64; 5]>(), s in -1.0f64..1e9) {
             let lane = |n: [u64; 5]| {

@@ -1,4 +1,4 @@
-//! Netdevs that answer with the numbers of the devices in the recordings.
+//! Netdevs with the numbers of the devices in the recordings.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::golden::Case;
 use crate::api::Api;
 
-/// What a device answers to each `GET`; what is not there is not supported.
+/// Responses of a device by `GET` path; a missing path is not supported.
 type Answers = BTreeMap<&'static str, Value>;
 
 #[derive(Default)]
@@ -26,7 +26,7 @@ struct State {
 #[derive(Clone)]
 pub(super) struct World(Rc<RefCell<State>>);
 
-/// The features of a recorded `--json -k`, under the kernel's names.
+/// Features of a recorded `--json -k`, under the kernel's names.
 fn features(file: &str, dev: &str) -> Value {
     let kernel = [
         ("rx-checksumming", "rx-checksum"),
@@ -42,7 +42,7 @@ fn features(file: &str, dev: &str) -> Value {
     let all: Vec<BTreeMap<String, Value>> = serde_json::from_str(&case.out).unwrap();
     let mut list = Vec::new();
     for (name, value) in &all[0] {
-        // Sums have no `fixed` of their own; what is off and fixed we leave out, as ours do.
+        // Sums have no `fixed` field. Features that are off and fixed are left out, as mqnet does.
         let Some(fixed) = value.get("fixed").and_then(Value::as_bool) else { continue };
         let name = kernel.iter().find(|(old, _)| old == name).map_or(name.as_str(), |(_, k)| k);
         let is = |key: &str| value[key].as_bool().unwrap();
@@ -75,7 +75,7 @@ fn no_rules() -> FlowRules {
     FlowRules { rings: 4, size: 64, rules: Vec::new() }
 }
 
-/// What a device with 4 rings and room for 64 rules makes of a change.
+/// Applies a change of rules to a device with 4 rings and room for 64 rules.
 fn change_rules(all: &mut FlowRules, want: SetFlowRules) -> Result<(), ApiError> {
     let place = want.delete.or(want.add.as_ref().map(|rule| rule.location)).unwrap();
     let at = all.rules.iter().position(|rule| rule.location == place);
@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    /// What was sent since the last call.
+    /// Requests since the last call.
     pub(super) fn take_sent(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut self.0.borrow_mut().sent)
     }
@@ -207,8 +207,8 @@ impl Api for World {
     }
 }
 
-/// As the kernel: what depends on a feature goes and comes with it.
-/// A TAP whose user takes no unfinished checksums never has them on.
+/// Applies a change as the kernel does: dependent features follow the feature that they need.
+/// Checksum offload of a TAP without `finished` stays off.
 fn apply(list: &mut [Feature], want: &SetFeatures, finished: bool) {
     for (name, on) in &want.features {
         let feature = list.iter_mut().find(|feature| feature.name == *name).unwrap();
@@ -231,7 +231,7 @@ fn apply(list: &mut [Feature], want: &SetFeatures, finished: bool) {
     }
 }
 
-/// An absent field and a null mean the same to the server.
+/// Removes null fields: the server treats an absent field and a null alike.
 pub(super) fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(map) => {

@@ -1,9 +1,9 @@
-//! The form of a recording, and recording again with the real ethtool.
+//! Format of a recording, and repeated recording with the real ethtool.
 
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
-/// One command line and its answer.
+/// One command line and its output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Case {
     pub(crate) args: Vec<String>,
@@ -12,7 +12,7 @@ pub(crate) struct Case {
     pub(crate) exit: u8,
 }
 
-/// Reads a recording: `$ ["-l", "v0"]`, lines `1>...` and `2>...`, `rc=N`.
+/// Parses a recording: `$ ["-l", "v0"]`, lines `1>...` and `2>...`, `rc=N`.
 pub(crate) fn read(text: &str) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     let mut args = Vec::new();
@@ -35,7 +35,8 @@ pub(crate) fn read(text: &str) -> Vec<Case> {
     cases
 }
 
-/// Whether the recordings can be repeated here: ethtool 6.1, and a network namespace to be had.
+/// Returns true if the recordings can be repeated: ethtool 6.1 and a network namespace are
+/// available.
 pub(super) fn real_one_is_here() -> bool {
     let says = |program: &str, args: &[&str]| {
         let output = Command::new(program).args(args).stderr(Stdio::null()).output();
@@ -49,12 +50,12 @@ pub(super) fn real_one_is_here() -> bool {
     version.as_deref() == Some("ethtool version 6.1\n") && netns.is_some()
 }
 
-/// Release of the kernel.
+/// Release of the running kernel.
 pub(super) fn kernel() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default()
 }
 
-/// The answers of the real ethtool, in a network namespace prepared by `setup`.
+/// Runs the real ethtool in a network namespace prepared by `setup`.
 pub(super) fn record(setup: &str, cases: &[Case]) -> Vec<Case> {
     let mut script = format!("{setup}\no=$(mktemp); e=$(mktemp)\n");
     for case in cases {
