@@ -1,4 +1,4 @@
-//! `mqnet tc`: the grammar, texts, errors and exit codes of tc 6.1 for what leaves through mqnet's
+//! `mqnet tc`: the grammar, texts, errors and exit codes of tc 6.1 for the egress of mqnet's
 //! netdevs.
 
 mod json;
@@ -47,10 +47,10 @@ pub struct TcArgs {
     pub(crate) args: Vec<String>,
 }
 
-/// Every running mqnet.
+/// Connections to every running mqnet.
 pub(crate) type Every<'a> = &'a dyn Fn() -> Result<Vec<Box<dyn Api>>, ApiError>;
 
-/// How to print.
+/// Output style.
 #[derive(Clone, Copy, Debug, Default)]
 struct Style {
     stats: bool,
@@ -59,7 +59,7 @@ struct Style {
     pretty: bool,
 }
 
-/// What was asked for by name, and is therefore not repeated for each filter.
+/// Fields that the command line selects, and that are therefore not repeated for each filter.
 #[derive(Clone, Copy, Debug, Default)]
 struct Common {
     parent: bool,
@@ -67,7 +67,7 @@ struct Common {
     pref: bool,
 }
 
-/// What a command works with.
+/// Context of a command.
 struct Call<'a> {
     style: Style,
     find: Find<'a>,
@@ -76,7 +76,7 @@ struct Call<'a> {
     err: &'a mut dyn Write,
 }
 
-/// Runs one command; the result is the exit code. Output that nobody takes is a failure.
+/// Runs one command and returns the exit code. Output that cannot be written is a failure.
 pub(crate) fn run(
     args: &TcArgs,
     find: Find<'_>,
@@ -95,10 +95,10 @@ pub(crate) fn run(
     }
 }
 
-/// What a command came to: nobody takes its output; it was refused; it is done.
+/// Result of a command: an output error, a refusal, or success.
 type Done = io::Result<Result<(), Fail>>;
 
-/// What stands before the object, in the order in which tc compares.
+/// Options in front of the object, in the order in which tc compares them.
 const OPTIONS: [&str; 9] = [
     "-statistics",
     "-details",
@@ -125,7 +125,7 @@ fn dispatch(call: &mut Call<'_>, mut words: Words<'_>) -> Done {
                 writeln!(call.out, "mqnet tc {version} (as tc 6.1)")?;
                 return Ok(Ok(()));
             }
-            // Neither has an effect here: there are no batches, and numbers stay numbers.
+            // `-force` and `-Numeric` have no effect: mqnet has no batches and prints numbers only.
             Some(_) => {}
             None => {
                 let line = format!("Option \"{option}\" is unknown, try \"tc -help\".");

@@ -1,4 +1,4 @@
-//! The counters of links as text and JSON.
+//! Counters of links as text and JSON.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ fn lanes(channel: &ChannelStats) -> [&LaneStats; 2] {
     [&channel.a_to_b, &channel.b_to_a]
 }
 
-/// Verdicts on both directions.
+/// Verdicts for both directions.
 fn verdicts(before: &LinkStats, now: &LinkStats) -> [Verdict; 2] {
     let count = now.channels.len();
     let stopped = |direction: usize| {
@@ -25,7 +25,7 @@ fn verdicts(before: &LinkStats, now: &LinkStats) -> [Verdict; 2] {
     ]
 }
 
-/// A time in the unit that suits it.
+/// Duration in a suitable unit.
 pub(crate) fn duration(ns: u64) -> String {
     match ns {
         0 => "0".to_owned(),
@@ -100,7 +100,7 @@ pub(super) fn text(before: &[LinkStats], now: &[LinkStats]) -> String {
     out
 }
 
-/// What happened since the reading before.
+/// Rates since the previous reading.
 pub(super) fn rates(before: &[LinkStats], now: &[LinkStats]) -> String {
     let mut out = String::new();
     for (before, now) in pairs(before, now) {
@@ -144,7 +144,7 @@ pub(super) fn rates(before: &[LinkStats], now: &[LinkStats]) -> String {
     out
 }
 
-/// Heading, table, conservation check, and frames dropped outside.
+/// Appends heading, table, conservation check, and frames dropped outside.
 fn finish(out: &mut String, before: &LinkStats, now: &LinkStats, table: &Table) {
     let gap = if out.is_empty() { "" } else { "\n" };
     let _ = writeln!(out, "{gap}link {}: {} <-> {}", now.link, now.a, now.b);
@@ -168,7 +168,7 @@ fn finish(out: &mut String, before: &LinkStats, now: &LinkStats, table: &Table) 
     out.push_str(&locality(now));
 }
 
-/// What crossed between nodes, one line a function.
+/// Bytes that crossed between nodes, one line per function.
 fn locality(now: &LinkStats) -> String {
     let mut out = String::new();
     for one in &now.locality {
@@ -187,7 +187,7 @@ fn locality(now: &LinkStats) -> String {
     out
 }
 
-/// The readings as they came, and the verdict on each direction.
+/// Readings as received, and the verdict for each direction.
 pub(super) fn json(
     before: &[LinkStats],
     now: &[LinkStats],
@@ -214,8 +214,8 @@ mod tests {
     use super::*;
     use crate::stats::fixture::stats;
 
-    // Goal: a function says how many of its bytes crossed between nodes, one without bytes says
-    // that none did, and links whose functions are nowhere say nothing.
+    // Goal: a function is printed with its bytes that crossed between nodes, also if it has none.
+    // Links without functions on a node are not printed.
     #[test]
     fn what_crossed_is_told() {
         let mut now = stats(2);

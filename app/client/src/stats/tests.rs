@@ -13,7 +13,8 @@ fn shown(args: &StatsArgs, api: &FakeApi) -> String {
     String::from_utf8(out).unwrap()
 }
 
-// Goal: totals of a link: one aligned line a lane, drops by reason, the law of each direction.
+// Goal: totals of a link: one aligned line per lane, drops by reason, the conservation check of
+// each direction.
 #[test]
 fn totals() {
     let api = FakeApi::default().on("/v1/links/vm0/stats", stats(2));
@@ -37,7 +38,7 @@ fn totals() {
     assert!(lines[8].starts_with("vm0: its system dropped 7 frames"));
 }
 
-// Goal: a frame that is nowhere is flagged, in text and in JSON; a moving one is not.
+// Goal: a missing frame is flagged in text and in JSON; a moving one is not.
 #[test]
 fn a_broken_law_is_flagged() {
     let mut lost = stats(2);
@@ -54,7 +55,7 @@ fn a_broken_law_is_flagged() {
     assert!(!shown(&args(Some("vm0")), &moving).contains("BROKEN"));
 }
 
-// Goal: without a name every link is shown; names go into paths escaped.
+// Goal: without a name every link is printed; names are escaped in paths.
 #[test]
 fn every_link() {
     let mut odd = link("up");
@@ -68,7 +69,8 @@ fn every_link() {
     assert_eq!(shown(&args(None), &none), "no links\n");
 }
 
-// Goal: with an interval rates are shown as often as asked; JSON is one object list a line.
+// Goal: with an interval, rates are printed the requested number of times; JSON is one list of
+// objects per line.
 #[test]
 fn intervals() {
     let path = "/v1/links/vm0/stats";
@@ -86,7 +88,7 @@ fn intervals() {
     assert_eq!(times, [2_000_000_000u64, 3_000_000_000, 4_000_000_000]);
 }
 
-// Goal: an unknown name is one clear failure; a closed pipe is none.
+// Goal: an unknown name is one clear failure; a closed pipe is not a failure.
 #[test]
 fn failures() {
     let mut out = Vec::new();

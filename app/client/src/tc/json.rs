@@ -1,4 +1,4 @@
-//! What tc prints as JSON, field by field in its order.
+//! JSON output of tc, field by field in the order of tc.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ fn text(fields: &mut Fields, name: &str, value: &str) {
     put(fields, name, Json::Text(value.to_owned()));
 }
 
-/// Any value; members of objects keep the order of their names.
+/// Converts any value; members of objects keep the order of their names.
 fn any(value: &Value) -> Json {
     match value {
         Value::Null => Json::Null,
@@ -105,7 +105,7 @@ pub(super) fn class(class: &Class, style: Style) -> Json {
     Json::Object(fields)
 }
 
-/// A filter; what all that are shown have in common is left out by `show`.
+/// JSON of a filter; `show` omits the fields that all printed filters have in common.
 pub(super) fn filter(filter: &Filter, common: Common, style: Style) -> Json {
     let mut fields = Fields::new();
     if !common.parent {

@@ -1,4 +1,4 @@
-//! Options and counters of each kind of qdisc: order and text of `tc`.
+//! Options and counters of each kind of qdisc, in the order and notation of `tc`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use super::{Style, units};
 
 pub(super) type Values = BTreeMap<String, Value>;
 
-/// Options of a kind, in the order of `tc`; others follow by name.
+/// Options of a kind in the order of `tc`; other options follow by name.
 pub(super) fn option_order(kind: &str) -> &'static [&'static str] {
     match kind {
         "pfifo_fast" | "prio" => &["bands", "priomap", "multiqueue"],
@@ -31,7 +31,7 @@ pub(super) fn option_order(kind: &str) -> &'static [&'static str] {
     }
 }
 
-/// Counters that only a kind has, in the order of `tc`.
+/// Counters specific to a kind, in the order of `tc`.
 pub(super) fn counter_order(kind: &str) -> &'static [&'static str] {
     match kind {
         "fq_codel" => &[
@@ -49,10 +49,10 @@ pub(super) fn counter_order(kind: &str) -> &'static [&'static str] {
     }
 }
 
-/// Counters that tc leaves out while they are 0.
+/// Counters that tc omits while they are 0.
 const SHOWN_IF_ANY: [&str; 3] = ["ce_mark", "memory_used", "drop_overmemory"];
 
-/// The counters that tc shows.
+/// Counters that tc prints.
 pub(super) fn shown(counters: &BTreeMap<String, Value>) -> BTreeMap<String, Value> {
     let is_shown = |name: &str, value: &Value| {
         !SHOWN_IF_ANY.contains(&name) || value.as_u64().is_none_or(|n| n > 0)
@@ -61,12 +61,12 @@ pub(super) fn shown(counters: &BTreeMap<String, Value>) -> BTreeMap<String, Valu
     shown.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// A number, 0 for anything else: an answer of a newer version must not end the list.
+/// Number, or 0 for any other value: a response of a newer version must not end the list.
 pub(super) fn number(values: &Values, name: &str) -> u64 {
     values.get(name).and_then(Value::as_u64).unwrap_or_default()
 }
 
-/// A value without quotes, lists with blanks between.
+/// Value without quotes, with blanks between the items of lists.
 pub(super) fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -114,7 +114,7 @@ fn fq_codel_options(values: &Values) -> String {
 
 fn tbf(values: &Values, style: Style) -> String {
     let of = |name: &str| values.get(name).and_then(Value::as_u64);
-    // A cell of one byte and no smallest packet: what tc -d calls the rest of a rate.
+    // Rest of a rate that tc -d prints: a cell of one byte and no smallest packet.
     let (cell, least) = if style.details { ("/1", "mpu 0b ") } else { ("", "") };
     let mut out = format!("rate {} ", units::rate(number(values, "rate")));
     let _ = write!(out, "burst {}{cell} {least}", units::size(number(values, "burst")));
@@ -148,7 +148,7 @@ fn mqprio(values: &Values) -> String {
     out
 }
 
-/// Counters that only the kind has, as text.
+/// Counters specific to the kind, as text.
 pub(super) fn extra(kind: &str, values: &Values) -> String {
     let values = shown(values);
     if values.is_empty() {
@@ -163,7 +163,7 @@ pub(super) fn extra(kind: &str, values: &Values) -> String {
     out
 }
 
-/// Counters that only classes of the kind have, as text.
+/// Counters specific to classes of the kind, as text.
 pub(super) fn class_extra(kind: &str, values: &Values) -> String {
     match kind {
         "drr" => format!(" deficit {} \n", units::size(number(values, "deficit"))),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// What flower matches.
+/// Keys that flower matches.
 pub(super) const KEYS: [&str; 18] = [
     "vlan_id",
     "vlan_prio",
@@ -26,7 +26,7 @@ pub(super) const KEYS: [&str; 18] = [
     "mark",
 ];
 
-/// What actions set.
+/// Fields that actions set.
 pub(super) const ACTION_OPTIONS: [&str; 9] = [
     "queue_mapping",
     "priority",
@@ -39,7 +39,7 @@ pub(super) const ACTION_OPTIONS: [&str; 9] = [
     "overhead",
 ];
 
-/// The values in this order; those that are not in it come last.
+/// Values in this order; other values follow at the end.
 pub(super) fn ordered<'a>(
     values: &'a BTreeMap<String, Value>,
     order: &[&str],

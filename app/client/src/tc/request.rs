@@ -9,7 +9,7 @@ use crate::api;
 use crate::ethtool::segment;
 use mqnet_qdisc::id::{parse_class, parse_handle, parse_protocol};
 
-/// What the words before the kind say.
+/// Parsed words in front of the kind.
 struct Draft {
     dev: Option<String>,
     want: TcRequest,
@@ -21,7 +21,8 @@ pub(super) fn run(call: &mut Call<'_>, object: TcObject, verb: &str, words: Word
         "add" => TcVerb::Add,
         "replace" => TcVerb::Replace,
         "delete" => TcVerb::Delete,
-        // `link` puts what exists elsewhere here; a tree of ours knows one place for each.
+        // In tc, `link` moves an existing object here. A tree of mqnet has one place for each
+        // object.
         _ => TcVerb::Change,
     };
     match read(object, command, words) {
@@ -45,7 +46,7 @@ fn send(call: &mut Call<'_>, draft: Draft) -> Done {
     }
 }
 
-/// Reads the words; nothing when help is wanted.
+/// Parses the words; none if help is requested.
 fn read(object: TcObject, command: TcVerb, mut words: Words<'_>) -> Result<Option<Draft>, Fail> {
     let options = Vec::new();
     let want = TcRequest {
@@ -84,7 +85,7 @@ fn read(object: TcObject, command: TcVerb, mut words: Words<'_>) -> Result<Optio
     Ok(Some(draft))
 }
 
-/// What tc has and we have not: said instead of doing something else.
+/// Error for a feature of tc that mqnet lacks. The request fails instead of doing something else.
 fn not_here(word: &str) -> Fail {
     Fail::new(2, format!("Error: {word} is not supported by mqnet."))
 }
@@ -110,7 +111,8 @@ impl Draft {
         Ok(true)
     }
 
-    /// `root`, `egress`, `clsact`: a place by its name. tc's words for a second one vary.
+    /// Parses `root`, `egress`, `clsact`: a parent by name. The error texts of tc for a second one
+    /// vary.
     fn place(&mut self, word: &str, twice: &str) -> Result<bool, Fail> {
         if self.want.parent.is_some() {
             return Err(Fail::usage(format!("Error: \"{word}\" is {twice}")));
@@ -212,7 +214,7 @@ impl Draft {
     }
 }
 
-/// A number of 16 bits, decimal or hexadecimal.
+/// 16-bit number, decimal or hexadecimal.
 pub(super) fn number(text: &str) -> Option<u16> {
     match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         Some(digits) => u16::from_str_radix(digits, 16).ok(),
@@ -220,15 +222,15 @@ pub(super) fn number(text: &str) -> Option<u16> {
     }
 }
 
-/// A class id with both halves, which a handle leaves out.
+/// Class id with both halves; a handle omits the minor number.
 fn full(class: Handle) -> String {
     format!("{:x}:{:x}", class.major(), class.minor())
 }
 
-/// The hook of clsact for what leaves, as a parent.
+/// Parent id of the egress hook of clsact.
 pub(super) const EGRESS_HOOK: Handle = Handle(0xffff_fff3);
 
-/// A parent for a request; `Some(None)`: no parent.
+/// Parses the parent of a request; `Some(None)`: no parent.
 fn parse_parent(text: &str) -> Option<Option<String>> {
     if text == "root" {
         return Some(Some("root".to_owned()));

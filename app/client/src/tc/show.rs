@@ -12,7 +12,7 @@ use crate::ethtool::json::{Json, compact, pretty};
 use crate::ethtool::segment;
 use mqnet_qdisc::id::{parse_class, parse_handle, parse_protocol, protocol_name};
 
-/// Where to look.
+/// Parent that a listing is limited to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Root,
@@ -20,7 +20,7 @@ enum Place {
     Below(Handle),
 }
 
-/// Which are to be shown.
+/// Selection of the printed objects.
 #[derive(Debug, Default)]
 struct Wanted<'a> {
     dev: Option<&'a str>,
@@ -44,7 +44,7 @@ pub(super) fn run(call: &mut Call<'_>, object: TcObject, words: Words<'_>) -> Do
             let all = fetch(call, dev, "qdiscs");
             all.map(|all| qdiscs(all, &wanted, call.style))
         }
-        // As tc: it does not look for them all.
+        // Without a device the list is empty, as in tc.
         (_, None) => Ok(Shown::default()),
         (TcObject::Class, Some(dev)) => {
             let all = fetch(call, dev, "classes");
@@ -58,7 +58,7 @@ pub(super) fn run(call: &mut Call<'_>, object: TcObject, words: Words<'_>) -> Do
     }
 }
 
-/// What is to be printed, in both forms.
+/// Output as text and as JSON.
 #[derive(Default)]
 struct Shown {
     text: String,
@@ -88,7 +88,7 @@ fn fetch<T: DeserializeOwned>(call: &Call<'_>, dev: &str, what: &str) -> Result<
     answer.map_err(|e| Fail::refused(&e, dev))
 }
 
-/// The disciplines of every netdev of every process.
+/// Disciplines of every netdev of every process.
 fn every_qdisc(call: &Call<'_>, wanted: &Wanted<'_>) -> Result<Shown, Fail> {
     let failed = |e| Fail::refused(&e, "");
     let mut shown = Shown::default();
@@ -96,7 +96,7 @@ fn every_qdisc(call: &Call<'_>, wanted: &Wanted<'_>) -> Result<Shown, Fail> {
         let netdevs: Vec<NetdevInfo> = api::get(&*api, "/v1/netdevs").map_err(failed)?;
         for NetdevInfo { name, .. } in netdevs {
             let path = format!("/v1/netdevs/{}/qdiscs", segment(&name));
-            // A netdev that has gone since is not missed.
+            // A netdev that was removed after the listing is skipped.
             let Ok(mut all) = api::get::<Vec<Qdisc>>(&*api, &path) else { continue };
             all.iter_mut().for_each(|qdisc| qdisc.dev = Some(name.clone()));
             let some = qdiscs(all, wanted, call.style);
@@ -144,7 +144,7 @@ fn classes(all: &[Class], wanted: &Wanted<'_>, style: Style) -> Shown {
     shown
 }
 
-/// Filters of one place; without one, of the root.
+/// Filters of one parent; without a parent, of the root.
 fn some_filters(call: &Call<'_>, dev: &str, wanted: &Wanted<'_>) -> Result<Shown, Fail> {
     let all: Vec<Filter> = fetch(call, dev, "filters")?;
     let root = match wanted.place {
@@ -177,7 +177,7 @@ fn some_filters(call: &Call<'_>, dev: &str, wanted: &Wanted<'_>) -> Result<Shown
     Ok(shown)
 }
 
-/// Reads the words; nothing when help is wanted.
+/// Parses the words; none if help is requested.
 fn read<'a>(object: TcObject, mut words: Words<'a>) -> Result<Option<Wanted<'a>>, Fail> {
     let mut wanted = Wanted::default();
     while let Some(word) = words.next() {
@@ -238,7 +238,7 @@ impl<'a> Wanted<'a> {
                 let handle = parse_handle(value);
                 self.handle = Some(handle.ok_or_else(|| Fail::wrong(value, "invalid handle ID"))?);
             }
-            // Nothing is hidden here.
+            // mqnet has no hidden objects.
             _ => return Ok(is_short_for(word, "invisible")),
         }
         Ok(true)
@@ -298,7 +298,7 @@ impl<'a> Wanted<'a> {
                 self.place = Some(match word {
                     "root" => Place::Root,
                     "egress" => Place::Egress,
-                    // Nothing is there, ever.
+                    // The ingress hook, which never has filters.
                     _ => Place::Below(Handle(0xffff_fff2)),
                 });
             }

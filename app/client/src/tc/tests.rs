@@ -1,4 +1,4 @@
-//! Against recordings of the real tc, and against anything that can be typed.
+//! Comparison with recordings of the real tc, and arbitrary command lines.
 
 mod numbers;
 mod world;
@@ -19,7 +19,7 @@ fn cases(file: &str) -> Vec<Case> {
     read(&std::fs::read_to_string(format!("{folder}{file}")).unwrap())
 }
 
-/// Runs a command line against netdevs of numbers.
+/// Runs a command line against netdevs with fixed numbers.
 fn play(world: &World, args: &[String]) -> Case {
     let find = |dev: &str| world.device(dev);
     let every = || Ok(vec![world.process()]);
@@ -42,21 +42,21 @@ fn replay(file: &str, world: &World) {
     }
 }
 
-// Goal: lines that tc refuses are refused in its words and with its exit code.
+// Goal: lines that tc rejects fail with the error text and exit code of tc.
 #[test]
 fn malformed_lines_are_refused_as_by_tc() {
     replay("parse.txt", &World::of_numbers());
 }
 
-// Goal: fq_codel, prio, mqprio, drr, flower, matchall, fw, skbedit, police and gact, from the
-// engine's own numbers, are printed as tc prints a kernel's, in text and as JSON.
+// Goal: fq_codel, prio, mqprio, drr, flower, matchall, fw, skbedit, police and gact with the
+// engine's numbers are printed as tc prints a kernel's, as text and as JSON.
 #[test]
 fn our_numbers_are_printed_as_by_tc() {
     replay("simulated.txt", &World::of_numbers());
 }
 
-// Goal: what tc -j prints of a kernel's disciplines is what the interface takes, and gives the same
-// text and the same JSON again.
+// Goal: the interface accepts tc -j output for a kernel's disciplines, and prints the same text and
+// the same JSON again.
 #[test]
 fn numbers_of_a_kernel_are_printed_as_by_tc() {
     let mut world = World::default();
@@ -71,7 +71,7 @@ fn numbers_of_a_kernel_are_printed_as_by_tc() {
     replay("kernel.txt", &world);
 }
 
-// Goal: the recording of refused lines is what the tc of this machine says now.
+// Goal: the recording of rejected lines matches the installed tc.
 #[test]
 fn the_recording_of_refusals_is_true() {
     let version = Command::new("tc").arg("-V").stderr(Stdio::null()).output();
@@ -94,7 +94,7 @@ fn the_recording_of_refusals_is_true() {
     }
 }
 
-// Goal: without a device every netdev is listed, with its name where tc has it.
+// Goal: without a device every netdev is listed, with its name at the position of tc.
 #[test]
 fn all_netdevs_are_listed() {
     let world = World::of_numbers();
@@ -110,14 +110,14 @@ fn all_netdevs_are_listed() {
     assert!(json.as_array().unwrap().len() > 6);
 }
 
-/// The body of a request; what is `null` is not said.
+/// Body of a request without its `null` fields.
 fn body(mut body: Value) -> String {
     let fields = body.as_object_mut().unwrap();
     fields.retain(|_, value| !value.is_null());
     body.to_string()
 }
 
-/// Command lines, and the object, command, parent, handle, kind and options that they mean.
+/// Command line, and its object, command, parent, handle, kind and options.
 type Meant = (&'static str, [Option<&'static str>; 5], &'static [&'static str]);
 
 const REQUESTS: [Meant; 6] = [
@@ -163,7 +163,7 @@ const FILTERS: [Meant; 3] = [
     ),
 ];
 
-// Goal: what a command asks for arrives at the server, word by word; abbreviations are tc's.
+// Goal: the server receives the command word by word; abbreviations are those of tc.
 #[test]
 fn requests_say_what_was_asked() {
     for (line, [what, parent, handle, kind, rank], options) in REQUESTS.into_iter().chain(FILTERS) {
@@ -181,7 +181,7 @@ fn requests_say_what_was_asked() {
     }
 }
 
-// Goal: a refusal is said as tc says a kernel's, with its exit code.
+// Goal: a refusal is printed as tc prints a kernel's, with its exit code.
 #[test]
 fn refusals_are_said_as_by_tc() {
     let usage = |message: &str| ApiError::field("options", message);
@@ -213,7 +213,7 @@ fn refusals_are_said_as_by_tc() {
     }
 }
 
-// Goal: JSON of what tc 6.1 prints only as text is whole, too: classes, fw and police.
+// Goal: JSON is complete for objects that tc 6.1 prints only as text: classes, fw and police.
 #[test]
 fn json_is_json_for_everything() {
     let world = World::of_numbers();
@@ -289,8 +289,8 @@ fn any_word() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    // Goal: no command line panics; it ends with one of tc's exit codes, and what is refused is
-    // refused in one line, with nothing on stdout.
+    // Goal: no command line causes a panic; it ends with one of tc's exit codes, and a rejected
+    // line prints one error line and nothing on stdout.
     #[test]
     fn any_line_is_answered(line in prop::collection::vec(any_word(), 0..9)) {
         let done = play(&World::of_numbers(), &line);

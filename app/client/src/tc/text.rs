@@ -1,4 +1,4 @@
-//! What tc prints for people about disciplines and classes.
+//! Text output of tc for disciplines and classes.
 
 mod filter;
 
@@ -11,7 +11,7 @@ use super::{Style, units};
 
 pub(super) use filter::filter;
 
-/// One discipline, with its line's end.
+/// One discipline, with its line end.
 pub(super) fn qdisc(qdisc: &Qdisc, style: Style) -> String {
     let mut out = format!("qdisc {} {} ", qdisc.kind, qdisc.handle);
     if let Some(dev) = &qdisc.dev {
@@ -38,7 +38,7 @@ fn place(root: bool, parent: Option<&str>) -> String {
     }
 }
 
-/// Bytes, packets and the rest, in two lines.
+/// Bytes, packets and the other counters, in two lines.
 fn counters(counters: &TcCounters, indent: &str) -> String {
     let TcCounters { bytes, packets, drops, overlimits, requeues, backlog, qlen } = counters;
     let backlog = units::size(*backlog);
@@ -48,7 +48,7 @@ fn counters(counters: &TcCounters, indent: &str) -> String {
     )
 }
 
-/// One class, with its line's end.
+/// One class, with its line end.
 pub(super) fn class(class: &Class, style: Style) -> String {
     let mut out = format!("class {} {} ", class.class, class.handle);
     out += &place(class.root, class.parent.as_deref());

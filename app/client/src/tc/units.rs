@@ -1,4 +1,4 @@
-//! Numbers in tc's units.
+//! Numbers in the units of tc.
 
 /// Three significant digits, as C's `%.3g`.
 fn three(value: f64) -> String {
@@ -30,7 +30,7 @@ pub(super) fn time(us: u64) -> String {
     }
 }
 
-/// Bytes a second, in bits: `1Mbit`, `1234Kbit`.
+/// Bytes per second, printed in bits: `1Mbit`, `1234Kbit`.
 pub(super) fn rate(bytes: u64) -> String {
     let mut bits = u128::from(bytes) * 8;
     let mut units = ["", "K", "M", "G", "T"].into_iter().peekable();
@@ -44,7 +44,7 @@ pub(super) fn rate(bytes: u64) -> String {
     format!("{bits}bit")
 }
 
-/// Bytes: `32Mb`, `10Kb`, `1514b`; what is close to a whole unit is one.
+/// Bytes: `32Mb`, `10Kb`, `1514b`; a value close to a whole unit is rounded to it.
 pub(super) fn size(bytes: u64) -> String {
     for (unit, near, name) in [(1u64 << 20, 1024, "Mb"), (1 << 10, 16, "Kb")] {
         if bytes >= unit {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    // Goal: numbers that tc 6.1 was seen to print so.
+    // Goal: numbers have the text that tc 6.1 prints.
     #[test]
     fn as_tc_prints() {
         let times = [(5000, "5ms"), (4999, "5ms"), (99_999, "100ms"), (7_989_671, "7.99s")];
@@ -93,7 +93,7 @@ mod tests {
     }
 
     proptest! {
-        // Goal: no number is without a text, and short times and small sizes are exact.
+        // Goal: every number has a text, and short times and small sizes are exact.
         #[test]
         fn every_number_has_a_text(n: u64) {
             for text in [time(n), rate(n), size(n)] {

@@ -1,13 +1,13 @@
-//! Words of a command line, and what tc says about wrong ones.
+//! Words of a command line, and the error texts of tc for invalid ones.
 
 use mqnet_control_api::{ApiError, Code, TcObject};
 
 use crate::ethtool::errno;
 
-/// The exit code of tc for a word that it does not understand.
+/// Exit code of tc for an unknown word.
 const USAGE: u8 = 255;
 
-/// Why a command ends: what is said on stderr, and the exit code.
+/// Failure of a command: text for stderr, and exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fail {
     pub(super) line: String,
@@ -19,27 +19,28 @@ impl Fail {
         Self { line: line.into(), exit }
     }
 
-    /// The words make no sense.
+    /// Invalid words.
     pub(super) fn usage(line: impl Into<String>) -> Self {
         Self::new(USAGE, line)
     }
 
-    /// The value of a word makes no sense.
+    /// Invalid value of a word.
     pub(super) fn wrong(value: &str, what: &str) -> Self {
         Self::usage(format!("Error: argument \"{value}\" is wrong: {what}"))
     }
 
-    /// A word is there twice.
+    /// Repeated word.
     pub(super) fn duplicate(word: &str, value: &str) -> Self {
         Self::usage(format!("Error: duplicate \"{word}\": \"{value}\" is the second value."))
     }
 
-    /// What the other side refused, as tc says it of a kernel.
+    /// Refusal by the server, with the text of tc for a kernel's refusal.
     pub(super) fn refused(error: &ApiError, dev: &str) -> Self {
         let strerror = errno::text(error.code);
         match (error.code, error.field.as_deref()) {
             (Code::NoDevice, _) => no_device(dev),
-            // The server is the one that reads these words, for the file and the library too.
+            // The server parses these words, which configuration files and the library also send:
+            // its message is printed.
             (Code::Invalid | Code::Range, Some("options")) => Self::new(1, error.message.clone()),
             (Code::TimedOut | Code::Failed | Code::Down | Code::Permission, _)
             | (Code::Busy, Some("name")) => Self::new(1, format!("mqnet: {}", error.message)),
@@ -49,12 +50,12 @@ impl Fail {
     }
 }
 
-/// A refusal without further words.
+/// Refusal without further text.
 pub(super) fn answer(code: Code) -> Fail {
     Fail::new(2, format!("RTNETLINK answers: {}", errno::text(code)))
 }
 
-/// A name that no netdev has; tc has room for that of a kernel's.
+/// Unknown netdev name. tc limits the length of names to that of a kernel's netdev.
 fn no_device(dev: &str) -> Fail {
     let name: String = dev.chars().take(15).collect();
     Fail::new(1, format!("Cannot find device \"{name}\""))
@@ -74,7 +75,7 @@ pub(super) fn unknown(what: &str, word: &str, object: TcObject) -> Fail {
     Fail::usage(format!("{what} \"{word}\" is unknown, try \"tc {object} help\"."))
 }
 
-/// The words that have not been read.
+/// Words that have not been parsed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Words<'a> {
     rest: &'a [String],
@@ -96,19 +97,19 @@ impl<'a> Words<'a> {
         self.next()
     }
 
-    /// The word that must follow.
+    /// Returns the word that must follow.
     pub(super) fn value(&mut self) -> Result<&'a str, Fail> {
         let missing = || Fail::usage("Command line is not complete. Try option \"help\"");
         self.next().ok_or_else(missing)
     }
 
-    /// All that is left.
+    /// Returns all remaining words.
     pub(super) fn rest(self) -> Vec<String> {
         self.rest.to_vec()
     }
 }
 
-/// True when a word is an abbreviation of a name, as tc has it: any beginning will do.
+/// Returns true if a word abbreviates a name: tc accepts any prefix.
 pub(super) fn is_short_for(word: &str, name: &str) -> bool {
     !word.is_empty() && name.starts_with(word)
 }

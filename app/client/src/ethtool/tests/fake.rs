@@ -208,7 +208,7 @@ impl Api for World {
 }
 
 /// Applies a change as the kernel does: dependent features follow the feature that they need.
-/// Checksum offload of a TAP without `finished` stays off.
+/// `finished`: a TAP with a peer that needs complete checksums, so checksum offload stays off.
 fn apply(list: &mut [Feature], want: &SetFeatures, finished: bool) {
     for (name, on) in &want.features {
         let feature = list.iter_mut().find(|feature| feature.name == *name).unwrap();

@@ -1,4 +1,4 @@
-//! The numbers of the simulated recordings, as the engine would tell them.
+//! Numbers of the simulated recordings, as the engine reports them.
 
 use mqnet_host::verbs::tc;
 use mqnet_qdisc::{
@@ -13,7 +13,7 @@ fn qdisc(handle: u32, attach: Attach, params: Params) -> QdiscInfo {
     QdiscInfo { handle: Handle(handle), attach, params, refcnt: 2, totals: Totals::default() }
 }
 
-/// Counters in the order of the recording: `tc` leaves out the last three while they are 0.
+/// Counters in the order of the recording: `tc` omits the last three while they are 0.
 fn fq_codel(extra: [u64; 9]) -> [u64; 9] {
     let [maxpacket, overlimit, ecn_mark, new_flows, new_len, old_len, ce_mark, memory, overmemory] =
         extra;
@@ -286,8 +286,7 @@ fn others() -> Vec<(&'static str, Vec<FilterInfo>)> {
     ]
 }
 
-/// Netdev, kind of list, list. The recordings were made without the line for each priority, except
-/// for `f1`.
+/// Netdev, kind of list, list. The recordings lack the line for each priority, except for `f1`.
 pub(super) fn all() -> Vec<(&'static str, &'static str, Value)> {
     let mut all = Vec::new();
     for (dev, infos) in qdiscs() {

@@ -1,4 +1,4 @@
-//! Netdevs without an engine: lists to look at, and an ear for requests.
+//! Netdevs without an engine: fixed lists, and a log of requests.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,18 +12,18 @@ use crate::api::Api;
 
 #[derive(Default)]
 struct State {
-    /// Answers by netdev: `qdiscs`, `classes`, `filters`.
+    /// Responses by netdev: `qdiscs`, `classes`, `filters`.
     lists: BTreeMap<String, BTreeMap<&'static str, Value>>,
     sent: Vec<(String, String)>,
     refusal: Option<ApiError>,
 }
 
-/// One process that has them all.
+/// One process with all netdevs.
 #[derive(Clone, Default)]
 pub(super) struct World(Rc<RefCell<State>>);
 
 impl World {
-    /// The netdevs of the simulated recordings, and `t1` with nothing special.
+    /// Netdevs of the simulated recordings, and `t1` with nothing special.
     pub(super) fn of_numbers() -> Self {
         let world = Self::default();
         world.put("t1", "qdiscs", json!([{ "kind": "noqueue", "handle": "0:", "root": true }]));
@@ -38,8 +38,8 @@ impl World {
         state.lists.entry(dev.to_owned()).or_default().insert(what, list);
     }
 
-    /// A netdev with the disciplines that `tc -s -j` printed; each of a kind with classes has one
-    /// class for every child, or one.
+    /// Adds a netdev with the disciplines that `tc -s -j` printed. A discipline of a kind with
+    /// classes has one class for every child, or one class.
     pub(super) fn add_json(&mut self, dev: &str, text: &str) {
         let qdiscs: Value = serde_json::from_str(text).unwrap();
         let list = qdiscs.as_array().unwrap();
@@ -56,12 +56,12 @@ impl World {
         self.put(dev, "classes", json!(classes));
     }
 
-    /// From now on every request is refused.
+    /// Makes every later request fail.
     pub(super) fn refuse(&self, error: ApiError) {
         self.0.borrow_mut().refusal = Some(error);
     }
 
-    /// Requests so far: path and body.
+    /// Requests since the start: path and body.
     pub(super) fn sent(&self) -> Vec<(String, String)> {
         self.0.borrow().sent.clone()
     }

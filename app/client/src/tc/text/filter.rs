@@ -1,4 +1,4 @@
-//! What tc prints for people about filters and their actions.
+//! Text output of tc for filters and their actions.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::super::options::{KEYS, ordered};
 use super::super::{Common, Style, units};
 use super::counters;
 
-/// One filter, with its line's end.
+/// One filter, with its line end.
 pub(in super::super) fn filter(filter: &Filter, common: Common, style: Style) -> String {
     let mut out = "filter ".to_owned();
     if !common.parent {
@@ -67,7 +67,7 @@ fn what(kind: &str, options: &FilterOptions, style: Style) -> String {
     out
 }
 
-/// A value, or a range of values.
+/// Value, or range of values.
 fn matched(value: &Value) -> String {
     match (value.get("start"), value.get("end")) {
         (Some(start), Some(end)) => format!("{}-{}", plain(start), plain(end)),
@@ -84,7 +84,7 @@ fn action(action: &Action, style: Style) -> String {
             let rate = units::rate(number(options, "rate"));
             let [burst, overhead] =
                 ["burst", "overhead"].map(|name| units::size(number(options, name)));
-            // What has no limit has the largest there is.
+            // An absent limit is printed as the largest value.
             let mtu = options.get("mtu").and_then(Value::as_u64).unwrap_or(u32::MAX.into());
             let mtu = units::size(mtu);
             let _ = write!(out, " police {index:#x} rate {rate} burst {burst} mtu {mtu} ");
