@@ -1,4 +1,4 @@
-//! `mqnet top`: every lane, live.
+//! `mqnet top`: live display of every lane.
 
 mod load;
 mod rows;
@@ -23,11 +23,11 @@ use crate::stats::{read, seconds};
 use rows::Sample;
 use view::{After, App};
 
-/// How long a key, a signal or a new window size may wait.
+/// Longest delay of a key, a signal or a new window size.
 const TICK: Duration = Duration::from_millis(100);
-/// Until the first rates are shown.
+/// Time until the first rates are shown.
 const FIRST: Duration = Duration::from_millis(300);
-/// The least that a terminal has.
+/// Minimum width of a terminal.
 const WIDTH: u16 = 80;
 
 #[derive(Args, Debug)]
@@ -45,7 +45,7 @@ pub struct TopArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &TopArgs, api: &dyn Api, out: &mut dyn Write) -> Result<(), Failure> {
-    // A wrong name is said before the screen is taken.
+    // A wrong name must fail before the screen is switched.
     let first = sample(args, api)?;
     if args.once || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         std::thread::sleep(args.interval.min(Duration::from_secs(1)));
@@ -56,12 +56,13 @@ pub(crate) fn run(args: &TopArgs, api: &dyn Api, out: &mut dyn Write) -> Result<
 
 fn sample(args: &TopArgs, api: &dyn Api) -> Result<Sample, Failure> {
     let links = links(api, args.name.as_deref())?;
-    // Namesakes come in the order of `links`: both ask one process after the other.
+    // Links with the same name have the order of `links`: both functions read the processes in one
+    // order.
     let stats = read(api, args.name.as_deref())?;
     Ok(Sample::new(stats, &links, load::cpu_ns))
 }
 
-/// One picture as text, as long as it must be.
+/// Prints one display as text, with all of its lines.
 fn once(before: Sample, now: Sample, out: &mut dyn Write) -> Result<(), Failure> {
     let mut app = App::new();
     app.take(before);
@@ -79,7 +80,7 @@ fn once(before: Sample, now: Sample, out: &mut dyn Write) -> Result<(), Failure>
     put(out, &text)
 }
 
-/// Gives the terminal back, however the picture ends. (A panic is seen to by ratatui's hook.)
+/// Restores the terminal when the display ends. (After a panic, ratatui's hook restores it.)
 struct Restore;
 
 impl Drop for Restore {
@@ -89,7 +90,8 @@ impl Drop for Restore {
 }
 
 fn live(args: &TopArgs, api: &dyn Api, first: Sample) -> Result<(), Failure> {
-    // A handler, not a mask: whichever thread of ours gets the signal, the terminal is given back.
+    // A handler instead of a signal mask restores the terminal, whichever thread receives the
+    // signal.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, stop.clone())?;

@@ -29,7 +29,7 @@ use crate::xdp::XdpArgs;
 use crate::ynl::YnlArgs;
 use crate::{capture, ethtool, monitor, show, stats, tc, top, why, xdp, ynl};
 
-/// A little more than the longest poll.
+/// Timeout for events: a little more than the longest poll.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Api for Client {
@@ -87,7 +87,7 @@ pub struct AddArgs {
     channels: Option<u16>,
 }
 
-/// Every running mqnet; several are one to those who only look.
+/// Every running mqnet; several are joined into one read-only connection.
 struct All(Vec<Client>);
 
 impl Api for All {
@@ -136,7 +136,7 @@ fn all(search: &Search) -> Result<All, ApiError> {
 fn link(name: Option<&str>, search: &Search) -> Result<Box<dyn Api>, ApiError> {
     Ok(match name {
         None => Box::new(all(search)?),
-        // The same link may be asked for by the name of a link, of a netdev, in any process.
+        // A name may be that of a link or of a netdev, in any process.
         Some(name) => Box::new(find_link(name, own_netns(), search)?.client()),
     })
 }
@@ -161,7 +161,7 @@ pub fn run_why(args: &WhyArgs, search: &Search) -> Result<(), Failure> {
     why::run(args, &find_link(&args.name, own_netns(), search)?.client(), &mut stdout())
 }
 
-/// Ends a link.
+/// Deletes a link.
 pub fn del(args: &DelArgs, search: &Search) -> Result<(), Failure> {
     let found = find_link(&args.link, own_netns(), search)?;
     found.client().request("DELETE", &path("links", &args.link), None)?;
@@ -177,7 +177,7 @@ pub fn reload(search: &Search) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Every running link; a process that does not answer has none.
+/// Every running link; a process that does not respond is skipped.
 pub fn running(search: &Search) -> Vec<LinkInfo> {
     let links = all(search).and_then(|api| api::get(&api, "/v1/links"));
     links.unwrap_or_else(|e| {
@@ -254,7 +254,7 @@ pub fn run_xdp(args: &XdpArgs, search: &Search) -> Result<(), Failure> {
     xdp::run(args, &find_device(args.dev(), own_netns(), search)?.client(), &mut stdout())
 }
 
-/// Changes a netdev.
+/// Changes a setting of a netdev.
 pub fn set(args: &SetArgs, search: &Search) -> Result<(), Failure> {
     let client = find_device(&args.dev, own_netns(), search)?.client();
     let value = args.value;
@@ -264,7 +264,7 @@ pub fn set(args: &SetArgs, search: &Search) -> Result<(), Failure> {
         return Err(Failure::BadInput(format!("{key}: {value} is not a number from 1 to {most}")));
     }
     let outcome = match args.key.as_str() {
-        // In range, so within 16 bits.
+        // The value was validated, so it has at most 16 bits.
         "channels" => patch(&client, args, "channels", &SetChannels { combined: value as u16 }),
         "mtu" => patch(&client, args, "mtu", &SetMtu { mtu: value }),
         key => patch(&client, args, "rings", &ring(key == "rx-ring")),
@@ -275,8 +275,8 @@ pub fn set(args: &SetArgs, search: &Search) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The largest value that the device takes for a key; nothing for one that is judged by the server,
-/// whose words for the others are those of a kernel, without a range.
+/// Largest value of a key that the device accepts; none for a key that the server validates. For
+/// the other keys the server's error is that of a kernel, without a range.
 fn most(client: &Client, args: &SetArgs) -> Result<Option<u32>, Failure> {
     let base = path("netdevs", &args.dev);
     Ok(match args.key.as_str() {
@@ -310,14 +310,14 @@ fn daemon(search: &Search) -> Result<Client, ApiError> {
     daemon.map(|found| found.client()).ok_or_else(none)
 }
 
-/// Adds a link to the daemon. `check` validates it first, with the knowledge of the backends.
+/// Adds a link to the daemon. `check` first validates the link with the backends.
 pub fn add(
     args: &AddArgs,
     search: &Search,
     check: &dyn Fn(&LinkSpec) -> Result<(), ApiError>,
 ) -> Result<(), Failure> {
     check_link_name(&args.link)?;
-    // The daemon has a working folder of its own.
+    // The daemon has its own working directory.
     let here = std::env::current_dir()?;
     let spec = LinkSpec {
         a: absolute(&args.a, &here),

@@ -1,5 +1,5 @@
-//! `mqnet why`: which queues are stopped, since when, by whom, which frames were dropped in the
-//! last seconds, and what to do about it.
+//! `mqnet why`: stopped queues with time and cause, frames dropped in the last seconds, and the
+//! setting that helps.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -35,14 +35,14 @@ struct Answer {
     channel: u16,
     from: String,
     to: String,
-    /// ISO time.
+    /// Start of the stop as ISO time.
     since: String,
     for_ns: u64,
     by: String,
     advice: String,
 }
 
-/// What is to be said about a link.
+/// Report about one link.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Report {
@@ -51,21 +51,21 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     stopped: Vec<Answer>,
-    /// Facts about its devices that keep them from working as configured.
+    /// Facts about devices that prevent the configured operation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
-    /// How buffers of RX queues lie, where the user's wish has no say or could not be done.
+    /// Layout of RX buffers that does not follow the requested one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rx_buffers: Vec<String>,
-    /// What was dropped in the last seconds.
+    /// Frames dropped in the last seconds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     dropped: Vec<RecentDrops>,
-    /// What systems dropped before mqnet saw it.
+    /// Frames that the systems dropped before mqnet received them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     dropped_outside: Vec<Outside>,
 }
 
-/// Frames that the ring of a kernel device had no room for.
+/// Frames without room in the ring of a kernel device.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Outside {
@@ -113,7 +113,7 @@ fn run_at(
     put(out, &all)
 }
 
-/// RX queues whose buffers do not lie as was asked for.
+/// Lines for RX queues with a buffer layout other than the requested one.
 fn overruled(link: &LinkInfo) -> Vec<String> {
     let is_other = |b: &RxBufferInfo| b.asked != "auto" && b.asked != b.layout;
     let rx_buffers = link.rx_buffers.iter().filter(|b| is_other(b)).cloned().collect();
@@ -158,7 +158,7 @@ fn answer(channel: u16, lane: &LaneStats, now: SystemTime) -> Answer {
     }
 }
 
-/// The knob to turn, by who is in the way and for how long.
+/// Setting that helps, by cause and duration of the stop.
 fn advice(cause: StopCause, to: &str, for_ns: u64) -> String {
     if for_ns < 1_000_000_000 {
         return format!(
@@ -242,7 +242,8 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    // Goal: a stopped lane is named with queue, time, culprit and knob; the others are not.
+    // Goal: a stopped lane is printed with queue, time, cause and setting; other lanes are not
+    // printed.
     #[test]
     fn a_stopped_lane() {
         let text = asked("up", &stats(2), false);
@@ -263,7 +264,7 @@ mod tests {
         assert_eq!(value[0]["stopped"][0]["since"], "2001-09-09T01:46:38.750Z");
     }
 
-    // Goal: nothing stopped and a link that is down are said plainly.
+    // Goal: the output states plainly that nothing is stopped, or that a link is down.
     #[test]
     fn nothing_stopped_and_down() {
         let mut quiet = stats(2);
@@ -273,8 +274,8 @@ mod tests {
         assert!(asked("down", &quiet, false).starts_with("link vm0: down (the peer has ended)"));
     }
 
-    // Goal: frames that were just dropped are told with reason, count and knob, whether or not
-    // something is stopped.
+    // Goal: recently dropped frames are printed with reason, count and setting, with or without a
+    // stopped lane.
     #[test]
     fn drops_of_the_last_seconds() {
         let drops = |netdev: &str, reason: &str, frames| RecentDrops {
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(value[0]["dropped"][0]["reason"], "device-down");
     }
 
-    // Goal: a stop older than time itself is shown, not a panic.
+    // Goal: a stop that began before the epoch is printed without a panic.
     #[test]
     fn absurd_times() {
         let mut odd = stats(2);

@@ -1,4 +1,4 @@
-//! `mqnet xdp`: programs that decide about each frame that arrives at a netdev.
+//! `mqnet xdp`: XDP programs that process each frame received by a netdev.
 
 mod words;
 
@@ -14,7 +14,7 @@ use mqnet_control_api::{
 use crate::api::{self, Api};
 use crate::stats::segment;
 
-/// Largest object file.
+/// Largest accepted object file.
 const OBJECT_MAX: usize = 480 << 10;
 
 #[derive(Args, Debug)]
@@ -109,7 +109,7 @@ enum MapCommand {
 }
 
 impl XdpArgs {
-    /// The netdev that it is about.
+    /// Netdev of the command.
     pub(crate) fn dev(&self) -> &str {
         match &self.command {
             XdpCommand::Attach(args) => &args.dev,
@@ -213,7 +213,8 @@ fn map(
     };
     let info: XdpInfo = api::get(api, path)?;
     let maps = info.program.map(|program| program.maps).unwrap_or_default();
-    // Without the map, sizes are unknown, and the answer lists the maps that there are.
+    // The sizes come from the map's definition. For an unknown map the error lists the existing
+    // maps.
     let found = maps.into_iter().find(|map| map.name == *name);
     let is_known = found.is_some();
     let def = found.unwrap_or_default();
@@ -244,7 +245,7 @@ fn write_entry(entry: &XdpEntry, def: &XdpMap, out: &mut dyn Write) -> Result<()
         return Ok(());
     }
     for (channel, value) in entry.values.iter().enumerate() {
-        // Every channel that there can be has one: those that were never used say nothing.
+        // Every possible channel has a value: zero values of unused channels are not printed.
         if value.bytes().any(|b| b != b'0') || channel == 0 {
             writeln!(out, "{key}: channel {channel}: {}", words::readable(value))?;
         }

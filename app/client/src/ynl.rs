@@ -1,4 +1,4 @@
-//! `mqnet ynl`: the kernel's `netdev` netlink family for mqnet's netdevs, in the manner of the
+//! `mqnet ynl`: the kernel's `netdev` netlink family for mqnet's netdevs, with the syntax of the
 //! kernel's own ynl tool.
 
 mod fault;
@@ -19,7 +19,7 @@ use crate::api::Api;
 use fault::Fault;
 use request::{Mode, Request};
 
-/// Every running mqnet.
+/// Connections to every running mqnet.
 pub(crate) type All<'a> = &'a dyn Fn() -> Result<Vec<Box<dyn Api>>, ApiError>;
 
 /// What is asked.
@@ -43,7 +43,7 @@ pub struct YnlArgs {
     pub(crate) family: String,
 }
 
-/// Runs one request; the result is the exit code.
+/// Runs one request and returns the exit code.
 pub(crate) fn run(args: &YnlArgs, all: All<'_>, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     respond(args, all, out, err).unwrap_or(1)
 }
@@ -75,7 +75,7 @@ fn respond(
             writeln!(err, "mqnet ynl: {line}")?;
             return Ok(1);
         }
-        // On stdout, as the kernel's tool has it.
+        // The error is printed on stdout, as by the kernel's tool.
         Err(Fault::Netlink(error)) => {
             writeln!(out, "{error}")?;
             return Ok(1);
@@ -84,7 +84,7 @@ fn respond(
     Ok(0)
 }
 
-/// JSON on one line with blanks after commas and colons; attributes in the order in which the
+/// JSON on one line with blanks after commas and colons; attributes have the order in which the
 /// kernel sends them.
 fn dumps(value: &Value, order: &[&str]) -> String {
     match value {
@@ -108,7 +108,7 @@ fn dumps(value: &Value, order: &[&str]) -> String {
     }
 }
 
-/// A scalar in JSON that is ASCII throughout.
+/// Scalar as JSON in ASCII only.
 fn ascii(value: &Value) -> String {
     let mut out = String::new();
     for c in value.to_string().chars() {

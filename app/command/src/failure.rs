@@ -1,15 +1,15 @@
-//! Reasons why a command fails, and their exit codes.
+//! Failures of a command, with their exit codes.
 
 use mqnet_control_api::{ApiError, Code};
 
-/// Why a command ended badly.
+/// Failure of a command.
 #[derive(Debug)]
 pub enum Failure {
-    /// What was asked for makes no sense: exit code 2, nothing was touched.
+    /// Invalid input: exit code 2, no change was made.
     BadInput(String),
-    /// It could not be done: exit code 1.
+    /// Failed operation: exit code 1.
     Broken(String),
-    /// Everything has been said; this exit code.
+    /// Exit code of a failure that is already reported.
     Exit(u8),
 }
 

@@ -1,4 +1,4 @@
-//! Parts that all commands share: reasons of failure, output and tables.
+//! Parts shared by all commands: failures, output and tables.
 
 #![forbid(unsafe_code)]
 

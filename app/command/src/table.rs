@@ -1,15 +1,15 @@
-//! Aligned text.
+//! Text tables with aligned columns.
 
 use std::fmt::Write;
 
-/// Columns that are as wide as they must be. Numbers stand at the right, names at the left.
+/// Table with minimum column widths. Numbers are aligned right, names left.
 pub struct Table {
     left: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with these headings; a `<` in front of one means "at the left".
+    /// Creates a table with these headings; a leading `<` aligns a column left.
     pub fn new(headings: &[&str]) -> Self {
         let left = headings.iter().map(|h| h.starts_with('<')).collect();
         let first = headings.iter().map(|h| h.trim_start_matches('<').to_owned()).collect();
@@ -47,7 +47,7 @@ impl Table {
 mod tests {
     use super::*;
 
-    // Goal: columns line up whatever is longer, heading or cell, and no line ends in blanks.
+    // Goal: columns are aligned for any lengths of headings and cells, and no line ends in blanks.
     #[test]
     fn columns_line_up() {
         let mut table = Table::new(&["<name", "n", "<why"]);

@@ -1,7 +1,7 @@
-//! How busy a worker's thread is.
+//! CPU use of a worker's thread.
 
-/// Nanoseconds that a thread has run, from its line of scheduler statistics. None when it is not a
-/// thread that we can see: of another PID namespace, or of a kernel without these statistics.
+/// Nanoseconds that a thread has run, from its scheduler statistics. None if the thread is not
+/// visible: it belongs to another PID namespace, or the kernel lacks these statistics.
 pub(super) fn cpu_ns(tid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
     text.split_whitespace().next()?.parse().ok()
@@ -9,7 +9,7 @@ pub(super) fn cpu_ns(tid: u32) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    // Goal: a thread that works gets more time; one that does not exist has none.
+    // Goal: the time of a busy thread grows; a thread that does not exist has none.
     #[test]
     fn our_own_thread() {
         let Some(before) = super::cpu_ns(std::process::id()) else { return };

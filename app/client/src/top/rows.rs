@@ -1,4 +1,4 @@
-//! Two readings become rows; rows are sorted.
+//! Rows computed from two readings, and their sort order.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -7,15 +7,15 @@ use mqnet_control_api::{LaneStats, LinkInfo, LinkStats, StopState};
 
 use crate::stats::rates::{Rates, pairs, rates, seconds_between};
 
-/// Link, how many of its name came before it, and number.
+/// Link name, number of earlier links with that name, and worker number.
 type WorkerKey = (String, usize, u16);
 
-/// One reading of everything.
+/// One reading of all links and workers.
 pub(super) struct Sample {
     stats: Vec<LinkStats>,
     /// CPU and run time of each worker. Links of two processes may have one name.
     workers: BTreeMap<WorkerKey, (Option<u32>, Option<u64>)>,
-    /// Links that are not up, and why.
+    /// Links that are not up, with the reason.
     pub(super) down: Vec<String>,
 }
 
@@ -41,22 +41,22 @@ impl Sample {
     }
 }
 
-/// One lane.
+/// Row of one lane.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) channel: u16,
-    /// From a to b.
+    /// True for the direction from a to b.
     pub(super) forth: bool,
     pub(super) lane: String,
     pub(super) rates: Rates,
     pub(super) in_flight: i64,
     pub(super) is_stopped: bool,
     pub(super) cpu: Option<u32>,
-    /// Part of a CPU that its worker uses.
+    /// Fraction of a CPU that the lane's worker uses.
     pub(super) load: Option<f64>,
 }
 
-/// What happened between two readings, lane by lane.
+/// Rows with the rates between two readings, one per lane.
 pub(super) fn rows(before: &Sample, now: &Sample) -> Vec<Row> {
     let mut out = Vec::new();
     for (at, (old, stats)) in pairs(&before.stats, &now.stats).enumerate() {
@@ -87,7 +87,7 @@ pub(super) fn rows(before: &Sample, now: &Sample) -> Vec<Row> {
     out
 }
 
-/// What can be sorted by, in the order of the columns.
+/// Sort columns, in the order of the display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
     Channel,
@@ -131,13 +131,13 @@ impl Column {
         }
     }
 
-    /// The column `by` places further, round about.
+    /// Returns the column `by` positions further, cyclically.
     pub(super) fn step(self, by: usize) -> Self {
         Self::ALL[(self as usize + by) % Self::ALL.len()]
     }
 
     fn compare(self, a: &Row, b: &Row) -> Ordering {
-        // What is large is interesting; names and numbers of things are read upwards.
+        // Rates sort in descending order; names and numbers sort in ascending order.
         let down = |a: f64, b: f64| b.total_cmp(&a);
         match self {
             Self::Channel => a.channel.cmp(&b.channel),
@@ -154,7 +154,7 @@ impl Column {
     }
 }
 
-/// Sorts; rows that are equal stay in the order of their links and channels.
+/// Sorts the rows; equal rows keep the order of their links and channels.
 pub(super) fn sort(rows: &mut [Row], column: Column, reverse: bool) {
     rows.sort_by(|a, b| {
         let order = column.compare(a, b);

@@ -35,7 +35,7 @@ fn press(app: &mut App, code: KeyCode) -> After {
     app.key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
-// Goal: the whole picture at 80x24, every column in its place and the busiest lane first.
+// Goal: the whole display at 80x24, with every column in its position and the busiest lane first.
 #[test]
 fn the_picture() {
     let lines = screen(&app(), 80, 24);
@@ -53,7 +53,7 @@ fn the_picture() {
     assert_eq!(lines[23], "q quit  s/arrows sort  r reverse  a direction  p pause  ? help");
 }
 
-// Goal: each key does what the help says.
+// Goal: each key has the effect that the help describes.
 #[test]
 fn keys() {
     let mut app = app();
@@ -88,7 +88,7 @@ fn keys() {
     assert_eq!(app.key(interrupt), After::Quit);
 }
 
-// Goal: a link that is down, and an error, are said in the last line.
+// Goal: the last line shows a link that is down, and an error.
 #[test]
 fn what_is_wrong_is_said() {
     let mut app = app();
@@ -98,7 +98,7 @@ fn what_is_wrong_is_said() {
     assert_eq!(screen(&app, 80, 24)[23], "it has gone");
 }
 
-// Goal: without a terminal there is one picture, as text, with every lane.
+// Goal: without a terminal, one display is printed as text, with every lane.
 #[test]
 fn one_picture_as_text() {
     let path = "/v1/links/ntb0/stats";
@@ -116,7 +116,7 @@ fn one_picture_as_text() {
 mod terminal;
 
 proptest! {
-    // Goal: no terminal size and no sequence of keys makes it panic.
+    // Goal: no terminal size and no sequence of keys causes a panic.
     #[test]
     fn any_size_any_keys(
         width in 1u16..200,

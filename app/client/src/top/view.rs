@@ -1,4 +1,4 @@
-//! What is on the screen, and what the keys do.
+//! Screen contents, and the actions of the keys.
 
 use mqnet_command::si;
 use ratatui::Frame;
@@ -10,7 +10,7 @@ use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row as Cells, Table};
 
 use super::rows::{Column, Row, Sample, rows, sort};
 
-/// Lines that are not rows: title, totals, headings, keys.
+/// Lines of the screen that are not rows: title, totals, headings, keys.
 const FRAME_LINES: usize = 4;
 
 const KEYS: &str = "q quit  s/arrows sort  r reverse  a direction  p pause  ? help";
@@ -30,7 +30,7 @@ stop%             part of the time that it was stopped
 flight            taken in, neither given nor dropped
 cpu, load%        CPU of its worker, and how busy that is";
 
-/// Which lanes are shown.
+/// Directions of the displayed lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Both,
@@ -38,7 +38,7 @@ enum Direction {
     Back,
 }
 
-/// What comes after a key.
+/// Action after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     GoOn,
@@ -72,14 +72,14 @@ impl App {
         }
     }
 
-    /// A new reading.
+    /// Replaces the current reading.
     pub(super) fn take(&mut self, now: Sample) {
         self.rows = rows(self.last.as_ref().unwrap_or(&now), &now);
         self.note = (!now.down.is_empty()).then(|| now.down.join("; "));
         self.last = Some(now);
     }
 
-    /// Something that the user should know, until the next reading.
+    /// Shows a note to the user until the next reading.
     pub(super) fn say(&mut self, note: String) {
         self.note = Some(note);
     }
@@ -88,7 +88,7 @@ impl App {
         self.paused
     }
 
-    /// Lines that the whole picture needs.
+    /// Number of lines of the whole display.
     pub(super) fn lines(&self) -> usize {
         self.shown().len() + FRAME_LINES
     }
@@ -119,7 +119,7 @@ impl App {
             KeyCode::Home => self.scroll = 0,
             _ => {}
         }
-        // Beyond the last row there is nothing to see.
+        // Scrolling ends at the last row.
         self.scroll = self.scroll.min(self.shown().len().saturating_sub(1));
         After::GoOn
     }
@@ -224,9 +224,9 @@ fn cells(row: &Row) -> Cells<'static> {
     Cells::new(Column::ALL.map(cell)).style(style)
 }
 
-/// All rows together.
+/// Totals of all rows.
 fn sum(rows: &[Row]) -> String {
-    // The sum of no numbers is -0.
+    // An empty sum of floats is -0.
     let of = |f: fn(&Row) -> f64| rows.iter().map(f).sum::<f64>() + 0.0;
     format!(
         "total {} frames/s, {:.2} Gb/s, {} stops/s, {} drops/s",

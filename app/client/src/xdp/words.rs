@@ -1,11 +1,11 @@
-//! Keys and values as words.
+//! Text form of keys and values.
 
-/// Two digits a byte.
+/// Formats bytes as two digits each.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// A number of `size` bytes, or bytes like `0a:00`.
+/// Parses a number of `size` bytes, or bytes like `0a:00`.
 pub(super) fn bytes(what: &str, text: &str, size: u32) -> Result<Vec<u8>, String> {
     if text.contains(':') {
         let byte = |part: &str| u8::from_str_radix(part, 16).ok().filter(|_| part.len() <= 2);
@@ -28,7 +28,7 @@ pub(super) fn bytes(what: &str, text: &str, size: u32) -> Result<Vec<u8>, String
     Ok(bytes)
 }
 
-/// A number where it can be one, else bytes.
+/// Formats bytes as a number if they fit one, otherwise as bytes.
 pub(super) fn readable(hex: &str) -> String {
     let pairs: Vec<&str> = (0..hex.len() / 2).filter_map(|i| hex.get(2 * i..2 * i + 2)).collect();
     if matches!(pairs.len(), 1 | 2 | 4 | 8) {
@@ -44,8 +44,8 @@ pub(super) fn readable(hex: &str) -> String {
 mod tests {
     use super::*;
 
-    // Goal: numbers take the size of the map, bytes are taken as they are, and the rest is refused
-    // with the field.
+    // Goal: numbers have the size of the map, bytes are unchanged, and other input is rejected with
+    // the field.
     #[test]
     fn words_become_bytes() {
         assert_eq!(bytes("key", "258", 4).unwrap(), [2, 1, 0, 0]);
@@ -57,7 +57,7 @@ mod tests {
         }
     }
 
-    // Goal: what is written is what is read.
+    // Goal: formatted values are parsed to the same bytes.
     #[test]
     fn bytes_become_words() {
         assert_eq!(readable("02010000"), "258");

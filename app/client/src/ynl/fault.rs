@@ -1,4 +1,4 @@
-//! Why a request got no answer.
+//! Errors of a request.
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use mqnet_control_api::{ApiError, Code};
 use super::pprint;
 use crate::ethtool::errno;
 
-/// Why a request got no answer.
+/// Error of a request.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// It makes no sense; nothing was asked.
+    /// Invalid request; no mqnet received a request.
     Usage(String),
-    /// No mqnet could be asked.
+    /// No mqnet could be reached.
     Local(String),
-    /// The answer is an error of netlink.
+    /// Error in the netlink response.
     Netlink(NlError),
 }
 
-/// An error as netlink reports it.
+/// Error in the form of netlink.
 #[derive(Debug)]
 pub(super) struct NlError {
     code: Code,
     message: String,
-    /// What else is known, in Python's notation.
+    /// Further details in Python's notation.
     details: String,
 }
 
@@ -32,27 +32,27 @@ impl NlError {
         Fault::Netlink(Self { code, message: message.to_owned(), details })
     }
 
-    /// An errno and nothing else.
+    /// Error with an errno only.
     pub(super) fn bare(code: Code) -> Fault {
         Self::fault(code, "", String::new())
     }
 
-    /// An attribute that is wrong, and why (or nothing).
+    /// Invalid attribute, with a reason (or an empty one).
     pub(super) fn attribute(code: Code, message: &str, path: &str) -> Fault {
         Self::fault(code, message, format!("{{'bad-attr': {}}}", pprint::quote(path)))
     }
 
-    /// An attribute that is missing.
+    /// Missing attribute.
     pub(super) fn missing(name: &str) -> Fault {
         Self::fault(Code::Invalid, "", format!("{{'miss-type': {}}}", pprint::quote(name)))
     }
 
-    /// The pool's id is missing in the nest `info`, which the kernel's tool shows by number.
+    /// Missing pool id in the nest `info`, which the kernel's tool prints by number.
     pub(super) fn missing_in_info() -> Fault {
         Self::fault(Code::Invalid, "", "{'miss-type': 1, 'miss-nest': 20}".to_owned())
     }
 
-    /// A number outside its range.
+    /// Number outside its range.
     pub(super) fn range(path: &str, min: u32, max: u32, kind: &str) -> Fault {
         let policy = format!("{{'min-value': {min}, 'max-value': {max}, 'type': '{kind}'}}");
         let path = pprint::quote(path);

@@ -1,4 +1,4 @@
-//! Carrying a request out, over every running mqnet.
+//! Execution of a request over every running mqnet.
 
 use mqnet_control::discover::names::{self, Named};
 use mqnet_control_api::{ApiError, Code, NetdevInfo, QueueType};
@@ -11,10 +11,10 @@ use crate::ethtool::segment;
 
 type Hosts = [Box<dyn Api>];
 
-/// A netdev and the process that has it.
+/// Netdev and the process that has it.
 struct Device<'a> {
     info: NetdevInfo,
-    /// A name that stands for it alone in its process.
+    /// Name that is unique within its process.
     reference: String,
     api: &'a dyn Api,
 }
@@ -25,7 +25,7 @@ impl Device<'_> {
     }
 }
 
-/// The answer: a list of objects for a dump, one object otherwise.
+/// Response: a list of objects for a dump, one object otherwise.
 pub(super) fn run(request: &Request, hosts: &Hosts) -> Result<Value, Fault> {
     match (request.operation.subject, request.mode) {
         (Subject::Queue, Mode::Dump) => dump(request, hosts, "queues"),
@@ -39,7 +39,7 @@ pub(super) fn run(request: &Request, hosts: &Hosts) -> Result<Value, Fault> {
     }
 }
 
-/// Every netdev, by ifindex. One process that does not answer must not hide the others.
+/// Every netdev, by ifindex. A process that does not respond must not hide the others.
 fn devices(hosts: &Hosts) -> Result<Vec<Device<'_>>, Fault> {
     let mut devices = Vec::new();
     let mut failed = None;
@@ -62,8 +62,8 @@ fn devices(hosts: &Hosts) -> Result<Vec<Device<'_>>, Fault> {
     Ok(devices)
 }
 
-/// The netdev with an index. Indices are unique in one network namespace only: ours wins, and two
-/// elsewhere are refused.
+/// Netdev with an index. Indices are unique in one network namespace only: the own namespace takes
+/// precedence, and two matches in other namespaces are an error.
 fn by_index(hosts: &Hosts, ifindex: u32) -> Result<Option<Device<'_>>, Fault> {
     let mut found = devices(hosts)?;
     found.retain(|device| device.info.ifindex == ifindex);
@@ -94,14 +94,14 @@ fn dump(request: &Request, hosts: &Hosts, what: &str) -> Result<Value, Fault> {
         for device in devices(hosts)? {
             match device.get(what) {
                 Ok(objects) => all.extend(objects),
-                // Not for this device, or it has gone since.
+                // The device does not support the request, or was removed after the listing.
                 Err(e) if matches!(e.code, Code::NotSupported | Code::NoDevice) => {}
                 Err(e) => return Err(e.into()),
             }
         }
         return Ok(Value::Array(all));
     };
-    // Only the statistics say which attribute they did not like.
+    // Only errors of the statistics name the rejected attribute.
     let blame = |code| match request.operation.subject {
         Subject::QStats => NlError::attribute(code, "", ".ifindex"),
         _ => NlError::bare(code),
@@ -130,7 +130,7 @@ fn queue(request: &Request, hosts: &Hosts) -> Result<Value, Fault> {
         QueueType::Tx => "tx",
     };
     let queues = device.get("queues")?;
-    // A netdev that is down shows no queues, whatever their number.
+    // A netdev that is down lists no queues, whatever their number.
     let none = if queues.is_empty() { Code::NoEntry } else { Code::Invalid };
     let wanted = |queue: &Value| has(queue, "id", id) && queue["type"] == kind;
     queues.into_iter().find(wanted).ok_or_else(|| NlError::bare(none))
@@ -165,7 +165,7 @@ fn pools(request: &Request, hosts: &Hosts, path: &str) -> Result<Value, Fault> {
     found.map(present).ok_or_else(|| NlError::bare(Code::NoEntry))
 }
 
-/// What says which pool it is stands in a nest of its own.
+/// Moves the fields that identify a pool into the nest `info`.
 fn nest(pool: Value) -> Value {
     let Value::Object(mut fields) = pool else { return pool };
     let mut info = Map::new();

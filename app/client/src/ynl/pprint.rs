@@ -1,17 +1,18 @@
-//! The notation of Python's `pprint`: keys sorted, single quotes, 80 columns.
+//! Notation of Python's `pprint`: keys sorted, single quotes, 80 columns.
 
 use serde_json::{Map, Value};
 
 const WIDTH: usize = 80;
 
-/// A value, over as many lines as it takes.
+/// Formats a value over as many lines as needed.
 pub(super) fn format(value: &Value) -> String {
     let mut out = String::new();
     write(value, 0, 0, &mut out);
     out
 }
 
-/// `indent`: the column at which the value begins; `allowance`: what must fit behind it.
+/// Writes a value. `indent`: the column at which the value begins; `allowance`: the columns needed
+/// after the value.
 fn write(value: &Value, indent: usize, allowance: usize, out: &mut String) {
     let flat = repr(value);
     if fits(&flat, WIDTH.checked_sub(indent + allowance)) {
@@ -45,7 +46,7 @@ fn write(value: &Value, indent: usize, allowance: usize, out: &mut String) {
     }
 }
 
-/// Whether a text fits; room below zero has none.
+/// Returns true if a text fits; none means negative room.
 fn fits(text: &str, room: Option<usize>) -> bool {
     room.is_some_and(|room| text.chars().count() <= room)
 }
@@ -57,7 +58,7 @@ fn separate(i: usize, indent: usize, out: &mut String) {
     }
 }
 
-/// A long text is cut at its line ends, then between its words.
+/// Writes a long text, split at its line ends, then between its words.
 fn write_text(text: &str, indent: usize, allowance: usize, out: &mut String) {
     let lines = split(text, is_line_end);
     let mut chunks: Vec<String> = Vec::new();
@@ -102,8 +103,8 @@ fn is_line_end(c: char) -> bool {
     )
 }
 
-/// Cuts behind every run of characters that end a piece (`\r\n` is one line end, others are
-/// lines of their own; a run of blanks belongs to the word before it).
+/// Splits after every run of characters that end a piece. `\r\n` is one line end, other line ends
+/// are lines of their own; a run of blanks belongs to the preceding word.
 fn split(text: &str, ends: impl Fn(char) -> bool) -> Vec<&str> {
     let lines = ends('\n') && !ends(' ');
     let mut pieces = Vec::new();
@@ -123,7 +124,7 @@ fn split(text: &str, ends: impl Fn(char) -> bool) -> Vec<&str> {
     pieces
 }
 
-/// On one line.
+/// Formats a value on one line.
 fn repr(value: &Value) -> String {
     match value {
         Value::Null => "None".to_owned(),
@@ -145,14 +146,14 @@ fn repr(value: &Value) -> String {
     }
 }
 
-/// By key, however the map keeps them.
+/// Entries by key, independent of the order in the map.
 fn sorted(map: &Map<String, Value>) -> Vec<(&String, &Value)> {
     let mut fields: Vec<_> = map.iter().collect();
     fields.sort_by_key(|(key, _)| *key);
     fields
 }
 
-/// A string literal of Python.
+/// Formats a string literal of Python.
 pub(super) fn quote(text: &str) -> String {
     let mark = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let mut out = String::from(mark);
@@ -178,7 +179,7 @@ pub(super) fn quote(text: &str) -> String {
     out
 }
 
-/// The standard library knows what is printable, but counts marks that combine as not.
+/// The standard library's set of printable characters excludes combining marks.
 fn printable(c: char) -> bool {
     c != '\u{ad}' && (c.escape_debug().len() == 1 || c.is_alphabetic())
 }

@@ -1,18 +1,18 @@
-//! What is asked: an operation and its attributes, checked as the kernel's policies do.
+//! Request: an operation and its attributes, checked as by the kernel's policies.
 
 use mqnet_control_api::{Code, QueueType};
 use serde_json::{Map, Value};
 
 use super::fault::{Fault, NlError};
 
-/// One object or all.
+/// Number of requested objects: one or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Do,
     Dump,
 }
 
-/// What an operation is about.
+/// Object type of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Queue,
@@ -22,16 +22,17 @@ pub(super) enum Subject {
     PagePoolStats,
 }
 
-/// An operation.
+/// Operation of the family, with its attributes.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) name: &'static str,
     pub(super) subject: Subject,
-    /// Attributes of a `do`, in the order in which the kernel misses them; none: dump only.
+    /// Attributes of a `do`, in the order in which the kernel reports missing ones; none: dump
+    /// only.
     one: &'static [&'static str],
     /// Attributes of a `dump`.
     all: &'static [&'static str],
-    /// The attributes by number (those after 4 matter only as names).
+    /// Attributes by number (those after number 4 matter only as names).
     numbers: &'static [&'static str],
     /// Attributes in the order in which the kernel sends them.
     pub(super) order: &'static [&'static str],
@@ -138,7 +139,7 @@ static OPERATIONS: [Operation; 5] = [
     },
 ];
 
-/// A request that the kernel's policies would let through.
+/// Request that the kernel's policies accept.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) operation: &'static Operation,
@@ -150,7 +151,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Reads a request.
+    /// Parses a request.
     pub(super) fn parse(mode: Mode, name: &str, json: &str) -> Result<Self, Fault> {
         let Some(operation) = OPERATIONS.iter().find(|operation| operation.name == name) else {
             let option = if mode == Mode::Do { "do" } else { "dump" };
@@ -176,13 +177,13 @@ impl Request {
         }
     }
 
-    /// The attributes of this request.
+    /// Attributes of this request.
     fn names(&self) -> &'static [&'static str] {
         if self.mode == Mode::Do { self.operation.one } else { self.operation.all }
     }
 
-    /// Whether an attribute may stand here. The kernel tells attributes with a number above its
-    /// policy from those below that it rejects.
+    /// Checks that the request accepts an attribute. The kernel distinguishes attributes with a
+    /// number above its policy from rejected ones below.
     fn allowed(&self, name: &str) -> Result<(), Fault> {
         let names = self.names();
         if names.contains(&name) {
@@ -206,7 +207,7 @@ impl Request {
     fn take(&mut self, name: &str, value: &Value) -> Result<(), Fault> {
         let pool = matches!(self.operation.subject, Subject::PagePool);
         match name {
-            // A dump of pools has no policy: the kernel takes what comes and looks at nothing.
+            // A dump of pools has no policy: the kernel ignores every attribute.
             _ if pool && self.mode == Mode::Dump => {}
             "ifindex" => self.ifindex = Some(positive(name, value, ".ifindex", "u32")?),
             "id" if pool => self.id = Some(positive(name, value, ".id", "uint")?),
@@ -218,7 +219,7 @@ impl Request {
         Ok(())
     }
 
-    /// The nest that selects a pool for its statistics.
+    /// Parses the nest that selects a pool for its statistics.
     fn info(&mut self, value: &Value) -> Result<(), Fault> {
         let Value::Object(info) = value else {
             let line = format!("--json: info is {value} (allowed: an object, {{\"id\": N}})");
@@ -250,7 +251,7 @@ impl Request {
     }
 }
 
-/// A 32-bit number, or its digits as a string.
+/// 32-bit number, or its digits as a string.
 fn number(name: &str, value: &Value) -> Result<u32, Fault> {
     let n = match value {
         Value::String(text) => text.trim().parse().ok(),
@@ -259,7 +260,7 @@ fn number(name: &str, value: &Value) -> Result<u32, Fault> {
     n.ok_or_else(|| Fault::Usage(format!("--json: {name} is {value} (allowed: 0..={})", u32::MAX)))
 }
 
-/// A number for which 0 is out of range.
+/// Number with 0 out of range.
 fn positive(name: &str, value: &Value, path: &str, kind: &str) -> Result<u32, Fault> {
     match number(name, value)? {
         0 => Err(NlError::range(path, 1, u32::MAX, kind)),

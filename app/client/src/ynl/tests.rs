@@ -1,4 +1,4 @@
-//! Two processes with four netdevs, asked in every way; the notation against Python itself.
+//! Requests to two processes with four netdevs; comparison of the notation with Python itself.
 
 mod notation;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{YnlArgs, run};
 use crate::api::Api;
 
-/// A process: two netdevs whose numbers begin at `base`; the second one is down.
+/// Process with two netdevs and numbers from `base`; the second netdev is down.
 struct Process {
     base: u32,
 }
@@ -94,7 +94,7 @@ fn args(mode: &str, operation: &str, json: &str) -> YnlArgs {
     YnlArgs { dump, do_, json, output_json: false, family: "netdev".to_owned() }
 }
 
-// Goal: every operation, filtered and not, prints what the kernel's tool would print.
+// Goal: every operation, filtered and not, prints the same as the kernel's tool.
 #[test]
 fn answers() {
     let queue = |id: u32| {
@@ -156,7 +156,7 @@ fn answers() {
     }
 }
 
-// Goal: every pool is listed, and NAPIs come device by device with ids descending.
+// Goal: every pool is listed, and NAPIs are listed by device with ids descending.
 #[test]
 fn order_of_dumps() {
     let mut request = args("dump", "napi-get", "");
@@ -169,7 +169,7 @@ fn order_of_dumps() {
     assert_eq!(out.matches("'inflight'").count(), 2, "a dump of pools has no filter: {out}");
 }
 
-// Goal: --output-json is Python's JSON, in the order in which the kernel sends attributes.
+// Goal: --output-json prints Python's JSON, in the order in which the kernel sends attributes.
 #[test]
 fn output_json() {
     let mut request = args("do", "queue-get", r#"{"ifindex": 30, "type": 0, "id": 0}"#);
@@ -199,7 +199,7 @@ fn refused(requests: &[(&str, &str, &str, &str)]) {
     }
 }
 
-// Goal: refusals are the errors that a kernel gave to the same requests, in the tool's form.
+// Goal: refusals match the errors of a kernel for the same requests, in the tool's form.
 #[test]
 fn refusals() {
     let zero = range(1, u32::MAX, "u32", ".ifindex");
@@ -284,7 +284,7 @@ fn pool_refusals() {
     ]);
 }
 
-// Goal: what is no request at all gets one line that names the option and what is allowed, and
+// Goal: an invalid request fails with one line that names the option and the allowed values, and
 // exit code 2.
 #[test]
 fn nonsense() {
@@ -307,7 +307,7 @@ fn nonsense() {
     }
 }
 
-// Goal: without any mqnet a dump is empty, and one that cannot be asked is named on stderr.
+// Goal: without any mqnet a dump is empty; an unreachable mqnet is named on stderr.
 #[test]
 fn nobody_there() {
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -342,7 +342,7 @@ fn request_json() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    // Goal: no request makes it panic, and every one is answered or refused on some stream.
+    // Goal: no request causes a panic, and every request has output on some stream.
     #[test]
     fn arbitrary_requests(
         mode in "do|dump",

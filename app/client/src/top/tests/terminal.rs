@@ -1,4 +1,4 @@
-//! The live picture in a real pseudo terminal, which `script` (util-linux) makes.
+//! The live display in a real pseudo terminal, created by `script` (util-linux).
 
 use std::io::{IsTerminal, Read, Write};
 use std::process::{Command, Stdio};
@@ -27,7 +27,7 @@ impl Api for Panics {
     }
 }
 
-// Goal: none of its own: it is what runs inside the terminal of the test below.
+// Goal: none of its own: the process that runs inside the terminal of the test below.
 #[test]
 #[ignore = "in_a_terminal runs it in a terminal"]
 fn inside() {
@@ -49,7 +49,7 @@ fn inside() {
     live(&args, api, reading(1, &link("up"))).unwrap();
 }
 
-/// What the terminal showed; types `keys` once `after` is on it.
+/// Output of the terminal; types `keys` after `after` appears.
 fn terminal(how: &str, after: &str, keys: &str) -> String {
     let exe = std::env::current_exe().unwrap();
     let line = format!(
@@ -96,15 +96,15 @@ fn terminal(how: &str, after: &str, keys: &str) -> String {
 fn assert_restored(how: &str, seen: &str) {
     let (enter, leave) = (seen.find(ENTER), seen.rfind(LEAVE));
     assert!(enter.is_some() && enter < leave, "{how}: {seen:?}");
-    // What stty says at the end.
+    // Terminal settings that stty prints at the end.
     let words: Vec<&str> = seen[leave.unwrap()..].split_whitespace().collect();
     for mode in ["icanon", "echo", "isig"] {
         assert!(words.iter().any(|word| word.trim_end_matches(';') == mode), "{how}: {words:?}");
     }
 }
 
-// Goal: the live picture fills a real terminal of 80x24, obeys keys, and gives the terminal back
-// however it ends: by a key, Ctrl-C, a signal, or a panic.
+// Goal: the live display fills a real terminal of 80x24, obeys keys, and restores the terminal at
+// every end: by a key, Ctrl-C, a signal, or a panic.
 #[test]
 fn in_a_terminal() {
     let seen = terminal("keys", "200.0 k", "sq");

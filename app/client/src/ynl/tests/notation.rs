@@ -1,4 +1,4 @@
-//! The notation, against Python's own `pprint` and `json` where there is a python3.
+//! Comparison of the notation with Python's `pprint` and `json`, if python3 is installed.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ for line in sys.stdin:
     print(json.dumps([pprint.pformat(value), json.dumps(value)]))
 ";
 
-/// What Python makes of each value; none without Python.
+/// Python's notation of each value; none without Python.
 fn python(values: &[Value]) -> Option<Vec<(String, String)>> {
     let mut child = Command::new("python3")
         .args(["-c", SCRIPT])
@@ -55,11 +55,11 @@ fn value() -> impl Strategy<Value = Value> {
                 .prop_map(|fields| fields.into_iter().collect::<Value>()),
         ]
     })
-    // A long text that stands alone has a form of its own; answers are lists and objects.
+    // A single long text has its own form in Python; responses are lists and objects.
     .prop_map(|value| if value.is_string() { json!([value]) } else { value })
 }
 
-// Goal: a thousand arbitrary values are written exactly as Python writes them.
+// Goal: a thousand arbitrary values have the text that Python writes.
 #[test]
 fn as_python_writes() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
@@ -74,7 +74,7 @@ fn as_python_writes() {
     }
 }
 
-// Goal: the width rule at its edge, without Python: 80 columns fit, 81 do not.
+// Goal: the width rule at its limit, without Python: 80 columns fit, 81 do not.
 #[test]
 fn eighty_columns() {
     let fits = json!({"a": "x".repeat(34), "b": "y".repeat(28)});
