@@ -55,7 +55,7 @@ pub(super) fn answer(code: Code) -> Fail {
     Fail::new(2, format!("RTNETLINK answers: {}", errno::text(code)))
 }
 
-/// Unknown netdev name. tc limits the length of names to that of a kernel's netdev.
+/// Error for an unknown netdev, with the name truncated to the kernel's length as in tc.
 fn no_device(dev: &str) -> Fail {
     let name: String = dev.chars().take(15).collect();
     Fail::new(1, format!("Cannot find device \"{name}\""))
