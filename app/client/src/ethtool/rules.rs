@@ -110,7 +110,7 @@ fn refuse(call: &mut Call<'_>, bad: &Bad) -> io::Result<u8> {
     }
 }
 
-/// Location for a rule without one: after all other rules, as far as there is room.
+/// Highest free location, for a rule that was given without one; none if the table is full.
 fn free_place(all: &FlowRules) -> Option<u32> {
     (0..all.size).rev().find(|place| all.rules.iter().all(|rule| rule.location != *place))
 }
