@@ -25,8 +25,8 @@ const CHANNELS: usize = 64;
 const STREAMS: &str = "4";
 /// Pause between two requests of a turn.
 const EVERY: Duration = Duration::from_millis(10);
-/// Slices per request and turn: three rounds then have the 200 responses that an interval of the
-/// 99th percentile needs.
+/// Length of a turn of one request, in slices: three rounds then have 200 responses, the minimum
+/// for an interval of the 99th percentile.
 const SLICES: u32 = 5;
 /// Time until the streams reach their rate.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -157,7 +157,7 @@ impl Asked {
     fn turn(&self, session: &Session, path: &str) -> Result<Turn> {
         let path = match path {
             "stats" => format!("/v1/links/{}/stats", segment(&self.link)),
-            // Of the TAP, whose name is the first host's.
+            // Channels of the TAP `a` in the first host.
             _ => "/v1/netdevs/a/channels".to_owned(),
         };
         let (mut times, mut most, mut asked) = (Histogram::default(), 0, 0);
@@ -182,7 +182,7 @@ impl Asked {
     }
 }
 
-/// Streams that fill the link until they are dropped.
+/// Starts streams that saturate the link until they are dropped.
 fn saturate(session: &Session, world: &World) -> Result<Child> {
     let to = without_prefix(SERVER);
     // Longer than any turn.

@@ -206,7 +206,7 @@ pub(super) fn workers(session: &Session, folder: &RunFolder, bytes: usize) -> Re
     for round in 0..session.pairs {
         slices::show(&session.progress, &name, round, session.pairs);
         for at in slices::order(all.len(), round) {
-            // A device left behind by one bench would disturb the other.
+            // Both rows share the forwarder and its backlog: after a failure neither row continues.
             if outcome.is_ok() {
                 outcome = bench.sample(session, (all[at].1, MANY), &mut samples[at])?;
             }
