@@ -62,8 +62,8 @@ fn measured_section(burst: &mut dyn FnMut() -> usize, bursts: u64) -> u64 {
 
 /// Runs the hidden command that callgrind executes.
 pub(super) fn run_section(args: &InstrArgs, plug: Option<&LinkPlug>) -> Result<()> {
-    // Under callgrind every reader seems to be far; a change of that preference in the middle of a
-    // count would change the result.
+    // Fixed preference: under callgrind every reader seems to be far, and the choice of stores
+    // would change in the middle of a count.
     mqnet_shmem::prefer(mqnet_shmem::Preference::Cached);
     match args.section {
         Section::Ring => {
