@@ -33,8 +33,8 @@ impl Window {
     }
 
     /// Blocks the sender until fewer than `most` frames are in flight. After a long time without
-    /// progress all frames in flight count as lost; `forgiven` is the number of the frames up to
-    /// then.
+    /// progress all frames in flight count as lost, and `forgiven` becomes the number of sent
+    /// frames.
     pub(super) fn wait(&self, forgiven: &mut u64, most: u64, stop: &AtomicBool) {
         let sent = self.sent.load(Ordering::Relaxed);
         let on_their_way = |forgiven: u64| {
