@@ -121,7 +121,7 @@ struct Devices {
 }
 
 impl Devices {
-    /// Creates two veth pairs with names that begin with `letter`.
+    /// Creates two veth pairs with this prefix in their names.
     fn create(letter: &str) -> Result<Self> {
         let names = ["g", "f0", "f1", "s"].map(|end| format!("{letter}-{end}"));
         let devices = Self { names };

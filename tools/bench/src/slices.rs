@@ -1,7 +1,7 @@
 //! Comparison of pairs of processes on the same two CPUs. Only one pair is awake at a time, for
 //! about 25 ms; the pairs take turns (SIGCONT, SIGSTOP), so that all see the same machine. The
-//! scheduler of the turns has a higher priority than all pairs (as root). Otherwise a thawed sender
-//! could take its CPU while its receiver is still frozen or another pair still runs.
+//! thread that assigns the turns has a higher priority than all pairs (as root). Otherwise a thawed
+//! sender could take its CPU while its receiver is still frozen or another pair still runs.
 //!
 //! Frame counts are read between rounds, while the pair is awake; the time of the read counts as
 //! the pair's own. A round of several slices gives one sample.
@@ -106,8 +106,7 @@ impl<'a> Turn<'a> {
         let frames = self.end.frames_received()?;
         let answered = Instant::now();
         let awake = self.awake + (answered - start);
-        // A counter that runs backwards means a replaced receiver: the rate is 0, and no sample is
-        // taken.
+        // A counter that runs backwards means a replaced receiver: the rate of the round is 0.
         let rate = frames.saturating_sub(self.frames) as f64 / awake.as_secs_f64();
         self.frames = frames;
         self.freeze()?;

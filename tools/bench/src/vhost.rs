@@ -189,7 +189,7 @@ struct Pair {
     device: Process,
     /// The device receives; otherwise the driver does.
     to_device: bool,
-    /// The driver receives, and the device has no sender of its own.
+    /// The driver is the receiver, so that the device comes second in the list of processes.
     device_is_second: bool,
     calls: Option<Calls>,
 }

@@ -68,7 +68,7 @@ impl Bell for Silent {
     fn ring(&self) {}
 }
 
-/// Creates a function that polls the hooked queue once and returns the number of frames decided by
+/// Creates a closure that polls the hooked queue once and returns the number of frames decided by
 /// the program.
 pub(super) fn burst(bytes: usize, drops: bool) -> Result<impl FnMut() -> usize> {
     let insns = PROGRAM.iter().map(|&(code, dst, src, off, imm)| Insn { code, dst, src, off, imm });
