@@ -4,8 +4,8 @@
 // frame from one TAP and writes it to the other. Frames keep their virtio-net header, so that
 // checksum offload and GSO work between the two stacks.
 //
-// usage: relay NETNS_A NETNS_B; creates the TAP "a" in NETNS_A and "b" in NETNS_B and prints "ready";
-// the TAPs disappear when the process is killed
+// usage: relay NETNS_A NETNS_B; creates the TAP "a" in NETNS_A and "b" in NETNS_B and prints
+// "ready"; the TAPs disappear when the process is killed
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
