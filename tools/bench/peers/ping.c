@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
 // Round trips of bare frames between the ends "a" and "b" of a veth pair, for `mqnet-bench
-// latency`. One thread per CPU polls a packet socket, as the ends of an mqnet link are polled. Frames have an
-// Ethernet type for experiments, so that no network stack answers them.
+// latency`. One thread per CPU polls a packet socket, as the ends of an mqnet link are polled.
+// Frames have an Ethernet type for experiments, so that no network stack answers them.
 //
 // usage: ping CPU_A CPU_B; prints "ready"; an input line "MS GAP" starts MS milliseconds of pings;
 // the output is "done NS:COUNT ..."

@@ -2,8 +2,8 @@
 //
 // Prints "ready", then answers each line "WHAT MILLISECONDS" with
 // "ok OBJECTS SECONDS [BEFORE_NS AFTER_NS]": the objects that the consumer took in its own time
-// and, across two CPUs, the one-way cache line ping-pong before and after. Both threads sleep between
-// the lines. The program ends at the end of its input.
+// and, across two CPUs, the one-way cache line ping-pong before and after. Both threads sleep
+// between the lines. The program ends at the end of its input.
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -191,7 +191,7 @@ pub(super) fn run(
 /// Share of the instructions of a frame per layer.
 fn profile(name: &str, shares: Vec<(&str, f64)>) -> Case {
     let lines = shares.into_iter().map(|(room, percent)| line(room, Ok(percent))).collect();
-    // Layers are shares of one contender, so that they have no ratios.
+    // Layers are parts of one contender; ratios between them have no meaning.
     Case { name: format!("profile of {name}"), unit: Unit::Share, lines, ratios: Vec::new() }
 }
 

@@ -131,7 +131,7 @@ fn freed_elsewhere(session: &Session, pool: &mut PagePool) -> Result<Slice> {
 }
 
 /// Measures the same two rings with plain numbers instead of pages: the hand-over ring and the
-/// pool's return ring, with equal batch sizes. The difference to `freed_elsewhere` is the cost of
+/// pool's return ring, with equal batch sizes. The difference from `freed_elsewhere` is the cost of
 /// the pool.
 fn numbers_alone(session: &Session) -> Result<Slice> {
     let (mut giver, mut taker) = hand_over();

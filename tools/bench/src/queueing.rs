@@ -38,7 +38,7 @@ pub(super) fn run(
 ) -> Result<()> {
     let wanted = |part| only.is_none_or(|only| only == part);
     if wanted(Part::Bypass) {
-        // The benchmark pins its thread, so that it gets a thread of its own.
+        // The benchmark pins its thread and therefore gets a thread of its own.
         std::thread::scope(|scope| {
             let alone = scope.spawn(|| bypass::run(session, plug).map_err(|e| e.to_string()));
             let (cases, notes) = alone.join().map_err(|_| "a thread failed")??;

@@ -180,7 +180,7 @@ fn row(
     cells[0] = name.to_owned();
     cells[1].clone_from(&line.who);
     let Some(summary) = &line.summary else {
-        // A reason may be long, so that it goes into the last column, which is not aligned.
+        // A reason may be long and therefore goes into the last column, which is not aligned.
         let reason = line.skipped.as_deref().unwrap_or("no sample");
         cells[HEADER.len() - 1] = format!("skipped: {reason}");
         return cells;

@@ -142,7 +142,7 @@ fn together(session: &Session, workers: &mut [Worker], cpus: &[usize]) -> Result
 
 fn slice(worker: &mut Worker, cpu: usize, session: &Session, begin: &Barrier) -> Result<Slice> {
     let mut turn = || pingpong::one_cpu_slice(cpu, session.slice, || worker.burst());
-    // A CPU runs slower for a while after an idle time, so that each worker warms up its CPU. The
+    // A CPU runs slower for a while after an idle time; therefore each worker warms up its CPU. The
     // result is checked after the barrier, because every worker must reach the barrier.
     let warm = turn();
     begin.wait();
