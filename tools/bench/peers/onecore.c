@@ -1,6 +1,6 @@
-// DPDK on one core for `mqnet-bench instr`: both ends of a memif link in copy mode, of a vhost-user
-// connection, an rte_ring or an rte_mempool, a fixed number of bursts inside measured_section(),
-// where callgrind counts.
+// DPDK on one core for `mqnet-bench instr`: both ends of a memif link in copy mode or of a
+// vhost-user connection, an rte_ring, or an rte_mempool. A fixed number of bursts runs inside
+// measured_section(), the section that callgrind counts.
 //
 // usage: onecore EAL_OPTIONS -- WHAT SIZE BURSTS SOCKET; prints "units N"
 // WHAT: link|ring|pool, or split|packed-to-device|driver
@@ -18,20 +18,20 @@
 #include <rte_vhost.h>
 
 #define BULK 32
-#define DATA_ROOM 2176 // one buffer a frame up to 1514 bytes
+#define DATA_ROOM 2176 // one buffer per frame up to 1514 bytes
 #define SERVER 0
 #define CLIENT 1
 
 static struct rte_mempool *mbufs, *pool;
 static struct rte_ring *ring;
 static int size;
-// The device that virtio-user has connected to; -1 before that.
+// Vhost device that virtio-user is connected to; -1 before the connection.
 static volatile int device = -1;
-// Numbers of the rings, as the driver counts.
+// Ring numbers from the driver's point of view.
 #define TO_DRIVER 0
 #define TO_DEVICE 1
 
-// The objects are used: nothing may be assumed about them, as in any real program.
+// Marks the objects as used, so that the compiler makes no assumptions about them.
 static inline void used(void *objects)
 {
 	__asm__ volatile("" : : "r"(objects) : "memory");
@@ -215,6 +215,6 @@ int main(int argc, char **argv)
 		burst();
 	printf("units %lu\n", measured_section(burst, atoi(argv[3])));
 	fflush(stdout);
-	// memif's own threads do not like an orderly end.
+	// An orderly exit conflicts with memif's own threads.
 	_exit(0);
 }

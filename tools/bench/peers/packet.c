@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Frames through packet sockets, 32 a system call, for `mqnet-bench afxdp`.
+// Frames through packet sockets, 32 per system call, for `mqnet-bench afxdp`.
 //
-// usage: packet flood DEVICE BYTES CPU          sends frames of that length for ever
-//        packet burst DEVICE BYTES CPU FRAMES   sends so many
-//        packet relay FROM TO CPU               what arrives on FROM leaves on TO
+// usage: packet flood DEVICE BYTES CPU          sends frames of that length without end
+//        packet burst DEVICE BYTES CPU FRAMES   sends that number of frames
+//        packet relay FROM TO CPU               forwards frames from FROM to TO
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <sched.h>
@@ -23,7 +23,7 @@
 
 #define BATCH 32
 #define FRAME_MAX 2048
-#define TYPE_LOCAL 0x88b5 // for experiments: no stack takes it
+#define TYPE_LOCAL 0x88b5 // for experiments (IEEE 802): ignored by every network stack
 #define RECEIVE_BUFFER (8 << 20)
 
 static char frames[BATCH][FRAME_MAX];
@@ -38,7 +38,7 @@ static void require(int well, const char *what)
 	exit(1);
 }
 
-// `protocol` 0: a socket that only sends
+// `protocol` 0: send-only socket.
 static int open_device(const char *name, int protocol)
 {
 	int fd = socket(AF_PACKET, SOCK_RAW, 0), one = 1, bytes = RECEIVE_BUFFER;
@@ -80,7 +80,7 @@ static void make_frames(size_t bytes)
 
 static void flood(int fd)
 {
-	// What there is no room for is lost, as on a wire.
+	// Excess frames are lost, as on a wire.
 	for (;;)
 		(void)!sendmmsg(fd, batch, BATCH, 0);
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Bare frames there and back between the ends "a" and "b" of a veth pair, for `mqnet-bench
-// latency`: one thread a CPU, each with a packet socket that it polls, as the ends of our link are
-// polled. Frames have an Ethernet type of nobody's, so that no stack answers them.
+// Round trips of bare frames between the ends "a" and "b" of a veth pair, for `mqnet-bench
+// latency`. One thread per CPU polls a packet socket, as the ends of an mqnet link are polled.
+// Frames have an Ethernet type for experiments, so that no network stack answers them.
 //
-// usage: ping CPU_A CPU_B; prints "ready"; a line "MS GAP" asks for so many milliseconds of pings,
-// and "done NS:COUNT ..." answers it
+// usage: ping CPU_A CPU_B; prints "ready"; an input line "MS GAP" starts MS milliseconds of pings;
+// the output is "done NS:COUNT ..."
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -26,7 +26,7 @@
 #define TYPE 0x88b5 // for experiments (IEEE 802)
 #define BYTES 64
 #define MOST (1 << 20)
-#define LOST 100000000 // a frame that takes longer never comes
+#define LOST 100000000 // time in ns after which a frame counts as lost
 
 static atomic_int running, stopped = 1;
 static int ends[2];
@@ -67,7 +67,7 @@ static long long now(void)
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-// True when a frame came.
+// Returns true if a frame was received.
 static int take(int fd)
 {
 	char frame[256];
@@ -85,7 +85,7 @@ static void give(int fd)
 	require(send(fd, frame, sizeof(frame), 0) == sizeof(frame), "send");
 }
 
-// Sends back what comes, and sleeps while nobody asks.
+// Returns received frames to the sender; sleeps between turns.
 static void *answer(void *unused)
 {
 	(void)unused;
@@ -109,7 +109,7 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-// To about 3 %, as the program that asks does.
+// Histogram class with an error of about 3 %, as in the benchmark.
 static long long class_of(long long value)
 {
 	int shift = 0;

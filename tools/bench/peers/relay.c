@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// The least that joins two TAPs, for `mqnet-bench tcp`: one blocking thread a direction that reads
-// a frame here and writes it there. Frames keep their virtio-net header, so the two stacks leave
-// checksums and segments to each other.
+// Minimal relay between two TAPs, for `mqnet-bench tcp`: one blocking thread per direction reads a
+// frame from one TAP and writes it to the other. Frames keep their virtio-net header, so that
+// checksum offload and GSO work between the two stacks.
 //
-// usage: relay NETNS_A NETNS_B; makes the TAP "a" in one and "b" in the other, prints "ready", and
-// takes them with it when it is killed
+// usage: relay NETNS_A NETNS_B; creates the TAP "a" in NETNS_A and "b" in NETNS_B and prints
+// "ready"; the TAPs disappear when the process is killed
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -68,7 +68,7 @@ static void *relay(void *arg)
 	for (;;) {
 		ssize_t bytes = read(lane->from, frame, FRAME_MAX);
 		require(bytes >= 0 || errno == EINTR, "read");
-		// What the other end refuses (it may be down) is lost, as on a wire.
+		// A frame that the other TAP refuses (it may be down) is lost, as on a wire.
 		if (bytes > 0 && write(lane->to, frame, bytes) < 0)
 			continue;
 	}

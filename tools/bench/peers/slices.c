@@ -1,9 +1,9 @@
 // DPDK's rings and mempools in time slices, for `mqnet-bench ring|pool`.
 //
 // Prints "ready", then answers each line "WHAT MILLISECONDS" with
-// "ok OBJECTS SECONDS [BEFORE_NS AFTER_NS]": what the consumer took in its own time and, across
-// two CPUs, the one-way cache line ping-pong before and after. Between the lines both threads
-// sleep. Ends at the end of its input.
+// "ok OBJECTS SECONDS [BEFORE_NS AFTER_NS]": the objects that the consumer took in its own time
+// and, across two CPUs, the one-way cache line ping-pong before and after. Both threads sleep
+// between the lines. The program ends at the end of its input.
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,22 +20,22 @@
 #include <rte_ring.h>
 
 #define BULK 32
-#define BURSTS 64 // bursts between two looks at the clock
+#define BURSTS 64 // bursts between two reads of the clock
 #define CHUNKS 9
 #define TRIPS 40
 
 static struct { _Atomic uint64_t v; char pad[120]; } line __rte_aligned(128);
 static struct { _Atomic bool v; char pad[127]; } stop __rte_aligned(128);
 
-// Each ring keeps a speed of its own: slices of rings alone take one after the other.
+// The rate depends on a ring's memory placement: successive ring slices use different rings.
 #define RINGS 8
 static struct rte_ring *rings[RINGS], *ring;
 static struct rte_mempool *pool, *mbufs;
-static enum { RING, POOL, MBUF } kind; // where the objects come from
+static enum { RING, POOL, MBUF } kind; // source of the objects
 static uint64_t taken;
 static double taken_in, before_ns, after_ns;
 
-// The objects are used: nothing may be assumed about them, as in any real program.
+// Marks the objects as used, so that the compiler makes no assumptions about them.
 static inline void used(void *objects)
 {
 	__asm__ volatile("" : : "r"(objects) : "memory");
@@ -67,7 +67,7 @@ static int ascending(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-// The same measurement as on the other side: the median of some chunks.
+// Same measurement as in the benchmark: the median of several chunks.
 static double measure(void)
 {
 	uint64_t at = atomic_load_explicit(&line.v, memory_order_acquire);

@@ -1,10 +1,10 @@
-//! Frames from one veth pair to another: through our `xdp:` ports, through DPDK's AF_XDP ports, and
-//! through a minimal relay of packet sockets.
+//! Forwarding of frames between two veth pairs: `xdp:` ports, DPDK's AF_XDP ports, and a minimal
+//! relay of packet sockets.
 //!
-//! All devices are in one network namespace that only this thread has, so that nothing is left
-//! behind, however it ends. A sender floods the first pair from the first CPU; who forwards runs on
-//! the second CPU; what the second pair receives counts. Because that sender is slower than two of
-//! the three, what they do with a backlog while nobody sends is measured, too.
+//! All devices are in a network namespace of the calling thread, so that every exit path removes
+//! them. A sender floods the first pair from the first CPU, the forwarder runs on the second CPU,
+//! and the frames received by the second pair count. The sender is slower than two of the three
+//! forwarders; therefore draining a backlog without a sender is measured, too.
 
 mod backlog;
 
@@ -27,12 +27,12 @@ use super::wires::is_up;
 use super::{Result, Session, peers};
 
 const SOURCE: &str = include_str!("../peers/packet.c");
-/// 2 MiB pages for one testpmd.
+/// Huge pages (2 MiB) for one testpmd.
 const HUGE_PAGES: u64 = 256;
-/// What the kernel sends by itself would be counted.
+/// Switch of IPv6 for new devices: frames that the kernel generates would be counted.
 const NO_IPV6: &str = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
 
-/// Who forwards.
+/// Forwarder under test.
 #[derive(Clone, Copy, Debug)]
 enum Forwarder {
     Mqnet,
@@ -51,7 +51,7 @@ impl Forwarder {
         }
     }
 
-    /// How the names of its devices begin.
+    /// Prefix of the names of the forwarder's devices.
     fn word(self) -> &'static str {
         match self {
             Self::Mqnet => "mqnet",
@@ -75,7 +75,7 @@ pub(super) fn run(session: &Session, report: &mut Report, sizes: &[usize]) -> Re
         report.cases.extend(sizes.iter().map(case));
         return Ok(());
     }
-    // A kernel without IPv6 has no such file, and sends nothing by itself.
+    // A kernel without IPv6 has no such file, and generates no frames.
     let _ = fs::write(NO_IPV6, "1");
     let folder = RunFolder::new()?;
     let pages = HugePages::reserve(HUGE_PAGES);
@@ -99,9 +99,9 @@ pub(super) fn run(session: &Session, report: &mut Report, sizes: &[usize]) -> Re
     Ok(())
 }
 
-/// What each forwarded of the frames sent to it. One that loses none is as fast as the sender,
-/// whose CPU does the receiving half of AF_XDP on a veth: a bound of the set-up, not of who
-/// forwards.
+/// Share of the sent frames that each forwarder forwarded. A forwarder without loss is as fast as
+/// the sender, because the sender's CPU also does the receive half of AF_XDP on a veth. That is a
+/// limit of the set-up, not of the forwarder.
 fn shares(bytes: usize, counts: [[u64; 2]; 3]) -> String {
     let shares = ALL.iter().zip(counts).map(|(who, [sent, received])| {
         let per_cent = received as f64 / sent.max(1) as f64 * 100.0;
@@ -121,7 +121,7 @@ struct Devices {
 }
 
 impl Devices {
-    /// Two pairs with names that begin with this.
+    /// Creates two veth pairs with this prefix in their names.
     fn create(letter: &str) -> Result<Self> {
         let names = ["g", "f0", "f1", "s"].map(|end| format!("{letter}-{end}"));
         let devices = Self { names };
@@ -135,7 +135,7 @@ impl Devices {
         Ok(devices)
     }
 
-    /// The counter of what has arrived.
+    /// Device and counter of the frames that arrived behind the forwarder.
     fn arrived(&self) -> (&str, usize) {
         (&self.names[3], RX_PACKETS)
     }
@@ -144,20 +144,20 @@ impl Devices {
 impl Drop for Devices {
     fn drop(&mut self) {
         for name in [&self.names[0], &self.names[2]] {
-            // The other one of the pair goes with it.
+            // Deleting one end of a veth pair also deletes the other end.
             let _ = ip(&["link", "delete", "dev", name]);
         }
     }
 }
 
-/// A process that forwards.
+/// Forwarder process.
 enum Process {
     Testpmd(Testpmd),
     Other(Child),
 }
 
 impl Process {
-    /// Somebody who forwards what `f0` receives to `f1`, on this CPU.
+    /// Starts a forwarder from `f0` to `f1` on this CPU.
     fn start(
         folder: &RunFolder,
         pages: &HugePages,
@@ -196,14 +196,14 @@ impl Process {
     }
 }
 
-/// A sender, who forwards, and the devices between them.
+/// Sender, forwarder, and the devices between them.
 struct Path {
     sender: Child,
     forwarder: Process,
-    /// Frames sent and received, as last read, but for those before its first turn.
+    /// Frames sent and received at the last read, without those before the first turn.
     counts: Rc<Cell<[u64; 2]>>,
     before: [u64; 2],
-    // After the processes that use them.
+    // Dropped after the processes that use the devices.
     devices: Devices,
 }
 
@@ -236,7 +236,7 @@ impl Path {
     }
 }
 
-/// A link between these ends, with a worker on each of these CPUs.
+/// Starts a link between these ends with one worker on each of these CPUs.
 fn start_ours(folder: &RunFolder, ends: &[String; 2], cpus: &[usize]) -> Result<Child> {
     let workers = cpus.len().to_string();
     let cpus = cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
@@ -280,9 +280,9 @@ impl End for Path {
     }
 }
 
-/// Counters of devices, at one moment.
+/// Reads counters of several devices in one snapshot.
 fn read_counters<const N: usize>(asked: [(&str, usize); N]) -> Result<[u64; N]> {
-    // Of this thread: the others of this process are elsewhere.
+    // The network namespace belongs to this thread, not to the process.
     let path = "/proc/thread-self/net/dev";
     let text = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
     let mut counts = [0; N];
@@ -297,7 +297,7 @@ fn read_counters<const N: usize>(asked: [(&str, usize); N]) -> Result<[u64; N]> 
 const RX_PACKETS: usize = 1;
 const TX_PACKETS: usize = 9;
 
-/// A counter of a device, as `/proc/net/dev` tells.
+/// Counter of a device in the text of `/proc/net/dev`.
 fn counter(text: &str, device: &str, column: usize) -> Option<u64> {
     let counters =
         text.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'));
@@ -308,8 +308,8 @@ fn counter(text: &str, device: &str, column: usize) -> Option<u64> {
 mod tests {
     use super::*;
 
-    // Goal: the counters of frames of this very device, not bytes, and not of one whose name begins
-    // alike.
+    // Goal: the counters of frames, not bytes, of exactly this device are read; a device with the
+    // same prefix is skipped.
     #[test]
     fn the_counter_of_the_right_device_is_read() {
         let text = "Inter-|   Receive\n face |bytes    packets errs\n\

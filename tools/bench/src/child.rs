@@ -1,4 +1,4 @@
-//! Processes that a benchmark starts, talks to and never leaves behind.
+//! Child processes of a benchmark: start, conversation over pipes, and guaranteed end.
 
 use std::fs::{self, DirBuilder};
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::Result;
 
-/// How many of a child's last lines an error quotes.
+/// Number of last output lines of a child that an error quotes.
 const QUOTED: usize = 6;
 
 #[derive(Debug, Default)]
@@ -27,12 +27,12 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Output> {
-        // The reader thread only appends: what it left is sound even if it panicked.
+        // The reader thread only appends: the text is valid even after a panic of that thread.
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A running child; killed when dropped, frozen or not.
+/// Running child process; killed when dropped, frozen or not.
 #[derive(Debug)]
 pub(crate) struct Child {
     name: String,
@@ -40,20 +40,21 @@ pub(crate) struct Child {
     shared: Arc<Shared>,
 }
 
-/// A command that runs `program` so that it ends when this thread does, even by SIGKILL. It goes
-/// through a hidden subcommand of ours, because that is how to prepare a child without unsafe code.
+/// Command that runs `program` and ends with this thread, even by SIGKILL. The command goes through
+/// a hidden subcommand of this program, because a child cannot be prepared otherwise without unsafe
+/// code.
 pub(super) fn guarded(program: impl AsRef<std::ffi::OsStr>) -> Result<Command> {
     let mut command = Command::new(own_path()?);
     command.arg("bench-exec").arg(program);
     Ok(command)
 }
 
-/// This very program.
+/// Path of this program.
 pub(super) fn own_path() -> Result<PathBuf> {
     std::env::current_exe().map_err(|error| format!("cannot find this program: {error}").into())
 }
 
-/// A command that runs this program with other arguments and ends when this thread does.
+/// Command that runs this program with other arguments and ends with this thread.
 pub(crate) fn own(args: &[&str]) -> Result<Command> {
     let mut command = guarded(own_path()?)?;
     command.args(args);
@@ -61,14 +62,15 @@ pub(crate) fn own(args: &[&str]) -> Result<Command> {
 }
 
 impl Child {
-    /// Starts a command; its standard output and error are read here, together.
+    /// Starts a command and collects its standard output and standard error in one buffer.
     pub(crate) fn spawn(name: &str, mut command: Command, stdin: Stdio) -> Result<Self> {
         let failed = |error: std::io::Error| format!("cannot start {name}: {error}");
         let (mut reader, writer) = std::io::pipe().map_err(failed)?;
         let errors = writer.try_clone().map_err(failed)?;
         command.stdin(stdin).stdout(writer).stderr(errors);
         let process = command.spawn().map_err(failed)?;
-        // It holds our copies of the pipe's writing end: the reader would never see its end.
+        // `command` holds copies of the pipe's writing end; the reader would never see the end of
+        // file.
         drop(command);
         let shared = Arc::new(Shared::default());
         let sink = shared.clone();
@@ -88,12 +90,12 @@ impl Child {
         self.process.id()
     }
 
-    /// Where the output is now: answers to what is said next come after it.
+    /// Current end of the output; answers to later requests follow it.
     pub(crate) fn mark(&self) -> usize {
         self.shared.lock().text.len()
     }
 
-    /// Writes one line to its standard input.
+    /// Writes one line to the child's standard input.
     pub(crate) fn say(&mut self, line: &str) -> Result<()> {
         let Some(stdin) = self.process.stdin.as_mut() else {
             return Err(format!("{} does not listen", self.name).into());
@@ -102,7 +104,7 @@ impl Child {
         sent.map_err(|error| format!("{} ended early ({error}): {}", self.name, self.tail()).into())
     }
 
-    /// Waits until `find` finds what it wants in the output after `mark`.
+    /// Waits until `find` returns a match in the output after `mark`.
     pub(crate) fn wait_for<T>(
         &self,
         mark: usize,
@@ -130,7 +132,7 @@ impl Child {
         }
     }
 
-    /// Waits for its end; returns how it ended and all that it said.
+    /// Waits for the child's exit; returns the exit status and the whole output.
     pub(super) fn finish(&mut self, timeout: Duration) -> Result<(ExitStatus, String)> {
         let deadline = Instant::now() + timeout;
         let mut output = self.shared.lock();
@@ -148,13 +150,13 @@ impl Child {
         Ok((self.process.wait().map_err(|error| format!("{}: {error}", self.name))?, text))
     }
 
-    /// Its last words, for an error.
+    /// Last lines of the output, for an error message.
     pub(crate) fn tail(&self) -> String {
         last_lines(&self.shared.lock().text)
     }
 }
 
-/// The last few lines in one.
+/// Joins the last few lines into one.
 pub(super) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(QUOTED)..].join(" | ")
@@ -162,13 +164,13 @@ pub(super) fn last_lines(text: &str) -> String {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Both fail only when it has ended already.
+        // Both calls fail only after the child has exited.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// A folder of our user's own, for compiled peers and sockets.
+/// Cache folder owned by the current user, for compiled peers and sockets.
 pub(super) fn cache_folder() -> Result<PathBuf> {
     let own = fs::metadata("/proc/self").map_err(|error| format!("/proc/self: {error}"))?.uid();
     let folder = match std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()) {
@@ -178,7 +180,7 @@ pub(super) fn cache_folder() -> Result<PathBuf> {
     let shown = folder.display();
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
     made.map_err(|error| format!("cannot create {shown}: {error} (set XDG_CACHE_HOME)"))?;
-    // What lies there is executed: nobody else may have put it there.
+    // Files of this folder are executed: no other user may be able to write to the folder.
     let is = fs::symlink_metadata(&folder).map_err(|error| format!("{shown}: {error}"))?;
     if !is.is_dir() || is.uid() != own || is.permissions().mode() & 0o022 != 0 {
         let why = "is not a folder that only this user can write";
@@ -187,7 +189,7 @@ pub(super) fn cache_folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// A folder for the sockets and files of one run, removed when dropped.
+/// Folder for the sockets and files of one run, removed when dropped.
 #[derive(Debug)]
 pub(super) struct RunFolder {
     pub(super) path: PathBuf,
@@ -204,7 +206,7 @@ impl RunFolder {
 
 impl Drop for RunFolder {
     fn drop(&mut self) {
-        // Left-overs harm nobody.
+        // Left-over files are harmless.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -227,7 +229,8 @@ mod tests {
         }
     }
 
-    // Goal: a child that dies instead of answering is an error at once, with its last words.
+    // Goal: a child that exits instead of answering is an immediate error that quotes its last
+    // lines.
     #[test]
     fn an_early_end_is_reported_with_its_reason() {
         let mut command = Command::new("sh");
@@ -237,7 +240,7 @@ mod tests {
         assert_eq!(never, "peer ended early: no memory");
     }
 
-    // Goal: nothing survives its owner, not even a frozen process.
+    // Goal: no child outlives its owner, not even a frozen process.
     #[test]
     fn drop_kills_a_frozen_child() {
         let mut command = Command::new("sleep");

@@ -1,4 +1,4 @@
-//! The command line: the benchmarks, and the hidden programs that they start.
+//! Command line: the benchmarks, and the hidden commands of helper processes.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -43,7 +43,7 @@ enum Program {
     ReceiveDescriptors(SandboxArgs),
 }
 
-/// True for the command line of a started program.
+/// Returns true for the command line of a helper process.
 fn is_started(words: &[OsString]) -> bool {
     let Some(word) = words.get(1) else { return false };
     Started::command().get_subcommands().any(|program| *word == *program.get_name())
@@ -111,7 +111,7 @@ mod tests {
         Started::command().debug_assert();
     }
 
-    // Goal: benchmarks and the programs that they start are told apart by the first word.
+    // Goal: the first word distinguishes benchmarks from helper processes.
     #[test]
     fn started_programs_are_recognized() {
         let started = |line: &str| {

@@ -1,5 +1,5 @@
-//! How long a link with 64 channels takes to answer, while nothing and while TCP saturates it, and
-//! what answering costs its lanes and its control thread.
+//! Response time of a link with 64 channels, idle and saturated by TCP, and the cost of a response
+//! for lanes and control thread.
 
 mod data_path;
 
@@ -23,20 +23,20 @@ use super::{Result, Session, cpu, slices};
 const CHANNELS: usize = 64;
 /// TCP streams that saturate both CPUs.
 const STREAMS: &str = "4";
-/// Between two questions of a turn.
+/// Pause between two requests of a turn.
 const EVERY: Duration = Duration::from_millis(10);
-/// Slices in which one question is asked by turns: three rounds have the 200 answers that a 99th
-/// percentile is of, so that it has an interval.
+/// Length of a turn of one request, in slices: three rounds then have 200 responses, the minimum
+/// for an interval of the 99th percentile.
 const SLICES: u32 = 5;
-/// Until the streams are at their speed.
+/// Time until the streams reach their rate.
 const WARM_UP: Duration = Duration::from_millis(300);
 const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)];
 
-/// What is asked, and how the answer shows that it is one.
+/// Requests, and the text that identifies a valid response.
 const QUESTIONS: [(&str, &str); 2] =
     [("channels", "one question: the channels"), ("stats", "all statistics of 64 channels")];
 
-/// What was seen of one question under one load.
+/// Response times of one request under one load.
 #[derive(Default)]
 struct Seen {
     rounds: Vec<(Histogram, Class)>,
@@ -52,7 +52,7 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     let (world, server, asked) = match start(&folder) {
         Ok(started) => started,
         Err(reason) => {
-            // Ctrl-C ends our children as well: that is no reason to skip them.
+            // Ctrl-C also ends the child processes; such a failure does not skip the case.
             session.check()?;
             let lines = vec![Line::skipped("mqnet", reason.to_string())];
             report.cases.push(Case::new("questions to a link", Unit::Latency, lines));
@@ -92,7 +92,7 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A link, somebody who listens for the load, and who is asked.
+/// Starts a link, the receiver of the load, and the process that answers the requests.
 fn start(folder: &RunFolder) -> Result<(World, Iperf, Asked)> {
     let world = World::start(Wire::Mqnet, folder, &format!("--channels {CHANNELS}"))?;
     let server = Iperf::listen(&world.hosts[1])?;
@@ -103,7 +103,7 @@ fn start(folder: &RunFolder) -> Result<(World, Iperf, Asked)> {
 const WHO: [&str; 2] = ["idle", "4 TCP streams"];
 
 fn cases(name: &str, seen: &[Seen; 2]) -> Vec<Case> {
-    // Ours under load first.
+    // The loaded case comes first.
     let order = [1, 0];
     let percentile = |&(percentile, share): &(&str, f64)| {
         let lines = order.map(|load| histogram::line(WHO[load], &seen[load].rounds, share));
@@ -127,15 +127,15 @@ impl Seen {
     }
 }
 
-/// One turn of one question.
+/// One turn of one request.
 struct Turn {
     times: Histogram,
     most: u64,
-    /// CPU time of the control thread for one answer.
+    /// CPU time of the control thread per response.
     cpu_ns: Option<f64>,
 }
 
-/// The process that is asked.
+/// Process that answers the requests.
 struct Asked {
     client: Client,
     pid: u32,
@@ -143,7 +143,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// The client's end of the link, and that it answers.
+    /// Connects to the client-side end of the link and checks that it responds.
     fn new(world: &World, folder: &RunFolder) -> Result<Self> {
         let pid = world.wire.first().ok_or("a link without a process")?.pid();
         let socket = folder.path.join(format!("link-{pid}.sock"));
@@ -157,7 +157,7 @@ impl Asked {
     fn turn(&self, session: &Session, path: &str) -> Result<Turn> {
         let path = match path {
             "stats" => format!("/v1/links/{}/stats", segment(&self.link)),
-            // Of the TAP, whose name is the first host's.
+            // Channels of the TAP `a` in the first host.
             _ => "/v1/netdevs/a/channels".to_owned(),
         };
         let (mut times, mut most, mut asked) = (Histogram::default(), 0, 0);
@@ -182,7 +182,7 @@ impl Asked {
     }
 }
 
-/// Streams that fill the link until they are dropped.
+/// Starts streams that saturate the link until they are dropped.
 fn saturate(session: &Session, world: &World) -> Result<Child> {
     let to = without_prefix(SERVER);
     // Longer than any turn.

@@ -1,12 +1,11 @@
-//! CPU time that others have used.
+//! CPU time of other processes and of the machine.
 
 use std::fs;
 
-/// Ticks of `/proc/stat` in a second: what the kernel shows is always in this unit.
+/// Ticks of `/proc/stat` per second; the kernel always reports in this unit.
 const USER_HZ: f64 = 100.0;
 
-/// Seconds that all CPUs together were busy since the machine started; what the host of a guest
-/// took from it is not among them.
+/// Busy seconds of all CPUs since boot; time stolen by the hypervisor is excluded.
 pub(super) fn machine() -> Option<f64> {
     busy(&fs::read_to_string("/proc/stat").ok()?).map(|ticks| ticks as f64 / USER_HZ)
 }
@@ -18,19 +17,20 @@ fn busy(stat: &str) -> Option<u64> {
     Some(ticks.get(..3)?.iter().chain(ticks.get(5..7)?).sum())
 }
 
-/// Seconds that all threads of these processes have run; `None` where the kernel does not say.
+/// Run time of all threads of these processes, in seconds; `None` where the kernel does not report
+/// it.
 pub(super) fn of(pids: &[u32]) -> Option<f64> {
     let mut sum = 0.0;
     for pid in pids {
         for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
-            // A thread may have ended since.
+            // A thread may have ended since the folder was read.
             sum += task.file_name().to_str().and_then(|tid| thread(*pid, tid)).unwrap_or_default();
         }
     }
     Some(sum)
 }
 
-/// Seconds that one thread has run.
+/// Run time of one thread, in seconds.
 pub(super) fn thread(pid: u32, tid: &str) -> Option<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
     let ns: u64 = text.split_whitespace().next()?.parse().ok()?;
@@ -41,7 +41,7 @@ pub(super) fn thread(pid: u32, tid: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    // Goal: what the CPUs did for us counts, not what they waited for or what was taken from them.
+    // Goal: run time counts; waiting time and stolen time do not.
     #[test]
     fn stolen_time_is_not_ours() {
         assert_eq!(busy("cpu  1 2 4 8 16 32 64 128 256 512\ncpu0 1"), Some(1 + 2 + 4 + 32 + 64));
@@ -49,7 +49,8 @@ mod tests {
         assert_eq!(busy("intr 1 2 3 4 5 6 7 8"), None);
     }
 
-    // Goal: what a thread burns is seen, of the thread, of its process and of the machine.
+    // Goal: CPU time used by a thread is visible in the figures of the thread, its process and the
+    // machine.
     #[test]
     fn burnt_time_is_seen() {
         let pid = std::process::id();

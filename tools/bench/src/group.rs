@@ -1,5 +1,5 @@
-//! What it costs a frame that its channel is one of a group: the same windows, channels and
-//! workers, as one member alone, as a group, and as one that goes on without members.
+//! Cost per frame of group membership: the same windows, channels and workers as a single member,
+//! as a group, and as a former group that continues without members.
 
 pub(super) mod burst;
 
@@ -11,7 +11,7 @@ use super::report::{Case, Report, Unit};
 use super::section::Section;
 use super::{LinkSetup, Result, Session, peers};
 
-/// Each member has one.
+/// Channels of a link; each member has one.
 const CHANNELS: u16 = 2;
 
 const WHO: [(&str, Section); 3] = [
@@ -20,7 +20,7 @@ const WHO: [(&str, Section); 3] = [
     ("one alone", Section::GroupNone),
 ];
 
-/// The address of one end.
+/// Endpoint address of one end.
 fn address(folder: &RunFolder, at: Section) -> String {
     let window = |n: u32| format!("ntb:{}/{}-{n}.sock", folder.path.display(), at.word());
     match at {

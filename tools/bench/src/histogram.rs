@@ -1,5 +1,5 @@
-//! How often each latency was seen: to about 3 %, over all that a clock can tell, and small enough
-//! to be told by one process to another.
+//! Latency histogram: a relative error of about 3 %, the whole range of the clock, and a compact
+//! text form for transfer between processes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,18 +7,18 @@ use std::fmt::Write as _;
 use super::report::Line;
 use super::stats::{Class, Sample};
 
-/// Parts of an octave; a value below is a class of its own.
+/// Classes per octave; each value below this number is a class of its own.
 const PARTS: u64 = 32;
-/// Values above a percentile that a sample needs at least: one is chance.
+/// Minimum number of values above a percentile in one sample; a single value is chance.
 const ABOVE: f64 = 2.0;
 
-/// Counts of values.
+/// Number of values per class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Histogram {
     counts: BTreeMap<u64, u64>,
 }
 
-/// The smallest value of its class.
+/// Smallest value of the class of `value`.
 fn floor(value: u64) -> u64 {
     let shift = value.max(PARTS).ilog2() - PARTS.ilog2();
     value >> shift << shift
@@ -39,7 +39,8 @@ impl Histogram {
         self.counts.values().sum()
     }
 
-    /// The least value that this share of all does not exceed; `None` of nothing.
+    /// Smallest value that at least `share` of all values do not exceed; `None` for an empty
+    /// histogram.
     pub(super) fn percentile(&self, share: f64) -> Option<u64> {
         let rank = ((self.len() as f64 * share).ceil() as u64).max(1);
         let mut seen = 0;
@@ -49,7 +50,7 @@ impl Histogram {
         })
     }
 
-    /// In one line.
+    /// Text form on one line.
     pub(super) fn tell(&self) -> String {
         let mut line = String::new();
         for (value, count) in &self.counts {
@@ -58,7 +59,7 @@ impl Histogram {
         line
     }
 
-    /// What [`tell`](Self::tell) told.
+    /// Parses the text form of [`tell`](Self::tell).
     pub(super) fn parse(line: &str) -> Option<Self> {
         let pair = |word: &str| {
             let (value, count) = word.split_once(':')?;
@@ -69,8 +70,7 @@ impl Histogram {
     }
 }
 
-/// The percentile of each round. Rounds that have too few values for it are taken together with
-/// those that follow.
+/// Percentile of each round. A round with too few values is merged with the rounds that follow it.
 pub(super) fn line(who: &str, rounds: &[(Histogram, Class)], share: f64) -> Line {
     let enough = (ABOVE / (1.0 - share)).round() as u64;
     let (mut samples, mut joined): (Vec<Sample>, _) = (Vec::new(), None::<(Histogram, Class)>);
@@ -100,8 +100,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Goal: whatever the values, a percentile is the one that sorting finds, to 1/32; and what
-        // is told is understood.
+        // Goal: for all values, a percentile equals that of the sorted list within 1/32, and the
+        // text form is parsed to the same histogram.
         #[test]
         fn percentiles_are_those_of_a_sorted_list(
             mut values in prop::collection::vec(0u64..1 << 40, 1..300), share in 0.01f64..1.0,
@@ -130,8 +130,8 @@ mod tests {
         }
     }
 
-    // Goal: rounds with too few values for a percentile are joined, and too few in all give the
-    // number that is needed instead of a figure.
+    // Goal: rounds with too few values for a percentile are merged; too few values in all rounds
+    // give the required number instead of a figure.
     #[test]
     fn short_rounds_are_joined() {
         let mut round = Histogram::default();

@@ -1,4 +1,4 @@
-//! Network namespaces that stand for hosts, and the commands that furnish them.
+//! Network namespaces that act as hosts, and the commands that configure them.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::Result;
 use super::child;
 
-/// Names of our namespaces: this, the process, a number, the contender, the side.
+/// Prefix of namespace names; process id, number, contender and side follow.
 const PREFIX: &str = "mqnet-bench-";
 
-/// A network namespace, removed when dropped.
+/// Network namespace, removed when dropped.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) name: String,
 }
 
 impl Host {
-    /// Makes one; the name says whose it is.
+    /// Creates a namespace; its name contains the contender and the side.
     pub(super) fn create(who: &str, side: &str) -> Result<Self> {
         // A run may have two worlds of one kind.
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -29,26 +29,26 @@ impl Host {
         Ok(host)
     }
 
-    /// An `ip` command about this host.
+    /// Runs an `ip` command in this namespace.
     pub(super) fn ip(&self, args: &[&str]) -> Result<()> {
         ip(&[&["-n", &self.name], args].concat())
     }
 
-    /// Gives a device its address.
+    /// Assigns an address to a device and sets the device up.
     pub(super) fn set_up(&self, device: &str, address: &str) -> Result<()> {
         self.ip(&["address", "add", address, "dev", device])?;
         self.ip(&["link", "set", "dev", device, "mtu", "1500", "up"])
     }
 
-    /// How the next streams of this host are held back: a congestion control's name. An error where
-    /// the kernel has none of this name, or does not let a network namespace choose it.
+    /// Sets the congestion control of later streams of this host. Fails where the kernel has no
+    /// such algorithm, or does not let a network namespace select it.
     pub(super) fn control(&self, name: &str) -> Result<()> {
         let script = format!("echo {name} >/proc/sys/net/ipv4/tcp_congestion_control");
         ip(&["netns", "exec", &self.name, "sh", "-c", &script])
             .map_err(|error| format!("no congestion control {name} here: {error}").into())
     }
 
-    /// A command that will run here and ends when this thread does.
+    /// Command that runs in this namespace and ends with this thread.
     pub(super) fn command(&self, words: &[&str]) -> Result<Command> {
         let mut command = child::guarded("ip")?;
         command.args(["netns", "exec", &self.name]).args(words);
@@ -58,19 +58,19 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // It lacks only what somebody else has removed.
+        // Deletion fails only after another process has removed the namespace.
         let _ = ip(&["netns", "delete", &self.name]);
     }
 }
 
-/// Removes the namespaces of benchmarks that were killed.
+/// Removes the namespaces of killed benchmarks.
 pub(super) fn remove_orphans() {
     let Ok(folder) = std::fs::read_dir("/run/netns") else { return };
     for entry in folder.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-            // Another benchmark may do the same at this moment.
+            // Another benchmark may remove the same namespace concurrently.
             let _ = ip(&["netns", "delete", &name]);
         }
     }
@@ -87,7 +87,7 @@ pub(super) fn run_short(program: &str, args: &[&str]) -> Result<()> {
     Err(format!("{program} {} failed: {why}", args.join(" ")).into())
 }
 
-/// An `ip` command.
+/// Runs an `ip` command.
 pub(super) fn ip(args: &[&str]) -> Result<()> {
     run_short("ip", args)
 }

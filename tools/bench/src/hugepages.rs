@@ -1,14 +1,15 @@
-//! Huge pages for DPDK, borrowed from the system while a benchmark runs.
+//! Huge pages for DPDK, reserved while a benchmark runs.
 
 use std::fs;
 
 const FOLDER: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
-/// Options of DPDK's environment layer: no files are left behind either way.
+/// Options of DPDK's environment abstraction layer (EAL); neither set leaves files behind.
 const HUGE: &[&str] = &["--in-memory", "--single-file-segments", "--no-telemetry"];
 pub(super) const PLAIN: &[&str] = &["--no-huge", "--no-shconf", "--no-telemetry"];
 
-/// A reservation. What it added is taken away when it is dropped: there may be others by then.
+/// Reservation of huge pages. The drop releases only the number of added pages, because other
+/// processes may have changed the total.
 #[derive(Debug)]
 pub(super) struct HugePages {
     there: bool,
@@ -24,8 +25,8 @@ fn write(pages: u64) -> bool {
 }
 
 impl HugePages {
-    /// Makes sure that `pages` of 2 MiB are free, if it can. They are a wish: DPDK also runs on
-    /// plain pages.
+    /// Tries to make `pages` huge pages of 2 MiB available. A failure is tolerated: DPDK also runs
+    /// on plain pages.
     pub(super) fn reserve(pages: u64) -> Self {
         let nothing = Self { there: false, added: 0 };
         let (Some(all), Some(free)) = (read("nr_hugepages"), read("free_hugepages")) else {
@@ -37,25 +38,25 @@ impl HugePages {
         if !write(all + pages - free) {
             return nothing;
         }
-        // Memory may be too fragmented for all of them; then the drop gives back the few.
+        // Fragmented memory may provide only some of the pages; the drop then releases those.
         let there = read("free_hugepages").is_some_and(|free| free >= pages);
         let now = read("nr_hugepages").unwrap_or(all);
         Self { there, added: now.saturating_sub(all) }
     }
 
-    /// Whether as many are free as were wanted.
+    /// True if the requested number of pages is free.
     pub(super) fn are_there(&self) -> bool {
         self.there
     }
 
-    /// Options of DPDK's environment layer for `megabytes` of memory.
+    /// EAL options for `megabytes` of memory.
     pub(super) fn eal(&self, megabytes: u32) -> Vec<String> {
         let pages = if self.there { HUGE } else { PLAIN };
         let size = ["-m".to_owned(), megabytes.to_string()];
         size.into_iter().chain(pages.iter().map(|&option| option.to_owned())).collect()
     }
 
-    /// What a reader of the results should know.
+    /// Note for the reader of the results.
     pub(super) fn note(&self) -> &'static str {
         if self.there {
             "DPDK runs on 2 MiB pages"
@@ -68,7 +69,7 @@ impl HugePages {
 impl Drop for HugePages {
     fn drop(&mut self) {
         if let Some(all) = read("nr_hugepages").filter(|_| self.added > 0) {
-            // It was written before, so it can be written again.
+            // The file was writable before, so this write is expected to succeed.
             write(all.saturating_sub(self.added));
         }
     }

@@ -1,5 +1,5 @@
-//! Instructions per frame and per object, counted by callgrind: the same to the last digit in
-//! every run, whatever else the machine does.
+//! Instructions per frame and per object, counted by callgrind: identical in every run, independent
+//! of the load of the machine.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -19,15 +19,15 @@ use super::section::Section;
 use super::stats::{Class, Sample};
 use super::{LinkPlug, Result, Session, peers, pool, profile, ring, virtio_ends, xdp};
 
-/// Bursts that are counted, after some that are not.
+/// Counted bursts, after a warm-up that is not counted.
 const BURSTS: u64 = 1000;
 const WARM_UP: u64 = 400;
-/// Bursts of each channel whose cache misses are counted: that is slower still.
+/// Counted bursts per channel for cache misses; the cache simulation is slower still.
 const MISSING: u64 = 100;
-/// Valgrind is slow, above all to start DPDK.
+/// Valgrind is slow; starting DPDK takes most of the time.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// What is attached and has nothing to do.
+/// Attached discipline that has nothing to do.
 pub(super) const EMPTY_QDISC: &str = "fq_codel";
 
 /// What `mqnet-bench instr` takes.
@@ -49,7 +49,8 @@ pub(crate) struct InstrArgs {
     channels: usize,
 }
 
-/// What callgrind counts: it is told this function's name. Nothing but the bursts may be in it.
+/// Section that callgrind counts, selected by the name of this function. The function contains only
+/// the bursts.
 #[inline(never)]
 fn measured_section(burst: &mut dyn FnMut() -> usize, bursts: u64) -> u64 {
     let mut units = 0;
@@ -59,9 +60,10 @@ fn measured_section(burst: &mut dyn FnMut() -> usize, bursts: u64) -> u64 {
     units
 }
 
-/// The hidden program that runs under callgrind.
+/// Runs the hidden command that callgrind executes.
 pub(super) fn run_section(args: &InstrArgs, plug: Option<&LinkPlug>) -> Result<()> {
-    // Callgrind is so slow that every reader would be judged far, in the middle of a count.
+    // Fixed preference: under callgrind every reader seems to be far, and the choice of stores
+    // would change in the middle of a count.
     mqnet_shmem::prefer(mqnet_shmem::Preference::Cached);
     match args.section {
         Section::Ring => {
@@ -97,7 +99,7 @@ pub(super) fn run_section(args: &InstrArgs, plug: Option<&LinkPlug>) -> Result<(
     Ok(())
 }
 
-/// Our two ends of a vhost-user connection.
+/// Both mqnet ends of a vhost-user connection.
 fn virtio(section: Section, bytes: usize) -> Result<super::Burst> {
     let packed = matches!(section, Section::PackedToDevice | Section::PackedToDriver);
     let to_device = matches!(section, Section::SplitToDevice | Section::PackedToDevice);
@@ -111,7 +113,7 @@ fn measure(burst: &mut dyn FnMut() -> usize, bursts: u64) {
     println!("units {}", measured_section(burst, bursts));
 }
 
-/// The life of RX buffers.
+/// Counts the life cycle of RX buffers.
 fn receive(kind: Kind, args: &InstrArgs) -> Result<()> {
     let mut life = Life::new(kind, args.bytes, 1, 32)?;
     measure(&mut || life.burst(), args.bursts);
@@ -186,10 +188,10 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Where the instructions of a frame went.
+/// Share of the instructions of a frame per layer.
 fn profile(name: &str, shares: Vec<(&str, f64)>) -> Case {
     let lines = shares.into_iter().map(|(room, percent)| line(room, Ok(percent))).collect();
-    // Rooms are no contenders.
+    // Layers are parts of one contender; ratios between them have no meaning.
     Case { name: format!("profile of {name}"), unit: Unit::Share, lines, ratios: Vec::new() }
 }
 
@@ -203,13 +205,13 @@ pub(super) fn line(who: &str, counted: Result<f64>) -> Line {
 fn valgrind(folder: &Path, name: &str) -> Result<Command> {
     let mut command = child::guarded("valgrind")?;
     command.args(["--tool=callgrind", "--collect-atstart=no"]);
-    // A pattern: Rust's symbols carry their path and a hash.
+    // A pattern, because Rust's symbols contain the path and a hash.
     command.arg("--toggle-collect=*measured_section*");
     command.arg(format!("--callgrind-out-file={}", folder.join(name).display()));
     Ok(command)
 }
 
-/// Instructions of ours for one frame or object.
+/// Instructions of mqnet per frame or object.
 pub(super) fn ours(folder: &Path, section: Section, bytes: usize) -> Result<f64> {
     let mut command = valgrind(folder, "ours")?;
     command.arg(child::own_path()?).arg("bench-instr").arg(section.word());
@@ -217,20 +219,20 @@ pub(super) fn ours(folder: &Path, section: Section, bytes: usize) -> Result<f64>
     count(command, "our one-core program", parse)
 }
 
-/// Lines that a frame through one of so many channels brings into a first-level cache like that of
-/// most servers, both ends of the link on one CPU.
+/// Cache lines per frame that enter a typical server's first-level data cache, with `channels`
+/// channels and both ends of the link on one CPU.
 pub(super) fn misses(folder: &Path, bytes: usize, channels: usize) -> Result<f64> {
     let mut command = valgrind(folder, "lanes")?;
     command.args(["--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,8,64"]);
     command.arg(child::own_path()?).arg("bench-instr").arg(Section::Lanes.word());
-    // Every channel is used as often as the only one.
+    // Each channel gets as many bursts as a single channel.
     let bursts = MISSING * channels as u64;
     command.args([bytes.to_string(), bursts.to_string(), channels.to_string()]);
     count(command, "our lanes", parse_misses)
 }
 
-/// First-level misses of data for one unit: callgrind collects instructions, reads, writes, and the
-/// misses of each, in this order.
+/// First-level data misses per unit. Callgrind prints instructions, reads, writes, and the misses
+/// of each, in this order.
 fn parse_misses(text: &str) -> Option<f64> {
     let (units, counts) = (*after(text, "units ")?.first()?, after(text, "Collected")?);
     let (reads, writes) = (counts.get(4)?, counts.get(5)?);
@@ -239,7 +241,7 @@ fn parse_misses(text: &str) -> Option<f64> {
 
 fn theirs(folder: &Path, program: &Path, section: Section, bytes: usize) -> Result<f64> {
     let mut command = valgrind(folder, "theirs")?;
-    // Valgrind does not know huge pages.
+    // Valgrind does not support huge pages.
     command.arg(program).args(["--lcores", "0", "--no-pci"]).args(hugepages::PLAIN);
     command.args(["-m", "256", "--log-level", "3", "--"]);
     command.arg(section.word()).arg(bytes.to_string()).arg(BURSTS.to_string());
@@ -255,14 +257,14 @@ fn count(command: Command, name: &str, parse: fn(&str) -> Option<f64>) -> Result
     })
 }
 
-/// The numbers behind a word of the output, up to the end of the line.
+/// Numbers after the last occurrence of `mark`, up to the end of the line.
 fn after(text: &str, mark: &str) -> Option<Vec<f64>> {
     let (_, rest) = text.rsplit_once(mark)?;
     let words = rest.lines().next()?.trim_start_matches([' ', ':']).split_whitespace();
     Some(words.map_while(|word| word.parse().ok()).collect())
 }
 
-/// Instructions for one unit, from `units N` of the program and callgrind's own summary.
+/// Instructions per unit, from the program's `units N` and callgrind's own summary.
 fn parse(text: &str) -> Option<f64> {
     let first = |mark: &str| after(text, mark)?.first().copied();
     let (units, counted) = (first("units ")?, first("Collected")?);
@@ -282,7 +284,7 @@ mod tests {
         assert_eq!(parse("error: no link\n==7== Collected : 99\n"), None);
     }
 
-    // Goal: misses are those of data, for one unit; without a cache there are none to tell.
+    // Goal: only data misses count, per unit; output without a cache simulation yields no figure.
     #[test]
     fn misses_are_parsed() {
         let text = "units 100\n==7== Collected : 9000 400 300 5 60 40 1 2 3\n==7== x";

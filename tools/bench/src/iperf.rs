@@ -1,4 +1,4 @@
-//! One iperf3 stream after the other between two hosts.
+//! Sequential iperf3 streams between two hosts.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -11,38 +11,38 @@ use super::waiting::SOON;
 use super::wires::{SERVER, without_prefix};
 use super::{Result, Session, peers};
 
-/// How often a stop signal is looked for while a stream runs.
+/// Interval of the check for a stop signal while a stream runs.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What one stream came to.
+/// Result of one stream.
 #[derive(Debug, PartialEq)]
 pub(super) struct Stream {
-    /// Bits a second that arrived.
+    /// Received bits per second.
     pub(super) rate: f64,
-    /// All that arrived, in gigabits.
+    /// Received data, in gigabits.
     pub(super) gigabits: f64,
-    /// How it was paced and held back, by the kernel's name.
+    /// Congestion control, by the kernel's name.
     pub(super) congestion: String,
 }
 
-/// Where the two ends of a stream run.
+/// Placement of the two ends of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
-    /// Each on a CPU of its own, so that a round differs from the next one by who carries the
-    /// stream and not by where the scheduler has put its ends.
+    /// Each end is pinned to its own CPU, so that rounds differ by the wire and not by the
+    /// placement.
     Pinned,
-    /// Where the scheduler puts them, as people run them. Pinned ends cannot make room for what is
-    /// between, and on few CPUs that decides.
+    /// The scheduler places both ends, as in normal use. Pinned ends cannot leave their CPU to the
+    /// processes of the wire, which matters on few CPUs.
     Placed,
 }
 
-/// An iperf3 that listens on the second host.
+/// An iperf3 server on the second host.
 pub(super) struct Iperf {
     server: Child,
 }
 
 impl Iperf {
-    /// Starts it.
+    /// Starts the server.
     pub(super) fn listen(host: &Host) -> Result<Self> {
         peers::needs("iperf3", "iperf3")?;
         let command = host.command(&["iperf3", "-s", "--forceflush"])?;
@@ -51,18 +51,19 @@ impl Iperf {
         Ok(Self { server })
     }
 
-    /// Where its output is before somebody comes.
+    /// Current end of the server's output, taken before a client connects.
     pub(super) fn mark(&self) -> usize {
         self.server.mark()
     }
 
-    /// After a client has gone: it refuses the next one until it is done with it.
+    /// Waits until the server is ready again: it refuses a new client before it has finished the
+    /// last one.
     pub(super) fn wait_until_free(&self, mark: usize) -> Result<()> {
         self.server.wait_for(mark, SOON, listens)
     }
 
-    /// One stream from `host` to it, or why it failed. An error only when somebody asked us to
-    /// stop.
+    /// Runs one stream from `host` to the server. The inner error is a failure of the stream; the
+    /// outer error is a stop request.
     pub(super) fn stream(
         &mut self,
         session: &Session,
@@ -102,7 +103,7 @@ fn listens(said: &str) -> Option<()> {
     said.contains("Server listening").then_some(())
 }
 
-/// What arrived, of what `iperf3 -J` said.
+/// Result on the receiving side, from the output of `iperf3 -J`.
 fn received(said: &str) -> Result<Stream> {
     let report: Value = serde_json::from_str(said)
         .map_err(|_| format!("iperf3 gave no report: {}", child::last_lines(said)))?;
@@ -122,7 +123,7 @@ fn received(said: &str) -> Result<Stream> {
 mod tests {
     use super::*;
 
-    // Goal: what arrived counts, and an error of iperf3 is told in its own words.
+    // Goal: the received data count, and an error of iperf3 keeps its text.
     #[test]
     fn the_report_of_iperf3_is_read() {
         let good = r#"{"end": {"sum_sent": {"bits_per_second": 9e9, "bytes": 4e9},

@@ -1,5 +1,5 @@
-//! How long an answer takes: of bare frames over our link and a veth pair, of a link that sleeps,
-//! of TCP; and what a link costs that nobody uses.
+//! Response times: bare frames over a link and over a veth pair, a sleeping link, and TCP; and the
+//! cost of an idle link.
 
 mod floor;
 mod packet;
@@ -35,18 +35,18 @@ pub(super) enum Part {
 }
 
 const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
-/// Poll windows that are tried, in microseconds; the first is the default.
+/// Poll windows under test, in microseconds; the first is the default.
 const WINDOWS: [u64; 4] = [1000, 0, 50, 5000];
-/// Between an answer and the next question, in microseconds.
+/// Pauses between a response and the next request, in microseconds.
 const GAPS: [u64; 2] = [200, 3000];
-/// Of the bare frames, which are far more than are needed in a turn.
+/// Divisor for turns of bare frames: such turns have far more frames than needed.
 const SHORT: u32 = 2;
-/// The kernel's own means, without its TCP.
+/// Name of the kernel's own path, without its TCP.
 const VETH: &str = "veth, packet sockets";
-/// How long an idle link is watched in a turn.
+/// Time of one turn for the measurement of an idle link.
 const WATCHED: Duration = Duration::from_millis(500);
 
-/// What one contender was seen to do, turn by turn.
+/// Latencies of one contender, one entry per turn.
 type Rounds = Vec<(Histogram, Class)>;
 
 pub(super) fn run(session: &Session, report: &mut Report, only: Option<Part>) -> Result<()> {
@@ -71,7 +71,8 @@ pub(super) fn run(session: &Session, report: &mut Report, only: Option<Part>) ->
     Ok(())
 }
 
-/// All rounds; `turn` is told whose turn it is. The first turn of each warms up.
+/// Runs all rounds; `turn` gets the index of the contender. The first turn of each contender warms
+/// up.
 fn rounds(
     session: &Session,
     name: &str,
@@ -95,8 +96,8 @@ fn rounds(
     Ok(series)
 }
 
-/// Measured on a thread of its own: who measures stays on one CPU, and so would all that the
-/// calling thread starts later.
+/// A separate thread, because the measuring thread stays pinned, and processes started later
+/// inherit the affinity.
 fn distance(session: &Session) -> Result<f64> {
     std::thread::scope(|scope| {
         let cpus = session.cpus;
@@ -105,7 +106,7 @@ fn distance(session: &Session) -> Result<f64> {
     })
 }
 
-/// A case for each percentile.
+/// One case per percentile.
 fn cases(name: &str, who: &[&str], series: &[Rounds]) -> Vec<Case> {
     let case = |&(percentile, share): &(&str, f64)| {
         let lines = who.iter().zip(series).map(|(who, rounds)| histogram::line(who, rounds, share));
@@ -114,7 +115,7 @@ fn cases(name: &str, who: &[&str], series: &[Rounds]) -> Vec<Case> {
     PERCENTILES.iter().map(case).collect()
 }
 
-/// Nobody sleeps: each end polls, as an answer follows the other.
+/// No thread sleeps: both ends poll, since each response follows within the poll window.
 fn link(session: &Session, report: &mut Report, folder: &RunFolder) -> Result<()> {
     let window = Duration::from_micros(WINDOWS[0]);
     let mut alone = ping::Pair::start(session.cpus, folder, window, false)?;
@@ -140,7 +141,7 @@ fn link(session: &Session, report: &mut Report, folder: &RunFolder) -> Result<()
     Ok(())
 }
 
-/// What no answer can be faster than.
+/// Lower bound of any response: the transfer of a cache line.
 fn cache_line(session: &Session) -> Result<Histogram> {
     let mut seen = Histogram::default();
     for _ in 0..20 {
@@ -149,7 +150,7 @@ fn cache_line(session: &Session) -> Result<Histogram> {
     Ok(seen)
 }
 
-/// Pings so far apart that the ends fall asleep, or do not.
+/// Pings with gaps in which the ends fall asleep or stay awake, by poll window.
 fn wake(session: &Session, report: &mut Report, folder: &RunFolder) -> Result<()> {
     let mut pairs = Vec::new();
     for window in WINDOWS {
@@ -201,7 +202,7 @@ fn worlds(session: &Session, folder: &RunFolder) -> Result<Vec<Contender>> {
     Ok(worlds)
 }
 
-/// One byte there and back.
+/// One byte there and back over TCP.
 fn tcp(session: &Session, report: &mut Report, worlds: &mut [Contender]) -> Result<()> {
     let [here, there] = session.cpus;
     report.notes.push(format!(
@@ -239,7 +240,7 @@ fn tcp(session: &Session, report: &mut Report, worlds: &mut [Contender]) -> Resu
     Ok(())
 }
 
-/// Both ends of TAP, link, TAP, when nobody says anything.
+/// Cost of both ends of TAP, link, TAP without traffic.
 fn idle(session: &Session, report: &mut Report, worlds: &[Contender]) -> Result<()> {
     let mut lines = Vec::new();
     for (wire, hosts) in worlds.iter().filter(|(wire, _)| *wire != Wire::Veth) {
@@ -262,7 +263,7 @@ fn idle(session: &Session, report: &mut Report, worlds: &[Contender]) -> Result<
         }
         lines.push(Line::of(wire.who(), used));
     }
-    // A ratio of nothing to nothing says nothing.
+    // A ratio of two values near zero has no meaning.
     let ratios = Vec::new();
     report.cases.push(Case { name: "an idle link".into(), unit: Unit::Percent, lines, ratios });
     Ok(())

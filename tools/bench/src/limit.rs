@@ -1,5 +1,6 @@
-//! The memory limit: frames copied into slots of shared memory by one process and out of them by
-//! another, and nothing else. What a link of the same frames between the same CPUs can reach.
+//! The memory limit: one process copies frames into slots of shared memory, another process copies
+//! them out, without further work. The result is an upper bound of a link of the same frames
+//! between the same CPUs.
 
 use std::hint::{black_box, spin_loop};
 use std::os::fd::AsFd;
@@ -15,12 +16,13 @@ use super::{Result, Session, pingpong};
 
 /// Frames between two publications of an index.
 const BATCH: u64 = 32;
-/// Words of the shared memory: frames written and frames read so far, two cache lines apart.
+/// Offsets in the shared memory: frames written and frames read so far, two cache lines apart.
 const WRITTEN: usize = 0;
 const READ: usize = 128;
-/// Where the slots begin.
+/// Offset of the slots.
 const SLOTS: usize = 4096;
-/// What the writer copies from and the reader copies to: in the second-level cache, as a pool is.
+/// Private source of the writer and private destination of the reader: fits the second-level cache,
+/// like a pool.
 const PRIVATE: usize = 256 << 10;
 
 /// Which process this is.
@@ -40,7 +42,7 @@ pub(crate) struct LimitArgs {
     cpu: usize,
 }
 
-/// Where frames of one size lie.
+/// Layout of frames of one size.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     bytes: usize,
@@ -61,18 +63,18 @@ impl Shape {
         SLOTS + self.slots as usize * self.stride
     }
 
-    /// Ring position of a frame.
+    /// Offset of a frame's slot, as a ring position.
     fn slot(self, frame: u64) -> u32 {
         ((frame & (self.slots - 1)) as usize * self.stride) as u32
     }
 
-    /// The place in private memory after `at`.
+    /// Offset in private memory after `at`.
     fn next_private(self, at: usize) -> usize {
         if at + 2 * self.stride <= PRIVATE { at + self.stride } else { 0 }
     }
 }
 
-/// The two processes.
+/// Writer and reader process.
 #[derive(Debug)]
 pub(super) struct Limit {
     region: Region,
@@ -82,7 +84,7 @@ pub(super) struct Limit {
 impl Limit {
     pub(super) fn start(session: &Session, bytes: usize) -> Result<Self> {
         let shape = Shape::of(bytes)?;
-        // Plain pages, like a link's window on a machine that reserved nothing.
+        // Plain pages, like a link's window on a machine without reserved huge pages.
         let region = Region::shared("mqnet-bench-limit", shape.len(), false)?;
         let open = |side: &str, cpu: usize| -> Result<Child> {
             let file = region.file().ok_or("shared memory without a file")?;
@@ -112,7 +114,7 @@ impl End for Limit {
     }
 }
 
-/// One of the two processes; never returns when it starts well.
+/// Runs one of the two processes; returns only an error of the start.
 pub(super) fn run(args: &LimitArgs) -> Result<()> {
     let shape = Shape::of(args.bytes)?;
     pingpong::pin(args.cpu)?;
@@ -174,7 +176,7 @@ fn receive(region: &Region, slots: &Window, shape: Shape) -> ! {
 mod tests {
     use super::*;
 
-    // Goal: every slot and every private frame lies within its memory, for all sizes.
+    // Goal: every slot and every private frame is within its memory, for all sizes.
     #[test]
     fn frames_stay_in_their_memory() {
         for bytes in [1, 64, 1514, 2048, 2049, 9000, 65536] {

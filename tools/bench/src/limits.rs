@@ -1,4 +1,4 @@
-//! What this machine can do at all: the figures beside which all others are read.
+//! Limits of this machine: the reference for all other figures.
 
 use std::hint::black_box;
 use std::os::fd::AsFd;
@@ -13,21 +13,21 @@ use super::report::{Case, Line, Report, Unit};
 use super::stats::{Class, Sample};
 use super::{Result, Session};
 
-/// Source and destination together lie in a second-level cache, beside what a loop needs.
+/// Source and destination together fit a second-level cache, with room for the data of a loop.
 const IN_CACHE: usize = 96 << 10;
-/// Larger than the last-level cache of a socket, or of what a guest has of it.
+/// Larger than the last-level cache of a socket, or the part of it that a guest gets.
 const IN_MEMORY: usize = 256 << 20;
-/// A copy that a slice's loop repeats: short enough for the loop to see its end.
+/// One copy of a slice's loop: short enough for the loop to end in time.
 const CHUNK: usize = 1 << 20;
 /// Calls and wake-ups of one sample.
 const CALLS: u32 = 10_000;
 const WAKES: u32 = 50;
-/// A sample of copies where others have no slice.
+/// Duration of a sample of copies in benchmarks without slices.
 const COPIED: Duration = Duration::from_millis(20);
-/// A wake-up that takes longer is lost.
+/// Time after which a wake-up counts as lost.
 const LOST: Duration = Duration::from_secs(5);
 
-/// A limit: what it is called, what it counts, and one sample of it.
+/// Limit: name, unit, and a function that takes one sample.
 struct Limit<'a> {
     name: &'static str,
     unit: Unit,
@@ -66,7 +66,7 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The fastest that one CPU copies at all, of a few samples.
+/// Fastest copy rate of one CPU over a few samples.
 pub(super) fn cached_copy(session: &Session) -> Result<f64> {
     let mut sample = copy(session.cpus[0], COPIED, IN_CACHE);
     let mut best: f64 = 0.0;
@@ -77,10 +77,10 @@ pub(super) fn cached_copy(session: &Session) -> Result<f64> {
     Ok(best)
 }
 
-/// Bytes a second that one CPU copies between two buffers of half the size each.
+/// Bytes per second that one CPU copies between two buffers of `bytes / 2` each.
 fn copy(cpu: usize, length: Duration, bytes: usize) -> Box<dyn FnMut() -> Result<Sample>> {
     let half = bytes / 2;
-    // Not zeros: those would be one page of the kernel's until they are written.
+    // Not zeros: zero pages would all map to the same kernel page until the first write.
     let (from, mut to) = (vec![0x5a_u8; half], vec![0xa5_u8; half]);
     let chunk = half.min(CHUNK);
     let mut at = 0;
@@ -101,7 +101,7 @@ fn cache_line(cpus: [usize; 2]) -> Result<Sample> {
     Ok(Sample { value, class: Class::of(&[value]) })
 }
 
-/// The cheapest call that the C library does not answer itself.
+/// Cheapest system call that the C library does not answer from user space.
 fn system_call(cpu: usize) -> Result<Sample> {
     pingpong::pin(cpu)?;
     let start = clock::monotonic();
@@ -112,7 +112,8 @@ fn system_call(cpu: usize) -> Result<Sample> {
     Ok(Sample { value, class: Class::Single })
 }
 
-/// Two threads that sleep until the other rings: half of a round trip, both calls included.
+/// Half of a round trip between two threads that sleep until the other one signals; both calls
+/// included.
 fn wake_up(cpus: [usize; 2]) -> Result<Sample> {
     let before = pingpong::distance(cpus)?;
     let bells = [EventFd::new()?, EventFd::new()?];

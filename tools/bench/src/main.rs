@@ -1,8 +1,8 @@
-//! `mqnet-bench`: what our parts do, measured in the same run as what they are compared with.
+//! `mqnet-bench`: parts of mqnet and their peers, measured in the same run.
 //!
-//! Single figures mean little on a shared machine. So ours and the peer take turns of some
-//! milliseconds, each pair of turns gives a ratio, and what counts is the median of the ratios,
-//! also separately for the times when the two CPUs shared a cache and when they did not.
+//! Single figures mean little on a shared machine. Therefore mqnet and the peer take turns of some
+//! milliseconds, and each pair of turns gives a ratio. The result is the median of the ratios, also
+//! separately for near and far CPUs.
 
 #![forbid(unsafe_code)]
 
@@ -61,7 +61,7 @@ use pingpong::Slice;
 use report::{Case, Line, Progress, Report, Unit};
 use slices::End;
 
-/// Errors are for people: they say what failed and what to change.
+/// Errors are for people: each names the failed operation and the remedy.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Arguments of `mqnet-bench`.
@@ -188,34 +188,35 @@ pub(crate) enum Helper {
     },
 }
 
-/// What a pair of our link's processes is asked to be.
+/// Parameters of a pair of link processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkSetup {
     /// Length of every frame.
     pub(crate) bytes: usize,
-    /// Where the sender runs.
+    /// CPU of the sender.
     pub(crate) tx_cpu: usize,
-    /// Where the receiver runs.
+    /// CPU of the receiver.
     pub(crate) rx_cpu: usize,
-    /// Channels, all busy, all on one worker an end.
+    /// Number of channels, all busy, all on one worker per end.
     pub(crate) channels: u16,
 }
 
-/// A bulk of frames from one end of a link to the other; returns how many arrived.
+/// Moves a bulk of frames from one end of a link to the other; returns the number of received
+/// frames.
 pub(crate) type Burst = Box<dyn FnMut() -> usize>;
 
-/// Our link, which lives elsewhere in this program.
+/// Entry points of the link benchmark, implemented elsewhere in this program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkPlug {
-    /// Starts two processes that send frames as fast as they can; returns when frames have
-    /// come, and they are frozen.
+    /// Starts two processes that send frames at the maximum rate; returns after the first frames
+    /// have arrived and both processes are frozen.
     pub(crate) start: fn(&LinkSetup) -> Result<Box<dyn End>>,
-    /// Both ends of a link for frames of this length, on the calling thread alone; with this
-    /// discipline in front of it.
+    /// Creates both ends of a link for frames of this length on the calling thread, with an
+    /// optional queueing discipline in front of the link.
     pub(crate) burst: fn(usize, Option<&str>) -> Result<Burst>,
 }
 
-/// What all benchmarks of a run share.
+/// State shared by all benchmarks of a run.
 struct Session {
     cpus: [usize; 2],
     pairs: usize,
@@ -232,7 +233,7 @@ pub(crate) fn run(args: &BenchArgs, plug: Option<&LinkPlug>) -> Result<()> {
         What::Pool => ("pool", 20, 20),
         What::Link { .. } => ("link", 25, 20),
         What::Tap => ("tap", 20, 20),
-        // Its runs have a length of their own.
+        // The streams have a duration of their own.
         What::Tcp(_) => ("tcp", 0, tcp::ROUNDS),
         What::Channels { .. } => ("channels", 25, 20),
         What::Group { .. } => ("group", 25, 20),
@@ -242,7 +243,7 @@ pub(crate) fn run(args: &BenchArgs, plug: Option<&LinkPlug>) -> Result<()> {
         What::Afxdp { .. } => ("afxdp", 25, 20),
         What::Latency { .. } => ("latency", 100, 20),
         What::Scaling(_) => ("scaling", 20, 20),
-        // Its runs have a length of their own, too.
+        // The streams have a duration of their own, too.
         What::Relays { .. } => ("relays", 0, tcp::ROUNDS),
         What::Control => ("control", 150, 20),
         What::Rxbuf => ("rxbuf", 25, 10),
@@ -284,7 +285,7 @@ pub(crate) fn run(args: &BenchArgs, plug: Option<&LinkPlug>) -> Result<()> {
         What::Rxbuf => rxbuf::run(&session, &mut report)?,
         What::Queueing { only } => queueing::run(&session, &mut report, plug, *only)?,
     }
-    // Instructions are the same whatever others do.
+    // Instruction counts do not depend on the load of the machine.
     if !matches!(args.what, What::Instr(_)) {
         report.notes.extend(others::note(busy_before, others::share()));
     }
@@ -296,7 +297,7 @@ pub(crate) fn run(args: &BenchArgs, plug: Option<&LinkPlug>) -> Result<()> {
     Ok(())
 }
 
-/// Runs one of the hidden programs.
+/// Runs one of the hidden commands.
 pub(crate) fn run_helper(helper: &Helper, plug: Option<&LinkPlug>) -> Result<()> {
     match helper {
         Helper::Limit(args) => limit::run(args),
@@ -305,7 +306,7 @@ pub(crate) fn run_helper(helper: &Helper, plug: Option<&LinkPlug>) -> Result<()>
         Helper::Ping(args) => latency::ping(args),
         Helper::Rr(args) => latency::rr(args),
         Helper::Exec { command } => {
-            // The benchmark blocks the stop signals to clean up; whom it starts must not.
+            // The benchmark blocks the stop signals to clean up; its children must not.
             signal::unblock_all();
             process::die_with_parent().map_err(|error| format!("prctl: {error}"))?;
             let Some((program, args)) = command.split_first() else {
@@ -332,13 +333,13 @@ fn choose_cpus(asked: &[usize]) -> Result<[usize; 2]> {
 }
 
 impl Session {
-    /// An error when somebody asked us to stop: what was borrowed is given back on the way out.
+    /// Fails after a stop request; the unwinding then returns borrowed resources.
     fn check(&self) -> Result<()> {
         if self.stop.pending() { Err("interrupted".into()) } else { Ok(()) }
     }
 
-    /// Slices of ours and of what the DPDK peer does instead, in turn. Of ours, those behind the
-    /// first one are its limits.
+    /// Runs slices of mqnet and of the DPDK peer's equivalent, in turn. The contenders of mqnet
+    /// after the first one are its limits.
     fn versus(
         &self,
         peers: &mut Peers,
@@ -376,19 +377,19 @@ impl Session {
     }
 }
 
-/// A contender of this process, and its slices.
+/// Contender of this process, with the function that runs a slice.
 type Own<'a> = (&'static str, &'a mut dyn FnMut() -> Result<Slice>);
 
-/// What ours is compared with, and the word that makes the peer do it.
+/// Peer of a comparison, and the command word that selects its operation.
 struct Rival {
     who: &'static str,
     verb: &'static str,
 }
 
-/// The DPDK process of a run, or why there is none, and the memory that was borrowed for it.
+/// The DPDK process of a run, or the reason of its absence, and the memory reserved for it.
 struct Peers {
     peer: std::result::Result<Peer, String>,
-    // After the process that uses them.
+    // Dropped after the process that uses the pages.
     pages: HugePages,
 }
 

@@ -1,5 +1,5 @@
-//! The two ends of our NTB link for the benchmarks: two processes with the real engine, or both
-//! ends on one thread to be counted.
+//! Both ends of an NTB link for benchmarks: two processes with the real engine, or both ends on one
+//! thread for instruction counts.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -21,7 +21,7 @@ use mqnet_daemon::endpoint;
 /// Bytes of each window: the default of `ntb:`.
 const WINDOW: u32 = 16 << 20;
 
-/// Our link for the benchmarks.
+/// Entry points of the NTB link.
 pub(crate) const PLUG: LinkPlug = LinkPlug { start, burst };
 
 /// Which end a process is.
@@ -67,7 +67,7 @@ pub(super) fn ntb(path: &Path, seed: u64) -> NtbFunction {
     NtbFunction::memfd(&config, seed)
 }
 
-/// One end as a process.
+/// Runs one end as a process.
 pub(super) fn run(args: &EndArgs) -> Result<()> {
     let config = LinkConfig {
         channels: None,
@@ -101,7 +101,7 @@ pub(super) fn run(args: &EndArgs) -> Result<()> {
     }
 }
 
-/// Says once a line how many frames have come, and how often somebody was told or asked to wake.
+/// Prints the number of received frames and of notifications sent or armed, once per input line.
 fn answer([first, second]: &[Vec<Arc<ChannelStats>>; 2]) {
     let mut line = String::new();
     while std::io::stdin().read_line(&mut line).is_ok_and(|n| n > 0) {
@@ -120,7 +120,7 @@ fn answer([first, second]: &[Vec<Arc<ChannelStats>>; 2]) {
 pub(super) struct Half(Child);
 
 impl Half {
-    /// Starts one.
+    /// Starts one end.
     pub(super) fn start(setup: &LinkSetup, which: Which, endpoint: &str) -> Result<Self> {
         let sends = matches!(which, Which::Tx | Which::Make);
         let cpu = if sends { setup.tx_cpu } else { setup.rx_cpu };
@@ -135,18 +135,18 @@ impl Half {
         self.0.pid()
     }
 
-    /// The end of what it has said.
+    /// Last lines of the process output.
     pub(super) fn tail(&self) -> String {
         self.0.tail()
     }
 
-    /// Frames that it has taken.
+    /// Number of frames that this end has received.
     pub(super) fn received(&mut self) -> Result<u64> {
         self.counts().map(|[frames, _]| frames)
     }
 
-    /// Frames that it has taken, and how often it told its peer of something, or wanted to be told
-    /// to wake: each is about one system call.
+    /// Number of frames received, and of notifications sent to the peer or armed for this end; each
+    /// is about one system call.
     pub(super) fn counts(&mut self) -> Result<[u64; 2]> {
         let mark = self.0.mark();
         self.0.say("frames")?;
@@ -157,7 +157,7 @@ impl Half {
     }
 }
 
-/// A running pair of processes.
+/// Running pair of processes.
 pub(super) struct Pair {
     rx: Half,
     tx: Half,
@@ -166,7 +166,7 @@ pub(super) struct Pair {
 
 fn start(setup: &LinkSetup) -> Result<Box<dyn End>> {
     let folder = RunFolder::new()?;
-    // Two links may run beside each other in one folder.
+    // Two links may share one folder.
     let socket = folder.path.join(format!("link{}.sock", setup.channels));
     let socket = socket.to_str().ok_or("the folder for sockets has a strange name")?.to_owned();
     let endpoint = format!("ntb:{socket}");
@@ -174,7 +174,7 @@ fn start(setup: &LinkSetup) -> Result<Box<dyn End>> {
     Ok(Box::new(Pair { _folder: Some(folder), ..pair }))
 }
 
-/// Two processes that meet at this address.
+/// Starts two processes that connect at this address.
 pub(super) fn pair_at(setup: &LinkSetup, endpoint: &str) -> Result<Pair> {
     let [rx, tx] = [Which::Rx, Which::Tx].map(|which| Half::start(setup, which, endpoint));
     let mut pair = Pair { rx: rx?, tx: tx?, _folder: None };
@@ -194,9 +194,9 @@ impl End for Pair {
     }
 }
 
-/// Both ends on this thread: the lanes are polled by turns, as two workers would.
+/// Creates both ends on this thread: the lanes are polled in turn, as two workers would.
 fn burst(bytes: usize, qdisc: Option<&str>) -> Result<Burst> {
-    // Two links may be in one folder: one with a discipline and one without.
+    // Two links may share one folder: one with a discipline and one without.
     let name = if qdisc.is_some() { "queued.sock" } else { "link.sock" };
     let (mut a, mut b, folder) = connect(1, name)?;
     let plan = a.agreement().ok_or("the link of this thread with itself went down")?.plan.clone();
@@ -218,16 +218,16 @@ fn burst(bytes: usize, qdisc: Option<&str>) -> Result<Burst> {
     }))
 }
 
-/// What lanes of both ends need to live.
+/// Resources that the lanes of both ends need.
 pub(super) struct Both {
     pub(super) a: NtbFunction,
     pub(super) b: NtbFunction,
-    /// Counters of what brings frames to the one end and takes them from the other, by channel.
+    /// Counters of the frame source of the one end and the frame sink of the other, per channel.
     pub(super) outside: Vec<[Arc<ChannelStats>; 2]>,
     _folder: RunFolder,
 }
 
-/// The lane into a channel and the lane out of it, for each channel of a link.
+/// Lane into a channel and lane out of it, for each channel of a link.
 pub(super) fn both(bytes: usize, channels: u16, name: &str) -> Result<(Vec<[Lane; 2]>, Both)> {
     let (mut a, mut b, folder) = connect(channels, name)?;
     let plan = a.agreement().ok_or("the link of this thread with itself went down")?.plan.clone();
@@ -248,10 +248,10 @@ pub(super) fn both(bytes: usize, channels: u16, name: &str) -> Result<(Vec<[Lane
     Ok((lanes, Both { a, b, outside, _folder: folder }))
 }
 
-/// One turn in and out again (of small frames 256, or what fits); returns the frames that went in.
+/// Polls both lanes once (256 small frames, or as many as fit); returns the number of sent frames.
 pub(super) fn step(send: &mut Lane, receive: &mut Lane) -> usize {
     let sent = send.poll(clock::monotonic).map_or(0, |polled| polled.frames);
-    // What is refused here stays in the ring, and is seen as a send that moved nothing.
+    // A frame that the sink refuses stays in the ring; a later send then moves no frames.
     let _ = receive.poll(clock::monotonic);
     sent
 }
@@ -260,7 +260,7 @@ pub(super) fn first(channels: Vec<Channel>) -> Result<Channel> {
     Ok(channels.into_iter().next().ok_or("a link without channels")?)
 }
 
-/// Two ends that have shaken hands.
+/// Two ends after their handshake.
 fn connect(channels: u16, name: &str) -> Result<(NtbFunction, NtbFunction, RunFolder)> {
     let folder = RunFolder::new()?;
     let path = folder.path.join(name);

@@ -1,31 +1,32 @@
-//! How much of the machine others use: a benchmark beside a busy compiler measures the scheduler.
+//! CPU load of other processes: a benchmark on a busy machine measures the scheduler.
 
 use std::time::Duration;
 
-/// Long enough for the kernel's clock ticks (4 ms on two CPUs) to say something.
+/// Long enough for a result in the kernel's clock ticks (4 ms on two CPUs).
 const WINDOW: Duration = Duration::from_millis(300);
-/// More than this is worth a note.
+/// Load above which a note is added.
 const QUIET: f64 = 0.05;
 
-/// Share of all CPU time that is used while we sleep; `None` when the kernel does not say.
+/// Share of all CPU time used during a sleep of this thread; `None` when the kernel does not report
+/// it.
 pub(super) fn share() -> Option<f64> {
     let before = look()?;
     std::thread::sleep(WINDOW);
     share_of(before, look()?)
 }
 
-/// Idle and all ticks by now.
+/// Current idle ticks and total ticks.
 pub(super) fn look() -> Option<[u64; 2]> {
     parse(&std::fs::read_to_string("/proc/stat").ok()?)
 }
 
-/// What was used of all CPU time between two looks.
+/// Share of CPU time used between two snapshots.
 pub(super) fn share_of(before: [u64; 2], after: [u64; 2]) -> Option<f64> {
     let [idle, all] = [0, 1].map(|at| after[at].saturating_sub(before[at]));
     (all > 0).then(|| 1.0 - idle as f64 / all as f64)
 }
 
-/// Idle and all ticks of all CPUs.
+/// Idle ticks and total ticks of all CPUs.
 fn parse(stat: &str) -> Option<[u64; 2]> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
@@ -34,7 +35,7 @@ fn parse(stat: &str) -> Option<[u64; 2]> {
     Some([ticks.get(3)? + ticks.get(4)?, all])
 }
 
-/// What to say about it, if anything.
+/// Note about the load, if it is significant.
 pub(super) fn note(before: Option<f64>, after: Option<f64>) -> Option<String> {
     let percent = |share: Option<f64>| {
         share.map_or("?".to_owned(), |share| format!("{:.0} %", share * 100.0))
@@ -53,8 +54,8 @@ pub(super) fn note(before: Option<f64>, after: Option<f64>) -> Option<String> {
 mod tests {
     use super::*;
 
-    // Goal: the share is what is not idle, waiting for a disk counts as idle, and guest time,
-    // which the kernel reports twice, counts once.
+    // Goal: the share is the time that is not idle; waiting for a disk counts as idle, and guest
+    // time, which the kernel reports twice, counts once.
     #[test]
     fn the_share_is_what_is_not_idle() {
         let before = parse("cpu  100 0 100 800 0 0 0 0 50 0\ncpu0 1 2 3\n").unwrap();
@@ -65,7 +66,7 @@ mod tests {
         assert_eq!(share_of(after, after), None);
     }
 
-    // Goal: a quiet machine is no news, a busy one is.
+    // Goal: a quiet machine gives no note, a busy one does.
     #[test]
     fn only_noise_is_noted() {
         assert_eq!(note(Some(0.01), Some(0.02)), None);

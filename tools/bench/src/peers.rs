@@ -1,4 +1,4 @@
-//! The programs that we are compared with: our C sources on DPDK, compiled when first needed.
+//! Peer programs: C sources on DPDK, compiled when first needed.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use super::child::{self, Child, RunFolder};
 use super::hugepages::HugePages;
 use super::pingpong::Slice;
 
-/// A C program that comes with this one.
+/// C program that is part of this one.
 #[derive(Debug)]
 pub(super) struct Source {
     name: &'static str,
@@ -19,12 +19,12 @@ pub(super) struct Source {
     flags: &'static [&'static str],
 }
 
-/// Rings and pools in time slices. Its hot loops are inlined from DPDK's headers: it gets all that
-/// this CPU can do.
+/// Rings and pools in time slices. DPDK's hot loops are inlined from headers, so that the peer is
+/// compiled for all instructions of this CPU.
 pub(super) const SLICES: Source =
     Source { name: "slices", text: include_str!("../peers/slices.c"), flags: &["-march=native"] };
 
-/// Which side may use which instructions: it decides copies of a few hundred bytes.
+/// Instruction sets of the two sides: they decide the rate of copies of a few hundred bytes.
 pub(super) const COMPILED: &str = if cfg!(target_feature = "avx2") {
     "the peer is compiled with -march=native, mqnet at least for AVX2"
 } else {
@@ -32,15 +32,15 @@ pub(super) const COMPILED: &str = if cfg!(target_feature = "avx2") {
      (RUSTFLAGS=-Ctarget-cpu=native gives both the same)"
 };
 
-/// Rings, pools, a memif link and vhost-user on one core, for callgrind, which does not know the
-/// newest instructions: compiled for what DPDK itself asks for.
+/// Rings, pools, a memif link and vhost-user on one core, for callgrind. Callgrind does not support
+/// the newest instructions; therefore the program is compiled for DPDK's minimum.
 pub(super) const ONECORE: Source = Source {
     name: "onecore",
     text: include_str!("../peers/onecore.c"),
     flags: &["-DALLOW_EXPERIMENTAL_API", "-lrte_bus_vdev", "-lrte_vhost"],
 };
 
-/// Runs a short command; the error says what to install.
+/// Runs a short command; the error names the package to install.
 fn output(program: &str, package: &str, args: &[&str]) -> Result<String> {
     let run = Command::new(program).args(args).stdin(Stdio::null()).output();
     let done = run.map_err(|error| match error.kind() {
@@ -54,7 +54,7 @@ fn output(program: &str, package: &str, args: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
-/// Checks that a program is there.
+/// Checks that a program is installed.
 pub(super) fn needs(program: &str, package: &str) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
@@ -63,7 +63,7 @@ pub(super) fn needs(program: &str, package: &str) -> Result<()> {
     Err(format!("{program} is missing: apt-get install {package}").into())
 }
 
-/// Compiles a source unless that has been done; returns the program.
+/// Compiles a source unless the cache has it; returns the path of the program.
 pub(super) fn build(source: &Source) -> Result<PathBuf> {
     needs("gcc", "gcc")?;
     let query = ["--cflags", "--libs", "libdpdk"];
@@ -77,7 +77,8 @@ pub(super) fn build(source: &Source) -> Result<PathBuf> {
     if program.is_file() {
         return Ok(program);
     }
-    // Written beside and renamed: a compilation that is cut short leaves no half program.
+    // Written under another name and renamed, so that an interrupted compilation leaves no partial
+    // program.
     let stem = format!("{}.{}", source.name, std::process::id());
     let (text, fresh) = (folder.join(format!("{stem}.c")), folder.join(format!("{stem}.new")));
     let failed = |error| format!("cannot write to {}: {error}", folder.display());
@@ -93,7 +94,7 @@ pub(super) fn build(source: &Source) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Compiles a program that needs no library; it takes a moment.
+/// Compiles a program that needs no library, in a moment.
 pub(super) fn build_plain(folder: &RunFolder, name: &str, text: &str) -> Result<PathBuf> {
     needs("gcc", "gcc libc6-dev")?;
     let (source, program) = (folder.path.join(format!("{name}.c")), folder.path.join(name));
@@ -104,14 +105,14 @@ pub(super) fn build_plain(folder: &RunFolder, name: &str, text: &str) -> Result<
     Ok(program)
 }
 
-/// DPDK's rings and pools, in a process that sleeps between its slices.
+/// Process with DPDK's rings and pools; sleeps between its slices.
 #[derive(Debug)]
 pub(super) struct Peer {
     child: Child,
 }
 
 impl Peer {
-    /// Compiles and starts it.
+    /// Compiles and starts the peer.
     pub(super) fn start(cpus: [usize; 2], pages: &HugePages) -> Result<Self> {
         let program = build(&SLICES)?;
         let mut command = child::guarded(program)?;
@@ -124,7 +125,7 @@ impl Peer {
         Ok(Self { child })
     }
 
-    /// One slice of `what`.
+    /// Runs one slice of `what`.
     pub(super) fn slice(&mut self, what: &str, length: Duration) -> Result<Slice> {
         let mark = self.child.mark();
         self.child.say(&format!("{what} {}", length.as_millis()))?;
@@ -137,7 +138,7 @@ impl Peer {
     }
 }
 
-/// `ok OBJECTS SECONDS [BEFORE_NS AFTER_NS]`.
+/// Parses `ok OBJECTS SECONDS [BEFORE_NS AFTER_NS]`.
 fn parse(line: &str) -> Option<Slice> {
     let mut words = line.strip_prefix("ok ")?.split_whitespace();
     let objects = words.next()?.parse().ok()?;
@@ -150,7 +151,7 @@ fn parse(line: &str) -> Option<Slice> {
 mod tests {
     use super::*;
 
-    // Goal: only the peer's own format is taken for a result.
+    // Goal: only the peer's own format is accepted as a result.
     #[test]
     fn answers_are_parsed_strictly() {
         let slice = parse("ok 640 0.02 41.5 250").unwrap();
@@ -162,7 +163,7 @@ mod tests {
         }
     }
 
-    // Goal: a missing program is named together with its package.
+    // Goal: the error for a missing program names its package.
     #[test]
     fn missing_programs_are_named() {
         let why = needs("mqnet-no-such-program", "package").unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Two threads on two CPUs: starting them, and how far apart their caches are just now.
+//! Two threads on two CPUs: start, pinning, and the current distance of their caches.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -10,19 +10,19 @@ use mqnet_sysio::{affinity, clock};
 use super::Result;
 use super::stats;
 
-/// Round trips of one measurement: 9 chunks, of which the median counts, since a host may take a
-/// CPU away in the middle of one.
+/// Round trips of one measurement: the median of 9 chunks, because a hypervisor may preempt a CPU
+/// within one chunk.
 const CHUNKS: u64 = 9;
 const TRIPS: u64 = 40;
 
-/// A cache line that two threads bounce; both must call their side the same number of times.
+/// Cache line that two threads bounce; both must call their side the same number of times.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     word: Padded<AtomicU64>,
 }
 
 impl Line {
-    /// The side that measures: nanoseconds for one way.
+    /// Measures on one side: nanoseconds of a one-way transfer.
     pub(super) fn measure(&self) -> f64 {
         let base = self.word.load(Ordering::Acquire);
         let mut chunks = [0.0; CHUNKS as usize];
@@ -40,7 +40,7 @@ impl Line {
         stats::median(&chunks).unwrap_or_default()
     }
 
-    /// The side that answers. `turn` is how many measurements came before this one.
+    /// Answers on the other side. `turn` is the number of earlier measurements.
     pub(super) fn answer(&self, turn: u64) {
         let mut at = turn * 2 * CHUNKS * TRIPS;
         for _ in 0..CHUNKS * TRIPS {
@@ -63,7 +63,7 @@ pub(super) fn on_two_cpus<A, B: Send>(
         let other = scope.spawn(move || {
             let pinned = affinity::pin_current_thread(cpus[1]);
             let fine = pinned.is_ok();
-            // The receiver waits below; it cannot be gone.
+            // The receiver waits below, so that the send cannot fail.
             let _ = ready.send(pinned);
             fine.then(there)
         });
@@ -86,34 +86,34 @@ fn cannot_pin(cpu: usize, error: &std::io::Error) -> String {
     format!("cannot run on CPU {cpu}: {error} (choose others with --cpus A,B)")
 }
 
-/// The distance between two CPUs that do nothing else just now.
+/// Distance between two CPUs that are otherwise idle at the moment.
 pub(super) fn distance(cpus: [usize; 2]) -> Result<f64> {
     let line = Line::default();
     let (ns, ()) = on_two_cpus(cpus, || line.measure(), || line.answer(0))?;
     Ok(ns)
 }
 
-/// What one time slice did.
+/// Result of one time slice.
 #[derive(Clone, Debug)]
 pub(super) struct Slice {
     pub(super) objects: u64,
     pub(super) seconds: f64,
-    /// Measured before and after; empty when one CPU did it all.
+    /// Distances measured before and after; empty for a slice on one CPU.
     pub(super) distances: Vec<f64>,
 }
 
 impl Slice {
-    /// Objects per second.
+    /// Sample in objects per second.
     pub(super) fn sample(&self) -> stats::Sample {
         let value = self.objects as f64 / self.seconds;
         stats::Sample { value, class: stats::Class::of(&self.distances) }
     }
 }
 
-/// How often a loop looks at the clock (29 ns) or at the stop flag: every so many bursts.
+/// Bursts between two checks of the clock or the stop flag, both of which take time.
 const BURSTS: usize = 64;
 
-/// One slice on one CPU. `burst` returns the objects that it moved.
+/// Runs one slice on one CPU. `burst` returns the number of objects that it moved.
 pub(super) fn one_cpu_slice(
     cpu: usize,
     length: Duration,
@@ -134,8 +134,8 @@ pub(super) fn one_cpu_slice(
     }
 }
 
-/// One slice across two CPUs: `produce` runs on the first, `consume`, which returns what it took,
-/// on the second. What the consumer took in its own time counts.
+/// Runs one slice across two CPUs: `produce` on the first, `consume` on the second. `consume`
+/// returns the number of objects that it took. The objects taken in the consumer's own time count.
 pub(super) fn two_cpu_slice(
     cpus: [usize; 2],
     length: Duration,
@@ -185,7 +185,7 @@ mod tests {
         });
     }
 
-    // Goal: a CPU that does not exist is refused with the option to turn, and nothing hangs.
+    // Goal: a missing CPU is an error that names the option, and no thread hangs.
     #[test]
     fn a_missing_cpu_is_an_error() {
         let cpus = affinity::allowed_cpus().unwrap();

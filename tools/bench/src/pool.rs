@@ -1,4 +1,5 @@
-//! Our page pool against DPDK's `rte_mempool`: on one thread, and freed on another.
+//! Comparison of the page pool with DPDK's `rte_mempool`: free on the same thread, and free on
+//! another thread.
 
 use std::hint::{black_box, spin_loop};
 
@@ -12,10 +13,10 @@ use super::report::Report;
 use super::{Own, Peers, Result, Rival, Session};
 
 const BULK: usize = 32;
-/// As many as the peer's pool has objects, plus one.
+/// Number of objects in the peer's pool, plus one.
 const PAGES: u32 = 8192;
 const PEER: &str = "rte_mempool cache 512";
-/// The same pool as packets use it: each object has a header to check and to reset.
+/// The same pool in its use for packets: each object has a header to check and to reset.
 const MBUF: &str = "rte_pktmbuf cache 512";
 
 type Batch = ArrayVec<Page, BULK>;
@@ -47,13 +48,13 @@ pub(super) fn new_pool() -> Result<PagePool> {
     PagePool::new(&config).map_err(|error| format!("cannot make a page pool: {error}").into())
 }
 
-/// A benchmark that loses pages measures nothing.
+/// Closes the pool; an error means lost pages and makes the benchmark invalid.
 fn close(pool: PagePool) -> Result<()> {
     pool.close()?;
     Ok(())
 }
 
-/// A bulk out of the pool and back on its owner's thread.
+/// Allocates and frees a bulk on the owner's thread.
 pub(super) fn alloc_and_free(pool: &mut PagePool) -> impl FnMut() -> usize {
     let mut pages = Batch::new();
     move || {
@@ -64,14 +65,14 @@ pub(super) fn alloc_and_free(pool: &mut PagePool) -> impl FnMut() -> usize {
     }
 }
 
-/// What a pool's returner collects, and its owner takes home at a time: two bulks.
+/// Size of a batch of foreign buffers between a returner and the pool's owner: two bulks.
 const HOME: usize = 2 * BULK;
 
-/// Entries of the ring from one thread to the other, as of the peer's.
+/// Entries of the ring between the two threads, as in the peer.
 const HANDED_OVER: u32 = 1024;
 
-/// The thread that takes out, and what it could not hand over yet. Each side has cache lines of its
-/// own, as it has anywhere but on the stack of a benchmark.
+/// Allocating side, with the batch that the ring did not yet accept. Each side has cache lines of
+/// its own, as everywhere but on the stack of a benchmark.
 struct Giver<T> {
     ring: spsc::Producer<T>,
     batch: ArrayVec<T, BULK>,
@@ -89,14 +90,14 @@ impl<T: Send> Giver<T> {
     }
 }
 
-/// The thread that gives back.
+/// Freeing side.
 struct Taker<T> {
     ring: spsc::Consumer<T>,
     batch: ArrayVec<T, BULK>,
 }
 
 impl<T: Send> Taker<T> {
-    /// Takes a batch, which `empty` empties; how many were in it.
+    /// Takes a batch and passes it to `empty`; returns the number of its objects.
     fn take(&mut self, empty: impl FnOnce(&mut ArrayVec<T, BULK>)) -> usize {
         if !self.ring.pop_bulk_into(&mut self.batch) {
             spin_loop();
@@ -123,14 +124,15 @@ fn freed_elsewhere(session: &Session, pool: &mut PagePool) -> Result<Slice> {
     };
     let consume = || taker.0.take(|batch| returner.free_bulk(batch));
     let slice = two_cpu_slice(session.cpus, session.slice, produce, consume)?;
-    // What is still under way goes home by the same road.
+    // Pages still in the ring are returned the same way.
     while taker.0.take(|batch| returner.free_bulk(batch)) > 0 {}
     pool.free_bulk(&mut giver.0.batch);
     Ok(slice)
 }
 
-/// The same road there and back for numbers that are nobody's pages: the hand-over, and the pool's
-/// own ring home, as many at a time as there. What the pool takes longer is the pool.
+/// Measures the same two rings with plain numbers instead of pages: the hand-over ring and the
+/// pool's return ring, with equal batch sizes. The difference from `freed_elsewhere` is the cost of
+/// the pool.
 fn numbers_alone(session: &Session) -> Result<Slice> {
     let (mut giver, mut taker) = hand_over();
     let (back, mut home) = return_ring::ring(PAGES);
@@ -143,7 +145,7 @@ fn numbers_alone(session: &Session) -> Result<Slice> {
                 free.extend_from_slice(&come[..n]);
             }
             let rest = free.len() - batch.remaining_capacity().min(free.len());
-            // There is room for so many.
+            // The batch has room for this number of entries.
             let _ = batch.try_extend_from_slice(&free[rest..]);
             free.truncate(rest);
         });
@@ -152,12 +154,12 @@ fn numbers_alone(session: &Session) -> Result<Slice> {
     let consume = || {
         let (back, magazine) = &mut back.0;
         taker.0.take(|batch| {
-            // In one piece. Batches are whole, and two fill a magazine.
+            // The magazine takes the batch whole: batches are full, and two fill a magazine.
             let fits = magazine.try_extend_from_slice(batch);
             debug_assert!(fits.is_ok(), "{fits:?}");
             batch.clear();
             if magazine.is_full() {
-                // There is room for all numbers that there are.
+                // The ring has room for all numbers in use.
                 back.push(magazine);
                 magazine.clear();
             }
@@ -170,7 +172,7 @@ fn numbers_alone(session: &Session) -> Result<Slice> {
 mod tests {
     use super::*;
 
-    // Goal: both bursts give every page back, so that the pool can be closed.
+    // Goal: both bursts return every page, so that the pool can be closed.
     #[test]
     fn nothing_is_lost() {
         let mut pool = new_pool().unwrap();

@@ -1,15 +1,15 @@
-//! Where the instructions of a frame are spent, room by room: callgrind's own record, read line by
-//! line. Exact, as the counts are, and in no need of a sampling profiler's rights.
+//! Instructions of a frame by layer, from callgrind's own record. The shares are exact, as the
+//! counts are, and need no privileges of a sampling profiler.
 //!
-//! The program has line tables, so that what is inlined counts for the file it was written in.
-//! What the standard library does for a room is that room's; what has no file is named: copies are
-//! libc's.
+//! The program has line tables, so that inlined code counts for its source file. Code of the
+//! standard library counts for the layer that calls it. Code without a file is identified by name:
+//! the copies are libc's.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The rooms, in the order of a frame's way; every profile has all of them, so that one colour is
-/// one room in all pictures.
+/// Layers in the order of a frame's path. Every profile has all of them, so that each layer has the
+/// same colour in all pictures.
 const ROOMS: [(&str, &str); 5] = [
     ("memory: rings, windows, pages", "memory/"),
     ("packet: headers, buffers", "packet/"),
@@ -20,7 +20,7 @@ const ROOMS: [(&str, &str); 5] = [
 const COPIES: &str = "copies (libc)";
 const REST: &str = "the benchmark itself";
 
-/// Percent of the instructions by room; nothing where callgrind left nothing.
+/// Percent of the instructions by layer; `None` without a record.
 pub(super) fn read(record: &Path) -> Option<Vec<(&'static str, f64)>> {
     let mut shares = shares(&std::fs::read_to_string(record).ok()?);
     let all: f64 = shares.iter().map(|(_, cost)| cost).sum();
@@ -30,7 +30,7 @@ pub(super) fn read(record: &Path) -> Option<Vec<(&'static str, f64)>> {
     (all > 0.0).then_some(shares)
 }
 
-/// Instructions by room, in the order of `ROOMS`, then the copies and the rest.
+/// Instructions by layer, in the order of `ROOMS`, then the copies and the rest.
 fn shares(record: &str) -> Vec<(&'static str, f64)> {
     let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
     let mut reader = Reader::default();
@@ -43,17 +43,18 @@ fn shares(record: &str) -> Vec<(&'static str, f64)> {
     names.map(|name| (name, sums.get(name).copied().unwrap_or_default())).collect()
 }
 
-/// Callgrind's format: a line that sets the file, the function or the called one, or a line of
-/// costs. Names are told once, `fl=(3) backend/ntb/src/tx.rs`, and then `fl=(3)`.
+/// Reader of callgrind's format. A line sets the file, the function or the callee, or carries a
+/// cost. The first use of a name defines its number (`fl=(3) backend/ntb/src/tx.rs`); later uses
+/// have the number only (`fl=(3)`).
 #[derive(Default)]
 struct Reader {
     files: BTreeMap<String, String>,
     functions: BTreeMap<String, String>,
-    /// The file of the function, of what is inlined just now, and the function.
+    /// File of the function, file of the current inlined code, and the function.
     own: String,
     file: String,
     function: String,
-    /// The next line is what a call cost: the called one has it already.
+    /// The next line is the cost of a call, which the callee's own lines already contain.
     called: bool,
 }
 
@@ -92,7 +93,7 @@ impl Reader {
     }
 }
 
-/// The first mention of a number brings its name.
+/// Resolves a number to its name, or defines the name on the first use.
 fn resolve(names: &mut BTreeMap<String, String>, text: &str) -> String {
     match text.split_once(' ') {
         Some((number, name)) => {
@@ -103,7 +104,7 @@ fn resolve(names: &mut BTreeMap<String, String>, text: &str) -> String {
     }
 }
 
-/// The room that a source file is in: the innermost of its folders that is one.
+/// Layer of a source file: the innermost of its folders that is a layer.
 fn room_of(file: &str) -> Option<&'static str> {
     let whole = |at: &usize| *at == 0 || file[..*at].ends_with('/');
     let place = |part| file.rmatch_indices(part).map(|(at, _)| at).find(whole);
@@ -125,8 +126,8 @@ mod tests {
         cfi=(4) ???\ncfn=(2) __memcpy_avx_unaligned\ncalls=1 0\n12 100\n14 1\n\n\
         fl=(4)\nfn=(2)\n0 100\n\nfn=(3) _start\n0 3\n\ntotals: 119\n";
 
-    // Goal: self costs only, what is inlined in its own room, std in its caller's, libc's copies
-    // by name.
+    // Goal: only self costs count; inlined code counts for its own layer, std for the caller's, and
+    // libc's copies by name.
     #[test]
     fn a_record_is_split_into_rooms() {
         let shares = shares(RECORD);

@@ -1,7 +1,7 @@
-//! Backpressure and disciplines on the real engine: whether anything is lost, and what it costs.
+//! Backpressure and queueing disciplines on the real engine: frame loss and cost.
 //!
-//! All contenders are ours, in one process: a link of two ports, one fed by senders, one read by a
-//! slow sink. They take turns, and each turn has a link of its own.
+//! All contenders are links of mqnet in one process. A link has two ports: senders feed one, and a
+//! slow sink reads the other. The contenders take turns, and each turn has a new link.
 
 mod bypass;
 mod fairness;
@@ -38,7 +38,7 @@ pub(super) fn run(
 ) -> Result<()> {
     let wanted = |part| only.is_none_or(|only| only == part);
     if wanted(Part::Bypass) {
-        // It runs on one CPU, and the thread is left there.
+        // The benchmark pins its thread and therefore gets a thread of its own.
         std::thread::scope(|scope| {
             let alone = scope.spawn(|| bypass::run(session, plug).map_err(|e| e.to_string()));
             let (cases, notes) = alone.join().map_err(|_| "a thread failed")??;
@@ -59,8 +59,8 @@ pub(super) fn run(
     Ok(())
 }
 
-/// One round after the other, the contenders of each in turn; `turn` is told the round and whose
-/// turn it is. A list of outcomes for each contender.
+/// Runs rounds with each contender in turn; `turn` gets the round and the index of the contender.
+/// Returns a list of outcomes for each contender.
 fn in_turn<T>(
     session: &Session,
     name: &str,
@@ -78,7 +78,7 @@ fn in_turn<T>(
     Ok(series)
 }
 
-/// Samples without a distance: several threads ran, wherever they liked.
+/// Samples without a distance: several threads ran on CPUs of the scheduler's choice.
 fn samples(values: impl IntoIterator<Item = f64>) -> Vec<Sample> {
     values.into_iter().map(|value| Sample { value, class: Class::Mixed }).collect()
 }
@@ -87,12 +87,12 @@ fn median(line: &Line) -> f64 {
     line.summary.map_or(f64::NAN, |summary| summary.median)
 }
 
-/// A case without ratios.
+/// Case without ratios.
 fn case(name: String, unit: Unit, lines: Vec<Line>) -> Case {
     Case { name, unit, lines, ratios: Vec::new() }
 }
 
-/// What was promised, whether it was kept, and both numbers.
+/// Text of a promise, its verdict, and both numbers.
 fn promise(kept: bool, what: &str, measured: &str, promised: &str) -> String {
     let verdict = if kept { "kept" } else { "MISSED" };
     format!("{verdict}: {what}: {measured} (promised: {promised})")

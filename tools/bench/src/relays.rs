@@ -1,4 +1,4 @@
-//! TCP between two hosts through everything that is at hand to join them, and what a gigabit costs.
+//! TCP between two hosts over all available forwarders, and their CPU cost per gigabit.
 
 use super::child::RunFolder;
 use super::hosts::{remove_orphans, run_short};
@@ -21,9 +21,9 @@ const WIRES: [Wire; 9] = [
     Wire::TestpmdTap,
 ];
 
-/// The fastest of those are also measured with pinned ends.
+/// Fastest of these contenders, also measured with pinned ends.
 const AMONG_PINNED: [Wire; 4] = [Wire::MqnetDirect, Wire::Mqnet, Wire::Veth, Wire::Relay];
-/// Once more for that, on the CPU of who receives.
+/// Contenders that are also measured on the receiver's CPU, with pinned ends.
 const AT_RECEIVER: [Wire; 2] = [Wire::MqnetDirect, Wire::Relay];
 
 pub(super) fn run(session: &Session, report: &mut Report, seconds: u64) -> Result<()> {
@@ -61,8 +61,8 @@ pub(super) fn run(session: &Session, report: &mut Report, seconds: u64) -> Resul
     report.cases.push(cost(name, &contenders, |c| &c.streams.machine));
     let name = "CPU of the processes between";
     report.cases.push(cost(name, &contenders, |c| &c.streams.between));
-    // A worker is pinned, and others are moved away from it. Ends that are pinned cannot be, and
-    // share a CPU with it.
+    // The scheduler moves unpinned ends away from a pinned worker. Pinned ends stay and share a CPU
+    // with it.
     contenders.retain(|contender| AMONG_PINNED.contains(&contender.wire));
     let placed = contenders.len();
     contenders.append(&mut at_receiver);
@@ -73,7 +73,7 @@ pub(super) fn run(session: &Session, report: &mut Report, seconds: u64) -> Resul
     Ok(())
 }
 
-/// Keeps all threads of the processes between on a CPU.
+/// Pins all threads of the forwarding processes to a CPU.
 fn keep_on(cpu: usize, contenders: &[Contender]) -> Result<()> {
     let worlds = contenders.iter().filter_map(|contender| contender.world.as_ref().ok());
     for child in worlds.flat_map(|(_, world)| &world.wire) {
@@ -83,7 +83,7 @@ fn keep_on(cpu: usize, contenders: &[Contender]) -> Result<()> {
     Ok(())
 }
 
-/// CPU seconds for a gigabit; `of` tells the seconds of each stream.
+/// CPU seconds per gigabit; `of` returns the CPU seconds of each stream.
 fn cost(name: &str, contenders: &[Contender], of: fn(&Contender) -> &[f64]) -> Case {
     let line = |contender: &Contender| -> Line {
         let all = of(contender).iter().zip(&contender.streams.gigabits);

@@ -1,4 +1,4 @@
-//! Results for people (an aligned table) and for programs (JSON with the same numbers).
+//! Results as an aligned table for people, and as JSON with the same numbers for programs.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::stats::{self, Sample, Summary};
 
-/// What the values of a case count. A ratio is always "the first is so many times the other".
+/// Unit of the values of a case. A ratio always means "the first is so many times the other".
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub(super) enum Unit {
@@ -19,30 +19,30 @@ pub(super) enum Unit {
     Bits,
     /// Bytes per second.
     Bytes,
-    /// Instructions for one object or frame.
+    /// Instructions per object or frame.
     Instructions,
-    /// Cache lines for one frame that were not in a cache.
+    /// Cache misses per frame, in cache lines.
     Misses,
-    /// Nanoseconds that a frame is on its way.
+    /// Delay of a frame, in nanoseconds.
     Delay,
-    /// Nanoseconds that the machine spends on a frame.
+    /// Machine time per frame, in nanoseconds.
     Nanoseconds,
-    /// Nanoseconds that somebody waits for an answer.
+    /// Response time, in nanoseconds.
     Latency,
-    /// Seconds of CPU time for a gigabit.
+    /// CPU seconds per gigabit.
     CpuPerGigabit,
     /// Share of one CPU, in percent.
     Percent,
     /// Share of a frame's instructions, in percent.
     Share,
-    /// Frames.
+    /// Number of frames.
     Count,
-    /// A number without a unit.
+    /// Number without a unit.
     Index,
 }
 
 impl Unit {
-    /// Divisor and name for the table.
+    /// Divisor and unit name for the table.
     fn shown(self) -> (f64, &'static str) {
         match self {
             Self::Objects => (1e6, "Mobj/s"),
@@ -62,7 +62,7 @@ impl Unit {
         }
     }
 
-    /// The median said another way.
+    /// The median in a second unit.
     fn also(self, median: f64) -> String {
         match self {
             Self::Objects => format!("{:.2} ns/obj", 1e9 / median),
@@ -72,7 +72,7 @@ impl Unit {
     }
 }
 
-/// What one contender did, or why it did not take part.
+/// Samples of one contender, or the reason why it was skipped.
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
     pub(super) who: String,
@@ -96,7 +96,7 @@ impl Line {
     }
 }
 
-/// One thing measured: ours first, then whom it is compared with.
+/// One measured quantity: mqnet first, then the contenders for comparison.
 #[derive(Debug, Serialize)]
 pub(super) struct Case {
     pub(super) name: String,
@@ -106,7 +106,8 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// The first line that has samples against each other that has some.
+    /// Creates a case with ratios of the first line that has samples to each other line that has
+    /// samples.
     pub(super) fn new(name: impl Into<String>, unit: Unit, lines: Vec<Line>) -> Self {
         let mut ratios = Vec::new();
         let mut took_part = lines.iter().filter(|line| line.skipped.is_none());
@@ -127,16 +128,16 @@ pub(super) struct Report {
     /// The two CPUs used.
     pub(super) cpus: [usize; 2],
     pub(super) slice_ms: u64,
-    /// What a reader must know to judge the numbers.
+    /// Facts that a reader needs to judge the numbers.
     pub(super) notes: Vec<String>,
     pub(super) cases: Vec<Case>,
-    /// The law that was fitted to the numbers, where there is one.
+    /// Scalability model fitted to the numbers, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) model: Option<serde_json::Value>,
 }
 
 impl Report {
-    /// The table or the JSON.
+    /// Renders the table or the JSON.
     pub(super) fn render(&self, json: bool) -> Result<String, serde_json::Error> {
         if json {
             return serde_json::to_string_pretty(self).map(|text| text + "\n");
@@ -179,7 +180,7 @@ fn row(
     cells[0] = name.to_owned();
     cells[1].clone_from(&line.who);
     let Some(summary) = &line.summary else {
-        // In the last column, which is not aligned: a reason may be long.
+        // A reason may be long and therefore goes into the last column, which is not aligned.
         let reason = line.skipped.as_deref().unwrap_or("no sample");
         cells[HEADER.len() - 1] = format!("skipped: {reason}");
         return cells;
@@ -197,7 +198,7 @@ fn row(
     cells
 }
 
-/// Four significant digits at most, none invented for large numbers.
+/// Formats a value with at most four significant digits, without invented digits for large numbers.
 fn digits(value: f64) -> String {
     match value.abs() {
         v if v >= 1000.0 => format!("{value:.0}"),
@@ -207,7 +208,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// Words to the left, numbers to the right, each column as wide as it must be.
+/// Aligns words to the left and numbers to the right, with the minimum column widths.
 fn align(rows: &[[String; HEADER.len()]]) -> String {
     let mut widths = [0; HEADER.len()];
     for row in rows {
@@ -232,7 +233,7 @@ fn align(rows: &[[String; HEADER.len()]]) -> String {
     out
 }
 
-/// One line on a terminal that says what is going on; silent elsewhere.
+/// Progress line on a terminal; silent elsewhere.
 #[derive(Debug)]
 pub(super) struct Progress {
     on: bool,
@@ -275,7 +276,7 @@ mod tests {
         Report { benchmark: "ring".to_owned(), cases: vec![case], ..Report::default() }
     }
 
-    // Goal: columns line up, a ratio line follows the contenders, a skipped peer says why.
+    // Goal: columns line up, a ratio line follows the contenders, a skipped peer has its reason.
     #[test]
     fn table_is_aligned_and_complete() {
         let table = report().render(false).unwrap();

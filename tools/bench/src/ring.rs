@@ -1,5 +1,5 @@
-//! One hop through our single-producer single-consumer ring, against DPDK's `rte_ring`: whole bulks
-//! or nothing, from either CPU. (On one CPU all of a bulk fits, whoever asks how.)
+//! Comparison of the single-producer single-consumer ring with DPDK's `rte_ring`: one hop, between
+//! two CPUs and on one CPU. Between CPUs only whole bulks move; on one CPU a bulk always fits.
 
 use std::hint::{black_box, spin_loop};
 
@@ -13,13 +13,12 @@ use super::{Peers, Result, Rival, Session};
 pub(super) const ENTRIES: u32 = 1024;
 pub(super) const BULK: usize = 32;
 const PEER: &str = "rte_ring SP/SC";
-/// Each ring keeps a speed of its own, at which another process finds it again or not: one slice
-/// after the other takes another ring, here and there (`peers/slices.c`).
+/// Number of rings. The memory placement of a ring affects its rate reproducibly; therefore
+/// successive slices use different rings, also in the peer (`peers/slices.c`).
 const RINGS: usize = 8;
 
-/// A ring, and what its sides move. Each side has its half and its entries in lines that the other
-/// one does not use. (Side by side on a stack they shared lines or did not, as it happened to
-/// begin.)
+/// Ring with the data of both sides. Each side has its half and its entries in cache lines of its
+/// own; without the padding, sharing of lines would depend on the stack address.
 struct Apart {
     from: Padded<(spsc::Producer<u64>, [u64; BULK])>,
     into: Padded<(spsc::Consumer<u64>, [u64; BULK])>,
@@ -55,7 +54,7 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A bulk in and out again on one thread.
+/// Moves a bulk in and out again on one thread.
 pub(super) fn both_ways(
     producer: &mut spsc::Producer<u64>,
     consumer: &mut spsc::Consumer<u64>,
@@ -95,7 +94,7 @@ fn two_cpus(
 mod tests {
     use super::*;
 
-    // Goal: what a one-CPU burst reports is what went through the ring.
+    // Goal: the count of a one-CPU burst equals the number of entries that went through the ring.
     #[test]
     fn bursts_move_whole_bulks() {
         let (mut producer, mut consumer) = spsc::ring::<u64>(ENTRIES);

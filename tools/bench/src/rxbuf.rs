@@ -1,5 +1,5 @@
-//! RX buffers: parts of pages against whole ones, and the page pool against plain allocation; by
-//! themselves on one core, and in our driver behind our device.
+//! Comparison of RX buffers: fragments of pages with whole pages, and the page pool with plain
+//! allocation; on one core without a device, and in a driver behind a device of mqnet.
 
 mod driver;
 pub(super) mod life;
@@ -15,7 +15,8 @@ use super::{Result, Session, xdp};
 
 use life::{Kind, Life};
 
-/// Flows among which frames are spread: each keeps a few, so that buffers go back out of order.
+/// Numbers of flows over which frames are spread. Each flow keeps a few frames, so that buffers
+/// return out of order.
 const FLOWS: [usize; 4] = [1, 8, 32, 128];
 const BYTES: usize = 1514;
 
@@ -41,7 +42,7 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     instructions(session, report)
 }
 
-/// Frames that an XDP program drops in front of a queue, and frames that it lets pass.
+/// Compares frames that an XDP program drops in front of a queue with frames that it passes.
 fn programs(session: &Session) -> Result<Case> {
     let name = "an XDP program, 64 B".to_owned();
     let mut verdicts = [xdp::burst(64, true)?, xdp::burst(64, false)?];
@@ -62,7 +63,7 @@ fn programs(session: &Session) -> Result<Case> {
     Ok(Case::new(name, Unit::Frames { bytes: 64 }, lines))
 }
 
-/// Lives in turn, each on the same core.
+/// Compares kinds of buffers in turn, each on the same core.
 fn compare(
     session: &Session,
     name: String,
@@ -90,7 +91,7 @@ fn compare(
     Ok(Case::new(name, Unit::Frames { bytes: BYTES }, lines.collect()))
 }
 
-/// Our driver with either layout behind our device.
+/// Compares both layouts in the driver of mqnet behind its device.
 fn behind_a_device(session: &Session, queues: u16, mergeable: bool) -> Result<Case> {
     let folder = RunFolder::new()?;
     let mode = if mergeable { "mergeable" } else { "small" };
@@ -104,7 +105,7 @@ fn behind_a_device(session: &Session, queues: u16, mergeable: bool) -> Result<Ca
     link::row(session, name, BYTES, contenders)
 }
 
-/// What a frame costs in instructions, and how many of them are the pool's.
+/// Instructions per frame, and the part of the pool.
 fn instructions(session: &Session, report: &mut Report) -> Result<()> {
     let folder = RunFolder::new()?;
     let mut values = Vec::new();

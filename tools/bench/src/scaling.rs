@@ -1,8 +1,8 @@
-//! Frames a second with more and more workers, each with a channel of its own; what a frame costs
-//! with more and more channels on one worker; and the laws that fit both.
+//! Frames per second for increasing numbers of workers with a channel each, cost per frame for
+//! increasing numbers of channels on one worker, and models fitted to both.
 //!
 //! Each worker is one thread on one CPU that has both ends of its channels, so that a machine with
-//! two CPUs can have two. A frame is copied in and out, as it is between two processes.
+//! two CPUs can have two workers. A frame is copied in and out, as between two processes.
 
 mod extrapolate;
 pub(super) mod lanes;
@@ -32,21 +32,22 @@ pub(super) struct ScalingArgs {
     extrapolate: bool,
 }
 
-/// The laws for frames of one size.
+/// Fitted models for frames of one size.
 #[derive(Clone, Debug, Serialize)]
 struct Model {
     bytes: usize,
-    /// Numbers of workers that were measured.
+    /// Measured numbers of workers.
     workers: Vec<usize>,
-    /// To the median of one worker, and the median gains of more in the same round.
+    /// Scalability model, fitted to the median rate of one worker and the median gains of more
+    /// workers in the same round.
     law: Usl,
-    /// The serial share of each round: least, median, most.
+    /// Serial share of the rounds: minimum, median, maximum.
     sigma: [f64; 3],
-    /// Nanoseconds of one frame with one channel, and what each channel more adds.
+    /// Nanoseconds per frame with one channel, and per additional channel.
     channel_cost: [f64; 2],
 }
 
-/// Measures; returns the text that was asked for instead of a report, if it was.
+/// Runs the measurement; returns the requested text if it replaces the report.
 pub(super) fn run(
     session: &Session,
     report: &mut Report,
@@ -85,7 +86,7 @@ pub(super) fn run(
     Ok(Some(extrapolate::text(&models, &cpus, memory)))
 }
 
-/// Rounds in which each contender has a turn; the first one warms up.
+/// Runs rounds in which each contender has a turn; the first round warms up.
 fn in_turn(
     session: &Session,
     name: &str,
@@ -107,7 +108,7 @@ fn in_turn(
     Ok(series)
 }
 
-/// One link of as many channels as there are CPUs; the most workers first.
+/// Measures one link with as many channels as CPUs; the highest number of workers comes first.
 fn workers(session: &Session, bytes: usize, cpus: &[usize]) -> Result<Case> {
     let name = format!("workers with a channel each, {bytes} B");
     let cpus = &cpus[..cpus.len().min(64)];
@@ -122,7 +123,7 @@ fn workers(session: &Session, bytes: usize, cpus: &[usize]) -> Result<Case> {
     Ok(Case::new(name, Unit::Frames { bytes }, lines.collect()))
 }
 
-/// Frames a second of all workers, who begin at the same time.
+/// Frames per second of all workers, which start at the same time.
 fn together(session: &Session, workers: &mut [Worker], cpus: &[usize]) -> Result<f64> {
     let begin = Barrier::new(workers.len());
     std::thread::scope(|scope| {
@@ -141,15 +142,15 @@ fn together(session: &Session, workers: &mut [Worker], cpus: &[usize]) -> Result
 
 fn slice(worker: &mut Worker, cpu: usize, session: &Session, begin: &Barrier) -> Result<Slice> {
     let mut turn = || pingpong::one_cpu_slice(cpu, session.slice, || worker.burst());
-    // A CPU that has been idle is slower for a while: two workers moved 67 M frames of 64 B in a
-    // second after a turn of one, 90 after their own. Before the barrier, which nobody may miss.
+    // A CPU runs slower for a while after an idle time; therefore each worker warms up its CPU. The
+    // result is checked after the barrier, because every worker must reach the barrier.
     let warm = turn();
     begin.wait();
     warm?;
     turn()
 }
 
-/// Links of more and more channels, each on one worker.
+/// Measures links of increasing numbers of channels, each on one worker.
 fn channels(session: &Session, bytes: usize) -> Result<Case> {
     let name = format!("channels on one worker, {bytes} B");
     let links: Result<Vec<Link>> =
@@ -164,7 +165,7 @@ fn channels(session: &Session, bytes: usize) -> Result<Case> {
     Ok(Case::new(name, Unit::Nanoseconds, lines.collect()))
 }
 
-/// The same as frames a second.
+/// The same values as frames per second.
 fn rates(channels: &Case, bytes: usize) -> Case {
     let rate = |line: &Line| {
         let of = |sample: &Sample| Sample { value: 1e9 / sample.value, ..*sample };
@@ -186,7 +187,7 @@ fn model(bytes: usize, workers: &Case, channels: &Case) -> Option<Model> {
         let all = rates.iter().enumerate();
         all.map(|(at, rates)| Some((count(at) as f64, of(rates)?))).collect()
     };
-    // Round by round against one worker: a drift between rounds hits both and cancels.
+    // Gain over one worker per round: a drift between rounds affects both and cancels.
     let alone = rates.last()?;
     let one = median(alone)?;
     let together = |rates: &[f64]| {
@@ -222,7 +223,8 @@ mod tests {
         Case::new("x", Unit::Index, lines.collect())
     }
 
-    // Goal: the most workers come first in a case, and the law knows which line is which.
+    // Goal: the highest number of workers comes first in a case, and the model assigns each line to
+    // its number of workers.
     #[test]
     fn the_law_knows_who_is_who() {
         let law = Usl { lambda: 100.0, sigma: 0.1, kappa: 0.0 };

@@ -1,4 +1,4 @@
-//! What callgrind counts, one section a run.
+//! Sections that callgrind counts, one per run.
 
 /// What one core does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

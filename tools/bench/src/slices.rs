@@ -1,10 +1,10 @@
-//! Comparing pairs of processes on the same two CPUs: only one pair is awake at a time, for some
-//! 25 ms, and they take turns (SIGCONT, SIGSTOP), so that all see the same machine. Who gives the
-//! turns goes before them all (as root): a sender that has been let go took its CPU otherwise, for
-//! up to 4 ms, while its receiver was still frozen or another pair still ran.
+//! Comparison of pairs of processes on the same two CPUs. Only one pair is awake at a time, for
+//! about 25 ms; the pairs take turns (SIGCONT, SIGSTOP), so that all see the same machine. The
+//! thread that assigns the turns has a higher priority than all pairs (as root). Otherwise a thawed
+//! sender could take its CPU while its receiver is still frozen or another pair still runs.
 //!
-//! Frames are read at the marks between rounds, while the pair that is asked is awake; the time
-//! that this takes counts as its own. A round of several slices gives one sample.
+//! Frame counts are read between rounds, while the pair is awake; the time of the read counts as
+//! the pair's own. A round of several slices gives one sample.
 
 use std::time::{Duration, Instant};
 
@@ -16,18 +16,19 @@ use super::report::Progress;
 use super::stats::{Class, Sample};
 use super::{Result, Session};
 
-/// One side of a comparison: processes that move frames from one CPU to another until they are
-/// dropped, which must end them (frozen or not).
+/// Side of a comparison: processes that move frames from one CPU to another. The drop must end
+/// them, frozen or not.
 pub(crate) trait End {
-    /// All its processes, who receives first.
+    /// All processes of the side, the receiver first.
     fn pids(&self) -> Vec<u32>;
 
-    /// Frames that its receiver has taken since the start. Called while it is awake.
+    /// Number of frames that the receiver has taken since the start. Called while the side is
+    /// awake.
     fn frames_received(&mut self) -> Result<u64>;
 }
 
-/// Waits for the first frame, and freezes the pair until it has its turn: others that are started
-/// next would have the CPU with it. False when no frame comes in 10 s.
+/// Waits for the first frame and freezes the pair until its turn; an awake pair would take CPU time
+/// from pairs that start later. Returns false if no frame arrives in 10 s.
 pub(super) fn moves_frames(end: &mut dyn End) -> Result<bool> {
     for _ in 0..500 {
         if end.frames_received()? > 0 {
@@ -39,7 +40,7 @@ pub(super) fn moves_frames(end: &mut dyn End) -> Result<bool> {
     Ok(false)
 }
 
-/// How a comparison is cut up.
+/// Division of a comparison into rounds and slices.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) rounds: usize,
@@ -47,7 +48,7 @@ pub(super) struct Plan {
     pub(super) slice: Duration,
 }
 
-/// Slices that a contender gets at least: with fewer, the same pair differs from itself by more
+/// Minimum number of slices per contender: with fewer, repeated results of one pair differ by more
 /// than 3 %.
 const SLICES_MIN: usize = 160;
 
@@ -86,7 +87,7 @@ impl<'a> Turn<'a> {
         thaw(&self.end.pids())
     }
 
-    /// Awake for one slice.
+    /// Keeps the pair awake for one slice.
     fn slice(&mut self, length: Duration) -> Result<()> {
         let _urgent = Urgent::begin();
         let start = Instant::now();
@@ -97,7 +98,7 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    /// The end of one round and the start of the next: frames a second since the last mark.
+    /// Ends one round and starts the next; returns frames per second since the last mark.
     fn mark(&mut self) -> Result<f64> {
         let _urgent = Urgent::begin();
         let start = Instant::now();
@@ -105,7 +106,7 @@ impl<'a> Turn<'a> {
         let frames = self.end.frames_received()?;
         let answered = Instant::now();
         let awake = self.awake + (answered - start);
-        // A counter that runs backwards would be a receiver that was replaced: no sample.
+        // A counter that runs backwards means a replaced receiver: the rate of the round is 0.
         let rate = frames.saturating_sub(self.frames) as f64 / awake.as_secs_f64();
         self.frames = frames;
         self.freeze()?;
@@ -121,7 +122,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Returns when none of them runs any more.
+/// Freezes processes; returns when all of them have stopped.
 pub(super) fn freeze(pids: &[u32]) -> Result<()> {
     let failed = |pid: u32, error| format!("cannot freeze process {pid}: {error}");
     for &pid in pids {
@@ -140,7 +141,8 @@ pub(super) fn thaw(pids: &[u32]) -> Result<()> {
     Ok(())
 }
 
-/// Runs the contenders against each other; a series of frames a second for each, in rounds.
+/// Runs the contenders against each other; returns for each a series of frames per second, one
+/// value per round.
 pub(super) fn compare(
     session: &Session,
     name: &str,
@@ -177,7 +179,7 @@ pub(super) fn show(progress: &Progress, name: &str, round: usize, rounds: usize)
     progress.show(&format!("{name}: round {} of {rounds}", round + 1));
 }
 
-/// Forwards and backwards in turn, so that a drift favours nobody.
+/// Alternates the direction, so that a drift affects all contenders equally.
 pub(super) fn order(n: usize, slice: usize) -> impl Iterator<Item = usize> {
     (0..n).map(move |at| if slice.is_multiple_of(2) { at } else { n - 1 - at })
 }
@@ -186,7 +188,7 @@ pub(super) fn order(n: usize, slice: usize) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
 
-    // Goal: whatever the number of rounds, each contender gets the slices that make it exact.
+    // Goal: for any number of rounds, each contender gets the slices that the precision needs.
     #[test]
     fn plans_have_enough_slices() {
         for rounds in [10, 12, 20, 160, 1000] {

@@ -1,30 +1,30 @@
-//! What is said about a series of samples: order statistics, overall and by distance class.
+//! Statistics of series of samples: order statistics, overall and by distance class.
 //!
-//! A hypervisor may move two virtual CPUs under one cache or apart, many times a second, and every
-//! figure across CPUs then changes several times over. So each sample carries the distance that was
-//! measured around it, and near is compared with near, far with far.
+//! A hypervisor may move two virtual CPUs under one cache or apart, many times a second; every
+//! figure across CPUs then changes by a large factor. Therefore each sample carries the distance
+//! measured around it, and samples are compared within their class, near or far.
 
 use serde::Serialize;
 
-/// One-way cache line transfer below this is *near*: the two CPUs share a last-level cache.
+/// Upper limit of a *near* one-way cache line transfer: the two CPUs share a last-level cache.
 pub(super) const NEAR_NS: f64 = 100.0;
 
-/// How far apart the two CPUs were around a sample.
+/// Distance class of the two CPUs around a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Class {
-    /// They shared a cache all the time.
+    /// The CPUs shared a cache all the time.
     Near,
-    /// They did not.
+    /// The CPUs shared no cache.
     Far,
-    /// It changed: such a sample belongs to neither class.
+    /// The distance changed: such a sample belongs to neither class.
     Mixed,
     /// Only one CPU took part.
     Single,
 }
 
 impl Class {
-    /// The class of the distances measured around one sample; none mean one CPU.
+    /// Class of the distances measured around one sample; an empty slice means one CPU.
     pub(super) fn of(distances_ns: &[f64]) -> Self {
         let near = distances_ns.iter().filter(|&&ns| ns < NEAR_NS).count();
         match near {
@@ -35,12 +35,12 @@ impl Class {
         }
     }
 
-    /// The class of a sample that consists of samples of these classes.
+    /// Class of a sample that consists of samples of these classes.
     pub(super) fn join(self, other: Self) -> Self {
         if self == other { self } else { Self::Mixed }
     }
 
-    /// The class of a round of many slices: a few exceptions do not change it.
+    /// Class of a round of many slices; a few exceptions do not change it.
     pub(super) fn of_round(distances_ns: &[f64]) -> Self {
         let near = distances_ns.iter().filter(|&&ns| ns < NEAR_NS).count();
         match (near * 4, distances_ns.len()) {
@@ -59,7 +59,7 @@ pub(super) struct Sample {
     pub(super) class: Class,
 }
 
-/// The middle value (the mean of the two middle ones); `None` of nothing.
+/// Middle value (the mean of the two middle ones); `None` for an empty slice.
 pub(super) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -71,14 +71,14 @@ pub(super) fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// The samples of one class.
+/// Samples of one class.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Part {
     pub(super) samples: usize,
     pub(super) median: f64,
 }
 
-/// A series in a few numbers.
+/// Summary of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Summary {
     pub(super) samples: usize,
@@ -90,7 +90,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// `None` of nothing.
+    /// Summarizes samples; `None` for an empty slice.
     pub(super) fn of(samples: &[Sample]) -> Option<Self> {
         let values: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
         let part = |class: Class| {
@@ -109,8 +109,7 @@ impl Summary {
     }
 }
 
-/// Sample by sample, how many times as much `ours` is as `theirs`. A pair whose halves were taken
-/// at different distances is of no class.
+/// Ratio `ours / theirs`, sample by sample. A pair with halves of different classes is `Mixed`.
 pub(super) fn ratios(ours: &[Sample], theirs: &[Sample]) -> Vec<Sample> {
     let ratio = |(a, b): (&Sample, &Sample)| Sample {
         value: a.value / b.value,
@@ -127,7 +126,8 @@ mod tests {
         values.iter().map(|&(value, class)| Sample { value, class }).collect()
     }
 
-    // Goal: the median is the middle one, whatever the order, and the mean of two middle ones.
+    // Goal: the median is the middle value in any order of the input, and the mean of two middle
+    // ones.
     #[test]
     fn median_is_the_middle() {
         assert_eq!(median(&[]), None);
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(Class::of_round(&[40.0, 40.0, 250.0, 250.0]), Class::Mixed);
     }
 
-    // Goal: ratios are taken pair by pair, so a drift that hits both halves cancels; a peer that
+    // Goal: ratios are taken pair by pair, so that a drift of both halves cancels; a peer that
     // moved nothing yields no ratio instead of an infinite one.
     #[test]
     fn ratios_are_pairwise() {

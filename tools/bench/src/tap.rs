@@ -1,5 +1,5 @@
-//! Datagrams of 1500 bytes without offloads through to a TAP: many frames a system call (io_uring)
-//! against one by one.
+//! Datagrams of 1500 bytes without offloads into a TAP: many frames per system call (io_uring)
+//! compared with one frame per call.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use super::{Result, Session, pingpong};
 
 /// Ethernet header and an IP packet of the usual MTU.
 const FRAME: usize = 1514;
-/// The port of a socket that nobody reads: the kernel does everything that it does for a datagram
-/// but wake somebody.
+/// Port of a socket without a reader: the kernel processes a datagram completely, but wakes no
+/// thread.
 const PORT: u16 = 7777;
 
-/// The same datagrams again and again, as they would lie in a guest's memory.
+/// Source of the same datagrams in a loop, with the layout of a guest's memory.
 struct Source {
     frames: Vec<u8>,
 }
 
 impl Source {
-    /// To the device with this number.
+    /// Creates the datagrams for the device with this number.
     fn new(device: u8) -> Self {
         let mut frame = vec![0; FRAME];
         frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, device, 2, 0, 0, 0, 1, device, 8, 0]);
@@ -74,7 +74,7 @@ impl RxBrings for Source {
     }
 }
 
-/// A lane into a TAP of its own.
+/// Lane into a TAP of its own.
 struct Path {
     tap: TapFunction,
     lane: Lane,

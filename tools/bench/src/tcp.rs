@@ -1,11 +1,12 @@
-//! TCP from TAP to NTB to TAP, against a minimal relay between two TAPs and against a veth pair.
+//! TCP from TAP over NTB to TAP, compared with a minimal relay between two TAPs and with a veth
+//! pair.
 //!
-//! Each contender joins two network namespaces of its own, which live through the whole run. They
-//! take turns, one iperf3 stream at a time, in an order that changes with every round; the others
-//! sleep meanwhile. So each round gives one ratio against each rival.
+//! Each contender joins two network namespaces of its own for the whole run. The contenders take
+//! turns, one iperf3 stream at a time, in an order that changes with every round; the others sleep.
+//! So each round gives one ratio to each peer.
 //!
-//! What a sender does by itself is chosen here and not by the machine: a stream that is paced by
-//! timers measures these timers, and leaves CPUs idle over a veth pair.
+//! The congestion control is selected explicitly and does not depend on the machine's default: a
+//! stream paced by timers measures these timers, and leaves CPUs idle over a veth pair.
 
 use super::child::{Child, RunFolder};
 use super::cpu;
@@ -17,7 +18,7 @@ use super::stats::{self, Class, Sample};
 use super::wires::{Wire, World};
 use super::{Result, Session, others};
 
-/// Rounds unless somebody asks for another number: they are long.
+/// Default number of rounds; low, because rounds are long.
 pub(super) const ROUNDS: u32 = 10;
 
 /// Arguments of `mqnet-bench tcp`.
@@ -45,8 +46,8 @@ pub(super) enum Sending {
 }
 
 impl Sending {
-    /// The congestion control that does so. Every network namespace may set `reno`; `cubic`, which
-    /// is as little paced, only where the first one names it.
+    /// Congestion control of this mode. Every network namespace may set `reno`; `cubic`, equally
+    /// unpaced, only where the initial namespace permits it.
     pub(super) fn control(self) -> &'static str {
         match self {
             Self::Unpaced => "reno",
@@ -55,30 +56,30 @@ impl Sending {
     }
 }
 
-/// One who takes part, or why not.
+/// Contender, or the reason of its absence.
 pub(super) struct Contender {
     pub(super) wire: Wire,
     pub(super) world: std::result::Result<(Iperf, World), String>,
     pub(super) streams: Streams,
 }
 
-/// What came of one stream after the other. The first one warms up.
+/// Results of successive streams. The first one warms up.
 #[derive(Default)]
 pub(super) struct Streams {
-    /// Bits a second.
+    /// Bits per second.
     pub(super) samples: Vec<Sample>,
-    /// What each brought over.
+    /// Gigabits received by each stream.
     pub(super) gigabits: Vec<f64>,
-    /// The share of the CPUs' time in which they had nothing to do meanwhile.
+    /// Idle share of the CPUs' time during each stream.
     idle: Vec<f64>,
-    /// CPU seconds of the machine meanwhile.
+    /// CPU seconds of the machine during each stream.
     pub(super) machine: Vec<f64>,
     /// CPU seconds of the processes between the hosts.
     pub(super) between: Vec<f64>,
 }
 
 impl Contender {
-    /// What became of it: a series of its own, or why there is none.
+    /// Series of this contender, or the reason of its absence.
     pub(super) fn line(&self, samples: &[Sample]) -> Line {
         match &self.world {
             // The first turn of each warms up and is not counted.
@@ -125,7 +126,7 @@ pub(super) fn run(session: &Session, report: &mut Report, args: &TcpArgs) -> Res
     Ok(())
 }
 
-/// What a TAP begins with (a veth pair has none): `fq` would pace every stream.
+/// Default qdisc of a TAP (a veth pair has none): `fq` would pace every stream.
 fn qdisc() -> String {
     let said = std::fs::read_to_string("/proc/sys/net/core/default_qdisc");
     said.map_or("unknown".to_owned(), |name| name.trim().to_owned())
@@ -150,8 +151,8 @@ fn unpaced(
     Ok(())
 }
 
-/// Not on a kernel that lacks the means. How much of the CPUs' time was not used tells what the
-/// limit was: somebody's timers, if veth leaves some.
+/// Measures paced streams; skipped on a kernel without the congestion control. The idle share of
+/// the CPUs identifies the limit: an idle share with veth means that timers limit the stream.
 fn paced(
     session: &Session,
     report: &mut Report,
@@ -180,19 +181,19 @@ fn paced(
     Ok(())
 }
 
-/// What forwarders between two TAPs could reach, from what a gigabit costs others: as many as all
-/// CPUs have time for, busy with nothing else.
+/// Upper bounds of forwarders between two TAPs, derived from the CPU cost per gigabit of other
+/// contenders, under the assumption that all CPUs are fully used.
 ///
-/// One makes no system call and never waits: two copies of each byte are left, out of the kernel
-/// and into it, as fast as this machine copies at all. The rest is as with veth, which makes
-/// neither. Whoever is real is below that. The other costs what the relay costs, its waking and
-/// sleeping included, and has it spread over all CPUs.
+/// The first bound assumes a forwarder without system calls and waits: two copies per byte remain,
+/// out of the kernel and into it, at the maximum copy rate of this machine. The remaining cost is
+/// that of veth, which makes neither copy. Every real forwarder is slower. The second bound has the
+/// cost of the relay, including sleep and wake-up, spread over all CPUs.
 pub(super) fn limits_of_forwarders(
     session: &Session,
     contenders: &[Contender],
     cpus: usize,
 ) -> Result<(Vec<Line>, String)> {
-    // What follows must not be where this thread would be pinned to.
+    // A separate thread, because the measurement pins its thread.
     let copy = || limits::cached_copy(session).map_err(|error| error.to_string());
     let copied = std::thread::scope(|scope| scope.spawn(copy).join());
     let rate = copied.map_err(|_| "a thread failed")??;
@@ -220,7 +221,7 @@ pub(super) fn limits_of_forwarders(
     Ok((vec![copying, reading], note))
 }
 
-/// Those who can take part, and why the others cannot.
+/// Starts all contenders; a contender that fails to start carries its reason.
 pub(super) fn start_all(
     session: &Session,
     folder: &RunFolder,
@@ -231,7 +232,7 @@ pub(super) fn start_all(
     for &wire in wires {
         session.progress.show(&format!("tcp: starting {}", wire.who()));
         let world = start(wire, folder, link_args).map_err(|error| error.to_string());
-        // Ctrl-C ends our children as well: that is no reason to skip them.
+        // Ctrl-C also ends the child processes; such a failure does not skip the contender.
         session.check()?;
         contenders.push(Contender { wire, world, streams: Streams::default() });
     }
@@ -243,8 +244,8 @@ fn start(wire: Wire, folder: &RunFolder, link_args: &str) -> Result<(Iperf, Worl
     Ok((Iperf::listen(&world.hosts[1])?, world))
 }
 
-/// All rounds, in place of what was measured before. Who fails is out, with the reason: what it had
-/// reached says little.
+/// Runs all rounds; the results replace earlier ones. A failed contender is dropped with its
+/// reason, because its partial results have no meaning.
 pub(super) fn measure(
     session: &Session,
     contenders: &mut [Contender],
@@ -280,7 +281,7 @@ pub(super) fn measure(
             let (after, idle) = (cpu(), idle_since(all));
             running.sleep()?;
             match streamed.and_then(|stream| by(stream, sending)) {
-                // Far too long for the two CPUs to keep their distance.
+                // A stream is too long for a constant distance of the two CPUs.
                 Ok(Stream { rate: value, gigabits, .. }) => {
                     let streams = &mut contender.streams;
                     streams.samples.push(Sample { value, class: Class::Mixed });
@@ -290,7 +291,7 @@ pub(super) fn measure(
                     streams.between.push(after[1] - before[1]);
                 }
                 Err(error) => {
-                    // Ctrl-C ends our children as well: that is no failure of theirs.
+                    // Ctrl-C also ends the child processes; such a failure is not the contender's.
                     session.check()?;
                     contender.world = Err(format!("failed in round {round}: {error}"));
                 }
@@ -304,7 +305,7 @@ fn idle_since(before: Option<[u64; 2]>) -> Option<f64> {
     others::share_of(before?, others::look()?).map(|used| 1.0 - used)
 }
 
-/// The stream, if it was sent as it had to be.
+/// Checks the congestion control of a finished stream.
 fn by(stream: Stream, sending: Sending) -> std::result::Result<Stream, String> {
     if stream.congestion == sending.control() {
         return Ok(stream);

@@ -1,4 +1,4 @@
-//! `dpdk-testpmd` as a peer; two of them joined by memif in copy mode for the link benchmark.
+//! `dpdk-testpmd` as a peer; the link benchmark joins two of them by memif in copy mode.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,44 +13,44 @@ use super::slices::{self, End};
 use super::waiting::wait_for_device;
 use super::{Result, Session};
 
-/// On a busy machine it needs several seconds.
+/// On a busy machine the start takes several seconds.
 const START: Duration = Duration::from_secs(40);
 const ANSWER: Duration = Duration::from_secs(10);
 const PROMPT: &str = "testpmd> ";
-/// More buffers than any ring of a peer's can hold.
+/// More buffers than any ring of a peer can hold.
 pub(super) const PLENTY: u32 = 16_384;
-/// Huge pages of 2 MiB for one between TAPs.
+/// Huge pages (2 MiB) for one testpmd between TAPs.
 const TAP_PAGES: u64 = 80;
 
-/// One `dpdk-testpmd`.
+/// One `dpdk-testpmd` process.
 #[derive(Debug)]
 pub(super) struct Testpmd(Child);
 
-/// What one is to be.
+/// Parameters of one testpmd.
 #[derive(Debug)]
 pub(super) struct Setup<'a> {
-    /// For messages, and for its files.
+    /// Name for messages and files.
     pub(super) role: &'a str,
     pub(super) cpu: usize,
-    /// Its ports, as `--vdev` takes them.
+    /// Ports, in the format of `--vdev`.
     pub(super) vdevs: &'a [String],
     /// Forwarding mode: `txonly`, `rxonly`, `io` or `flowgen`.
     pub(super) mode: &'a str,
     /// Bytes of a frame.
     pub(super) bytes: usize,
-    /// Buffers of its pool.
+    /// Number of buffers in the pool.
     pub(super) buffers: u32,
     pub(super) pages: &'a HugePages,
-    /// More words for the program.
+    /// Additional arguments.
     pub(super) more: &'a [&'a str],
 }
 
-/// Longest frame that lies in one buffer.
+/// Longest frame that fits one buffer.
 const ONE_BUFFER: usize = 10_000;
-/// Data of one of the buffers of a longer one: about a page, as a guest's kernel has it.
+/// Data size of one buffer of a longer frame: about a page, as in a guest's kernel.
 const PART: usize = 4000;
 
-/// The buffers for frames of so many bytes, and how a frame is cut.
+/// Buffer size for frames of this length, and the lengths of a frame's segments.
 fn cut(bytes: usize) -> (usize, String) {
     match bytes {
         0..=2048 => (2176, bytes.to_string()),
@@ -63,14 +63,14 @@ fn cut(bytes: usize) -> (usize, String) {
     }
 }
 
-/// Starts one that forwards between two of DPDK's TAPs, "a" and "b", in this host's namespace.
-/// What lives must be dropped in this order.
+/// Starts a testpmd that forwards between two of DPDK's TAPs, "a" and "b", in this host's
+/// namespace. The results must be dropped in their order.
 pub(super) fn between_taps(host: &Host) -> Result<(Child, HugePages)> {
     peers::needs("dpdk-testpmd", "dpdk-dev")?;
     let pages = HugePages::reserve(TAP_PAGES);
     let cpus = affinity::allowed_cpus().map_err(|error| format!("sched_getaffinity: {error}"))?;
     let cpus: Vec<String> = cpus.iter().map(usize::to_string).collect();
-    // It has no interactive mode here, and ends with its standard input.
+    // Without the interactive mode, testpmd ends at the end of its standard input.
     let mut command = host.command(&["stdbuf", "-oL", "dpdk-testpmd", "--no-pci"])?;
     command.args(["--log-level", "4", "--lcores"]).arg(format!("(0,1)@({})", cpus.join(",")));
     command.arg(format!("--file-prefix=mqnet-{}-taps", std::process::id())).args(pages.eal(128));
@@ -85,7 +85,7 @@ pub(super) fn between_taps(host: &Host) -> Result<(Child, HugePages)> {
 }
 
 impl Testpmd {
-    /// Starts one; it waits for [`forward`](Self::forward).
+    /// Starts a testpmd; traffic starts with [`forward`](Self::forward).
     pub(super) fn start(setup: &Setup<'_>) -> Result<Self> {
         peers::needs("dpdk-testpmd", "dpdk-dev")?;
         peers::needs("stdbuf", "coreutils")?;
@@ -106,7 +106,7 @@ impl Testpmd {
         Ok(Self(child))
     }
 
-    /// Begins to send frames of this length, or to take what comes.
+    /// Starts to send frames of this length, or to receive.
     pub(super) fn forward(&mut self, bytes: usize) -> Result<()> {
         order(&mut self.0, &format!("set txpkts {}", cut(bytes).1))?;
         order(&mut self.0, "start")
@@ -116,12 +116,12 @@ impl Testpmd {
         self.0.pid()
     }
 
-    /// The end of what it has said.
+    /// Last lines of the output.
     pub(super) fn tail(&self) -> String {
         self.0.tail()
     }
 
-    /// Frames that its ports have received.
+    /// Number of frames that all ports have received.
     pub(super) fn received(&mut self) -> Result<u64> {
         let mark = self.0.mark();
         self.0.say("show port stats all")?;
@@ -129,10 +129,10 @@ impl Testpmd {
     }
 }
 
-/// A sender (memif client) on the first CPU, a receiver (server) on the second.
+/// Sender (memif client) on the first CPU, receiver (memif server) on the second.
 #[derive(Debug)]
 pub(super) struct Memif {
-    // The client goes first: dropped the other way round the server is left reading a dead ring.
+    // Dropped first: after the reverse order the server would read a ring without an owner.
     client: Testpmd,
     server: Testpmd,
 }
@@ -187,11 +187,11 @@ impl End for Memif {
     }
 }
 
-/// Gives an order and waits for the next prompt.
+/// Sends a command and waits for the next prompt.
 fn order(child: &mut Child, text: &str) -> Result<()> {
     let mark = child.mark();
     child.say(text)?;
-    // It echoes what it reads, so its prompt is only new after the order.
+    // testpmd echoes its input; only a prompt after the echo is new.
     let done = |said: &str| {
         let (_, after) = said.split_once(text)?;
         after.contains(PROMPT).then(|| after.to_owned())
@@ -203,7 +203,7 @@ fn order(child: &mut Child, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// The sum of the receive counters in a complete answer to `show port stats`.
+/// Sum of the receive counters in a complete response to `show port stats`.
 fn received(said: &str) -> Option<u64> {
     let mut ports = said.split("RX-packets:").skip(1).peekable();
     ports.peek()?;
@@ -218,7 +218,7 @@ fn received(said: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    // Goal: a counter that is still being printed is not read: half a number is another number.
+    // Goal: a partially printed counter is not read, because half a number is another number.
     #[test]
     fn only_complete_answers_count() {
         let whole = "show port stats 0\n  RX-packets: 12345  RX-missed: 0\n ####\ntestpmd> ";

@@ -1,5 +1,6 @@
-//! Two functions for benchmarks: one brings frames without end, one copies frames to memory of its
-//! own and forgets them. Between them a link does exactly its own work: one copy in, one copy out.
+//! Two functions for benchmarks: an endless source of frames, and a sink that copies frames to
+//! memory of its own and discards them. A link between them does exactly its own work: one copy in,
+//! one copy out.
 
 mod untouched;
 
@@ -15,24 +16,24 @@ use mqnet_wire::{Layer, VnetHdr};
 
 use untouched::{Maker, Taker};
 
-/// Private memory that frames are taken from, or copied to: in the second-level cache, as a pool
-/// of buffers is.
+/// Private source or destination memory of the frames: fits the second-level cache, like a pool of
+/// buffers.
 const PRIVATE: usize = 256 << 10;
 
-/// What a benchmark function does.
+/// Role of a benchmark function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Brings frames of this length.
+    /// Provides frames of this length.
     Source(usize),
-    /// Takes frames.
+    /// Receives and copies frames.
     Sink,
     /// Makes frames of this length as `testpmd` does, in the memory of the other end.
     Maker(usize),
-    /// Takes frames as `testpmd` does, where they lie.
+    /// Receives frames as `testpmd` does, without a copy.
     Taker,
 }
 
-/// A benchmark function.
+/// Benchmark function.
 pub(super) struct Traffic {
     role: Role,
     stats: Vec<Arc<ChannelStats>>,
@@ -78,12 +79,13 @@ impl Function for Traffic {
     }
 }
 
-/// Private memory of one of `channels` channels: all of them together have the same working set.
+/// Private memory of one of `channels` channels: the working set of all of them does not depend on
+/// their number.
 pub(super) fn share(channels: usize) -> usize {
     (PRIVATE / channels.next_power_of_two()).max(4096)
 }
 
-/// One channel of a benchmark function, with `private` bytes (a power of two).
+/// Creates one channel of a benchmark function, with `private` bytes (a power of two).
 pub(super) fn channel(role: Role, stats: &Arc<ChannelStats>, private: usize) -> Channel {
     match role {
         Role::Source(bytes) => Channel {
@@ -151,7 +153,7 @@ impl RxBrings for Source {
     }
 
     fn release(&mut self, frames: usize) -> Result<(), Fault> {
-        // What was not taken is shown again later: which bytes a frame has means nothing here.
+        // Frames that the sink did not take are not repeated: their contents do not matter here.
         self.at = self.next;
         self.stats.rx.packets.add(frames as u64);
         Ok(())
@@ -223,7 +225,7 @@ fn copy_rest(mut room: SpanMut<'_>, pieces: &[Span<'_>]) {
     }
 }
 
-/// The direction that a benchmark does not use.
+/// Unused direction of a benchmark function.
 struct Nothing;
 
 impl Queue for Nothing {

@@ -1,12 +1,11 @@
-//! Virtio over vhost-user against DPDK: the same driver in front of two devices, the same device
-//! behind two drivers, and the same two guests on two switches.
+//! Virtio over vhost-user, compared with DPDK: the same driver in front of two devices, the same
+//! device behind two drivers, and the same two guests on two switches.
 //!
-//! All peers are `testpmd`. Small frames its driver sends more slowly than either device takes
-//! them, so that two devices are also compared behind our driver. Where our end is a device it
-//! copies each frame once, as DPDK's does.
-//! Where it is a driver, the frames are made in its buffers and forgotten there, as DPDK's are, and
-//! as much is left to the device: DPDK's leaves it no checksum unless it is told to, which is a row
-//! of its own.
+//! All peers are `testpmd`. With small frames its driver sends more slowly than either device
+//! receives; therefore two devices are also compared behind the mqnet driver. As a device, mqnet
+//! copies each frame once, as DPDK does. As a driver, mqnet makes the frames in its buffers and
+//! discards them there, as DPDK does. The drivers also leave the same work to the device: DPDK's
+//! driver requests checksum offload only with an option, which has a row of its own.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,10 +19,10 @@ use super::slices::{self, End};
 use super::testpmd::{self, Testpmd};
 use super::{LinkSetup, Result, Session};
 
-/// 2 MiB pages for four testpmd with the largest frames.
+/// Huge pages (2 MiB) for four testpmd with the largest frames.
 const HUGE_PAGES: u64 = 4 * (256 + 32) / 2;
 
-/// Longer frames lie in many pieces, and need segmentation.
+/// Longer frames consist of many segments, and need segmentation offload.
 const LONG: usize = 10_000;
 
 /// What `mqnet-bench vhost` takes.
@@ -69,13 +68,13 @@ enum Ring {
     Packed,
 }
 
-/// One row.
+/// Row of the results.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     side: Side,
     ring: Ring,
     bytes: usize,
-    /// From the driver to the device, or back.
+    /// Direction: from the driver to the device, or the reverse.
     to_device: bool,
 }
 
@@ -119,7 +118,7 @@ pub(super) fn run(session: &Session, report: &mut Report, args: &VhostArgs) -> R
     Ok(())
 }
 
-/// Where sockets and memory are.
+/// Folder of the sockets, and memory of DPDK.
 struct Place<'a> {
     folder: &'a Path,
     pages: &'a HugePages,
@@ -144,7 +143,7 @@ fn compare(session: &Session, report: &mut Report, place: &Place<'_>, row: Row) 
     Ok(())
 }
 
-/// A process of either kind.
+/// Process of mqnet or DPDK.
 enum Process {
     Ours(Half),
     Dpdk(Testpmd),
@@ -180,27 +179,27 @@ impl Process {
     }
 }
 
-/// Frames, and calls of our process meanwhile.
+/// Received frames and system calls of the mqnet process during a measurement.
 type Calls = Arc<Mutex<Option<[u64; 2]>>>;
 
-/// A driver and a device that move frames.
+/// Driver and device that move frames.
 struct Pair {
-    // The driver goes first: its memory is the device's.
+    // Dropped first: the driver's memory is used by the device.
     driver: Process,
     device: Process,
-    /// It is the device that receives.
+    /// The device receives; otherwise the driver does.
     to_device: bool,
-    /// The driver receives and nobody sends to the device.
+    /// The driver is the receiver, so that the device comes second in the list of processes.
     device_is_second: bool,
     calls: Option<Calls>,
 }
 
-/// How the processes of a pair are started.
+/// Starter of the processes of a pair.
 struct Starter<'a> {
     session: &'a Session,
     place: &'a Place<'a>,
     row: Row,
-    /// What is compared is ours, else everything is DPDK's.
+    /// The compared component is mqnet's; otherwise everything is DPDK's.
     ours: bool,
     sockets: [String; 2],
 }
@@ -215,19 +214,19 @@ impl Starter<'_> {
         let whose = if ours { "ours" } else { "dpdk" };
         let sockets = [0, 1].map(|number| {
             let path = place.folder.join(format!("{whose}{number}.sock"));
-            // One of an earlier row; what listens there has ended.
+            // A socket of an earlier row, with a listener that has ended.
             let _ = std::fs::remove_file(&path);
             path.display().to_string()
         });
         Ok(Starter { session, place, row, ours, sockets })
     }
 
-    /// The sockets that are in use.
+    /// Sockets in use.
     fn sockets(&self) -> &[String] {
         if self.row.side == Side::Link { &self.sockets } else { &self.sockets[..1] }
     }
 
-    /// The driver asks for checksums that the device finishes.
+    /// The driver requests checksums that the device completes.
     fn has_checksums(&self) -> bool {
         self.row.side == Side::Checksums || self.row.bytes > LONG
     }
@@ -259,7 +258,7 @@ impl Starter<'_> {
                 "net_virtio_user{number},path={socket},queues=1,queue_size=1024,mrg_rxbuf=1,\
                  packed_vq={packed},in_order=1"
             ),
-            // It offers segmentation only on demand.
+            // The vhost port offers segmentation only on demand.
             _ => {
                 let tso = u8::from(bytes > LONG);
                 format!("net_vhost{number},iface={socket},queues=1,tso={tso}")
@@ -275,8 +274,8 @@ impl Starter<'_> {
         };
         let role = if side == Side::Driver { "driver" } else { "device" };
         let role = format!("{role}-{}", if self.ours { "ours" } else { "dpdk" });
-        // Frames in pieces; a driver's are longer than the MTU only with TCP segmentation, and the
-        // checksums for it, which a port that is a device does not know.
+        // Offloads for segmented frames. A driver sends frames longer than the MTU only with TCP
+        // segmentation and its checksum offloads, which a device port does not support.
         let offloads: &[&str] = match (bytes > LONG, side) {
             (false, Side::Driver) if self.has_checksums() => &["--tx-offloads=0x8"],
             (false, _) => &[],
@@ -311,13 +310,13 @@ impl Starter<'_> {
     }
 }
 
-/// Buffers of a testpmd's pool: of short frames those that its rings, caches and bursts can hold,
-/// and few more.
+/// Number of buffers in a testpmd's pool. For short frames the number slightly exceeds the capacity
+/// of rings, caches and bursts.
 ///
-/// With many more the rates are those of its caches. Its driver of split rings, in order, frees all
-/// used buffers at once where a device has finished a burst before the next one comes, and its pool
-/// then hands out the oldest: 16384 of them, 4 MB, go round through a second-level cache of 512 KiB
-/// (DPDK 22.11, `virtio_rxtx.c`; 3.6 to 4.6 M frames/s instead of 12, in front of either device).
+/// A much larger pool would measure the caches. DPDK's in-order driver of split rings frees all
+/// used buffers together when a device finishes a burst before the next one arrives. The pool then
+/// returns the oldest buffers first, so that a large pool cycles through more memory than a
+/// second-level cache holds (DPDK 22.11, `virtio_rxtx.c`).
 fn buffers(ports: usize, bytes: usize) -> u32 {
     match ports {
         _ if bytes > 2048 => testpmd::PLENTY,

@@ -1,4 +1,5 @@
-//! Both ends of a vhost-user connection on one thread, to be counted: our device and our driver.
+//! Both ends of a vhost-user connection, device and driver of mqnet, on one thread for instruction
+//! counts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,16 +15,16 @@ use super::traffic::{self, Role, Traffic};
 use super::{Burst, Result};
 use mqnet_daemon::endpoint;
 
-/// What is counted.
+/// Parameters of a counted section.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) bytes: usize,
     pub(super) packed: bool,
-    /// From the driver to the device, or back.
+    /// Direction: from the driver to the device, or the reverse.
     pub(super) to_device: bool,
 }
 
-/// Frames from one end to the other: the lanes are polled by turns, as two workers would.
+/// Moves frames from one end to the other: the lanes are polled in turn, as two workers would.
 pub(super) fn burst(shape: &Shape) -> Result<Burst> {
     let folder = RunFolder::new()?;
     let caps = Traffic::new(Role::Sink, 1).caps();
@@ -69,7 +70,7 @@ fn wait_for(function: &mut dyn Function) -> Result<()> {
     Err(format!("{}: {why}", function.name()).into())
 }
 
-/// The lane into the ring, and the lane out of it.
+/// Lane into the ring, and lane out of it.
 fn lanes(
     shape: &Shape,
     plan: &Plan,

@@ -1,4 +1,4 @@
-//! Waits for what a started program makes.
+//! Waits for sockets, devices and files that a started program creates.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::Result;
 use super::child::Child;
 use super::hosts::Host;
 
-/// For what takes milliseconds on an idle machine.
+/// Time limit of operations that take milliseconds on an idle machine.
 pub(super) const SOON: Duration = Duration::from_secs(15);
 
 pub(super) fn wait_for_device(host: &Host, device: &str, maker: &Child) -> Result<()> {
@@ -20,7 +20,7 @@ pub(super) fn wait_for_path(path: &Path, maker: &Child) -> Result<()> {
     wait_for(maker, "its socket", || path.exists())
 }
 
-/// Waits for what nothing announces.
+/// Polls a condition that has no notification.
 fn wait_for(maker: &Child, what: &str, mut is_there: impl FnMut() -> bool) -> Result<()> {
     for _ in 0..200 {
         if is_there() {

@@ -1,4 +1,4 @@
-//! What may join two hosts: ours, the kernel's own means, and relays that people use instead.
+//! Connections of two hosts: mqnet, the kernel's own devices, and common relays.
 
 use std::process::Stdio;
 
@@ -17,22 +17,22 @@ pub(super) const SERVER: &str = "10.91.0.2/24";
 
 const RELAY: &str = include_str!("../peers/relay.c");
 
-/// What joins the two hosts.
+/// Connection of the two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wire {
-    /// TAP, our link, TAP: two processes.
+    /// TAP, NTB link, TAP: two processes.
     Mqnet,
-    /// TAP to TAP in one process of ours.
+    /// TAP to TAP in one mqnet process.
     MqnetDirect,
-    /// A minimal C program between two TAPs.
+    /// Minimal C program between two TAPs.
     Relay,
-    /// A veth pair.
+    /// One veth pair.
     Veth,
-    /// Two veth pairs and a bridge of the kernel's.
+    /// Two veth pairs and a bridge of the kernel.
     Bridge,
     /// socat between two TAPs.
     Socat,
-    /// A `vde_switch` and a TAP plugged into it on either side.
+    /// A `vde_switch` with a TAP plugged in on either side.
     Vde,
     /// Open vSwitch with its DPDK datapath and DPDK's TAPs.
     OvsDpdk,
@@ -56,19 +56,19 @@ impl Wire {
     }
 }
 
-/// Two hosts and what joins them.
+/// Two hosts and their connection.
 pub(super) struct World {
     pub(super) wire: Vec<Child>,
-    // After the processes that live in them.
+    // Dropped after the processes in these namespaces.
     pub(super) hosts: [Host; 2],
     _middle: Option<Host>,
     _pages: Option<HugePages>,
-    /// It never sleeps: it must be frozen while others have their turn.
+    /// The processes never sleep, and must be frozen during the turns of others.
     spins: bool,
 }
 
 impl World {
-    /// `link_args` are for our processes.
+    /// Starts a world; `link_args` are arguments of the mqnet processes.
     pub(super) fn start(wire: Wire, folder: &RunFolder, link_args: &str) -> Result<Self> {
         if !process::is_root() {
             return Err("needs root (network namespaces)".into());
@@ -110,12 +110,12 @@ impl World {
         Ok(world)
     }
 
-    /// Nobody uses it for now.
+    /// Freezes the spinning processes until the next turn.
     pub(super) fn sleep(&self) -> Result<()> {
         slices::freeze(&self.who_spins())
     }
 
-    /// Its turn comes.
+    /// Thaws the spinning processes for a turn.
     pub(super) fn wake(&self) -> Result<()> {
         slices::thaw(&self.who_spins())
     }
@@ -124,7 +124,7 @@ impl World {
         self.wire.iter().filter(|_| self.spins).map(Child::pid).collect()
     }
 
-    /// Ends both links; returns how many kicks each gave for a frame.
+    /// Ends both links; returns the kicks per frame of each.
     pub(super) fn kicks(&mut self) -> Result<[f64; 2]> {
         let mut kicks = [0.0; 2];
         for (link, kicks) in self.wire.iter_mut().zip(&mut kicks) {
@@ -137,13 +137,13 @@ impl World {
     }
 }
 
-/// Gives both hosts their addresses.
+/// Assigns addresses to both hosts.
 fn set_up([a, b]: &[Host; 2]) -> Result<()> {
     a.set_up("a", CLIENT)?;
     b.set_up("b", SERVER)
 }
 
-/// Starts one of our programs.
+/// Starts an mqnet process.
 fn start_mqnet(folder: &RunFolder, ends: [&str; 2], more: &str) -> Result<Child> {
     let mut command = child::own(&["link", "--json", ends[0], ends[1]])?;
     command.args(more.split_whitespace()).env("MQNET_RUNTIME_DIR", &folder.path);
@@ -161,11 +161,11 @@ fn taps(hosts: &[Host; 2]) -> [String; 2] {
     [tap(&hosts[0], "a", CLIENT), tap(&hosts[1], "b", SERVER)]
 }
 
-/// Both ends of our link, up. The first one has made its socket before the second one looks for it:
-/// who is there first has its worker on the first CPU, where the client runs. (Started at once, one
-/// run in some had the workers the other way round: 22 Gb/s for 30, paced 8.0 for 11.6.)
+/// Starts both ends of a link and waits until they are up. The first end has created its socket
+/// before the second one starts, so that the placement of the workers does not vary: the worker of
+/// the first end is on the first CPU, where the client runs.
 fn start_links(hosts: &[Host; 2], folder: &RunFolder, more: &str) -> Result<Vec<Child>> {
-    // Of several worlds of one run, each has a socket of its own.
+    // Each world of a run has a socket of its own.
     let socket = folder.path.join(format!("{}.sock", hosts[0].name));
     let ntb = format!("ntb:{}", socket.display());
     let [a, b] = taps(hosts);
@@ -176,7 +176,7 @@ fn start_links(hosts: &[Host; 2], folder: &RunFolder, more: &str) -> Result<Vec<
     Ok(links)
 }
 
-/// Both TAPs in one process.
+/// Starts one process with both TAPs.
 fn start_direct(hosts: &[Host; 2], folder: &RunFolder, more: &str) -> Result<Vec<Child>> {
     let [a, b] = taps(hosts);
     let link = start_mqnet(folder, [&a, &b], more)?;
@@ -237,7 +237,7 @@ fn start_vde(hosts: &[Host; 2], folder: &RunFolder) -> Result<Vec<Child>> {
     let socket = path.to_string_lossy();
     let mut command = child::guarded("vde_switch")?;
     command.args(["--sock", &socket]);
-    // It ends when nobody can type commands any more.
+    // vde_switch ends when its standard input is closed.
     let switch = Child::spawn("vde_switch", command, Stdio::piped())?;
     wait_for_path(&path.join("ctl"), &switch)?;
     let mut all = Vec::new();
@@ -252,7 +252,7 @@ fn start_vde(hosts: &[Host; 2], folder: &RunFolder) -> Result<Vec<Child>> {
     Ok(all)
 }
 
-/// Whether a line of `mqnet link --json` says that it is up.
+/// True for the event of `mqnet link --json` that reports a link as up.
 pub(super) fn is_up(line: &str) -> bool {
     serde_json::from_str(line).is_ok_and(|value: Value| value["event"] == "up")
 }
@@ -261,7 +261,7 @@ pub(super) fn without_prefix(address: &str) -> &str {
     address.split('/').next().unwrap_or(address)
 }
 
-/// Kicks for a frame in both directions, if this line is the last word of a link.
+/// Kicks per frame in both directions, if this line is a link's final object.
 fn kicks_per_frame(line: &str) -> Option<f64> {
     let end: Value = serde_json::from_str(line).ok()?;
     let sum = |what: &str| -> Option<u64> {

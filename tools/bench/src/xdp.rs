@@ -1,4 +1,4 @@
-//! Frames that an XDP program drops, or lets pass, in front of a queue.
+//! Cost of frames that an XDP program drops or passes in front of a queue.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use mqnet_xdp::{Insn, Mode, Object, Origin, Program};
 
 use super::Result;
 
-/// One that looks at the type of each frame, as filters do, and decides by it.
+/// XDP program that decides by the type of each frame, as filters do.
 const PROGRAM: [(u8, u8, u8, i16, i32); 12] = [
     (0x61, 2, 1, 0, 0),
     (0x61, 3, 1, 4, 0),
@@ -28,7 +28,7 @@ const PROGRAM: [(u8, u8, u8, i16, i32); 12] = [
 ];
 const FRAME_MAX: u32 = 1518;
 
-/// A queue that always has a burst of the same frame.
+/// Queue that always has a burst of the same frame.
 struct Same {
     frame: Vec<u8>,
 }
@@ -68,7 +68,8 @@ impl Bell for Silent {
     fn ring(&self) {}
 }
 
-/// One call of what comes back asks the queue once, and says how many frames it has decided about.
+/// Creates a closure that polls the hooked queue once and returns the number of frames decided by
+/// the program.
 pub(super) fn burst(bytes: usize, drops: bool) -> Result<impl FnMut() -> usize> {
     let insns = PROGRAM.iter().map(|&(code, dst, src, off, imm)| Insn { code, dst, src, off, imm });
     let (name, section) = ("bench".to_owned(), "xdp".to_owned());
@@ -115,7 +116,7 @@ pub(super) fn burst(bytes: usize, drops: bool) -> Result<impl FnMut() -> usize> 
 mod tests {
     use super::*;
 
-    // Goal: what is measured happens: every frame is decided about, dropped or passed.
+    // Goal: the measured work takes place: every frame is dropped or passed by the program.
     #[test]
     fn frames_are_decided_about() {
         for (drops, least) in [(true, BURST_FRAMES), (false, BURST_FRAMES)] {

@@ -1,9 +1,10 @@
-//! What is done with a backlog: frames are sent while nobody forwards, and forwarded while nobody
-//! sends. So nobody is limited by the sender, and two workers have two CPUs to themselves.
+//! Rate at which a forwarder drains a backlog. Frames are first sent while the forwarder is
+//! stopped, and then forwarded while the sender is stopped. So the sender limits no forwarder, and
+//! two workers have two CPUs for themselves.
 //!
-//! Who forwards is frozen while a backlog gathers in its sockets. The rate is that between two
-//! looks at the counter of what arrived, both within the backlog: what it takes to wake up is not
-//! in it, nor what comes after the last frame.
+//! The forwarder is frozen while the backlog accumulates in its sockets. The rate is taken between
+//! two reads of the receive counter within the backlog. It excludes the wake-up time and the time
+//! after the last frame.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -19,28 +20,28 @@ use super::{
     Session, Unit, child, peers, read_counters, slices, start_ours,
 };
 
-/// Frames of a backlog of each pair: fewer than everybody's ring has room for.
+/// Frames of a backlog per pair: fewer than the capacity of any forwarder's ring.
 const FRAMES: u64 = 1800;
-/// The same with the largest ring, so that there is time for more than some looks.
+/// Frames of a backlog for the largest ring, enough for more than a few counter reads.
 const MANY: u64 = 8000;
 const LARGEST_RING: &str = "ring=8192";
-/// Without a frame for so long there are no more.
+/// Time without a frame after which the backlog counts as drained.
 const OVER: Duration = Duration::from_millis(100);
-/// Time between two looks when every CPU has a worker.
+/// Time between two counter reads when every CPU has a worker.
 const SELDOM: Duration = Duration::from_micros(500);
-/// A backlog of which fewer looks saw a part is no sample.
+/// Minimum number of counter reads within a backlog for a valid sample.
 const LOOKS: usize = 3;
-/// Tries for one sample.
+/// Attempts for one sample.
 const TRIES: usize = 5;
 
-/// One forwarder and one or more pairs in front of it and behind it.
+/// One forwarder with one or more veth pairs on either side.
 struct Bench {
     program: PathBuf,
     forwarder: Process,
     devices: Vec<Devices>,
     bytes: String,
     cpu: String,
-    /// Between looks.
+    /// Pause between two counter reads.
     pause: Duration,
 }
 
@@ -62,7 +63,7 @@ impl Bench {
         Ok(Self { program, forwarder, devices, bytes, cpu, pause })
     }
 
-    /// Two functions at either end, and a worker for each.
+    /// Creates a group of two functions at either end, with one worker per function.
     fn of_two(session: &Session, folder: &RunFolder, bytes: usize) -> Result<Self> {
         let program = peers::build_plain(folder, "packet", super::SOURCE)?;
         let devices = ["one", "two"].map(Devices::create);
@@ -88,7 +89,7 @@ impl Bench {
     }
 
     fn arrived(&self) -> Result<u64> {
-        // Both at one look, which takes time from a worker.
+        // One snapshot of both counters; each read takes CPU time from a worker.
         Ok(match &self.devices[..] {
             [one, two] => read_counters([one.arrived(), two.arrived()])?.iter().sum(),
             [one, ..] => read_counters([one.arrived()])?[0],
@@ -96,14 +97,14 @@ impl Bench {
         })
     }
 
-    /// Frames a second of a backlog of so many frames in each of the first `pairs` pairs; `None`
-    /// when too few looks saw it.
+    /// Frames per second while draining a backlog of `frames` in each of the first `pairs` pairs;
+    /// `None` after too few counter reads within the backlog.
     fn drain(&self, pairs: usize, frames: u64) -> Result<Option<f64>> {
         let pid = self.forwarder.pid();
         slices::freeze(&[pid])?;
         let sent = self.devices[..pairs].iter().try_for_each(|pair| self.send(pair, frames));
         let before = sent.and_then(|()| self.arrived());
-        // A worker that shares our CPU would have half of it forwarded before our first look.
+        // A worker that shares this CPU would forward half of the backlog before the first read.
         let _urgent = Urgent::begin();
         process::thaw(pid)?;
         let before = before?;
@@ -124,7 +125,7 @@ impl Bench {
         Ok(rate(&seen))
     }
 
-    /// Adds a sample; what went wrong is a matter of this row, unless we are to stop.
+    /// Adds a sample. A failure skips only this row, unless a stop signal is pending.
     fn sample(
         &self,
         session: &Session,
@@ -137,7 +138,7 @@ impl Bench {
             let value = match self.drain(pairs, frames) {
                 Ok(value) => value,
                 Err(error) => {
-                    // Ctrl-C ends our children as well: that is no reason to skip them.
+                    // Ctrl-C also ends the child processes; such a failure does not skip the row.
                     session.check()?;
                     return Ok(Err(error.to_string()));
                 }
@@ -154,7 +155,7 @@ impl Bench {
     }
 }
 
-/// The rate between the first look that saw some of a backlog and the last before it saw all.
+/// Rate between the first read within a backlog and the last read before its end.
 fn rate(seen: &[(Instant, u64)]) -> Option<f64> {
     let part = &seen[1..seen.len().max(2) - 1];
     let ((from, first), (to, last)) = (part.first()?, part.last()?);
@@ -162,7 +163,7 @@ fn rate(seen: &[(Instant, u64)]) -> Option<f64> {
     is_enough.then(|| (last - first) as f64 / (*to - *from).as_secs_f64())
 }
 
-/// Ours, DPDK's and the relay's, in turn.
+/// Compares mqnet, DPDK and the relay, in turn.
 pub(super) fn peers(
     session: &Session,
     folder: &RunFolder,
@@ -190,7 +191,7 @@ pub(super) fn peers(
     Ok(Case::new(name, Unit::Frames { bytes }, lines.into()))
 }
 
-/// Two functions of a group on two workers against one of them on one.
+/// Compares two functions of a group on two workers with one function on one worker.
 pub(super) fn workers(session: &Session, folder: &RunFolder, bytes: usize) -> Result<Case> {
     let name = format!("a backlog in front of a group, {bytes} B");
     let all = [("2 functions, 2 workers", 2), ("1 function, 1 worker", 1)];
@@ -205,7 +206,7 @@ pub(super) fn workers(session: &Session, folder: &RunFolder, bytes: usize) -> Re
     for round in 0..session.pairs {
         slices::show(&session.progress, &name, round, session.pairs);
         for at in slices::order(all.len(), round) {
-            // What one leaves behind is the other's, too.
+            // Both rows share the forwarder and its backlog: after a failure neither row continues.
             if outcome.is_ok() {
                 outcome = bench.sample(session, (all[at].1, MANY), &mut samples[at])?;
             }
@@ -222,8 +223,8 @@ pub(super) fn workers(session: &Session, folder: &RunFolder, bytes: usize) -> Re
 mod tests {
     use super::*;
 
-    // Goal: the rate is that within the backlog: neither the time before the first frame counts nor
-    // that after the last, and what few looks saw has none.
+    // Goal: the rate is that within the backlog: the times before the first and after the last
+    // frame are excluded, and too few reads give no rate.
     #[test]
     fn the_rate_is_that_within_the_backlog() {
         let start = Instant::now();

@@ -1,9 +1,9 @@
-//! What it costs the lanes of 64 channels that somebody reads all their counters.
+//! Cost of reading all counters for the lanes of 64 channels.
 //!
-//! One CPU has both ends of every channel and nothing else; on the other one a thread reads what
-//! the two control threads of such a link read, at their pace or not at all. What the control
-//! threads do besides (JSON, sockets) touches no line that a lane writes, and is measured as CPU
-//! time of theirs.
+//! One CPU has both ends of every channel and no other work. A thread on the other CPU reads the
+//! same counters as the two control threads of such a link, at their interval or not at all. The
+//! other work of the control threads (JSON, sockets) touches no cache line that a lane writes; it
+//! is measured as CPU time.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::super::{Result, Session, pingpong, slices};
 use super::{CHANNELS, EVERY};
 
 const BYTES: usize = 64;
-/// Slices of a sample: one by itself differs from its like by more than what is looked for.
+/// Slices of a sample: single slices vary by more than the expected difference.
 const SLICES: usize = 8;
 
 pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
@@ -47,7 +47,7 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Frames a second of one slice.
+/// Frames per second of one slice.
 fn turn(session: &Session, link: &mut Link, counters: &[Counters], reads: bool) -> Result<f64> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -62,7 +62,7 @@ fn turn(session: &Session, link: &mut Link, counters: &[Counters], reads: bool) 
             pinned
         });
         let worker = &mut link.workers[0];
-        // In a thread of its own: who starts processes later must not be pinned.
+        // A separate thread, because the caller starts processes later and must not be pinned.
         let worker = scope.spawn(move || {
             let slice = pingpong::one_cpu_slice(session.cpus[0], session.slice, || worker.burst());
             slice.map_err(|e| e.to_string())
@@ -75,10 +75,10 @@ fn turn(session: &Session, link: &mut Link, counters: &[Counters], reads: bool) 
     })
 }
 
-/// The counters of a channel's two ends, each between a function of the link and one outside.
+/// Counters of a channel's two ends, each between a function of the link and one outside.
 type Counters = [[Arc<ChannelStats>; 2]; 2];
 
-/// All that `GET /v1/links/NAME/stats` reads at either end.
+/// Reads the counters that `GET /v1/links/NAME/stats` reads at either end.
 fn read(counters: &[Counters]) {
     for [a, b] in counters.iter().flatten() {
         black_box([LaneSums::of(a, b), LaneSums::of(b, a)]);

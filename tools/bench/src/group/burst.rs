@@ -29,7 +29,7 @@ fn end(folder: &RunFolder, section: Section, seed: u64) -> Result<Box<dyn Functi
     Ok(Box::new(GroupFunction::new(config)?))
 }
 
-/// Both ends on this thread, of which one channel is busy.
+/// Creates both ends on this thread, with one busy channel.
 pub(crate) fn burst(section: Section, bytes: usize) -> Result<Burst> {
     let folder = RunFolder::new()?;
     let [mut a, mut b] = [end(&folder, section, 1)?, end(&folder, section, 8)?];
@@ -53,7 +53,7 @@ pub(crate) fn burst(section: Section, bytes: usize) -> Result<Burst> {
     }))
 }
 
-/// Lets them shake hands.
+/// Completes the handshake of both ends.
 fn connect(a: &mut dyn Function, b: &mut dyn Function, caps: &Caps) -> Result<()> {
     a.set_partner(caps);
     b.set_partner(caps);

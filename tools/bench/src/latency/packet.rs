@@ -1,4 +1,4 @@
-//! Bare frames there and back over a veth pair, by packet sockets that are polled (`peers/ping.c`).
+//! Round trips of bare frames over a veth pair, through polled packet sockets (`peers/ping.c`).
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::ping;
 
 const PING: &str = include_str!("../../peers/ping.c");
 
-/// The pair, and the process that has both ends.
+/// The veth pair, and the process that has both ends.
 pub(super) struct Veth {
     asks: Child,
-    // After the process that lives in it.
+    // Dropped after the process in this namespace.
     _host: Host,
 }
 
@@ -40,7 +40,7 @@ impl Veth {
         Ok(Self { asks, _host: host })
     }
 
-    /// It sleeps between its turns.
+    /// Runs one turn; the process sleeps between its turns.
     pub(super) fn turn(&mut self, length: Duration) -> Result<Histogram> {
         ping::ask(&mut self.asks, length, &format!("{} 0", length.as_millis()))
     }

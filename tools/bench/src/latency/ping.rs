@@ -1,5 +1,5 @@
-//! Bare frames that go there and back over our link: the two ends, each a process with a real
-//! engine, and the one who asks them.
+//! Round trips of bare frames over a link: both ends, each a process with the real engine, and the
+//! client that starts the turns.
 
 use std::os::fd::AsFd;
 use std::process::Stdio;
@@ -26,9 +26,9 @@ use mqnet_daemon::endpoint;
 
 /// Bytes of a ping.
 pub(super) const BYTES: usize = 64;
-/// Bytes of a frame of the flow beside it.
+/// Bytes of a frame of the parallel bulk flow.
 const BULK: usize = 1514;
-/// How long the last answer of a turn may take.
+/// Time limit of the last response of a turn.
 const LAST: Duration = Duration::from_secs(1);
 
 /// What the hidden subcommand `bench-ping` takes.
@@ -49,14 +49,14 @@ pub(crate) struct PingArgs {
     window_us: u64,
 }
 
-/// What the two queues of the pings' channel share. Both are polled by the one worker.
+/// State shared by the two queues of the pings' channel. The same worker polls both queues.
 struct State {
-    /// Frames to be sent.
+    /// Number of frames to be sent.
     due: AtomicU32,
-    /// The sending queue sleeps.
+    /// Set while the sending queue is armed.
     armed: AtomicBool,
     event: EventFd,
-    /// What only the end that asks has.
+    /// State of the requesting end only.
     asks: Option<Asks>,
 }
 
@@ -64,17 +64,17 @@ struct State {
 struct Asks {
     sent_ns: AtomicU64,
     outstanding: AtomicBool,
-    /// The next ping follows at once.
+    /// The next ping follows immediately.
     again: AtomicBool,
     histogram: Mutex<Histogram>,
 }
 
 impl State {
-    /// One frame more is to be sent; for the worker's own thread.
+    /// Schedules one more frame; called on the worker's own thread only.
     fn send_one(&self) {
         self.due.fetch_add(1, Ordering::Relaxed);
         if self.armed.swap(false, Ordering::Relaxed) {
-            // It fails only for want of a descriptor, which we hold.
+            // Fails only without a descriptor, and `self.event` owns one.
             let _ = self.event.ring();
         }
     }
@@ -86,7 +86,7 @@ impl Asks {
     }
 }
 
-/// Shows the frames that are due.
+/// RX queue that provides the due frames.
 struct Sends {
     state: Arc<State>,
     frame: [u8; BYTES],
@@ -126,7 +126,7 @@ impl RxBrings for Sends {
     }
 }
 
-/// Takes what comes.
+/// TX queue that takes the received pings.
 struct Takes(Arc<State>);
 
 impl Queue for Takes {
@@ -164,7 +164,7 @@ fn now_ns() -> u64 {
     clock::monotonic().as_nanos() as u64
 }
 
-/// A function with the pings on its first channel, and a bulk flow on the second, if at all.
+/// Function with the pings on its first channel and an optional bulk flow on the second.
 struct Pings {
     bulk: Traffic,
     state: Arc<State>,
@@ -194,7 +194,7 @@ impl Function for Pings {
     }
 }
 
-/// One end as a process.
+/// Runs one end as a process.
 pub(crate) fn ping(args: &PingArgs) -> Result<()> {
     let window = Duration::from_micros(args.window_us);
     let idle = match args.window_us {
@@ -227,8 +227,8 @@ pub(crate) fn ping(args: &PingArgs) -> Result<()> {
     }
 }
 
-/// Asks for as many milliseconds, with as many microseconds between an answer and the next
-/// question, as each line says; says what was seen.
+/// Executes one turn per input line, which holds milliseconds and the pause in microseconds between
+/// a response and the next request; prints the histogram.
 fn answer(state: &State) {
     let mut line = String::new();
     while std::io::stdin().read_line(&mut line).is_ok_and(|n| n > 0) {
@@ -251,7 +251,7 @@ fn turn(state: &State, asks: &Asks, length: Duration, gap: Duration) -> Histogra
     while clock::monotonic() < end {
         if !asks.outstanding.swap(true, Ordering::Relaxed) {
             state.due.fetch_add(1, Ordering::Relaxed);
-            // Always: whether the worker sleeps is only for its own thread to know.
+            // Unconditional: only the worker's own thread knows its sleep state.
             let _ = state.event.ring();
         }
         let left = end.saturating_sub(clock::monotonic());
@@ -290,7 +290,7 @@ impl Pair {
             Child::spawn("mqnet bench-ping", command, Stdio::piped())
         };
         let mut pair = Self { answers: start(cpus[1], false)?, asks: start(cpus[0], true)? };
-        // The first turns find no link yet.
+        // The first turns start before the link is up.
         for _ in 0..50 {
             if pair.ask(Duration::from_millis(20), Duration::from_millis(1))?.len() > 0 {
                 slices::freeze(&pair.pids())?;
@@ -305,7 +305,7 @@ impl Pair {
         [self.asks.pid(), self.answers.pid()]
     }
 
-    /// One turn, awake.
+    /// Thaws both ends for one turn.
     pub(super) fn turn(&mut self, length: Duration, gap: Duration) -> Result<Histogram> {
         slices::thaw(&self.pids())?;
         let histogram = self.ask(length, gap)?;
@@ -318,7 +318,7 @@ impl Pair {
     }
 }
 
-/// Says a line and waits for the histogram that answers it.
+/// Sends a line and waits for the histogram in response.
 pub(super) fn ask(child: &mut Child, length: Duration, line: &str) -> Result<Histogram> {
     let mark = child.mark();
     child.say(line)?;

@@ -1,4 +1,4 @@
-//! Single bytes that go there and back over TCP, alone or beside a bulk flow.
+//! Request and response of single bytes over TCP, alone or with a parallel bulk flow.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,15 +15,16 @@ use super::super::wires::{SERVER, World, without_prefix};
 use super::super::{Result, pingpong};
 use super::ping::ask;
 
-/// Of the pair that is pinned; the other one, in the same two hosts, has the next port.
+/// Port of the pinned pair; the other pair, in the same two hosts, uses the next port.
 const PORT: u16 = 7788;
-/// What the first byte of a connection says it is for.
+/// First byte of a connection: its purpose.
 const QUESTIONS: u8 = b'q';
 const BULK: u8 = b'b';
-/// The bulk flow is in parts, and so many may be on their way: it ends soon after it is told to.
+/// Size of a part of the bulk flow, and number of parts in flight. The limit ends the flow soon
+/// after a stop request.
 const PART: usize = 64 << 10;
 const AWAY: usize = 16;
-/// The bulk flow is alone at first.
+/// Time in which only the bulk flow runs.
 const WARM_UP: Duration = Duration::from_millis(20);
 
 /// What the hidden subcommand `bench-rr` takes.
@@ -38,7 +39,7 @@ pub(crate) struct RrArgs {
 
 pub(crate) fn rr(args: &RrArgs) -> Result<()> {
     if let Some(cpu) = args.cpu {
-        // Threads that are started later stay there too.
+        // Later threads inherit the affinity.
         pingpong::pin(cpu)?;
     }
     let port = PORT + u16::from(args.cpu.is_none());
@@ -53,7 +54,7 @@ fn answers(port: u16) -> Result<()> {
     println!("ready");
     for stream in listener.incoming() {
         let stream = stream?;
-        // A connection that breaks is the other side's affair.
+        // The client reports a broken connection.
         std::thread::spawn(move || serve(stream));
     }
     Ok(())
@@ -147,16 +148,16 @@ fn flow(stream: &mut TcpStream, stop: &AtomicBool) -> io::Result<()> {
     }
 }
 
-/// How questions are asked.
+/// Parameters of a round of requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Round {
-    /// Beside a bulk flow.
+    /// With a parallel bulk flow.
     pub(super) loaded: bool,
-    /// Who asks and who answers may not move.
+    /// Client and server are pinned.
     pub(super) pinned: bool,
 }
 
-/// Who asks and who answers.
+/// Client and server of the requests.
 struct Pair {
     asks: Child,
     _answers: Child,
@@ -181,8 +182,8 @@ impl Pair {
     }
 }
 
-/// Two hosts, and two pairs between them: one pinned, to a CPU each, and one that the scheduler
-/// places.
+/// Two hosts with two pairs between them: one pair pinned to a CPU each, one placed by the
+/// scheduler.
 pub(super) struct Hosts {
     pinned: Pair,
     placed: Pair,
@@ -190,7 +191,7 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// The bulk flow is sent by `control`.
+    /// Starts both pairs; `control` is the congestion control of the bulk flow.
     pub(super) fn start(world: World, cpus: [usize; 2], control: &str) -> Result<Self> {
         world.hosts.iter().try_for_each(|host| host.control(control))?;
         let pinned = Pair::start(&world, Some(cpus))?;

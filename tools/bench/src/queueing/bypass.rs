@@ -1,4 +1,4 @@
-//! What an attached but empty discipline costs a lane: instructions exactly, and time.
+//! Cost of an attached but empty discipline for a lane: exact instructions, and time.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use crate::instr::{self, EMPTY_QDISC};
 use crate::section::Section;
 use crate::{LinkPlug, peers, pingpong};
 
-/// What it may cost.
+/// Maximum permitted cost.
 const MOST: f64 = 0.03;
-/// Length of a slice: the same pair is measured in turn, so that short ones are the better ones.
+/// Length of a slice: short slices reduce the drift between the contenders.
 const SLICE: Duration = Duration::from_millis(20);
 
 /// Cases and notes.
@@ -55,7 +55,7 @@ fn instructions(bytes: usize, found: &mut Found) -> Result<()> {
     Ok(())
 }
 
-/// Without, with, without again: what the same thing differs from itself is told beside it.
+/// Measures without, with, and again without a discipline; the two runs without one show the noise.
 fn time(session: &Session, plug: &LinkPlug, bytes: usize, found: &mut Found) -> Result<()> {
     let mut links = [(plug.burst)(bytes, None)?, (plug.burst)(bytes, Some(EMPTY_QDISC))?];
     let mut series = [const { Vec::new() }; 3];
@@ -66,7 +66,7 @@ fn time(session: &Session, plug: &LinkPlug, bytes: usize, found: &mut Found) -> 
         session.progress.show(&format!("{name}: round {round} of {}", session.pairs));
         for (turn, link) in [0, 1, 0].into_iter().enumerate() {
             let slice = pingpong::one_cpu_slice(session.cpus[0], SLICE, &mut links[link])?;
-            // Nanoseconds a frame: more is worse, as with instructions.
+            // Nanoseconds per frame: a higher value is worse, as for instructions.
             series[turn].push(1e9 / slice.sample().value);
         }
     }

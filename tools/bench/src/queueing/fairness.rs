@@ -1,4 +1,4 @@
-//! Eight flows over a slow sink, of which one is greedy.
+//! Fairness of eight flows, one of them greedy, over a slow sink.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use super::world::{self, Flow, Setup};
 use super::{Line, Report, Result, Session, Unit, case, in_turn, median, promise, samples};
 
 const FLOWS: u16 = 8;
-/// Frames of a modest flow that may be on their way; the greedy one has ten times as many.
+/// Frames in flight of a normal flow; the greedy flow has ten times as many.
 const WINDOW: u64 = 200;
 const WARM_UP: Duration = Duration::from_millis(150);
 const SLICE: Duration = Duration::from_millis(500);
-/// Jain's index that is promised.
+/// Promised value of Jain's index.
 const INDEX: f64 = 0.98;
 
-/// With room for all windows, so that it is the order that counts and not who is dropped.
+/// The queues have room for all windows, so that the result depends on the order and not on drops.
 const CONTENDERS: [&str; 2] = ["fq_codel", "pfifo limit 10000"];
 
 pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
@@ -36,7 +36,7 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Every round has other ports: in some of them two flows share a queue.
+/// Every round uses other ports: in some rounds two flows share a queue.
 fn slice(qdisc: &'static str, round: u16) -> Result<f64> {
     let (full, speed) = (Full::Stop, Speed::Bits(SLOW));
     let setup = Setup { qdisc: Some(qdisc), full, speed, warm_up: WARM_UP, slice: SLICE };

@@ -1,6 +1,7 @@
-//! Arithmetic on what was measured.
+//! Statistics of measured values.
 
-/// The value below which a share of the others lies (nearest rank); `None` of nothing.
+/// Smallest value with at least `share` of all values at or below it (nearest rank); `None` for an
+/// empty list.
 pub(super) fn percentile(values: &[u64], share: f64) -> Option<u64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
@@ -8,7 +9,7 @@ pub(super) fn percentile(values: &[u64], share: f64) -> Option<u64> {
     sorted.get(rank.max(1) - 1).copied()
 }
 
-/// Jain's index: 1 when all have the same, one over their number when one has everything.
+/// Jain's index: 1 for equal shares, 1/n if one of n flows has everything.
 pub(super) fn jain(shares: &[u64]) -> f64 {
     let sum: f64 = shares.iter().map(|&share| share as f64).sum();
     let squares: f64 = shares.iter().map(|&share| (share as f64).powi(2)).sum();
@@ -19,7 +20,7 @@ pub(super) fn jain(shares: &[u64]) -> f64 {
 mod tests {
     use super::*;
 
-    // Goal: a percentile is one of the values, by nearest rank, in whatever order they came.
+    // Goal: a percentile is one of the values, by nearest rank, in any order of the input.
     #[test]
     fn percentiles_are_values() {
         let values: Vec<u64> = (1..=200).rev().collect();
@@ -31,7 +32,7 @@ mod tests {
         assert_eq!(percentile(&[], 0.99), None);
     }
 
-    // Goal: equal shares give 1, one flow with everything 1/n, and nothing at all no fairness.
+    // Goal: equal shares give 1, one flow with everything 1/n, and no traffic at all no fairness.
     #[test]
     fn jain_knows_the_extremes() {
         assert!((jain(&[5; 8]) - 1.0).abs() < 1e-12);

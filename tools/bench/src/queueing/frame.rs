@@ -1,23 +1,23 @@
-//! The frames of the benchmark: UDP over IPv4, each with its number and the time it was sent.
+//! Frames of the benchmark: UDP over IPv4, each with its sequence number and its send time.
 
-/// IPv4 and UDP headers.
+/// Bytes of the IPv4 and UDP headers.
 const HEADERS: usize = 28;
-/// What a frame says: its flow, its number, when it was sent.
+/// Bytes of a frame's payload: flow, sequence number, send time.
 const WORDS: usize = 20;
 /// Bytes of the smallest frame.
 pub(super) const LEN_MIN: usize = HEADERS + WORDS;
-/// Bytes of the largest.
+/// Bytes of the largest frame.
 pub(super) const LEN_MAX: usize = 1500;
 
-/// ECN-capable transport: a discipline marks it and does not drop it.
+/// ECN-capable transport: a discipline marks the frame instead of dropping it.
 const ECT: u8 = 2;
 
-/// What a frame says.
+/// Payload of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Words {
     pub(super) flow: u32,
     pub(super) seq: u64,
-    /// Nanoseconds; 0: nobody asks.
+    /// Send time in nanoseconds; 0 without a measurement.
     pub(super) at: u64,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Of a flow with this source port.
+    /// Creates the frame of a flow with this source port.
     pub(super) fn new(port: u16) -> Self {
         let mut bytes = vec![0x5a; LEN_MAX];
         bytes[..HEADERS].fill(0);
@@ -39,7 +39,7 @@ impl Frame {
         Self { bytes }
     }
 
-    /// A frame of `len` bytes.
+    /// Builds a frame of `len` bytes.
     pub(super) fn fill(&mut self, len: usize, words: Words) -> &[u8] {
         let bytes = &mut self.bytes[..len.clamp(LEN_MIN, LEN_MAX)];
         let total = bytes.len() as u16;
@@ -55,7 +55,7 @@ impl Frame {
     }
 }
 
-/// What a received frame says; `None`: it is not one of ours.
+/// Payload of a received frame; `None` for a frame of another program.
 pub(super) fn read(bytes: &[u8]) -> Option<Words> {
     Some(Words {
         flow: u32::from_le_bytes(bytes.get(28..32)?.try_into().ok()?),
@@ -75,7 +75,7 @@ fn checksum(header: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    // Goal: what is written is read again, in a valid packet whose sum over the header is zero.
+    // Goal: a written payload is read back from a valid packet with a correct header checksum.
     #[test]
     fn frames_say_what_they_were_told() {
         let mut frame = Frame::new(4711);

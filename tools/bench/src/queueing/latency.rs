@@ -1,4 +1,4 @@
-//! A ping beside a bulk flow over a slow sink.
+//! Ping with a parallel bulk flow over a slow sink.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use super::pacer::Speed;
 use super::world::{self, Flow, Outcome, Setup};
 use super::{Line, Report, Result, Session, Unit, case, in_turn, promise, samples};
 
-/// Bits a second of the slow sink.
+/// Bits per second of the slow sink.
 pub(super) const SLOW: f64 = 100e6;
-/// Frames of the bulk flow that may be on their way.
+/// Frames in flight of the bulk flow.
 const WINDOW: u64 = 2000;
 const PING_EVERY: Duration = Duration::from_millis(5);
-/// Until a pfifo is full: 1000 frames of 120 us, and more.
+/// Time until a pfifo is full: 1000 frames of 120 us, and more.
 const WARM_UP: Duration = Duration::from_millis(250);
-/// What a round measures: 120 pings.
+/// Length of a round: 120 pings.
 const SLICE: Duration = Duration::from_millis(600);
 /// `CoDel`'s target, in nanoseconds.
 const TARGET: f64 = 5e6;
 
-/// Who, what is attached, whether there is a bulk flow.
+/// Contenders: name, attached discipline, presence of a bulk flow.
 const CONTENDERS: [(&str, Option<&str>, bool); 3] = [
     ("idle", Some("fq_codel"), false),
     ("pfifo limit 1000", Some("pfifo limit 1000"), true),
@@ -41,7 +41,7 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
         });
         report.cases.push(case(format!("{name}: {what}"), Unit::Delay, lines.collect()));
     }
-    // Of all pings together: a round has too few for its own 99th percentile to be steady.
+    // Percentile of all pings together: one round has too few for a stable 99th percentile.
     let p99 = series.iter().map(|outcomes| {
         let all: Vec<u64> = outcomes.iter().flat_map(|o| &o.delays).copied().collect();
         (all.len(), percentile(&all, 0.99).map_or(f64::NAN, |ns| ns as f64))

@@ -1,23 +1,23 @@
-//! A slow sink: how long it is busy with what it takes.
+//! Pacing of a slow sink.
 
 use std::time::Duration;
 
-/// What a sink can do.
+/// Rate of a sink.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Speed {
-    /// As much as it is given.
+    /// Unlimited rate.
     Unpaced,
-    /// Frames a second, whatever their size.
+    /// Frames per second of any size.
     Frames(f64),
-    /// Bits a second.
+    /// Bits per second.
     Bits(f64),
 }
 
-/// Time that a sink which was kept from its work (a sleep that took too long, another thread on its
-/// CPU) may make up for.
+/// Delay that a late sink may make up for. A sink is late after a long sleep, or after another
+/// thread had its CPU.
 const CREDIT: Duration = Duration::from_millis(5);
 
-/// Keeps a sink at its speed.
+/// Limits a sink to its rate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pacer {
     speed: Speed,
@@ -29,12 +29,12 @@ impl Pacer {
         Self { speed, busy_until: Duration::ZERO }
     }
 
-    /// False: it is never busy.
+    /// Returns false for a sink without a limit.
     pub(super) fn is_slow(&self) -> bool {
         self.speed != Speed::Unpaced
     }
 
-    /// Takes a frame at `now`; when it will be through with it.
+    /// Takes a frame at `now`; returns the end of its service time.
     pub(super) fn take(&mut self, bytes: usize, now: Duration) -> Duration {
         let seconds = match self.speed {
             Speed::Unpaced => return now,
@@ -51,7 +51,7 @@ impl Pacer {
 mod tests {
     use super::*;
 
-    // Goal: a sink that always has work takes exactly its rate, however late each call comes.
+    // Goal: a sink with permanent work takes exactly its rate, even if every call is late.
     #[test]
     fn lateness_is_made_up_for() {
         let mut pacer = Pacer::new(Speed::Bits(100e6));
@@ -67,7 +67,7 @@ mod tests {
         assert!((each - 120e-6).abs() < 1e-9, "{each}");
     }
 
-    // Goal: idle time is no credit beyond the limit, and frames are counted whatever their size.
+    // Goal: idle time gives no credit beyond the limit, and frames count regardless of their size.
     #[test]
     fn idle_time_is_not_saved() {
         let mut pacer = Pacer::new(Speed::Frames(1000.0));

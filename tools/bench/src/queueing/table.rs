@@ -1,4 +1,4 @@
-//! Tail drop against backpressure, with 1 to 8 senders: what is lost, and what it costs.
+//! Tail drop compared with backpressure, for 1 to 8 senders: frame loss and cost.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use super::pacer::Speed;
 use super::world::{self, Flow, Outcome, Setup};
 use super::{Line, Report, Result, Session, Unit, case, in_turn, median, promise, samples, stats};
 
-/// Frames a second of the slow sink: well below what the engine moves.
+/// Frames per second of the slow sink: well below the rate of the engine.
 const SLOW: f64 = 200e3;
 /// Bytes of the smallest and largest frames.
 const SIZES: (usize, usize) = (64, 200);
 /// Frames that a socket's buffer holds.
 const SOCKET: u64 = 128;
-/// Share of tail drop's throughput that backpressure keeps at least.
+/// Minimum share of tail drop's throughput under backpressure.
 const SHARE: f64 = 0.98;
 
-/// A way to deal with a full queue.
+/// Method of handling a full queue.
 struct Way {
     who: &'static str,
     qdisc: Option<&'static str>,
@@ -26,8 +26,8 @@ struct Way {
     window: u64,
 }
 
-/// What the others are compared with: senders that spin on a full ring take the CPUs that the sink
-/// needs, and next to them everything looks fast.
+/// Baseline of the comparison, without spinning: senders that spin on a full ring take CPU time of
+/// the sink, so that any other method seems fast.
 const BASE: usize = 1;
 
 const WAYS: [Way; 4] = [

@@ -1,4 +1,4 @@
-//! How much of a sender is on its way: what a socket's buffer is to the kernel.
+//! Limit of the frames in flight per sender, equivalent to the kernel's socket buffer.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use mqnet_counters::Padded;
 
-/// How long a sender waits before it looks again.
+/// Time between two checks of a waiting sender.
 const NAP: Duration = Duration::from_millis(5);
-/// Naps without any news after which what is on its way is taken for lost.
+/// Number of naps without progress after which the frames in flight count as lost.
 const NAPS_MAX: u32 = 20;
 
-/// What sender and receiver of one flow tell each other. Frames of a flow stay in order, so with
-/// frame n every frame before it has come or is lost.
+/// State shared by sender and receiver of one flow. Frames of a flow stay in order: when frame n
+/// arrives, every earlier frame has arrived or is lost.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     sent: Padded<AtomicU64>,
     refused: AtomicU64,
-    /// Frames that have come or are lost.
+    /// Frames that have arrived or are lost.
     settled: Padded<AtomicU64>,
     frames: AtomicU64,
     bytes: AtomicU64,
@@ -27,23 +27,25 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// The sender's thread says so first.
+    /// Registers the sender's thread; called by that thread before any other method.
     pub(super) fn begin(&self) {
         let _ = self.sender.set(std::thread::current());
     }
 
-    /// The sender waits until fewer than `most` frames are on their way. When none of them comes in
-    /// a long time all are taken for lost: `forgiven` are those before the next one.
+    /// Blocks the sender until fewer than `most` frames are in flight. After a long time without
+    /// progress all frames in flight count as lost, and `forgiven` becomes the number of sent
+    /// frames.
     pub(super) fn wait(&self, forgiven: &mut u64, most: u64, stop: &AtomicBool) {
         let sent = self.sent.load(Ordering::Relaxed);
         let on_their_way = |forgiven: u64| {
-            // Pairs with note_received: what has settled against that we wait.
+            // Pairs with note_received: the settled count on which the wait depends.
             let settled = self.settled.load(Ordering::SeqCst);
             sent - settled.max(forgiven).min(sent)
         };
         let mut naps = 0;
         while on_their_way(*forgiven) >= most && !stop.load(Ordering::Relaxed) {
-            // Pairs with note_received: that we wait before a last look at what has settled.
+            // Pairs with note_received: the wait flag is set before the last load of the settled
+            // count.
             self.waits.store(true, Ordering::SeqCst);
             let before = on_their_way(*forgiven);
             if before >= most {
@@ -57,18 +59,18 @@ impl Window {
         self.waits.store(false, Ordering::Relaxed);
     }
 
-    /// The sender has sent one more.
+    /// Counts a frame that the sender has sent.
     pub(super) fn note_sent(&self) {
         self.sent.store(self.sent.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
-    /// The queue did not take one.
+    /// Counts a frame that the queue has refused.
     pub(super) fn note_refused(&self) {
         self.refused.store(self.refused.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// The receiver has frame `seq`. A sender that waits goes on when an eighth of `most` has
-    /// settled.
+    /// Records that the receiver has frame `seq`. A waiting sender continues after an eighth of
+    /// `most` has settled.
     pub(super) fn note_received(&self, seq: u64, bytes: usize, most: u64) {
         self.frames.store(self.frames.load(Ordering::Relaxed) + 1, Ordering::Release);
         let bytes = bytes as u64;
@@ -76,15 +78,15 @@ impl Window {
         if most == u64::MAX {
             return;
         }
-        // Pairs with wait: what has settled before a look whether the sender waits.
+        // Pairs with wait: the settled count is stored before the load of the wait flag.
         self.settled.store(seq + 1, Ordering::SeqCst);
         let on_their_way = self.sent.load(Ordering::Acquire).saturating_sub(seq + 1);
         if on_their_way > most - most.div_ceil(8) {
             return;
         }
-        // Pairs with wait: what has settled before this look.
+        // Pairs with wait: the settled count is stored before this load.
         let waits = self.waits.load(Ordering::SeqCst);
-        // Pairs with wait: one who waits is woken once.
+        // Pairs with wait: a waiting sender is woken once.
         if waits && self.waits.swap(false, Ordering::SeqCst) {
             self.sender.get().into_iter().for_each(std::thread::Thread::unpark);
         }
@@ -111,8 +113,8 @@ impl Window {
 mod tests {
     use super::*;
 
-    // Goal: a sender with a full window goes on when its frames arrive, and when the last of them
-    // were lost.
+    // Goal: a sender with a full window continues when its frames arrive, and also when the last of
+    // them were lost.
     #[test]
     fn a_full_window_opens() {
         let (window, stop) = (Window::default(), AtomicBool::new(false));
@@ -129,7 +131,7 @@ mod tests {
                 std::thread::yield_now();
             }
             (0..8).for_each(|seq| window.note_received(seq, 100, 8));
-            // Of the next eight only one comes; the others are lost in the end.
+            // Only one of the next eight frames arrives; the others finally count as lost.
             while window.sent() < 16 {
                 std::thread::yield_now();
             }

@@ -1,4 +1,4 @@
-//! A link of two ports on the real engine: senders on one side, a sink on the other.
+//! Link of two ports on the real engine: senders on one side, a sink on the other.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,33 +15,33 @@ use super::pacer::{Pacer, Speed};
 use super::window::Window;
 use crate::Result as BenchResult;
 
-/// Frames that each queue holds, about what a TUN of the kernel does.
+/// Frames per queue, about the queue length of the kernel's TUN.
 const DEPTH: u32 = 512;
 
-/// A sink ahead of its time by less than this does not sleep: so it works in small batches.
+/// Lead below which a sink does not sleep, so that it works in small batches.
 const BATCH: Duration = Duration::from_micros(50);
 
-/// A sink without frames looks this often whether it is over.
+/// Interval at which a sink without frames checks for the end.
 const NAP: Duration = Duration::from_millis(2);
 
-/// What waits at the end has this long to come.
+/// Time limit for the frames that are in flight at the end.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// A sender.
+/// Parameters of a sender.
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
     pub(super) port: u16,
-    /// Bytes of its smallest and largest frames.
+    /// Bytes of the smallest and largest frames.
     pub(super) sizes: (usize, usize),
-    /// Frames that may be on their way.
+    /// Maximum number of frames in flight.
     pub(super) window: u64,
-    /// It waits while the queue is full; or it does not care.
+    /// The sender waits while the queue is full; otherwise it sends on.
     pub(super) waits: bool,
-    /// One frame every so often, with the time it was sent.
+    /// Interval between frames that carry their send time.
     pub(super) every: Option<Duration>,
 }
 
-/// What is between the senders and the sink, and how fast that is.
+/// Parameters of the path between the senders and the sink, and of the measurement.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub(super) qdisc: Option<&'static str>,
@@ -51,20 +51,20 @@ pub(super) struct Setup {
     pub(super) slice: Duration,
 }
 
-/// What came of it.
+/// Results of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
-    /// Frames a second that came in the slice.
+    /// Received frames per second in the slice.
     pub(super) rate: f64,
-    /// Bytes of each flow that did.
+    /// Received bytes of each flow in the slice.
     pub(super) bytes: Vec<u64>,
-    /// Nanoseconds that stamped frames took, in the slice.
+    /// Delays of the time-stamped frames in the slice, in nanoseconds.
     pub(super) delays: Vec<u64>,
-    /// Frames that were accepted from the senders and never came, in all.
+    /// Accepted frames that never arrived, in total.
     pub(super) lost: u64,
-    /// Frames that were not accepted: their sender knows.
+    /// Frames that were refused; their senders are aware of it.
     pub(super) refused: u64,
-    /// What the engine says about those that were lost.
+    /// The engine's drop reasons of the lost frames.
     pub(super) drops: Vec<(&'static str, u64)>,
 }
 
@@ -73,7 +73,7 @@ struct Shared<'a> {
     windows: Vec<Window>,
     stop: AtomicBool,
     measuring: AtomicBool,
-    /// The senders are gone: the sink takes the rest as fast as it can.
+    /// The senders have ended: the sink takes the rest at the maximum rate.
     draining: AtomicBool,
     over: AtomicBool,
 }
@@ -92,7 +92,7 @@ fn port(name: &str) -> BenchResult<(PortFunction, Sender, Receiver)> {
     Ok((port, sender, receiver))
 }
 
-/// Runs the flows for a while.
+/// Runs the flows for the time of `setup`.
 pub(super) fn run(setup: &Setup, flows: &[Flow]) -> BenchResult<Outcome> {
     let (feed, sender, _deaf) = port("feed")?;
     let (sink, _mute, receiver) = port("sink")?;
@@ -125,12 +125,12 @@ pub(super) fn run(setup: &Setup, flows: &[Flow]) -> BenchResult<Outcome> {
         }
         drop(gone);
         let mut outcome = shared.measure(setup);
-        // A sender may be blocked in a full queue: it goes on, since the sink does.
+        // A sender may be blocked on a full queue; the sink frees it by draining.
         shared.draining.store(true, Ordering::Relaxed);
         let _ = all_gone.recv_timeout(DRAIN);
         shared.settle(&driver, &mut outcome);
         shared.over.store(true, Ordering::Relaxed);
-        // Whoever waits in spite of all that ends with the link.
+        // Any thread that still waits is released by the end of the link.
         drop(driver);
         outcome.delays = consumer.join().map_err(|_| "the sink's thread failed")??;
         Ok(outcome)
@@ -173,7 +173,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Takes frames until it is over; the delays of those with a time.
+    /// Takes frames until the end; returns the delays of the time-stamped frames.
     fn consume(&self, mut receiver: Receiver, speed: Speed) -> Result<Vec<u64>, String> {
         let (mut pacer, mut delays) = (Pacer::new(speed), Vec::new());
         loop {
@@ -207,7 +207,7 @@ impl Shared<'_> {
             }
         }
         let words = frame::read(&packet).ok_or("a frame that nobody sent")?;
-        // Its buffer is the sink's until the sink is through with it.
+        // The buffer belongs to the sink until the end of its service time.
         drop(packet);
         let number = words.flow as usize;
         let flow = self.flows.get(number).ok_or("a frame of a flow that is none")?;
@@ -218,7 +218,7 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// What comes between the end of the warm-up and the end of the slice.
+    /// Counts between the end of the warm-up and the end of the slice.
     fn measure(&self, setup: &Setup) -> Outcome {
         poll::pause(setup.warm_up);
         let bytes = || self.windows.iter().map(Window::bytes).collect::<Vec<_>>();
@@ -233,7 +233,7 @@ impl Shared<'_> {
         Outcome { rate: frames as f64 / seconds, bytes, ..Outcome::default() }
     }
 
-    /// Waits until everything that was accepted has come, or was dropped and counted.
+    /// Waits until every accepted frame has arrived, or was dropped and counted.
     fn settle(&self, driver: &Driver, outcome: &mut Outcome) {
         let begin = Instant::now();
         loop {
@@ -264,7 +264,7 @@ mod tests {
         Setup { qdisc, full, speed: Speed::Frames(50e3), warm_up, slice }
     }
 
-    // Goal: with backpressure, by the queue or by a discipline, what was accepted comes.
+    // Goal: with backpressure, by the queue or by a discipline, every accepted frame arrives.
     #[test]
     fn backpressure_loses_nothing() {
         let blocking = [flow(1, u64::MAX, true), flow(2, u64::MAX, true)];
@@ -276,7 +276,7 @@ mod tests {
         assert!(outcome.bytes.iter().all(|&bytes| bytes > 0), "{outcome:?}");
     }
 
-    // Goal: tail drop loses what does not fit, and each lost frame has a reason.
+    // Goal: tail drop loses the excess frames, and each lost frame has a drop reason.
     #[test]
     fn tail_drop_is_counted() {
         let careless = [flow(1, u64::MAX, false)];
@@ -285,7 +285,7 @@ mod tests {
         assert!(outcome.lost > 0 && outcome.lost == dropped, "{outcome:?}");
     }
 
-    // Goal: a stamped frame has a delay, through an attached discipline too.
+    // Goal: a time-stamped frame has a delay, through an attached discipline too.
     #[test]
     fn pings_are_timed() {
         let every = Some(Duration::from_millis(5));

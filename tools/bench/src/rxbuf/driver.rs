@@ -1,4 +1,4 @@
-//! Our driver behind our device, each a process.
+//! Driver and device of mqnet, each in a process.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::{LinkSetup, Result, Session};
 
 /// Both processes; the device sends.
 pub(super) struct Pair {
-    // The driver goes first: its memory is the device's.
+    // Dropped first: the driver's memory is used by the device.
     driver: Half,
     device: Half,
 }
@@ -28,7 +28,7 @@ impl Pair {
         let setup = LinkSetup { bytes, tx_cpu, rx_cpu, channels: queues };
         let mrg = if mergeable { "on" } else { "off" };
         let device = Half::start(&setup, Which::Tx, &format!("vhost-user:{socket}"))?;
-        // It comes back until the device listens.
+        // The driver reconnects until the device listens.
         let driver =
             format!("virtio-user:{socket},queues={queues},mrg={mrg},rx-buf-layout={layout}");
         let driver = Half::start(&setup, Which::Rx, &driver)?;

@@ -1,5 +1,6 @@
-//! The life of RX buffers without a device: a ring full of them is posted; a frame is written into
-//! the oldest, looked at, kept by its flow for a while, and freed; a new one is posted.
+//! Life cycle of RX buffers without a device. A ring full of buffers is posted. A frame is written
+//! into the oldest buffer, its header is read, its flow keeps it for a while, and then it is freed;
+//! a new buffer is posted.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -13,19 +14,19 @@ const RING: usize = 512;
 const BURST: usize = 32;
 /// Frames that a flow keeps.
 const KEPT: usize = 4;
-/// Enough for a ring of whole pages and what 128 flows keep.
+/// Enough pages for a ring of whole pages and the frames kept by 128 flows.
 const PAGES: u32 = 2048;
 
-/// Where buffers come from.
+/// Allocation method of the buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Parts of pages of so many bytes.
+    /// Page fragments of this size in bytes.
     Fragment(u32),
     /// Whole pages.
     FullPage,
-    /// The C library, so many bytes each.
+    /// Allocations of this size from the C library.
     Plain(u32),
-    /// Nobody: those of the start go round.
+    /// No allocation: the initial buffers are reused.
     Nobody,
 }
 
@@ -39,14 +40,14 @@ struct Queue {
     posted: VecDeque<Buffer>,
 }
 
-/// Some queues, and the flows that keep what came.
+/// Queues, and the flows that keep received frames.
 pub(crate) struct Life {
     kind: Kind,
     frame: Vec<u8>,
     queues: Vec<Queue>,
-    /// What each flow keeps, with the number of its queue.
+    /// Kept buffers of each flow, with their queue numbers.
     flows: Vec<VecDeque<(usize, Buffer)>>,
-    /// For the choice of flows.
+    /// State of the random choice of flows.
     random: u32,
     next_queue: usize,
 }
@@ -77,7 +78,7 @@ impl Life {
         })
     }
 
-    /// What the device and the stack do with a buffer.
+    /// Does the work of device and network stack on a buffer.
     fn receive(&mut self, at: usize, buffer: &mut Buffer) {
         let mut head = [0; 64];
         match buffer {
@@ -95,7 +96,7 @@ impl Life {
         black_box(head);
     }
 
-    /// Frees a buffer and posts a new one, or the same, in queue `at`.
+    /// Frees a buffer and posts a new one, or the same one, in queue `at`.
     fn renew(&mut self, at: usize, old: Option<(usize, Buffer)>) {
         if self.kind == Kind::Nobody {
             if let Some((from, buffer)) = old {
@@ -110,7 +111,7 @@ impl Life {
         queue.posted.extend(take(self.kind, &mut queue.pool));
     }
 
-    /// A bulk of frames through the next queue.
+    /// Moves a bulk of frames through the next queue.
     pub(crate) fn burst(&mut self) -> usize {
         let at = self.next_queue;
         self.next_queue = (at + 1) % self.queues.len();
@@ -132,8 +133,8 @@ impl Life {
 mod tests {
     use super::*;
 
-    // Goal: no kind of life runs out of buffers, however many flows keep some: what is freed is
-    // what is taken.
+    // Goal: no kind of buffer runs out for any number of flows that keep buffers: freed buffers are
+    // allocated again.
     #[test]
     fn buffers_suffice_for_ever() {
         for kind in [Kind::Fragment(1536), Kind::FullPage, Kind::Plain(1536), Kind::Nobody] {

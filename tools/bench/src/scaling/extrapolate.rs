@@ -1,4 +1,5 @@
-//! What the laws say of machines and links that nobody here has: on paper, and marked so.
+//! Extrapolation of the fitted models to machines and links that were not measured; the output
+//! marks the measured values.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -7,7 +8,7 @@ use super::super::pingpong::one_cpu_slice;
 use super::super::{Result, Session};
 use super::Model;
 
-/// What the memory of this machine copies, in bytes a second: in the second-level cache, and far
+/// Copy rates of this machine's memory in bytes per second: in the second-level cache, and far
 /// beyond all caches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memory {
@@ -17,15 +18,16 @@ pub(super) struct Memory {
 
 const CACHED: usize = 64 << 10;
 const UNCACHED: usize = 256 << 20;
-/// Between two looks at the clock.
+/// Bytes copied between two checks of the clock.
 const CHUNK: usize = 64 << 10;
 
-/// Bits a second of the link on paper.
+/// Bits per second of the assumed link.
 const LINK: f64 = 400e9;
-/// Preamble, frame check sequence and gap of Ethernet, in bytes: a wire has them, memory has not.
+/// Preamble, frame check sequence and inter-frame gap of Ethernet, in bytes: overhead of a wire
+/// that memory does not have.
 const ON_WIRE: f64 = 24.0;
-/// Times that a byte of a frame goes through memory on the way from one owner to the other, if no
-/// cache helps: read and written by each of two copies, and a line is read before it is written.
+/// Memory accesses per byte of a frame between two owners, without any cache hit: each of two
+/// copies reads and writes the byte, and a line is read before it is written.
 const TOUCHES: f64 = 6.0;
 const WORKERS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 
@@ -53,7 +55,7 @@ pub(super) fn memory(session: &Session) -> Result<Memory> {
     Ok(Memory { cached: copy(CACHED)?, uncached: copy(UNCACHED)? })
 }
 
-/// Workers that bring this rate, by the law; `None` when no number does.
+/// Number of workers that reaches this rate according to the model; `None` if no number does.
 fn needed(model: &Model, rate: f64) -> Option<usize> {
     (1..=1024).find(|&workers| model.law.at(workers as f64) >= rate)
 }
@@ -125,7 +127,7 @@ fn table(out: &mut String, model: &Model) {
     );
     for workers in WORKERS {
         let (linear, law) = (model.law.lambda * workers as f64, model.law.at(workers as f64));
-        // What was measured is marked.
+        // Measured values are marked.
         let mark = if model.workers.contains(&workers) { "*" } else { " " };
         let _ = writeln!(
             out,
@@ -149,15 +151,15 @@ mod tests {
         Model { bytes: 1514, workers, law, sigma: [sigma; 3], channel_cost: [100.0, 0.1] }
     }
 
-    // Goal: the workers for a rate are the fewest that bring it, and a law with a ceiling below the
-    // rate knows none.
+    // Goal: the result is the smallest number of workers that reaches the rate, and `None` for a
+    // model with a ceiling below the rate.
     #[test]
     fn the_fewest_workers_are_found() {
         assert_eq!(needed(&model(0.0, vec![1]), 32e6), Some(4));
         assert_eq!(needed(&model(0.5, vec![1]), 32e6), None);
     }
 
-    // Goal: what was measured is marked, and nothing else.
+    // Goal: measured values are marked, and no others.
     #[test]
     fn measured_rows_are_marked() {
         let memory = Memory { cached: 40e9, uncached: 13e9 };

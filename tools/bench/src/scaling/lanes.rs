@@ -1,5 +1,5 @@
-//! Links of many channels, of which a thread has both ends: nothing is waited for, and nothing of
-//! one channel is another's, unless the link itself shares it.
+//! Links of many channels with both ends of a channel on one thread: no thread waits, and channels
+//! share only the state that the link itself shares.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(in super::super) struct Worker {
 }
 
 impl Worker {
-    /// One turn on the next channel; returns the frames that went in.
+    /// Polls the next channel once; returns the number of sent frames.
     pub(in super::super) fn burst(&mut self) -> usize {
         let at = self.next;
         self.next = (at + 1) % self.channels.len();
@@ -25,14 +25,14 @@ impl Worker {
     }
 }
 
-/// A link, and the workers that have its channels.
+/// Link, and the workers that have its channels.
 pub(in super::super) struct Link {
     pub(in super::super) workers: Vec<Worker>,
     ends: Both,
 }
 
 impl Link {
-    /// `workers` with `channels` each, for frames of so many bytes.
+    /// Creates `workers` with `channels` each, for frames of this length.
     pub(in super::super) fn new(bytes: usize, workers: usize, channels: usize) -> Result<Self> {
         let name = format!("scaling-{bytes}-{workers}-{channels}.sock");
         let (lanes, ends) = ntb_ends::both(bytes, (workers * channels) as u16, &name)?;
@@ -45,7 +45,7 @@ impl Link {
         Ok(Self { workers: made, ends })
     }
 
-    /// The counters of each channel's two ends, which are between two functions each.
+    /// Counters of each channel's two ends; each end is between two functions.
     pub(in super::super) fn counters(&self) -> Vec<[[Arc<ChannelStats>; 2]; 2]> {
         let Both { a, b, outside, .. } = &self.ends;
         let of_ends = a.stats().iter().zip(b.stats()).zip(outside);

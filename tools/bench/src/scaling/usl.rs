@@ -1,32 +1,32 @@
-//! The universal scalability law, fitted by least squares.
+//! Universal scalability law, fitted by least squares.
 //!
-//! With N workers a system does `X(N) = lambda N / (1 + sigma (N - 1) + kappa N (N - 1))`: `lambda`
-//! is what one worker does alone, `sigma` the share of its work that only one can do at a time,
-//! `kappa` what each pair of workers costs to agree. `N / X` is linear in `1 / lambda`,
-//! `sigma / lambda` and `kappa / lambda`, so that the fit is a small linear one.
+//! The throughput of N workers is `X(N) = lambda N / (1 + sigma (N - 1) + kappa N (N - 1))`.
+//! `lambda` is the rate of one worker, `sigma` the serial share of the work, and `kappa` the
+//! coherency cost of each pair of workers. `N / X` is linear in `1 / lambda`, `sigma / lambda` and
+//! `kappa / lambda`, so that a linear fit suffices.
 
 use serde::Serialize;
 
-/// The law with its numbers.
+/// Universal scalability law with fitted parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Usl {
-    /// What one worker does alone, a second.
+    /// Rate of one worker alone, per second.
     pub(super) lambda: f64,
-    /// Share that is serial; 0 unless at least two numbers of workers were measured.
+    /// Serial share; 0 unless at least two numbers of workers were measured.
     pub(super) sigma: f64,
     /// Cost of each pair; 0 unless at least three numbers of workers were measured.
     pub(super) kappa: f64,
 }
 
 impl Usl {
-    /// What `workers` do together.
+    /// Rate of `workers` together.
     pub(super) fn at(&self, workers: f64) -> f64 {
         let others = workers - 1.0;
         self.lambda * workers / (1.0 + self.sigma * others + self.kappa * workers * others)
     }
 
-    /// To points (workers, rate) with rates above 0. What cannot be below 0 is left out where it
-    /// would be; what so few points cannot tell is 0.
+    /// Fits points (workers, rate) with rates above 0. A term that would be negative is omitted; a
+    /// term that the points do not determine is 0.
     pub(super) fn fit(points: &[(f64, f64)]) -> Option<Self> {
         let mut numbers: Vec<f64> = points.iter().map(|&(n, _)| n).collect();
         numbers.sort_by(f64::total_cmp);
@@ -36,7 +36,7 @@ impl Usl {
         let possible = shapes.iter().filter(|shape| match known {
             0 => false,
             1 => shape.len() == 1,
-            // Two points tell two numbers: what is serial is the usual suspect.
+            // Two points determine two parameters; the serial share is the more likely second one.
             2 => **shape == [0] || **shape == [0, 1],
             _ => true,
         });
@@ -45,15 +45,15 @@ impl Usl {
     }
 }
 
-/// The terms of `N / X`.
+/// Terms of `N / X`.
 fn terms(n: f64) -> [f64; 3] {
     [1.0, n - 1.0, n * (n - 1.0)]
 }
 
-/// The law with only these terms, and the sum of its squared errors; `None` when there is no such
-/// law, or it would have a term below 0.
+/// Model with only these terms, and the sum of its squared errors; `None` without a solution, or
+/// with a negative term.
 fn fit_shape(points: &[(f64, f64)], shape: &[usize]) -> Option<(Usl, f64)> {
-    // Relative errors count: divided by its own value, each point weighs the same.
+    // Relative errors count: divided by its own value, each point has the same weight.
     let row = |&(n, rate): &(f64, f64)| {
         let cost = n / rate;
         shape.iter().map(|&at| terms(n)[at] / cost).collect::<Vec<f64>>()
@@ -73,11 +73,11 @@ fn fit_shape(points: &[(f64, f64)], shape: &[usize]) -> Option<(Usl, f64)> {
     Some((law, rows.iter().map(error).sum()))
 }
 
-/// The `x` for which `rows x` is nearest to `values`; `None` when the rows do not tell.
+/// Least-squares solution `x` of `rows x = values`; `None` if the rows do not determine it.
 pub(super) fn least_squares(rows: &[Vec<f64>], values: &[f64]) -> Option<Vec<f64>> {
     let n = rows.first()?.len();
     let sum = |f: &dyn Fn(usize) -> f64| (0..rows.len()).map(f).sum::<f64>();
-    // The normal equations, and their right side in the last column.
+    // The normal equations, with their right side in the last column.
     let mut m: Vec<Vec<f64>> = (0..n)
         .map(|i| {
             let mut row: Vec<f64> = (0..n).map(|j| sum(&|k| rows[k][i] * rows[k][j])).collect();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     proptest! {
-        // Goal: a law is found again from its own points, whatever its numbers.
+        // Goal: the parameters of a model are recovered from its own points, for all parameters.
         #[test]
         fn a_law_is_found_again(
             lambda in 1e3f64..1e9, sigma in 0.0f64..0.5, kappa in 0.0f64..0.05,
@@ -129,8 +129,8 @@ mod tests {
             prop_assert!(close(found.sigma, sigma) && close(found.kappa, kappa), "{found:?}");
         }
 
-        // Goal: noise does not make a law that is impossible: no term is ever below 0, and what
-        // the law says about the points is as near as the noise.
+        // Goal: noise gives no impossible model: no term is ever below 0, and the model deviates
+        // from the points by no more than the noise.
         #[test]
         fn noise_makes_no_impossible_law(
             lambda in 1e3f64..1e9, sigma in 0.0f64..0.3,
@@ -150,8 +150,8 @@ mod tests {
         }
     }
 
-    // Goal: what few points cannot tell is 0: one tells the rate of one worker, two also the share
-    // that is serial; more than linear is not believed.
+    // Goal: parameters that few points do not determine are 0: one point determines the rate of one
+    // worker, two also the serial share; a superlinear gain is not modelled.
     #[test]
     fn few_points_tell_little() {
         assert_eq!(Usl::fit(&[]), None);
@@ -162,7 +162,7 @@ mod tests {
         assert!(fast.sigma == 0.0 && fast.lambda > 10.0 && fast.lambda < 11.0, "{fast:?}");
     }
 
-    // Goal: a straight line is found; points that do not tell the line are refused.
+    // Goal: a straight line is found; points that do not determine a line are rejected.
     #[test]
     fn lines_are_fitted() {
         let rows: Vec<Vec<f64>> = (0..5).map(|x| vec![1.0, f64::from(x)]).collect();

@@ -1,6 +1,6 @@
-//! Frames as `testpmd` makes and takes them: their headers are written and the rest of them is
-//! whatever lies there; what has come is not looked at. Against such a peer these ends do its work
-//! and no more.
+//! Frames in the manner of `testpmd`: only the headers are written, the payload keeps the contents
+//! of the buffer, and received frames are not read. With such a peer these ends do the same work as
+//! `testpmd`.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use mqnet_netdev::{
 use mqnet_shmem::Segments;
 use mqnet_wire::VnetHdr;
 
-/// Bytes that are written of each frame: Ethernet, IPv4 and UDP, as `testpmd`'s `txonly` has them.
+/// Bytes written per frame: Ethernet, IPv4 and UDP headers, as in `testpmd`'s `txonly` mode.
 const HEADERS: usize = 14 + 20 + 8;
 
-/// Makes frames in the sink's own memory.
+/// Source that makes frames in the sink's own memory.
 pub(super) struct Maker {
     pub(super) bytes: usize,
     pub(super) stats: Arc<ChannelStats>,
 }
 
-/// Takes frames.
+/// Sink that discards frames without a read.
 pub(super) struct Taker(pub(super) Arc<ChannelStats>);
 
 impl Queue for Maker {
