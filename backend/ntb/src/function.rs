@@ -237,7 +237,7 @@ impl NtbFunction {
 
     /// Reads the peer's scratchpads, each once.
     fn read_pads(&self) -> [u32; PADS] {
-        // The phase first (it was written last), then what lies before it.
+        // The phase first (it was written last), then the words before it.
         let phase = self.hw.spad_read(pad::PHASE);
         let mut pads: [u32; PADS] = std::array::from_fn(|at| self.hw.spad_read(at));
         pads[pad::PHASE] = phase;

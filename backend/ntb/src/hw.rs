@@ -24,7 +24,7 @@ pub struct MemoryWindows {
     pub outbound: Arc<Region>,
     /// Bytes of it that are window.
     pub outbound_len: u32,
-    /// Offset of the window in both regions (in front of it may lie the provider's registers).
+    /// Offset of the window in both regions (registers of the provider may precede it).
     pub offset: usize,
 }
 

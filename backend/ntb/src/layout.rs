@@ -10,8 +10,8 @@
 //! 512 + B                 bank 1                               B = (window - 512) / 2, down to 64
 //! ```
 //!
-//! The queue pairs in use lie in one bank. A change builds the next ones in the other, so that
-//! traffic goes on meanwhile; the number of the change, modulo 2, is the number of its bank. Before
+//! The queue pairs in use are in one bank. A change builds the next ones in the other, so that
+//! traffic continues; the number of the change, modulo 2, is the number of its bank. Before
 //! it announces a bank, its owner sets the control blocks in it to 0. Within a bank of Q queue
 //! pairs with rings of R bytes:
 //!
@@ -24,7 +24,7 @@
 //! ...                     R <= (B - 512 * Q) / Q, a multiple of 64
 //! ```
 //!
-//! A ring is longer than what may lie in it (its *depth*, which the producer keeps): see
+//! A ring is longer than its *depth* (the bytes that may wait, which the producer obeys): see
 //! [`FOOTPRINT`].
 //!
 //! # Control block, one 128 B line pair per word so that no two writers' words share a line
@@ -148,14 +148,14 @@ pub fn read_seat(word: u32) -> Option<Option<Seat>> {
 /// Bytes of the mailbox.
 pub const MAILBOX: usize = 512;
 
-/// Bytes that may lie in a ring unless the user asks for others or the bank holds less: room for
-/// some large frames, and no longer a queue than a slow sink makes up for in some milliseconds. See
-/// [`Geometry::depth_default`] for many.
+/// Default depth of a ring in bytes, unless the bank holds less: room for some large frames, and no
+/// longer a queue than a slow sink drains in some milliseconds. See [`Geometry::depth_default`] for
+/// many queue pairs.
 pub const DEPTH_DEFAULT: u32 = 512 << 10;
 
 /// The same however many queue pairs there are, if the bank holds as many: one of the largest
-/// frames, and some small ones. (Whoever receives into the ring asks for room for the largest
-/// frame, whatever comes. The engine receives small ones elsewhere when there is less.)
+/// frames, and some small ones. (A receiver into the ring reserves room for the largest frame in
+/// any case. The engine receives small frames elsewhere when there is less.)
 pub const DEPTH_LEAST: u32 = 72 << 10;
 
 /// Bytes of the ring of one or two queue pairs at least, if the bank holds as many. A line that is
@@ -238,7 +238,7 @@ impl Record {
     }
 }
 
-/// Where the queue pairs of a window lie.
+/// Places of the queue pairs in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Offset of the bank.
@@ -247,7 +247,7 @@ pub struct Geometry {
     pub queue_pairs: u16,
     /// Bytes of one ring.
     pub ring: u32,
-    /// Bytes that may lie in it.
+    /// Bytes that may wait in it.
     pub depth: u32,
 }
 
@@ -258,8 +258,8 @@ const fn bank(window: u32) -> u32 {
 
 impl Geometry {
     /// Divides the bank of change number `change` of a window of `window` bytes among
-    /// `queue_pairs`, in rings in which up to `depth` bytes may lie. Every share is the same; what
-    /// is left over stays unused.
+    /// `queue_pairs`, in rings with up to `depth` waiting bytes. Every share is the same; the rest
+    /// is unused.
     pub fn divide(window: u32, queue_pairs: u16, change: u32, depth: u32) -> Self {
         let base = MAILBOX as u32 + (change & 1) * bank(window);
         let share = Self::ring_max(window, queue_pairs);
@@ -268,8 +268,8 @@ impl Geometry {
         Self { base, queue_pairs, ring, depth: ring.min(depth) & !63 }
     }
 
-    /// Bytes that may lie in the ring of each of so many unless the user asks for others: all of
-    /// them together little more than goes through the caches well, and in each a largest frame.
+    /// Default depth in bytes with this number of queue pairs: together little more than the caches
+    /// hold, and a largest frame in each.
     pub fn depth_default(queue_pairs: u16) -> u32 {
         let share = FOOTPRINT_OF_ALL / u32::from(queue_pairs.max(1));
         share.clamp(DEPTH_LEAST, DEPTH_DEFAULT)

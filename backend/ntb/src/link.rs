@@ -44,7 +44,7 @@ pub enum Happening {
 use Happening::*;
 use State::*;
 
-/// Every state and every happening, for those who enumerate.
+/// Every state, for enumeration.
 pub const STATES: [State; 5] = [Down, Offered, Accepted, Up, Refused];
 /// See [`STATES`].
 pub const HAPPENINGS: [Happening; 7] =

@@ -35,7 +35,7 @@ impl Words {
     /// The index in a word that the peer writes; otherwise the word, which is of another session.
     #[inline]
     pub(crate) fn index(&self, word: usize, generation: u32) -> Result<u32, u64> {
-        // Pairs with the Release store in post (of the peer): what lies before the index.
+        // Pairs with the Release store in post (of the peer): the records before the index.
         let value = u64::from_le(self.get(word).load(Ordering::Acquire));
         read_index(value, generation).ok_or(value)
     }
@@ -43,7 +43,7 @@ impl Words {
     /// Posts an index into the peer's window.
     #[inline]
     pub(crate) fn post(&self, word: usize, generation: u32, index: u32) {
-        // Pairs with the Acquire load in index (of the peer): what lies before the index.
+        // Pairs with the Acquire load in index (of the peer): the records before the index.
         self.get(word).store(index_word(generation, index).to_le(), Ordering::Release);
     }
 }
@@ -101,8 +101,8 @@ const FIRST_LINES: u32 = 4 * 64;
 
 /// So many records ahead a header is fetched, if all are of one size: half of a burst, so that the
 /// next burst of a lane that others are polled in front of finds its first half in a near cache.
-/// Where the next one lies, only the one before it says: where they come from the other CPU's
-/// cache, or from memory, the processor cannot fetch two at a time by itself. (8: 64 lanes 0.89 of
+/// Only a record has the place of the next one: where they come from the other CPU's cache, or
+/// from memory, the processor cannot fetch two at a time. (8: 64 lanes 0.89 of
 /// one, 16: 0.95, 32: 0.99, 64: 0.81.)
 const AHEAD: u32 = 32;
 

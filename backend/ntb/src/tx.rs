@@ -15,11 +15,11 @@ pub(crate) struct TxHalf {
     common: Common,
     cursor: Cursor,
     ring: Window,
-    /// What may lie in the ring.
+    /// Bytes that may wait in the ring.
     depth: u32,
     number: u16,
     sent: u64,
-    /// Records lie in the ring that the peer has not been told of.
+    /// True if records of the ring are not yet published.
     unpublished: bool,
     /// Nothing is published: the peer still takes frames of an older queue pair.
     held: bool,
@@ -65,7 +65,7 @@ impl TxHalf {
         self.look()
     }
 
-    /// The same for who asks at every poll: a call and its saved registers are 15 instructions.
+    /// Inlined for use at every poll: a call and its saved registers are 15 instructions.
     #[inline(always)]
     fn look(&mut self) -> Result<u32, Fault> {
         let credit = self.common.inbound.index(control::CREDIT, self.common.generation);
@@ -77,7 +77,7 @@ impl TxHalf {
         Ok(self.room())
     }
 
-    /// Places a record that lies in pieces, or wraps. Out of line, so that the loop over small
+    /// Places a record of several pieces, or one that wraps. Out of line, so the loop over small
     /// frames stays small.
     #[inline(never)]
     fn place_pieces(
@@ -160,7 +160,7 @@ impl TxHalf {
     }
 }
 
-/// Copies a frame into room; both may lie in pieces.
+/// Copies a frame into `room`; both may have several pieces.
 fn gather(room: Segments<'_>, head: Span<'_>, more: &[Span<'_>], streaming: Option<&Streaming>) {
     let (mut room, mut next) = (room.head, Some(room.tail));
     for piece in std::iter::once(&head).chain(more) {
@@ -179,7 +179,7 @@ fn gather(room: Segments<'_>, head: Span<'_>, more: &[Span<'_>], streaming: Opti
 
 impl Queue for TxHalf {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
-        // Nobody would ever tell of more than all of it.
+        // The peer never announces more than the depth.
         let bytes = record_size(need).min(self.depth);
         // The peer compares with all that is free.
         let want = self.spare() + wake_threshold(self.depth, bytes);
@@ -268,7 +268,7 @@ impl Drop for TxHalf {
     fn drop(&mut self) {
         let taken = self.common.inbound.get(control::TAKEN).load(Ordering::Relaxed);
         let lost = self.sent.saturating_sub(u64::from_le(taken));
-        // A queue that was never used is dropped by whom it suits, and the counter has one writer.
+        // An unused queue may be dropped on any thread; the counter keeps a single writer.
         if lost > 0 {
             self.common.stats.tx.lost.add(lost);
         }

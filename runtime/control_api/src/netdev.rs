@@ -119,8 +119,8 @@ pub struct PagePool {
     /// `allocation` when they are not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mapping: String,
-    /// Ours: `own` when the pages are the engine's, `provided` when they are the memory of whoever
-    /// uses the frames.
+    /// Ours: `own` when the pages are the engine's, `provided` when the consumer of the frames
+    /// provides the memory.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub memory: String,
 }

@@ -49,7 +49,7 @@ pub enum StopCause {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Stopped {
-    /// Who is in the way, such as `the peer's ring is full: the peer does not take frames`.
+    /// Cause, such as `the peer's ring is full: the peer does not take frames`.
     pub by: String,
     /// The same for programs.
     #[serde(default)]

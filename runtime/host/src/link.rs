@@ -21,8 +21,8 @@ const NAPI_BASE: u32 = 8193;
 /// Lanes of a link.
 const NAPIS: u32 = 2 * mqnet_netdev::limits::CHANNELS_MAX as u32;
 
-/// How long what a link has taken may take to arrive when it is ended: far longer than any peer
-/// that works needs, and not felt by who waits.
+/// Time for the delivery of accepted frames when a link ends: far longer than a working peer needs,
+/// and short for the user.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// One side of a link.

@@ -1,4 +1,4 @@
-//! One public type name, one definition in the workspace: a reader who knows a name knows the type.
+//! One public type name, one definition in the workspace: a known name is a known type.
 
 use std::collections::BTreeMap;
 

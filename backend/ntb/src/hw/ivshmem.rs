@@ -1,8 +1,8 @@
 //! One shared memory as two windows: the memory of an ivshmem device (QEMU's
 //! docs/specs/ivshmem-spec.rst), which two guests see, or a guest and the host.
 //!
-//! Who we are in it a *bus* knows: on the host a client of QEMU's protocol, in a guest the PCI
-//! function. What the two ends do in the memory is the same for all of them: each takes one half
+//! A *bus* provides the side: on the host a client of QEMU's protocol, in a guest the PCI
+//! function. The use of the memory is the same for every bus: each end takes one half
 //! ([`card`]), finds the other ([`port`]), and wakes it ([`wake`]).
 
 mod card;
@@ -99,7 +99,7 @@ trait Bus: Send {
     }
 }
 
-/// A half of `size` bytes of memory that somebody else can take away.
+/// Size of a half of `size` bytes of memory that another process can truncate.
 fn check_size(size: u64) -> Result<usize, String> {
     if size.is_power_of_two() && MEMORY.contains(&size) {
         return Ok(size as usize / 2);

@@ -1,10 +1,10 @@
 //! Two processes as two hosts: each owns one window (a sealed memory file) and one doorbell a
 //! queue pair (an eventfd), and hands them to the other over a Unix socket.
 //!
-//! Both ends are given the same path. Whoever finds nobody listening listens; a lock file that the
-//! kernel releases with its process keeps two from listening at once, so a socket left by a crash
-//! is known to be stale and is removed. When the listener dies, the survivor connects, fails, and
-//! becomes the listener.
+//! Both ends have the same path. An end that finds no listener listens. A lock file that the
+//! kernel releases with its process prevents two listeners, so a socket left by a crash is known
+//! to be stale and is removed. When the listener ends, the other end connects, fails, and becomes
+//! the listener.
 
 mod hello;
 
@@ -26,7 +26,7 @@ use super::{Doorbell, Hw, HwLink, MemoryWindows};
 use crate::layout::PADS;
 use hello::{HELLO, Hello};
 
-/// In front of the window lie the scratchpads, one 64-bit word each.
+/// Offset of the window. The scratchpads are in front of it, one 64-bit word each.
 const WINDOW_AT: usize = 4096;
 
 /// How long a peer may take to introduce itself.
@@ -121,7 +121,7 @@ impl Memfd {
         HwLink::Down(self.why_down.clone())
     }
 
-    /// An introduction failed. Who listens cannot rest: the right peer may come next.
+    /// Notes a failed introduction. A listener continues: the right peer may come next.
     fn note_refusal(&mut self, now: Duration) {
         let delay = self.refused.map_or(REFUSED, |delay| (delay * 2).min(REFUSED_LONGEST));
         self.refused = Some(delay);
@@ -180,14 +180,14 @@ impl Memfd {
         }
         self.listener = Some((socket, file, lock));
         if self.refused.take().is_some() {
-            // Who refused us is gone.
+            // The end that refused the introduction is gone.
             self.why_down = "waiting for a peer".to_owned();
         }
         Ok(())
     }
 
     /// Introduces ourselves on a fresh connection. The memory is fresh too: whatever a former peer
-    /// still writes, it writes into memory that nobody reads.
+    /// still writes, it writes into memory that is not read.
     fn introduce(&self, socket: SeqSocket, now: Duration) -> Result<Port, String> {
         let ours = Region::shared("mqnet-ntb", WINDOW_AT + self.window as usize, false)
             .map_err(|e| format!("window: {e}"))?;
@@ -209,7 +209,7 @@ impl Memfd {
             && let Ok(Some(third)) = listener.accept()
         {
             let _ = third.send(&hello::busy(), &[]);
-            // What it sent and nobody reads would be a reset there.
+            // Unread bytes would reset the connection there.
             let _ = third.receive_bytes(&mut [0; HELLO + 1]);
         }
     }
@@ -310,7 +310,7 @@ impl Hw for Memfd {
             return self.down(why);
         }
         let introduced = port.peer.is_some();
-        // Only now is it known that our peer lives, and that whoever waits is a third.
+        // From here on the peer is known to be alive, and a waiting process is a third.
         self.turn_away_third();
         if !introduced {
             return HwLink::Down(match self.refused {

@@ -1,4 +1,4 @@
-//! What lies in a half of the shared memory in front of the window. All numbers are little-endian,
+//! Layout of a half of the shared memory in front of the window. All numbers are little-endian,
 //! and nothing depends on the size of a page, so any two hosts can share it.
 //!
 //! Half 0 is the first half of the memory and belongs to side 0, half 1 to side 1. Each side shows
@@ -90,7 +90,7 @@ pub(super) fn incarnation(half: &Region) -> u64 {
     u64::from_le(half.word(INCARNATION_AT).load(Ordering::Acquire))
 }
 
-/// Says who owns this half: the last word of a card.
+/// Publishes the owner of this half: the last word of a card.
 pub(super) fn set_incarnation(half: &Region, incarnation: u64) {
     // Pairs with the Acquire load in incarnation: the fields of the card.
     half.word(INCARNATION_AT).store(incarnation.to_le(), Ordering::Release);
@@ -137,7 +137,7 @@ pub(super) fn write(half: &Region, card: &Card) {
     set(half, ID_AT, u64::from(card.id.unwrap_or(NOBODY)) | page << 32);
 }
 
-/// Says for whom this half has been cleared.
+/// Publishes the incarnation for which this half has been cleared.
 pub(super) fn set_echo(half: &Region, incarnation: u64) {
     // Pairs with the Acquire load of the echo in read: the cleared half.
     half.word(ECHO_AT).store(incarnation.to_le(), Ordering::Release);

@@ -1,8 +1,8 @@
 //! A side of the shared memory: takes a half, finds the owner of the other, notices its end.
 //!
-//! Nobody tells a guest that the other side is gone, so both sides let a heartbeat change, and
-//! silence is taken for an end. Who has lost a peer leaves its half and takes it anew: whatever it
-//! still wrote to the former peer is over before its new incarnation can be seen.
+//! A guest receives no event when the other side ends, so both sides change a heartbeat, and
+//! silence counts as an end. A side that has lost its peer leaves its half and takes it again: its
+//! writes for the former peer are complete before its new incarnation is visible.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use crate::mix;
 const SETTLE: Duration = Duration::from_millis(60);
 /// How long a side may be silent.
 const SILENCE: Duration = Duration::from_secs(5);
-/// How long the owner of a half must have been silent before somebody else takes it.
+/// Silence of the owner of a half after which another process may take it.
 const STALE: Duration = Duration::from_secs(3);
-/// How often we say that we live, at most; a running link is turned once a second.
+/// Shortest interval between heartbeats; the control thread polls a running link once a second.
 const BEAT: Duration = Duration::from_millis(100);
 /// After the loss of a peer, or of a half.
 const REST: Duration = Duration::from_millis(10);
@@ -203,10 +203,10 @@ impl Port {
         Err(format!("somebody else has taken side {} of the shared memory", self.side))
     }
 
-    /// Nobody has overwritten our name: the half is ours.
+    /// Takes the half: no other process has overwritten the name of this one.
     fn settle(&mut self, now: Duration) -> Result<(), String> {
         self.is_still_ours()?;
-        // Who lost the race for it may have written fields after we did.
+        // A process that lost the race may have written fields later.
         self.write_card();
         self.watcher = self.events.watch(self.ours()).map_err(|e| format!("doorbells: {e}"))?;
         self.stage = Stage::In;

@@ -9,11 +9,11 @@ use super::card::DOORBELLS;
 
 /// Version that everybody speaks.
 pub(super) const VERSION: i64 = 0;
-/// What stands beside the memory.
+/// Number that accompanies the memory.
 pub(super) const MEMORY: i64 = -1;
 
-/// Most events that are kept of all peers together: they are descriptors, of which a process has a
-/// thousand unless somebody gave it more.
+/// Largest number of events of all peers together: they are descriptors, and the usual limit of a
+/// process is 1024.
 const EVENTS_MAX: usize = 4096;
 
 /// What a number meant.
@@ -42,7 +42,7 @@ pub(super) struct Roster<F, E> {
     with: Option<F>,
     /// Our own number.
     pub(super) id: Option<u16>,
-    /// The memory, until somebody takes it.
+    /// The memory, until it is taken out.
     pub(super) memory: Option<F>,
     /// The events of each peer, ours among them.
     pub(super) peers: BTreeMap<u16, Vec<E>>,
@@ -60,8 +60,8 @@ impl<F, E> Roster<F, E> {
         }
     }
 
-    /// Bytes that are missing for the next number. Whoever reads more of them at a time cannot tell
-    /// whose the descriptors are.
+    /// Bytes that are missing for the next number. A larger read would not show to which number the
+    /// descriptors belong.
     pub(super) fn missing(&self) -> usize {
         8 - self.bytes.len()
     }
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(roster.has(1), Some(false));
     }
 
-    // Goal: whoever breaks the protocol is told apart, in words.
+    // Goal: each violation of the protocol has an error text of its own.
     #[test]
     fn nonsense_is_refused_in_words() {
         type Said = (i64, Option<u32>);

@@ -26,11 +26,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How soon it is tried again.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// How long nobody is let in when there are no descriptors for one more.
+/// Time without accepting a peer after descriptors ran out.
 const REST: Duration = Duration::from_secs(1);
 
-/// What Linux says of descriptors to somebody who has not taken as many as a user may have on the
-/// way (`ETOOMANYREFS`): all who are told something meet it, and it passes.
+/// Error number (`ETOOMANYREFS`) when more descriptors are in flight than a user may have. It
+/// affects every receiver and is temporary.
 const TOO_MANY_ON_THE_WAY: i32 = 109;
 
 /// What a server offers.
@@ -149,7 +149,7 @@ impl Server {
                     let path = self.config.path.display();
                     let what = format!("{path}: accept: {e} (ulimit -n); again in a second");
                     said.extend(self.note_refusal(what));
-                    // Who waits to join stays in front of the door: no reason to look all the time.
+                    // A waiting peer stays in the backlog: polling it would cost CPU.
                     self.resting = Some(now + REST);
                 }
             }
@@ -195,7 +195,7 @@ impl Server {
         for (other, peer) in &self.peers {
             waiting.extend(peer.events.iter().map(|one| Parcel::Event(*other, one.clone())));
         }
-        // Its own come last: then it knows everybody who was there before.
+        // Its own events come last: then it has those of every earlier peer.
         waiting.extend(ours);
         self.peers.insert(id, Peer { socket, events, waiting, moved: now });
         Ok(id)
@@ -203,10 +203,10 @@ impl Server {
 }
 
 impl Peer {
-    /// Peers have nothing to say: whatever can be read is thrown away, or is the end.
+    /// Peers send nothing: readable bytes are discarded, or are the end.
     fn is_there(&self) -> Result<(), String> {
         let mut bytes = [0; 64];
-        // A few at a time: who talks without end must not keep the others waiting.
+        // Limited: a peer that sends without end must not delay the others.
         for _ in 0..16 {
             match self.socket.receive_bytes(&mut bytes) {
                 Ok(None) => break,

@@ -181,7 +181,7 @@ impl Body {
             let value = self.half.word(bell(bit)).load(Ordering::Acquire);
             if value != *seen {
                 (*seen, any) = (value, true);
-                // An event that cannot be rung is ours and closed: there is nobody to wake.
+                // An event that cannot be signalled belongs to this side and is closed: no sleeper.
                 let _ = event.ring();
             }
         }
@@ -231,7 +231,7 @@ mod tests {
         }
     }
 
-    // Goal: with enough interrupts nobody has to look, and queue pairs share what there is.
+    // Goal: with enough interrupts no polling is needed, and queue pairs share the interrupts.
     #[test]
     fn interrupts_are_used_as_they_are() {
         let vectors: Vec<_> = (0..3).map(|_| Arc::new(EventFd::new().unwrap())).collect();

@@ -1,7 +1,7 @@
 use super::super::wake::Via;
 use super::*;
 
-/// A device that tells who has left it, and rings nobody.
+/// Device that reports peers that left, and has no doorbells.
 #[derive(Default)]
 struct Board {
     left: Vec<u32>,
@@ -87,8 +87,8 @@ fn two_meet() {
     }
 }
 
-// Goal: a third is told who is there, and so is one that wants a half that is taken; both change
-// nothing for the others.
+// Goal: a third process, and one that requests a half in use, receive the owners as the reason;
+// both change nothing for the others.
 #[test]
 fn a_third_is_refused() {
     let (halves, board, mut clock) = (memory(), Board::default(), Clock(Duration::ZERO));
@@ -123,8 +123,8 @@ fn silence_is_an_end() {
     assert_eq!(a.spad_read(3), 0);
 }
 
-// Goal: where the device tells that a peer has left, nobody waits for silence; and a process that
-// comes back under the same number takes its own half at once.
+// Goal: where the device reports that a peer has left, silence is not awaited; a process that
+// returns under the same number takes its own half immediately.
 #[test]
 fn the_device_knows_better() {
     let (halves, mut board, mut clock) = (memory(), Board::default(), Clock(Duration::ZERO));

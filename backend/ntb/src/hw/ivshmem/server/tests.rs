@@ -81,7 +81,7 @@ fn many_peers_know_each_other() {
     assert!(mqnet_sysio::poll::is_readable(own.as_fd()).unwrap());
 }
 
-// Goal: a peer that never reads keeps nobody waiting, and is put out after its time.
+// Goal: a peer that never reads delays no other peer, and is disconnected after its time.
 #[test]
 fn a_hung_peer_is_put_out() {
     let mut server = server("hung");
