@@ -14,7 +14,9 @@
 //! # Writes of the peer
 //! - A bit that our value lacks is a request to open a pair.
 //! - A bit that only our value has closes a pair, or is missing because the peer read an older
-//!   value. The pair is *in doubt*: it ends after [`DOUBT`], unless there is a sign of life.
+//!   value. The pair is *in doubt*: it ends after [`DOUBT`], unless there is activity in the second
+//!   half of that time. Activity in the first half proves nothing: frames sent before the closing
+//!   are received after it, and the kernel returns slots for a while after it has closed a pair.
 //! - All other bits have no meaning.
 //! - A write without a request closes some pair. It withdraws all requests that are pending, and
 //!   puts new grants in doubt: the kernel sends no link-down slot for a pair that it closes while
@@ -35,7 +37,7 @@ const QUIET: Duration = Duration::from_millis(30);
 /// written later: the peer reads and writes in two steps.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// Time without a sign of life after which a pair in doubt ends.
+/// Time after which a pair in doubt ends, if its second half is without activity.
 const DOUBT: Duration = Duration::from_millis(200);
 
 /// Time in which a link-down slot may wait in front of a request for the same pair.
@@ -58,8 +60,41 @@ struct Pair {
     opened: Duration,
     /// Activity of the pair when it was opened.
     mark: u64,
-    /// Since when the pair is in doubt, and its activity at that time.
-    doubt: Option<(Duration, u64)>,
+    doubt: Option<Doubt>,
+}
+
+/// Doubt about an open pair.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    since: Duration,
+    /// Begin of the second half, and the pair's activity at that time.
+    half: Option<(Duration, u64)>,
+}
+
+impl Doubt {
+    /// Judges the pair. `all_read`: no frames of the pair wait.
+    fn judge(&mut self, now: Duration, activity: u64, all_read: bool) -> Verdict {
+        match self.half {
+            None if now >= self.since + DOUBT / 2 && all_read => {
+                self.half = Some((now, activity));
+                Verdict::Open
+            }
+            None => Verdict::Open,
+            Some((_, before)) if activity != before => Verdict::Active,
+            Some((half, _)) if now >= half + DOUBT / 2 => Verdict::Ended,
+            Some(_) => Verdict::Open,
+        }
+    }
+}
+
+/// State of a doubt.
+enum Verdict {
+    /// Not decided.
+    Open,
+    /// The peer uses the pair.
+    Active,
+    /// The peer has closed the pair.
+    Ended,
 }
 
 /// Open queue pairs, by the scratchpads.
@@ -93,8 +128,9 @@ impl Links {
         self.ours
     }
 
-    /// Processes a write of the peer since the last poll. `activity` counts the signs of life of a
-    /// pair. Returns the pairs to be closed: the peer requests to open them anew.
+    /// Processes a write of the peer since the last poll. `activity` changes with each frame that
+    /// the peer sends or consumes. Returns the pairs to be closed: the peer requests to open them
+    /// anew.
     pub(super) fn note_write(
         &mut self,
         value: u32,
@@ -126,7 +162,7 @@ impl Links {
                 (false, true) if is_settled || closes && is_newer => {
                     self.ours &= !bit;
                     pair.quiet_until = now + REPEAT;
-                    pair.doubt = Some((now, active));
+                    pair.doubt = Some(Doubt { since: now, half: None });
                 }
                 _ => {}
             }
@@ -134,8 +170,14 @@ impl Links {
         ended
     }
 
-    /// Ends a poll, with a write or without. Returns the pairs that have ended by doubt.
-    pub(super) fn tick(&mut self, now: Duration, activity: impl Fn(u16) -> u64) -> Vec<u16> {
+    /// Ends a poll, with a write or without. `all_read`: no frames of a pair wait. Returns the
+    /// pairs that have ended by doubt.
+    pub(super) fn tick(
+        &mut self,
+        now: Duration,
+        activity: impl Fn(u16) -> u64,
+        all_read: impl Fn(u16) -> bool,
+    ) -> Vec<u16> {
         if now >= self.touched + QUIET {
             for (number, pair) in self.pairs.iter_mut().enumerate() {
                 if self.ours & 1 << number != 0 {
@@ -147,11 +189,12 @@ impl Links {
         self.settled = self.ours;
         let mut ended = Vec::new();
         for (number, pair) in self.pairs.iter_mut().enumerate() {
-            let Some((since, mark)) = pair.doubt else { continue };
-            if activity(number as u16) != mark {
-                pair.doubt = None;
-            } else if now >= since + DOUBT {
-                ended.push(number as u16);
+            let Some(doubt) = &mut pair.doubt else { continue };
+            let number = number as u16;
+            match doubt.judge(now, activity(number), all_read(number)) {
+                Verdict::Open => {}
+                Verdict::Active => pair.doubt = None,
+                Verdict::Ended => ended.push(number),
             }
         }
         ended
@@ -211,6 +254,11 @@ mod tests {
         Duration::from_millis(n)
     }
 
+    /// A poll in which no frames wait.
+    fn tick(links: &mut Links, now: u64, activity: u64) -> Vec<u16> {
+        links.tick(ms(now), |_| activity, |_| true)
+    }
+
     fn requested(links: &Links, now: u64) -> Vec<u16> {
         links.requested(ms(now)).collect()
     }
@@ -245,8 +293,9 @@ mod tests {
         links.open(0, ms(102), 0);
         links.note_write(0b00, ms(105), |_| 0);
         assert_eq!((links.ours(), opened(&links)), (0, vec![0]));
-        assert!(links.tick(ms(304), |_| 0).is_empty());
-        assert_eq!(links.tick(ms(305), |_| 0), [0]);
+        assert!(tick(&mut links, 205, 0).is_empty());
+        assert!(tick(&mut links, 304, 0).is_empty());
+        assert_eq!(tick(&mut links, 305, 0), [0]);
     }
 
     // Goal: a write that was read before ours was written closes nothing, however late it is seen.
@@ -255,10 +304,10 @@ mod tests {
         for late in [110, 5000] {
             let mut links = Links::new(2);
             links.note_write(0b01, ms(100), |_| 0);
-            links.tick(ms(100), |_| 0);
+            tick(&mut links, 100, 0);
             links.open(0, ms(100), 7);
             links.note_write(0b10, ms(late), |_| 0);
-            links.tick(ms(late), |_| 0);
+            tick(&mut links, late, 0);
             assert_eq!((links.ours(), requested(&links, late)), (0b01, vec![1]));
             links.note_write(0b10, ms(late + 20), |_| 0);
             assert_eq!(links.ours(), 0, "this one is newer");
@@ -278,20 +327,34 @@ mod tests {
         assert_eq!(requested(&links, 210), [0, 1]);
     }
 
-    // Goal: a missing bit clears ours immediately; the pair ends without a sign of life, and goes
-    // on with one.
+    // Goal: a missing bit clears ours immediately; the pair ends without activity in the second
+    // half of the doubt, and goes on with it.
     #[test]
     fn missing_bit_puts_a_pair_in_doubt() {
         let mut links = Links::new(2);
         links.open(0, ms(100), 7);
         links.open(1, ms(100), 7);
-        links.tick(ms(110), |_| 7);
+        tick(&mut links, 110, 7);
         links.note_write(0b10, ms(129), |_| 7);
         assert_eq!((links.ours(), opened(&links)), (0b10, vec![0, 1]));
-        assert!(links.tick(ms(328), |_| 7).is_empty());
-        assert_eq!(links.tick(ms(329), |_| 7), [0]);
-        assert!(links.tick(ms(330), |_| 8).is_empty());
-        assert!(links.tick(ms(1000), |_| 8).is_empty());
+        assert!(tick(&mut links, 229, 8).is_empty());
+        assert!(tick(&mut links, 328, 8).is_empty());
+        assert_eq!(tick(&mut links, 329, 8), [0], "activity of the first half");
+        assert!(tick(&mut links, 330, 9).is_empty());
+        assert!(tick(&mut links, 1000, 9).is_empty());
+    }
+
+    // Goal: the second half of a doubt begins after all frames of the pair were read.
+    #[test]
+    fn waiting_frames_prolong_a_doubt() {
+        let mut links = Links::new(1);
+        links.open(0, ms(100), 7);
+        tick(&mut links, 110, 7);
+        links.note_write(0, ms(129), |_| 7);
+        assert!(links.tick(ms(1000), |_| 7, |_| false).is_empty());
+        assert!(tick(&mut links, 1001, 9).is_empty());
+        assert!(tick(&mut links, 1100, 9).is_empty());
+        assert_eq!(tick(&mut links, 1101, 9), [0]);
     }
 
     // Goal: a request for an open pair ends it: soon where the peer may never have opened it, and
@@ -301,7 +364,7 @@ mod tests {
         let mut links = Links::new(2);
         links.open(0, ms(100), 7);
         links.open(1, ms(100), 7);
-        links.tick(ms(200), |_| 7);
+        tick(&mut links, 200, 7);
         assert_eq!(links.ours(), 0, "grants are short");
         let activity = |pair| if pair == 1 { 8 } else { 7 };
         assert!(links.note_write(0b11, ms(205), activity).is_empty(), "an echo");

@@ -14,7 +14,7 @@ use crate::hw::{Doorbell, DoorbellTrap};
 pub(crate) struct PairState {
     /// The peer sent a link-down slot.
     ended: AtomicBool,
-    /// Frames received, and frames of ours that the peer consumed: signs of life.
+    /// Frames received, and frames of ours that the peer consumed.
     activity: [AtomicU64; 2],
     /// Slots of the peer's memory that are in use, for the view.
     in_use: AtomicU32,
@@ -60,7 +60,7 @@ impl PairState {
         self.ended.store(false, Ordering::Relaxed);
     }
 
-    /// Counts signs of life. Each direction has one writer at a time.
+    /// Counts frames of a direction. Each direction has one writer at a time.
     #[inline]
     pub(crate) fn count(&self, direction: usize, n: u64) {
         let counter = &self.activity[direction];
@@ -70,12 +70,6 @@ impl PairState {
     /// Frames received, and slots consumed by the peer.
     pub(crate) fn counts(&self) -> [u64; 2] {
         self.activity.each_ref().map(|n| n.load(Ordering::Relaxed))
-    }
-
-    /// Signs of life so far.
-    pub(crate) fn activity(&self) -> u64 {
-        let [a, b] = self.counts();
-        a.wrapping_add(b)
     }
 
     /// Notes the number of slots that are in use. Has one writer at a time.

@@ -25,7 +25,7 @@ use super::handshake::{self, HandshakeError, Limits, PeerValues, pad};
 use super::links::{Links, UNTOUCHED};
 use super::queue_pair::{PairState, QueuePair};
 use super::rx::PairsRx;
-use super::slots::{DONE, FLAGS, RxSlots, TxSlots};
+use super::slots::{DONE, FLAGS, InWord, RxSlots, TxSlots};
 use super::tx::PairTx;
 use crate::hw::{Hw, TransportHw};
 
@@ -103,6 +103,8 @@ struct Pair {
     suspect: Option<(Duration, u64)>,
     /// Window of this end, for the check of sleeping readers.
     words: Table,
+    /// Slot that the peer consumed last.
+    credit: InWord,
     part: Part,
     /// Bytes of a slot of the peer's memory, and slots that can be in use.
     size: (u32, u32),
@@ -283,7 +285,12 @@ impl Transport {
             let state = Arc::new(PairState::new(self.control.clone()));
             let rx = RxSlots::new(window, out, our, their, state.clone())?;
             let tx = TxSlots::new(window, out, their, our, state.clone())?;
-            let words = Table::new(window.inbound.clone(), window.inbound_at, window.inbound_len);
+            let words = || {
+                let table =
+                    Table::new(window.inbound.clone(), window.inbound_at, window.inbound_len);
+                table.ok_or("window: no such memory")
+            };
+            let credit = InWord::new(words()?, our.credit_at());
             let system = |e: io::Error| format!("queue pair {number}: {e}");
             pairs.push(Pair {
                 size: (tx.slot_len(), tx.capacity()),
@@ -300,7 +307,8 @@ impl Transport {
                 parts: None,
                 suspect: None,
                 part: our,
-                words: words.ok_or("window: no such memory")?,
+                words: words()?,
+                credit: credit.ok_or("window: no room for the credit")?,
             });
         }
         self.pairs = pairs;
@@ -310,14 +318,15 @@ impl Transport {
     /// Takes a write of QP_LINKS, and link-down slots.
     fn read_links(&mut self, transport: &dyn TransportHw, now: Duration) {
         let Self { pairs, links, .. } = self;
-        let activity = |pair: u16| pairs[usize::from(pair)].queue.state.activity();
+        let activity = |pair: u16| pairs[usize::from(pair)].activity();
+        let all_read = |pair: u16| pairs[usize::from(pair)].complete() == 0;
         let value = transport.spad_swap(pad::QP_LINKS, UNTOUCHED);
         let mut ended = Vec::new();
         if value != UNTOUCHED {
             ended = links.note_write(value & !UNTOUCHED, now, activity);
             self.changed = now;
         }
-        let in_doubt = links.tick(now, activity);
+        let in_doubt = links.tick(now, activity, all_read);
         let closes = value != UNTOUCHED && value & !UNTOUCHED & !links.ours() == 0;
         let mut late = Vec::new();
         for (number, pair) in pairs.iter_mut().enumerate() {
@@ -389,7 +398,8 @@ impl Transport {
             tx.reset();
             pair.queue.rx.offer(rx);
             pair.queue.tx.offer(tx);
-            self.links.open(number, now, pair.queue.state.activity());
+            let activity = self.pairs[usize::from(number)].activity();
+            self.links.open(number, now, activity);
         }
     }
 
@@ -516,6 +526,14 @@ impl Pair {
         let _ = self.queue.doorbell.ring();
     }
 
+    /// Frames received, and the peer's credit: a value that changes with each frame that the peer
+    /// sends or consumes. The credit is read from memory: a queue reads it when it has no room left,
+    /// possibly long after the peer has closed the pair.
+    fn activity(&self) -> u64 {
+        let [received, _] = self.queue.state.counts();
+        received << 32 | u64::from(self.credit.read())
+    }
+
     /// Complete slots of our window.
     fn complete(&self) -> u32 {
         let flags = |slot| self.words.byte(self.part.header_at(slot) + FLAGS);
@@ -526,7 +544,7 @@ impl Pair {
     /// True when the peer has closed the pair and could not send a link-down slot. `closes`: the
     /// peer has just closed some pair.
     fn misses_link_down(&mut self, closes: bool, now: Duration) -> bool {
-        let activity = self.queue.state.activity();
+        let activity = self.activity();
         if closes && self.complete() + 1 >= self.part.slots {
             self.suspect = Some((now, activity));
         }

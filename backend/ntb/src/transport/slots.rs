@@ -19,7 +19,8 @@ use super::HEADER;
 use super::geometry::Part;
 use super::queue_pair::PairState;
 use crate::hw::{MemoryWindow, Outbound};
-use words::{InWord, OutMemory, OutWord};
+pub(super) use words::InWord;
+use words::{OutMemory, OutWord};
 
 /// Flag of a complete slot.
 pub(super) const DONE: u8 = 1;
@@ -271,14 +272,15 @@ impl RxSlots {
         if frames == 0 {
             return;
         }
+        self.state.count(0, frames.into());
         for step in 0..frames {
-            self.flags(after(self.next, step, self.part.slots)).store(0, Ordering::Relaxed);
+            // Pairs with the Acquire load in Pair::complete: slots without frames are counted.
+            self.flags(after(self.next, step, self.part.slots)).store(0, Ordering::Release);
         }
         let last = after(self.next, frames - 1, self.part.slots);
         self.next = after(last, 1, self.part.slots);
         self.number = self.number.wrapping_add(frames);
         self.credit.write(last);
-        self.state.count(0, frames.into());
     }
 
     /// Refuses slots that are complete out of order, before the first frame of a life: the peer's

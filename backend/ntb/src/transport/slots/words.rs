@@ -13,7 +13,7 @@ use crate::hw::Outbound;
 
 /// A word of 32 bits that the peer writes in our memory.
 #[derive(Debug)]
-pub(super) struct InWord {
+pub(crate) struct InWord {
     words: Table,
     at: u32,
 }
@@ -21,14 +21,14 @@ pub(super) struct InWord {
 impl InWord {
     /// The word at byte `at`; `None` when it is not inside. The table begins at a multiple of 8 and
     /// has whole units of 16 bytes.
-    pub(super) fn new(words: Table, at: u32) -> Option<Self> {
+    pub(crate) fn new(words: Table, at: u32) -> Option<Self> {
         let inside = at.checked_add(4).is_some_and(|end| end <= words.len());
         (inside && words.is_aligned(8)).then_some(Self { words, at })
     }
 
     /// Reads the word.
     #[inline]
-    pub(super) fn read(&self) -> u32 {
+    pub(crate) fn read(&self) -> u32 {
         if self.at.is_multiple_of(4) {
             // Pairs with the peer's write barrier in front of it.
             return u32::from_le(self.words.word(self.at).load(Ordering::Acquire));

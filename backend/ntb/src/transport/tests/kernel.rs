@@ -248,6 +248,15 @@ impl Kernel {
         self.part_from(qp);
     }
 
+    /// Closes a pair that comes up at the same time: the closing sends no link-down slot, as the
+    /// pair is not up yet, and the pair has no netdev from then on.
+    pub(super) fn close_while_opening(&mut self, qp: usize) {
+        let seen = self.pad(LINKS);
+        self.write_pad(LINKS, seen & !(1 << qp));
+        self.qps[qp].ready = false;
+        self.reset(qp);
+    }
+
     /// Sends a link-down slot, or gives up after a second.
     fn part_from(&mut self, qp: usize) {
         let Some(left) = self.qps[qp].parting else { return };

@@ -328,6 +328,47 @@ fn missing_link_down_slot_is_noticed() {
     }
 }
 
+// Goal: a pair that the peer closes without a link-down slot soon after its opening ends, although
+// slots that the peer returned before, or just after, are noticed only later, and frames that it
+// sent before are received later.
+#[test]
+fn late_credits_keep_no_closed_pair_open() {
+    for (returned, after, received) in [(3, 0, 0), (1, 2, 0), (0, 0, 4), (2, 1, 3)] {
+        let mut world = World::up(Shape { size: 1 << 20, mtu: 4096, ..Shape::default() }, 2);
+        let frames: Vec<_> = (0..returned + after).map(|n| frame(n as u32, 60)).collect();
+        world.send(1, &frames).unwrap();
+        assert_eq!(world.kernel.receive(1, returned), returned);
+        for n in 0..received {
+            world.kernel.send(1, &frame(n, 60)).unwrap();
+        }
+        // The kernel still takes frames that are there, for a while after its write.
+        let credit = (returned + after) as u32;
+        world.kernel.close_while_opening(1);
+        let mut got = 0;
+        for step in 0..60 {
+            let status = world.step();
+            world.follow(&status);
+            if step == 4 && after > 0 {
+                world.kernel.write_credit(1, credit - 1);
+            }
+            if step < 6 || world.channels.len() < 2 {
+                continue;
+            }
+            got += world.receive(1).unwrap().len();
+            // More than the ring has, so that the credit is read.
+            for n in 0..40 {
+                world.send(1, &[frame(n, 60)]).unwrap();
+            }
+        }
+        assert_eq!(got as u32, received, "{returned} {after} {received}");
+        assert_eq!(world.channels.len(), 1, "{returned} {after} {received}");
+        world.kernel.open(1..2);
+        world.settle(2);
+        world.send(1, &[frame(7, 60)]).unwrap();
+        assert_eq!(world.kernel.receive(1, 9), 1);
+    }
+}
+
 // Goal: frames of a new life that cover the link-down slot of the one before are no violation, and
 // the pair is opened anew.
 #[test]
