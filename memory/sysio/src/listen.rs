@@ -158,6 +158,15 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     data.file_type().is_socket().then_some((data.dev(), data.ino())).ok_or_else(not_ours)
 }
 
+/// Refuses a path in a folder that does not exist.
+pub fn check_folder(path: &Path) -> Result<(), ListenError> {
+    let folder = folder_of(path);
+    if fs::metadata(folder).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+        return Err(ListenError::NoFolder(path.to_owned(), folder.to_owned()));
+    }
+    Ok(())
+}
+
 /// Listens at `path`, non-blocking. Replaces only the file of a process that has exited.
 /// Connections are refused until mode and owner are set.
 pub fn listen_at(
@@ -168,11 +177,8 @@ pub fn listen_at(
 ) -> Result<(OwnedFd, SocketFile), ListenError> {
     let failed = |step| move |e: io::Error| ListenError::System(path.to_owned(), step, e);
     // Two processes that find the same stale file must not remove each other's new one.
-    let folder = folder_of(path);
-    if fs::metadata(folder).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
-        return Err(ListenError::NoFolder(path.to_owned(), folder.to_owned()));
-    }
-    let folder = lock_folder(folder);
+    check_folder(path)?;
+    let folder = lock_folder(folder_of(path));
     match occupant(path).map_err(failed("examine it"))? {
         Occupant::Nothing => {}
         Occupant::StaleSocket => {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use mqnet_shmem::Region;
 use mqnet_sysio::descriptors::{REFUSED_MAX, refused_text};
 use mqnet_sysio::eventfd::EventFd;
-use mqnet_sysio::listen::{Access, SocketFile};
+use mqnet_sysio::listen::{Access, SocketFile, check_folder};
 use mqnet_sysio::rate::{self, Bucket};
 use mqnet_sysio::socket::{FileLock, Received, SeqSocket};
 
@@ -164,6 +164,7 @@ impl Memfd {
     }
 
     fn listen(&mut self) -> Result<(), String> {
+        check_folder(&self.path).map_err(|e| e.to_string())?;
         let mut lock_path = self.path.clone().into_os_string();
         lock_path.push(".lock");
         let lock_path = Path::new(&lock_path);
@@ -398,6 +399,18 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    // Goal: a path in a folder that does not exist is refused with the folder and the remedy, as by
+    // all endpoints with sockets.
+    #[test]
+    fn missing_folder_is_named() {
+        let mut port = Memfd::new(Path::new("/nonexistent/x.sock"), 1 << 20, 1);
+        let why = "/nonexistent/x.sock: no folder /nonexistent: make it, or choose another path";
+        match port.poll_link(Duration::from_secs(1)) {
+            HwLink::Down(text) => assert_eq!(text, why),
+            HwLink::Up(_) => panic!("no peer is there"),
+        }
+    }
 
     // Goal: a third end gives one reason however often it asks, asks a few times in 5 s, and takes
     // the place of an end that leaves.

@@ -527,8 +527,8 @@ impl Pair {
     }
 
     /// Frames received, and the peer's credit: a value that changes with each frame that the peer
-    /// sends or consumes. The credit is read from memory: a queue reads it when it has no room left,
-    /// possibly long after the peer has closed the pair.
+    /// sends or consumes. The credit is read from memory: a queue reads it when it has no room
+    /// left, possibly long after the peer has closed the pair.
     fn activity(&self) -> u64 {
         let [received, _] = self.queue.state.counts();
         received << 32 | u64::from(self.credit.read())

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_sysio::eventfd::EventFd;
-use mqnet_sysio::listen::{Access, SocketFile};
+use mqnet_sysio::listen::{Access, SocketFile, check_folder};
 use mqnet_sysio::memory;
 use mqnet_sysio::socket::{FileLock, StreamSocket};
 
@@ -77,6 +77,7 @@ pub struct Server {
 type Listener = (StreamSocket, SocketFile, FileLock);
 
 fn listen(path: &Path, access: Access) -> Result<Listener, String> {
+    check_folder(path).map_err(|e| e.to_string())?;
     let mut lock_path = path.as_os_str().to_owned();
     lock_path.push(".lock");
     let shown = path.display();
