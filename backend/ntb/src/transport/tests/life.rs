@@ -70,6 +70,23 @@ fn scratchpads_follow_the_peer() {
     assert_eq!(pads, [4, 0, 3, 2, 0, size, 0, size, 0, 0, 0, 0, 0, 0, 0, 0]);
 }
 
+// Goal: on an endpoint for kernels, scratchpads of mqnet's own bridge are no handshake: nothing is
+// written, no byte ring is made, and a kernel that comes later is answered.
+#[test]
+fn own_handshake_is_left_alone_by_a_kernels_endpoint() {
+    let mut world = World::new(Shape::default());
+    world.board.link_up();
+    world.kernel.write_pad(0, crate::layout::MAGIC);
+    for _ in 0..20 {
+        assert_eq!(down(world.poll()), "waiting for the peer's ntb_transport");
+    }
+    assert!(world.board.spads[1].iter().all(|pad| pad.load(SeqCst) == 0));
+    assert_eq!(world.function.protocol(), None);
+    world.kernel.open(0..1);
+    world.settle(1);
+    assert_eq!(world.function.protocol(), Some("ntb_transport v4"));
+}
+
 // Goal: too few slots are refused with values that work; the peer may come again with them.
 #[test]
 fn too_few_slots_are_refused() {
