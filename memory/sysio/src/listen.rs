@@ -159,12 +159,27 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// Refuses a path in a folder that does not exist.
-pub fn check_folder(path: &Path) -> Result<(), ListenError> {
+fn check_folder(path: &Path) -> Result<(), ListenError> {
     let folder = folder_of(path);
     if fs::metadata(folder).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
         return Err(ListenError::NoFolder(path.to_owned(), folder.to_owned()));
     }
     Ok(())
+}
+
+/// Path of the lock file of the process that listens at `path`.
+pub fn lock_path(path: &Path) -> PathBuf {
+    let mut lock = path.as_os_str().to_owned();
+    lock.push(".lock");
+    lock.into()
+}
+
+/// Takes the lock file of the process that listens at `path`; `None` when another process holds it.
+/// The lock does not remove the file at its drop.
+pub fn lock_listener(path: &Path) -> Result<Option<FileLock>, ListenError> {
+    check_folder(path)?;
+    let lock = lock_path(path);
+    FileLock::try_take(&lock).map_err(|e| ListenError::System(lock, "lock", e))
 }
 
 /// Listens at `path`, non-blocking. Replaces only the file of a process that has exited.

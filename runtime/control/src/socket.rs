@@ -24,7 +24,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mqnet_control_api::{ApiError, Code, Instance};
-use mqnet_sysio::listen::{Access, Kind, ListenError, Occupant, SocketFile, listen_at, occupant};
+use mqnet_sysio::listen::{
+    Access, Kind, ListenError, Occupant, SocketFile, listen_at, lock_listener, lock_path, occupant,
+};
 use mqnet_sysio::process::take_inherited;
 use mqnet_sysio::socket::FileLock;
 use socket2::{Domain, Socket, Type};
@@ -195,31 +197,31 @@ fn listen_at_path(path: &Path, access: Access) -> Result<(UnixListener, Files), 
             files.socket = Some(file);
             Ok((fd.into(), files))
         }
-        Err(ListenError::InUse(path)) => Err(in_use(&Address::File(path))),
-        Err(e @ (ListenError::NotASocket(_) | ListenError::NoFolder(..))) => {
-            Err(ApiError::field("control", format!("control socket: {e}")))
+        Err(e) => Err(refusal(e)),
+    }
+}
+
+fn refusal(e: ListenError) -> ApiError {
+    match e {
+        ListenError::InUse(path) => in_use(&Address::File(path)),
+        ListenError::NotASocket(_) | ListenError::NoFolder(..) => {
+            ApiError::field("control", format!("control socket: {e}"))
         }
-        Err(ListenError::System(path, step, e)) => Err(cannot_file(&path, step, &e)),
+        ListenError::System(path, step, e) => cannot_file(&path, step, &e),
     }
 }
 
 fn take_lock(path: &Path, lock: &Path) -> Result<FileLock, ApiError> {
     for _ in 0..LOCK_TRIES {
-        match FileLock::try_take(lock) {
+        match lock_listener(path) {
             Ok(Some(held)) if held.is_at(lock) => return Ok(held),
             Ok(Some(_)) => continue,
             Ok(None) if is_in_use(path) => break,
             Ok(None) => std::thread::sleep(LOCK_PAUSE),
-            Err(e) => return Err(cannot_file(lock, "lock", &e)),
+            Err(e) => return Err(refusal(e)),
         }
     }
     Err(in_use(&Address::File(path.to_owned())))
-}
-
-fn lock_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    name.into()
 }
 
 /// Listens at an abstract name.

@@ -18,7 +18,7 @@ use std::time::Duration;
 use mqnet_shmem::Region;
 use mqnet_sysio::descriptors::{REFUSED_MAX, refused_text};
 use mqnet_sysio::eventfd::EventFd;
-use mqnet_sysio::listen::{Access, SocketFile, check_folder};
+use mqnet_sysio::listen::{Access, SocketFile, lock_listener};
 use mqnet_sysio::rate::{self, Bucket};
 use mqnet_sysio::socket::{FileLock, Received, SeqSocket};
 
@@ -164,14 +164,8 @@ impl Memfd {
     }
 
     fn listen(&mut self) -> Result<(), String> {
-        check_folder(&self.path).map_err(|e| e.to_string())?;
-        let mut lock_path = self.path.clone().into_os_string();
-        lock_path.push(".lock");
-        let lock_path = Path::new(&lock_path);
-        let lock = FileLock::try_take(lock_path)
-            .map_err(|e| format!("cannot lock {}: {e}", lock_path.display()))?;
-        let Some(lock) = lock else {
-            return Ok(()); // Somebody else is about to listen: connect next time.
+        let Some(lock) = lock_listener(&self.path).map_err(|e| e.to_string())? else {
+            return Ok(()); // Another process is about to listen: connect next time.
         };
         let (socket, file) =
             SeqSocket::serve(&self.path, self.access).map_err(|e| e.to_string())?;

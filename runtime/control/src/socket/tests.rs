@@ -93,6 +93,16 @@ fn stale_sockets_are_removed_and_nothing_else() {
     assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), "precious");
 }
 
+// Goal: a path in a folder that does not exist is refused with the folder and the remedy.
+#[test]
+fn missing_folder_is_named() {
+    let folder = Folder::new("missing");
+    let e = open(&folder.options("none/ctl.sock")).unwrap_err();
+    let none = folder.path().join("none");
+    let why = format!("no folder {}: make it, or choose another path", none.display());
+    assert!(e.message.ends_with(&why), "{e}");
+}
+
 // Goal: the socket of a starting process (locked, not listening yet) is not removed.
 #[test]
 fn a_starting_process_keeps_its_socket() {

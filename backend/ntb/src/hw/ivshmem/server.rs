@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_sysio::eventfd::EventFd;
-use mqnet_sysio::listen::{Access, SocketFile, check_folder};
+use mqnet_sysio::listen::{Access, SocketFile, lock_listener};
 use mqnet_sysio::memory;
 use mqnet_sysio::socket::{FileLock, StreamSocket};
 
@@ -77,13 +77,8 @@ pub struct Server {
 type Listener = (StreamSocket, SocketFile, FileLock);
 
 fn listen(path: &Path, access: Access) -> Result<Listener, String> {
-    check_folder(path).map_err(|e| e.to_string())?;
-    let mut lock_path = path.as_os_str().to_owned();
-    lock_path.push(".lock");
-    let shown = path.display();
-    let lock =
-        FileLock::try_take(Path::new(&lock_path)).map_err(|e| format!("{shown}.lock: {e}"))?;
-    let lock = lock.ok_or_else(|| format!("another server is at {shown} already"))?;
+    let lock = lock_listener(path).map_err(|e| e.to_string())?;
+    let lock = lock.ok_or_else(|| format!("another server is at {} already", path.display()))?;
     // Another program's server, which does not know the lock, is refused by the socket itself.
     let (socket, file) = StreamSocket::serve(path, access).map_err(|e| e.to_string())?;
     Ok((socket, file, lock))

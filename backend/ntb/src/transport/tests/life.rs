@@ -73,7 +73,7 @@ fn scratchpads_follow_the_peer() {
 // Goal: on an endpoint for kernels, scratchpads of mqnet's own bridge are no handshake: nothing is
 // written, no byte ring is made, and a kernel that comes later is answered.
 #[test]
-fn own_handshake_is_left_alone_by_a_kernels_endpoint() {
+fn magic_number_of_the_byte_ring_is_ignored() {
     let mut world = World::new(Shape::default());
     world.board.link_up();
     world.kernel.write_pad(0, crate::layout::MAGIC);

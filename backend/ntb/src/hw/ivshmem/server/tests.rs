@@ -106,6 +106,15 @@ fn settle_once(server: &mut Server, clients: &mut [Client]) {
     clients.iter_mut().for_each(Client::listen);
 }
 
+// Goal: a path in a folder that does not exist is refused with the folder and the remedy.
+#[test]
+fn missing_folder_is_named() {
+    let path = PathBuf::from("/nonexistent/x.sock");
+    let refused = Server::new(ServerConfig { path, size: 1 << 20, vectors: 1 }).err().unwrap();
+    let why = "/nonexistent/x.sock: no folder /nonexistent: make it, or choose another path";
+    assert_eq!(refused, why);
+}
+
 // Goal: two servers never share a socket, and one that was killed does not keep the next out.
 #[test]
 fn sockets_are_not_shared() {
