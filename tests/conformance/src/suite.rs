@@ -364,7 +364,7 @@ fn sent_by(stats: &ChannelStats) -> u32 {
 }
 
 /// Closing with frames in flight releases everything: the factory can create the rig again, and no
-/// descriptor or mapping remains.
+/// descriptor or mapping remains. Threads that end after the close may keep some for a while.
 pub fn closing_returns_everything(make: &mut dyn FnMut() -> Rig) {
     let open = || {
         let fds = std::fs::read_dir("/proc/self/fd").expect("fds").count();
@@ -383,5 +383,15 @@ pub fn closing_returns_everything(make: &mut dyn FnMut() -> Rig) {
         assert!(is_rx);
         drop(rig);
     }
-    assert_eq!(open(), before, "descriptors, mappings of ours");
+    // A leak of one round is ten times that here, and does not end.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let no_more = |(fds, maps): (usize, usize)| fds <= before.0 && maps <= before.1;
+    while !no_more(open()) {
+        assert!(
+            Instant::now() < deadline,
+            "descriptors, mappings: {:?}, before {before:?}",
+            open()
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
