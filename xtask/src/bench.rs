@@ -41,7 +41,13 @@ const QUICK_BUDGET: u64 = 3 * 60;
 /// Exit code of a regression.
 const REGRESSED: u8 = 3;
 /// Documents with figures from a report.
-const DOCUMENTS: [&str; 3] = ["docs/systems.md", "docs/scaling.md", "docs/measurements.md"];
+const DOCUMENTS: [&str; 3] = [
+    "book/src/explanation/systems.md",
+    "book/src/measurements/scaling.md",
+    "book/src/measurements/measurements.md",
+];
+/// Folder of the plots that these documents show.
+const PICTURES: &str = "book/src/measurements";
 /// Section with the limits of the machine, part of every run.
 const LIMITS: &str = "limits";
 
@@ -65,7 +71,7 @@ pub(crate) struct Arguments {
     /// Store this run's report as baseline.json in the same folder
     #[arg(long)]
     save_baseline: bool,
-    /// Write the figures of this run into docs/measurements.md, systems.md and scaling.md
+    /// Write the figures of this run into the book: measurements.md, systems.md and scaling.md
     #[arg(long, conflicts_with = "quick")]
     docs: bool,
     /// Program to measure, instead of building one [default: $MQNET_BENCH]
@@ -274,7 +280,8 @@ fn fill_documents(report: &Report) -> Result<()> {
         files.push((path, text, format!("{document}: {filled} figures of this run")));
     }
     for (name, picture) in law::pictures(report)? {
-        files.push((project::root().join("docs").join(&name), picture, format!("docs/{name}")));
+        let file = format!("{PICTURES}/{name}");
+        files.push((project::root().join(&file), picture, file));
     }
     for (path, text, said) in files {
         fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;

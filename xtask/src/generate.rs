@@ -14,8 +14,8 @@ pub(crate) type Page = (&'static str, &'static str, fn() -> String);
 
 /// Every generated page.
 pub(crate) const PAGES: [Page; 2] = [
-    ("docs/counters.md", "device/netdev/src/stats/table.rs", counters),
-    ("docs/endpoints.md", "runtime/address/src/endpoint", mqnet_address::document),
+    ("book/src/reference/counters.md", "device/netdev/src/stats/table.rs", counters),
+    ("book/src/reference/endpoints.md", "runtime/address/src/endpoint", mqnet_address::document),
 ];
 
 /// Writes the pages below `root`.

@@ -23,7 +23,7 @@ use crate::side::RxSide;
 const PATIENCE: u32 = 32;
 
 /// Poll hold-off. The kernel publishes each frame separately and contends for the cache line of its
-/// index with a poll that follows immediately; see docs/findings.md.
+/// index with a poll that follows immediately; see book/src/measurements/findings.md.
 const GATHER: Duration = Duration::from_micros(2);
 
 /// Most chunks of one burst.

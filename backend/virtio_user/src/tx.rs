@@ -169,8 +169,8 @@ impl<Q: DriverQueue> TxCore<Q> {
 
     /// Prefetches the first lines of the next slots for write, if slots are used cyclically. The
     /// device has read the lines, so that they are in its caches; without prefetch each store waits
-    /// for its line (docs/findings.md). Slots in flight are skipped: the device may still need
-    /// their lines.
+    /// for its line (book/src/measurements/findings.md). Slots in flight are skipped: the
+    /// device may still need their lines.
     #[inline(always)]
     fn fetch_slots(&self, frames: usize) {
         if self.queue.in_order()

@@ -15,7 +15,7 @@ use crate::{Device, OpenError};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A network interface whose frames go to the program instead of the kernel's stack (AF_XDP,
-/// docs/af_xdp.md): every RX queue of it, zero-copy where the driver can.
+/// book/src/reference/af_xdp.md): every RX queue of it, zero-copy where the driver can.
 #[derive(Debug)]
 pub enum Nic {}
 

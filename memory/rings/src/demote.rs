@@ -2,11 +2,11 @@
 //!
 //! A load of a line that is modified in another core's cache waits for that core. `cldemote`
 //! (Intel) is a hint to move the line to the shared cache, where loads complete sooner
-//! (docs/findings.md, *handed on*). The hint costs the writer some time, and more if the reader
-//! runs on the same core. It is therefore used when the writer has time (its reader is behind), and
-//! for lines that the reader loads with dependencies between them; sequential lines are covered by
-//! the hardware prefetcher. (Batches of a return ring are sequential too, but only a few lines
-//! long.)
+//! (book/src/measurements/findings.md, *handed on*). The hint costs the writer some time,
+//! and more if the reader runs on the same core. It is therefore used when the writer has time (its
+//! reader is behind), and for lines that the reader loads with dependencies between them;
+//! sequential lines are covered by the hardware prefetcher. (Batches of a return ring are
+//! sequential too, but only a few lines long.)
 
 use crate::prefetch::{LINE, lines_of};
 

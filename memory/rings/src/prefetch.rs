@@ -3,7 +3,7 @@
 //! A core's stores complete in order. So the stores of a burst into slots that the other side has
 //! read wait for their lines one after the other, unless all lines are prefetched before the first
 //! store. A reader that prefetches the lines of its next burst while it processes this one finds
-//! them in its cache. Measurements: docs/findings.md, *Rings and the page pool*.
+//! them in its cache. Measurements: book/src/measurements/findings.md, *Rings and the page pool*.
 
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;

@@ -5,8 +5,8 @@
 //! (*far*: another socket or core cluster), each line moves from the reader's cache and back again,
 //! and the writer waits for the first transfer. Non-temporal stores need no line: the writer does
 //! not wait, and the reader loads from memory. Near readers are faster with cached stores, far ones
-//! with non-temporal stores, by factors of 2 to 5 (docs/findings.md; `mqnet-bench link` with
-//! `MQNET_STORES=cached` and `streamed`).
+//! with non-temporal stores, by factors of 2 to 5 (book/src/measurements/findings.md;
+//! `mqnet-bench link` with `MQNET_STORES=cached` and `streamed`).
 //!
 //! The distance is measured by the writer's cost per line (a *sample*: one timed burst with cached
 //! stores). A sample cannot separate cache misses on the source from those on the destination, and

@@ -1,8 +1,8 @@
 //! The kernel as reference for the five systems: the same requests to the kernel's implementation
 //! and to mqnet in one guest, and the kernel's own network tests on mqnet netdevs.
 //!
-//! `docs/five-systems.md` explains each difference. The differences found must equal those
-//! documented.
+//! `book/src/explanation/five-systems.md` explains each difference. The differences
+//! found must equal those documented.
 
 mod answers;
 mod compare;

@@ -8,7 +8,7 @@ use crate::there_with_tests;
 const ALIKE: usize = 20;
 
 // Goal: on kernel 7.3 the kernel's own implementation and mqnet answer the same requests equally,
-// except for the differences in docs/five-systems.md, all of which must still exist.
+// except for the differences in book/src/explanation/five-systems.md, which must all still exist.
 #[test]
 fn every_difference_from_the_kernel_is_explained() {
     if !there_with_tests(Kernel::V7_3) {
@@ -35,7 +35,7 @@ fn kernel_tests(place: &str) {
 }
 
 // Goal: the kernel's own tests of drivers end on VDUSE and on virtio-net with several queues as
-// documented in docs/five-systems.md.
+// documented in book/src/explanation/five-systems.md.
 #[test]
 fn the_tests_of_drivers_end_as_explained() {
     kernel_tests("drivers/net");

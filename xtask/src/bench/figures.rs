@@ -210,10 +210,10 @@ mod tests {
         }
     }
 
-    // Goal: every promise has its place in docs/measurements.md.
+    // Goal: every promise has its place in book/src/measurements/measurements.md.
     #[test]
     fn every_promise_has_its_table() {
-        let path = project::root().join("docs/measurements.md");
+        let path = project::root().join("book/src/measurements/measurements.md");
         let text = std::fs::read_to_string(path).unwrap();
         for promise in promises::table().unwrap() {
             let Some(section) = &promise.section else { continue };

@@ -8,7 +8,7 @@ use crate::project;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 /// Disk space of all steps on a clone without any build, with a reserve (measured in
-/// docs/measurements.md).
+/// book/src/measurements/measurements.md).
 const WHOLE_RUN: u64 = 6 * GIB;
 /// Free space below which a failed step is attributed to the disk.
 const NEARLY_NONE: u64 = 256 * MIB;

@@ -89,7 +89,7 @@ fn table(options: impl Iterator<Item = &'static OptionDecl>) -> String {
     }
 }
 
-/// `docs/endpoints.md`.
+/// `book/src/reference/endpoints.md`.
 pub fn document() -> String {
     let mut out = "\
 # Endpoint addresses

@@ -1,11 +1,11 @@
-//! Explained differences: the tables of `docs/five-systems.md`.
+//! Explained differences: the tables of `book/src/explanation/five-systems.md`.
 
 use super::answers::Answer;
 use super::compare::Difference;
 use crate::Result;
 
 /// Path of the document from the root of the project.
-pub(super) const FILE: &str = "docs/five-systems.md";
+pub(super) const FILE: &str = "book/src/explanation/five-systems.md";
 
 /// First column of the table of differences, and of that of the kernel's tests.
 const DIFFERENCES: &str = "probe";
