@@ -30,10 +30,11 @@ const fn program(name: &'static str, program: &'static str, used_for: &'static s
     Package { name, sign: Sign::Program(program), used_for }
 }
 
-const PACKAGES: [Package; 18] = [
+const PACKAGES: [Package; 19] = [
     program("gcc", "cc", "links the programs and builds the peers of the benchmarks"),
     program("g++", "c++", "builds libFuzzer for the fuzz smoke"),
     program("iproute2", "ip", "sets up the hosts of the netns tests"),
+    program("iputils-ping", "ping", "pings of the netns and guest tests"),
     program("iperf3", "iperf3", "TCP and UDP traffic of the netns tests"),
     program("zsh", "zsh", "reads its completions"),
     program("fish", "fish", "reads its completions"),
@@ -179,7 +180,8 @@ pub(crate) fn guests() -> Result<()> {
     }
     mqnet_guest::five::prepare()?;
     mqnet_guest::passt::prepare()?;
-    println!("setup: guests with kernels 6.1 and 7.3, and passt, are in the cache");
+    mqnet_guest::ntb::prepare()?;
+    println!("setup: guests with kernels 6.1 and 7.3, NTB drivers and passt are in the cache");
     Ok(())
 }
 
@@ -244,6 +246,8 @@ pub(crate) fn is_root() -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -253,6 +257,45 @@ mod tests {
         assert!(!Sign::PkgConfig("mqnet-no-such-library").is_there());
         assert!(!Sign::PythonModule("mqnet_no_such_module").is_there());
         assert!(!Sign::File("/no/such/file").is_there());
+    }
+
+    /// Programs of packages that no Debian system lacks, of packages with several programs, and of
+    /// the toolchain.
+    const WITHOUT_ENTRY: [&str; 8] = [
+        "mqnet-no-such-program",
+        "python3",
+        "setpriv",
+        "sh",
+        "stdbuf",
+        "systemd-socket-activate",
+        "tc",
+        "unshare",
+    ];
+
+    fn programs_in(folder: &Path, programs: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                programs_in(&path, programs);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let names = text.split("Need::Program(\"").skip(1);
+                programs.extend(names.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
+            }
+        }
+    }
+
+    // Rule: each program that a test needs is in a package that setup installs.
+    #[test]
+    fn programs_of_tests_are_installed() {
+        let mut programs = BTreeSet::new();
+        programs_in(&project::root().join("tests"), &mut programs);
+        assert!(programs.contains("ping"));
+        for program in programs {
+            let has = |package: &Package| matches!(package.sign, Sign::Program(p) if p == program);
+            let is_known = PACKAGES.iter().any(has) || WITHOUT_ENTRY.contains(&&*program);
+            assert!(is_known, "no package in `PACKAGES` has {program}");
+        }
     }
 
     #[test]
