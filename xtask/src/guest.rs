@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use mqnet_guest::bench::{self, Settings, bridge};
+use mqnet_guest::bench::{self, Settings, bridge, ntb};
 use mqnet_guest::{Guest, Kernel, Store, five};
 
 use crate::{Result, kept, project};
@@ -28,7 +28,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     update: bool,
     /// Measure instead: `tunnel` is TCP over a slow path, with a ring that drops and one that
-    /// stops; `ivshmem` two guests, joined by it and by virtio-net devices at a bridge (needs root)
+    /// stops; `ivshmem` two guests, joined by it and by virtio-net devices at a bridge; `ntb` one
+    /// guest with `ntb_netdev`, vhost-user and ivshmem (both need root)
     #[arg(long, value_enum, conflicts_with = "command")]
     bench: Option<Bench>,
     /// Compare the kernel's own implementation of the five systems with mqnet's instead (kernel
@@ -38,7 +39,7 @@ pub(crate) struct Arguments {
     /// Print the comparison as JSON
     #[arg(long, requires = "compare")]
     json: bool,
-    /// Rounds of the measurement [default: 3 of tunnel, 5 of ivshmem]
+    /// Rounds of the measurement [default: 3 of tunnel, 5 of the others]
     #[arg(long, requires = "bench")]
     rounds: Option<u32>,
     /// Channels and queue pairs of ivshmem
@@ -54,7 +55,7 @@ pub(crate) struct Arguments {
     /// Packets in the ring of the tunnel's device
     #[arg(long, default_value_t = Settings::default().ring, requires = "bench")]
     ring: u32,
-    /// Seconds of one run [default: 20 of tunnel, 5 of ivshmem]
+    /// Seconds of one run [default: 20 of tunnel, 5 of the others]
     #[arg(long, requires = "bench")]
     seconds: Option<u32>,
     /// Command to run in the guest, with words as a shell sees them (an interactive shell when
@@ -67,6 +68,7 @@ pub(crate) struct Arguments {
 enum Bench {
     Tunnel,
     Ivshmem,
+    Ntb,
 }
 
 fn measure(bench: Bench, arguments: &Arguments) -> Result<()> {
@@ -97,6 +99,17 @@ fn measure(bench: Bench, arguments: &Arguments) -> Result<()> {
             println!("{}", report.write()?.display());
             let is_usual = bridge::Settings { rounds: usual.rounds, ..settings } == usual;
             if is_usual && is_tested && rounds >= usual.rounds {
+                kept::keep(report.figures(), &commit)?;
+            }
+        }
+        Bench::Ntb => {
+            let usual = ntb::Settings::default();
+            let rounds = arguments.rounds.unwrap_or(usual.rounds);
+            let seconds = arguments.seconds.unwrap_or(usual.seconds);
+            let report = ntb::ntb(&ntb::Settings { rounds, seconds })?;
+            print!("{}", report.table());
+            println!("{}", report.write()?.display());
+            if seconds == usual.seconds && is_tested && rounds >= usual.rounds {
                 kept::keep(report.figures(), &commit)?;
             }
         }

@@ -1,7 +1,8 @@
 //! TCP through a tunnel over a slow path: a TUN device that drops, compared with one that stops.
-//! [`bridge`] compares the paths between two guests.
+//! [`bridge`] compares the paths between two guests, [`ntb`] the ports of one guest.
 
 pub mod bridge;
+pub mod ntb;
 mod plot;
 
 use std::fs;

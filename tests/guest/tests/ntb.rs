@@ -3,6 +3,7 @@
 mod channels;
 mod life;
 mod netdev;
+mod shown;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

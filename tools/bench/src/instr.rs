@@ -17,7 +17,9 @@ use super::rxbuf::life::{Kind, Life};
 use super::scaling::lanes;
 use super::section::Section;
 use super::stats::{Class, Sample};
-use super::{LinkPlug, Result, Session, peers, pool, profile, ring, virtio_ends, xdp};
+use super::{
+    LinkPlug, Result, Session, ntb_transport, peers, pool, profile, ring, virtio_ends, xdp,
+};
 
 /// Counted bursts, after a warm-up that is not counted.
 const BURSTS: u64 = 1000;
@@ -33,7 +35,8 @@ pub(super) const EMPTY_QDISC: &str = "fq_codel";
 /// What `mqnet-bench instr` takes.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct RunArgs {
-    /// Only these, out of link, ring, pool, xdp-drop, xdp-pass and the virtio ones [default: all]
+    /// Only these, out of link, ring, pool, xdp-drop, xdp-pass, ntb-send, ntb-receive and the
+    /// virtio ones [default: all]
     #[arg(long = "only", value_enum, value_name = "PART", value_delimiter = ',')]
     only: Vec<Section>,
 }
@@ -94,6 +97,9 @@ pub(super) fn run_section(args: &InstrArgs, plug: Option<&LinkPlug>) -> Result<(
             let qdisc = (args.section == Section::LinkQdisc).then_some(EMPTY_QDISC);
             measure(&mut (plug.burst)(args.bytes, qdisc)?, args.bursts);
         }
+        Section::NtbSend | Section::NtbReceive => {
+            measure_end(ntb_transport::ends(args.section, args.bytes)?, args.bursts);
+        }
         section => measure(&mut virtio(section, args.bytes)?, args.bursts),
     }
     Ok(())
@@ -111,6 +117,21 @@ fn measure(burst: &mut dyn FnMut() -> usize, bursts: u64) {
         burst();
     }
     println!("units {}", measured_section(burst, bursts));
+}
+
+/// Counts one of two ends.
+fn measure_end(ends: ntb_transport::Ends, bursts: u64) {
+    let ntb_transport::Ends { mut before, mut counted, mut after } = ends;
+    let mut units = 0;
+    for round in 0..WARM_UP + bursts {
+        before();
+        match round < WARM_UP {
+            true => _ = counted(),
+            false => units += measured_section(&mut counted, 1),
+        }
+        after();
+    }
+    println!("units {units}");
 }
 
 /// Counts the life cycle of RX buffers.
@@ -185,6 +206,13 @@ pub(super) fn run(
     };
     xdp("XDP_DROP 64 B, compiled program, bulk 32", Section::XdpDrop);
     xdp("XDP_PASS 64 B, compiled program, bulk 32", Section::XdpPass);
+    for (section, bytes) in Section::NTB.into_iter().flat_map(|s| [(s, 64), (s, 1514)]) {
+        if wanted(section) {
+            let lines = vec![line("mqnet", ours(&folder.path, section, bytes))];
+            let name = format!("{} {bytes} B, one end, slots of 64 KiB", section.word());
+            report.cases.push(Case::new(&*name, Unit::Instructions, lines));
+        }
+    }
     Ok(())
 }
 

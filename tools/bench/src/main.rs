@@ -22,6 +22,7 @@ mod limit;
 mod limits;
 mod link;
 mod ntb_ends;
+mod ntb_transport;
 mod others;
 mod ovs;
 mod peers;

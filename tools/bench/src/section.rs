@@ -39,11 +39,17 @@ pub(crate) enum Section {
     PackedToDevice,
     /// Back.
     PackedToDriver,
+    /// Our end of an `ntb_transport`, towards the peer; the peer is not counted.
+    NtbSend,
+    /// From the peer.
+    NtbReceive,
 }
 
 impl Section {
     pub(super) const VIRTIO: [Self; 4] =
         [Self::SplitToDevice, Self::SplitToDriver, Self::PackedToDevice, Self::PackedToDriver];
+
+    pub(super) const NTB: [Self; 2] = [Self::NtbSend, Self::NtbReceive];
 
     pub(super) fn word(self) -> &'static str {
         match self {
@@ -65,6 +71,8 @@ impl Section {
             Self::SplitToDriver => "split-to-driver",
             Self::PackedToDevice => "packed-to-device",
             Self::PackedToDriver => "packed-to-driver",
+            Self::NtbSend => "ntb-send",
+            Self::NtbReceive => "ntb-receive",
         }
     }
 }

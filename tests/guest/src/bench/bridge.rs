@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use mqnet_sysio::namespace;
 
+pub(super) use report::spread;
 pub use report::{Kind, Line, Report};
 
 use crate::guest::Guest;
@@ -55,7 +56,7 @@ impl Default for Settings {
 }
 
 /// Server process; killed on drop.
-struct Server(Child);
+pub(super) struct Server(pub(super) Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -65,24 +66,30 @@ impl Drop for Server {
     }
 }
 
-/// Starts an ivshmem server for both guests, with `vectors` interrupt vectors for each.
-fn serve(socket: &Path, vectors: u32) -> Result<Server> {
+/// Starts an ivshmem server, with `vectors` interrupt vectors for each peer.
+pub(super) fn serve(socket: &Path, vectors: u32) -> Result<Server> {
     let mut command = Command::new(programs::program("mqnet"));
     command.arg("ivshmem-server").arg(socket).args(["--vectors", &vectors.to_string()]);
     let child = command.stdout(Stdio::null()).spawn();
     let mut server = Server(child.map_err(|e| format!("{command:?}: {e}"))?);
+    wait_for(socket, &mut server)?;
+    Ok(server)
+}
+
+/// Waits until a server has bound its socket.
+pub(super) fn wait_for(socket: &Path, server: &mut Server) -> Result<()> {
     let mut waited = Duration::ZERO;
     while !socket.exists() {
         if let Some(status) = server.0.try_wait()? {
-            return Err(format!("{command:?}: {status}").into());
+            return Err(format!("server of {}: {status}", socket.display()).into());
         }
         if waited > PATIENCE {
-            return Err(format!("{command:?}: no socket").into());
+            return Err(format!("{}: no socket", socket.display()).into());
         }
         sleep(Duration::from_millis(50));
         waited += Duration::from_millis(50);
     }
-    Ok(server)
+    Ok(())
 }
 
 fn ip(words: &str) -> Result<()> {

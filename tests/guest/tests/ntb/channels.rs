@@ -11,8 +11,10 @@ use mqnet_testkit::{Control, EndTable, Host, Lane, Need, Stream, World, has};
 use serde_json::Value;
 
 use super::netdev::{NEEDS, SETUP, serve};
-use super::there_with_ntb;
+use super::{shown, there_with_ntb};
 
+const PROGRAMS: [Need; 3] =
+    [Need::Program("ethtool"), Need::Program("curl"), Need::Program("tshark")];
 /// Numbers of channels, in the order of the changes.
 const STEPS: &str = "3 8 5 2 7 4 6 1";
 /// The same without the removal of queues 0 and 1.
@@ -104,7 +106,7 @@ report
 sleep 2
 for way in rx tx; do echo "FRAMES $way $(cat /sys/class/net/eth0/statistics/${way}_packets)"; done
 say "STAGE shown"
-sleep 4
+sleep 15
 echo DONE
 "#;
 
@@ -271,7 +273,7 @@ fn assert_steps(output: &str) {
 // link.
 #[test]
 fn channels_change_under_traffic() {
-    if !has(&NEEDS) || !has(&[Need::Program("ethtool")]) || !there_with_ntb() {
+    if !has(&NEEDS) || !has(&PROGRAMS) || !there_with_ntb() {
         return;
     }
     let flood = mqnet_guest::build_one("mqnet-guest", "guest-flood").unwrap();
@@ -314,6 +316,7 @@ fn channels_change_under_traffic() {
     let lane = stop_guest(&rig, qemu);
     running.says("STAGE shown").unwrap();
     let (eight, two) = (rig.stats("a"), rig.stats("nic"));
+    shown::check(&rig.control, &rig.world.a);
     let outcome = running.wait().unwrap();
     let output = &outcome.passed("test").unwrap().output;
     assert!(output.contains("DONE"), "{output}");

@@ -173,7 +173,7 @@ pub struct Report {
 }
 
 /// Minimum, median and maximum.
-fn spread(numbers: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
+pub(crate) fn spread(numbers: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
     let mut all: Vec<f64> = numbers.collect();
     all.sort_by(f64::total_cmp);
     let (first, last) = (all.first()?, all.last()?);
