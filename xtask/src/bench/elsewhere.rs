@@ -44,6 +44,9 @@ const SECTIONS: &[Elsewhere] = &[
     Elsewhere { name: "ivshmem", answers: "How fast are two guests that share a memory, against \
         virtio cards at a bridge?",
         command: "cargo xtask guest --bench ivshmem", parts: &["ivshmem"] },
+    Elsewhere { name: "ntb", answers: "How fast is a guest's ntb_netdev, against vhost-user and \
+        ivshmem?",
+        command: "cargo xtask guest --bench ntb", parts: &["ntb"] },
     Elsewhere { name: "tests", answers: "How long do the tests take, and the demo?",
         command: "cargo xtask test",
         parts: &["all steps", "step guest, with what it builds", "mqnet demo"] },
