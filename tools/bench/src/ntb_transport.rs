@@ -1,5 +1,5 @@
-//! One end of an `ntb_transport` with slots, on the calling thread. The peer is replayed by a second
-//! end, which instruction counts exclude.
+//! One end of an `ntb_transport` with slots, on the calling thread. A second end replays the peer
+//! and is excluded from instruction counts.
 
 use std::sync::Arc;
 
