@@ -16,7 +16,8 @@ pub(crate) struct Cell<T> {
     ring: Mutex<Option<Box<T>>>,
     /// A queue may take the ring. Written under the lock.
     offered: AtomicBool,
-    /// The queue that has the ring is to put it back. Written under the lock.
+    /// The queue that has the ring is to put it back; set until the first offer. Written under the
+    /// lock.
     recalled: AtomicBool,
     /// Wakes the queues of this cell.
     event: EventFd,
@@ -27,7 +28,7 @@ impl<T> Cell<T> {
         Ok(Self {
             ring: Mutex::new(None),
             offered: AtomicBool::new(false),
-            recalled: AtomicBool::new(false),
+            recalled: AtomicBool::new(true),
             event: EventFd::new()?,
         })
     }

@@ -26,7 +26,7 @@ use super::links::{Links, UNTOUCHED};
 use super::queue_pair::{PairState, QueuePair};
 use super::rx::PairsRx;
 use super::slots::{DONE, FLAGS, InWord, RxSlots, TxSlots};
-use super::tx::PairTx;
+use super::tx::{PairTx, Senders};
 use crate::hw::{Hw, TransportHw};
 
 /// Time in which queues give rings back: they do at their next poll, unless they wait for a full
@@ -129,6 +129,8 @@ pub(crate) struct Transport {
     is_open: bool,
     lives: u64,
     checked: Duration,
+    /// Queue pairs that the newest channels send into.
+    senders: Option<Arc<Senders>>,
 }
 
 impl Transport {
@@ -170,6 +172,7 @@ impl Transport {
             is_open: false,
             lives: 0,
             checked: Duration::ZERO,
+            senders: None,
         }))
     }
 
@@ -234,6 +237,9 @@ impl Transport {
         self.reclaim(now);
         if self.is_open {
             self.open_requested(now);
+        }
+        if let Some(senders) = &self.senders {
+            senders.follow(&self.used(now));
         }
         self.write_links(hw, now);
         self.check_sleepers(now);
@@ -441,20 +447,20 @@ impl Transport {
         // Channels send into pairs that are in use, as far as there are as many.
         let mut senders = self.used(now);
         senders.extend((0..pairs).filter(|pair| !self.used(now).contains(pair)));
+        senders.truncate(count.into());
+        let all = self.pairs.iter().map(|pair| (pair.queue.clone(), pair.size)).collect();
+        let senders = Arc::new(Senders::new(all, &senders));
         let make = |channel: u16| -> io::Result<Channel> {
             let of = |pair: u16| (pair, self.pairs[usize::from(pair)].queue.clone());
             let received = (channel..pairs).step_by(count.into()).map(of);
             let stats = &stats[usize::from(channel)];
             let rx = PairsRx::new(channel, received, plan.rx_frame_max(), stats.clone())?;
-            let sender = senders[usize::from(channel)];
-            let (pair, queue) = of(sender);
-            let size = self.pairs[usize::from(sender)].size;
-            let tx = PairTx::new(channel, pair, queue, size, stats.clone())?;
+            let tx = PairTx::new(channel, senders.clone(), stats.clone())?;
             Ok(Channel { rx: Rx::Brings(Box::new(rx)), tx: Tx::Brings(Box::new(tx)) })
         };
         let channels = (0..count).map(make).collect::<io::Result<_>>();
         let channels = channels.map_err(|e| e.to_string())?;
-        self.is_open = true;
+        (self.is_open, self.senders) = (true, Some(senders));
         Ok(channels)
     }
 
@@ -498,7 +504,7 @@ impl Transport {
 
     /// Closes all pairs in good order; the engine has dropped all channels.
     pub(crate) fn close(&mut self, hw: &dyn Hw, now: Duration) {
-        self.is_open = false;
+        (self.is_open, self.senders) = (false, None);
         self.lives += 1;
         for number in 0..self.pairs.len() as u16 {
             if self.links.is_open(number) {

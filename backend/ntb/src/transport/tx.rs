@@ -1,8 +1,9 @@
-//! Transmission: the TX queue of a channel, into one queue pair.
+//! Transmission: the TX queue of a channel, into one queue pair at a time.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use mqnet_netdev::{
@@ -24,10 +25,46 @@ const RETRY: Duration = Duration::from_micros(200);
 /// Longest such time.
 const RETRY_MAX: Duration = Duration::from_millis(20);
 
+/// Queue pair that each channel sends into. The control thread assigns another one when the peer has
+/// closed a pair and opened another without a change of their number.
+pub(crate) struct Senders {
+    /// Queue pairs, with bytes of a slot and largest number of slots in use.
+    pairs: Vec<(QueuePair, (u32, u32))>,
+    of_channel: Vec<AtomicU16>,
+}
+
+impl Senders {
+    /// Assigns a pair to each channel.
+    pub(crate) fn new(pairs: Vec<(QueuePair, (u32, u32))>, of_channel: &[u16]) -> Self {
+        Self { pairs, of_channel: of_channel.iter().map(|&pair| AtomicU16::new(pair)).collect() }
+    }
+
+    fn of(&self, channel: u16) -> u16 {
+        // The ring itself is handed over by its cell.
+        self.of_channel[usize::from(channel)].load(Ordering::Relaxed)
+    }
+
+    /// Gives channels whose pair is not in use a pair of `used` that no channel has.
+    pub(crate) fn follow(&self, used: &[u16]) {
+        for channel in 0..self.of_channel.len() as u16 {
+            let before = self.of(channel);
+            if used.contains(&before) {
+                continue;
+            }
+            let has = |pair: &u16| (0..self.of_channel.len() as u16).any(|c| self.of(c) == *pair);
+            if let Some(&pair) = used.iter().find(|pair| !has(pair)) {
+                self.of_channel[usize::from(channel)].store(pair, Ordering::Relaxed);
+                self.pairs[usize::from(before)].0.tx.wake();
+            }
+        }
+    }
+}
+
 /// The TX queue.
 pub(crate) struct PairTx {
     channel: u16,
     pair: u16,
+    senders: Arc<Senders>,
     state: Arc<PairState>,
     held: Held<TxSlots>,
     doorbell: Arc<dyn Doorbell>,
@@ -49,20 +86,21 @@ pub(crate) struct PairTx {
 }
 
 impl PairTx {
-    /// Sends into this queue pair. `size`: bytes of a slot, and largest number of slots in use.
+    /// Sends into the queue pair that the channel is assigned.
     pub(crate) fn new(
         channel: u16,
-        pair: u16,
-        it: QueuePair,
-        size: (u32, u32),
+        senders: Arc<Senders>,
         stats: Arc<ChannelStats>,
     ) -> io::Result<Self> {
         let (epoll, timer) = (Epoll::new()?, Timer::new()?);
+        let pair = senders.of(channel);
+        let (it, size) = senders.pairs[usize::from(pair)].clone();
         epoll.add(it.tx.event(), Interest::ReadableEdge, 0)?;
         epoll.add(timer.as_fd(), Interest::ReadableEdge, 0)?;
         Ok(Self {
             channel,
             pair,
+            senders,
             state: it.state,
             held: Held::new(it.tx),
             doorbell: it.doorbell,
@@ -113,8 +151,23 @@ impl PairTx {
     fn ready(&mut self) -> Option<&mut TxSlots> {
         if self.held.is_recalled() {
             self.give_back();
+            self.follow();
         }
         self.held.ready()
+    }
+
+    /// Changes to the queue pair that is assigned now; the ring of the old one was put back.
+    fn follow(&mut self) {
+        let pair = self.senders.of(self.channel);
+        if pair == self.pair {
+            return;
+        }
+        let (it, size) = self.senders.pairs[usize::from(pair)].clone();
+        // Fails when the pair was assigned before: it is registered.
+        let _ = self.epoll.add(it.tx.event(), Interest::ReadableEdge, 0);
+        (self.pair, self.size, self.state, self.doorbell) = (pair, size, it.state, it.doorbell);
+        self.held = Held::new(it.tx);
+        (self.retry, self.violation) = (RETRY, None);
     }
 
     /// The pair has ended: frames that the peer did not take are lost.

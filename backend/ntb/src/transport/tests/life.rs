@@ -431,3 +431,27 @@ fn further_steps_are_due_by_a_timer() {
         }
     }
 }
+
+// Rule: frames to the peer use a queue pair that is open, also where the peer closes the only open
+// pair and opens another, and the number of channels does not change.
+#[test]
+fn channel_sends_into_another_pair_that_opens() {
+    let mut world = World::new(Shape::default());
+    world.board.link_up();
+    world.kernel.open(1..2);
+    world.settle(1);
+    let mut before = 1;
+    for pair in [0, 3, 1, 0] {
+        world.kernel.close(before);
+        // Reads the link-down slot, so that the next poll finds the end and the request.
+        assert!(world.receive(0).unwrap().is_empty());
+        world.kernel.open(pair..pair + 1);
+        world.settle(1);
+        let status = world.step();
+        world.follow(&status);
+        let frames = [frame(1, 60), frame(2, 1000)];
+        assert_eq!(world.send(0, &frames).unwrap(), 2);
+        assert_eq!(world.kernel.receive(pair, 9), 2, "from pair {before} to {pair}");
+        before = pair;
+    }
+}
