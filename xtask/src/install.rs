@@ -27,30 +27,41 @@ const FILES: [(&str, &str); 6] = [
 /// Builds the program and installs everything below `destdir` + `prefix`. The configuration is
 /// installed as `/etc/mqnet` only if absent.
 pub(crate) fn run(prefix: &Path, destdir: Option<&Path>) -> Result<()> {
-    let root = project::root();
     let build = project::command("cargo").args(["build", "--release", "-p", "mqnet"]).status()?;
     if !build.success() {
         return Err("the program could not be built".into());
     }
     let program = project::target().join("release/mqnet");
+    files(&program, &program, prefix, destdir)
+}
+
+/// Installs `program`. `texts` is a program that runs on this machine and prints man pages and
+/// completions.
+pub(crate) fn files(
+    program: &Path,
+    texts: &Path,
+    prefix: &Path,
+    destdir: Option<&Path>,
+) -> Result<()> {
+    let root = project::root();
     let place = |path: &Path| match destdir {
         Some(destdir) => destdir.join(path.strip_prefix("/").unwrap_or(path)),
         None => path.to_owned(),
     };
     let base = place(prefix);
-    put(&fs::read(&program)?, &base.join("bin/mqnet"), 0o755)?;
+    put(&fs::read(program)?, &base.join("bin/mqnet"), 0o755)?;
     // Name expected by VMMs, for the same program.
     let backend = base.join("libexec/vhost-user-net");
     fs::create_dir_all(base.join("libexec"))?;
     let _ = fs::remove_file(&backend);
     std::os::unix::fs::symlink("../bin/mqnet", &backend)?;
     for (shell, folder, name) in COMPLETIONS {
-        let made = Command::new(&program).args(["completions", shell]).output()?;
+        let made = Command::new(texts).args(["completions", shell]).output()?;
         put(&made.stdout, &base.join(folder).join(name), 0o644)?;
     }
     let pages = base.join("share/man/man1");
     fs::create_dir_all(&pages)?;
-    Command::new(&program).args(["man", "--out"]).arg(&pages).status()?;
+    Command::new(texts).args(["man", "--out"]).arg(&pages).status()?;
     for (file, folder) in FILES {
         let from = root.join("packaging").join(file);
         let name = from.file_name().ok_or("a file without a name")?.to_owned();

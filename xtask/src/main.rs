@@ -10,6 +10,7 @@ mod generate;
 mod guest;
 mod install;
 mod kept;
+mod package;
 mod project;
 mod setup;
 mod soak;
@@ -66,6 +67,8 @@ enum Tool {
         #[arg(long)]
         destdir: Option<std::path::PathBuf>,
     },
+    /// Build packages, and check them
+    Package(package::Arguments),
     /// Boot a virtual machine with mqnet: a shell, or a command after `--`
     Guest(guest::Arguments),
     /// Soak all backends at the same time: verified traffic, resizes, restarts, kills, option
@@ -105,6 +108,7 @@ fn main() -> ExitCode {
         Tool::Install { prefix, destdir } => {
             install::run(&prefix, destdir.as_deref()).map(|()| true)
         }
+        Tool::Package(arguments) => package::run(&arguments).map(|()| true),
         Tool::Fuzz { target, seconds, smoke: true } => {
             fuzz::smoke(target.as_deref(), seconds).map(|()| true)
         }

@@ -30,7 +30,7 @@ const fn program(name: &'static str, program: &'static str, used_for: &'static s
     Package { name, sign: Sign::Program(program), used_for }
 }
 
-const PACKAGES: [Package; 19] = [
+const PACKAGES: [Package; 22] = [
     program("gcc", "cc", "links the programs and builds the peers of the benchmarks"),
     program("g++", "c++", "builds libFuzzer for the fuzz smoke"),
     program("iproute2", "ip", "sets up the hosts of the netns tests"),
@@ -41,6 +41,9 @@ const PACKAGES: [Package; 19] = [
     program("ethtool", "ethtool", "checks what the kernel's tools see of a TAP"),
     program("valgrind", "valgrind", "counts instructions per frame (callgrind)"),
     program("systemd", "systemd-analyze", "judges the units of packaging/"),
+    program("lintian", "lintian", "checks the Debian package"),
+    program("debootstrap", "debootstrap", "makes the system in which packages are checked"),
+    program("systemd-container", "systemd-nspawn", "boots that system"),
     program("clang", "clang", "compiles the XDP programs of the tests"),
     program("curl", "curl", "asks a control socket as its users do"),
     program("tshark", "tshark", "reads what `mqnet capture` writes"),

@@ -86,12 +86,8 @@ impl Apt {
             fs::create_dir_all(apt.folder.join(folder))?;
         }
         let own = own_sources();
-        let mirror = |suffix: &str| {
-            let found = own.split_whitespace().find(|uri| uri.ends_with(suffix));
-            found.map_or_else(|| format!("http://deb.debian.org{suffix}"), str::to_owned)
-        };
         let source = |(suite, security): &(&str, bool)| {
-            let uri = mirror(if *security { "/debian-security/" } else { "/debian/" });
+            let uri = mirror(&own, if *security { "/debian-security/" } else { "/debian/" });
             format!("deb [arch=amd64 signed-by={KEYRING}] {uri} {suite} main\n")
         };
         fs::write(apt.folder.join("sources.list"), suites.iter().map(source).collect::<String>())?;
@@ -174,6 +170,16 @@ impl Apt {
         }
         Ok(())
     }
+}
+
+/// Address of Debian's packages in the sources of the machine, or else Debian's own.
+pub fn debian_mirror() -> String {
+    mirror(&own_sources(), "/debian/")
+}
+
+fn mirror(own: &str, suffix: &str) -> String {
+    let found = own.split_whitespace().find(|uri| uri.ends_with(suffix));
+    found.map_or_else(|| format!("http://deb.debian.org{suffix}"), str::to_owned)
 }
 
 /// Package sources of the machine; empty without apt.

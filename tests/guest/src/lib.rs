@@ -27,6 +27,7 @@ mod selftests;
 mod store;
 mod tools;
 
+pub use apt::debian_mirror;
 pub use guest::{Done, Guest, Outcome, prepare, shell};
 pub use kernel::Kernel;
 pub use monitor::Monitor;

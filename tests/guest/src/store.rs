@@ -38,7 +38,8 @@ impl Store {
         Ok(Self { root: root.to_owned() })
     }
 
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    /// Path of a file or folder in the cache.
+    pub fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 

@@ -239,6 +239,14 @@ pub(super) const STEPS: &[Step] = &[
         limit_seconds: 3000,
     },
     Step {
+        name: "package",
+        title: "Debian package: installation, upgrade, purge",
+        commands: &[run("{xtask} package --profile tested --check")],
+        has_tests: false,
+        each: None,
+        limit_seconds: 1800,
+    },
+    Step {
         name: "demo",
         title: "demo",
         commands: &[PROGRAMS, run("{target}/x86_64-unknown-linux-gnu/tested/mqnet demo")],

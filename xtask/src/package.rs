@@ -1,0 +1,188 @@
+//! Packages of a release: `.deb`, `.rpm` and a static tarball, with a bill of materials, licenses
+//! of all crates, and checksums.
+
+mod build;
+mod check;
+mod deb;
+mod notices;
+mod others;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::ValueEnum;
+
+use crate::{Result, project};
+
+/// Build the packages of a release below target/packages
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Architectures
+    #[arg(long = "arch", value_enum, value_delimiter = ',', default_value = "amd64")]
+    architectures: Vec<Arch>,
+    /// Formats
+    #[arg(long = "format", value_enum, value_delimiter = ',', default_value = "deb")]
+    formats: Vec<Format>,
+    /// All architectures and formats
+    #[arg(long, conflicts_with_all = ["architectures", "formats"])]
+    all: bool,
+    /// Cargo profile: `release`, or `tested`, which is faster to build
+    #[arg(long, default_value = "release")]
+    profile: String,
+    /// Check the amd64 .deb: lintian, then installation, upgrade and purge in a container with
+    /// systemd (needs root)
+    #[arg(long)]
+    check: bool,
+    /// Build everything twice, in two folders, and compare the bytes
+    #[arg(long)]
+    twice: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Arch {
+    Amd64,
+    Arm64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Deb,
+    Rpm,
+    Tar,
+}
+
+impl Arch {
+    /// Name of Debian.
+    fn debian(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
+    }
+
+    /// Name of the kernel, of Rust, and of RPM.
+    fn machine(self) -> &'static str {
+        match self {
+            Self::Amd64 => "x86_64",
+            Self::Arm64 => "aarch64",
+        }
+    }
+}
+
+/// Parameters of one run.
+struct Release {
+    version: String,
+    /// Seconds since 1970 of the commit; time of all files.
+    epoch: String,
+    profile: String,
+    /// Folder of the packages.
+    out: PathBuf,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let (architectures, formats) = match arguments.all {
+        true => (vec![Arch::Amd64, Arch::Arm64], vec![Format::Deb, Format::Rpm, Format::Tar]),
+        false => (arguments.architectures.clone(), arguments.formats.clone()),
+    };
+    let out = project::target().join("packages");
+    let release = Release::new(&arguments.profile, &out)?;
+    let made = make(&release, &architectures, &formats)?;
+    if arguments.twice {
+        let again = Release::new(&arguments.profile, &project::target().join("packages.again"))?;
+        compare(&made, &make(&again, &architectures, &formats)?)?;
+    }
+    if arguments.check {
+        check::deb(&release)?;
+    }
+    Ok(())
+}
+
+impl Release {
+    fn new(profile: &str, out: &Path) -> Result<Self> {
+        let text = fs::read_to_string(project::root().join("Cargo.toml"))?;
+        let manifest: toml::Table = text.parse()?;
+        let version = manifest.get("workspace").and_then(|w| w.get("package"));
+        let version = version.and_then(|p| p.get("version")).and_then(|v| v.as_str());
+        let version = version.ok_or("Cargo.toml: no workspace.package.version")?.to_owned();
+        // The folder may not exist.
+        let _ = fs::remove_dir_all(out);
+        fs::create_dir_all(out)?;
+        Ok(Self { version, epoch: epoch()?, profile: profile.to_owned(), out: out.to_owned() })
+    }
+
+    /// Empty folder for one part of the work.
+    fn folder(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.out.join(".work").join(name);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder)?;
+        Ok(folder)
+    }
+}
+
+/// `$SOURCE_DATE_EPOCH`, or the time of the commit.
+fn epoch() -> Result<String> {
+    if let Ok(given) = std::env::var("SOURCE_DATE_EPOCH") {
+        return Ok(given);
+    }
+    let mut git = project::command("git");
+    Ok(output(git.args(["log", "-1", "--format=%ct"]))?.trim().to_owned())
+}
+
+/// Builds all packages and the checksums; returns the files.
+fn make(release: &Release, architectures: &[Arch], formats: &[Format]) -> Result<Vec<PathBuf>> {
+    let notices = notices::write(release)?;
+    let mut made = vec![notices.materials.clone()];
+    // The texts of the program are the same on every architecture.
+    let texts = build::program(release, Arch::Amd64, build::Libc::Gnu, &notices)?;
+    for &arch in architectures {
+        if formats.iter().any(|&format| format != Format::Tar) {
+            let program = build::program(release, arch, build::Libc::Gnu, &notices)?;
+            let stage = build::stage(release, arch, &program, &texts, &notices)?;
+            if formats.contains(&Format::Deb) {
+                made.extend(deb::write(release, arch, &stage, &release.version)?);
+            }
+            if formats.contains(&Format::Rpm) {
+                made.push(others::rpm(release, arch, &stage)?);
+            }
+        }
+        if formats.contains(&Format::Tar) {
+            let program = build::program(release, arch, build::Libc::Musl, &notices)?;
+            let stage = build::stage(release, arch, &program, &texts, &notices)?;
+            made.push(others::tarball(release, arch, &stage)?);
+        }
+    }
+    made.push(checksums(release, &made)?);
+    made.iter().for_each(|file| println!("{}", file.display()));
+    Ok(made)
+}
+
+fn checksums(release: &Release, made: &[PathBuf]) -> Result<PathBuf> {
+    let mut command = Command::new("sha256sum");
+    command.current_dir(&release.out).args(made.iter().filter_map(|file| file.file_name()));
+    let file = release.out.join("SHA256SUMS");
+    fs::write(&file, output(&mut command)?)?;
+    Ok(file)
+}
+
+/// Compares the files of two runs.
+fn compare(one: &[PathBuf], other: &[PathBuf]) -> Result<()> {
+    for (a, b) in one.iter().zip(other) {
+        if fs::read(a)? != fs::read(b)? {
+            return Err(format!("{} and {} differ", a.display(), b.display()).into());
+        }
+    }
+    println!("built twice: {} files are the same", one.len());
+    Ok(())
+}
+
+/// Output of a command that must succeed.
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().map_err(|e| format!("{:?}: {e}", command.get_program()))?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        return Err(format!("{command:?}: {}\n{text}", output.status).into());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
