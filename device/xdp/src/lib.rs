@@ -1,24 +1,8 @@
-//! XDP: eBPF programs that decide about each received frame.
+//! XDP: eBPF programs that decide about each frame that a netdev receives.
 //!
-//! [`elf`] loads objects of clang, `verify` proves that a program stays inside its memory and
-//! terminates, and a [`Program`] runs it.
+//! `mqnet-ebpf` loads, verifies and runs programs. This crate attaches them to queues.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub mod elf;
-pub mod fuzzing;
-mod helper;
-mod inline;
-mod insn;
-mod map;
-mod rewrite;
-mod run;
-mod verify;
 pub mod wrap;
-
-pub use elf::{LoadError, Object, Selector};
-pub use insn::Insn;
-pub use map::{Map, MapDef, MapError, MapKind};
-pub use run::{Action, HEADROOM, Mode, Origin, Program, ProgramError, Verdict};
-pub use verify::Refused;

@@ -4,7 +4,7 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    if let Err(why) = mqnet_xdp::fuzzing::any_program(data) {
+    if let Err(why) = mqnet_ebpf::fuzzing::any_program(data) {
         panic!("{why}");
     }
 });

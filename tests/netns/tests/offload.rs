@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use mqnet_ebpf::{Mode, Program, Selector};
 use mqnet_engine::{Link, LinkConfig, Notice, Wish};
 use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_netdev::stats::equation;
@@ -15,7 +16,6 @@ use mqnet_ntb::{NtbConfig, NtbFunction};
 use mqnet_sysio::clock;
 use mqnet_tap::{TapConfig, TapFunction};
 use mqnet_testkit::{Host, Need, Stream, World, has};
-use mqnet_xdp::{Mode, Program, Selector};
 
 const NEEDS: [Need; 2] = [Need::Root, Need::Program("python3")];
 

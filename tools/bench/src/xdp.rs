@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use mqnet_ebpf::{Insn, Mode, Object, Origin, Program};
 use mqnet_netdev::limits::BURST_FRAMES;
 use mqnet_netdev::{Armed, Burst, ChannelStats, Event, Fault, Offloads, Queue, Rx, RxBrings};
 use mqnet_shmem::Span;
 use mqnet_wire::VnetHdr;
 use mqnet_xdp::wrap::{Bell, HookConfig, Hooked, InletConfig, Pages, hook, way};
-use mqnet_xdp::{Insn, Mode, Object, Origin, Program};
 
 use super::Result;
 

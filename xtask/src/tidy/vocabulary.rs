@@ -82,7 +82,7 @@ const OPENINGS_LIMIT: f64 = 7.2;
 
 /// Crates with such words in names of items and in string literals, and their numbers. The list
 /// only shrinks: the numbers may not grow, and have to be lowered with the words.
-const KNOWN: [(&str, usize, usize); 35] = [
+const KNOWN: [(&str, usize, usize); 36] = [
     ("app/client", 16, 12),
     ("app/daemon", 2, 18),
     ("backend/af_xdp", 0, 7),
@@ -90,12 +90,13 @@ const KNOWN: [(&str, usize, usize); 35] = [
     ("backend/tap", 1, 2),
     ("backend/vhost_user", 0, 7),
     ("backend/virtio_user", 2, 6),
+    ("device/ebpf", 0, 11),
     ("device/group", 4, 9),
     ("device/netdev", 6, 2),
     ("device/qdisc", 6, 3),
     ("device/vfio_user", 1, 0),
     ("device/virtio", 0, 6),
-    ("device/xdp", 1, 16),
+    ("device/xdp", 1, 5),
     ("lib/mqnet", 4, 2),
     ("memory/rings", 4, 0),
     ("memory/shmem", 1, 0),

@@ -13,19 +13,17 @@ use mqnet_netdev::{
     RxBrings,
 };
 use mqnet_shmem::{Segments, Span, SpanMut};
-use mqnet_wire::{GsoKind, VnetHdr};
+use mqnet_wire::VnetHdr;
 
 use super::OwnedFrame;
-use super::prepare::{Large, Received};
+use super::prepare::{Large, Received, needed};
 use super::reinject::Outlet;
-use crate::run::{Action, HEADROOM, Origin, Program};
+use mqnet_ebpf::{Action, HEADROOM, Origin, Program};
 
 /// Tailroom of a frame, for bytes that a program appends.
 const TAILROOM: usize = 256;
 /// Limit of frames and segments that a poll processes, in favour of other lanes.
 const DROPS_MAX: usize = 16 * BURST_FRAMES;
-const NEEDS_CSUM: u8 = 1;
-const GSO_ECN: u8 = 0x80;
 
 /// Configuration of a program around a queue.
 pub struct HookConfig {
@@ -362,21 +360,6 @@ impl Drop for Hook {
             self.stats.rx.drops.count(DropReason::LinkClosed, self.waiting() as u64);
         }
     }
-}
-
-/// Offloads that the sink of this frame must support.
-pub(super) fn needed(hdr: VnetHdr) -> Offloads {
-    let fields = hdr.fields();
-    let csum = if fields.flags & NEEDS_CSUM == 0 { Offloads::NONE } else { Offloads::CSUM };
-    let large = match hdr.gso() {
-        Some(GsoKind::None) => Offloads::NONE,
-        Some(GsoKind::Tcp4) => Offloads::TSO4,
-        Some(GsoKind::Tcp6) => Offloads::TSO6,
-        Some(GsoKind::Udp) => Offloads::USO4,
-        None => Offloads::ALL,
-    };
-    let ecn = if fields.gso_type & GSO_ECN == 0 { Offloads::NONE } else { Offloads::TSO_ECN };
-    csum.or(large).or(ecn)
 }
 
 /// Hook of a queue that lends frames in its own memory.

@@ -5,12 +5,14 @@
 //! (`xdp.frags`). After the program, the header is derived from the bytes again, because the
 //! program may have changed any of them.
 
+use mqnet_netdev::Offloads;
 use mqnet_wire::offload::{Cut, Headers, Transport, UNFINISHED_HEADERS_MAX};
 use mqnet_wire::offload::{fill_checksum, renew_checksum};
-use mqnet_wire::{Layer, VnetFields, VnetHdr};
+use mqnet_wire::{GsoKind, Layer, VnetFields, VnetHdr};
 
 /// Programs run on Ethernet frames only.
 const LAYER: Layer = Layer::Ethernet;
+const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
 const GSO_ECN: u8 = 0x80;
 
@@ -110,6 +112,21 @@ impl Large {
         let hdr = VnetHdr::new(fields);
         cut(frame, hdr).map(|_| hdr)
     }
+}
+
+/// Offloads that the sink of this frame must support.
+pub(super) fn needed(hdr: VnetHdr) -> Offloads {
+    let fields = hdr.fields();
+    let csum = if fields.flags & NEEDS_CSUM == 0 { Offloads::NONE } else { Offloads::CSUM };
+    let large = match hdr.gso() {
+        Some(GsoKind::None) => Offloads::NONE,
+        Some(GsoKind::Tcp4) => Offloads::TSO4,
+        Some(GsoKind::Tcp6) => Offloads::TSO6,
+        Some(GsoKind::Udp) => Offloads::USO4,
+        None => Offloads::ALL,
+    };
+    let ecn = if fields.gso_type & GSO_ECN == 0 { Offloads::NONE } else { Offloads::TSO_ECN };
+    csum.or(large).or(ecn)
 }
 
 #[cfg(test)]

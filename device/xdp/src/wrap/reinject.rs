@@ -10,7 +10,7 @@ use mqnet_netdev::{ChannelStats, DropReason, Offloads};
 use mqnet_rings::spsc::{Consumer, Producer, ring};
 
 use super::OwnedFrame;
-use super::hook::needed;
+use super::prepare::needed;
 
 /// Capacity of a reinjection path, in frames.
 const DEPTH: u32 = 256;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use mqnet_ebpf::{Origin, Program};
 use mqnet_netdev::Plan;
 use mqnet_sysio::clock;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_wire::Layer;
 use mqnet_xdp::wrap::{Bell, HookConfig, Hooked, InletConfig, Pages, Return, way};
-use mqnet_xdp::{Origin, Program};
 
 use super::{Link, from_source_side};
 use crate::lane::{Lane, LaneId, Way};

@@ -4,10 +4,10 @@ use mqnet_control_api::{
     ApiError, Change, Code, SetXdp, XdpEntry, XdpInfo, XdpMap, XdpMapRequest, XdpMapVerb, XdpMode,
     XdpProgram,
 };
+use mqnet_ebpf::{Map, MapError, MapKind, Mode, Program, Selector};
 use mqnet_engine::XdpError;
 use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_sysio::clock;
-use mqnet_xdp::{Map, MapError, MapKind, Mode, Program, Selector};
 
 use super::{done, not_while_changing};
 use crate::{HostedLink, Netdev};

@@ -7,9 +7,7 @@ use mqnet_wire::VnetFields;
 use super::super::prepare::tests::{frame, gso, sum};
 use super::super::{InletConfig, hook, strip, unhook, way};
 use super::*;
-use crate::Insn;
-use crate::elf::Object;
-use crate::run::Mode;
+use mqnet_ebpf::{Insn, Mode, Object};
 
 struct Silent;
 

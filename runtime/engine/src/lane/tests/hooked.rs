@@ -1,10 +1,10 @@
 //! Lanes with XDP programs around their source.
 
+use mqnet_ebpf::{Insn, Mode, Object, Origin, Program};
 use mqnet_netdev::Offloads;
 use mqnet_netdev::wrap::capture::{self, CaptureConfig, CaptureReader, Direction};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_xdp::wrap::{self, HookConfig, Hooked, InletConfig, Outlet, Pages, Return};
-use mqnet_xdp::{Insn, Mode, Object, Origin, Program};
 
 use super::*;
 use crate::lane::Merges;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use mqnet_ebpf::{Action, HEADROOM, Mode, Origin, Program, ProgramError, Selector, Verdict};
 use mqnet_testkit::{Need, has};
-use mqnet_xdp::{Action, HEADROOM, Mode, Origin, Program, ProgramError, Selector, Verdict};
 
 fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/xdp")
