@@ -10,7 +10,6 @@ mod figures;
 mod fixture;
 mod html;
 mod interval;
-mod law;
 mod limits;
 mod machine;
 mod measured;
@@ -41,13 +40,10 @@ const QUICK_BUDGET: u64 = 3 * 60;
 /// Exit code of a regression.
 const REGRESSED: u8 = 3;
 /// Documents with figures from a report.
-const DOCUMENTS: [&str; 3] = [
+const DOCUMENTS: [&str; 2] = [
     "book/src/explanation/systems.md",
-    "book/src/measurements/scaling.md",
     "book/src/measurements/measurements.md",
 ];
-/// Folder of the plots that these documents show.
-const PICTURES: &str = "book/src/measurements";
 /// Section with the limits of the machine, part of every run.
 const LIMITS: &str = "limits";
 
@@ -71,7 +67,7 @@ pub(crate) struct Arguments {
     /// Store this run's report as baseline.json in the same folder
     #[arg(long)]
     save_baseline: bool,
-    /// Write the figures of this run into the book: measurements.md, systems.md and scaling.md
+    /// Write the figures of this run into the book: measurements.md and systems.md
     #[arg(long, conflicts_with = "quick")]
     docs: bool,
     /// Program to measure, instead of building one [default: $MQNET_BENCH]
@@ -269,7 +265,7 @@ fn write(report: &Report, compared: Option<&Comparison>, out: &Path, keep: bool)
     Ok(())
 }
 
-/// Writes figures and plots into the documents: all of them, or none.
+/// Writes figures into the documents: all of them, or none.
 fn fill_documents(report: &Report) -> Result<()> {
     let mut files = Vec::new();
     for document in DOCUMENTS {
@@ -278,10 +274,6 @@ fn fill_documents(report: &Report) -> Result<()> {
         let text = fs::read_to_string(&path).map_err(|error| failed(&error))?;
         let (text, filled) = figures::fill(&text, report).map_err(|error| failed(&error))?;
         files.push((path, text, format!("{document}: {filled} figures of this run")));
-    }
-    for (name, picture) in law::pictures(report)? {
-        let file = format!("{PICTURES}/{name}");
-        files.push((project::root().join(&file), picture, file));
     }
     for (path, text, said) in files {
         fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;

@@ -139,8 +139,8 @@ enum What {
         only: Option<latency::Part>,
     },
     /// Frames a second with more and more workers, and what a frame costs with more and more
-    /// channels; the laws that fit both
-    Scaling(scaling::ScalingArgs),
+    /// channels
+    Scaling,
     /// TCP through our link (one process, and two with a bridge), veth, a bridge, a minimal relay,
     /// socat, vde2, OVS-DPDK and testpmd's TAPs (root, iperf3), with the CPU time that a gigabit
     /// costs; the fastest once more with ends that are pinned
@@ -243,7 +243,7 @@ pub(crate) fn run(args: &BenchArgs, plug: Option<&LinkPlug>) -> Result<()> {
         What::Vhost(_) => ("vhost", 25, 20),
         What::Afxdp { .. } => ("afxdp", 25, 20),
         What::Latency { .. } => ("latency", 100, 20),
-        What::Scaling(_) => ("scaling", 20, 20),
+        What::Scaling => ("scaling", 20, 20),
         // The streams have a duration of their own, too.
         What::Relays { .. } => ("relays", 0, tcp::ROUNDS),
         What::Control => ("control", 150, 20),
@@ -274,13 +274,7 @@ pub(crate) fn run(args: &BenchArgs, plug: Option<&LinkPlug>) -> Result<()> {
         What::Vhost(args) => vhost::run(&session, &mut report, args)?,
         What::Afxdp { sizes } => afxdp::run(&session, &mut report, sizes)?,
         What::Latency { only } => latency::run(&session, &mut report, *only)?,
-        What::Scaling(args) => {
-            if let Some(text) = scaling::run(&session, &mut report, args)? {
-                drop(session);
-                print!("{text}");
-                return Ok(());
-            }
-        }
+        What::Scaling => scaling::run(&session, &mut report)?,
         What::Relays { seconds } => relays::run(&session, &mut report, *seconds)?,
         What::Control => control::run(&session, &mut report)?,
         What::Rxbuf => rxbuf::run(&session, &mut report)?,

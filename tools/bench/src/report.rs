@@ -131,9 +131,6 @@ pub(super) struct Report {
     /// Facts that a reader needs to judge the numbers.
     pub(super) notes: Vec<String>,
     pub(super) cases: Vec<Case>,
-    /// Scalability model fitted to the numbers, if any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) model: Option<serde_json::Value>,
 }
 
 impl Report {

@@ -7,12 +7,10 @@
 //! <!--= link; link 64 B; mqnet / DPDK memif copy; near -->5.5<!--/-->
 //! ```
 //!
-//! `laws` alone is the table of [`law::text`]; `promises; SECTION` is the table of all promises of
-//! one section, and `medians; SECTION; WORDS` the results of its contenders in the cases with this
-//! prefix.
+//! `promises; SECTION` is the table of all promises of one section, and `medians; SECTION; WORDS`
+//! the results of its contenders in the cases with this prefix.
 
 use super::interval::Figure;
-use super::law;
 use super::measured::{Case, Line};
 use super::promises::{Outcome, Verdict, digits};
 use super::report::{Report, Section};
@@ -23,7 +21,7 @@ const MIDDLE: &str = " -->";
 const END: &str = "<!--/-->";
 /// Allowed content of a comment.
 const NAMES: &str = "section; case; who[; near|far], or promises; section, or medians; section; \
-                     begin of cases, or laws";
+                     begin of cases";
 
 /// Document with the figures of a report, and their number. Figures of sections that did not run,
 /// or of a class without samples, are kept.
@@ -51,7 +49,6 @@ fn unclosed(begun: &str, missing: &str) -> String {
 fn figure(name: &str, old: &str, report: &Report) -> Result<Option<String>> {
     let words: Vec<&str> = name.split("; ").collect();
     let (section, case, who, class) = match words.as_slice() {
-        ["laws"] => return law::text(report),
         ["promises", section] => return Ok(promises(section, report, old)),
         ["medians", section, begin] => return medians(section, begin, report),
         [section, case, who] => (section, case, who, ""),
@@ -197,7 +194,7 @@ mod tests {
         let sections: Vec<&str> =
             measured.chain(elsewhere::list().map(|[name, ..]| name)).collect();
         let report = fixture::report(&sections);
-        for (document, least) in DOCUMENTS.into_iter().zip([20, 1, 20]) {
+        for (document, least) in DOCUMENTS.into_iter().zip([20, 20]) {
             let text = std::fs::read_to_string(project::root().join(document)).unwrap();
             let (filled, count) = fill(&text, &report).unwrap();
             let markers = text.matches(BEGIN).count();

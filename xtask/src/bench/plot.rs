@@ -91,15 +91,6 @@ fn svg(height: i32, name: &str, draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result
     Ok(text.replacen(&fixed, &format!("<svg role=\"img\" aria-label=\"{name}\""), 1))
 }
 
-/// Plot as a separate file with its own style for dark mode.
-pub(super) fn standalone(picture: &str) -> String {
-    let style = format!("<style>@media (prefers-color-scheme: dark){{{}}}</style>", dark_rules());
-    match picture.split_once('>') {
-        Some((head, rest)) => format!("{head}>\n{style}{rest}"),
-        None => picture.to_owned(),
-    }
-}
-
 fn text(area: &Area<'_>, at: (i32, i32), anchor: HPos, colour: RGBColor, text: &str) -> Drawn {
     let style = (FONT, SMALL).into_font().color(&colour).pos(Pos::new(anchor, VPos::Center));
     area.draw(&Text::new(text.to_owned(), at, style))?;

@@ -2,7 +2,6 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::super::law::{self, Law};
 use super::super::measured::{Case, Line};
 use super::super::plot::bars::{self, Group};
 use super::super::plot::forest::{self, Row};
@@ -44,14 +43,6 @@ pub(super) fn all(section: &Section, promises: &[Verdict]) -> Result<Markup> {
         let names: Vec<&str> = curve.series.iter().map(|series| series.name.as_str()).collect();
         let title = format!("{} against {}", curve.unit, curve.axis);
         figures.push(figure(&title, &curve.draw()?, &names, command));
-    }
-    let laws: Vec<Law> = match section.name == law::SECTION {
-        true => Law::of(section),
-        false => Vec::new(),
-    };
-    for law in laws {
-        let title = "the law, with the spread of its serial share over the rounds";
-        figures.push(figure(title, &law.curve(section).draw()?, &Law::LINES, command));
     }
     for (kind, title) in COSTS {
         let costs: Vec<&Case> =
