@@ -1,21 +1,32 @@
-//! Each layer states its rule in a short README.
+//! Each layer and each crate states its purpose and rules in a short README.
 
 use super::Report;
 use super::repository::{ROOMS, Repository, SUPPORT};
 
-const README_LINES: usize = 25;
+/// Longest README of a layer.
+const LAYER_LINES: usize = 25;
+/// Longest README of a crate.
+const CRATE_LINES: usize = 20;
 
 pub(super) fn check(repository: &Repository, report: &mut Report) {
     for room in ROOMS.iter().chain(&SUPPORT) {
-        let path = format!("{room}/README.md");
-        let Some(text) = repository.files.get(&path) else {
-            report.add(&path, 1, "the room has no README");
-            continue;
-        };
-        let lines = text.lines().count();
-        if lines > README_LINES {
-            report.add(&path, 1, format!("{lines} lines, at most {README_LINES}"));
-        }
+        check_one(repository, report, "room", room, LAYER_LINES);
+    }
+    // xtask is a layer and its crate in one folder.
+    let crates = repository.packages.iter().filter(|package| package.folder != package.room());
+    for package in crates {
+        check_one(repository, report, "crate", &package.folder, CRATE_LINES);
+    }
+}
+
+fn check_one(repository: &Repository, report: &mut Report, kind: &str, folder: &str, most: usize) {
+    let path = format!("{folder}/README.md");
+    let Some(text) = repository.files.get(&path) else {
+        return report.add(&path, 1, format!("the {kind} has no README"));
+    };
+    let lines = text.lines().count();
+    if lines > most {
+        report.add(&path, 1, format!("{lines} lines, at most {most}"));
     }
 }
 
@@ -40,5 +51,20 @@ mod tests {
                 "xtask/README.md:1: the room has no README"
             ]
         );
+    }
+
+    #[test]
+    fn every_crate_has_a_short_readme() {
+        let rooms = ROOMS.iter().chain(&SUPPORT);
+        let paths: Vec<String> = rooms.map(|room| format!("{room}/README.md")).collect();
+        let mut files: Vec<(&str, &str)> = paths.iter().map(|path| (&path[..], "# x\n")).collect();
+        files.push(("device/a/Cargo.toml", "[package]\nname = \"a\"\n"));
+        files.push(("xtask/Cargo.toml", "[package]\nname = \"xtask\"\n"));
+        let missing = "device/a/README.md:1: the crate has no README";
+        assert_eq!(findings("readme", &files), [missing]);
+        let long = "\n".repeat(21);
+        files.push(("device/a/README.md", &long));
+        let too_long = "device/a/README.md:1: 21 lines, at most 20";
+        assert_eq!(findings("readme", &files), [too_long]);
     }
 }
