@@ -19,6 +19,7 @@ mod promises;
 mod report;
 mod runner;
 mod sections;
+mod verdict;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,10 +41,8 @@ const QUICK_BUDGET: u64 = 3 * 60;
 /// Exit code of a regression.
 const REGRESSED: u8 = 3;
 /// Documents with figures from a report.
-const DOCUMENTS: [&str; 2] = [
-    "book/src/explanation/systems.md",
-    "book/src/measurements/measurements.md",
-];
+const DOCUMENTS: [&str; 2] =
+    ["book/src/explanation/systems.md", "book/src/measurements/measurements.md"];
 /// Section with the limits of the machine, part of every run.
 const LIMITS: &str = "limits";
 

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mqnet_pktbuf::{Detached, Frag, Mapping, PagePool, PoolConfig, PoolError, Returner};
 use mqnet_shmem::Part;
 
-use crate::side::CHUNK;
+/// Bytes of a chunk: one page, supported by every driver.
+pub(crate) const CHUNK: u32 = 4096;
 
 /// Pools of closed queues with pages that are still detached.
 #[derive(Debug, Default)]

@@ -19,8 +19,9 @@ use mqnet_undo::{Place, Setting, Undo, Value};
 use crate::cell::Cell;
 use crate::config::{AfXdpConfig, ModeWish, ZeroCopy};
 use crate::errors::{Step, explain, losses};
+use crate::pages::CHUNK;
 use crate::pages::Closing;
-use crate::side::{CHUNK, RxSide, TxSide, Xsk};
+use crate::side::{RxSide, TxSide, Xsk};
 use crate::spread::Spread;
 use crate::watch::Seen;
 

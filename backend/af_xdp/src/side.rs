@@ -9,11 +9,8 @@ use mqnet_shmem::{Column, Part, Region, Sight, Span, Table, Window};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::xdp::{RingKind, XdpSocket};
 
-use crate::pages::{Closing, Pages};
+use crate::pages::{CHUNK, Closing, Pages};
 use crate::ring::{Consuming, Producing};
-
-/// Bytes of a chunk: one page, supported by every driver.
-pub(crate) const CHUNK: u32 = 4096;
 
 /// Option `XDP_PKT_CONTD`: the frame continues in the next entry.
 const CONTINUES: u32 = 1;

@@ -11,7 +11,8 @@ use mqnet_shmem::{Scatter, Segments, Span};
 use mqnet_sysio::epoll::Interest;
 
 use crate::cell::{Cell, EpollSet, Lease, waking, watching};
-use crate::side::{CHUNK, ForeignChunk, TxSide};
+use crate::pages::CHUNK;
+use crate::side::{ForeignChunk, TxSide};
 
 /// Minimum frame length of an interface (`ETH_HLEN`).
 const FRAME_MIN: u32 = 14;

@@ -16,7 +16,6 @@ use mqnet_virtio::{Features, layout, packed, split};
 use vhost::VhostUserMemoryRegionInfo;
 
 use crate::memory::{RingMemory, START};
-use crate::session::SLICE;
 
 /// Number of descriptors; a command needs two.
 const SIZE: u16 = 16;
@@ -26,6 +25,8 @@ const COMMAND: usize = 4 << 10;
 /// Offset of the status byte from the command.
 const ANSWER: u32 = 8 << 10;
 
+/// Unit of timeouts: a suspension of the whole machine counts as one unit.
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
 /// Device address of the first byte of the file.
 const CONTROL_START: u64 = START - (1 << 30);
 

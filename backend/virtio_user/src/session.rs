@@ -28,7 +28,7 @@ use vmm_sys_util::eventfd::EventFd as VmmEventFd;
 
 use crate::buffers::{Buffers, RxBufferStats, SettingCell};
 use crate::config::VirtioUserConfig;
-use crate::control::{Control, ControlMemory};
+use crate::control::{Control, ControlMemory, SLICE};
 use crate::memory::{DeviceMemory, PROVIDED, PairMemory, RingMemory, START, Shape};
 use crate::message;
 use crate::rx::{RxCore, RxParts, RxQueue};
@@ -41,9 +41,6 @@ const RINGS_MAX: u64 = 2 * CHANNELS_MAX as u64 + 1;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit of a later message. It blocks the control thread, and with it all links.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(150);
-/// Unit of timeouts: a suspension of the whole machine counts as one unit.
-pub(crate) const SLICE: Duration = Duration::from_millis(50);
-
 /// Feature of a device with protocol features; its vrings are initially disabled.
 const PROTOCOL: Features = Features::PROTOCOL_FEATURES;
 

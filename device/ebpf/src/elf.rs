@@ -8,22 +8,16 @@ use object::{
     SectionKind,
 };
 
+use crate::error::LoadError;
 use crate::inline::inline;
 use crate::insn::Insn;
 use crate::map::{MapDef, MapKind};
 use btf::Btf;
 use code::Function;
 
-/// Most instructions of a program.
-pub const INSNS_MAX: usize = 16384;
 const MAPS_MAX: usize = 64;
 /// Bytes of a legacy map definition (section `maps`).
 const LEGACY_MAP: usize = 20;
-
-/// Reason why a file cannot be loaded.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct LoadError(pub(crate) String);
 
 /// Selection of a program in a file. By default, the only program in sections that begin with
 /// `xdp`.

@@ -5,8 +5,8 @@
 
 mod frame;
 
-use crate::elf::{INSNS_MAX, LoadError};
-use crate::insn::{Insn, LDDW, MODE_MEM, PSEUDO_CALL, class, jmp};
+use crate::error::LoadError;
+use crate::insn::{INSNS_MAX, Insn, LDDW, MODE_MEM, PSEUDO_CALL, class, jmp};
 use crate::verify::live_registers;
 use frame::{bytes, lowered};
 

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// Most instructions of a program.
+pub(crate) const INSNS_MAX: usize = 16384;
+
 /// Instruction classes: the low three bits of an opcode.
 pub(crate) mod class {
     pub(crate) const LD: u8 = 0;

@@ -7,17 +7,21 @@
 #![warn(missing_docs)]
 
 pub mod elf;
+mod error;
 pub mod fuzzing;
 mod helper;
 mod inline;
 mod insn;
 mod map;
+mod mode;
 mod rewrite;
 mod run;
 mod verify;
 
-pub use elf::{LoadError, Object, Selector};
+pub use elf::{Object, Selector};
+pub use error::LoadError;
 pub use insn::Insn;
 pub use map::{Map, MapDef, MapError, MapKind};
-pub use run::{Action, HEADROOM, Mode, Origin, Program, ProgramError, Verdict};
+pub use mode::Mode;
+pub use run::{Action, HEADROOM, Origin, Program, ProgramError, Verdict};
 pub use verify::Refused;

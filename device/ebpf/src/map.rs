@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use control::MapError;
 use table::Table;
 
-use crate::elf::LoadError;
+use crate::error::LoadError;
 
 /// Limits of the bytes of one map, and of all maps of a program.
 const BYTES_MAX: u64 = 256 << 20;

@@ -11,7 +11,7 @@
 
 use crate::insn::{Insn, LDDW, PSEUDO_MAP, PSEUDO_VALUE, X, alu, atomic, class, jmp};
 use crate::map::Map;
-use crate::run::Mode;
+use crate::mode::Mode;
 use crate::verify::{Kind, Proof, live_registers};
 
 /// Limit of the interpreter, which counts instructions in signed 16 bits.

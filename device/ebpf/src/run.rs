@@ -2,40 +2,21 @@
 
 #[cfg(target_arch = "x86_64")]
 mod compiled;
+mod context;
 mod raw;
 
 use std::sync::Arc;
 
-use crate::elf::{LoadError, Object, Selector};
+use crate::elf::{Object, Selector};
+use crate::error::LoadError;
 use crate::map::Map;
+use crate::mode::Mode;
 use crate::rewrite::rewrite;
 use crate::verify::{Refused, verify};
 use raw::Code;
 
 /// Headroom of a frame, for headers that a program prepends.
 pub const HEADROOM: usize = 256;
-
-/// Execution mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Machine code.
-    Jit,
-    /// Interpreter, which checks each memory access again.
-    Interpret,
-}
-
-impl Mode {
-    /// Best mode on this architecture.
-    pub const BEST: Self = if cfg!(target_arch = "x86_64") { Self::Jit } else { Self::Interpret };
-
-    /// Name of the mode.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Jit => "jit",
-            Self::Interpret => "interpreter",
-        }
-    }
-}
 
 /// Reason why a program cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

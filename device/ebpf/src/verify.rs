@@ -16,8 +16,7 @@ mod state;
 
 use std::collections::VecDeque;
 
-use crate::elf::INSNS_MAX;
-use crate::insn::{Insn, LDDW, MODE_MEM, PSEUDO_MAP, PSEUDO_VALUE, atomic, class, jmp};
+use crate::insn::{INSNS_MAX, Insn, LDDW, MODE_MEM, PSEUDO_MAP, PSEUDO_VALUE, atomic, class, jmp};
 use crate::map::MapDef;
 pub(crate) use live::registers as live_registers;
 use range::Range;

@@ -17,8 +17,8 @@ use mqnet_sysio::clock;
 use mqnet_sysio::socket::FileLock;
 use serde::{Deserialize, Serialize};
 
+use crate::folder::is_safe;
 use crate::place::{Inode, Place};
-use crate::recover::is_safe;
 use crate::setting::{Setting, Value};
 
 /// File extension of a journal.

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod folder;
 mod journal;
 mod place;
 mod recover;

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use mqnet_sysio::{clock, poll};
 use nix::unistd::geteuid;
 
 use crate::Setting;
+use crate::folder::{is_safe, is_writable_by_others};
 use crate::journal::{ENDING, Line, Record, append, boot};
 use crate::place::{Inode, Place};
 use crate::setting::Outcome;
@@ -39,24 +40,6 @@ struct Found {
     lock: FileLock,
     pid: String,
     records: Vec<Record>,
-}
-
-fn is_writable_by_others(data: &Metadata) -> bool {
-    data.mode() & 0o022 != 0
-}
-
-/// True if only this user can create files in the folder: it belongs to this user, and its parent
-/// to this user or to the system.
-pub(crate) fn is_safe(folder: &Path) -> bool {
-    const STICKY: u32 = 0o1000;
-    let us = geteuid().as_raw();
-    let Ok(folder) = folder.canonicalize() else { return false };
-    let above = folder.parent().unwrap_or(Path::new("/"));
-    let (Ok(own), Ok(above)) = (fs::metadata(&folder), fs::metadata(above)) else { return false };
-    own.uid() == us
-        && !is_writable_by_others(&own)
-        && (above.uid() == us || above.uid() == 0)
-        && (!is_writable_by_others(&above) || above.mode() & STICKY != 0)
 }
 
 fn gate(folder: &Path) -> io::Result<FileLock> {

@@ -16,8 +16,8 @@ use serde_json::Value;
 
 use crate::socket::Address;
 
-pub(crate) use whereabouts::Whereabouts;
-pub(crate) use wire::get;
+use whereabouts::Whereabouts;
+pub(crate) use wire::{get, listener_state};
 
 /// Default time limit for an answer.
 const TIMEOUT: Duration = Duration::from_secs(20);

@@ -13,7 +13,7 @@ use mqnet_sysio::clock;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::client::{self, Client, KERNELS_TIMEOUT, Whereabouts};
+use crate::client::{self, Client, KERNELS_TIMEOUT, listener_state};
 use crate::socket::{self, Address, Places};
 pub use mqnet_host::names::{self, own_netns};
 
@@ -127,7 +127,7 @@ async fn ask_all(sockets: Vec<String>, enough: impl Fn(&[Found]) -> bool) -> Sur
                 Err(e) => survey.silent.push((socket, e)),
             }
         }
-        let at = |socket: &String| Whereabouts::of_listener(socket);
+        let at = |socket: &String| listener_state(socket);
         let goes_on = match limit {
             _ if late.is_empty() => false,
             TOLD_AFTER => true,
@@ -140,14 +140,14 @@ async fn ask_all(sockets: Vec<String>, enough: impl Fn(&[Found]) -> bool) -> Sur
         }
         if limit == TOLD_AFTER {
             for socket in &late {
-                let at = Whereabouts::of_listener(socket);
+                let at = listener_state(socket);
                 tracing::warn!("waiting for mqnet at {socket}{at}");
             }
         }
     }
     let waited = waited().as_secs();
     for socket in late {
-        let at = Whereabouts::of_listener(&socket);
+        let at = listener_state(&socket);
         let why = format!("mqnet at {socket}{at} did not answer within {waited} s");
         survey.silent.push((socket, ApiError::new(Code::TimedOut, why)));
     }

@@ -2,6 +2,7 @@
 
 mod answer;
 mod capture;
+mod change;
 mod connections;
 mod document;
 mod events;

@@ -3,11 +3,12 @@
 //! `xtask/promises.toml` names each promise, the place of its figure, and its bound. The median
 //! decides: a near miss is a miss.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::interval::Figure;
 use super::measured::{Case, Line};
 use super::report::Section;
+pub(super) use super::verdict::{Outcome, Verdict};
 use crate::{Result, project};
 
 /// One promise of the table.
@@ -34,41 +35,6 @@ pub(super) struct Promise {
     at_most: Option<f64>,
     /// Reason of a possible miss: the result of a profile or an experiment, or that it is unknown.
     why: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Outcome {
-    Met,
-    Missed,
-    NotMeasured,
-}
-
-/// Verdict on a promise.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Verdict {
-    pub(super) text: String,
-    pub(super) section: Option<String>,
-    /// Readable bound.
-    pub(super) promised: String,
-    pub(super) bound: Option<f64>,
-    /// Readable figure, or the reason for a missing one.
-    pub(super) measured: String,
-    pub(super) figure: Option<Figure>,
-    /// Date of a figure measured by another command.
-    #[serde(default)]
-    pub(super) since: Option<String>,
-    /// Median with a shared cache of the two CPUs, and without one.
-    #[serde(default)]
-    pub(super) places: [Option<f64>; 2],
-    pub(super) outcome: Outcome,
-    /// The interval of the median includes the bound.
-    pub(super) unsure: bool,
-    /// The section ran without such a case: the table is out of date.
-    pub(super) stale: bool,
-    /// Reason of a miss.
-    #[serde(default)]
-    pub(super) why: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -9,7 +9,7 @@ use super::limits::{Beside, Limits};
 use super::machine::Machine;
 use super::measured::Case;
 use super::peers::Peer;
-use super::promises::Verdict;
+use super::verdict::Verdict;
 use crate::Result;
 
 /// Version of the format; increased when a reader of older reports would misinterpret it.

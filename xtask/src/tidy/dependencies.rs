@@ -5,7 +5,8 @@
 use toml::{Table, Value};
 
 use super::Report;
-use super::repository::{Package, ROOMS, Repository, SUPPORT};
+use super::package::Package;
+use super::repository::{ROOMS, Repository, SUPPORT};
 
 /// Crates of `memory/` that depend on the standard library alone.
 const BARE_MEMORY: [&str; 3] = ["memory/rings", "memory/counters", "memory/topology"];

@@ -12,6 +12,7 @@ mod lex;
 mod machine_paths;
 mod modules;
 mod named_tests;
+mod package;
 mod repository;
 mod repr_c;
 mod room_readme;

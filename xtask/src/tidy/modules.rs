@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use toml::Value;
 
 use super::lex::Kind;
-use super::repository::Package;
+use super::package::Package;
 use super::source::{Source, is_test_cfg};
 
 /// One `mod name;` or `include!("file")`.

@@ -7,6 +7,7 @@ use std::process::Command;
 use toml::Table;
 
 use super::modules;
+use super::package::Package;
 use super::source::Source;
 use crate::Result;
 
@@ -16,25 +17,6 @@ pub(crate) const ROOMS: [&str; 9] =
 
 /// Folders outside the layers; their crates may use anything.
 pub(crate) const SUPPORT: [&str; 2] = ["tests", "xtask"];
-
-/// Crate: its folder, and its parsed manifest.
-#[derive(Debug)]
-pub(crate) struct Package {
-    pub(crate) name: String,
-    pub(crate) folder: String,
-    pub(crate) manifest: Table,
-}
-
-impl Package {
-    /// Path of a file of this crate.
-    pub(crate) fn file(&self, inner: &str) -> String {
-        format!("{}/{inner}", self.folder)
-    }
-
-    pub(crate) fn room(&self) -> &str {
-        self.folder.split('/').next().unwrap_or_default()
-    }
-}
 
 /// Project as seen by the rules.
 #[derive(Debug)]

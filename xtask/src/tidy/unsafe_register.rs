@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use toml::{Table, Value};
 
 use super::Report;
-use super::repository::{Package, Repository};
+use super::package::Package;
+use super::repository::Repository;
 use super::source::Source;
 
 /// The only list read by a rule. An entry that is no longer needed must be removed.

@@ -3,8 +3,8 @@
 use object::{File, Object as _, ObjectSection, ObjectSymbol, RelocationTarget, Section};
 use object::{SectionIndex, SectionKind, Symbol, SymbolKind};
 
-use super::{INSNS_MAX, LoadError, Maps, bad, broken, section_name};
-use crate::insn::{Insn, LDDW, PSEUDO_CALL, PSEUDO_MAP, PSEUDO_VALUE, class, jmp};
+use super::{LoadError, Maps, bad, broken, section_name};
+use crate::insn::{INSNS_MAX, Insn, LDDW, PSEUDO_CALL, PSEUDO_MAP, PSEUDO_VALUE, class, jmp};
 
 /// A function as a range of instructions of a section.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 use mqnet_shmem::code::CodePages;
 use rbpf::EbpfVmMbuff;
 
-use super::raw::Context;
+use super::context::Context;
 
 const PAGE: usize = 4096;
 /// Upper bounds of the machine code per instruction (a division needs most, 45 bytes), and of its

@@ -16,6 +16,7 @@ use rbpf::EbpfVmMbuff;
 
 #[cfg(target_arch = "x86_64")]
 use super::compiled::Compiled;
+use super::context::Context;
 use super::{Action, Mode, Origin, Verdict};
 use crate::helper;
 use crate::insn::{Insn, atomic};
@@ -33,20 +34,7 @@ type HelperFn = fn(u64, u64, u64, u64, u64) -> u64;
 #[cfg(target_arch = "x86_64")]
 type Stub = extern "sysv64" fn(u64, u64, u64, u64, u64) -> u64;
 
-/// Argument of a program: `struct xdp_md` with fields of 64 bits.
-#[repr(C, align(8))]
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Context {
-    data: u64,
-    data_end: u64,
-    data_meta: u64,
-    ifindex: u64,
-    channel: u64,
-    egress: u64,
-}
-
 const CONTEXT_BYTES: usize = size_of::<Context>();
-const _: () = assert!(size_of::<Context>() == 48);
 
 /// State of the current run, for helpers.
 #[derive(Clone, Copy)]

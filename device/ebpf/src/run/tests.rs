@@ -391,7 +391,7 @@ fn long(n: usize) -> Vec<Insn> {
 // refused without a panic.
 #[test]
 fn long_programs_run() {
-    let most = (crate::elf::INSNS_MAX - 4) / 3;
+    let most = (crate::insn::INSNS_MAX - 4) / 3;
     for mode in [Mode::Interpret, Mode::BEST] {
         for n in [10, 1000, most] {
             let program = load_it(&long(n), mode).unwrap();

@@ -7,8 +7,6 @@ use std::os::unix::net::UnixStream;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 
-use super::wire;
-
 /// Kernel's view of a process with a first thread that answers requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Whereabouts {
@@ -20,11 +18,6 @@ pub(crate) struct Whereabouts {
 }
 
 impl Whereabouts {
-    /// Reads the state of the process that listens at `socket`.
-    pub(crate) fn of_listener(socket: &str) -> Self {
-        wire::connect(socket).map_or_else(|_| Self::default(), |stream| Self::of_peer(&stream))
-    }
-
     /// Reads the state of the process at the other end.
     pub(super) fn of_peer(stream: &UnixStream) -> Self {
         // Credentials of the process that called `listen`: with systemd this is pid 1, in another
@@ -92,6 +85,5 @@ mod tests {
         assert_eq!(at('T', Some("do_signal_stop")), ", pid 7 (it is stopped: kill -CONT 7)");
         assert_eq!(at('D', Some("rtnl_lock")), ", pid 7 (it waits in the kernel, in rtnl_lock)");
         assert_eq!(at('S', Some("do_epoll_wait")), ", pid 7");
-        assert_eq!(Whereabouts::of_listener("/nowhere/at/all.sock").to_string(), "");
     }
 }

@@ -37,6 +37,11 @@ pub(super) fn connect(socket: &str) -> Result<StdStream, ApiError> {
     connected().map_err(|e| unreachable_at(socket, &e))
 }
 
+/// State of the process that listens at `socket`.
+pub(crate) fn listener_state(socket: &str) -> Whereabouts {
+    connect(socket).map_or_else(|_| Whereabouts::default(), |stream| Whereabouts::of_peer(&stream))
+}
+
 /// Description of a connection without an answer in time.
 pub(super) fn silence(stream: &StdStream) -> String {
     let mut byte = [MaybeUninit::uninit()];
@@ -139,4 +144,15 @@ fn refusal(socket: &str, status: StatusCode, bytes: &[u8]) -> ApiError {
 
 fn failed(socket: &str, why: &str) -> ApiError {
     ApiError::new(Code::Failed, format!("mqnet at {socket}: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: a socket without a listener has no state to report.
+    #[test]
+    fn state_of_absent_listener_is_empty() {
+        assert_eq!(listener_state("/nowhere/at/all.sock").to_string(), "");
+    }
 }

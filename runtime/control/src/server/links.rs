@@ -6,7 +6,8 @@ use mqnet_control_api::{
     Request,
 };
 
-use super::answer::{Answer, Json, change, reply};
+use super::answer::{Answer, Json, reply};
+use super::change::change;
 use super::request::{Body, Name};
 use crate::calls::HostHandle;
 

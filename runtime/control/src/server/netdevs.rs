@@ -12,7 +12,8 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::answer::{Answer, change_netdev, reply};
+use super::answer::{Answer, reply};
+use super::change::change_netdev;
 use super::request::{Asked, Body, Name, Parameters};
 use crate::calls::HostHandle;
 

@@ -164,7 +164,7 @@ async fn a_change_has_a_limit() {
     let start = tokio::time::Instant::now();
     let name = ObjectName { name: "vm0".to_owned(), netns: None };
     let want = NetdevRequest::SetChannels(SetChannels { combined: 1 });
-    let answer = answer::change(&host, Request::Netdev(name, want)).await;
+    let answer = change::change(&host, Request::Netdev(name, want)).await;
     assert_eq!(start.elapsed().as_secs(), 15);
     let text = format!("{:?}", answer.err().unwrap());
     assert!(text.contains("504") && text.contains("still under way after 15 s"), "{text}");

@@ -1,0 +1,6 @@
+//! Errors of loading.
+
+/// Reason why a file cannot be loaded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LoadError(pub(crate) String);

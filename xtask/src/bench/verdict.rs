@@ -1,0 +1,41 @@
+//! Verdicts on promises.
+
+use serde::{Deserialize, Serialize};
+
+use super::interval::Figure;
+
+/// Outcome of a promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Outcome {
+    Met,
+    Missed,
+    NotMeasured,
+}
+
+/// Verdict on a promise.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Verdict {
+    pub(super) text: String,
+    pub(super) section: Option<String>,
+    /// Readable bound.
+    pub(super) promised: String,
+    pub(super) bound: Option<f64>,
+    /// Readable figure, or the reason for a missing one.
+    pub(super) measured: String,
+    pub(super) figure: Option<Figure>,
+    /// Date of a figure measured by another command.
+    #[serde(default)]
+    pub(super) since: Option<String>,
+    /// Median with a shared cache of the two CPUs, and without one.
+    #[serde(default)]
+    pub(super) places: [Option<f64>; 2],
+    pub(super) outcome: Outcome,
+    /// The interval of the median includes the bound.
+    pub(super) unsure: bool,
+    /// The section ran without such a case: the table is out of date.
+    pub(super) stale: bool,
+    /// Reason of a miss.
+    #[serde(default)]
+    pub(super) why: Option<String>,
+}
