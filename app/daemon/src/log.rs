@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
+use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -33,6 +34,22 @@ pub(crate) fn set_rate(per_second: u32) {
     PER_SECOND.store(per_second.max(1), Ordering::Relaxed);
 }
 
+/// Starts the log of the process on standard error, with more lines for a higher `verbose`.
+pub fn start(verbose: u8) {
+    let filter = match verbose {
+        // A log that shows links go down shows them come up.
+        0 => "warn,mqnet_daemon::daemon=info",
+        1 => "info",
+        _ => "debug",
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .event_format(Limited::new(tracing_subscriber::fmt::format().without_time()))
+        .init();
+}
+
 /// Budget of one kind.
 #[derive(Debug)]
 struct Budget {
@@ -55,13 +72,13 @@ impl Budget {
 
 /// Call site of log lines, with the budgets of its kinds.
 #[derive(Debug)]
-pub struct Limited<F> {
+struct Limited<F> {
     inner: F,
     budgets: Mutex<HashMap<Option<(Identifier, String)>, Budget>>,
 }
 
 impl<F> Limited<F> {
-    pub fn new(inner: F) -> Self {
+    fn new(inner: F) -> Self {
         Self { inner, budgets: Mutex::default() }
     }
 

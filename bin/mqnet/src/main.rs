@@ -7,7 +7,6 @@ mod generate;
 mod verbs;
 
 use std::ffi::{OsStr, OsString};
-use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -57,18 +56,7 @@ fn words() -> Vec<OsString> {
 
 fn main() -> ExitCode {
     let cli = Cli::parse_from(words());
-    let filter = match cli.verbose {
-        // A log that shows links go down shows them come up.
-        0 => "warn,mqnet_daemon::daemon=info",
-        1 => "info",
-        _ => "debug",
-    };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .event_format(log::Limited::new(tracing_subscriber::fmt::format().without_time()))
-        .init();
+    log::start(cli.verbose);
     let done = dispatch(cli.command, cli.control.as_deref(), cli.verbose > 0);
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,7 +1,6 @@
 //! Command line: the benchmarks, and the hidden commands of helper processes.
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -49,20 +48,6 @@ fn is_started(words: &[OsString]) -> bool {
     Started::command().get_subcommands().any(|program| *word == *program.get_name())
 }
 
-fn log(verbose: u8) {
-    let filter = match verbose {
-        0 => "warn",
-        1 => "info",
-        _ => "debug",
-    };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .event_format(log::Limited::new(tracing_subscriber::fmt::format().without_time()))
-        .init();
-}
-
 fn broken(e: Box<dyn std::error::Error>) -> Failure {
     Failure::Broken(e.to_string())
 }
@@ -70,12 +55,12 @@ fn broken(e: Box<dyn std::error::Error>) -> Failure {
 fn dispatch(words: Vec<OsString>) -> Result<(), Failure> {
     if !is_started(&words) {
         let cli = Cli::parse_from(words);
-        log(cli.verbose);
+        log::start(cli.verbose);
         run::take_stores()?;
         return super::run(&cli.bench, Some(&PLUG)).map_err(broken);
     }
     let started = Started::parse_from(words);
-    log(0);
+    log::start(0);
     run::take_stores()?;
     match &started.program {
         Program::Helper(helper) => super::run_helper(helper, Some(&PLUG)).map_err(broken),
