@@ -14,7 +14,6 @@ use mqnet_wire::VnetHdr;
 
 use crate::config::PortConfig;
 use crate::error::{CloseReason, Error};
-use crate::receiver::Receiver;
 
 /// Generation of the arm words. Both sides of a port live equally long, so one is enough.
 const GENERATION: u16 = 1;
@@ -26,6 +25,15 @@ pub(crate) struct TxRings {
     pub(crate) empty: spsc::Consumer<Slot>,
     /// Slot that was reserved and not committed.
     pub(crate) spare: Option<Slot>,
+    pub(crate) waiter: Waiter,
+    pub(crate) ringer: Ringer,
+}
+
+/// Rings of a channel from the program: the other ends of [`TxRings`].
+#[derive(Debug)]
+pub(crate) struct ReceiverRings {
+    pub(crate) filled: spsc::Consumer<Slot>,
+    pub(crate) empty: spsc::Producer<Slot>,
     pub(crate) waiter: Waiter,
     pub(crate) ringer: Ringer,
 }
@@ -110,7 +118,7 @@ impl PortChannel {
     pub(crate) fn new(
         config: &PortConfig,
         close_reason: &Arc<CloseReason>,
-    ) -> io::Result<(Arc<Self>, Receiver)> {
+    ) -> io::Result<(Arc<Self>, ReceiverRings)> {
         let l2_header = l2_header(config.layer);
         let slot_max = config.mtu_max + l2_header;
         let slot_bytes = room_for(slot_max);
@@ -149,14 +157,13 @@ impl PortChannel {
             sent: AtomicU64::new(0),
             taken: AtomicU64::new(0),
         });
-        let receiver = Receiver {
+        let rings = ReceiverRings {
             filled: filled_rx,
             empty: empty_tx,
             waiter: Waiter::new(GENERATION),
             ringer: Ringer::new(GENERATION),
-            channel: channel.clone(),
         };
-        Ok((channel, receiver))
+        Ok((channel, rings))
     }
 
     /// True while no queue of the channel has its rings.

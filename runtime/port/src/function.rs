@@ -86,7 +86,8 @@ impl PortFunction {
         let (mut channels, mut ends) = (Vec::new(), Vec::new());
         for _ in 0..config.channels {
             let made = PortChannel::new(&config, &reason);
-            let (channel, receiver) = made.map_err(|e| fail(format!("descriptors: {e}")))?;
+            let (channel, rings) = made.map_err(|e| fail(format!("descriptors: {e}")))?;
+            let receiver = Receiver::new(channel.clone(), rings);
             ends.push((receiver, Sender::new(&channel)));
             channels.push(channel);
         }

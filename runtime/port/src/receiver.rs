@@ -11,7 +11,7 @@ use mqnet_rings::{Ringer, Waiter};
 use mqnet_sysio::poll;
 use mqnet_wire::VnetHdr;
 
-use crate::channel::{PortChannel, Slot};
+use crate::channel::{PortChannel, ReceiverRings, Slot};
 use crate::error::Error;
 
 /// Longest single wait for a frame; `recv` repeats it.
@@ -24,14 +24,19 @@ const WAIT: Duration = Duration::from_secs(60);
 /// follows until the channel is in use again.
 #[derive(Debug)]
 pub struct Receiver {
-    pub(crate) filled: Consumer<Slot>,
-    pub(crate) empty: Producer<Slot>,
-    pub(crate) waiter: Waiter,
-    pub(crate) ringer: Ringer,
-    pub(crate) channel: Arc<PortChannel>,
+    filled: Consumer<Slot>,
+    empty: Producer<Slot>,
+    waiter: Waiter,
+    ringer: Ringer,
+    channel: Arc<PortChannel>,
 }
 
 impl Receiver {
+    pub(crate) fn new(channel: Arc<PortChannel>, rings: ReceiverRings) -> Self {
+        let ReceiverRings { filled, empty, waiter, ringer } = rings;
+        Self { filled, empty, waiter, ringer, channel }
+    }
+
     /// Next frame; waits for one. `None` when the port was closed by its owner and every frame has
     /// been received.
     pub fn recv(&mut self) -> Result<Option<Packet<'_>>, Error> {
