@@ -22,6 +22,14 @@ pub(super) fn unsupported() -> ApiError {
     ApiError::new(Code::NotSupported, "")
 }
 
+/// Error of the API as the kernel reports it.
+pub(super) fn kernel_error(error: ApiError) -> ApiError {
+    match error.code {
+        Code::NotSupported => unsupported(),
+        _ => error,
+    }
+}
+
 /// Netdev that the command names, and its connection.
 pub(super) struct Device {
     api: Box<dyn Api>,

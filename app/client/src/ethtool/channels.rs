@@ -4,7 +4,7 @@ use std::io;
 
 use mqnet_control_api::{ApiError, Channels, Code, Outcome, SetChannels};
 
-use super::call::{Call, unsupported};
+use super::call::{Call, kernel_error};
 use super::json::{self, Json};
 use super::params::{self, Given, Param};
 
@@ -48,20 +48,12 @@ pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
 
 /// `-L`.
 pub(super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
-    let given = match params::parse("-L", call, &PARAMS) {
-        Ok(given) => given,
-        Err(line) => return call.complain(&line),
-    };
-    let result = change(call, &given);
-    call.finish(result, 1)
+    params::set("-L", call, &PARAMS, 1, change)
 }
 
 fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, ApiError> {
     let device = call.device()?;
-    let now: Channels = device.get("channels").map_err(|e| match e.code {
-        Code::NotSupported => unsupported(),
-        _ => e,
-    })?;
+    let now: Channels = device.get("channels").map_err(kernel_error)?;
     for param in PARAMS {
         let max = if param.name == "combined" { now.combined_max } else { 0 };
         if let Some(g) = params::find(given, param.name)

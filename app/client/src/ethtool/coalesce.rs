@@ -4,7 +4,7 @@ use std::io;
 
 use mqnet_control_api::{ApiError, Coalesce, Code, Outcome, SetCoalesce};
 
-use super::call::{Call, unsupported};
+use super::call::{Call, kernel_error};
 use super::json::{self, Json};
 use super::params::{self, Given, Param};
 
@@ -75,21 +75,13 @@ pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
 
 /// `-C`.
 pub(super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
-    let given = match params::parse("-C", call, &PARAMS) {
-        Ok(given) => given,
-        Err(line) => return call.complain(&line),
-    };
-    let result = change(call, &given);
-    call.finish(result, 1)
+    params::set("-C", call, &PARAMS, 1, change)
 }
 
 fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, ApiError> {
     let device = call.device()?;
     // A device without coalescing reports this before its parameters are checked.
-    let _: Coalesce = device.get("coalesce").map_err(|e| match e.code {
-        Code::NotSupported => unsupported(),
-        _ => e,
-    })?;
+    let _: Coalesce = device.get("coalesce").map_err(kernel_error)?;
     let ours = |name: &str| name == "rx-usecs" || name == "tx-frames";
     for param in PARAMS.iter().filter(|param| !ours(param.name)) {
         if params::find(given, param.name).is_some() {

@@ -1,5 +1,9 @@
 //! `NAME VALUE NAME VALUE ...` behind a verb that changes something.
 
+use std::io;
+
+use mqnet_control_api::{ApiError, Outcome};
+
 use super::call::Call;
 use super::number;
 
@@ -37,12 +41,25 @@ pub(super) fn find<'a>(given: &'a [Given], name: &str) -> Option<&'a Given> {
     given.iter().find(|g| g.name == name)
 }
 
-/// Parses the arguments; the error is the line to print.
-pub(super) fn parse(
+/// Runs a verb that changes something: parses its arguments and applies `change`. `refused` is the
+/// exit code of a refused change.
+pub(super) fn set(
     verb: &str,
-    call: &Call<'_>,
+    call: &mut Call<'_>,
     params: &'static [Param],
-) -> Result<Vec<Given>, String> {
+    refused: u8,
+    change: impl FnOnce(&Call<'_>, &[Given]) -> Result<Option<Outcome>, ApiError>,
+) -> io::Result<u8> {
+    let given = match parse(verb, call, params) {
+        Ok(given) => given,
+        Err(line) => return call.complain(&line),
+    };
+    let result = change(call, &given);
+    call.finish(result, refused)
+}
+
+/// Parses the arguments; the error is the line to print.
+fn parse(verb: &str, call: &Call<'_>, params: &'static [Param]) -> Result<Vec<Given>, String> {
     let mut given: Vec<Given> = Vec::new();
     let mut args = call.args.iter();
     while let Some(name) = args.next() {

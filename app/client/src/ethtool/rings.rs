@@ -4,7 +4,7 @@ use std::io;
 
 use mqnet_control_api::{ApiError, Code, Outcome, Rings, SetRings};
 
-use super::call::{Call, unsupported};
+use super::call::{Call, kernel_error};
 use super::json::{self, Json};
 use super::params::{self, Given, Param};
 
@@ -63,12 +63,7 @@ pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
 
 /// `-G`.
 pub(super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
-    let given = match params::parse("-G", call, &PARAMS) {
-        Ok(given) => given,
-        Err(line) => return call.complain(&line),
-    };
-    let result = change(call, &given);
-    call.finish(result, REFUSED)
+    params::set("-G", call, &PARAMS, REFUSED, change)
 }
 
 fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, ApiError> {
@@ -84,10 +79,7 @@ fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, ApiError>
             return refuse(Code::NotSupported, why);
         }
     }
-    let now: Rings = device.get("rings").map_err(|e| match e.code {
-        Code::NotSupported => unsupported(),
-        _ => e,
-    })?;
+    let now: Rings = device.get("rings").map_err(kernel_error)?;
     let limits = [("rx", now.rx_max), ("rx-mini", None), ("rx-jumbo", None), ("tx", now.tx_max)];
     for (name, max) in limits {
         if let Some(g) = params::find(given, name)
