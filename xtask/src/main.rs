@@ -1,9 +1,10 @@
-//! The project's own tools: `cargo xtask test`, `tidy`, `generate`, `deny`, `setup`, `bench`,
+//! The project's own tools: `cargo xtask test`, `tidy`, `generate`, `book`, `deny`, `setup`, `bench`,
 //! `soak`, `fuzz`, `install` and `guest`.
 
 #![forbid(unsafe_code)]
 
 mod bench;
+mod book;
 mod deny;
 mod fuzz;
 mod generate;
@@ -50,6 +51,8 @@ enum Tool {
     Tidy,
     /// Write the generated pages of documentation
     Generate,
+    /// Build the book with mdBook, and check its links
+    Book,
     /// Check licenses, duplicates and sources of dependencies with cargo-deny
     Deny,
     /// Check the workspace with exactly the Rust version that Cargo.toml states
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
         Tool::Test { steps, words, .. } => test::run(&steps, &words),
         Tool::Tidy => tidy::run(&project::root()).map(|findings| findings == 0),
         Tool::Generate => generate::run(&project::root()).map(|()| true),
+        Tool::Book => book::run().map(|()| true),
         Tool::Deny => deny::check().map(|()| true),
         Tool::StatedRust => stated_rust::check().map(|()| true),
         Tool::Setup => setup::run().and_then(|missing| {

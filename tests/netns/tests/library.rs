@@ -27,7 +27,7 @@ fn tun(host: &Host, name: &str) -> Builder {
 }
 
 /// Path of the example, after a build next to this test.
-fn example() -> PathBuf {
+pub(crate) fn example() -> PathBuf {
     let folder = env!("CARGO_MANIFEST_DIR");
     let words = ["build", "--quiet", "--workspace", "--example", "vpn"];
     // A build has no deadline.

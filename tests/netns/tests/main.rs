@@ -3,6 +3,7 @@
 
 mod af_xdp;
 mod af_xdp_keep;
+mod book;
 mod config;
 mod control_bad;
 mod control_daemon;

@@ -91,6 +91,14 @@ pub(super) const STEPS: &[Step] = &[
         limit_seconds: 60,
     },
     Step {
+        name: "book",
+        title: "the book and its links",
+        commands: &[run("{xtask} book")],
+        has_tests: false,
+        each: None,
+        limit_seconds: 900,
+    },
+    Step {
         name: "deny",
         title: "licenses and sources of crates",
         commands: &[run("{xtask} deny")],
