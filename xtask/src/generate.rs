@@ -7,15 +7,16 @@ use mqnet_netdev::stats::{Check, LaneCounter, RxBufferTotals, Side, Unit, Worker
 use mqnet_netdev::{DropReason, LaneCounters, RxStats, TxStats, XdpStats};
 use mqnet_pktbuf::PoolStats;
 
-use crate::Result;
+use crate::{Result, dashboard};
 
-/// Page, source of its table, and its text.
+/// Page or other file, source of its table, and its text.
 pub(crate) type Page = (&'static str, &'static str, fn() -> String);
 
 /// Every generated page.
-pub(crate) const PAGES: [Page; 2] = [
+pub(crate) const PAGES: [Page; 3] = [
     ("book/src/reference/counters.md", "device/netdev/src/stats/table.rs", counters),
     ("book/src/reference/endpoints.md", "runtime/address/src/endpoint", mqnet_address::document),
+    ("packaging/grafana/mqnet.json", "device/netdev/src/stats/table.rs", dashboard::text),
 ];
 
 /// Writes the pages below `root`.

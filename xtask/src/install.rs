@@ -15,12 +15,13 @@ const COMPLETIONS: [(&str, &str, &str); 3] = [
 ];
 
 /// Files of `packaging/` and their folders below the prefix.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("systemd/mqnet.service", "lib/systemd/system"),
     ("systemd/mqnet.socket", "lib/systemd/system"),
     ("systemd/mqnet@.service", "lib/systemd/system"),
     ("sysusers.d/mqnet.conf", "lib/sysusers.d"),
     ("tmpfiles.d/mqnet.conf", "lib/tmpfiles.d"),
+    ("grafana/mqnet.json", "share/mqnet/grafana"),
     ("vhost-user/50-mqnet-net.json", "share/qemu/vhost-user"),
 ];
 

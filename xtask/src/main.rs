@@ -1,10 +1,11 @@
-//! The project's own tools: `cargo xtask test`, `tidy`, `generate`, `book`, `deny`, `setup`, `bench`,
-//! `soak`, `fuzz`, `install` and `guest`.
+//! The project's own tools: `cargo xtask test`, `tidy`, `generate`, `book`, `deny`, `setup`,
+//! `bench`, `soak`, `fuzz`, `install` and `guest`.
 
 #![forbid(unsafe_code)]
 
 mod bench;
 mod book;
+mod dashboard;
 mod deny;
 mod fuzz;
 mod generate;
