@@ -49,3 +49,70 @@ pub(super) fn tarball(release: &Release, arch: Arch, stage: &Stage) -> Result<Pa
     output(tar.arg(&file).arg(&name))?;
     Ok(file)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use mqnet_testkit::{Folder, run_command};
+
+    use super::*;
+
+    const UNIT: &str = "lib/systemd/system/mqnet.service";
+    const DESCRIPTOR: &str = "share/qemu/vhost-user/50-mqnet-net.json";
+
+    /// Unpacked tarball with a small program.
+    fn unpack(folder: &Folder) -> PathBuf {
+        let top = folder.file("unpacked");
+        let packaging = project::root().join("packaging");
+        let put = |from: &Path, to: &str| {
+            let to = top.join(to);
+            fs::create_dir_all(to.parent().expect("a folder")).expect("creating a folder");
+            fs::copy(from, to).expect("copying a file");
+        };
+        put(&packaging.join("install.sh"), "tree/bin/mqnet");
+        put(&packaging.join("systemd/mqnet.service"), &format!("tree/{UNIT}"));
+        put(&packaging.join("vhost-user/50-mqnet-net.json"), &format!("tree/{DESCRIPTOR}"));
+        put(&packaging.join("mqnet.toml"), "etc/mqnet/mqnet.toml");
+        put(&packaging.join("README.md"), "tree/share/doc/mqnet/README.md");
+        let files = ["bin/mqnet", UNIT, DESCRIPTOR, "share/doc/mqnet/README.md", ""];
+        fs::write(top.join("files"), files.join("\n")).expect("writing the list");
+        top
+    }
+
+    #[track_caller]
+    fn run(script: &str, top: &Path, destdir: &Path) {
+        let script = project::root().join("packaging").join(script);
+        let script_here = top.join(script.file_name().expect("a name"));
+        fs::copy(&script, &script_here).expect("copying the script");
+        let mut sh = Command::new("sh");
+        let output = run_command(sh.arg(script_here).arg("/opt/net").env("DESTDIR", destdir));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+    }
+
+    // Rule: installed units and descriptors name the installed program; an edited configuration is
+    // kept by a second installation; a removal leaves only the configuration.
+    #[test]
+    fn tarball_is_installed_and_removed() {
+        let folder = Folder::create();
+        let (top, destdir) = (unpack(&folder), folder.file("root"));
+        let read = |file: &str| fs::read_to_string(destdir.join(file)).expect("an installed file");
+        run("install.sh", &top, &destdir);
+        let unit = read(&format!("opt/net/{UNIT}"));
+        assert!(unit.contains("ExecStart=/opt/net/bin/mqnet daemon"), "{unit}");
+        assert!(!unit.contains("/usr/bin/mqnet"), "{unit}");
+        let descriptor = read(&format!("opt/net/{DESCRIPTOR}"));
+        assert!(descriptor.contains("\"/opt/net/libexec/vhost-user-net\""), "{descriptor}");
+        let config = "etc/mqnet/mqnet.toml";
+        assert!(read(config).contains("[daemon]"));
+        fs::write(destdir.join(config), "# edited\n").expect("editing the configuration");
+        run("install.sh", &top, &destdir);
+        assert_eq!(read(config), "# edited\n");
+        run("uninstall.sh", &top, &destdir);
+        let mut find = Command::new("find");
+        let output = run_command(find.arg(&destdir).args(["!", "-type", "d", "-printf", "%P\n"]));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{config}\n"));
+        assert!(!destdir.join("opt/net/share/doc/mqnet").exists());
+    }
+}
