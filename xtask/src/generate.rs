@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use mqnet_netdev::stats::{Check, LaneCounter, RxBufferTotals, Side, Unit, WorkerTotals};
+use mqnet_netdev::stats::{Check, LaneCounter, LaneSide, RxBufferTotals, Unit, WorkerTotals};
 use mqnet_netdev::{DropReason, LaneCounters, RxStats, TxStats, XdpStats};
 use mqnet_pktbuf::PoolStats;
 
@@ -82,7 +82,7 @@ fn counters() -> String {
         terms(Check::In),
         terms(Check::Out)
     );
-    for (side, title) in [(Side::Rx, "RX queue"), (Side::Tx, "TX queue")] {
+    for (side, title) in [(LaneSide::Rx, "RX queue"), (LaneSide::Tx, "TX queue")] {
         let _ = writeln!(
             out,
             "\n## {title}\n\n| JSON | metric | `ethtool -S` | unit | meaning | when it grows |\n\

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use mqnet_command::{Failure, Table, json_text, put};
+use mqnet_command::{Failure, TextTable, json_text, put};
 use mqnet_control::discover::names;
 use mqnet_control_api::{
     ChannelPlace, Instance, LinkInfo, LinkState, MemberInfo, NetdevInfo, RxBufferInfo,
@@ -233,7 +233,7 @@ fn slot_rings(rings: &SlotRingsInfo) -> String {
     let (slot, vectors) = (rings.slot_bytes, rings.vectors);
     let windows = windows.join(", ");
     let mut out = format!("  windows: {windows}, slots of {slot} bytes, {vectors} vectors\n");
-    let mut table = Table::new(&["<"; 5]);
+    let mut table = TextTable::new(&["<"; 5]);
     for pair in &rings.queue_pairs {
         table.row(vec![
             format!("  queue pair {}", pair.id),
@@ -258,7 +258,7 @@ fn text(instance: &Instance, links: &[LinkInfo], verbose: bool) -> String {
     }
     for link in links {
         let _ = writeln!(out, "\nlink {}: {}", link.name, standing(link));
-        let mut table = Table::new(&["<"; 5]);
+        let mut table = TextTable::new(&["<"; 5]);
         for dev in &link.netdevs {
             table.row(netdev(dev));
         }
@@ -271,7 +271,7 @@ fn text(instance: &Instance, links: &[LinkInfo], verbose: bool) -> String {
         link.notes.iter().for_each(|note| out += &format!("  note: {note}\n"));
         for dev in link.netdevs.iter().filter(|dev| !dev.members.is_empty()) {
             let _ = writeln!(out, "  {} is a group:", dev.name);
-            let mut table = Table::new(&["<"; 4]);
+            let mut table = TextTable::new(&["<"; 4]);
             members(dev).into_iter().for_each(|row| table.row(row));
             push_rows(&mut out, &table);
         }
@@ -280,12 +280,12 @@ fn text(instance: &Instance, links: &[LinkInfo], verbose: bool) -> String {
         for line in drops::lines(link).into_iter().chain(rx_buffers(link)) {
             let _ = writeln!(out, "  {line}");
         }
-        let mut table = Table::new(&["<"; 4]);
+        let mut table = TextTable::new(&["<"; 4]);
         for one in &link.workers {
             table.row(worker(one));
         }
         push_rows(&mut out, &table);
-        let mut table = Table::new(&["<"; 6]);
+        let mut table = TextTable::new(&["<"; 6]);
         for one in &link.placement {
             table.row(place(one));
         }
@@ -295,7 +295,7 @@ fn text(instance: &Instance, links: &[LinkInfo], verbose: bool) -> String {
 }
 
 /// Appends the rows without the headings, which add nothing.
-fn push_rows(out: &mut String, table: &Table) {
+fn push_rows(out: &mut String, table: &TextTable) {
     for line in table.text().lines().skip(1) {
         out.push_str(line);
         out.push('\n');

@@ -119,7 +119,7 @@ fn live(args: &TopArgs, api: &dyn Api, first: Sample) -> Result<(), Failure> {
             if !app.is_paused() {
                 match sample(args, api) {
                     Ok(sample) => app.take(sample),
-                    Err(Failure::Broken(why) | Failure::BadInput(why)) => app.say(why),
+                    Err(Failure::Broken(why) | Failure::BadInput(why)) => app.set_note(why),
                     Err(exit) => return Err(exit),
                 }
             }

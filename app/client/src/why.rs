@@ -230,11 +230,11 @@ mod tests {
     use super::*;
     use crate::stats::fixture::{FakeApi, link, stats};
 
-    fn asked(state: &str, stats: &LinkStats, json: bool) -> String {
-        asked_of(link(state), stats, json)
+    fn explain(state: &str, stats: &LinkStats, json: bool) -> String {
+        explain_link(link(state), stats, json)
     }
 
-    fn asked_of(link: LinkInfo, stats: &LinkStats, json: bool) -> String {
+    fn explain_link(link: LinkInfo, stats: &LinkStats, json: bool) -> String {
         let api = FakeApi::default().on("/v1/links", vec![link]).on("/v1/links/ntb0/stats", stats);
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         let mut out = Vec::new();
@@ -246,7 +246,7 @@ mod tests {
     // printed.
     #[test]
     fn a_stopped_lane() {
-        let text = asked("up", &stats(2), false);
+        let text = explain("up", &stats(2), false);
         assert_eq!(text.matches("is stopped").count(), 1, "{text}");
         for words in [
             "channel 1: the TX queue of ntb0 is stopped, so vm0 waits",
@@ -259,7 +259,7 @@ mod tests {
         for words in [": the kernel's ring was full and dropped 7 frames", "txqueuelen 4000"] {
             assert!(text.contains(words), "{words}: {text}");
         }
-        let value: Value = serde_json::from_str(&asked("up", &stats(2), true)).unwrap();
+        let value: Value = serde_json::from_str(&explain("up", &stats(2), true)).unwrap();
         assert_eq!(value[0]["stopped"][0]["channel"], 1);
         assert_eq!(value[0]["stopped"][0]["since"], "2001-09-09T01:46:38.750Z");
     }
@@ -270,8 +270,8 @@ mod tests {
         let mut quiet = stats(2);
         quiet.channels.truncate(1);
         quiet.dropped_outside_a = None;
-        assert!(asked("up", &quiet, false).ends_with("nothing is stopped\n"));
-        assert!(asked("down", &quiet, false).starts_with("link vm0: down (the peer has ended)"));
+        assert!(explain("up", &quiet, false).ends_with("nothing is stopped\n"));
+        assert!(explain("down", &quiet, false).starts_with("link vm0: down (the peer has ended)"));
     }
 
     // Goal: recently dropped frames are printed with reason, count and setting, with or without a
@@ -288,16 +288,18 @@ mod tests {
         let mut quiet = stats(2);
         quiet.channels.truncate(1);
         let dropping = |state| LinkInfo { recent_drops: recent_drops.clone(), ..link(state) };
-        let text = asked_of(dropping("up"), &quiet, false);
+        let text = explain_link(dropping("up"), &quiet, false);
         let line = "\nnothing is stopped; 5 frames dropped: device-down (ip link set ntb0 up); \
                     1 frame dropped: sink-full (vm0 was full";
         assert!(text.contains(line), "{text}");
-        for text in
-            [asked_of(dropping("up"), &stats(2), false), asked_of(dropping("down"), &quiet, false)]
-        {
+        for text in [
+            explain_link(dropping("up"), &stats(2), false),
+            explain_link(dropping("down"), &quiet, false),
+        ] {
             assert!(text.contains("\n5 frames dropped: device-down"), "{text}");
         }
-        let value: Value = serde_json::from_str(&asked_of(dropping("up"), &quiet, true)).unwrap();
+        let value: Value =
+            serde_json::from_str(&explain_link(dropping("up"), &quiet, true)).unwrap();
         assert_eq!(value[0]["dropped"][0]["reason"], "device-down");
     }
 
@@ -306,6 +308,6 @@ mod tests {
     fn absurd_times() {
         let mut odd = stats(2);
         odd.channels[1].a_to_b.stopped.as_mut().unwrap().for_ns = u64::MAX;
-        assert!(asked("up", &odd, false).contains("since 1970-01-01T00:00:00.000Z"));
+        assert!(explain("up", &odd, false).contains("since 1970-01-01T00:00:00.000Z"));
     }
 }

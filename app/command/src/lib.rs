@@ -8,4 +8,4 @@ mod table;
 
 pub use failure::Failure;
 pub use output::{json_text, put, si};
-pub use table::Table;
+pub use table::TextTable;

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 /// Table with minimum column widths. Numbers are aligned right, names left.
-pub struct Table {
+pub struct TextTable {
     left: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     /// Creates a table with these headings; a leading `<` aligns a column left.
     pub fn new(headings: &[&str]) -> Self {
         let left = headings.iter().map(|h| h.starts_with('<')).collect();
@@ -50,7 +50,7 @@ mod tests {
     // Goal: columns are aligned for any lengths of headings and cells, and no line ends in blanks.
     #[test]
     fn columns_line_up() {
-        let mut table = Table::new(&["<name", "n", "<why"]);
+        let mut table = TextTable::new(&["<name", "n", "<why"]);
         table.row(vec!["a".into(), "1000".into(), String::new()]);
         table.row(vec!["longer".into(), "2".into(), "x".into()]);
         assert_eq!(table.text(), "name       n  why\na       1000\nlonger     2  x\n");

@@ -8,7 +8,7 @@ use clap::{Args, Parser, value_parser};
 use mqnet_address::config::DaemonConfig;
 use mqnet_address::{BadAddress, CHANNELS, POLL_WINDOW, WORKERS, parse, parse_cpus};
 use mqnet_command::Failure;
-use mqnet_control::socket::{Address, Options, Owner, group_id, parse_mode, user_id};
+use mqnet_control::socket::{Owner, SocketAddress, SocketOptions, group_id, parse_mode, user_id};
 use mqnet_control_api::{ApiError, LinkSpec};
 use mqnet_sysio::listen::Access;
 
@@ -151,10 +151,10 @@ impl ControlArgs {
     }
 
     /// Returns the options of the control socket.
-    pub(crate) fn options(&self) -> Result<Options, ApiError> {
-        let address = self.control.as_deref().map(Address::from_str).transpose()?;
+    pub(crate) fn options(&self) -> Result<SocketOptions, ApiError> {
+        let address = self.control.as_deref().map(SocketAddress::from_str).transpose()?;
         let owner = self.control_owner.as_deref().map(Owner::from_str).transpose()?;
-        Ok(Options { address, mode: self.control_mode, owner })
+        Ok(SocketOptions { address, mode: self.control_mode, owner })
     }
 }
 

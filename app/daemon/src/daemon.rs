@@ -10,7 +10,7 @@ use mqnet_control::notify;
 use mqnet_control::socket::{ControlSocket, Role};
 use mqnet_control_api::{ApiError, Code, Outcome};
 use mqnet_engine::Notice;
-use mqnet_host::{HostedLink, LINKS_DEFAULT, LinkHost, Mode, Opening};
+use mqnet_host::{HostMode, HostedLink, LINKS_DEFAULT, LinkHost, Opening};
 use mqnet_sysio::clock;
 use mqnet_sysio::signal::StopSignals;
 
@@ -50,7 +50,7 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
     privileges::keep_for_daemon();
     let control_args = args.control.or(&config.daemon);
     let mut front = Daemon { file, config: Config::default() };
-    let mut host = LinkHost::new(Mode::Daemon, Box::new(Backends));
+    let mut host = LinkHost::new(HostMode::Daemon, Box::new(Backends));
     run::runtime()?.block_on(async {
         // Open the control socket before any link: a second daemon must not touch devices of the
         // first.

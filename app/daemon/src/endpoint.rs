@@ -6,22 +6,22 @@ use std::os::fd::OwnedFd;
 use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction, ModeWish, ZeroCopy};
 use mqnet_control::socket::{group_id, user_id};
 use mqnet_group::{GroupConfig, GroupFunction, OnLoss};
-use mqnet_host::{Opened, home};
+use mqnet_host::{Opened, netns_of};
 use mqnet_netdev::limits::{CHANNELS_MAX, MTU_DEFAULT, frame_of_mtu};
-use mqnet_netdev::{Function, OpenError, null::Null};
+use mqnet_netdev::{Function, OpenChannelsError, null::Null};
 use mqnet_ntb::hw::vfio_user::{VfioUser, VfioUserConfig};
 use mqnet_ntb::layout::Geometry;
 use mqnet_ntb::transport::geometry;
-use mqnet_ntb::{IvshmemConfig, NtbConfig, NtbFunction, Place};
+use mqnet_ntb::{DeviceLocation, IvshmemConfig, NtbConfig, NtbFunction};
 use mqnet_sysio::listen::Access;
 use mqnet_tap::{TapConfig, TapError, TapFunction};
 use mqnet_vhost_user::vduse::{VduseConfig, VduseFunction};
 use mqnet_vhost_user::{Meet, VhostUserConfig, VhostUserFunction};
-use mqnet_virtio_user::{VirtioUserConfig, VirtioUserFunction, Wish};
+use mqnet_virtio_user::{RequestedLayout, VirtioUserConfig, VirtioUserFunction};
 
 use mqnet_address::{
-    AfXdp, Endpoint, Group, Ivshmem, IvshmemAt, Ntb, NtbVfioUser, RxBufLayout, SocketAccess, Tap,
-    Vduse, VhostUser, VirtioUser, XdpMode,
+    AfXdp, AfXdpMode, Endpoint, Group, Ivshmem, IvshmemAt, Ntb, NtbVfioUser, RxBufLayout,
+    SocketAccess, TapEndpoint, Vduse, VhostUser, VirtioUser,
 };
 
 /// Validates an endpoint with the rules of its backend, before anything is opened.
@@ -56,7 +56,7 @@ pub(crate) fn check(end: &Endpoint, channels: u16) -> Result<(), String> {
 
 /// Opens a function. `fds` are the descriptors that its address names.
 pub fn open(end: Endpoint, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn Error>> {
-    let (mut name, mut ifindex, netns) = (end.config().netdev_name(), None, home(&end));
+    let (mut name, mut ifindex, netns) = (end.config().netdev_name(), None, netns_of(&end));
     let function: Box<dyn Function> = match end {
         Endpoint::Tap(config) => {
             let function = tap(config, fds)?;
@@ -91,7 +91,7 @@ pub fn open(end: Endpoint, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn Error>> 
 }
 
 /// Opens a TAP device.
-fn tap(tap: Tap, fds: Vec<OwnedFd>) -> Result<TapFunction, TapError> {
+fn tap(tap: TapEndpoint, fds: Vec<OwnedFd>) -> Result<TapFunction, TapError> {
     TapFunction::open(TapConfig {
         tun: false,
         name: tap.name,
@@ -108,9 +108,9 @@ fn tap(tap: Tap, fds: Vec<OwnedFd>) -> Result<TapFunction, TapError> {
 /// One end of a bridge in the memory of an ivshmem device.
 fn ivshmem(device: Ivshmem) -> NtbFunction {
     let place = match device.at {
-        IvshmemAt::Socket(path) => Place::Socket(path),
-        IvshmemAt::OnlyPci => Place::OnlyPci,
-        IvshmemAt::Pci(address) => Place::Pci(address),
+        IvshmemAt::Socket(path) => DeviceLocation::Socket(path),
+        IvshmemAt::OnlyPci => DeviceLocation::OnlyPci,
+        IvshmemAt::Pci(address) => DeviceLocation::Pci(address),
     };
     let config = IvshmemConfig { place, side: device.side };
     NtbFunction::ivshmem(config, device.mtu, random_seed())
@@ -128,7 +128,9 @@ fn ntb_vfio_user(end: NtbVfioUser) -> Result<NtbFunction, Box<dyn Error>> {
 /// Refuses windows with too few slots: the kernel's netdev would never transmit.
 fn check_slots(end: &NtbVfioUser) -> Result<(), String> {
     let sizes = vec![end.window; end.windows.into()];
-    geometry::Part::all(&sizes, end.queues, end.transport_mtu).map(drop).map_err(|e| e.to_string())
+    geometry::WindowPart::all(&sizes, end.queues, end.transport_mtu)
+        .map(drop)
+        .map_err(|e| e.to_string())
 }
 
 /// Configuration of the emulated device.
@@ -157,9 +159,9 @@ fn virtio_user(virtio: VirtioUser) -> Result<VirtioUserConfig, String> {
         csum: virtio.csum,
         mergeable: virtio.mergeable,
         rx_buf_layout: match virtio.rx_buf_layout {
-            RxBufLayout::Frag => Wish::Frag,
-            RxBufLayout::Full => Wish::Full,
-            RxBufLayout::Auto => Wish::Auto,
+            RxBufLayout::Frag => RequestedLayout::Frag,
+            RxBufLayout::Full => RequestedLayout::Full,
+            RxBufLayout::Auto => RequestedLayout::Auto,
         },
         rx_memory: None,
     })
@@ -182,9 +184,9 @@ fn af_xdp(nic: AfXdp) -> AfXdpConfig {
         interface: nic.interface,
         netns: nic.netns,
         mode: match nic.mode {
-            XdpMode::Auto => ModeWish::Auto,
-            XdpMode::Native => ModeWish::Native,
-            XdpMode::Generic => ModeWish::Generic,
+            AfXdpMode::Auto => ModeWish::Auto,
+            AfXdpMode::Native => ModeWish::Native,
+            AfXdpMode::Generic => ModeWish::Generic,
         },
         zero_copy: match nic.zero_copy {
             None => ZeroCopy::Auto,
@@ -240,7 +242,7 @@ fn vhost_user(
 }
 
 /// Opens a VDUSE network card of this kernel.
-fn vduse(card: Vduse) -> Result<VduseFunction, OpenError> {
+fn vduse(card: Vduse) -> Result<VduseFunction, OpenChannelsError> {
     VduseFunction::open(VduseConfig {
         name: format!("vduse:{}", card.name),
         device: card.name,

@@ -8,7 +8,7 @@ use clap::{Args, value_parser};
 use mqnet_address::parse_size;
 use mqnet_command::Failure;
 use mqnet_ntb::hw::ivshmem::{MEMORY, VECTORS};
-use mqnet_ntb::{Server, ServerConfig};
+use mqnet_ntb::{IvshmemServer, ServerConfig};
 use mqnet_sysio::signal::StopSignals;
 use mqnet_sysio::{clock, poll};
 
@@ -57,7 +57,7 @@ fn flags(args: &ServerArgs) -> String {
 pub fn run(args: &ServerArgs) -> Result<(), Failure> {
     let signals = StopSignals::take()?;
     let config = ServerConfig { path: args.path.clone(), size: args.size, vectors: args.vectors };
-    let mut server = Server::new_as(config, args.access.get()?).map_err(Failure::Broken)?;
+    let mut server = IvshmemServer::new_as(config, args.access.get()?).map_err(Failure::Broken)?;
     println!("{}", flags(args));
     while !signals.pending() {
         for text in server.turn(clock::monotonic()) {

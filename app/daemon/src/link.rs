@@ -13,7 +13,7 @@ use mqnet_control::notify;
 use mqnet_control::socket::{ControlSocket, Role};
 use mqnet_control_api::LinkSpec;
 use mqnet_engine::Notice;
-use mqnet_host::{HostedLink, LinkHost, Mode, Opening};
+use mqnet_host::{HostMode, HostedLink, LinkHost, Opening};
 use mqnet_sysio::process;
 use mqnet_sysio::signal::StopSignals;
 
@@ -47,7 +47,7 @@ pub fn run(args: &LinkArgs) -> Result<(), Failure> {
         }
     }
     run::prepare(&args.sandbox)?;
-    let mut host = LinkHost::new(Mode::Link, Box::new(Backends));
+    let mut host = LinkHost::new(HostMode::Link, Box::new(Backends));
     let told = [&checked.a, &checked.b].map(|end| match end {
         Endpoint::VhostUser(card) => vmm::flags(card, checked.channels),
         Endpoint::NtbVfioUser(end) => Some(vmm::ntb_commands(end)),

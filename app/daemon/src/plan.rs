@@ -17,7 +17,9 @@ use mqnet_command::{Failure, json_text, put};
 use mqnet_control_api::LinkInfo;
 use mqnet_sysio::poll;
 use mqnet_sysio::signal::StopSignals;
-use mqnet_topology::{Home, Placement, Request, Side, Topology, plan, round_robin};
+use mqnet_topology::{
+    CpuListEnd, FunctionLocation, Placement, PlacementRequest, Topology, plan, round_robin,
+};
 
 use crate::leftovers;
 use apply::{Applied, Wanted};
@@ -68,7 +70,7 @@ fn machine(text: &str) -> Result<Topology, String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     pub(crate) name: String,
-    pub(crate) home: Home,
+    pub(crate) home: FunctionLocation,
     pub(crate) interface: Option<String>,
     /// Network namespace of the interface, if it differs from this process's.
     pub(crate) netns: Option<PathBuf>,
@@ -92,7 +94,7 @@ pub(crate) struct Job {
     pub(crate) members: Vec<Member>,
     pub(crate) channels: u16,
     pub(crate) workers: Option<usize>,
-    pub(crate) side: Side,
+    pub(crate) side: CpuListEnd,
 }
 
 impl Job {
@@ -101,13 +103,21 @@ impl Job {
         &self,
         topology: &'a Topology,
         senders: &'a Topology,
-        homes: &'a [Home],
-    ) -> Request<'a> {
+        homes: &'a [FunctionLocation],
+    ) -> PlacementRequest<'a> {
         let Self { channels, workers, side, .. } = *self;
-        Request { topology, senders, functions: homes, channels, map: round_robin, workers, side }
+        PlacementRequest {
+            topology,
+            senders,
+            functions: homes,
+            channels,
+            map: round_robin,
+            workers,
+            side,
+        }
     }
 
-    fn homes(&self) -> Vec<Home> {
+    fn homes(&self) -> Vec<FunctionLocation> {
         self.members.iter().map(|member| member.home).collect()
     }
 
@@ -122,8 +132,11 @@ impl Made {
     /// Settings for the kernel's interfaces. Each interface is planned separately, because its
     /// network stack does not use the others.
     pub(crate) fn wanted(&self) -> Vec<Wanted> {
-        let homes: Vec<Home> = self.members.iter().map(|member| member.home).collect();
-        let request = Request { senders: &self.senders, ..Request::new(&self.topology, &homes, 0) };
+        let homes: Vec<FunctionLocation> = self.members.iter().map(|member| member.home).collect();
+        let request = PlacementRequest {
+            senders: &self.senders,
+            ..PlacementRequest::new(&self.topology, &homes, 0)
+        };
         let mut wanted = Vec::new();
         for (function, member) in self.members.iter().enumerate() {
             let Some(interface) = &member.interface else { continue };

@@ -7,7 +7,7 @@ use mqnet_address::config::Policy;
 use mqnet_address::{CheckedLink, Endpoint, KindDecl};
 use mqnet_control_api::ApiError;
 use mqnet_host::{Opened, Placed, Platform};
-use mqnet_netdev::Device;
+use mqnet_netdev::HardwareDevice;
 
 use crate::plan::follow;
 use crate::{config, endpoint, leftovers, limits};
@@ -32,7 +32,7 @@ impl Platform for Backends {
     fn place(
         &self,
         link: &str,
-        devices: &[Vec<Device>; 2],
+        devices: &[Vec<HardwareDevice>; 2],
         served: &[(usize, u32)],
     ) -> Option<Placed> {
         Some(Box::new(follow::apply(link, devices, served)))

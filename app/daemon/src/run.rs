@@ -12,7 +12,7 @@ use std::time::Duration;
 use mqnet_command::Failure;
 use mqnet_control::calls::{HostCalls, HostHandle, calls};
 use mqnet_control::notify;
-use mqnet_control::socket::{ControlSocket, Options, Role};
+use mqnet_control::socket::{ControlSocket, Role, SocketOptions};
 use mqnet_control_api::ApiError;
 use mqnet_engine::Notice;
 use mqnet_host::{HostedLink, LinkHost};
@@ -91,7 +91,7 @@ pub(crate) fn open_control(
     if args.control.as_deref() == Some("none") {
         return Ok(None);
     }
-    let options: Options = args.options()?;
+    let options: SocketOptions = args.options()?;
     ControlSocket::open(&options, role, &mqnet_control::socket::Places::from_env()).map(Some)
 }
 

@@ -12,7 +12,7 @@ use mqnet_netdev::{LaneSums, Offloads};
 use mqnet_sysio::clock;
 use serde_json::json;
 
-pub use sums::Lane;
+pub use sums::DirectionSums;
 use sums::{channels_json, link_sums};
 
 /// Output mode.
@@ -112,7 +112,7 @@ impl Status {
                 Notice::Changed { .. } => "changed",
                 Notice::ChangeFailed(_) => "change-failed",
             };
-            say(format_args!("{}\n", json!({ "event": event, "text": text })));
+            print(format_args!("{}\n", json!({ "event": event, "text": text })));
             return;
         }
         self.close_line();
@@ -140,11 +140,11 @@ impl Status {
             StatusStyle::Line => self.line(&rates, passed),
             StatusStyle::Json => {
                 let state = if self.up.is_some() { "up" } else { "down" };
-                let lanes = sums.each_ref().map(Lane::of);
+                let lanes = sums.each_ref().map(DirectionSums::of);
                 let line = json!({ "uptime-s": (now - self.started).as_secs_f64(), "link": state,
                                    "a-to-b": lanes[0], "b-to-a": lanes[1],
                                    "channels": channels_json(link) });
-                say(format_args!("{line}\n"));
+                print(format_args!("{line}\n"));
             }
             StatusStyle::Quiet => {}
         }
@@ -184,14 +184,14 @@ impl Status {
         let text = fitting(&parts, columns);
         // Overwrite the rest of a longer previous line.
         let width = self.line_len.min(room(columns));
-        say(format_args!("\r{text:<width$}"));
+        print(format_args!("\r{text:<width$}"));
         self.line_len = text.len();
         self.line_open = true;
     }
 
     fn close_line(&mut self) {
         if std::mem::take(&mut self.line_open) {
-            say(format_args!("\n"));
+            print(format_args!("\n"));
             self.line_len = 0;
         }
     }
@@ -200,8 +200,8 @@ impl Status {
     pub(crate) fn finish(&mut self, link: &mut Link) {
         self.close_line();
         match self.style {
-            StatusStyle::Json => say(format_args!("{}\n", table::json(link))),
-            _ => say(format_args!("{}", table::text(link))),
+            StatusStyle::Json => print(format_args!("{}\n", table::json(link))),
+            _ => print(format_args!("{}", table::text(link))),
         }
     }
 }
@@ -228,7 +228,7 @@ fn fitting(parts: &[String], columns: u16) -> String {
 
 /// Writes to standard output. Errors are ignored: the link continues after the reader has closed
 /// the pipe (`| head -1`).
-fn say(text: std::fmt::Arguments<'_>) {
+fn print(text: std::fmt::Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_fmt(text).and_then(|()| out.flush());
 }

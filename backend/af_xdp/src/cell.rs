@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mqnet_netdev::{Event, Fault, Trigger};
+use mqnet_netdev::{Fault, Trigger, WakeSource};
 use mqnet_sysio::epoll::{Epoll, Interest};
 use mqnet_sysio::eventfd::EventFd;
 
@@ -71,8 +71,8 @@ impl EpollSet {
         Ok(Self { epoll: Epoll::new()?, socket })
     }
 
-    pub(crate) fn event(&self) -> Event<'_> {
-        Event { fd: self.epoll.as_fd(), trigger: Trigger::Edge }
+    pub(crate) fn event(&self) -> WakeSource<'_> {
+        WakeSource { fd: self.epoll.as_fd(), trigger: Trigger::Edge }
     }
 }
 

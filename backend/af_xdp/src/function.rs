@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX, frame_of_mtu};
 use mqnet_netdev::{
-    Buckets, Caps, Channel, ChannelStats, Device, Function, Indirection, Interface,
-    KernelInterface, LinkStatus, Offloads, OpenError, Placement, Plan, Rx, Steering, Tx,
+    Buckets, Caps, Channel, Function, HardwareDevice, Indirection, Interface, KernelInterface,
+    LinkStatus, Offloads, OpenChannelsError, Placement, Plan, QueuePairStats, Rx, Steering, Tx,
 };
 use mqnet_sysio::{namespace, poll};
 use mqnet_topology::{Topology, nic};
@@ -68,7 +68,7 @@ pub struct AfXdpFunction {
     is_followed: bool,
     /// Frames dropped at closed sockets, or before a link was up.
     dropped: u64,
-    stats: Vec<Arc<ChannelStats>>,
+    stats: Vec<Arc<QueuePairStats>>,
 }
 
 /// NUMA node for the frames of an interface on `node`: that node, or the nearest one with memory.
@@ -93,9 +93,9 @@ fn check_link_type(interface: &str, link_type: u16) -> Result<(), String> {
 
 impl AfXdpFunction {
     /// Creates the function; the interface may appear later.
-    pub fn new(config: AfXdpConfig) -> Result<Self, OpenError> {
+    pub fn new(config: AfXdpConfig) -> Result<Self, OpenChannelsError> {
         let name = format!("xdp:{}", config.interface);
-        let error = |what: String| OpenError { function: name.clone(), what };
+        let error = |what: String| OpenChannelsError { function: name.clone(), what };
         let mut location = Location::new(&config);
         let watch = match &config.netns {
             None => Watch::open().map_err(|e| format!("watching interfaces: {e}")),
@@ -127,8 +127,8 @@ impl AfXdpFunction {
         })
     }
 
-    fn error(&self, what: String) -> OpenError {
-        OpenError { function: self.name.clone(), what }
+    fn error(&self, what: String) -> OpenChannelsError {
+        OpenChannelsError { function: self.name.clone(), what }
     }
 
     /// Runs `read` with the `/sys` that shows the interface; `None` without permission.
@@ -255,7 +255,7 @@ impl AfXdpFunction {
         Err(format!("the network namespace {} was deleted", path.display()))
     }
 
-    fn make(&self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn make(&self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         let Some(session) = &self.session else {
             return Err(self.error("the interface is not there".to_owned()));
         };
@@ -269,7 +269,7 @@ impl AfXdpFunction {
             let rx = NicRx::new(at, cells, plan.rx_frame_max(), stats.clone())?;
             let tx = session.tx[usize::from(at)].clone();
             let tx = NicTx::new(at, tx, plan.frame_max, stats.clone())?;
-            Ok(Channel { rx: Rx::Brings(Box::new(rx)), tx: Tx::Brings(Box::new(tx)) })
+            Ok(Channel { rx: Rx::Owning(Box::new(rx)), tx: Tx::Owning(Box::new(tx)) })
         };
         let channels = (0..plan.channels).map(channel).collect::<io::Result<_>>();
         channels.map_err(|e| self.error(e.to_string()))
@@ -358,7 +358,7 @@ impl Function for AfXdpFunction {
         vec![self.watch.event()]
     }
 
-    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         let channels = self.make(plan)?;
         self.channels = plan.channels;
         self.is_stale = false;
@@ -379,13 +379,13 @@ impl Function for AfXdpFunction {
         self.is_stale = self.is_stuck();
     }
 
-    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         let channels = self.make(plan)?;
         self.next_channels = Some(plan.channels);
         Ok(channels)
     }
 
-    fn commit(&mut self) -> Result<(), OpenError> {
+    fn commit(&mut self) -> Result<(), OpenChannelsError> {
         self.channels = self.next_channels.take().unwrap_or(self.channels);
         Ok(())
     }
@@ -394,11 +394,11 @@ impl Function for AfXdpFunction {
         self.next_channels = None;
     }
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
+    fn stats(&self) -> &[Arc<QueuePairStats>] {
         &self.stats
     }
 
-    fn share_stats(&mut self, stats: &[Arc<ChannelStats>]) {
+    fn share_stats(&mut self, stats: &[Arc<QueuePairStats>]) {
         self.stats = stats.to_vec();
     }
 
@@ -433,7 +433,7 @@ impl Steering for AfXdpFunction {
         }
     }
 
-    fn set_indirection(&mut self, table: &[u16], user_set: bool) -> Result<(), OpenError> {
+    fn set_indirection(&mut self, table: &[u16], user_set: bool) -> Result<(), OpenChannelsError> {
         let channels = self.channels;
         let spread = self.session.as_mut().and_then(|session| session.spread.as_mut());
         let set = spread.map(|spread| spread.set(table, channels, user_set));
@@ -499,13 +499,19 @@ impl Placement for AfXdpFunction {
         names.find(|name| name.contains(':')).map(str::to_owned)
     }
 
-    fn devices(&self) -> Vec<Device> {
+    fn devices(&self) -> Vec<HardwareDevice> {
         let (name, interface) = (self.name.clone(), Some(self.config.interface.clone()));
         // In another namespace a reading needs a thread and a mount, so it is done once per
         // session.
         let is_known = self.session.is_some() || self.config.netns.is_some();
         let node = if is_known { self.node } else { self.own_node() };
-        vec![Device { name, node, interface, netns: self.config.netns.clone(), vectors: None }]
+        vec![HardwareDevice {
+            name,
+            node,
+            interface,
+            netns: self.config.netns.clone(),
+            vectors: None,
+        }]
     }
 }
 

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mqnet_pktbuf::{Detached, Frag, Mapping, PagePool, PoolConfig, PoolError, Returner};
-use mqnet_shmem::Part;
+use mqnet_shmem::RegionPart;
 
 /// Bytes of a chunk: one page, supported by every driver.
 pub(crate) const CHUNK: u32 = 4096;
@@ -49,7 +49,7 @@ pub(crate) struct Pages {
 
 impl Pages {
     /// Creates a pool over this memory and allocates all its pages.
-    pub(crate) fn over(memory: Part, closing: Arc<Closing>) -> Result<Self, PoolError> {
+    pub(crate) fn over(memory: RegionPart, closing: Arc<Closing>) -> Result<Self, PoolError> {
         let pages = (memory.len() / CHUNK as usize) as u32;
         let config = PoolConfig {
             pages,
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     fn pages(count: usize) -> (Pages, Arc<Closing>) {
-        let mut all = Part::whole(Region::private((count + 3) * 4096, false, None).unwrap());
+        let mut all = RegionPart::whole(Region::private((count + 3) * 4096, false, None).unwrap());
         all.take(3 * 4096).unwrap();
         let closing = Arc::new(Closing::default());
         (Pages::over(all, closing.clone()).unwrap(), closing)

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use mqnet_shmem::Table;
+use mqnet_shmem::AtomicTable;
 use mqnet_sysio::xdp::RingOffsets;
 
 /// Flag `XDP_RING_NEED_WAKEUP`: the kernel requires a wakeup call.
@@ -11,7 +11,7 @@ const NEED_WAKEUP: u32 = 1;
 /// Location of the indices of a ring.
 #[derive(Debug)]
 struct Shared {
-    table: Table,
+    table: AtomicTable,
     at: RingOffsets,
     size: u32,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Producing {
 
 impl Producing {
     /// Creates the state of an unused ring of `size` entries, a power of two.
-    pub(crate) fn new(table: Table, at: RingOffsets, size: u32) -> Self {
+    pub(crate) fn new(table: AtomicTable, at: RingOffsets, size: u32) -> Self {
         Self { shared: Shared { table, at, size }, next: 0, published: 0, taken: 0 }
     }
 
@@ -131,7 +131,7 @@ pub(crate) struct Consuming {
 
 impl Consuming {
     /// Creates the state of an unused ring of `size` entries, a power of two.
-    pub(crate) fn new(table: Table, at: RingOffsets, size: u32) -> Self {
+    pub(crate) fn new(table: AtomicTable, at: RingOffsets, size: u32) -> Self {
         Self { shared: Shared { table, at, size }, next: 0, filled: 0 }
     }
 
@@ -180,9 +180,9 @@ mod tests {
 
     const AT: RingOffsets = RingOffsets { producer: 0, consumer: 64, flags: 128, entries: 192 };
 
-    fn tables() -> [Table; 2] {
+    fn tables() -> [AtomicTable; 2] {
         let region = Arc::new(Region::private(4096, false, None).unwrap());
-        [(); 2].map(|()| Table::new(region.clone(), 0, 4096).unwrap())
+        [(); 2].map(|()| AtomicTable::new(region.clone(), 0, 4096).unwrap())
     }
 
     /// Producer and consumer of one ring with initial index `start`.

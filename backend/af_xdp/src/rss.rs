@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 
 use mqnet_netdev::Buckets;
-use mqnet_sysio::nic::{Fields, FlowType, Nics, Spread};
+use mqnet_sysio::nic::{Fields, FlowType, Nics, RssConfig};
 use mqnet_wire::rss::{Hasher, KEY_LEN};
 use mqnet_wire::{FlowKeys, Layer};
 
@@ -85,7 +85,7 @@ pub(crate) fn kernels_key() -> Option<Vec<u8>> {
 fn hash(
     nics: &Nics,
     interface: &str,
-    spread: &Spread,
+    spread: &RssConfig,
     kernels_key: Option<Vec<u8>>,
 ) -> Result<Hash, &'static str> {
     if spread.hash != "toeplitz" || spread.is_transformed {

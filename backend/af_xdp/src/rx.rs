@@ -8,7 +8,8 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BURST_BYTES, BURST_FRAMES, BURST_MORE_PIECES, FRAME_PIECES_MAX};
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, DropReason, Event, Fault, Kept, KeptPiece, Queue, RxBrings,
+    Armed, Burst, DetachedFragment, DetachedFrame, DropReason, Fault, OwningRx, Queue,
+    QueuePairStats, WakeSource,
 };
 use mqnet_pktbuf::Returner;
 use mqnet_shmem::Span;
@@ -55,7 +56,7 @@ pub(crate) struct NicRx {
     is_long: bool,
     /// The last peek returned all frames that were present.
     is_all: bool,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 /// A frame has too many pieces, or pieces outside of the UMEM.
@@ -110,7 +111,7 @@ fn push<'a>(burst: &mut Burst<'a>, side: &'a RxSide, pieces: &Pieces, len: u32) 
 }
 
 /// Consumes the next frame, which was peeked, and detaches its pages.
-fn take_out(side: &mut RxSide, frame: Peeked) -> Result<Kept, InvalidFrame> {
+fn take_out(side: &mut RxSide, frame: Peeked) -> Result<DetachedFrame, InvalidFrame> {
     let mut pieces = Pieces::new();
     let len = find(side, 0, frame.chunks.into(), &mut pieces)?;
     // The frame must equal the peeked one, and none of its pages may be detached.
@@ -118,10 +119,10 @@ fn take_out(side: &mut RxSide, frame: Peeked) -> Result<Kept, InvalidFrame> {
         return Err(InvalidFrame);
     }
     let mut all = pieces.iter().filter_map(|&(number, offset, len)| {
-        Some(KeptPiece::new(side.pages.keep(number)?, offset, len))
+        Some(DetachedFragment::new(side.pages.keep(number)?, offset, len))
     });
     let head = all.next().ok_or(InvalidFrame)?;
-    let kept = Kept { hdr: VnetHdr::default(), head, more: all.collect() };
+    let kept = DetachedFrame { hdr: VnetHdr::default(), head, more: all.collect() };
     side.rx.take(frame.chunks.into());
     Ok(kept)
 }
@@ -132,7 +133,7 @@ impl NicRx {
         channel: u16,
         cells: impl IntoIterator<Item = Arc<Cell<RxSide>>>,
         frame_max: u32,
-        stats: Arc<ChannelStats>,
+        stats: Arc<QueuePairStats>,
     ) -> io::Result<Self> {
         let epoll_set = EpollSet::new(Interest::ReadableEdge)?;
         let leases = cells.into_iter().map(|cell| Lease::new(cell, &epoll_set));
@@ -207,7 +208,7 @@ impl NicRx {
 
 /// Publishes released chunks to the kernel.
 #[inline]
-fn refill(channel: u16, side: &mut RxSide, stats: &ChannelStats) -> Result<(), Fault> {
+fn refill(channel: u16, side: &mut RxSide, stats: &QueuePairStats) -> Result<(), Fault> {
     if side.refill() {
         stats.rx.kicks.add(1);
         stats.rx.syscalls.add(1);
@@ -218,7 +219,7 @@ fn refill(channel: u16, side: &mut RxSide, stats: &ChannelStats) -> Result<(), F
 
 /// Publishes returned pages to the kernel.
 #[cold]
-fn restock(channel: u16, side: &mut RxSide, stats: &ChannelStats) -> Result<(), Fault> {
+fn restock(channel: u16, side: &mut RxSide, stats: &QueuePairStats) -> Result<(), Fault> {
     side.restock();
     refill(channel, side, stats)
 }
@@ -264,7 +265,7 @@ impl Queue for NicRx {
         Ok(armed)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         Some(self.epoll_set.event())
     }
 
@@ -282,7 +283,7 @@ impl Queue for NicRx {
     }
 }
 
-impl RxBrings for NicRx {
+impl OwningRx for NicRx {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         self.peeked.clear();
         self.chunks.clear();
@@ -347,7 +348,7 @@ impl RxBrings for NicRx {
     }
 
     /// Half of the chunks remain with the kernel: `None` beyond that.
-    fn keep(&mut self) -> Result<Option<Kept>, Fault> {
+    fn detach(&mut self) -> Result<Option<DetachedFrame>, Fault> {
         let Self { leases, peeked, chunks, channel, stats, .. } = self;
         // Detached memory returns to one pool, so a channel with several queues detaches nothing.
         let ([lease], Some(&first)) = (&mut leases[..], peeked.first()) else { return Ok(None) };

@@ -7,14 +7,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mqnet_netdev::limits::CHANNELS_MAX;
-use mqnet_shmem::{Part, Region};
-use mqnet_sysio::bpf::xdp::{Mode, SocketMap, XdpLink, XdpProgram};
+use mqnet_shmem::{Region, RegionPart};
+use mqnet_sysio::bpf::xdp::{KernelXdpProgram, SocketMap, XdpAttachMode, XdpLink};
 use mqnet_sysio::clock;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::nic::{Nics, Promiscuous};
 use mqnet_sysio::poll;
 use mqnet_sysio::xdp::{Copying, RingKind, Statistics, XdpSocket};
-use mqnet_undo::{Place, Setting, Undo, Value};
+use mqnet_undo::{Setting, SettingNetns, Undo, Value};
 
 use crate::cell::Cell;
 use crate::config::{AfXdpConfig, ModeWish, ZeroCopy};
@@ -135,7 +135,7 @@ impl Attempt<'_> {
         let memory = memory.map_err(|e| explain(step, "", &io::Error::other(e)))?;
         // The kernel pins the whole memory immediately.
         memory.prefer_huge_pages();
-        let (region, mut rest) = Part::whole(memory).shared();
+        let (region, mut rest) = RegionPart::whole(memory).shared();
         let mut bound = Bound { sockets: Vec::new(), sides: Vec::new() };
         for queue in 0..queues {
             // The first socket registers the UMEM before it creates its rings.
@@ -186,7 +186,7 @@ impl Attempt<'_> {
         loop {
             let bound = match first {
                 None => socket.bind(index, queue, copying, self.has_frags()),
-                Some(first) => socket.bind_beside(&first.socket, index, queue),
+                Some(first) => socket.bind_shared(&first.socket, index, queue),
             };
             match bound {
                 Err(e) if e.raw_os_error() == Some(libc::EBUSY) && self.may_wait() => {
@@ -213,8 +213,9 @@ impl Attempt<'_> {
     /// Attaches a native program that restores VLAN tags in frames.
     fn attach_with_tags(&self, map: &SocketMap) -> io::Result<XdpLink> {
         let index = self.seen.look.index;
-        let program = XdpProgram::to_sockets_with_tags(map, self.has_frags(), LICENSE, index)?;
-        program.attach(index, Mode::Native)
+        let program =
+            KernelXdpProgram::to_sockets_with_tags(map, self.has_frags(), LICENSE, index)?;
+        program.attach(index, XdpAttachMode::Native)
     }
 
     /// Binds the sockets and attaches the program, in one of the allowed modes.
@@ -228,16 +229,16 @@ impl Attempt<'_> {
                 Err(e) => tracing::debug!("{}: VLAN tags: {e}", self.config.interface),
             }
         }
-        let program = XdpProgram::to_sockets(&map, self.has_frags(), LICENSE);
+        let program = KernelXdpProgram::to_sockets(&map, self.has_frags(), LICENSE);
         let program = program.map_err(self.failed(Step::Program))?;
         let look = self.seen.look;
-        let attach = |mode: Mode| program.attach(look.index, mode);
+        let attach = |mode: XdpAttachMode| program.attach(look.index, mode);
         let failed = |generic: bool| self.failed(Step::Attach { generic, mtu: look.mtu });
         if generic_only {
-            let link = attach(Mode::Generic).map_err(failed(true))?;
+            let link = attach(XdpAttachMode::Generic).map_err(failed(true))?;
             return Ok((bound, link, AttachMode::Generic));
         }
-        let error = match attach(Mode::Native) {
+        let error = match attach(XdpAttachMode::Native) {
             Ok(link) => return Ok((bound, link, AttachMode::Native)),
             Err(e) => e,
         };
@@ -251,7 +252,7 @@ impl Attempt<'_> {
         }
         tracing::info!("{why}; trying mode=generic");
         // The sockets are reused, because the kernel releases queues of closed ones late.
-        let link = attach(Mode::Generic).map_err(failed(true))?;
+        let link = attach(XdpAttachMode::Generic).map_err(failed(true))?;
         Ok((bound, link, AttachMode::Generic))
     }
 }
@@ -269,7 +270,11 @@ fn is_no_queue(e: &io::Error) -> bool {
 
 /// Sets the configured number of queues if it differs. An earlier change that is no longer in force
 /// was overridden by another program, so its journal entry is dropped.
-fn set_queues(config: &AfXdpConfig, place: &Place, set: &mut Option<Undo>) -> Result<(), String> {
+fn set_queues(
+    config: &AfXdpConfig,
+    place: &SettingNetns,
+    set: &mut Option<Undo>,
+) -> Result<(), String> {
     let Some(queues) = config.queues else { return Ok(()) };
     let failed = |e: io::Error| explain(Step::Queues(queues), &config.interface, &e);
     let nics = Nics::open().map_err(failed)?;
@@ -296,11 +301,11 @@ impl Session {
         queues: &mut Option<Undo>,
         patience: Duration,
     ) -> Result<Self, String> {
-        let place = Place::open(config.netns.as_deref());
+        let place = SettingNetns::open(config.netns.as_deref());
         let place = place.map_err(|e| format!("its network namespace: {e}"))?;
         set_queues(config, &place, queues)?;
         let interface = &config.interface;
-        let look = nics.look(interface).map_err(|e| format!("{interface}: {e}"))?;
+        let look = nics.interface_state(interface).map_err(|e| format!("{interface}: {e}"))?;
         let seen = Seen { look, channels: nics.channels(interface).ok() };
         let is_veth = nics.driver(interface).is_ok_and(|driver| driver == "veth");
         let strips = nics.strips_tags(interface).unwrap_or(false);

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use mqnet_shmem::{Column, Part, Region, Sight, Span, Table, Window};
+use mqnet_shmem::{AtomicTable, Column, ReadView, Region, RegionPart, Span, Window};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::xdp::{RingKind, XdpSocket};
 
@@ -76,7 +76,7 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    fn of(part: &Part) -> Self {
+    fn of(part: &RegionPart) -> Self {
         Self { base: part.offset() as u64, count: (part.len() / CHUNK as usize) as u16 }
     }
 
@@ -107,7 +107,7 @@ fn map(socket: &XdpSocket, kind: RingKind, size: u16, entry: u32) -> io::Result<
     let region = Region::of_socket(socket.as_fd(), kind.offset(), len as usize);
     let region = Arc::new(region.map_err(io::Error::other)?);
     let bad = || io::Error::other("the kernel's rings have an unknown layout");
-    let table = || Table::new(region.clone(), 0, len).ok_or_else(bad);
+    let table = || AtomicTable::new(region.clone(), 0, len).ok_or_else(bad);
     let fits = [at.producer, at.consumer, at.flags].iter().all(|&word| word + 4 <= at.entries);
     if !fits {
         return Err(bad());
@@ -116,8 +116,8 @@ fn map(socket: &XdpSocket, kind: RingKind, size: u16, entry: u32) -> io::Result<
 }
 
 struct Mapped {
-    indices: Table,
-    entries: Table,
+    indices: AtomicTable,
+    entries: AtomicTable,
     at: mqnet_sysio::xdp::RingOffsets,
 }
 
@@ -135,7 +135,7 @@ pub(crate) struct RxSide {
     addresses: Column<AtomicU64>,
     pub(crate) chunks: Chunks,
     /// Bytes of the chunks, independent of their owner.
-    sight: Sight,
+    sight: ReadView,
     /// Chunks as pages, used only when a frame is detached with its memory and when that memory
     /// returns.
     pub(crate) pages: Pages,
@@ -147,7 +147,7 @@ impl RxSide {
     pub(crate) fn new(
         xsk: Arc<Xsk>,
         size: u16,
-        memory: Part,
+        memory: RegionPart,
         closing: &Arc<Closing>,
     ) -> io::Result<Self> {
         let rx = map(&xsk.socket, RingKind::Rx, size, 16)?;
@@ -263,7 +263,7 @@ pub(crate) struct ForeignChunk(pub(crate) u64);
 
 impl TxSide {
     /// Maps the rings of `size` entries, for as many chunks.
-    pub(crate) fn new(xsk: Arc<Xsk>, size: u16, memory: Part) -> io::Result<Self> {
+    pub(crate) fn new(xsk: Arc<Xsk>, size: u16, memory: RegionPart) -> io::Result<Self> {
         let tx = map(&xsk.socket, RingKind::Tx, size, 16)?;
         let done = map(&xsk.socket, RingKind::Completion, size, 8)?;
         let addresses = Column::new(&done.entries, done.at.entries, size);
@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     fn chunks() -> Chunks {
-        let mut all = Part::whole(Region::private(16 * 4096, false, None).unwrap());
+        let mut all = RegionPart::whole(Region::private(16 * 4096, false, None).unwrap());
         all.take(3 * 4096).unwrap();
         Chunks::of(&all.take(4 * 4096).unwrap())
     }

@@ -4,11 +4,11 @@ use std::io;
 
 use mqnet_netdev::Indirection;
 use mqnet_sysio::nic::Nics;
-use mqnet_undo::{Place, Setting, Undo, Value};
+use mqnet_undo::{Setting, SettingNetns, Undo, Value};
 
 /// Indirection table of an interface, restored on drop.
 pub(crate) struct Spread {
-    place: Place,
+    place: SettingNetns,
     interface: String,
     hash: &'static str,
     /// Number of RX queues.
@@ -23,7 +23,7 @@ pub(crate) struct Spread {
 
 impl Spread {
     /// Reads the table; `None` if the driver has none. Call it in the interface's namespace.
-    pub(crate) fn read(interface: &str, place: &Place) -> Option<Self> {
+    pub(crate) fn read(interface: &str, place: &SettingNetns) -> Option<Self> {
         let nics = Nics::open().ok()?;
         let spread = nics.spread(interface).ok().filter(|spread| !spread.table.is_empty())?;
         let channels = nics.channels(interface).ok();

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, DropReason, Event, Fault, Fill, Frame, FrameMeta, Queue, TxBrings,
+    Armed, Burst, DropReason, Fault, Fill, Frame, FrameMeta, OwningTx, Queue, QueuePairStats,
+    WakeSource,
 };
 use mqnet_shmem::{Scatter, Segments, Span};
 use mqnet_sysio::epoll::Interest;
@@ -32,7 +33,7 @@ pub(crate) struct NicTx {
     /// Number of chunks of the last reservation, at the end of `free` and in ascending order.
     reserved: usize,
     scatter: Scatter,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 /// Number of chunks of a frame.
@@ -86,7 +87,7 @@ impl NicTx {
         channel: u16,
         cell: Arc<Cell<TxSide>>,
         frame_max: u32,
-        stats: Arc<ChannelStats>,
+        stats: Arc<QueuePairStats>,
     ) -> io::Result<Self> {
         let epoll_set = EpollSet::new(Interest::WritableEdge)?;
         let (lease, scatter) = (Lease::new(cell, &epoll_set)?, Scatter::default());
@@ -168,7 +169,7 @@ impl Queue for NicTx {
         Ok(if again { Armed::MoreWork } else { Armed::Sleep })
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         Some(self.epoll_set.event())
     }
 
@@ -180,7 +181,7 @@ impl Queue for NicTx {
     }
 }
 
-impl TxBrings for NicTx {
+impl OwningTx for NicTx {
     fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
         let channel = self.channel;
         let Some(side) = self.open() else { return Ok(None) };

@@ -4,14 +4,14 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use mqnet_sysio::link_monitor::LinkMonitor;
-use mqnet_sysio::nic::{Channels, Look, Nics};
+use mqnet_sysio::nic::{ChannelCounts, InterfaceState, Nics};
 
 /// Observed state of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    pub(crate) look: Look,
+    pub(crate) look: InterfaceState,
     /// Queues of the interface, if the driver reports them.
-    pub(crate) channels: Option<Channels>,
+    pub(crate) channels: Option<ChannelCounts>,
 }
 
 impl Seen {
@@ -43,7 +43,7 @@ impl Watch {
     }
 
     pub(crate) fn read(&self, interface: &str) -> io::Result<Seen> {
-        let look = self.nics.look(interface)?;
+        let look = self.nics.interface_state(interface)?;
         Ok(Seen { look, channels: self.nics.channels(interface).ok() })
     }
 }

@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
-    Caps, Channel, ChannelStats, Device, FullCause, Function, LinkStatus, Offloads, OpenError,
-    Peer, Placement, Plan, RingWish, Seat, Steering,
+    Caps, Channel, FullCause, Function, GroupMembership, HardwareDevice, LinkStatus, Offloads,
+    OpenChannelsError, Peer, Placement, Plan, QueuePairStats, RequestedRings, Steering,
 };
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::listen::Access;
 use mqnet_wire::Layer;
 
-use crate::hw::ivshmem::{Ivshmem, IvshmemConfig};
+use crate::hw::ivshmem::{IvshmemConfig, IvshmemProvider};
 use crate::hw::memfd::Memfd;
 use crate::hw::{Hw, HwLink};
 use crate::layout::{PADS, Phase, VERSION_MAX, VERSION_MIN, pad};
-use crate::link::{self, Agreement, Happening, Offer, Refusal, State};
-use crate::mailbox::{self, Letter};
+use crate::link::{self, Agreement, Happening, Offer, OfferError, State};
+use crate::mailbox::{self, ControlMessage};
 use crate::mix;
 use crate::session;
 use crate::transport::{self, Status, Transport};
@@ -58,10 +58,10 @@ pub struct NtbFunction {
     partner: Option<Caps>,
     /// Why our partner carries nothing, if it does not.
     partner_down: Option<String>,
-    rings: RingWish,
+    rings: RequestedRings,
     /// Its place in a group, which then says what is to be said.
-    seat: Option<Seat>,
-    stats: Vec<Arc<ChannelStats>>,
+    membership: Option<GroupMembership>,
+    stats: Vec<Arc<QueuePairStats>>,
     state: State,
     session: u64,
     since: Duration,
@@ -73,10 +73,10 @@ pub struct NtbFunction {
     /// The next one, while its queue pairs are being brought into use.
     prepared: Option<Agreement>,
     /// What we say, and how often we have said something.
-    ours: Letter,
-    our_letters: u64,
+    ours: ControlMessage,
+    sent_messages: u64,
     /// What the peer says, and the mark of its last letter.
-    theirs: Letter,
+    theirs: ControlMessage,
     their_mark: u64,
     why_down: String,
     /// The last handshake ended with a refusal, whose reason stays to be read.
@@ -110,21 +110,21 @@ impl NtbFunction {
     /// A bridge in the shared memory of an ivshmem device.
     pub fn ivshmem(config: IvshmemConfig, mtu: Option<u32>, mut seed: u64) -> Self {
         let name = format!("ntb:ivshmem={}", config.place);
-        let hw = Ivshmem::new(config, mix::next(&mut seed));
+        let hw = IvshmemProvider::new(config, mix::next(&mut seed));
         Self::with_hw(name, Box::new(hw), mtu, seed)
     }
 
     /// A bridge over any hardware.
     pub fn with_hw(name: String, hw: Box<dyn Hw>, mtu: Option<u32>, seed: u64) -> Self {
-        let blank = Letter::blank(&own_caps(mtu));
+        let blank = ControlMessage::blank(&own_caps(mtu));
         Self {
             name,
             hw,
             mtu,
             partner: None,
             partner_down: None,
-            rings: RingWish::default(),
-            seat: None,
+            rings: RequestedRings::default(),
+            membership: None,
             stats: (0..CHANNELS_MAX).map(|_| Arc::default()).collect(),
             state: State::Down,
             session: 0,
@@ -134,7 +134,7 @@ impl NtbFunction {
             agreement: None,
             prepared: None,
             ours: blank.clone(),
-            our_letters: 0,
+            sent_messages: 0,
             theirs: blank,
             their_mark: 0,
             why_down: "waiting for a peer".to_owned(),
@@ -201,9 +201,9 @@ impl NtbFunction {
         self.since = now;
         (self.agreement, self.prepared) = (None, None);
         (self.our_offer, self.their_offer) = (None, None);
-        let blank = Letter::blank(&self.caps());
+        let blank = ControlMessage::blank(&self.caps());
         (self.ours, self.theirs) = (blank.clone(), blank);
-        (self.our_letters, self.their_mark) = (0, 0);
+        (self.sent_messages, self.their_mark) = (0, 0);
         self.why_down = why;
         if let Some(rest) = rest {
             self.hw.reset(now, rest);
@@ -225,8 +225,8 @@ impl NtbFunction {
             generation: (mix::next(&mut self.seed) as u32).max(1),
             window: self.hw.window_len(),
             caps: self.offered_caps(),
-            rings: RingWish::default(),
-            seat: self.seat,
+            rings: RequestedRings::default(),
+            seat: self.membership,
         };
         for (at, value) in offer.encode().into_iter().enumerate() {
             self.hw.peer_spad_write(at, value);
@@ -250,7 +250,7 @@ impl NtbFunction {
         let phase = Phase::decode(pads[pad::PHASE])
             .ok_or_else(|| format!("the peer is in phase {}, which is none", pads[pad::PHASE]))?;
         if self.state == State::Up {
-            self.read_letter()?;
+            self.read_mailbox()?;
         }
         match (phase, self.state) {
             (Phase::None, State::Up) => Err("the peer took its words back".to_owned()),
@@ -295,7 +295,7 @@ impl NtbFunction {
                 self.hw.peer_spad_write(pad::ARG0, a);
                 self.hw.peer_spad_write(pad::ARG1, b);
                 self.announce(Phase::Refuse);
-                self.why_down = format!("refused: {}", Refusal::text(code, a, b, true));
+                self.why_down = format!("refused: {}", OfferError::text(code, a, b, true));
                 self.was_refused = true;
                 Ok(())
             }
@@ -311,14 +311,14 @@ impl NtbFunction {
         self.step(Happening::PeerAccepts, now)?;
         // What has been wished for since the offer.
         self.publish_wish();
-        if self.our_letters == 0 {
+        if self.sent_messages == 0 {
             self.post();
         }
         Ok(())
     }
 
     /// Looks into the mailbox.
-    fn read_letter(&mut self) -> Result<(), String> {
+    fn read_mailbox(&mut self) -> Result<(), String> {
         let Some(windows) = self.hw.windows() else { return Ok(()) };
         if let Some(letter) = mailbox::read(&windows, &mut self.their_mark) {
             self.theirs = letter?;
@@ -335,21 +335,21 @@ impl NtbFunction {
             return Ok(()); // Both refused, or we were told already.
         }
         self.step(Happening::PeerRefuses, now)?;
-        let text = Refusal::text(pads[pad::CODE], pads[pad::ARG0], pads[pad::ARG1], false);
+        let text = OfferError::text(pads[pad::CODE], pads[pad::ARG0], pads[pad::ARG1], false);
         self.why_down = format!("refused by the peer: {text}");
         self.was_refused = true;
         Ok(())
     }
 
-    fn error(&self, what: impl Into<String>) -> OpenError {
-        OpenError { function: self.name.clone(), what: what.into() }
+    fn error(&self, what: impl Into<String>) -> OpenChannelsError {
+        OpenChannelsError { function: self.name.clone(), what: what.into() }
     }
 
     fn open_queue_pairs(
         &self,
         agreement: &Agreement,
         plan: &Plan,
-    ) -> Result<Vec<Channel>, OpenError> {
+    ) -> Result<Vec<Channel>, OpenChannelsError> {
         if plan.channels != agreement.plan.channels {
             let (want, have) = (plan.channels, agreement.plan.channels);
             return Err(self.error(format!("{want} channels wanted, {have} were negotiated")));
@@ -406,9 +406,9 @@ fn own_caps(mtu: Option<u32>) -> Caps {
     }
 }
 
-fn refusal_text(refusal: Refusal) -> String {
+fn refusal_text(refusal: OfferError) -> String {
     let (code, a, b) = refusal.encode();
-    Refusal::text(code, a, b, true)
+    OfferError::text(code, a, b, true)
 }
 
 impl Function for NtbFunction {
@@ -471,7 +471,7 @@ impl Function for NtbFunction {
         fds
     }
 
-    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         if let Some(opened) = self.open_transport(plan) {
             return opened;
         }
@@ -488,7 +488,7 @@ impl Function for NtbFunction {
         }
     }
 
-    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         if let Some(opened) = self.open_transport(plan) {
             return opened;
         }
@@ -503,7 +503,7 @@ impl Function for NtbFunction {
         Ok(channels)
     }
 
-    fn commit(&mut self) -> Result<(), OpenError> {
+    fn commit(&mut self) -> Result<(), OpenChannelsError> {
         if let Some(next) = self.prepared.take() {
             self.agreement = Some(next);
         }
@@ -527,7 +527,7 @@ impl Function for NtbFunction {
         if self.transport.is_some() { Some(self) } else { None }
     }
 
-    fn share_stats(&mut self, stats: &[Arc<ChannelStats>]) {
+    fn share_stats(&mut self, stats: &[Arc<QueuePairStats>]) {
         self.stats = stats.to_vec();
     }
 
@@ -543,7 +543,7 @@ impl Function for NtbFunction {
         "the peer's ring is full: the peer does not take frames (ask the peer why)"
     }
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
+    fn stats(&self) -> &[Arc<QueuePairStats>] {
         &self.stats
     }
 
@@ -551,7 +551,7 @@ impl Function for NtbFunction {
 }
 
 impl Placement for NtbFunction {
-    fn devices(&self) -> Vec<Device> {
+    fn devices(&self) -> Vec<HardwareDevice> {
         self.hw.device().into_iter().collect()
     }
 

@@ -11,15 +11,15 @@ use std::sync::Arc;
 
 use mqnet_netdev::fuzzing::{Input, receive};
 use mqnet_netdev::limits::{FRAME_MAX, MTU_MAX};
-use mqnet_netdev::{Burst, Caps, ChannelStats, FrameMeta, Offloads, Queue, TxBrings};
+use mqnet_netdev::{Burst, Caps, FrameMeta, Offloads, OwningTx, Queue, QueuePairStats};
 use mqnet_shmem::{Preference, Region, Span, Window, prefer};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_wire::{Layer, VnetHdr};
 
 use crate::hw::{Doorbell, ivshmem, memfd};
 use crate::layout::{Geometry, PADS, VERSION_MAX, VERSION_MIN, control};
-use crate::link::{Offer, Refusal, agree};
-use crate::mailbox::Letter;
+use crate::link::{Offer, OfferError, agree};
+use crate::mailbox::ControlMessage;
 use crate::rx::{Common, RxHalf, Words};
 use crate::tx::TxHalf;
 
@@ -32,9 +32,9 @@ pub fn handshake(data: &[u8]) {
     let _ = memfd::check_hello(data);
     let mut input = Input(data);
     let body = std::array::from_fn(|_| input.u64());
-    if let Ok(letter) = Letter::decode(&body) {
+    if let Ok(letter) = ControlMessage::decode(&body) {
         assert!(!letter.word.why.contains(char::is_control));
-        assert!(Letter::decode(&letter.encode()).is_ok());
+        assert!(ControlMessage::decode(&letter.encode()).is_ok());
     }
     let mut input = Input(data);
     let caps = Caps {
@@ -73,8 +73,8 @@ pub fn handshake(data: &[u8]) {
         Err(refusal) => refusal.encode(),
     };
     let (code, a, b) = refusal;
-    assert!(!Refusal::text(code, a, b, true).is_empty());
-    assert!(!Refusal::text(input.u64() as u32, input.u64() as u32, b, false).is_empty());
+    assert!(!OfferError::text(code, a, b, true).is_empty());
+    assert!(!OfferError::text(input.u64() as u32, input.u64() as u32, b, false).is_empty());
 }
 
 /// What an ivshmem server says.
@@ -98,7 +98,7 @@ struct Pair {
     geometry: Geometry,
     inbound: Arc<Region>,
     #[cfg_attr(not(test), expect(dead_code, reason = "a test counts"))]
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
     rx: RxHalf,
     tx: TxHalf,
 }
@@ -108,7 +108,7 @@ fn pair(generation: u32, depth: u32) -> Option<Pair> {
     let region = || Region::private(WINDOW, false, None).ok().map(Arc::new);
     let (inbound, outbound) = (region()?, region()?);
     let event = Arc::new(EventFd::new().ok()?);
-    let stats: Arc<ChannelStats> = Arc::default();
+    let stats: Arc<QueuePairStats> = Arc::default();
     let common = || Common {
         channel: 0,
         generation,
@@ -142,12 +142,12 @@ pub fn ring(data: &[u8]) {
             0 => {
                 let index = (input.u64() % (2 * u64::from(pair.geometry.ring))) & !15;
                 let word = u64::from(generation) << 32 | index;
-                tell(&pair, words[usize::from(step >> 3) % 2], word);
+                write_control(&pair, words[usize::from(step >> 3) % 2], word);
                 Ok(())
             }
             1 => {
                 let value = input.u64();
-                tell(&pair, words[usize::from(step >> 3) % words.len()], value);
+                write_control(&pair, words[usize::from(step >> 3) % words.len()], value);
                 Ok(())
             }
             2 | 3 => {
@@ -171,7 +171,7 @@ pub fn ring(data: &[u8]) {
 }
 
 /// Writes a word of the control block.
-fn tell(pair: &Pair, word: usize, value: u64) {
+fn write_control(pair: &Pair, word: usize, value: u64) {
     store(pair, pair.geometry.control(0, word), value);
 }
 
@@ -195,7 +195,7 @@ fn send(tx: &mut TxHalf, len: usize) -> Result<(), mqnet_netdev::Fault> {
 
 #[cfg(test)]
 mod tests {
-    use mqnet_netdev::TxBrings;
+    use mqnet_netdev::OwningTx;
     use proptest::prelude::*;
 
     proptest! {
@@ -251,7 +251,7 @@ mod tests {
             assert!(placed <= depth && placed > depth - 128, "{placed} of {depth}");
             assert!(!pair.tx.is_drained().unwrap());
             credit = (credit + placed) % (2 * size);
-            super::tell(&pair, super::control::CREDIT, 1 << 32 | u64::from(credit));
+            super::write_control(&pair, super::control::CREDIT, 1 << 32 | u64::from(credit));
             assert!(pair.tx.is_drained().unwrap());
         }
         assert!(pair.stats.tx.bytes.get() > 2 * u64::from(size), "it has wrapped");

@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqnet_netdev::Device;
+use mqnet_netdev::HardwareDevice;
 use mqnet_shmem::{MemoryMap, Region};
 use mqnet_sysio::eventfd::EventFd;
 
@@ -185,7 +185,7 @@ pub trait Hw: Send {
     fn window_len(&self) -> u32;
 
     /// The PCI function and its interrupts, once they are known and where there are any.
-    fn device(&self) -> Option<Device> {
+    fn device(&self) -> Option<HardwareDevice> {
         None
     }
 

@@ -57,7 +57,7 @@
 //! # Scratchpads
 //! 16 of 32 bits, see [`pad`]; written by the peer, phase last.
 
-use mqnet_netdev::Seat;
+use mqnet_netdev::GroupMembership;
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX};
 use mqnet_wire::VnetHdr;
 
@@ -104,8 +104,8 @@ pub mod pad {
     pub const PHASE: usize = 13;
     /// Queue pairs that the user asked for, 0 for none in particular.
     pub const WANTED: usize = 14;
-    /// Place in a group, see [`super::seat_word`]; 0 for none.
-    pub const SEAT: usize = 15;
+    /// Place in a group, see [`super::encode_membership`]; 0 for none.
+    pub const MEMBERSHIP: usize = 15;
 }
 
 /// How far the writer of the scratchpads is.
@@ -134,13 +134,13 @@ impl Phase {
 }
 
 /// A place in a group: number, members << 4, number of the group << 8.
-pub fn seat_word(seat: Option<Seat>) -> u32 {
+pub fn encode_membership(seat: Option<GroupMembership>) -> u32 {
     seat.map_or(0, |seat| u32::from(seat.number) | u32::from(seat.of) << 4 | seat.group << 8)
 }
 
 /// Reads a place that a peer wrote; `None` for one that cannot be.
-pub fn read_seat(word: u32) -> Option<Option<Seat>> {
-    let seat = Seat { number: word as u8 & 15, of: word as u8 >> 4, group: word >> 8 };
+pub fn decode_membership(word: u32) -> Option<Option<GroupMembership>> {
+    let seat = GroupMembership { number: word as u8 & 15, of: word as u8 >> 4, group: word >> 8 };
     let good = (2..=8).contains(&seat.of) && seat.number < seat.of && seat.group > 0;
     if word == 0 { Some(None) } else { good.then_some(Some(seat)) }
 }
@@ -321,7 +321,7 @@ impl Geometry {
 
 const _: () = assert!(UNIT as usize == size_of::<[u64; 2]>());
 const _: () = assert!(control::TX_ARM + 8 <= CONTROL);
-const _: () = assert!(pad::SEAT < PADS);
+const _: () = assert!(pad::MEMBERSHIP < PADS);
 const _: () = assert!(record_size(FRAME_MAX) + UNIT <= DEPTH_LEAST);
 
 #[cfg(test)]

@@ -23,4 +23,4 @@ pub mod transport;
 mod tx;
 
 pub use function::{NtbConfig, NtbFunction};
-pub use hw::ivshmem::{IvshmemConfig, Place, Server, ServerConfig};
+pub use hw::ivshmem::{DeviceLocation, IvshmemConfig, IvshmemServer, ServerConfig};

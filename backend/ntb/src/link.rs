@@ -5,7 +5,7 @@
 
 mod offer;
 
-pub use offer::{Agreement, Offer, Refusal, agree};
+pub use offer::{Agreement, Offer, OfferError, agree};
 
 /// Where a link stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -23,7 +23,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX, MTU_MIN};
-use mqnet_netdev::{Caps, FarPartner, Offloads, RingWish, Step, Word};
+use mqnet_netdev::{Caps, ChangeMessage, FarPartner, Offloads, RequestedRings, Step};
 use mqnet_wire::Layer;
 
 use crate::hw::MemoryWindows;
@@ -42,11 +42,11 @@ const _: () = assert!((1 + BODY) * 8 <= MAILBOX);
 
 /// What an end says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Letter {
+pub(crate) struct ControlMessage {
     pub(crate) wish: u32,
     pub(crate) caps: Caps,
-    pub(crate) rings: RingWish,
-    pub(crate) word: Word,
+    pub(crate) rings: RequestedRings,
+    pub(crate) word: ChangeMessage,
     /// Members of its group that are up.
     pub(crate) here: u8,
     /// State of the writer's partner.
@@ -77,10 +77,10 @@ fn read_text(words: &[u64], len: usize) -> String {
     String::from_utf8_lossy(&bytes).replace(char::is_control, "?")
 }
 
-impl Letter {
+impl ControlMessage {
     /// What an end says that has said nothing.
     pub(crate) fn blank(caps: &Caps) -> Self {
-        let (rings, word) = (RingWish::default(), Word::default());
+        let (rings, word) = (RequestedRings::default(), ChangeMessage::default());
         let partner = FarPartner::Unknown;
         Self { wish: 0, caps: caps.clone(), rings, word, here: 0, partner }
     }
@@ -149,8 +149,8 @@ impl Letter {
                 tx_offloads: Offloads::from_bits(high(5)),
                 rx_fixed: Offloads::NONE,
             },
-            rings: RingWish { rx: some(low(6)), tx: some(high(6)) },
-            word: Word {
+            rings: RequestedRings { rx: some(low(6)), tx: some(high(6)) },
+            word: ChangeMessage {
                 attempt: high(0),
                 step,
                 wishes: [low(2), high(2)],
@@ -170,7 +170,7 @@ impl Letter {
 }
 
 /// Puts a letter into the peer's mailbox. `sequence` counts our letters.
-pub(crate) fn post(windows: &MemoryWindows, sequence: &mut u64, letter: &Letter) {
+pub(crate) fn post(windows: &MemoryWindows, sequence: &mut u64, letter: &ControlMessage) {
     let word = |at: usize| windows.outbound.word(windows.offset + at * 8);
     *sequence += 1;
     word(0).store((*sequence * 2 - 1).to_le(), Ordering::Relaxed);
@@ -185,7 +185,10 @@ pub(crate) fn post(windows: &MemoryWindows, sequence: &mut u64, letter: &Letter)
 }
 
 /// The letter in our mailbox, if it is another than `last` and complete.
-pub(crate) fn read(windows: &MemoryWindows, last: &mut u64) -> Option<Result<Letter, String>> {
+pub(crate) fn read(
+    windows: &MemoryWindows,
+    last: &mut u64,
+) -> Option<Result<ControlMessage, String>> {
     let word = |at: usize| windows.inbound.word(windows.offset + at * 8);
     // Pairs with the Release store in post: the body before the even number.
     let before = u64::from_le(word(0).load(Ordering::Acquire));
@@ -200,7 +203,7 @@ pub(crate) fn read(windows: &MemoryWindows, last: &mut u64) -> Option<Result<Let
         return None;
     }
     *last = before;
-    Some(Letter::decode(&body))
+    Some(ControlMessage::decode(&body))
 }
 
 #[cfg(test)]
@@ -208,8 +211,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn letter(why: &str) -> Letter {
-        Letter {
+    fn message(why: &str) -> ControlMessage {
+        ControlMessage {
             wish: 7,
             caps: Caps {
                 layer: Layer::Ethernet,
@@ -223,8 +226,13 @@ mod tests {
                 tx_offloads: Offloads::CSUM,
                 rx_fixed: Offloads::NONE,
             },
-            rings: RingWish { rx: Some(65536), tx: None },
-            word: Word { attempt: 3, step: Step::Refuse, wishes: [1, 7], why: why.to_owned() },
+            rings: RequestedRings { rx: Some(65536), tx: None },
+            word: ChangeMessage {
+                attempt: 3,
+                step: Step::Refuse,
+                wishes: [1, 7],
+                why: why.to_owned(),
+            },
             here: 5,
             partner: FarPartner::Down("eth8 has no carrier".to_owned()),
         }
@@ -233,13 +241,13 @@ mod tests {
     // Goal: a letter survives its encoding; a long reason is cut at a character.
     #[test]
     fn letters_round_trip() {
-        let plain = letter("no such queue");
-        assert_eq!(Letter::decode(&plain.encode()), Ok(plain));
-        let long = Letter::decode(&letter(&"ä".repeat(100)).encode()).unwrap();
+        let plain = message("no such queue");
+        assert_eq!(ControlMessage::decode(&plain.encode()), Ok(plain));
+        let long = ControlMessage::decode(&message(&"ä".repeat(100)).encode()).unwrap();
         assert_eq!(long.word.why, "ä".repeat(64));
         for partner in [FarPartner::Unknown, FarPartner::Up, FarPartner::Down("ä".repeat(64))] {
-            let sent = Letter { partner: partner.clone(), ..letter("") };
-            assert_eq!(Letter::decode(&sent.encode()).unwrap().partner, partner);
+            let sent = ControlMessage { partner: partner.clone(), ..message("") };
+            assert_eq!(ControlMessage::decode(&sent.encode()).unwrap().partner, partner);
         }
     }
 
@@ -250,18 +258,18 @@ mod tests {
             body in prop::collection::vec(any::<u64>(), BODY),
             edits in prop::collection::vec((0..BODY, any::<u64>()), 0..4),
         ) {
-            let _ = Letter::decode(&body.try_into().unwrap());
-            let mut honest = letter("x").encode();
+            let _ = ControlMessage::decode(&body.try_into().unwrap());
+            let mut honest = message("x").encode();
             for (at, value) in edits {
                 honest[at] = value;
             }
-            if let Ok(letter) = Letter::decode(&honest) {
+            if let Ok(letter) = ControlMessage::decode(&honest) {
                 prop_assert!(letter.caps.channels >= 1);
                 prop_assert!(!letter.word.why.contains(char::is_control));
                 if let FarPartner::Down(why) = &letter.partner {
                     prop_assert!(!why.contains(char::is_control));
                 }
-                prop_assert!(Letter::decode(&letter.encode()).is_ok());
+                prop_assert!(ControlMessage::decode(&letter.encode()).is_ok());
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use mqnet_netdev::limits::{BURST_BYTES, BURST_FRAMES};
-use mqnet_netdev::{Armed, Burst, ChannelStats, Event, Fault, Queue, RxBrings, Trigger};
+use mqnet_netdev::{Armed, Burst, Fault, OwningRx, Queue, QueuePairStats, Trigger, WakeSource};
 use mqnet_rings::{Cursor, IndexViolation, Ringer, Waiter, prefetch};
 use mqnet_shmem::{Region, Window};
 use mqnet_sysio::eventfd::EventFd;
@@ -58,7 +58,7 @@ pub(crate) struct Common {
     pub(crate) outbound: Words,
     pub(crate) peer_bell: Arc<dyn Doorbell>,
     pub(crate) event: Arc<EventFd>,
-    pub(crate) stats: Arc<ChannelStats>,
+    pub(crate) stats: Arc<QueuePairStats>,
 }
 
 impl Common {
@@ -91,8 +91,8 @@ impl Common {
         self.peer_bell.ring().map_err(|e| self.fault(format!("the peer's doorbell: {e}")))
     }
 
-    pub(crate) fn watch(&self) -> Event<'_> {
-        Event { fd: self.event.as_fd(), trigger: Trigger::Edge }
+    pub(crate) fn watch(&self) -> WakeSource<'_> {
+        WakeSource { fd: self.event.as_fd(), trigger: Trigger::Edge }
     }
 }
 
@@ -230,7 +230,7 @@ impl Queue for RxHalf {
         Ok(if self.refresh()? > 0 { Armed::MoreWork } else { Armed::Sleep })
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         Some(self.common.watch())
     }
 
@@ -243,7 +243,7 @@ impl Queue for RxHalf {
     }
 }
 
-impl RxBrings for RxHalf {
+impl OwningRx for RxHalf {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         self.shown = 0;
         if self.cursor.available() == 0 && self.refresh()? == 0 {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mqnet_netdev::{Channel, ChannelStats, Rx, Tx};
+use mqnet_netdev::{Channel, QueuePairStats, Rx, Tx};
 use mqnet_shmem::Window;
 
 use crate::hw::{Hw, MemoryWindows};
@@ -26,7 +26,7 @@ pub(crate) fn clear_bank(hw: &dyn Hw, agreement: &Agreement) {
 pub(crate) fn open_queue_pairs(
     hw: &dyn Hw,
     agreement: &Agreement,
-    stats: &[Arc<ChannelStats>],
+    stats: &[Arc<QueuePairStats>],
 ) -> Result<Vec<Channel>, String> {
     let windows = hw.windows().ok_or("the hardware link is down")?;
     (0..agreement.plan.channels).map(|qp| open(hw, &windows, agreement, stats, qp)).collect()
@@ -36,7 +36,7 @@ fn open(
     hw: &dyn Hw,
     windows: &MemoryWindows,
     agreement: &Agreement,
-    stats: &[Arc<ChannelStats>],
+    stats: &[Arc<QueuePairStats>],
     qp: u16,
 ) -> Result<Channel, String> {
     let bit = 1 + usize::from(qp);
@@ -61,7 +61,7 @@ fn open(
     let inbound = ring(&windows.inbound, &agreement.inbound);
     let outbound = ring(&windows.outbound, &agreement.outbound);
     Ok(Channel {
-        rx: Rx::Brings(Box::new(RxHalf::new(common()?, inbound, agreement.plan.frame_max))),
-        tx: Tx::Brings(Box::new(TxHalf::new(common()?, outbound, agreement.outbound.depth))),
+        rx: Rx::Owning(Box::new(RxHalf::new(common()?, inbound, agreement.plan.frame_max))),
+        tx: Tx::Owning(Box::new(TxHalf::new(common()?, outbound, agreement.outbound.depth))),
     })
 }

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use mqnet_netdev::{Armed, Burst, Event, Fault, Fill, Frame, FrameMeta, Queue, TxBrings};
+use mqnet_netdev::{Armed, Burst, Fault, Fill, Frame, FrameMeta, OwningTx, Queue, WakeSource};
 use mqnet_rings::arm::wake_threshold;
 use mqnet_rings::{Cursor, Ringer, Waiter};
-use mqnet_shmem::{Manner, Segments, Span, Stores, Streaming, Window};
+use mqnet_shmem::{Segments, Span, StoreMode, Stores, Streaming, Window};
 
 use crate::layout::{Record, UNIT, control, record_size};
 use crate::rx::{Common, wrap};
@@ -61,13 +61,13 @@ impl TxHalf {
     /// Reads the peer's credit: how many bytes may be placed now. Called only when what is known to
     /// be free does not do.
     #[cold]
-    fn look_for_room(&mut self) -> Result<u32, Fault> {
-        self.look()
+    fn refresh_room_cold(&mut self) -> Result<u32, Fault> {
+        self.refresh_room()
     }
 
     /// Inlined for use at every poll: a call and its saved registers are 15 instructions.
     #[inline(always)]
-    fn look(&mut self) -> Result<u32, Fault> {
+    fn refresh_room(&mut self) -> Result<u32, Fault> {
         let credit = self.common.inbound.index(control::CREDIT, self.common.generation);
         let credit = credit.map_err(|word| self.common.stale(word))?;
         let free = self.cursor.refresh(credit).map_err(|e| self.common.violated(&e))?;
@@ -109,7 +109,7 @@ impl TxHalf {
             let end = used + u64::from(record);
             if end > room {
                 // A peer may take credit back.
-                room = self.look_for_room()?.into();
+                room = self.refresh_room_cold()?.into();
                 if end > room {
                     break;
                 }
@@ -185,20 +185,20 @@ impl Queue for TxHalf {
         let want = self.spare() + wake_threshold(self.depth, bytes);
         self.waiter.arm(self.common.outbound.get(control::TX_ARM), want);
         self.common.stats.tx.arms.add(1);
-        Ok(if self.look_for_room()? >= bytes { Armed::MoreWork } else { Armed::Sleep })
+        Ok(if self.refresh_room_cold()? >= bytes { Armed::MoreWork } else { Armed::Sleep })
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         Some(self.common.watch())
     }
 }
 
-impl TxBrings for TxHalf {
+impl OwningTx for TxHalf {
     fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
         let size = self.depth;
         let mut used = size - self.room();
         if used > enough {
-            used = size - self.look()?;
+            used = size - self.refresh_room()?;
         }
         Ok(Some(Fill { used, size }))
     }
@@ -208,7 +208,7 @@ impl TxBrings for TxHalf {
     }
 
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
-        let Manner { streaming, watch, .. } = self.stores.begin();
+        let StoreMode { streaming, watch, .. } = self.stores.begin();
         let taken = match streaming {
             None => self.place(burst, from, None)?,
             Some(streaming) => self.place_streamed(burst, from, streaming)?,
@@ -223,7 +223,7 @@ impl TxBrings for TxHalf {
 
     fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
         let record = record_size(max);
-        if self.room() < record && self.look_for_room()? < record {
+        if self.room() < record && self.refresh_room_cold()? < record {
             return Ok(None);
         }
         let at = wrap(self.cursor.position() + UNIT, self.ring.len());
@@ -258,7 +258,7 @@ impl TxBrings for TxHalf {
     fn is_drained(&mut self) -> Result<bool, Fault> {
         self.flush()?;
         // A peer returns the room of a frame when it has delivered it.
-        Ok(self.look_for_room()? == self.depth)
+        Ok(self.refresh_room_cold()? == self.depth)
     }
 }
 

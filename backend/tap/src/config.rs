@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-pub use mqnet_netdev::{Address, Io};
+pub use mqnet_netdev::{InterfaceAddress, Io};
 use mqnet_wire::Layer;
 
 /// Options of a TAP or TUN.
@@ -20,7 +20,7 @@ pub struct TapConfig {
     /// MTU to set, and to request from the other side of the link.
     pub mtu: Option<u32>,
     /// Addresses to add. A device with addresses is also set up.
-    pub addresses: Vec<Address>,
+    pub addresses: Vec<InterfaceAddress>,
     /// Keep the device after this process.
     pub persist: bool,
     /// Descriptors of queues that are attached already. The device is then used as found.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use mqnet_netdev::wrap::offload::{Finish, Parts};
-use mqnet_netdev::{Burst, ChannelStats, Fault, Frame, Offloads};
+use mqnet_netdev::{Burst, Fault, Frame, Offloads, QueuePairStats};
 use mqnet_shmem::Span;
 use mqnet_wire::{GsoKind, Layer, VnetHdr};
 
@@ -72,7 +72,7 @@ impl Fallback {
     pub(crate) fn send(
         &mut self,
         (frame, more): (&Frame<'_>, &[Span<'_>]),
-        stats: &Arc<ChannelStats>,
+        stats: &Arc<QueuePairStats>,
         to: impl FnMut(&Burst<'_>, usize) -> Result<usize, Fault>,
     ) -> Result<Option<bool>, Fault> {
         let Self { layer, frame_max, .. } = *self;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MIN, l2_header, mtu_max};
 use mqnet_netdev::{
-    Caps, Channel, ChannelStats, FullCause, Function, KernelInterface, LinkStatus, Offloads,
-    OpenError, Plan, Rx, Tx,
+    Caps, Channel, FullCause, Function, KernelInterface, LinkStatus, Offloads, OpenChannelsError,
+    Plan, QueuePairStats, Rx, Tx,
 };
 use mqnet_sysio::link_monitor::LinkMonitor;
 use mqnet_sysio::namespace::NetNs;
@@ -73,7 +73,7 @@ pub struct TapFunction {
     queues: Queues,
     /// Restore journal. Dropped after the queues.
     restore: Restore,
-    stats: Vec<Arc<ChannelStats>>,
+    stats: Vec<Arc<QueuePairStats>>,
     pub(crate) netlink: Netlink,
     pub(crate) mtu: u32,
     pub(crate) wanted_mtu: Option<u32>,
@@ -357,8 +357,8 @@ impl TapFunction {
         }
     }
 
-    fn error(&self, what: String) -> OpenError {
-        OpenError { function: self.address.clone(), what }
+    fn error(&self, what: String) -> OpenChannelsError {
+        OpenChannelsError { function: self.address.clone(), what }
     }
 
     fn channels(&self, plan: &Plan, batches: Vec<Batch>) -> Vec<Channel> {
@@ -368,7 +368,7 @@ impl TapFunction {
             let rx = TapRx { channel, fd: fd.clone(), frame_max, stats: stats.clone() };
             let fallback = Fallback::new(self.layer, frame_max, self.refused.clone());
             let tx = TapTx { channel, fd, stats: stats.clone(), batch, fallback };
-            Channel { rx: Rx::Borrows(Box::new(rx)), tx: Tx::Borrows(Box::new(tx)) }
+            Channel { rx: Rx::Syscall(Box::new(rx)), tx: Tx::Syscall(Box::new(tx)) }
         };
         (0u16..).zip(batches).map(channel).collect()
     }
@@ -436,7 +436,7 @@ impl Function for TapFunction {
         self.notes_of_device()
     }
 
-    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         plan.check_channels(&self.address, self.queues.most())?;
         let batches = batches(self.io, plan.channels).map_err(|what| self.error(what))?;
         let done = self
@@ -452,7 +452,7 @@ impl Function for TapFunction {
         (self.plan, self.prepared) = (None, None);
     }
 
-    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         plan.check_channels(&self.address, self.queues.most())?;
         let old = self.plan.clone().ok_or_else(|| self.error("is not open".to_owned()))?;
         let batches = batches(self.io, plan.channels).map_err(|what| self.error(what))?;
@@ -471,7 +471,7 @@ impl Function for TapFunction {
         Ok(self.channels(plan, batches))
     }
 
-    fn commit(&mut self) -> Result<(), OpenError> {
+    fn commit(&mut self) -> Result<(), OpenChannelsError> {
         let Some(plan) = self.prepared.take() else { return Ok(()) };
         let limits = self.apply(&plan);
         let retired = self.queues.retire(plan.channels, &self.stats);
@@ -497,11 +497,11 @@ impl Function for TapFunction {
         "the kernel has no memory for the frame"
     }
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
+    fn stats(&self) -> &[Arc<QueuePairStats>] {
         &self.stats
     }
 
-    fn share_stats(&mut self, stats: &[Arc<ChannelStats>]) {
+    fn share_stats(&mut self, stats: &[Arc<QueuePairStats>]) {
         self.stats = stats.to_vec();
     }
 

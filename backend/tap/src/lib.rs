@@ -28,6 +28,6 @@ mod reattach;
 mod restore;
 pub mod steering;
 
-pub use config::{Address, Io, TapConfig};
+pub use config::{InterfaceAddress, Io, TapConfig};
 pub use function::{TapError, TapFunction};
 pub use open::wait_until_active;

@@ -13,7 +13,7 @@ use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-use crate::Address;
+use crate::InterfaceAddress;
 
 /// Rtnetlink socket.
 pub(crate) struct Netlink {
@@ -149,7 +149,7 @@ impl Netlink {
     }
 
     /// Adds an address that is usable immediately (no duplicate address detection).
-    pub(crate) fn add_address(&mut self, index: u32, address: &Address) -> io::Result<()> {
+    pub(crate) fn add_address(&mut self, index: u32, address: &InterfaceAddress) -> io::Result<()> {
         let mut message = AddressMessage::default();
         message.header.index = index;
         message.header.prefix_len = address.prefix;

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, DropReason, Event, Fault, Frame, FrameMeta, Queue, Recv, RxBorrows,
-    Trigger, TxBorrows, dhcp,
+    Armed, Burst, DropReason, Fault, Frame, FrameMeta, Queue, QueuePairStats, Recv, SyscallRx,
+    SyscallTx, Trigger, WakeSource, dhcp,
 };
 use mqnet_shmem::{Segments, Span, read_into, write_from};
 use mqnet_wire::offload::UNFINISHED_HEADERS_MAX;
@@ -38,7 +38,7 @@ pub(crate) struct TapRx {
     pub(crate) channel: u16,
     pub(crate) fd: Arc<OwnedFd>,
     pub(crate) frame_max: u32,
-    pub(crate) stats: Arc<ChannelStats>,
+    pub(crate) stats: Arc<QueuePairStats>,
 }
 
 impl Queue for TapRx {
@@ -49,12 +49,12 @@ impl Queue for TapRx {
         Ok(Armed::Sleep)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
-        Some(Event { fd: self.fd.as_fd(), trigger: Trigger::Edge })
+    fn event(&self) -> Option<WakeSource<'_>> {
+        Some(WakeSource { fd: self.fd.as_fd(), trigger: Trigger::Edge })
     }
 }
 
-impl RxBorrows for TapRx {
+impl SyscallRx for TapRx {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
         let mut header = [0u8; VNET_HDR_LEN];
         self.stats.rx.syscalls.add(1);
@@ -90,7 +90,7 @@ impl RxBorrows for TapRx {
 pub(crate) struct TapTx {
     pub(crate) channel: u16,
     pub(crate) fd: Arc<OwnedFd>,
-    pub(crate) stats: Arc<ChannelStats>,
+    pub(crate) stats: Arc<QueuePairStats>,
     pub(crate) batch: Batch,
     pub(crate) fallback: Fallback,
 }
@@ -123,7 +123,7 @@ impl Queue for TapTx {
         Ok(Armed::MoreWork)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
@@ -253,7 +253,7 @@ impl TapTx {
     }
 }
 
-impl TxBorrows for TapTx {
+impl SyscallTx for TapTx {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let frames = &burst.frames()[from..];
         let (mut taken, mut done) = (0, Done::default());

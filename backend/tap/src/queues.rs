@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX};
-use mqnet_netdev::{ChannelStats, DropReason, FlowRule};
+use mqnet_netdev::{DropReason, QueuePairStats, SteeringRule};
 use mqnet_shmem::{Segments, SpanMut, read_into};
 use mqnet_sysio::namespace::NetNs;
 use mqnet_sysio::nic::Nics;
@@ -30,7 +30,7 @@ use mqnet_wire::{Layer, VNET_HDR_LEN};
 
 use crate::follow::locate;
 use crate::open::one_more;
-use crate::steering::{Steering, Table, detach, rebalance, spread};
+use crate::steering::{BucketTable, Steering, detach, rebalance, spread};
 
 /// Time limit for draining rings while the device drops new frames. The lanes that drain them may
 /// wait for a slow peer.
@@ -113,11 +113,11 @@ pub(crate) struct Queues {
     /// Frames dropped by the device while queues were detached.
     dropped: u64,
     /// Queues and table before the open change, restored by an abort.
-    before: Option<(u16, Table)>,
+    before: Option<(u16, BucketTable)>,
     /// Number of queues that receive flows.
     steered: u16,
     /// Flow rules, which take precedence over the table, by location.
-    rules: Vec<FlowRule>,
+    rules: Vec<SteeringRule>,
     /// Queues from this number on receive no flow and are still to be detached.
     retiring: Option<u16>,
 }
@@ -217,11 +217,11 @@ impl Queues {
     }
 
     /// Flow rules, while our program selects the queue.
-    pub(crate) fn rules(&self) -> Option<&[FlowRule]> {
+    pub(crate) fn rules(&self) -> Option<&[SteeringRule]> {
         self.steers().then_some(&self.rules[..])
     }
 
-    pub(crate) fn set_rules(&mut self, rules: &[FlowRule]) -> Result<(), String> {
+    pub(crate) fn set_rules(&mut self, rules: &[SteeringRule]) -> Result<(), String> {
         if let Some(rule) = rules.iter().find(|rule| rule.queue >= self.usable()) {
             let (queue, most) = (rule.queue, self.usable());
             return Err(format!("queue {queue} is not attached, there are {most}"));
@@ -254,7 +254,7 @@ impl Queues {
     }
 
     /// Queue of each bucket, and true if a user set the table.
-    pub(crate) fn table(&self) -> Option<(&Table, bool)> {
+    pub(crate) fn table(&self) -> Option<(&BucketTable, bool)> {
         self.steering.as_ref().map(|steering| (steering.table(), self.user_set))
     }
 
@@ -263,7 +263,7 @@ impl Queues {
         let Some(steering) = &mut self.steering else {
             return Err("the kernel chooses the queues of this device".to_owned());
         };
-        let table: &Table = table.try_into().map_err(|_| {
+        let table: &BucketTable = table.try_into().map_err(|_| {
             format!(
                 "the table has {} entries, this one has {}",
                 steering.table().len(),
@@ -284,7 +284,7 @@ impl Queues {
         &mut self,
         on: bool,
         queues: u16,
-        stats: &[Arc<ChannelStats>],
+        stats: &[Arc<QueuePairStats>],
     ) -> Result<(), String> {
         if !on {
             // The kernel selects among all attached queues, and some have no lane any more.
@@ -470,7 +470,7 @@ impl Queues {
     pub(crate) fn retire(
         &mut self,
         queues: u16,
-        stats: &[Arc<ChannelStats>],
+        stats: &[Arc<QueuePairStats>],
     ) -> Result<(), String> {
         self.before = None;
         self.retiring = Some(queues.max(1));
@@ -487,12 +487,12 @@ impl Queues {
     /// Detaches the remaining retired queues. Call it in every iteration of the control thread.
     /// Frames that a foreign XDP program redirects to the device bypass our steering and may wait
     /// in a retired queue until then.
-    pub(crate) fn retire_more(&mut self, stats: &[Arc<ChannelStats>]) -> Result<(), String> {
+    pub(crate) fn retire_more(&mut self, stats: &[Arc<QueuePairStats>]) -> Result<(), String> {
         self.retire_for(DETACH_MOST, stats)
     }
 
     /// Detaches at least one queue, even if `most` is zero.
-    fn retire_for(&mut self, most: Duration, stats: &[Arc<ChannelStats>]) -> Result<(), String> {
+    fn retire_for(&mut self, most: Duration, stats: &[Arc<QueuePairStats>]) -> Result<(), String> {
         let Some(queues) = self.retiring else { return Ok(()) };
         let begin = clock::monotonic();
         while self.attached > queues {
@@ -512,7 +512,7 @@ impl Queues {
 
 /// Counts frames that left their qdisc after the lane did. No lane reads the queue any more, so
 /// this thread is the only writer of its counters.
-fn count_late_frames(fd: BorrowedFd<'_>, stats: &ChannelStats) {
+fn count_late_frames(fd: BorrowedFd<'_>, stats: &QueuePairStats) {
     let mut header = [0u8; VNET_HDR_LEN];
     // A read returns the length of the room at most, so that bytes count only with room for them.
     let mut frame = vec![0; FRAME_MAX as usize];

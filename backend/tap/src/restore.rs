@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use mqnet_sysio::{namespace, tap as sys};
-use mqnet_undo::{Place, Setting, TunState, Undo, Value};
+use mqnet_undo::{Setting, SettingNetns, TunState, Undo, Value};
 
 use crate::open::Attached;
 
@@ -42,7 +42,7 @@ impl Which {
 #[derive(Default)]
 pub(crate) struct Restore {
     /// Location of a device that another program created.
-    foreign: Option<(Place, u32)>,
+    foreign: Option<(SettingNetns, u32)>,
     settings: [Option<Undo>; 3],
     driver: Option<Driver>,
 }
@@ -68,7 +68,7 @@ impl Restore {
             let flags = found.and_then(|found| found.tun).map_or(device.flags, |tun| tun.flags);
             let carrier = found.is_some_and(|found| found.carrier);
             let before = TunState::read(queue, name, flags & FLAGS, carrier)?;
-            let place = Place::open(netns)?;
+            let place = SettingNetns::open(netns)?;
             let has_other_flags = (flags ^ device.flags) & FLAGS != 0;
             // Journal entries are names in a namespace; an inherited queue may belong to another
             // namespace.

@@ -16,20 +16,20 @@ mod tests;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use mqnet_netdev::FlowRule;
-use mqnet_sysio::bpf::{Array, Program};
+use mqnet_netdev::SteeringRule;
+use mqnet_sysio::bpf::{Array, SocketFilter};
 use mqnet_sysio::tap as sys;
 use mqnet_wire::Layer;
 
 pub use hash::bucket;
-pub use table::{BUCKETS, Table, rebalance, spread};
+pub use table::{BUCKETS, BucketTable, rebalance, spread};
 
 /// Loaded program and its table.
 #[derive(Debug)]
 pub struct Steering {
     array: Array,
-    program: Program,
-    table: Table,
+    program: SocketFilter,
+    table: BucketTable,
     layer: Layer,
 }
 
@@ -45,7 +45,7 @@ fn explain(what: &str, error: &io::Error) -> io::Error {
 
 impl Steering {
     /// Loads the program for frames of this layer, with a table. It has no effect until `attach`.
-    pub fn load(table: &Table, layer: Layer) -> io::Result<Self> {
+    pub fn load(table: &BucketTable, layer: Layer) -> io::Result<Self> {
         let array =
             Array::create(BUCKETS as u32).map_err(|e| explain("the table of queues", &e))?;
         for (key, &queue) in (0..).zip(table) {
@@ -65,7 +65,7 @@ impl Steering {
 
     /// Updates the buckets in which `table` differs. Frames in transit may still use the old table.
     /// After an error, [`Steering::table`] returns the state reached.
-    pub fn set(&mut self, table: &Table) -> io::Result<()> {
+    pub fn set(&mut self, table: &BucketTable) -> io::Result<()> {
         for ((key, now), &wanted) in (0..).zip(&mut self.table).zip(table) {
             if *now != wanted {
                 let set = self.array.set(key, u32::from(wanted));
@@ -78,14 +78,14 @@ impl Steering {
 
     /// Loads a program with these rules, matched in list order, over the same table. The new
     /// program must be attached.
-    pub fn set_rules(&mut self, rules: &[FlowRule]) -> io::Result<()> {
+    pub fn set_rules(&mut self, rules: &[SteeringRule]) -> io::Result<()> {
         let program = program::load(&self.array, self.layer, rules);
         self.program = program.map_err(|e| explain("the steering program with rules", &e))?;
         Ok(())
     }
 
     /// Queue of each bucket.
-    pub fn table(&self) -> &Table {
+    pub fn table(&self) -> &BucketTable {
         &self.table
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mqnet_netdev::wrap::insert::Insert;
-use mqnet_netdev::{Armed, Burst, ChannelStats, Event, Fault, Queue, RxBrings};
+use mqnet_netdev::{Armed, Burst, Fault, OwningRx, Queue, QueuePairStats, WakeSource};
 use mqnet_shmem::Span;
 use mqnet_wire::VnetHdr;
 
@@ -63,11 +63,11 @@ pub(crate) struct Announcing {
     /// True from the time the announcement is built until it is released.
     has_frame: bool,
     insert: Insert,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl Announcing {
-    pub(crate) fn new(inner: GuestTx, due: Arc<Announcements>, stats: Arc<ChannelStats>) -> Self {
+    pub(crate) fn new(inner: GuestTx, due: Arc<Announcements>, stats: Arc<QueuePairStats>) -> Self {
         Self { inner, due, frame: [0; LEN], has_frame: false, insert: Insert::default(), stats }
     }
 }
@@ -79,7 +79,7 @@ impl Queue for Announcing {
         Ok(if is_due { Armed::MoreWork } else { armed })
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         self.inner.event()
     }
 
@@ -88,7 +88,7 @@ impl Queue for Announcing {
     }
 }
 
-impl RxBrings for Announcing {
+impl OwningRx for Announcing {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         if self.due.is_due.load(Ordering::Relaxed)
             && let Some(mac) = self.due.take()
@@ -140,7 +140,7 @@ mod tests {
     // does not sleep while one is pending.
     #[test]
     fn announcements_go_out_once() {
-        let stats = Arc::<ChannelStats>::default();
+        let stats = Arc::<QueuePairStats>::default();
         let cell = Arc::new(VringCell::new().unwrap());
         let guest = GuestTx::new(0, [cell], 1518, stats.clone()).unwrap();
         let due = Arc::<Announcements>::default();

@@ -10,7 +10,7 @@ use mqnet_sysio::poll;
 use mqnet_virtio::net::ctrl::{Changed, ERR, LEN_MAX, OK, Rules, Settings};
 use mqnet_virtio::net::{STATUS_ANNOUNCE, STATUS_LINK_UP, ctrl_queue};
 use mqnet_virtio::ring::not_memory;
-use mqnet_virtio::{Broken, Chain, DeviceRing, Features, Piece, Ring, on_ring};
+use mqnet_virtio::{Broken, BufferElement, Chain, DeviceRing, Features, Ring, on_ring};
 
 use crate::offer::Offer;
 use crate::receive::ReceiveSettings;
@@ -100,7 +100,7 @@ pub(crate) struct ControlHandler {
     shared: Arc<Shared>,
     /// Index of the control queue, its event set and its ring lease.
     served: Option<(usize, EpollSet, RingLease)>,
-    list: Vec<Piece>,
+    list: Vec<BufferElement>,
 }
 
 impl ControlHandler {
@@ -192,7 +192,7 @@ impl Drop for ControlHandler {
 /// Executes available commands of a ring, at most one batch; true if there are more.
 fn execute_some(
     vring: &mut Vring,
-    list: &mut Vec<Piece>,
+    list: &mut Vec<BufferElement>,
     mut execute: impl FnMut(&[u8]) -> u8,
 ) -> Result<bool, Broken> {
     let mut bytes = Vec::new();
@@ -220,7 +220,7 @@ fn execute_some(
     Ok(true)
 }
 
-fn pieces(chain: &Chain, list: &[Piece]) -> impl Iterator<Item = Piece> {
+fn pieces(chain: &Chain, list: &[BufferElement]) -> impl Iterator<Item = BufferElement> {
     std::iter::once(chain.head).chain(chain.more(list).iter().copied())
 }
 
@@ -229,7 +229,12 @@ fn number(ring: &Ring) -> u16 {
 }
 
 /// Copies a command out of guest memory, once; false if it is longer than any valid command.
-fn read(vring: &Vring, chain: &Chain, list: &[Piece], bytes: &mut Vec<u8>) -> Result<bool, Broken> {
+fn read(
+    vring: &Vring,
+    chain: &Chain,
+    list: &[BufferElement],
+    bytes: &mut Vec<u8>,
+) -> Result<bool, Broken> {
     bytes.clear();
     for piece in pieces(chain, list).take(chain.readable.into()) {
         let span = vring.memory.span(piece.addr, piece.len);
@@ -245,7 +250,12 @@ fn read(vring: &Vring, chain: &Chain, list: &[Piece], bytes: &mut Vec<u8>) -> Re
 }
 
 /// Writes the status byte into the first device-writable descriptor.
-fn write(vring: &mut Vring, chain: &Chain, list: &[Piece], answer: u8) -> Result<(), Broken> {
+fn write(
+    vring: &mut Vring,
+    chain: &Chain,
+    list: &[BufferElement],
+    answer: u8,
+) -> Result<(), Broken> {
     let queue = number(&vring.ring);
     let Some(piece) = pieces(chain, list).nth(chain.readable.into()) else {
         return Err(Broken { queue, what: "a command without room for an answer".to_owned() });

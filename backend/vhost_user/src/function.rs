@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
-    Caps, Channel, ChannelStats, Function, KernelInterface, LinkStatus, Offloads, OpenError, Plan,
-    Rx, Steering, Tx,
+    Caps, Channel, Function, KernelInterface, LinkStatus, Offloads, OpenChannelsError, Plan,
+    QueuePairStats, Rx, Steering, Tx,
 };
 use mqnet_virtio::Features;
 use mqnet_virtio::net::{rx_queue, tx_queue};
@@ -38,7 +38,7 @@ pub struct VhostUserFunction {
     /// Owner of the socket and its thread.
     _listener: Listener,
     partner: Option<Caps>,
-    stats: Vec<Arc<ChannelStats>>,
+    stats: Vec<Arc<QueuePairStats>>,
     /// Channels of the open link and the queue pairs that they serve.
     open: Option<Open>,
     next: Option<Open>,
@@ -53,19 +53,22 @@ struct Open {
 
 impl VhostUserFunction {
     /// Opens the socket. The peer may connect later.
-    pub fn open(config: VhostUserConfig) -> Result<Self, OpenError> {
+    pub fn open(config: VhostUserConfig) -> Result<Self, OpenChannelsError> {
         let VhostUserConfig { name, meet, mac, mtu, queues, packed, ctrl } = config;
         // An address filter needs an address.
         let mac = mac.or_else(|| ctrl.then(random_mac));
         let pairs = queues.clamp(1, CHANNELS_MAX);
-        let error = |e: std::io::Error| OpenError { function: name.clone(), what: e.to_string() };
+        let error =
+            |e: std::io::Error| OpenChannelsError { function: name.clone(), what: e.to_string() };
         let shared = Arc::new(Shared::new(Offer { mac, mtu, pairs, packed, ctrl }).map_err(error)?);
         let place = match &meet {
             Meet::Connect(path) => format!("{}: ", path.display()),
             Meet::Listen(_) | Meet::ListenAs(..) | Meet::Inherited(_) => String::new(),
         };
-        let listener = Listener::open(meet, shared.clone())
-            .map_err(|e| OpenError { function: name.clone(), what: format!("{place}{e}") })?;
+        let listener = Listener::open(meet, shared.clone()).map_err(|e| OpenChannelsError {
+            function: name.clone(),
+            what: format!("{place}{e}"),
+        })?;
         let stats = (0..CHANNELS_MAX).map(|_| Arc::default()).collect();
         let (partner, open, next, lagging) = (None, None, None, None);
         Ok(Self { name, mtu, shared, _listener: listener, partner, stats, open, next, lagging })
@@ -123,20 +126,20 @@ impl VhostUserFunction {
         let sent = GuestTx::new(at, sent, frame_max, stats.clone())?;
         let due = state.announcements.clone();
         Ok(Channel {
-            rx: Rx::Brings(match at {
+            rx: Rx::Owning(match at {
                 0 => Box::new(Announcing::new(sent, due, stats.clone())),
                 _ => Box::new(sent),
             }),
-            tx: Tx::Brings(match state.commands {
+            tx: Tx::Owning(match state.commands {
                 Some(_) => Box::new(Steered::new(at, state, &self.stats)?),
                 None => Box::new(GuestRx::new(at, cell(rx_queue(at)), stats.clone())?),
             }),
         })
     }
 
-    fn channels(&self, plan: &Plan) -> Result<(Open, Vec<Channel>), OpenError> {
+    fn channels(&self, plan: &Plan) -> Result<(Open, Vec<Channel>), OpenChannelsError> {
         let mut state = self.shared.lock();
-        let error = |what: String| OpenError { function: self.name.clone(), what };
+        let error = |what: String| OpenChannelsError { function: self.name.clone(), what };
         if let Some(why) = state.why_down() {
             return Err(error(why));
         }
@@ -188,7 +191,7 @@ impl Function for VhostUserFunction {
         vec![self.shared.wake.as_fd()]
     }
 
-    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         let (open, channels) = self.channels(plan)?;
         self.open = Some(open);
         Ok(channels)
@@ -211,13 +214,13 @@ impl Function for VhostUserFunction {
         }
     }
 
-    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         let (next, channels) = self.channels(plan)?;
         self.next = Some(next);
         Ok(channels)
     }
 
-    fn commit(&mut self) -> Result<(), OpenError> {
+    fn commit(&mut self) -> Result<(), OpenChannelsError> {
         self.open = self.next.take().or(self.open);
         Ok(())
     }
@@ -226,7 +229,7 @@ impl Function for VhostUserFunction {
         self.next = None;
     }
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
+    fn stats(&self) -> &[Arc<QueuePairStats>] {
         &self.stats
     }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use mqnet_netdev::fuzzing::{Input, receive};
-use mqnet_netdev::{Burst, ChannelStats, Fault, FrameMeta, Queue, TxBrings};
-use mqnet_shmem::{Area, MemoryMap, Preference, Region, Span, Table, prefer};
+use mqnet_netdev::{Burst, Fault, FrameMeta, OwningTx, Queue, QueuePairStats};
+use mqnet_shmem::{Area, AtomicTable, MemoryMap, Preference, Region, Span, prefer};
 use mqnet_virtio::log::{Log, RingLog};
 use mqnet_virtio::{Features, layout};
 use mqnet_wire::VnetHdr;
@@ -56,7 +56,7 @@ impl World {
         let features = chosen.fold(Features::VERSION_1, |all, (_, one)| all.or(one));
         prefer(if flags & 0x20 == 0 { Preference::Cached } else { Preference::Streamed });
         let cell = Arc::new(VringCell::new().ok()?);
-        let stats = Arc::<ChannelStats>::default();
+        let stats = Arc::<QueuePairStats>::default();
         let sends = GuestTx::new(0, [cell.clone()], FRAME_MAX, stats.clone()).ok()?;
         let receives = GuestRx::new(0, cell.clone(), stats).ok()?;
         Some(Self { memory, notes, map, features, cell, sends, receives, made: 0 })
@@ -70,10 +70,10 @@ impl World {
         let what = input.u8();
         let packed = self.features.has(Features::RING_PACKED);
         let lens = if packed { layout::packed::areas(SIZE) } else { layout::split::areas(SIZE) };
-        let table = |i: usize| Table::new(self.memory.clone(), AREAS[i], lens[i]);
-        let bits = Table::new(self.notes.clone(), 4096, 8)?;
+        let table = |i: usize| AtomicTable::new(self.memory.clone(), AREAS[i], lens[i]);
+        let bits = AtomicTable::new(self.notes.clone(), 4096, 8)?;
         let log = Arc::new(Log::new(bits));
-        let notes = Table::new(self.notes.clone(), 0, 512);
+        let notes = AtomicTable::new(self.notes.clone(), 0, 512);
         let vring = Vring::new(VringSetup {
             queue: 0,
             size: SIZE,

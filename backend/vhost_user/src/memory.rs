@@ -5,7 +5,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mqnet_shmem::{Area, MemoryMap, Region, Table};
+use mqnet_shmem::{Area, AtomicTable, MemoryMap, Region};
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 
 /// Maximum number of ranges.
@@ -93,7 +93,7 @@ impl Memory {
     }
 
     /// Memory of a ring area: `len` bytes at an address of the VMM's process.
-    pub(crate) fn table(&self, user: u64, len: u32, align: usize) -> Option<Table> {
+    pub(crate) fn table(&self, user: u64, len: u32, align: usize) -> Option<AtomicTable> {
         self.user.table(user, len, align)
     }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use mqnet_shmem::{Region, Table};
+use mqnet_shmem::{AtomicTable, Region};
 use mqnet_sysio::descriptors;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::memory::memory_file;
@@ -269,7 +269,7 @@ impl VhostUserBackendReqHandler for Shared {
         let len = len.map_err(|_| refuse("log: more than 4 GiB"))?;
         let mapped = Region::of_guest(file.into(), log.mmap_offset, log.mmap_size);
         let (region, offset) = mapped.map_err(|e| refuse(format!("log: {e}")))?;
-        let bits = Table::new(Arc::new(region), offset, len);
+        let bits = AtomicTable::new(Arc::new(region), offset, len);
         let mut state = self.pause_all().map_err(refuse)?;
         state.log = bits.map(|bits| Arc::new(Log::new(bits)));
         self.serve(state);

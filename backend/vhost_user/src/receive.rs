@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mqnet_virtio::Features;
 use mqnet_virtio::net::ctrl::{Rules, Settings};
 use mqnet_virtio::net::filter::RxFilter;
-use mqnet_virtio::net::rss::{Hashed, Hasher, Spread};
+use mqnet_virtio::net::rss::{Hashed, Hasher, IndirectionTable};
 use mqnet_wire::FlowKeys;
 
 /// Receive settings. `None` disables the step and its cost.
@@ -15,7 +15,7 @@ use mqnet_wire::FlowKeys;
 pub(crate) struct ReceiveSettings {
     filter: Option<RxFilter>,
     hasher: Option<Hasher>,
-    spread: Option<Spread>,
+    spread: Option<IndirectionTable>,
 }
 
 impl ReceiveSettings {

@@ -8,11 +8,11 @@
 //!
 //! While the backend is away, QEMU also drops frames of the guest and marks them used from that old
 //! position on, in the middle of the available ones. The guest treats such descriptors as used when
-//! it reaches them, so a device has to skip them (see `packed::Device`).
+//! it reaches them, so a device has to skip them (see `PackedDeviceQueue`).
 
 use std::sync::atomic::Ordering;
 
-use mqnet_shmem::Table;
+use mqnet_shmem::AtomicTable;
 use mqnet_virtio::layout::{flag, packed};
 
 /// Wrap counter in a position.
@@ -31,7 +31,7 @@ type Kind = (bool, bool);
 
 /// Position of the device in the ring, as in the lower half of a packed ring's base. `None` when
 /// the descriptors are ambiguous.
-pub(crate) fn position(ring: &Table, size: u16) -> Option<u16> {
+pub(crate) fn position(ring: &AtomicTable, size: u16) -> Option<u16> {
     let flags = |i: u16| {
         let place = packed::desc(i) + 14;
         u16::from_le(ring.half(place).load(Ordering::Acquire))

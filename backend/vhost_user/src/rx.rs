@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::BURST_FRAMES;
-use mqnet_netdev::{Armed, Burst, ChannelStats, Event, Fault, Queue, RxBrings};
-use mqnet_virtio::{DeviceRing, Piece, Used, on_ring};
+use mqnet_netdev::{Armed, Burst, Fault, OwningRx, Queue, QueuePairStats, WakeSource};
+use mqnet_virtio::{BufferElement, DeviceRing, UsedChain, on_ring};
 
 use crate::vring::{EpollSet, RingLease, Vring, VringCell};
 
@@ -24,7 +24,7 @@ struct Shown {
 #[derive(Debug)]
 struct Scratch {
     /// Pieces of the chain that is being read.
-    list: Vec<Piece>,
+    list: Vec<BufferElement>,
     /// Bounce buffer for a frame of more than `FRAME_PIECES_MAX` pieces; empty until one arrives.
     bounce: Vec<u8>,
     frame_max: u32,
@@ -40,7 +40,7 @@ pub struct GuestTx {
     events: EpollSet,
     shown: ArrayVec<Shown, BURST_FRAMES>,
     scratch: Scratch,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl GuestTx {
@@ -49,7 +49,7 @@ impl GuestTx {
         channel: u16,
         cells: impl IntoIterator<Item = Arc<VringCell>>,
         frame_max: u32,
-        stats: Arc<ChannelStats>,
+        stats: Arc<QueuePairStats>,
     ) -> io::Result<Self> {
         let events = EpollSet::new()?;
         let leases = cells.into_iter().map(|cell| RingLease::new(cell, &events));
@@ -117,7 +117,7 @@ impl Queue for GuestTx {
         Ok(armed)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         Some(self.events.event())
     }
 
@@ -129,7 +129,7 @@ impl Queue for GuestTx {
     }
 }
 
-impl RxBrings for GuestTx {
+impl OwningRx for GuestTx {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         self.shown.clear();
         if !self.find_work()? {
@@ -161,7 +161,7 @@ impl RxBrings for GuestTx {
         let last = taken.last().map_or(0, |chain| chain.id);
         let wants_interrupt = on_ring!(&mut vring.ring, ring => {
             if !ring.give_back_many(last, slots, frames as u16) {
-                let used = |chain: &Shown| Used { id: chain.id, slots: chain.slots, len: 0 };
+                let used = |chain: &Shown| UsedChain { id: chain.id, slots: chain.slots, len: 0 };
                 ring.give_back_all(taken.iter().map(used));
             }
             ring.publish()

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use mqnet_shmem::Table;
+use mqnet_shmem::AtomicTable;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::{clock, poll};
 use mqnet_virtio::Features;
@@ -175,7 +175,7 @@ impl State {
         Vring::new(setup).map_err(|e| e.to_string())
     }
 
-    fn tables(&self, slot: &Slot, lens: [u32; 3]) -> Result<[Table; 3], String> {
+    fn tables(&self, slot: &Slot, lens: [u32; 3]) -> Result<[AtomicTable; 3], String> {
         let table = |i: usize| {
             let (at, len) = (slot.areas[i], lens[i]);
             let table = self.memory.table(at, len, ALIGN[i]);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use mqnet_netdev::Offloads;
 use mqnet_netdev::limits::{CHANNELS_MAX, MTU_MAX, MTU_MIN};
-use mqnet_shmem::{Region, Table};
+use mqnet_shmem::{AtomicTable, Region};
 use mqnet_sysio::clock;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_virtio::Features;
@@ -45,11 +45,11 @@ pub(crate) struct Inflight {
 
 impl Inflight {
     /// Table of one ring; `None` when the region has no room for it.
-    pub(crate) fn of(&self, queue: usize, is_packed: bool) -> Option<Table> {
+    pub(crate) fn of(&self, queue: usize, is_packed: bool) -> Option<AtomicTable> {
         let len = region_len(is_packed, self.queue_size);
         let at = self.offset + queue * len as usize;
         let fits = at + len as usize <= self.end;
-        fits.then(|| Table::new(self.region.clone(), at, len)).flatten()
+        fits.then(|| AtomicTable::new(self.region.clone(), at, len)).flatten()
     }
 }
 

@@ -13,7 +13,7 @@ use std::io;
 use std::sync::Arc;
 
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, DropReason, Event, Fault, Frame, FrameMeta, Queue, TxBrings,
+    Armed, Burst, DropReason, Fault, Frame, FrameMeta, OwningTx, Queue, QueuePairStats, WakeSource,
 };
 use mqnet_shmem::{Segments, Span, SpanMut};
 use mqnet_virtio::net::rss::Hashed;
@@ -49,14 +49,14 @@ pub(crate) struct Steered {
     kept: Option<FrameMeta>,
     /// Fault of a call that cannot return one.
     fault: Option<Fault>,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl Steered {
     pub(crate) fn new(
         channel: u16,
         state: &mut State,
-        stats: &[Arc<ChannelStats>],
+        stats: &[Arc<QueuePairStats>],
     ) -> io::Result<Self> {
         let receivers = (0..state.offer.pairs).map(|pair| {
             let slot = &mut state.slots[usize::from(rx_queue(pair))];
@@ -255,7 +255,7 @@ impl Queue for Steered {
         armed
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         Some(self.events.event())
     }
 
@@ -266,7 +266,7 @@ impl Queue for Steered {
     }
 }
 
-impl TxBrings for Steered {
+impl OwningTx for Steered {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         if self.held {
             return Ok(0);

@@ -6,9 +6,9 @@ use std::io;
 use std::sync::Arc;
 
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, DropReason, Event, Fault, FrameMeta, Queue, TxBrings,
+    Armed, Burst, DropReason, Fault, FrameMeta, OwningTx, Queue, QueuePairStats, WakeSource,
 };
-use mqnet_shmem::{Manner, Scatter, Segments, Stores};
+use mqnet_shmem::{Scatter, Segments, StoreMode, Stores};
 use mqnet_virtio::net::rss::Hashed;
 use mqnet_virtio::{DeviceRing, on_ring};
 
@@ -30,12 +30,12 @@ pub struct GuestRx {
     /// Hash of the next frames, for a driver that negotiated hash reports.
     hashed: Hashed,
     stores: Stores,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl GuestRx {
     /// Creates the half for this cell.
-    pub fn new(channel: u16, cell: Arc<VringCell>, stats: Arc<ChannelStats>) -> io::Result<Self> {
+    pub fn new(channel: u16, cell: Arc<VringCell>, stats: Arc<QueuePairStats>) -> io::Result<Self> {
         let events = Arc::new(EpollSet::new()?);
         let lease = RingLease::new(cell, &events)?;
         let (room, scatter, hashed) = (Room::default(), Scatter::default(), Hashed::default());
@@ -76,7 +76,7 @@ impl Queue for GuestRx {
         Ok(if there || vring.kick.is_none() { Armed::MoreWork } else { Armed::Sleep })
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         Some(self.events.event())
     }
 
@@ -86,7 +86,7 @@ impl Queue for GuestRx {
     }
 }
 
-impl TxBrings for GuestRx {
+impl OwningTx for GuestRx {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         if !self.is_open()? {
             return Ok(0);
@@ -97,7 +97,7 @@ impl TxBrings for GuestRx {
         let (hdr_len, mergeable, hashed) = (*hdr_len, *mergeable, self.hashed);
         let buffers = place::Buffers { memory, hdr_len, mergeable, hashed, log };
         let room = &mut self.room;
-        let Manner { streaming, watch, .. } = self.stores.begin();
+        let StoreMode { streaming, watch, .. } = self.stores.begin();
         let placed = match streaming {
             None => on_ring!(ring, ring => room.submit(ring, buffers, burst, from, None)),
             Some(streaming) => {

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
-    Caps, Channel, ChannelStats, Function, KernelInterface, LinkStatus, Offloads, OpenError, Plan,
-    Rx, Steering, Tx,
+    Caps, Channel, Function, KernelInterface, LinkStatus, Offloads, OpenChannelsError, Plan,
+    QueuePairStats, Rx, Steering, Tx,
 };
 use mqnet_virtio::Features;
 use mqnet_virtio::net::{rx_queue, tx_queue};
@@ -52,7 +52,7 @@ pub struct VduseFunction {
     mtu: Option<u32>,
     persist: bool,
     netdev: Option<node::Netdev>,
-    stats: [Arc<ChannelStats>; 1],
+    stats: [Arc<QueuePairStats>; 1],
     // The remaining fields are dropped in this order.
     _service: Service,
     shared: Arc<Shared>,
@@ -75,8 +75,8 @@ impl Drop for Made {
 impl VduseFunction {
     /// Creates the device, or continues one that an earlier process left, and attaches it to the
     /// vDPA bus.
-    pub fn open(config: VduseConfig) -> Result<Self, OpenError> {
-        let error = |what: String| OpenError { function: config.name.clone(), what };
+    pub fn open(config: VduseConfig) -> Result<Self, OpenChannelsError> {
+        let error = |what: String| OpenChannelsError { function: config.name.clone(), what };
         let node = node::open(&config).map_err(error)?;
         let shared = Arc::new(Shared::new(node.device).map_err(|e| error(e.to_string()))?);
         let service = Service::start(shared.clone(), node.kept);
@@ -188,9 +188,9 @@ impl Function for VduseFunction {
         vec![self.shared.wake.as_fd()]
     }
 
-    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         plan.check_channels(&self.name, 1)?;
-        let error = |what: String| OpenError { function: self.name.clone(), what };
+        let error = |what: String| OpenChannelsError { function: self.name.clone(), what };
         let state = self.shared.lock();
         if let Some(why) = state.why_down() {
             return Err(error(why));
@@ -200,8 +200,8 @@ impl Function for VduseFunction {
         let sent = GuestTx::new(0, [cell(tx_queue(0))], plan.rx_frame_max(), stats.clone());
         let received = GuestRx::new(0, cell(rx_queue(0)), stats.clone());
         Ok(vec![Channel {
-            rx: Rx::Brings(Box::new(sent.map_err(|e| error(e.to_string()))?)),
-            tx: Tx::Brings(Box::new(received.map_err(|e| error(e.to_string()))?)),
+            rx: Rx::Owning(Box::new(sent.map_err(|e| error(e.to_string()))?)),
+            tx: Tx::Owning(Box::new(received.map_err(|e| error(e.to_string()))?)),
         }])
     }
 
@@ -214,7 +214,7 @@ impl Function for VduseFunction {
         }
     }
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
+    fn stats(&self) -> &[Arc<QueuePairStats>] {
         &self.stats
     }
 

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use mqnet_netdev::Offloads;
-use mqnet_shmem::{Lent, MemoryMap, Table};
+use mqnet_shmem::{AtomicTable, GuestMemoryView, MemoryMap};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_virtio::inflight::{self, BadRegion, PackedInflight};
 use mqnet_virtio::log::RingLog;
@@ -55,7 +55,7 @@ pub enum VringError {
 }
 
 /// The queue's part of the inflight region.
-pub type Inflight = Table;
+pub type Inflight = AtomicTable;
 
 /// Parameters of a ring.
 #[derive(Debug)]
@@ -67,11 +67,11 @@ pub struct VringSetup {
     /// Guest memory by the addresses in descriptors.
     pub memory: Arc<MemoryMap>,
     /// Descriptor area.
-    pub desc: Table,
+    pub desc: AtomicTable,
     /// Driver area (avail).
-    pub driver: Table,
+    pub driver: AtomicTable,
     /// Device area (used).
-    pub device: Table,
+    pub device: AtomicTable,
     /// Negotiated features.
     pub features: Features,
     /// Position to continue from (`SET_VRING_BASE`). Used only for packed rings without an inflight
@@ -91,7 +91,7 @@ pub struct VringSetup {
 #[derive(Debug)]
 pub struct Vring {
     pub(crate) ring: Ring,
-    pub(crate) memory: Lent,
+    pub(crate) memory: GuestMemoryView,
     pub(crate) kick: Option<EventFd>,
     pub(crate) call: Arc<Call>,
     pub(crate) log: Option<RingLog>,
@@ -111,12 +111,14 @@ impl Vring {
         let ring = if features.has(Features::RING_PACKED) {
             let region = setup.inflight.map(|region| PackedInflight::new(region, size));
             let region = region.transpose().map_err(bad_region)?;
-            Ring::Packed(packed::Device::new(queue, size, tables, features, setup.base, region)?)
+            Ring::Packed(packed::PackedDeviceQueue::new(
+                queue, size, tables, features, setup.base, region,
+            )?)
         } else {
             if let Some(region) = &setup.inflight {
                 inflight::take_over_split(region, size).map_err(bad_region)?;
             }
-            Ring::Split(split::Device::new(queue, size, tables, features)?)
+            Ring::Split(split::SplitDeviceQueue::new(queue, size, tables, features)?)
         };
         let kick = match setup.kick.map(EventFd::from_peer) {
             Some(None) => return Err(VringError::NoEventFd { queue, what: "kick" }),
@@ -127,7 +129,7 @@ impl Vring {
         let has_hash = features.has(Features::HASH_REPORT);
         let mut vring = Box::new(Self {
             ring,
-            memory: Lent::new(setup.memory),
+            memory: GuestMemoryView::new(setup.memory),
             kick,
             call,
             log: None,
@@ -178,7 +180,7 @@ impl Vring {
 
     /// Replaces the guest's memory. The ring itself must keep its location.
     pub fn set_memory(&mut self, memory: Arc<MemoryMap>) {
-        self.memory = Lent::new(memory);
+        self.memory = GuestMemoryView::new(memory);
     }
 
     pub(crate) fn kick_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use mqnet_pktbuf::{Frag, PagePool, PoolStats};
 use mqnet_sysio::clock;
 use mqnet_virtio::net::HDR_LEN;
-use mqnet_virtio::rxbuf::layout::{Cause, Layout, Measured, Wish};
-use mqnet_virtio::rxbuf::sizes::{self, Average, MERGEABLE_XDP_ROOM, Mode, SMALL_FRAME};
+use mqnet_virtio::rxbuf::layout::{Cause, Layout, Measured, RequestedLayout};
+use mqnet_virtio::rxbuf::sizes::{self, Average, BufferMode, MERGEABLE_XDP_ROOM, SMALL_FRAME};
 
 pub(crate) use setting::{Setting, SettingCell};
 pub use stats::RxBufferStats;
@@ -33,7 +33,7 @@ pub(crate) struct Buffer {
 #[derive(Debug)]
 pub(crate) struct Buffers {
     pub(crate) pool: PagePool,
-    mode: Mode,
+    mode: BufferMode,
     min: u32,
     ring: u16,
     pub(crate) average: Average,
@@ -62,7 +62,7 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    pub(crate) fn new(pool: PagePool, mode: Mode, mtu_max: u32, ring: u16) -> Self {
+    pub(crate) fn new(pool: PagePool, mode: BufferMode, mtu_max: u32, ring: u16) -> Self {
         Self {
             last_decision: (pool.stats(), 0, 0),
             pool,
@@ -102,9 +102,9 @@ impl Buffers {
     fn part(&self) -> u32 {
         let page = self.pool.page_size();
         match self.mode {
-            Mode::Small => sizes::small(false),
-            Mode::Mergeable => sizes::mergeable(self.average.get(), self.min, page, false),
-            Mode::Big => page,
+            BufferMode::Small => sizes::small(false),
+            BufferMode::Mergeable => sizes::mergeable(self.average.get(), self.min, page, false),
+            BufferMode::Big => page,
         }
     }
 
@@ -145,7 +145,7 @@ impl Buffers {
         let Setting { wish, xdp, .. } = self.setting;
         let due = self.until_decision == 0;
         if !is_changed
-            && wish == Wish::Auto
+            && wish == RequestedLayout::Auto
             && !due
             && self.layout.is_none_or(|l| !l.cause.is_forced())
         {
@@ -240,9 +240,9 @@ impl Buffers {
     pub(crate) fn shown(&self, buffer: &Buffer) -> u32 {
         let room = buffer.frag.len() - buffer.front;
         match self.mode {
-            Mode::Small => HDR_LEN + SMALL_FRAME,
-            Mode::Mergeable if self.setting.xdp => room.min(self.size - MERGEABLE_XDP_ROOM),
-            Mode::Mergeable | Mode::Big => room,
+            BufferMode::Small => HDR_LEN + SMALL_FRAME,
+            BufferMode::Mergeable if self.setting.xdp => room.min(self.size - MERGEABLE_XDP_ROOM),
+            BufferMode::Mergeable | BufferMode::Big => room,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use mqnet_sysio::listen::Access;
-use mqnet_virtio::rxbuf::layout::Wish;
+use mqnet_virtio::rxbuf::layout::RequestedLayout;
 
 use crate::provided::ProvidedMemory;
 
@@ -31,7 +31,7 @@ pub struct VirtioUserConfig {
     /// Accepts mergeable receive buffers if the device offers them.
     pub mergeable: bool,
     /// Layout of RX buffers in pages.
-    pub rx_buf_layout: Wish,
+    pub rx_buf_layout: RequestedLayout,
     /// Memory of the RX buffers; by default the engine's own.
     pub rx_memory: Option<ProvidedMemory>,
 }
@@ -50,7 +50,7 @@ impl VirtioUserConfig {
             in_order: true,
             csum: true,
             mergeable: true,
-            rx_buf_layout: Wish::Frag,
+            rx_buf_layout: RequestedLayout::Frag,
             rx_memory: None,
         }
     }

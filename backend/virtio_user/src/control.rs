@@ -7,11 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqnet_shmem::{Part, Region, Window};
+use mqnet_shmem::{Region, RegionPart, Window};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::{clock, poll, socket};
-use mqnet_virtio::driver::{DriverQueue, Piece};
-use mqnet_virtio::net::ctrl::{Command, ERR, OK};
+use mqnet_virtio::driver::{DriverQueue, MemoryRange};
+use mqnet_virtio::net::ctrl::{CtrlCommand, ERR, OK};
 use mqnet_virtio::{Features, layout, packed, split};
 use vhost::VhostUserMemoryRegionInfo;
 
@@ -48,7 +48,7 @@ pub(crate) struct Control {
 impl ControlMemory {
     pub(crate) fn new(is_packed: bool) -> Result<Self, String> {
         let region = Region::shared("mqnet-virtio-control", LEN, false);
-        let (region, mut rest) = Part::whole(region.map_err(|e| e.to_string())?).shared();
+        let (region, mut rest) = RegionPart::whole(region.map_err(|e| e.to_string())?).shared();
         let short = || "the memory of the control queue is too short".to_owned();
         let mut rings = rest.take(COMMAND).ok_or_else(short)?;
         let lens = if is_packed { layout::packed::areas } else { layout::split::areas };
@@ -89,9 +89,15 @@ impl ControlMemory {
         // With `IN_ORDER` a split ring must use its descriptors in order, even for single commands.
         let in_order = features.has(Features::IN_ORDER);
         let queue: Box<dyn DriverQueue> = match (features.has(Features::RING_PACKED), in_order) {
-            (true, _) => Box::new(packed::driver::Driver::new(number, SIZE, tables, event_idx)),
-            (false, true) => Box::new(split::driver::InOrder::new(number, SIZE, tables, event_idx)),
-            (false, false) => Box::new(split::driver::Driver::new(number, SIZE, tables, event_idx)),
+            (true, _) => {
+                Box::new(packed::driver::PackedDriverQueue::new(number, SIZE, tables, event_idx))
+            }
+            (false, true) => {
+                Box::new(split::driver::SplitInOrderQueue::new(number, SIZE, tables, event_idx))
+            }
+            (false, false) => {
+                Box::new(split::driver::SplitDriverQueue::new(number, SIZE, tables, event_idx))
+            }
         };
         Control { queue, window: self.window, kick, call }
     }
@@ -103,7 +109,7 @@ impl Control {
     pub(crate) fn command(
         &mut self,
         line: &UnixStream,
-        command: &Command,
+        command: &CtrlCommand,
         timeout: Duration,
     ) -> Result<(), String> {
         let bytes = command.to_bytes();
@@ -114,7 +120,7 @@ impl Control {
         self.window.write(0, len).head.write_header(&bytes);
         self.window.write(ANSWER, 1).head.write_header(&[ERR]);
         let at = CONTROL_START + COMMAND as u64;
-        let pieces = [Piece { at, len }, Piece { at: at + u64::from(ANSWER), len: 1 }];
+        let pieces = [MemoryRange { at, len }, MemoryRange { at: at + u64::from(ANSWER), len: 1 }];
         self.queue.add(&pieces, 1).ok_or("the control queue is full")?;
         self.queue.publish();
         if self.queue.needs_kick() {

@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use mqnet_netdev::{Armed, Burst, Event, Fault, Kept, Queue, RxBrings, Trigger};
+use mqnet_netdev::{Armed, Burst, DetachedFrame, Fault, OwningRx, Queue, Trigger, WakeSource};
 use mqnet_pktbuf::Returner;
 use mqnet_sysio::epoll::{Epoll, Interest};
 
@@ -17,7 +17,7 @@ const EVERY: u32 = 64;
 
 /// RX queue over the own ring, which is the first, and the others.
 pub(crate) struct Fold {
-    rings: Vec<Box<dyn RxBrings>>,
+    rings: Vec<Box<dyn OwningRx>>,
     /// Index of the ring that the last peek showed.
     shown: usize,
     /// Frames of that ring that were shown and not released. The contract of a queue requires that
@@ -30,7 +30,7 @@ pub(crate) struct Fold {
 
 impl Fold {
     /// Creates the queue over these rings, at least one.
-    pub(crate) fn new(rings: Vec<Box<dyn RxBrings>>) -> io::Result<Self> {
+    pub(crate) fn new(rings: Vec<Box<dyn OwningRx>>) -> io::Result<Self> {
         let epoll = Epoll::new()?;
         for event in rings.iter().filter_map(|ring| ring.event()) {
             epoll.add(event.fd, Interest::ReadableEdge, 0)?;
@@ -52,8 +52,8 @@ impl Queue for Fold {
         Ok(armed)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
-        Some(Event { fd: self.epoll.as_fd(), trigger: Trigger::Edge })
+    fn event(&self) -> Option<WakeSource<'_>> {
+        Some(WakeSource { fd: self.epoll.as_fd(), trigger: Trigger::Edge })
     }
 
     fn park(&mut self) {
@@ -62,7 +62,7 @@ impl Queue for Fold {
     }
 }
 
-impl RxBrings for Fold {
+impl OwningRx for Fold {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         let before = burst.frames().len();
         let Self { rings, shown, left, since, .. } = self;
@@ -100,8 +100,8 @@ impl RxBrings for Fold {
         self.rings[self.shown].release(frames)
     }
 
-    fn keep(&mut self) -> Result<Option<Kept>, Fault> {
-        let kept = self.rings[self.shown].keep()?;
+    fn detach(&mut self) -> Result<Option<DetachedFrame>, Fault> {
+        let kept = self.rings[self.shown].detach()?;
         self.left = self.left.saturating_sub(usize::from(kept.is_some()));
         Ok(kept)
     }

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
-    Caps, Channel, ChannelStats, Function, LinkStatus, Offloads, OpenError, Plan, PrivateFlags, Rx,
-    RxBuffers, RxMemory, Steering,
+    Caps, Channel, Function, LinkStatus, Offloads, OpenChannelsError, Plan, PrivateFlags,
+    QueuePairStats, Rx, RxBuffers, RxMemory, Steering,
 };
 use mqnet_sysio::clock;
 use mqnet_sysio::listen::{Kind, SocketFile, listen_at};
 use mqnet_virtio::net::{rx_queue, tx_queue};
-use mqnet_virtio::rxbuf::layout::{Cause, Wish};
+use mqnet_virtio::rxbuf::layout::{Cause, RequestedLayout};
 use mqnet_wire::Layer;
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -94,8 +94,8 @@ impl VirtioUserFunction {
             why: "waiting for a device".to_owned(),
             failed: None,
             not_before: Duration::ZERO,
-            full_page: layout == Wish::Full,
-            auto: layout == Wish::Auto,
+            full_page: layout == RequestedLayout::Full,
+            auto: layout == RequestedLayout::Auto,
             xdp: false,
             channels: 0,
             prepared: None,
@@ -108,8 +108,8 @@ impl VirtioUserFunction {
         &self.persistent.own
     }
 
-    fn error(&self, what: impl Into<String>) -> OpenError {
-        OpenError { function: self.address.clone(), what: what.into() }
+    fn error(&self, what: impl Into<String>) -> OpenChannelsError {
+        OpenChannelsError { function: self.address.clone(), what: what.into() }
     }
 
     /// Makes or accepts a connection, if one is available.
@@ -190,7 +190,7 @@ impl VirtioUserFunction {
         pairs: std::ops::Range<u16>,
         vring: fn(u16) -> u16,
         on: bool,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), OpenChannelsError> {
         let Some(session) = &mut self.session else {
             return Err(self.error("the device is gone"));
         };
@@ -199,7 +199,7 @@ impl VirtioUserFunction {
     }
 
     /// Commands the number of pairs; false if the device needs each ring enabled separately.
-    fn command_pairs(&mut self, channels: u16) -> Result<bool, OpenError> {
+    fn command_pairs(&mut self, channels: u16) -> Result<bool, OpenChannelsError> {
         let Some(session) = self.session.as_mut().filter(|session| session.commands_pairs()) else {
             return Ok(false);
         };
@@ -208,13 +208,13 @@ impl VirtioUserFunction {
     }
 
     /// Commands the offloads that the other function accepts.
-    fn command_taken(&mut self, taken: Offloads) -> Result<(), OpenError> {
+    fn command_taken(&mut self, taken: Offloads) -> Result<(), OpenChannelsError> {
         let done = self.session.as_mut().map_or(Ok(()), |session| session.set_taken(taken));
         done.map_err(|what| self.error(what))
     }
 
     /// Creates the channels of a plan, with filled receive rings.
-    fn channels_of(&self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn channels_of(&self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         let Some(session) = &self.session else {
             return Err(self.error("the device is gone"));
         };
@@ -233,7 +233,7 @@ impl VirtioUserFunction {
                 rings.map(|pair| pair.read_by(number, plan, stats.clone())).collect();
             if rings.len() > 1 {
                 let fold = Fold::new(rings).map_err(|e| self.error(e.to_string()))?;
-                channel.rx = Rx::Brings(Box::new(fold));
+                channel.rx = Rx::Owning(Box::new(fold));
             }
             Ok(channel)
         };
@@ -245,8 +245,8 @@ impl VirtioUserFunction {
         self.session.as_ref().map_or(0, |session| session.agreed.pairs)
     }
 
-    fn wish(&self) -> Wish {
-        Wish::of_flags(self.full_page, self.auto)
+    fn wish(&self) -> RequestedLayout {
+        RequestedLayout::of_flags(self.full_page, self.auto)
     }
 
     /// True when a queue lacked memory for the requested whole pages.
@@ -258,7 +258,7 @@ impl VirtioUserFunction {
     }
 
     /// Refuses whole pages that cannot work, before any change.
-    fn check_full_page(&self) -> Result<(), OpenError> {
+    fn check_full_page(&self) -> Result<(), OpenChannelsError> {
         let Some(session) = &self.session else { return Ok(()) };
         let (pages, ring) = (session.pool_pages, u32::from(RX_RING));
         if pages >= ring {
@@ -354,7 +354,7 @@ impl Function for VirtioUserFunction {
         session.or(attempt).or(listener).into_iter().collect()
     }
 
-    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         let channels = self.channels_of(plan)?;
         self.command_taken(taken(plan))?;
         let by_command = self.command_pairs(plan.channels)?;
@@ -382,7 +382,7 @@ impl Function for VirtioUserFunction {
         (self.channels, self.prepared) = (0, None);
     }
 
-    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         let fixed = self.caps().rx_fixed;
         let missing = fixed.minus(plan.rx_offloads);
         if missing != Offloads::NONE {
@@ -401,7 +401,7 @@ impl Function for VirtioUserFunction {
         Ok(channels)
     }
 
-    fn commit(&mut self) -> Result<(), OpenError> {
+    fn commit(&mut self) -> Result<(), OpenChannelsError> {
         let Some(channels) = self.prepared.take() else { return Ok(()) };
         let before = std::mem::replace(&mut self.channels, channels);
         self.command_taken(self.next_taken)?;
@@ -429,7 +429,7 @@ impl Function for VirtioUserFunction {
         "the ring is full: the device does not take frames"
     }
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
+    fn stats(&self) -> &[Arc<QueuePairStats>] {
         &self.persistent.stats
     }
 
@@ -446,7 +446,7 @@ impl Steering for VirtioUserFunction {
         u32::from(RX_RING) + 1
     }
 
-    fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
+    fn steer(&mut self, channels: u16) -> Result<(), OpenChannelsError> {
         if self.command_pairs(channels)? {
             return Ok(());
         }
@@ -461,7 +461,7 @@ impl PrivateFlags for VirtioUserFunction {
         vec![(FULL_PAGE, self.full_page && !self.is_rolled_back()), (AUTO, self.auto)]
     }
 
-    fn set_flag(&mut self, flag: &str, on: bool) -> Result<(), OpenError> {
+    fn set_flag(&mut self, flag: &str, on: bool) -> Result<(), OpenChannelsError> {
         match flag {
             FULL_PAGE => {
                 if on {

@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use mqnet_netdev::fuzzing::{Input, receive};
 use mqnet_netdev::limits::MTU_DEFAULT;
 use mqnet_netdev::{
-    Burst, ChannelStats, Fault, FrameMeta, HandOver, Kept, Queue, RxBrings, TxBrings,
+    Burst, DetachedFrame, Fault, FrameMeta, HandOver, OwningRx, OwningTx, Queue, QueuePairStats,
 };
 use mqnet_pktbuf::Returner;
-use mqnet_shmem::{Preference, Region, Span, Table, prefer};
+use mqnet_shmem::{AtomicTable, Preference, Region, Span, prefer};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_virtio::driver::DriverQueue;
-use mqnet_virtio::rxbuf::sizes::Mode;
+use mqnet_virtio::rxbuf::sizes::BufferMode;
 use mqnet_virtio::{Features, packed, split};
 use mqnet_wire::VnetHdr;
 
@@ -42,7 +42,7 @@ impl Ring {
 
     /// Returns `buffers` as a correct device does, with a single entry for the last one if
     /// `only_last`.
-    fn give(&mut self, memory: &Table, buffers: u32, len: u32, only_last: bool) {
+    fn give(&mut self, memory: &AtomicTable, buffers: u32, len: u32, only_last: bool) {
         let last = self.given + buffers - 1;
         let first = if only_last { last } else { self.given };
         let begin = self.given;
@@ -57,7 +57,7 @@ impl Ring {
     }
 
     /// Writes used entry `place` for buffer `number`.
-    fn mark(&self, memory: &Table, place: u32, number: u32, len: u32) {
+    fn mark(&self, memory: &AtomicTable, place: u32, number: u32, len: u32) {
         let [desc, avail, used] = self.areas;
         if self.packed {
             let lap = place / self.size;
@@ -76,7 +76,7 @@ impl Ring {
     }
 
     /// Offset of the next buffer to return; arbitrary if there is none.
-    fn next_buffer(&self, memory: &Table) -> u32 {
+    fn next_buffer(&self, memory: &AtomicTable) -> u32 {
         let [desc, avail, _] = self.areas;
         let place = match self.packed {
             true => self.given % self.size,
@@ -91,12 +91,12 @@ impl Ring {
 }
 
 struct World<Q: DriverQueue + 'static> {
-    memory: Table,
+    memory: AtomicTable,
     rings: [Ring; 2],
     rx: RxQueue<Q>,
     tx: TxQueue<Q>,
     returner: Returner,
-    kept: Vec<Kept>,
+    kept: Vec<DetachedFrame>,
 }
 
 /// Options from the first byte of the input.
@@ -110,26 +110,26 @@ impl Choice {
 }
 
 impl<Q: DriverQueue + 'static> World<Q> {
-    fn new(choice: Choice, make: impl Fn(u16, u16, [Table; 3], bool) -> Q) -> Option<Self> {
+    fn new(choice: Choice, make: impl Fn(u16, u16, [AtomicTable; 3], bool) -> Q) -> Option<Self> {
         let (packed, event_idx) = (choice.has(0), choice.has(2));
-        let mode = if choice.has(3) { Mode::Mergeable } else { Mode::Small };
+        let mode = if choice.has(3) { BufferMode::Mergeable } else { BufferMode::Small };
         let features = Features::VERSION_1;
         let shape = Shape { pairs: 1, packed, mode, features };
         let made = shape.make(None).ok()?;
         let region: Arc<Region> = made.region;
-        let memory = Table::new(region.clone(), 0, region.len() as u32)?;
+        let memory = AtomicTable::new(region.clone(), 0, region.len() as u32)?;
         let PairMemory { rx, tx, pool, slots, slots_at } = made.pairs.into_iter().next()?;
         let rings = [&rx, &tx].map(|ring| Ring::of(ring, packed));
         let event = || EventFd::new().ok().map(Arc::new);
         let (kick, call) = (event()?, event()?);
-        let (stats, own) = (Arc::<ChannelStats>::default(), Arc::<RxBufferStats>::default());
+        let (stats, own) = (Arc::<QueuePairStats>::default(), Arc::<RxBufferStats>::default());
         let takes = Features::CSUM.or(Features::GUEST_CSUM).or(Features::GUEST_TSO4);
         let takes = takes.taken_by_driver();
         let wish = Arc::<SettingCell>::default();
         let parts = RxParts { kick: kick.clone(), wish, stats: stats.clone(), own, takes };
         let buffers = Buffers::new(pool, mode, MTU_DEFAULT, rx.size);
         let queue = |number, ring: RingMemory| make(number, ring.size, ring.tables, event_idx);
-        let mut core = RxCore::new(queue(0, rx), buffers, mode == Mode::Mergeable, parts);
+        let mut core = RxCore::new(queue(0, rx), buffers, mode == BufferMode::Mergeable, parts);
         core.refill().ok()?;
         let cell = Arc::new(HandOver::new(core));
         let mut rx = RxQueue::new(0, cell, FRAME_MAX, call.clone(), stats.clone());
@@ -142,11 +142,11 @@ impl<Q: DriverQueue + 'static> World<Q> {
     /// Keeps waiting frames with their memory; with 0 frames, returns all kept ones.
     fn keep(&mut self, frames: usize) -> Result<(), Fault> {
         if frames == 0 {
-            self.kept.drain(..).for_each(|kept| kept.give_back(&mut self.returner));
+            self.kept.drain(..).for_each(|kept| kept.free(&mut self.returner));
             self.returner.flush();
         }
         for _ in 0..frames {
-            let Some(kept) = self.rx.keep()? else { break };
+            let Some(kept) = self.rx.detach()? else { break };
             self.kept.push(kept);
         }
         Ok(())
@@ -241,17 +241,17 @@ pub fn rings(data: &[u8]) {
     fn run<Q: DriverQueue + 'static>(
         choice: Choice,
         input: &mut Input<'_>,
-        make: impl Fn(u16, u16, [Table; 3], bool) -> Q,
+        make: impl Fn(u16, u16, [AtomicTable; 3], bool) -> Q,
     ) {
         if let Some(world) = World::new(choice, make) {
             world.run(input);
         }
     }
     match (choice.has(0), choice.has(1)) {
-        (true, true) => run(choice, &mut input, packed::driver::InOrder::new),
-        (true, false) => run(choice, &mut input, packed::driver::Driver::new),
-        (false, true) => run(choice, &mut input, split::driver::InOrder::new),
-        (false, false) => run(choice, &mut input, split::driver::Driver::new),
+        (true, true) => run(choice, &mut input, packed::driver::PackedInOrderQueue::new),
+        (true, false) => run(choice, &mut input, packed::driver::PackedDriverQueue::new),
+        (false, true) => run(choice, &mut input, split::driver::SplitInOrderQueue::new),
+        (false, false) => run(choice, &mut input, split::driver::SplitDriverQueue::new),
     }
 }
 

@@ -21,5 +21,5 @@ mod tx;
 pub use buffers::RxBufferStats;
 pub use config::VirtioUserConfig;
 pub use function::VirtioUserFunction;
-pub use mqnet_virtio::rxbuf::layout::Wish;
+pub use mqnet_virtio::rxbuf::layout::RequestedLayout;
 pub use provided::ProvidedMemory;

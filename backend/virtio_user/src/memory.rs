@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use mqnet_netdev::limits::{FRAME_MAX, room_for};
 use mqnet_pktbuf::{PagePool, PoolConfig};
-use mqnet_shmem::{Part, Region, Table, Window};
+use mqnet_shmem::{AtomicTable, Region, RegionPart, Window};
 use mqnet_virtio::Features;
 use mqnet_virtio::layout;
 use mqnet_virtio::net::HDR_LEN;
 use mqnet_virtio::rxbuf::mapping;
-use mqnet_virtio::rxbuf::sizes::Mode;
+use mqnet_virtio::rxbuf::sizes::BufferMode;
 
 use crate::provided::ProvidedMemory;
 
@@ -42,10 +42,10 @@ pub(crate) fn address(offset: usize) -> u64 {
 pub(crate) struct RingMemory {
     pub(crate) size: u16,
     pub(crate) addresses: [u64; 3],
-    pub(crate) tables: [Table; 3],
+    pub(crate) tables: [AtomicTable; 3],
 }
 
-fn take(rest: &mut Part, len: usize) -> Result<Part, String> {
+fn take(rest: &mut RegionPart, len: usize) -> Result<RegionPart, String> {
     let part = rest.take(len.next_multiple_of(PAGE));
     part.ok_or_else(|| "the memory file is too short".to_owned())
 }
@@ -65,7 +65,7 @@ pub(crate) struct PairMemory {
 pub(crate) struct Shape {
     pub(crate) pairs: u16,
     pub(crate) packed: bool,
-    pub(crate) mode: Mode,
+    pub(crate) mode: BufferMode,
     /// Negotiated features, which determine the mapping of pages.
     pub(crate) features: Features,
 }
@@ -78,7 +78,7 @@ pub(crate) struct DeviceMemory {
 
 /// Memory of the caller; each queue takes a part.
 struct Provided {
-    rest: Part,
+    rest: RegionPart,
     pages: u32,
 }
 
@@ -93,8 +93,8 @@ impl Shape {
 
     fn page_size(&self) -> u32 {
         match self.mode {
-            Mode::Small | Mode::Mergeable => PAGE as u32,
-            Mode::Big => (HDR_LEN + room_for(FRAME_MAX)).next_power_of_two(),
+            BufferMode::Small | BufferMode::Mergeable => PAGE as u32,
+            BufferMode::Big => (HDR_LEN + room_for(FRAME_MAX)).next_power_of_two(),
         }
     }
 
@@ -119,7 +119,7 @@ impl Shape {
         let file = memory.file().try_clone_to_owned().map_err(|e| what(e.to_string()))?;
         let (region, _) =
             Region::of_guest(file, 0, memory.len()).map_err(|e| what(e.to_string()))?;
-        Ok(Provided { rest: Part::whole(region), pages: pages.min(1 << 20) as u32 })
+        Ok(Provided { rest: RegionPart::whole(region), pages: pages.min(1 << 20) as u32 })
     }
 
     fn slots_len(&self) -> usize {
@@ -141,12 +141,16 @@ impl Shape {
         let region = Region::shared("mqnet-virtio-user", self.len(provided.is_some()), false);
         let region = region.map_err(|e| e.to_string())?;
         region.prefer_huge_pages();
-        let (region, mut rest) = Part::whole(region).shared();
+        let (region, mut rest) = RegionPart::whole(region).shared();
         let pairs = (0..self.pairs).map(|_| self.pair(&mut rest, provided.as_mut()));
         Ok(DeviceMemory { region, pairs: pairs.collect::<Result<_, String>>()? })
     }
 
-    fn pair(&self, rest: &mut Part, provided: Option<&mut Provided>) -> Result<PairMemory, String> {
+    fn pair(
+        &self,
+        rest: &mut RegionPart,
+        provided: Option<&mut Provided>,
+    ) -> Result<PairMemory, String> {
         let mut rings = take(rest, self.ring_len(RX_RING) + self.ring_len(TX_RING))?;
         let page_size = self.page_size();
         let (memory, start) = match provided {
@@ -168,7 +172,7 @@ impl Shape {
         })
     }
 
-    fn ring(&self, part: &mut Part, size: u16) -> Result<RingMemory, String> {
+    fn ring(&self, part: &mut RegionPart, size: u16) -> Result<RingMemory, String> {
         let mut addresses = [0; 3];
         let mut tables = Vec::with_capacity(3);
         for (at, len) in addresses.iter_mut().zip(self.areas(size)) {
@@ -190,7 +194,7 @@ mod tests {
 
     use super::*;
 
-    fn shape(pairs: u16, packed: bool, mode: Mode) -> Shape {
+    fn shape(pairs: u16, packed: bool, mode: BufferMode) -> Shape {
         Shape { pairs, packed, mode, features: Features::VERSION_1 }
     }
 
@@ -203,7 +207,7 @@ mod tests {
     // requires.
     #[test]
     fn file_is_divided_completely() {
-        for mode in [Mode::Small, Mode::Mergeable, Mode::Big] {
+        for mode in [BufferMode::Small, BufferMode::Mergeable, BufferMode::Big] {
             for (pairs, packed) in [(1, false), (3, true), (64, false)] {
                 let shape = shape(pairs, packed, mode);
                 let DeviceMemory { region, pairs: all } = shape.make(None).unwrap();
@@ -230,7 +234,7 @@ mod tests {
     // amount.
     #[test]
     fn provided_memory_is_shared_out() {
-        let shape = shape(3, false, Mode::Mergeable);
+        let shape = shape(3, false, BufferMode::Mergeable);
         let len = 3 * 700 * 4096 + 8192;
         let memory = ProvidedMemory::new(file(len), len as u64);
         let made = shape.make(Some(&memory)).unwrap();

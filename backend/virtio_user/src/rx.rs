@@ -10,13 +10,13 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BURST_FRAMES, BURST_MORE_PIECES};
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, Event, Fault, HandOver, Kept, KeptPiece, Offloads, Queue, RxBrings,
-    Trigger,
+    Armed, Burst, DetachedFragment, DetachedFrame, Fault, HandOver, Offloads, OwningRx, Queue,
+    QueuePairStats, Trigger, WakeSource,
 };
 use mqnet_pktbuf::{Frag, Returner};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_virtio::Broken;
-use mqnet_virtio::driver::{DriverQueue, Piece};
+use mqnet_virtio::driver::{DriverQueue, MemoryRange};
 use mqnet_virtio::net::HDR_LEN;
 use mqnet_wire::VnetHdr;
 
@@ -58,8 +58,8 @@ struct Posted {
 
 impl Posted {
     #[inline(always)]
-    fn piece(&self) -> Piece {
-        Piece { at: self.at, len: self.len }
+    fn piece(&self) -> MemoryRange {
+        MemoryRange { at: self.at, len: self.len }
     }
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct RxCore<Q> {
     armed: bool,
     kick: Arc<EventFd>,
     wish: Arc<SettingCell>,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
     own: Arc<RxBufferStats>,
     takes: Offloads,
     broken: bool,
@@ -98,7 +98,7 @@ pub(crate) struct RxCore<Q> {
 pub(crate) struct RxParts {
     pub(crate) kick: Arc<EventFd>,
     pub(crate) wish: Arc<SettingCell>,
-    pub(crate) stats: Arc<ChannelStats>,
+    pub(crate) stats: Arc<QueuePairStats>,
     pub(crate) own: Arc<RxBufferStats>,
     /// Offloads that received frames may use at most.
     pub(crate) takes: Offloads,
@@ -203,7 +203,7 @@ impl<Q: DriverQueue> RxCore<Q> {
         let mut intake = Intake {
             queue,
             stale,
-            look: pool.look(),
+            look: pool.view(),
             pool_at: pool.device_start(),
             region: pool.region(),
             pool_start: pool.start(),
@@ -230,7 +230,7 @@ impl<Q: DriverQueue> RxCore<Q> {
     }
 
     /// Takes the first waiting frame with its memory.
-    fn keep(&mut self) -> Result<Option<Kept>, String> {
+    fn detach(&mut self) -> Result<Option<DetachedFrame>, String> {
         let Some(frame) = self.waiting.pop_at(0) else { return Ok(None) };
         let Waiting { hdr, len, id, more } = frame;
         let others = self.more.drain(..usize::from(more)).map(|f| (f.id, 0, f.len));
@@ -240,17 +240,17 @@ impl<Q: DriverQueue> RxCore<Q> {
             let (id, skip, len) = piece;
             let Posted { frag, front, .. } = self.posted[usize::from(id)].take()?;
             self.queue.let_go(id);
-            Some(KeptPiece::new(frag, front + skip, len))
+            Some(DetachedFragment::new(frag, front + skip, len))
         });
         // Every waiting frame has its buffers.
         let Some(head) = pieces.next() else { return Ok(None) };
-        let kept = Kept { hdr, head, more: pieces.collect() };
+        let kept = DetachedFrame { hdr, head, more: pieces.collect() };
         self.stats.rx.packets.add(1);
         self.stats.rx.bytes.add(len.into());
         self.kept += 1 + kept.more.len() as u64;
         if let Err(why) = self.refill_if_due() {
             // The caller does not get the frame, so its memory is returned here.
-            kept.give_back(&mut self.buffers.pool.returner());
+            kept.free(&mut self.buffers.pool.returner());
             return Err(why);
         }
         Ok(Some(kept))
@@ -345,7 +345,7 @@ pub(crate) struct RxQueue<Q: DriverQueue> {
     core: Option<Box<RxCore<Q>>>,
     frame_max: u32,
     event: Arc<EventFd>,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl<Q: DriverQueue> RxQueue<Q> {
@@ -354,7 +354,7 @@ impl<Q: DriverQueue> RxQueue<Q> {
         cell: Arc<HandOver<RxCore<Q>>>,
         frame_max: u32,
         event: Arc<EventFd>,
-        stats: Arc<ChannelStats>,
+        stats: Arc<QueuePairStats>,
     ) -> Self {
         Self { channel, cell, core: None, frame_max, event, stats }
     }
@@ -382,8 +382,8 @@ impl<Q: DriverQueue + 'static> Queue for RxQueue<Q> {
         Ok(if more { Armed::MoreWork } else { Armed::Sleep })
     }
 
-    fn event(&self) -> Option<Event<'_>> {
-        Some(Event { fd: self.event.as_fd(), trigger: Trigger::Edge })
+    fn event(&self) -> Option<WakeSource<'_>> {
+        Some(WakeSource { fd: self.event.as_fd(), trigger: Trigger::Edge })
     }
 
     fn park(&mut self) {
@@ -393,7 +393,7 @@ impl<Q: DriverQueue + 'static> Queue for RxQueue<Q> {
     }
 }
 
-impl<Q: DriverQueue + 'static> RxBrings for RxQueue<Q> {
+impl<Q: DriverQueue + 'static> OwningRx for RxQueue<Q> {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         let (fault, frame_max) = (fault(self.channel), self.frame_max);
         let Some(core) = self.core() else { return Ok(()) };
@@ -412,9 +412,9 @@ impl<Q: DriverQueue + 'static> RxBrings for RxQueue<Q> {
         self.core().map_or(Ok(()), |core| core.release(frames).map_err(fault))
     }
 
-    fn keep(&mut self) -> Result<Option<Kept>, Fault> {
+    fn detach(&mut self) -> Result<Option<DetachedFrame>, Fault> {
         let fault = fault(self.channel);
-        self.core().map_or(Ok(None), |core| core.keep().map_err(fault))
+        self.core().map_or(Ok(None), |core| core.detach().map_err(fault))
     }
 
     fn returner(&mut self) -> Option<Returner> {

@@ -9,15 +9,15 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, MTU_MAX};
-use mqnet_netdev::{Channel, ChannelStats, HandOver, Offloads, Plan, Rx, RxBrings, Tx};
-use mqnet_shmem::{Region, Table};
+use mqnet_netdev::{Channel, HandOver, Offloads, OwningRx, Plan, QueuePairStats, Rx, Tx};
+use mqnet_shmem::{AtomicTable, Region};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::socket::is_quiet;
 use mqnet_virtio::Features;
 use mqnet_virtio::driver::DriverQueue;
-use mqnet_virtio::net::ctrl::{Command, RxMode};
+use mqnet_virtio::net::ctrl::{CtrlCommand, RxMode};
 use mqnet_virtio::net::{CONFIG_LEN, Config, STATUS_ANNOUNCE, ctrl_queue, rx_queue, tx_queue};
-use mqnet_virtio::rxbuf::sizes::Mode;
+use mqnet_virtio::rxbuf::sizes::BufferMode;
 use mqnet_virtio::{packed, split};
 use vhost::vhost_user::message::{
     FrontendReq, VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures as Protocol,
@@ -62,7 +62,7 @@ const ADDRESSED: Features = Features::CTRL_VQ.or(Features::CTRL_MAC_ADDR);
 /// State that persists over sessions.
 #[derive(Clone)]
 pub(crate) struct Persistent {
-    pub(crate) stats: Vec<Arc<ChannelStats>>,
+    pub(crate) stats: Vec<Arc<QueuePairStats>>,
     pub(crate) own: Vec<Arc<RxBufferStats>>,
     pub(crate) wish: Arc<SettingCell>,
     /// True if the device seems to report vrings instead of pairs (the protocol leaves it open): it
@@ -74,7 +74,7 @@ pub(crate) struct Persistent {
 pub(crate) trait Pair: Send {
     fn channel(&self, channel: u16, plan: &Plan) -> Channel;
     /// Receive queue over this pair's ring for another channel, with that channel's statistics.
-    fn read_by(&self, channel: u16, plan: &Plan, stats: Arc<ChannelStats>) -> Box<dyn RxBrings>;
+    fn read_by(&self, channel: u16, plan: &Plan, stats: Arc<QueuePairStats>) -> Box<dyn OwningRx>;
     /// Makes receive buffers available for all free descriptors.
     fn refill(&self) -> Result<(), String>;
     /// True after a violation by the device in one of the rings.
@@ -86,7 +86,7 @@ struct Queues<Q: DriverQueue> {
     tx: Arc<HandOver<TxCore<Q>>>,
     rx_event: Arc<EventFd>,
     tx_event: Arc<EventFd>,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl<Q: DriverQueue + 'static> Pair for Queues<Q> {
@@ -95,10 +95,10 @@ impl<Q: DriverQueue + 'static> Pair for Queues<Q> {
         let rx = self.read_by(channel, plan, stats.clone());
         let tx = self.tx.clone();
         let tx = TxQueue::new(channel, tx, max, self.tx_event.clone(), stats.clone());
-        Channel { rx: Rx::Brings(rx), tx: Tx::Brings(Box::new(tx)) }
+        Channel { rx: Rx::Owning(rx), tx: Tx::Owning(Box::new(tx)) }
     }
 
-    fn read_by(&self, channel: u16, plan: &Plan, stats: Arc<ChannelStats>) -> Box<dyn RxBrings> {
+    fn read_by(&self, channel: u16, plan: &Plan, stats: Arc<QueuePairStats>) -> Box<dyn OwningRx> {
         let (rx, event) = (self.rx.clone(), self.rx_event.clone());
         Box::new(RxQueue::new(channel, rx, plan.rx_frame_max(), event, stats))
     }
@@ -120,7 +120,7 @@ impl<Q: DriverQueue + 'static> Pair for Queues<Q> {
 pub(crate) struct Agreed {
     pub(crate) features: Features,
     pub(crate) pairs: u16,
-    pub(crate) mode: Mode,
+    pub(crate) mode: BufferMode,
     /// Maximum MTU of the device, if it reports one.
     pub(crate) mtu_max: u32,
     /// Queue pairs of the device; the index of its control queue follows from them.
@@ -271,7 +271,7 @@ fn negotiate(
     }
     frontend.set_features(features.0).map_err(failed("features"))?;
     let any_large = features.taken_by_driver().any_large();
-    let mode = Mode::choose(
+    let mode = BufferMode::choose(
         features.has(Features::MRG_RXBUF),
         config.mtu.unwrap_or(mqnet_netdev::limits::MTU_DEFAULT),
         any_large,
@@ -405,21 +405,21 @@ impl Session {
         // Without a configured address, the network behind this driver may use any.
         let filters = config.mac.is_some();
         if features.has(Features::CTRL_RX) {
-            self.command(&Command::Rx(RxMode::Promisc, !filters))?;
-            self.command(&Command::Rx(RxMode::AllMulti, true))?;
+            self.command(&CtrlCommand::Rx(RxMode::Promisc, !filters))?;
+            self.command(&CtrlCommand::Rx(RxMode::AllMulti, true))?;
         }
         if let Some(mac) = config.mac {
-            self.command(&Command::MacAddr(mac))?;
+            self.command(&CtrlCommand::MacAddr(mac))?;
         }
         let status = config_of(&mut self.frontend)?.status;
         if features.has(Features::GUEST_ANNOUNCE) && status & STATUS_ANNOUNCE != 0 {
-            self.command(&Command::AnnounceAck)?;
+            self.command(&CtrlCommand::AnnounceAck)?;
         }
         Ok(())
     }
 
     /// Sends a command, if there is a control queue.
-    fn command(&mut self, command: &Command) -> Result<(), String> {
+    fn command(&mut self, command: &CtrlCommand) -> Result<(), String> {
         let Some(control) = &mut self.control else { return Ok(()) };
         control.command(&self.stream, command, ANSWER_TIMEOUT)
     }
@@ -431,7 +431,7 @@ impl Session {
 
     /// Sets the number of pairs; see [`commands_pairs`](Self::commands_pairs).
     pub(crate) fn set_pairs(&mut self, pairs: u16) -> Result<(), String> {
-        self.command(&Command::Pairs(pairs))
+        self.command(&CtrlCommand::Pairs(pairs))
     }
 
     /// Sets the offloads that this driver accepts, if commands can change them.
@@ -441,7 +441,7 @@ impl Session {
             return Ok(());
         }
         let taken = Features::of_driver_that_takes(taken).and(features);
-        self.command(&Command::GuestOffloads(taken))
+        self.command(&CtrlCommand::GuestOffloads(taken))
     }
 
     /// Sets up the rings of a pair.
@@ -461,17 +461,17 @@ impl Session {
         let in_order = self.agreed.features.has(Features::IN_ORDER);
         let pair = (number, memory, [rx, tx]);
         Ok(match (packed, in_order) {
-            (true, true) => self.pair(pair, packed::driver::InOrder::new, persistent),
-            (true, false) => self.pair(pair, packed::driver::Driver::new, persistent),
-            (false, true) => self.pair(pair, split::driver::InOrder::new, persistent),
-            (false, false) => self.pair(pair, split::driver::Driver::new, persistent),
+            (true, true) => self.pair(pair, packed::driver::PackedInOrderQueue::new, persistent),
+            (true, false) => self.pair(pair, packed::driver::PackedDriverQueue::new, persistent),
+            (false, true) => self.pair(pair, split::driver::SplitInOrderQueue::new, persistent),
+            (false, false) => self.pair(pair, split::driver::SplitDriverQueue::new, persistent),
         })
     }
 
     fn pair<Q: DriverQueue + 'static>(
         &self,
         (number, memory, [rx, tx]): (u16, PairMemory, [Events; 2]),
-        make: impl Fn(u16, u16, [Table; 3], bool) -> Q,
+        make: impl Fn(u16, u16, [AtomicTable; 3], bool) -> Q,
         persistent: &Persistent,
     ) -> Box<dyn Pair> {
         let event_idx = self.agreed.features.has(Features::EVENT_IDX);
@@ -483,7 +483,7 @@ impl Session {
         let buffers = Buffers::new(pool, self.agreed.mode, self.agreed.mtu_max, rx_ring.size);
         let takes = self.agreed.features.taken_by_driver();
         let parts = RxParts { kick: rx.kick, wish, stats: stats.clone(), own, takes };
-        let mergeable = self.agreed.mode == Mode::Mergeable;
+        let mergeable = self.agreed.mode == BufferMode::Mergeable;
         let rx_core = RxCore::new(make(rx_queue(number), rx_ring), buffers, mergeable, parts);
         let queue = make(tx_queue(number), tx_ring);
         let tx_core = TxCore::new(queue, slots, slots_at, tx.kick, stats.clone());

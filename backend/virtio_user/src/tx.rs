@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use mqnet_netdev::limits::room_for;
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, DropReason, Event, Fault, Fill, FrameMeta, HandOver, Queue,
-    Trigger, TxBrings,
+    Armed, Burst, DropReason, Fault, Fill, FrameMeta, HandOver, OwningTx, Queue, QueuePairStats,
+    Trigger, WakeSource,
 };
-use mqnet_shmem::{Manner, Segments, Span, Stores, Streaming, Window};
+use mqnet_shmem::{Segments, Span, StoreMode, Stores, Streaming, Window};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_virtio::Broken;
-use mqnet_virtio::driver::{DriverQueue, Piece};
+use mqnet_virtio::driver::{DriverQueue, MemoryRange};
 use mqnet_virtio::net::HDR_LEN;
 use mqnet_wire::VnetHdr;
 
@@ -47,7 +47,7 @@ pub(crate) struct TxCore<Q: DriverQueue> {
     armed: bool,
     unpublished: bool,
     kick: Arc<EventFd>,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
     broken: Option<Broken>,
     stores: Stores,
     /// State at the start of the burst, or of the first of several bursts that are published
@@ -71,7 +71,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         slots: Window,
         at: u64,
         kick: Arc<EventFd>,
-        stats: Arc<ChannelStats>,
+        stats: Arc<QueuePairStats>,
     ) -> Self {
         let lens = vec![0; queue.size().into()].into();
         Self {
@@ -223,7 +223,7 @@ impl<Q: DriverQueue> TxCore<Q> {
     #[inline(always)]
     fn send(&mut self, id: u16, len: u32) {
         let slot = u32::from(id) * self.stride;
-        self.queue.add_one(Piece { at: self.address_of(slot), len: HDR_LEN + len }, true);
+        self.queue.add_one(MemoryRange { at: self.address_of(slot), len: HDR_LEN + len }, true);
         self.sent = self.sent.wrapping_add(len);
         self.lens[usize::from(id)] = if self.queue.in_order() { self.sent } else { len };
         self.unpublished = true;
@@ -264,7 +264,7 @@ impl<Q: DriverQueue> TxCore<Q> {
     /// Copies frames into slots; returns the number taken.
     fn submit(&mut self, burst: &Burst<'_>, from: usize, room: u32) -> Result<usize, Broken> {
         self.begin()?;
-        let Manner { streaming, demotes, watch } = self.stores.begin();
+        let StoreMode { streaming, demotes, watch } = self.stores.begin();
         let taken = match streaming {
             None => self.fill(burst, from, room, demotes && self.lag.is_behind(), None)?,
             Some(streaming) => self.stream(burst, from, room, streaming)?,
@@ -338,7 +338,8 @@ impl<Q: DriverQueue> TxCore<Q> {
             if demotes {
                 self.demote(slot, frame.len);
             }
-            self.queue.add_taken(id, Piece { at: self.address_of(slot), len: HDR_LEN + frame.len });
+            self.queue
+                .add_taken(id, MemoryRange { at: self.address_of(slot), len: HDR_LEN + frame.len });
             bytes += u64::from(frame.len);
             let sent = self.sent.wrapping_add(bytes as u32);
             self.lens[usize::from(id)] = if self.queue.in_order() { sent } else { frame.len };
@@ -384,7 +385,7 @@ pub(crate) struct TxQueue<Q: DriverQueue> {
     /// Id of the reserved slot.
     reserved: Option<u16>,
     event: Arc<EventFd>,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl<Q: DriverQueue> TxQueue<Q> {
@@ -393,7 +394,7 @@ impl<Q: DriverQueue> TxQueue<Q> {
         cell: Arc<HandOver<TxCore<Q>>>,
         frame_max: u32,
         event: Arc<EventFd>,
-        stats: Arc<ChannelStats>,
+        stats: Arc<QueuePairStats>,
     ) -> Self {
         let room = room_for(frame_max);
         Self { channel, cell, core: None, room, held: false, reserved: None, event, stats }
@@ -457,8 +458,8 @@ impl<Q: DriverQueue + 'static> Queue for TxQueue<Q> {
         }
     }
 
-    fn event(&self) -> Option<Event<'_>> {
-        Some(Event { fd: self.event.as_fd(), trigger: Trigger::Edge })
+    fn event(&self) -> Option<WakeSource<'_>> {
+        Some(WakeSource { fd: self.event.as_fd(), trigger: Trigger::Edge })
     }
 
     fn park(&mut self) {
@@ -466,7 +467,7 @@ impl<Q: DriverQueue + 'static> Queue for TxQueue<Q> {
     }
 }
 
-impl<Q: DriverQueue + 'static> TxBrings for TxQueue<Q> {
+impl<Q: DriverQueue + 'static> OwningTx for TxQueue<Q> {
     fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
         let room = self.room;
         let fill = self.with(|core| {

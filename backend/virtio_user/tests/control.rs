@@ -123,7 +123,7 @@ fn cross(from: &mut Channel, to: &mut Channel, bytes: &[u8]) -> Option<Vec<u8>> 
         from.tx.flush().unwrap();
         sent.then_some(())
     });
-    let Rx::Brings(rx) = &mut to.rx else { panic!("it brings memory") };
+    let Rx::Owning(rx) = &mut to.rx else { panic!("it owns its memory") };
     let mut seen = vec![0; 2000];
     let len = {
         let mut burst = Burst::new();

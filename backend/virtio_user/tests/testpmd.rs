@@ -139,7 +139,7 @@ fn send(channel: &mut Channel, at: usize, count: &mut Count, total: u64, most: u
 }
 
 fn receive(channel: &mut Channel, at: usize, count: &mut Count, most: usize) {
-    let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
+    let Rx::Owning(rx) = &mut channel.rx else { panic!("virtio owns its memory") };
     let frames = {
         let mut burst = Burst::new();
         rx.peek(&mut burst, 64).unwrap();
@@ -186,7 +186,7 @@ fn warm_up(channels: &mut [Channel]) {
             channel.tx.submit(&burst, 0).unwrap();
             channel.tx.flush().unwrap();
             std::thread::sleep(Duration::from_millis(20));
-            let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
+            let Rx::Owning(rx) = &mut channel.rx else { panic!("virtio owns its memory") };
             let got = {
                 let mut burst = Burst::new();
                 rx.peek(&mut burst, 64).unwrap();
@@ -202,7 +202,7 @@ fn warm_up(channels: &mut [Channel]) {
     // Frames that are still in flight.
     std::thread::sleep(Duration::from_millis(300));
     for channel in channels {
-        let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
+        let Rx::Owning(rx) = &mut channel.rx else { panic!("virtio owns its memory") };
         let got = {
             let mut burst = Burst::new();
             rx.peek(&mut burst, 64).unwrap();
@@ -379,7 +379,7 @@ fn devices_come_and_go() {
     drop(pmd);
     let begin = Instant::now();
     loop {
-        let Tx::Brings(tx) = &mut channels[0].tx else { panic!("virtio brings its memory") };
+        let Tx::Owning(tx) = &mut channels[0].tx else { panic!("virtio owns its memory") };
         let _ = tx.submit(&one(&[0; 60]), 0);
         tx.flush().unwrap();
         match function.poll_link(begin.elapsed()) {

@@ -31,7 +31,7 @@ pub struct Selector<'a> {
 
 /// One program of a file, with the maps that it uses.
 #[derive(Clone, Debug)]
-pub struct Object {
+pub struct ObjectProgram {
     /// Name of the function.
     pub name: String,
     /// Section of the function.
@@ -70,7 +70,7 @@ impl Maps {
     }
 }
 
-impl Object {
+impl ObjectProgram {
     /// Loads the selected program.
     pub fn load(bytes: &[u8], which: Selector<'_>) -> Result<Self, LoadError> {
         let file = File::parse(bytes).map_err(broken)?;

@@ -11,12 +11,12 @@ mod machine;
 
 use std::sync::Arc;
 
-use crate::elf::Object;
+use crate::elf::ObjectProgram;
 use crate::helper;
 use crate::insn::{Insn, class, jmp};
 use crate::map::{MapDef, MapKind};
-use crate::mode::Mode;
-use crate::run::{Action, HEADROOM, Origin, Program, Verdict};
+use crate::mode::ExecutionMode;
+use crate::run::{HEADROOM, Origin, Program, Verdict, XdpAction};
 use crate::verify::{State, verify_watched};
 use calls::NOW;
 use generate::Generator;
@@ -30,7 +30,7 @@ const TAILROOM: usize = 48;
 
 /// Result of one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum FuzzOutcome {
     /// The verifier refused the program.
     Refused,
     /// The program ran everywhere, with the same effects.
@@ -52,9 +52,9 @@ fn maps() -> Vec<MapDef> {
     ]
 }
 
-fn program(insns: &[Insn], mode: Mode) -> Result<Arc<Program>, String> {
+fn program(insns: &[Insn], mode: ExecutionMode) -> Result<Arc<Program>, String> {
     let (name, section) = ("any".to_owned(), "xdp".to_owned());
-    let object = Object { name, section, insns: insns.to_vec(), maps: maps() };
+    let object = ObjectProgram { name, section, insns: insns.to_vec(), maps: maps() };
     Program::new(object, mode, CHANNELS).map_err(|e| e.to_string())
 }
 
@@ -63,38 +63,38 @@ fn text(insns: &[Insn]) -> String {
     lines.collect()
 }
 
-fn action(r0: u64, redirect: u32) -> Action {
+fn action(r0: u64, redirect: u32) -> XdpAction {
     match r0 as u32 {
-        1 => Action::Drop,
-        2 => Action::Pass,
-        3 => Action::Tx,
-        4 if redirect != 0 => Action::Redirect(redirect),
-        _ => Action::Aborted,
+        1 => XdpAction::Drop,
+        2 => XdpAction::Pass,
+        3 => XdpAction::Tx,
+        4 if redirect != 0 => XdpAction::Redirect(redirect),
+        _ => XdpAction::Aborted,
     }
 }
 
 /// Generates a program and frames from `data`, and checks them. The error describes a violation.
-pub fn any_program(data: &[u8]) -> Result<Outcome, String> {
+pub fn any_program(data: &[u8]) -> Result<FuzzOutcome, String> {
     let (frame, code) = data.split_at(data.len() / 4);
     let insns = Generator::new(code).program();
     check(&insns, frame)
 }
 
 /// Checks a given program with the input `frame`.
-pub(crate) fn check(insns: &[Insn], frame: &[u8]) -> Result<Outcome, String> {
+pub(crate) fn check(insns: &[Insn], frame: &[u8]) -> Result<FuzzOutcome, String> {
     let mut claims: Vec<Vec<State>> = vec![Vec::new(); insns.len()];
     let mut watch = |at: usize, state: &State| claims[at].push(state.clone());
     let proof = verify_watched(insns, &maps(), WALKED_MAX, &mut watch);
-    let Ok(proof) = proof else { return Ok(Outcome::Refused) };
+    let Ok(proof) = proof else { return Ok(FuzzOutcome::Refused) };
     // Random results cannot be compared.
     if insns.iter().any(|insn| insn.code == CALL && insn.imm == helper::RANDOM) {
-        return Ok(Outcome::Refused);
+        return Ok(FuzzOutcome::Refused);
     }
     let fail = |why: String| format!("{why}\n{}", text(insns));
-    let modes = [Mode::Interpret, Mode::BEST];
+    let modes = [ExecutionMode::Interpret, ExecutionMode::BEST];
     let loaded: Result<Vec<_>, _> = modes.iter().map(|mode| program(insns, *mode)).collect();
     // Programs that a runtime refuses are not run.
-    let Ok(loaded) = loaded else { return Ok(Outcome::Refused) };
+    let Ok(loaded) = loaded else { return Ok(FuzzOutcome::Refused) };
     let mut values: Vec<Values> = maps().iter().map(|def| Values::new(def, CHANNELS)).collect();
     for (round, len) in [frame.len().min(70), 20, 0].into_iter().enumerate() {
         let channel = round as u16 % CHANNELS;
@@ -126,7 +126,7 @@ pub(crate) fn check(insns: &[Insn], frame: &[u8]) -> Result<Outcome, String> {
             }
         }
     }
-    Ok(Outcome::Ran)
+    Ok(FuzzOutcome::Ran)
 }
 
 #[cfg(test)]

@@ -18,10 +18,10 @@ mod rewrite;
 mod run;
 mod verify;
 
-pub use elf::{Object, Selector};
+pub use elf::{ObjectProgram, Selector};
 pub use error::LoadError;
 pub use insn::Insn;
 pub use map::{Map, MapDef, MapError, MapKind};
-pub use mode::Mode;
-pub use run::{Action, HEADROOM, Origin, Program, ProgramError, Verdict};
-pub use verify::Refused;
+pub use mode::ExecutionMode;
+pub use run::{HEADROOM, Origin, Program, ProgramError, Verdict, XdpAction};
+pub use verify::VerifyError;

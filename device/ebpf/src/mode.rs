@@ -2,14 +2,14 @@
 
 /// Execution mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum ExecutionMode {
     /// Machine code.
     Jit,
     /// Interpreter, which checks each memory access again.
     Interpret,
 }
 
-impl Mode {
+impl ExecutionMode {
     /// Best mode on this architecture.
     pub const BEST: Self = if cfg!(target_arch = "x86_64") { Self::Jit } else { Self::Interpret };
 

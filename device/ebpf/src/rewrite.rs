@@ -11,7 +11,7 @@
 
 use crate::insn::{Insn, LDDW, PSEUDO_MAP, PSEUDO_VALUE, X, alu, atomic, class, jmp};
 use crate::map::Map;
-use crate::mode::Mode;
+use crate::mode::ExecutionMode;
 use crate::verify::{Kind, Proof, live_registers};
 
 /// Limit of the interpreter, which counts instructions in signed 16 bits.
@@ -40,7 +40,7 @@ pub(crate) fn rewrite(
     old: &[Insn],
     proof: &Proof,
     maps: &[Map],
-    mode: Mode,
+    mode: ExecutionMode,
 ) -> Result<Vec<Insn>, String> {
     let live = live_registers(old);
     let mut new: Vec<Insn> = Vec::with_capacity(old.len() + old.len() / 4);
@@ -72,12 +72,12 @@ pub(crate) fn rewrite(
             atomic_call(&mut new, one, after, proof.deepest)?;
         } else if one.code == class::ALU | alu::MOD | X {
             new.extend([one, insn(OR32, one.dst, 0, 0, 0)]);
-        } else if mode == Mode::Interpret && one.code == class::ALU64 | alu::NEG {
+        } else if mode == ExecutionMode::Interpret && one.code == class::ALU64 | alu::NEG {
             new.push(insn(XOR64, one.dst, 0, 0, -1));
             new.push(insn(ADD64, one.dst, 0, 0, 1));
         } else {
             let mut one = one;
-            if mode == Mode::Interpret && is_misread(one) {
+            if mode == ExecutionMode::Interpret && is_misread(one) {
                 let Some(free) = (0..10u8).find(|r| live[at] >> r & 1 == 0) else {
                     return Err(format!(
                         "insn {at}: {one}: the interpreter compares with negative constants as if \

@@ -7,12 +7,12 @@ mod raw;
 
 use std::sync::Arc;
 
-use crate::elf::{Object, Selector};
+use crate::elf::{ObjectProgram, Selector};
 use crate::error::LoadError;
 use crate::map::Map;
-use crate::mode::Mode;
+use crate::mode::ExecutionMode;
 use crate::rewrite::rewrite;
-use crate::verify::{Refused, verify};
+use crate::verify::{VerifyError, verify};
 use raw::Code;
 
 /// Headroom of a frame, for headers that a program prepends.
@@ -26,7 +26,7 @@ pub enum ProgramError {
     Load(#[from] LoadError),
     /// The verifier refused the program.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] VerifyError),
     /// The runtime cannot run the program.
     #[error("{0}")]
     Runtime(String),
@@ -34,7 +34,7 @@ pub enum ProgramError {
 
 /// Action of a program on a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum XdpAction {
     /// The program failed, or returned `XDP_ABORTED`.
     Aborted,
     /// Drop the frame.
@@ -51,7 +51,7 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// Action on the frame.
-    pub action: Action,
+    pub action: XdpAction,
     /// New start of the frame in its page.
     pub start: usize,
     /// New length of the frame.
@@ -82,7 +82,7 @@ pub struct Program {
     section: String,
     insns: usize,
     walked: u32,
-    mode: Mode,
+    mode: ExecutionMode,
     // Declared, and so dropped, before the maps: the code contains their addresses.
     code: Code,
     maps: Box<[Map]>,
@@ -93,15 +93,19 @@ impl Program {
     pub fn load(
         bytes: &[u8],
         which: Selector<'_>,
-        mode: Mode,
+        mode: ExecutionMode,
         channels: u16,
     ) -> Result<Arc<Self>, ProgramError> {
-        Self::new(Object::load(bytes, which)?, mode, channels)
+        Self::new(ObjectProgram::load(bytes, which)?, mode, channels)
     }
 
     /// Verifies and prepares a program of a loaded object.
-    pub fn new(object: Object, mode: Mode, channels: u16) -> Result<Arc<Self>, ProgramError> {
-        let Object { name, section, insns, maps } = object;
+    pub fn new(
+        object: ObjectProgram,
+        mode: ExecutionMode,
+        channels: u16,
+    ) -> Result<Arc<Self>, ProgramError> {
+        let ObjectProgram { name, section, insns, maps } = object;
         let proof = verify(&insns, &maps)?;
         let maps = Map::all(maps, channels)?;
         let code = rewrite(&insns, &proof, &maps, mode).map_err(ProgramError::Runtime)?;
@@ -136,7 +140,7 @@ impl Program {
     }
 
     /// Execution mode.
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> ExecutionMode {
         self.mode
     }
 

@@ -34,7 +34,7 @@ const PATHS_MAX: usize = 4096;
 /// Reason why a program is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("insn {at}: {insn}: {why}")]
-pub struct Refused {
+pub struct VerifyError {
     /// Index of the instruction.
     pub at: usize,
     /// Text of the instruction.
@@ -103,7 +103,7 @@ enum Next {
 }
 
 /// Verifies a program.
-pub(crate) fn verify(insns: &[Insn], maps: &[MapDef]) -> Result<Proof, Refused> {
+pub(crate) fn verify(insns: &[Insn], maps: &[MapDef]) -> Result<Proof, VerifyError> {
     verify_watched(insns, maps, WALK_MAX, &mut |_, _| {})
 }
 
@@ -114,10 +114,10 @@ pub(crate) fn verify_watched(
     maps: &[MapDef],
     most: u32,
     watch: &mut dyn FnMut(usize, &State),
-) -> Result<Proof, Refused> {
+) -> Result<Proof, VerifyError> {
     let refuse = |at: usize, why: String| {
         let insn = insns.get(at).map_or_else(|| "nothing".to_owned(), Insn::to_string);
-        Refused { at, insn, why }
+        VerifyError { at, insn, why }
     };
     let mut verifier = Verifier {
         insns,

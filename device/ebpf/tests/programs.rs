@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use mqnet_ebpf::{Action, HEADROOM, Mode, Origin, Program, ProgramError, Selector, Verdict};
+use mqnet_ebpf::{
+    ExecutionMode, HEADROOM, Origin, Program, ProgramError, Selector, Verdict, XdpAction,
+};
 use mqnet_testkit::{Need, has};
 
 fn sources() -> PathBuf {
@@ -24,7 +26,7 @@ fn object(source: &Path, cpu: &str) -> Vec<u8> {
     output.stdout
 }
 
-fn load(name: &str, cpu: &str, mode: Mode) -> Arc<Program> {
+fn load(name: &str, cpu: &str, mode: ExecutionMode) -> Arc<Program> {
     let source = sources().join(name).with_extension("c");
     let loaded = Program::load(&object(&source, cpu), Selector::default(), mode, 4);
     loaded.unwrap_or_else(|e| panic!("{name} {cpu}: {e}"))
@@ -33,7 +35,7 @@ fn load(name: &str, cpu: &str, mode: Mode) -> Arc<Program> {
 /// Runs `check` with a program in both runtimes, compiled for two instruction set versions.
 fn with(name: &str, check: impl Fn(&Program)) {
     for cpu in ["v2", "v3"] {
-        for mode in [Mode::Interpret, Mode::BEST] {
+        for mode in [ExecutionMode::Interpret, ExecutionMode::BEST] {
             check(&load(name, cpu, mode));
         }
     }
@@ -65,7 +67,7 @@ impl Page {
     }
 }
 
-fn run(program: &Program, frame: &[u8]) -> (Action, Vec<u8>) {
+fn run(program: &Program, frame: &[u8]) -> (XdpAction, Vec<u8>) {
     let mut page = Page::of(frame);
     let verdict = page.run(program, frame.len(), 0);
     (verdict.action, page.frame(verdict).to_vec())
@@ -87,15 +89,15 @@ fn actions() {
     if !has(&[Need::Program("clang")]) {
         return;
     }
-    with("pass", |p| assert_eq!(run(p, &[1; 60]).0, Action::Pass));
-    with("aborted", |p| assert_eq!(run(p, &[1; 60]).0, Action::Aborted));
+    with("pass", |p| assert_eq!(run(p, &[1; 60]).0, XdpAction::Pass));
+    with("aborted", |p| assert_eq!(run(p, &[1; 60]).0, XdpAction::Aborted));
     with("reflect", |p| {
         let frame: Vec<u8> = (0..60).collect();
         let (action, back) = run(p, &frame);
-        assert_eq!(action, Action::Tx);
+        assert_eq!(action, XdpAction::Tx);
         assert_eq!(back[..12], [6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5]);
         assert_eq!(back[12..], frame[12..]);
-        assert_eq!(run(p, &frame[..13]).0, Action::Drop);
+        assert_eq!(run(p, &frame[..13]).0, XdpAction::Drop);
     });
 }
 
@@ -108,13 +110,13 @@ fn a_filter_drops_and_counts() {
     }
     with("drop", |p| {
         for options in 0..=10 {
-            assert_eq!(run(p, &udp(options, 9)).0, Action::Drop, "{options}");
-            assert_eq!(run(p, &udp(options, 10)).0, Action::Pass);
+            assert_eq!(run(p, &udp(options, 9)).0, XdpAction::Drop, "{options}");
+            assert_eq!(run(p, &udp(options, 10)).0, XdpAction::Pass);
         }
         // A header with a length field beyond the frame.
         let mut lies = udp(0, 9);
         lies[14] = 0x4f;
-        assert_eq!(run(p, &lies[..50]).0, Action::Pass);
+        assert_eq!(run(p, &lies[..50]).0, XdpAction::Pass);
         let counts = p.maps()[0].get(&1u32.to_le_bytes()).unwrap();
         assert_eq!(counts, [11u64.to_le_bytes().to_vec()]);
     });
@@ -129,14 +131,14 @@ fn frames_grow_and_shrink() {
     with("push", |p| {
         let frame: Vec<u8> = (100..160).collect();
         let (action, back) = run(p, &frame);
-        assert_eq!((action, back.len()), (Action::Pass, 64));
+        assert_eq!((action, back.len()), (XdpAction::Pass, 64));
         assert_eq!(back[..8], [1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(back[8..], frame[..56]);
         assert_eq!(p.section(), "xdp.frags");
         let mut page = Page::of(&frame);
         let last = page.0.len() - CANARY;
         let no_room = p.run(&mut page.0[CANARY..last], 7, 60, Origin::default());
-        assert_eq!(no_room.action, Action::Aborted);
+        assert_eq!(no_room.action, XdpAction::Aborted);
     });
 }
 
@@ -154,17 +156,17 @@ fn maps_are_shared() {
         };
         for channel in [0, 1, 1, 3] {
             let mut page = Page::of(&[2; 120]);
-            assert_eq!(page.run(p, 120, channel).action, Action::Pass);
+            assert_eq!(page.run(p, 120, channel).action, XdpAction::Pass);
         }
         let sums: Vec<u64> = map("sums").get(&[0; 4]).unwrap().iter().map(|v| le(v)).collect();
         assert_eq!(sums, [200, 400, 0, 200]);
         assert_eq!(le(&map("firsts").get(&[2]).unwrap()[0]), 4);
         // 255 is added and removed again, so there is room for one more.
-        assert_eq!(run(p, &[255; 60]).0, Action::Drop);
-        assert_eq!(run(p, &[9; 60]).0, Action::Pass);
-        assert_eq!(run(p, &[10; 60]).0, Action::Aborted, "it has room for two");
+        assert_eq!(run(p, &[255; 60]).0, XdpAction::Drop);
+        assert_eq!(run(p, &[9; 60]).0, XdpAction::Pass);
+        assert_eq!(run(p, &[10; 60]).0, XdpAction::Aborted, "it has room for two");
         map("firsts").unset(&[9]).unwrap();
-        assert_eq!(run(p, &[10; 60]).0, Action::Pass);
+        assert_eq!(run(p, &[10; 60]).0, XdpAction::Pass);
         assert_eq!(map("firsts").dump(10).len(), 2);
         assert_eq!(le(&map(".bss").get(&[0; 4]).unwrap()[0]), 7);
     });
@@ -181,10 +183,10 @@ fn redirects() {
         return;
     }
     with("redirect", |p| {
-        assert_eq!(run(p, &[7; 60]).0, Action::Redirect(7));
-        assert_eq!(run(p, &[8; 60]).0, Action::Drop);
+        assert_eq!(run(p, &[7; 60]).0, XdpAction::Redirect(7));
+        assert_eq!(run(p, &[8; 60]).0, XdpAction::Drop);
         p.maps()[0].set(&1u32.to_le_bytes(), &12u32.to_le_bytes()).unwrap();
-        assert_eq!(run(p, &[8; 60]).0, Action::Redirect(12));
+        assert_eq!(run(p, &[8; 60]).0, XdpAction::Redirect(12));
     });
 }
 
@@ -197,9 +199,9 @@ fn helpers_copy_within_the_frame() {
     with("legacy", |p| {
         let frame: Vec<u8> = (0..60).collect();
         let (action, back) = run(p, &frame);
-        assert_eq!((action, &back[..4]), (Action::Pass, &frame[56..]));
+        assert_eq!((action, &back[..4]), (XdpAction::Pass, &frame[56..]));
         assert_eq!(le(&p.maps()[0].get(&[0; 4]).unwrap()[0]), 60);
-        assert_eq!(run(p, &[1, 2]).0, Action::Drop);
+        assert_eq!(run(p, &[1, 2]).0, XdpAction::Drop);
     });
 }
 
@@ -214,7 +216,7 @@ fn functions_are_called() {
         let frame: Vec<u8> = (0..60).map(|i| if i < 8 { 40 } else { i }).collect();
         let (action, back) = run(p, &frame);
         let (first, second) = (8 * 40, (8..16).sum::<u32>());
-        assert_eq!(action, Action::Pass);
+        assert_eq!(action, XdpAction::Pass);
         assert_eq!(back[..4], (1 + first + second).to_le_bytes());
         assert_eq!(back[4..], frame);
         let counts = &p.maps()[0];
@@ -239,11 +241,11 @@ fn prefixes_match() {
             frame[26..30].copy_from_slice(&address);
             run(p, &frame).0
         };
-        assert_eq!(from([10, 0, 0, 1]), Action::Drop);
-        assert_eq!(from([10, 0, 0, 129]), Action::Pass);
-        assert_eq!(from([11, 0, 0, 129]), Action::Pass);
+        assert_eq!(from([10, 0, 0, 1]), XdpAction::Drop);
+        assert_eq!(from([10, 0, 0, 129]), XdpAction::Pass);
+        assert_eq!(from([11, 0, 0, 129]), XdpAction::Pass);
         map.unset(&key(8, [10, 0, 0, 0])).unwrap();
-        assert_eq!(from([10, 0, 0, 1]), Action::Pass);
+        assert_eq!(from([10, 0, 0, 1]), XdpAction::Pass);
     });
 }
 
@@ -262,7 +264,7 @@ fn harmful_programs_are_refused() {
         let first = text.lines().next().unwrap();
         let want = first.strip_prefix("/* refused: ").and_then(|s| s.strip_suffix(" */")).unwrap();
         for cpu in ["v2", "v3"] {
-            match Program::load(&object(&path, cpu), Selector::default(), Mode::BEST, 1) {
+            match Program::load(&object(&path, cpu), Selector::default(), ExecutionMode::BEST, 1) {
                 Err(e) if e.to_string().contains(want) => seen += 1,
                 Err(e) => wrong.push(format!("{} {cpu}: {e}, not {want}", path.display())),
                 Ok(_) => wrong.push(format!("{} {cpu}: ACCEPTED", path.display())),
@@ -281,20 +283,20 @@ fn corrupted_files_cause_no_panic() {
     }
     let whole = object(&sources().join("sum.c"), "v2");
     for n in (0..whole.len()).step_by(41) {
-        let _ = Program::load(&whole[..n], Selector::default(), Mode::Interpret, 1);
+        let _ = Program::load(&whole[..n], Selector::default(), ExecutionMode::Interpret, 1);
     }
     for at in (0..whole.len()).step_by(13) {
         for change in [1u8, 0xff] {
             let mut bytes = whole.clone();
             bytes[at] ^= change;
-            let loaded = Program::load(&bytes, Selector::default(), Mode::Interpret, 1);
+            let loaded = Program::load(&bytes, Selector::default(), ExecutionMode::Interpret, 1);
             if let Ok(program) = loaded {
                 run(&program, &[3; 60]);
             }
         }
     }
     let other = Selector { section: Some("xdp/other"), ..Selector::default() };
-    let none = Program::load(&whole, other, Mode::Interpret, 1).unwrap_err();
+    let none = Program::load(&whole, other, ExecutionMode::Interpret, 1).unwrap_err();
     assert!(matches!(none, ProgramError::Load(_)));
     assert_eq!(none.to_string(), "no section 'xdp/other' with code; there are: xdp");
 }
@@ -309,7 +311,7 @@ fn programs_are_chosen_by_name() {
     let bytes = object(&sources().join("several.c"), "v3");
     let load = |section, program| {
         let which = Selector { section, program };
-        Program::load(&bytes, which, Mode::BEST, 2).map_err(|e| e.to_string())
+        Program::load(&bytes, which, ExecutionMode::BEST, 2).map_err(|e| e.to_string())
     };
     let all = "limit (section xdp_limit), exchange (section xdp_limit), \
                unsupported (section xdp/unsupported)";
@@ -339,7 +341,7 @@ fn lru_maps_and_atomic_results() {
         return;
     }
     let bytes = object(&sources().join("several.c"), "v3");
-    for mode in [Mode::Interpret, Mode::BEST] {
+    for mode in [ExecutionMode::Interpret, ExecutionMode::BEST] {
         let load = |name| {
             let which = Selector { program: Some(name), ..Selector::default() };
             Program::load(&bytes, which, mode, 2).unwrap_or_else(|e| panic!("{name}: {e}"))
@@ -348,19 +350,27 @@ fn lru_maps_and_atomic_results() {
         let pass = |flow: u8| run(&limit, &[flow; 60]).0;
         assert_eq!(
             [1, 1, 1, 1].map(pass),
-            [Action::Pass, Action::Pass, Action::Drop, Action::Drop]
+            [XdpAction::Pass, XdpAction::Pass, XdpAction::Drop, XdpAction::Drop]
         );
         for other in 2..200 {
-            assert_eq!((pass(other), pass(1)), (Action::Pass, Action::Drop), "{mode:?} {other}");
+            assert_eq!(
+                (pass(other), pass(1)),
+                (XdpAction::Pass, XdpAction::Drop),
+                "{mode:?} {other}"
+            );
         }
         // Each new flow had room, and is counted.
         for other in 2..200 {
-            assert_eq!([other; 3].map(pass), [Action::Pass, Action::Pass, Action::Drop], "{other}");
+            assert_eq!(
+                [other; 3].map(pass),
+                [XdpAction::Pass, XdpAction::Pass, XdpAction::Drop],
+                "{other}"
+            );
         }
         assert_eq!(limit.maps()[0].dump(10).len(), 4);
         let exchange = load("exchange");
         let answers = [0; 3].map(|_| run(&exchange, &[1; 60]).0);
-        assert_eq!(answers, [Action::Pass, Action::Tx, Action::Tx]);
+        assert_eq!(answers, [XdpAction::Pass, XdpAction::Tx, XdpAction::Tx]);
         let value = |key: u32| le(&exchange.maps()[0].get(&key.to_le_bytes()).unwrap()[0]);
         assert_eq!((value(0), value(1)), (5, 5));
     }

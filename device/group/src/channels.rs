@@ -1,6 +1,6 @@
 //! Opens and changes the channels of all members together, or of none.
 
-use mqnet_netdev::{Channel, LinkStatus, OpenError, Plan};
+use mqnet_netdev::{Channel, LinkStatus, OpenChannelsError, Plan};
 
 use crate::group::{GroupFunction, Layout, OnLoss, Use};
 use crate::slot::Slot;
@@ -18,8 +18,8 @@ pub(crate) enum How {
 pub(crate) type Made = Vec<Vec<Option<Channel>>>;
 
 impl GroupFunction {
-    pub(crate) fn error(&self, what: impl Into<String>) -> OpenError {
-        OpenError { function: self.name.clone(), what: what.into() }
+    pub(crate) fn error(&self, what: impl Into<String>) -> OpenChannelsError {
+        OpenChannelsError { function: self.name.clone(), what: what.into() }
     }
 
     /// Makes the channels of several members. If one fails, the previous members undo theirs in
@@ -80,7 +80,7 @@ impl GroupFunction {
 
     /// Orders the channels as in the group, replaceable if the group survives a loss.
     fn arrange(&self, mut made: Made, plan: &Plan, layout: Layout) -> Option<(Use, Vec<Channel>)> {
-        let take = |place: &crate::Place| {
+        let take = |place: &crate::MemberQueue| {
             made[place.member].get_mut(usize::from(place.local)).and_then(Option::take)
         };
         let channels: Vec<Channel> = layout.places.iter().map(take).collect::<Option<_>>()?;
@@ -98,7 +98,7 @@ impl GroupFunction {
         plan: &Plan,
         how: How,
         here: &[bool],
-    ) -> Result<(Use, Vec<Channel>), OpenError> {
+    ) -> Result<(Use, Vec<Channel>), OpenChannelsError> {
         let layout = self.layout(plan.channels, here).map_err(|what| self.error(what))?;
         let steps: Vec<(usize, How)> =
             (0..here.len()).filter(|&at| here[at]).map(|at| (at, how)).collect();
@@ -109,7 +109,7 @@ impl GroupFunction {
         })
     }
 
-    pub(crate) fn open_all(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    pub(crate) fn open_all(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         if !self.combined {
             return Err(self.error("the group is down"));
         }
@@ -119,7 +119,7 @@ impl GroupFunction {
         Ok(channels)
     }
 
-    pub(crate) fn prepare_all(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    pub(crate) fn prepare_all(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         if self.refit.is_some() || self.in_use.is_none() {
             return Err(self.error("a member is being replaced"));
         }
@@ -138,7 +138,7 @@ impl GroupFunction {
         Ok(channels)
     }
 
-    pub(crate) fn commit_all(&mut self) -> Result<(), OpenError> {
+    pub(crate) fn commit_all(&mut self) -> Result<(), OpenChannelsError> {
         let Some(next) = self.next.take() else { return Ok(()) };
         for &(at, session) in &next.joins {
             let member = &mut self.members[at];
@@ -176,7 +176,7 @@ impl GroupFunction {
     }
 
     /// Steers new frames to the first `channels` channels; each member steers its own part.
-    pub(crate) fn steer_all(&mut self, channels: u16) -> Result<(), OpenError> {
+    pub(crate) fn steer_all(&mut self, channels: u16) -> Result<(), OpenChannelsError> {
         let (from, to) = match (&self.in_use, &self.next) {
             (Some(now), Some(next)) if now.plan.channels == channels => (next, now),
             (Some(now), Some(next)) => (now, next),

@@ -4,20 +4,22 @@
 //! The group numbers its wishes and sends the same message through all of its members. Each member
 //! carries the wish for its part of the channels, the number of the wish, the members that were up
 //! at that time, and the latest control message. A received message is valid when all members of
-//! the group have received the same one. Until then the peer's wish is unknown ([`Outlook::Wait`]),
-//! which takes no longer than the peer's loop over its members. Both ends therefore have the same
-//! view of a pair of wishes, and a control message needs to contain only their numbers.
+//! the group have received the same one. Until then the peer's wish is unknown
+//! ([`NextPlan::Wait`]), which takes no longer than the peer's loop over its members. Both ends
+//! therefore have the same view of a pair of wishes, and a control message needs to contain only
+//! their numbers.
 //!
 //! A member that is up again at both ends returns by an ordinary channel change, which both ends
 //! derive from the two wishes, so that no frame is lost or reordered. After a loss there is no time
-//! for a negotiation: see [`Map::stand_in`](crate::Map::stand_in).
+//! for a negotiation: see [`MemberMap::serving_member`](crate::MemberMap::serving_member).
 
 use mqnet_netdev::{
-    Caps, FarPartner, LinkStatus, Outlook, Peer, Plan, RingSizes, RingWish, Seat, Voice, Word,
+    Caps, ChangeMessage, FarPartner, GroupMembership, GroupMessage, LinkStatus, NextPlan, Peer,
+    Plan, RequestedRings, RingSizes,
 };
 
 use crate::group::{GroupFunction, Member};
-use crate::{GroupError, Map};
+use crate::{GroupError, MemberMap};
 
 /// State of the negotiation with a group at the far end.
 #[derive(Debug, Default)]
@@ -26,17 +28,17 @@ pub(crate) struct Far {
     pub(crate) whole: bool,
     group: u32,
     partner: Option<Caps>,
-    rings: RingWish,
+    rings: RequestedRings,
     /// Message of this group.
-    ours: Voice,
+    ours: GroupMessage,
     /// Sessions of the members that were up when the latest wish was made.
     up: Vec<Option<u64>>,
     /// Latest message that the peer sent through all members.
-    theirs: Voice,
+    theirs: GroupMessage,
     peers_group: u32,
     peer_wants: Option<u16>,
     plan: Option<Plan>,
-    outlook: Outlook,
+    outlook: NextPlan,
     /// Members with channels after the pending change.
     pub(crate) next: Vec<bool>,
     ring_sizes: RingSizes,
@@ -60,14 +62,14 @@ pub(crate) fn join_members(members: &mut [Member], seed: u64) -> Result<Option<F
     let of = members.len() as u8;
     for (number, member) in (0u8..).zip(members) {
         if let Some(peer) = member.function.peer() {
-            peer.take_seat(Seat { number, of, group });
+            peer.join_group(GroupMembership { number, of, group });
         }
     }
     Ok(Some(Far { group, ..Far::default() }))
 }
 
 /// Combines the plans of members.
-fn combined(map: Map, whole: bool, parts: &[(usize, Plan)]) -> Result<Plan, String> {
+fn combined(map: MemberMap, whole: bool, parts: &[(usize, Plan)]) -> Result<Plan, String> {
     let mut all = parts.first().ok_or("no member is up")?.1.clone();
     all.channels = match whole {
         true => all.channels,
@@ -87,7 +89,7 @@ fn combined(map: Map, whole: bool, parts: &[(usize, Plan)]) -> Result<Plan, Stri
 
 impl Far {
     /// Wish of a member: its part of the channels, or all of them.
-    fn part(&self, map: Map, partner: &Caps, at: usize) -> Caps {
+    fn part(&self, map: MemberMap, partner: &Caps, at: usize) -> Caps {
         match self.whole {
             true => partner.clone(),
             false => GroupFunction::part_of_partner(map, partner, at),
@@ -95,18 +97,18 @@ impl Far {
     }
 
     /// Sends the wish and the message through every member that is up.
-    fn send_to_all(&self, map: Map, members: &mut [Member]) {
+    fn send_to_all(&self, map: MemberMap, members: &mut [Member]) {
         let Some(partner) = &self.partner else { return };
         for (at, member) in members.iter_mut().enumerate() {
             let part = self.part(map, partner, at);
             let is_up = self.up.get(at).is_some_and(Option::is_some);
             if let Some(peer) = member.function.peer().filter(|_| is_up) {
-                peer.say_for_group(&part, self.rings, &self.ours);
+                peer.send_for_group(&part, self.rings, &self.ours);
             }
         }
     }
 
-    fn publish_wish(&mut self, map: Map, members: &mut [Member]) {
+    fn publish_wish(&mut self, map: MemberMap, members: &mut [Member]) {
         self.ours.wish = self.ours.wish.wrapping_add(1);
         let bit = |(at, up): (usize, &Option<u64>)| u8::from(up.is_some()) << at;
         self.ours.here = self.up.iter().enumerate().map(bit).sum();
@@ -119,11 +121,11 @@ impl Far {
         let Some(peer) = here.next().and_then(|member| member.function.peer()) else {
             return false;
         };
-        let first = peer.heard_of_group();
+        let first = peer.received_for_group();
         self.ring_sizes = peer.rings();
         self.leads_by_chance = peer.leads();
         let mut same = |member: &mut Member| {
-            member.function.peer().is_some_and(|peer| peer.heard_of_group() == first)
+            member.function.peer().is_some_and(|peer| peer.received_for_group() == first)
         };
         if !here.all(&mut same) {
             return false;
@@ -141,7 +143,7 @@ impl Far {
             let both = ours.is_some() && self.theirs.here >> at & 1 == 1;
             let is_up =
                 matches!(member.status, LinkStatus::Up { session } if Some(session) == ours);
-            let heard = member.function.peer().map(|peer| peer.heard_of_group().wish);
+            let heard = member.function.peer().map(|peer| peer.received_for_group().wish);
             if (both && !(is_up && heard == Some(self.theirs.wish))) || (member.is_here() && !both)
             {
                 return None;
@@ -151,28 +153,28 @@ impl Far {
         Some(next)
     }
 
-    fn compare_wishes(&mut self, map: Map, members: &mut [Member], heard: bool) -> Outlook {
+    fn compare_wishes(&mut self, map: MemberMap, members: &mut [Member], heard: bool) -> NextPlan {
         let Some(next) = heard.then(|| self.agreed_members(members)).flatten() else {
-            return Outlook::Wait;
+            return NextPlan::Wait;
         };
         let (mut parts, mut changes) = (Vec::new(), false);
         for (at, member) in members.iter_mut().enumerate().filter(|(at, _)| next[*at]) {
             changes |= !member.is_here();
             let Some(peer) = member.function.peer() else { continue };
-            match peer.outlook() {
-                Outlook::Change(plan) => {
+            match peer.next_plan() {
+                NextPlan::Change(plan) => {
                     changes = true;
                     parts.push((at, plan));
                 }
-                Outlook::Same => parts.extend(peer.plan().map(|plan| (at, plan))),
+                NextPlan::Same => parts.extend(peer.plan().map(|plan| (at, plan))),
                 other => return other,
             }
         }
         self.next = next;
         match combined(map, self.whole, &parts) {
-            Ok(plan) if changes => Outlook::Change(plan),
-            Ok(_) => Outlook::Same,
-            Err(why) => Outlook::Impossible(why),
+            Ok(plan) if changes => NextPlan::Change(plan),
+            Ok(_) => NextPlan::Same,
+            Err(why) => NextPlan::Impossible(why),
         }
     }
 }
@@ -207,8 +209,8 @@ impl GroupFunction {
         let Some(far) = &mut self.far else { return };
         let first = self.members[0].function.peer().and_then(|peer| peer.peers_group());
         far.peers_group = first.unwrap_or_default();
-        far.ours.word = Word::default();
-        far.theirs = Voice::default();
+        far.ours.word = ChangeMessage::default();
+        far.theirs = GroupMessage::default();
         far.up.clear();
     }
 
@@ -251,7 +253,7 @@ impl GroupFunction {
         far.plan = combined(self.map, far.whole, &parts).ok();
         far.outlook = match self.combined {
             true => far.compare_wishes(self.map, &mut self.members, heard),
-            false => Outlook::Same,
+            false => NextPlan::Same,
         };
         self.far = Some(far);
     }
@@ -289,7 +291,7 @@ impl Peer for GroupFunction {
         })
     }
 
-    fn wish(&mut self, partner: &Caps, rings: RingWish) -> u32 {
+    fn wish(&mut self, partner: &Caps, rings: RequestedRings) -> u32 {
         let Some(far) = &mut self.far else { return 0 };
         if far.partner.as_ref() != Some(partner) || far.rings != rings {
             (far.partner, far.rings) = (Some(partner.clone()), rings);
@@ -312,18 +314,18 @@ impl Peer for GroupFunction {
         self.far.as_ref()?.plan.clone()
     }
 
-    fn outlook(&self) -> Outlook {
+    fn next_plan(&self) -> NextPlan {
         self.far.as_ref().map(|far| far.outlook.clone()).unwrap_or_default()
     }
 
-    fn say(&mut self, word: Word) {
+    fn send_change(&mut self, word: ChangeMessage) {
         if let Some(far) = &mut self.far {
             far.ours.word = word;
             far.send_to_all(self.map, &mut self.members);
         }
     }
 
-    fn heard(&self) -> Word {
+    fn received_change(&self) -> ChangeMessage {
         self.far.as_ref().map(|far| far.theirs.word.clone()).unwrap_or_default()
     }
 

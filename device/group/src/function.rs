@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_netdev::{
-    Caps, Channel, ChannelStats, Device, FullCause, Function, Indirection, KernelInterface,
-    LinkStatus, MemberView, Members, OpenError, Peer, Placement, Plan, PrivateFlags, RxBuffers,
-    RxMemory, Steering,
+    Caps, Channel, FullCause, Function, HardwareDevice, Indirection, KernelInterface, LinkStatus,
+    MemberView, Members, OpenChannelsError, Peer, Placement, Plan, PrivateFlags, QueuePairStats,
+    RxBuffers, RxMemory, Steering,
 };
 
 use crate::group::{GroupFunction, Layout, Member, OnLoss};
-use crate::{Map, Place};
+use crate::{MemberMap, MemberQueue};
 
 impl GroupFunction {
     fn primary(&self) -> &dyn Function {
@@ -27,7 +27,8 @@ impl GroupFunction {
     fn view(&self, at: usize) -> MemberView {
         let member = &self.members[at];
         let served = self.in_use.iter().flat_map(|used| (0u16..).zip(&used.layout.places));
-        let served: Vec<(u16, Place)> = served.map(|(channel, place)| (channel, *place)).collect();
+        let served: Vec<(u16, MemberQueue)> =
+            served.map(|(channel, place)| (channel, *place)).collect();
         let mine = |channel: u16| self.map.place(channel).member == at;
         let all = served.iter().map(|(channel, _)| *channel);
         let others = served.iter().filter(|(channel, place)| place.member == at && !mine(*channel));
@@ -52,7 +53,7 @@ impl GroupFunction {
     }
 
     /// Capabilities of the other side as passed to a member: its part of the channels.
-    pub(crate) fn part_of_partner(map: Map, partner: &Caps, at: usize) -> Caps {
+    pub(crate) fn part_of_partner(map: MemberMap, partner: &Caps, at: usize) -> Caps {
         let share = |channels: u16| map.share(channels, at).max(1);
         Caps {
             channels: share(partner.channels),
@@ -93,7 +94,7 @@ impl GroupFunction {
     }
 
     fn number(&self, member: usize, local: u16) -> u16 {
-        self.map.channel(Place { member, local }) as u16
+        self.map.channel(MemberQueue { member, local }) as u16
     }
 
     /// Layout in use, if flows reach all queues of the primary, including those for channels of
@@ -106,14 +107,14 @@ impl GroupFunction {
 
     /// Channel of a queue in the primary's table.
     fn of_table(&self, local: u16) -> u16 {
-        let place = Place { member: self.primary, local };
+        let place = MemberQueue { member: self.primary, local };
         let places = self.in_its_table().map(|layout| &layout.places);
         let served = places.and_then(|places| places.iter().position(|other| *other == place));
         served.map_or_else(|| self.number(self.primary, local), |channel| channel as u16)
     }
 
     /// Inverse of [`of_table`](Self::of_table). The table cannot name a place of another member.
-    fn in_table(&self, channel: u16) -> Place {
+    fn in_table(&self, channel: u16) -> MemberQueue {
         let places = self.in_its_table().map(|layout| &layout.places);
         let served = places.and_then(|places| places.get(usize::from(channel)));
         served.copied().unwrap_or_else(|| self.map.place(channel))
@@ -149,7 +150,7 @@ impl Function for GroupFunction {
         self.members.iter().flat_map(|member| member.function.notes()).collect()
     }
 
-    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         self.open_all(plan)
     }
 
@@ -157,11 +158,11 @@ impl Function for GroupFunction {
         self.close_all(why);
     }
 
-    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         self.prepare_all(plan)
     }
 
-    fn commit(&mut self) -> Result<(), OpenError> {
+    fn commit(&mut self) -> Result<(), OpenChannelsError> {
         self.commit_all()
     }
 
@@ -173,7 +174,7 @@ impl Function for GroupFunction {
         if self.far.is_some() { Some(self) } else { None }
     }
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
+    fn stats(&self) -> &[Arc<QueuePairStats>] {
         &self.stats
     }
 
@@ -199,7 +200,7 @@ impl Steering for GroupFunction {
         here.map(|member| member.function.waiting_most()).max().unwrap_or(1)
     }
 
-    fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
+    fn steer(&mut self, channels: u16) -> Result<(), OpenChannelsError> {
         self.steer_all(channels)
     }
 
@@ -221,7 +222,7 @@ impl Steering for GroupFunction {
         self.present_primary().is_some_and(|function| function.refresh_indirection())
     }
 
-    fn set_indirection(&mut self, table: &[u16], user_set: bool) -> Result<(), OpenError> {
+    fn set_indirection(&mut self, table: &[u16], user_set: bool) -> Result<(), OpenChannelsError> {
         let primary = self.primary;
         if let Some(&channel) = table.iter().find(|&&i| self.in_table(i).member != primary) {
             let (owner, own) = (self.primary().name(), self.number(primary, 0));
@@ -275,10 +276,10 @@ impl Placement for GroupFunction {
         Some(self.members[self.primary].identity.clone())
     }
 
-    fn devices(&self) -> Vec<Device> {
-        let named = |function: &dyn Function| Device {
+    fn devices(&self) -> Vec<HardwareDevice> {
+        let named = |function: &dyn Function| HardwareDevice {
             name: function.name().to_owned(),
-            ..Device::default()
+            ..HardwareDevice::default()
         };
         // Members that carry channels of a lost member are left out: the channels return.
         let one = |member: &Member| {
@@ -301,7 +302,7 @@ impl PrivateFlags for GroupFunction {
         self.primary().flags()
     }
 
-    fn set_flag(&mut self, flag: &str, on: bool) -> Result<(), OpenError> {
+    fn set_flag(&mut self, flag: &str, on: bool) -> Result<(), OpenChannelsError> {
         let is = |f: &dyn Function| f.flags().iter().any(|&(name, is)| name == flag && is);
         let had: Vec<bool> = self.members.iter().map(|member| is(&*member.function)).collect();
         for at in 0..self.members.len() {
@@ -342,7 +343,7 @@ impl Members for GroupFunction {
     fn member(&mut self, at: usize) -> Option<&mut dyn Function> {
         let map = self.map;
         let places = self.in_use.as_ref().map(|used| &used.layout.places);
-        let own = |(channel, place): (u16, &Place)| map.place(channel) == *place;
+        let own = |(channel, place): (u16, &MemberQueue)| map.place(channel) == *place;
         let in_place = places.is_some_and(|places| (0..).zip(places).all(own));
         let member = self.members.get_mut(at).filter(|_| in_place && self.refit.is_none());
         Some(&mut *member?.function)

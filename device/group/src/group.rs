@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_netdev::limits::CHANNELS_MAX;
-use mqnet_netdev::{Caps, Channel, ChannelStats, Function, LinkStatus, Plan};
+use mqnet_netdev::{Caps, Channel, Function, LinkStatus, Plan, QueuePairStats};
 
 use crate::election::{Candidate, elect};
 use crate::far::{self, Far};
 use crate::slot::Slot;
-use crate::{Map, Place};
+use crate::{MemberMap, MemberQueue};
 
 /// Possible numbers of members.
 pub const MEMBERS: RangeInclusive<usize> = 2..=8;
@@ -72,7 +72,7 @@ impl Member {
 /// Places that serve the channels, and the resulting number of channels of each member.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<MemberQueue>,
     pub(crate) totals: Vec<u16>,
 }
 
@@ -112,12 +112,12 @@ pub(crate) struct Refit {
 /// Several functions as one function.
 pub struct GroupFunction {
     pub(crate) name: String,
-    pub(crate) map: Map,
+    pub(crate) map: MemberMap,
     pub(crate) members: Vec<Member>,
     pub(crate) primary: usize,
     pub(crate) why_primary: String,
     pub(crate) on_loss: OnLoss,
-    pub(crate) stats: Vec<Arc<ChannelStats>>,
+    pub(crate) stats: Vec<Arc<QueuePairStats>>,
     /// True while the group is up, with or without some of its members.
     pub(crate) combined: bool,
     pub(crate) session: u64,
@@ -149,7 +149,7 @@ impl GroupFunction {
         };
         let candidates: Vec<Candidate> = functions.iter().map(|f| candidate(&**f)).collect();
         let (primary, why_primary) = elect(&candidates, primary)?;
-        let map = Map::new(count);
+        let map = MemberMap::new(count);
         let member = |(function, candidate): (Box<dyn Function>, Candidate)| Member {
             identity: candidate.identity.unwrap_or(candidate.address),
             caps: function.caps(),
@@ -210,10 +210,10 @@ impl GroupFunction {
         }
         if self.is_whole() {
             let place = |channel| {
-                let member = self.map.stand_in(channel, here)?;
-                Some(Place { member, local: channel })
+                let member = self.map.serving_member(channel, here)?;
+                Some(MemberQueue { member, local: channel })
             };
-            let places: Option<Vec<Place>> = (0..channels).map(place).collect();
+            let places: Option<Vec<MemberQueue>> = (0..channels).map(place).collect();
             let places = places.ok_or("no member is up")?;
             return Ok(Layout { places, totals: vec![channels; count] });
         }
@@ -235,18 +235,18 @@ impl GroupFunction {
 }
 
 /// Assigns statistics to channels, independent of the member that serves a channel.
-fn share_stats(members: &mut [Member]) -> Vec<Arc<ChannelStats>> {
-    let stats: Vec<Arc<ChannelStats>> = (0..CHANNELS_MAX).map(|_| Arc::default()).collect();
+fn share_stats(members: &mut [Member]) -> Vec<Arc<QueuePairStats>> {
+    let stats: Vec<Arc<QueuePairStats>> = (0..CHANNELS_MAX).map(|_| Arc::default()).collect();
     members.iter_mut().for_each(|member| member.function.share_stats(&stats));
     stats
 }
 
 /// Statistics of the members' channels, in the order of the group's channels. Numbers without a
 /// channel, because members differ in size, get empty statistics.
-fn interleave(map: Map, members: &[Member]) -> Vec<Arc<ChannelStats>> {
+fn interleave(map: MemberMap, members: &[Member]) -> Vec<Arc<QueuePairStats>> {
     let lens = members.iter().map(|member| member.function.stats().len() as u16).enumerate();
     let ends = lens.filter(|(_, len)| *len > 0);
-    let last = ends.map(|(member, len)| map.channel(Place { member, local: len - 1 })).max();
+    let last = ends.map(|(member, len)| map.channel(MemberQueue { member, local: len - 1 })).max();
     let all = 0..last.map_or(0, |last| last as u16 + 1);
     let of = |channel: u16| {
         let place = map.place(channel);

@@ -1,7 +1,7 @@
 //! Several functions as one function of a link.
 //!
-//! - Channel `i` is on member `i mod G`, as that member's channel `i div G` ([`Map`]). The map
-//!   never changes; a channel's statistics are those of this queue.
+//! - Channel `i` is on member `i mod G`, as that member's channel `i div G` ([`MemberMap`]). The
+//!   map never changes; a channel's statistics are those of this queue.
 //! - The group is up when every member is. Its capabilities are those that all members have.
 //! - One member is the primary (the user's choice, or the smallest identity). The primary
 //!   determines table, flags and identity of the group. Members that are separate kernel interfaces
@@ -35,7 +35,7 @@ mod map;
 mod slot;
 
 pub use group::{GroupConfig, GroupError, GroupFunction, MEMBERS, OnLoss};
-pub use map::{Map, Place};
+pub use map::{MemberMap, MemberQueue};
 
 #[cfg(test)]
 mod tests;

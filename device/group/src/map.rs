@@ -7,32 +7,32 @@ use mqnet_netdev::limits::CHANNELS_MAX;
 
 /// Map of a group with a fixed number of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Map {
+pub struct MemberMap {
     members: u16,
 }
 
 /// A queue pair of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct MemberQueue {
     /// Number of the member.
     pub member: usize,
     /// Number of the channel within the member.
     pub local: u16,
 }
 
-impl Map {
+impl MemberMap {
     /// The map of `members` members (at least one).
     pub fn new(members: usize) -> Self {
         Self { members: (members as u16).max(1) }
     }
 
     /// Place of a channel.
-    pub fn place(self, channel: u16) -> Place {
-        Place { member: usize::from(channel % self.members), local: channel / self.members }
+    pub fn place(self, channel: u16) -> MemberQueue {
+        MemberQueue { member: usize::from(channel % self.members), local: channel / self.members }
     }
 
     /// Channel at a place.
-    pub fn channel(self, place: Place) -> u32 {
+    pub fn channel(self, place: MemberQueue) -> u32 {
         u32::from(place.local) * u32::from(self.members) + place.member as u32
     }
 
@@ -45,7 +45,7 @@ impl Map {
     /// Maximum number of channels of the group when member `m` has up to `most[m]`. The first
     /// channel without a place is the limit.
     pub fn most(self, most: impl IntoIterator<Item = u16>) -> u16 {
-        let first_without = |(member, most)| self.channel(Place { member, local: most });
+        let first_without = |(member, most)| self.channel(MemberQueue { member, local: most });
         let least = most.into_iter().enumerate().map(first_without).min().unwrap_or(0);
         least.min(u32::from(CHANNELS_MAX)) as u16
     }
@@ -61,7 +61,7 @@ impl Map {
     /// `most[m]` channels. Channels of present members keep their places. The others follow in
     /// order, each on the member with the fewest channels (the first of several). `None` if there
     /// is no room.
-    pub fn serve(self, channels: u16, here: &[bool], most: &[u16]) -> Option<Vec<Place>> {
+    pub fn serve(self, channels: u16, here: &[bool], most: &[u16]) -> Option<Vec<MemberQueue>> {
         let mut used: Vec<u16> = (0..here.len())
             .map(|member| if here[member] { self.share(channels, member) } else { 0 })
             .collect();
@@ -70,13 +70,13 @@ impl Map {
             let member = (0..here.len()).filter(free).min_by_key(|&member| used[member])?;
             let local = used[member];
             used[member] += 1;
-            Some(Place { member, local })
+            Some(MemberQueue { member, local })
         };
         let places = (0..channels).map(|channel| {
             let own = self.place(channel);
             if here[own.member] { Some(own) } else { stand_in() }
         });
-        let places: Vec<Place> = places.collect::<Option<_>>()?;
+        let places: Vec<MemberQueue> = places.collect::<Option<_>>()?;
         places.iter().all(|place| place.local < most[place.member]).then_some(places)
     }
 
@@ -84,7 +84,7 @@ impl Map {
     /// the first present member in an order that depends only on the channel. Both ends of a bridge
     /// therefore select the same member, in whatever order they detect losses. A channel moves only
     /// when the member that serves it is lost.
-    pub fn stand_in(self, channel: u16, here: &[bool]) -> Option<usize> {
+    pub fn serving_member(self, channel: u16, here: &[bool]) -> Option<usize> {
         let (own, others) = (self.place(channel).member, here.len() - 1);
         let turn = usize::from(channel / self.members);
         let order = (0..others).map(|n| (own + 1 + (turn + n) % others) % here.len());
@@ -100,7 +100,7 @@ mod tests {
     // Goal: example of the reference: five channels on two members are 3 and 2.
     #[test]
     fn five_channels_on_two_members() {
-        let map = Map::new(2);
+        let map = MemberMap::new(2);
         let places: Vec<_> = (0..5).map(|i| map.place(i)).map(|p| (p.member, p.local)).collect();
         assert_eq!(places, [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2)]);
         assert_eq!((map.share(5, 0), map.share(5, 1)), (3, 2));
@@ -113,7 +113,7 @@ mod tests {
         // places; every number of channels up to the maximum fits, and one more does not.
         #[test]
         fn the_map_has_no_holes(most in prop::collection::vec(1u16..=64, 1..=8)) {
-            let map = Map::new(most.len());
+            let map = MemberMap::new(most.len());
             let all = map.most(most.iter().copied());
             let fits = |channel| {
                 let place = map.place(channel);
@@ -138,24 +138,24 @@ mod tests {
             members in 2usize..=8,
             (lost, more, channel) in any::<(u8, u8, u8)>(),
         ) {
-            let map = Map::new(members);
+            let map = MemberMap::new(members);
             let here =
                 |lost: u8| (0..members).map(|m| lost >> m & 1 == 0).collect::<Vec<bool>>();
             let channel = u16::from(channel) % CHANNELS_MAX;
             let (few, fewer) = (here(lost), here(lost | more));
-            let first = map.stand_in(channel, &few);
+            let first = map.serving_member(channel, &few);
             prop_assert_eq!(first.is_some(), few.contains(&true));
             if let Some(member) = first {
                 prop_assert!(few[member]);
                 if fewer[member] {
-                    prop_assert_eq!(map.stand_in(channel, &fewer), Some(member));
+                    prop_assert_eq!(map.serving_member(channel, &fewer), Some(member));
                 }
             }
             let own = map.place(channel).member;
-            prop_assert_eq!(map.stand_in(channel, &vec![true; members]), Some(own));
+            prop_assert_eq!(map.serving_member(channel, &vec![true; members]), Some(own));
             let one = here(1);
             let of_it = (0..CHANNELS_MAX).filter(|i| map.place(*i).member == 0);
-            let mut on: Vec<usize> = of_it.filter_map(|i| map.stand_in(i, &one)).collect();
+            let mut on: Vec<usize> = of_it.filter_map(|i| map.serving_member(i, &one)).collect();
             on.sort_unstable();
             on.dedup();
             prop_assert_eq!(on.len(), members - 1);
@@ -169,7 +169,7 @@ mod tests {
             lost: u8,
             channels in 1u16..=64,
         ) {
-            let map = Map::new(most.len());
+            let map = MemberMap::new(most.len());
             let here: Vec<bool> = (0..most.len()).map(|m| lost >> m & 1 == 0).collect();
             let channels = channels.min(map.most(most.iter().copied()));
             let served = map.serve(channels, &here, &most);

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mqnet_netdev::{
-    Armed, Burst, Channel, Event, Fault, Fill, FrameMeta, Queue, Recv, Rx, RxBorrows, RxBrings, Tx,
-    TxBorrows, TxBrings,
+    Armed, Burst, Channel, Fault, Fill, FrameMeta, OwningRx, OwningTx, Queue, Recv, Rx, SyscallRx,
+    SyscallTx, Tx, WakeSource,
 };
 use mqnet_shmem::Segments;
 
@@ -30,7 +30,7 @@ impl<Q: Queue + ?Sized> Queue for Replaceable<Q> {
         self.queue.arm(need)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         self.queue.event()
     }
 
@@ -51,8 +51,8 @@ impl<Q: Queue + ?Sized> Queue for Replaceable<Q> {
 }
 
 // Detached frames outlive their queue, and a replaced queue could not take their memory back:
-// `keep` and `returner` keep their defaults, so that no frame is detached.
-impl RxBrings for Replaceable<dyn RxBrings> {
+// `detach` and `returner` keep their defaults, so that no frame is detached.
+impl OwningRx for Replaceable<dyn OwningRx> {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         self.queue.peek(burst, budget)
     }
@@ -62,13 +62,13 @@ impl RxBrings for Replaceable<dyn RxBrings> {
     }
 }
 
-impl RxBorrows for Replaceable<dyn RxBorrows> {
+impl SyscallRx for Replaceable<dyn SyscallRx> {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
         self.queue.recv(room)
     }
 }
 
-impl TxBrings for Replaceable<dyn TxBrings> {
+impl OwningTx for Replaceable<dyn OwningTx> {
     fn capacity(&self) -> Option<u32> {
         self.queue.capacity()
     }
@@ -102,7 +102,7 @@ impl TxBrings for Replaceable<dyn TxBrings> {
     }
 }
 
-impl TxBorrows for Replaceable<dyn TxBorrows> {
+impl SyscallTx for Replaceable<dyn SyscallTx> {
     fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
         self.queue.fill(enough)
     }
@@ -113,13 +113,13 @@ impl TxBorrows for Replaceable<dyn TxBorrows> {
 }
 
 enum RxCell {
-    Brings(HandoverCell<dyn RxBrings>),
-    Borrows(HandoverCell<dyn RxBorrows>),
+    Owning(HandoverCell<dyn OwningRx>),
+    Syscall(HandoverCell<dyn SyscallRx>),
 }
 
 enum TxCell {
-    Brings(HandoverCell<dyn TxBrings>),
-    Borrows(HandoverCell<dyn TxBorrows>),
+    Owning(HandoverCell<dyn OwningTx>),
+    Syscall(HandoverCell<dyn SyscallTx>),
 }
 
 /// Hand-over cells of a channel in use.
@@ -132,27 +132,27 @@ impl Slot {
     /// Makes a channel replaceable.
     pub(crate) fn around(channel: Channel) -> (Self, Channel) {
         let (rx_cell, rx) = match channel.rx {
-            Rx::Brings(queue) => {
+            Rx::Owning(queue) => {
                 let next = HandoverCell::default();
-                let cell = RxCell::Brings(next.clone());
-                (cell, Rx::Brings(Box::new(Replaceable { queue, next })))
+                let cell = RxCell::Owning(next.clone());
+                (cell, Rx::Owning(Box::new(Replaceable { queue, next })))
             }
-            Rx::Borrows(queue) => {
+            Rx::Syscall(queue) => {
                 let next = HandoverCell::default();
-                let cell = RxCell::Borrows(next.clone());
-                (cell, Rx::Borrows(Box::new(Replaceable { queue, next })))
+                let cell = RxCell::Syscall(next.clone());
+                (cell, Rx::Syscall(Box::new(Replaceable { queue, next })))
             }
         };
         let (tx_cell, tx) = match channel.tx {
-            Tx::Brings(queue) => {
+            Tx::Owning(queue) => {
                 let next = HandoverCell::default();
-                let cell = TxCell::Brings(next.clone());
-                (cell, Tx::Brings(Box::new(Replaceable { queue, next })))
+                let cell = TxCell::Owning(next.clone());
+                (cell, Tx::Owning(Box::new(Replaceable { queue, next })))
             }
-            Tx::Borrows(queue) => {
+            Tx::Syscall(queue) => {
                 let next = HandoverCell::default();
-                let cell = TxCell::Borrows(next.clone());
-                (cell, Tx::Borrows(Box::new(Replaceable { queue, next })))
+                let cell = TxCell::Syscall(next.clone());
+                (cell, Tx::Syscall(Box::new(Replaceable { queue, next })))
             }
         };
         (Self { rx: rx_cell, tx: tx_cell }, Channel { rx, tx })
@@ -160,20 +160,20 @@ impl Slot {
 
     /// True when the channel has the same memory rule, which is part of the lane's type.
     pub(crate) fn fits(&self, channel: &Channel) -> bool {
-        matches!(self.rx, RxCell::Brings(_)) == matches!(channel.rx, Rx::Brings(_))
-            && matches!(self.tx, TxCell::Brings(_)) == matches!(channel.tx, Tx::Brings(_))
+        matches!(self.rx, RxCell::Owning(_)) == matches!(channel.rx, Rx::Owning(_))
+            && matches!(self.tx, TxCell::Owning(_)) == matches!(channel.tx, Tx::Owning(_))
     }
 
     /// Leaves the next channel in the cells. It must [fit](Self::fits).
     pub(crate) fn replace(&self, channel: Channel) {
         match (&self.rx, channel.rx) {
-            (RxCell::Brings(cell), Rx::Brings(queue)) => drop(swap(cell, Some(queue))),
-            (RxCell::Borrows(cell), Rx::Borrows(queue)) => drop(swap(cell, Some(queue))),
+            (RxCell::Owning(cell), Rx::Owning(queue)) => drop(swap(cell, Some(queue))),
+            (RxCell::Syscall(cell), Rx::Syscall(queue)) => drop(swap(cell, Some(queue))),
             _ => {}
         }
         match (&self.tx, channel.tx) {
-            (TxCell::Brings(cell), Tx::Brings(queue)) => drop(swap(cell, Some(queue))),
-            (TxCell::Borrows(cell), Tx::Borrows(queue)) => drop(swap(cell, Some(queue))),
+            (TxCell::Owning(cell), Tx::Owning(queue)) => drop(swap(cell, Some(queue))),
+            (TxCell::Syscall(cell), Tx::Syscall(queue)) => drop(swap(cell, Some(queue))),
             _ => {}
         }
     }
@@ -181,12 +181,12 @@ impl Slot {
     /// Drops a channel that was not taken.
     pub(crate) fn clear(&self) {
         match &self.rx {
-            RxCell::Brings(cell) => drop(swap(cell, None)),
-            RxCell::Borrows(cell) => drop(swap(cell, None)),
+            RxCell::Owning(cell) => drop(swap(cell, None)),
+            RxCell::Syscall(cell) => drop(swap(cell, None)),
         }
         match &self.tx {
-            TxCell::Brings(cell) => drop(swap(cell, None)),
-            TxCell::Borrows(cell) => drop(swap(cell, None)),
+            TxCell::Owning(cell) => drop(swap(cell, None)),
+            TxCell::Syscall(cell) => drop(swap(cell, None)),
         }
     }
 }

@@ -7,7 +7,8 @@ use mqnet_wire::Layer;
 
 use crate::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
 use crate::{
-    Caps, Channel, ChannelStats, FlowRule, Function, LinkStatus, Offloads, OpenError, Plan,
+    Caps, Channel, Function, LinkStatus, Offloads, OpenChannelsError, Plan, QueuePairStats,
+    SteeringRule,
 };
 use crate::{PrivateFlags, Steering};
 
@@ -17,18 +18,21 @@ use crate::{PrivateFlags, Steering};
 pub struct Absent {
     name: String,
     reason: String,
-    stats: Vec<Arc<ChannelStats>>,
+    stats: Vec<Arc<QueuePairStats>>,
 }
 
 impl Absent {
     /// A placeholder for the function with this address. `stats` are those of the replaced
     /// function, if there was one.
-    pub fn new(name: String, reason: String, stats: Vec<Arc<ChannelStats>>) -> Self {
+    pub fn new(name: String, reason: String, stats: Vec<Arc<QueuePairStats>>) -> Self {
         Self { name, reason, stats }
     }
 
-    fn error(&self) -> OpenError {
-        OpenError { function: self.name.clone(), what: format!("not open: {}", self.reason) }
+    fn error(&self) -> OpenChannelsError {
+        OpenChannelsError {
+            function: self.name.clone(),
+            what: format!("not open: {}", self.reason),
+        }
     }
 }
 
@@ -56,7 +60,7 @@ impl Function for Absent {
         LinkStatus::Down(self.reason.clone())
     }
 
-    fn open(&mut self, _plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn open(&mut self, _plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         Err(self.error())
     }
 
@@ -64,7 +68,7 @@ impl Function for Absent {
         "the device is not open"
     }
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
+    fn stats(&self) -> &[Arc<QueuePairStats>] {
         &self.stats
     }
 
@@ -72,7 +76,11 @@ impl Function for Absent {
 }
 
 impl Steering for Absent {
-    fn set_indirection(&mut self, _table: &[u16], _user_set: bool) -> Result<(), OpenError> {
+    fn set_indirection(
+        &mut self,
+        _table: &[u16],
+        _user_set: bool,
+    ) -> Result<(), OpenChannelsError> {
         Err(self.error())
     }
 
@@ -81,13 +89,13 @@ impl Steering for Absent {
         true
     }
 
-    fn set_rules(&mut self, _rules: &[FlowRule]) -> Result<(), OpenError> {
+    fn set_rules(&mut self, _rules: &[SteeringRule]) -> Result<(), OpenChannelsError> {
         Err(self.error())
     }
 }
 
 impl PrivateFlags for Absent {
-    fn set_flag(&mut self, _flag: &str, _on: bool) -> Result<(), OpenError> {
+    fn set_flag(&mut self, _flag: &str, _on: bool) -> Result<(), OpenChannelsError> {
         Err(self.error())
     }
 }

@@ -6,14 +6,14 @@ use std::str::FromStr;
 
 /// An address with its prefix length, `10.0.0.1/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct InterfaceAddress {
     /// The address.
     pub ip: IpAddr,
     /// Prefix length, 0..=32 or 0..=128.
     pub prefix: u8,
 }
 
-impl FromStr for Address {
+impl FromStr for InterfaceAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -26,7 +26,7 @@ impl FromStr for Address {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for InterfaceAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.ip, self.prefix)
     }
@@ -40,10 +40,13 @@ mod tests {
     #[test]
     fn addresses_round_trip() {
         for text in ["10.0.0.1/24", "fd00::1/64", "0.0.0.0/0"] {
-            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<InterfaceAddress>().unwrap().to_string(), text);
         }
         for bad in ["", "10.0.0.1", "10.0.0.1/33", "fd00::1/129", "x/8", "10.0.0.1/-1"] {
-            assert!(bad.parse::<Address>().unwrap_err().contains("like 10.0.0.1/24"), "{bad}");
+            assert!(
+                bad.parse::<InterfaceAddress>().unwrap_err().contains("like 10.0.0.1/24"),
+                "{bad}"
+            );
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::wrap::pieces::{Pieces, payload, read_head, sums};
 const PORTS: [u16; 2] = [67, 68];
 
 /// First bytes of a frame in private memory.
-pub type Head = [u8; UNFINISHED_HEADERS_MAX];
+pub type FrameHead = [u8; UNFINISHED_HEADERS_MAX];
 
 /// True if one of the ports is a DHCP port.
 pub fn has_ports(udp: [u8; 4]) -> bool {
@@ -47,7 +47,7 @@ fn is_dhcp(frame: &Frame<'_>, more: &[Span<'_>]) -> bool {
 pub fn complete<'a>(
     frame: &Frame<'a>,
     more: &[Span<'a>],
-    room: &'a mut Head,
+    room: &'a mut FrameHead,
 ) -> Option<(Span<'a>, ArrayVec<Span<'a>, { crate::limits::BURST_MORE_PIECES }>)> {
     let (head, n) = read_head::<UNFINISHED_HEADERS_MAX>(frame, more);
     let end = checksum_end(frame.hdr).filter(|end| *end <= n)?;

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use crate::{
-    Buckets, Device, FlowRule, Function, Indirection, Interface, MemberView, OpenError, RxMemory,
-    SlotRings,
+    Buckets, Function, HardwareDevice, Indirection, Interface, MemberView, OpenChannelsError,
+    RxMemory, SlotRings, SteeringRule,
 };
 
 /// Declares a facet: the trait, and the same methods of `dyn Function`, which call the facet if
@@ -75,7 +75,7 @@ facet_trait! {
 
         /// Flow rules, by location. They take precedence over the table. `None` where rules are not
         /// supported.
-        fn rules(&self) -> Option<&[FlowRule]> {
+        fn rules(&self) -> Option<&[SteeringRule]> {
             None
         }
 
@@ -93,7 +93,7 @@ facet_trait! {
 
         /// Steers new frames to the first `channels` queues. All frames that arrive after its
         /// return have their queue by the new choice.
-        fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
+        fn steer(&mut self, channels: u16) -> Result<(), OpenChannelsError> {
             Ok(())
         }
 
@@ -106,9 +106,10 @@ facet_trait! {
         /// Sets the table; `user_set` is false for the default one. As with
         /// [`steer`](Self::steer), all frames that arrive afterwards have their queue by the new
         /// table. The caller keeps flows in order.
-        fn set_indirection(&mut self, table: &[u16], user_set: bool) -> Result<(), OpenError> {
+        fn set_indirection(&mut self, table: &[u16], user_set: bool)
+            -> Result<(), OpenChannelsError> {
             let what = "has no such table".to_owned();
-            Err(OpenError { function: self.name().to_owned(), what })
+            Err(OpenChannelsError { function: self.name().to_owned(), what })
         }
 
         /// Mapping from frames to buckets of [`indirection`](Self::indirection) in this session, or
@@ -120,8 +121,9 @@ facet_trait! {
 
         /// Replaces all rules. As with [`steer`](Self::steer), all frames that arrive afterwards
         /// have their queue by the new rules. The caller keeps flows in order.
-        fn set_rules(&mut self, rules: &[FlowRule]) -> Result<(), OpenError> {
-            Err(OpenError { function: self.name().to_owned(), what: "takes no rules".to_owned() })
+        fn set_rules(&mut self, rules: &[SteeringRule]) -> Result<(), OpenChannelsError> {
+            let what = "takes no rules".to_owned();
+            Err(OpenChannelsError { function: self.name().to_owned(), what })
         }
     }
 }
@@ -177,7 +179,7 @@ facet_trait! {
 
         /// Devices behind the function: device `i mod n` of `n` serves channel `i`. Empty where
         /// none is known. Constant while the function is open.
-        fn devices(&self) -> Vec<Device> {
+        fn devices(&self) -> Vec<HardwareDevice> {
             Vec::new()
         }
 
@@ -226,9 +228,9 @@ facet_trait! {
     }
     private_flags_mut: {
         /// Sets one of [`flags`](Self::flags).
-        fn set_flag(&mut self, flag: &str, on: bool) -> Result<(), OpenError> {
+        fn set_flag(&mut self, flag: &str, on: bool) -> Result<(), OpenChannelsError> {
             let what = format!("has no flag '{flag}'");
-            Err(OpenError { function: self.name().to_owned(), what })
+            Err(OpenChannelsError { function: self.name().to_owned(), what })
         }
     }
 }
@@ -424,7 +426,7 @@ mod tests {
 
     use super::*;
     use crate::null::Null;
-    use crate::{Caps, Channel, ChannelStats, Plan};
+    use crate::{Caps, Channel, Plan, QueuePairStats};
 
     /// A function with all facets.
     struct All(Null);
@@ -438,11 +440,11 @@ mod tests {
             self.0.caps()
         }
 
-        fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
             self.0.open(plan)
         }
 
-        fn stats(&self) -> &[Arc<ChannelStats>] {
+        fn stats(&self) -> &[Arc<QueuePairStats>] {
             self.0.stats()
         }
 
@@ -501,11 +503,11 @@ mod tests {
             self.inner.caps()
         }
 
-        fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
             self.inner.open(plan)
         }
 
-        fn stats(&self) -> &[Arc<ChannelStats>] {
+        fn stats(&self) -> &[Arc<QueuePairStats>] {
             self.inner.stats()
         }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::facets::{
     Bridge, KernelInterface, Members, Placement, PrivateFlags, RxBuffers, Steering,
 };
-use crate::{Caps, Channel, ChannelStats, Peer, Plan};
+use crate::{Caps, Channel, Peer, Plan, QueuePairStats};
 
 /// Link state of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub enum LinkStatus {
 /// Reason why channels could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{function}: {what}")]
-pub struct OpenError {
+pub struct OpenChannelsError {
     /// Name of the function.
     pub function: String,
     /// Failure and remedy.
@@ -35,12 +35,12 @@ pub struct OpenError {
 
 impl Plan {
     /// Rejects a plan with more channels than the function has.
-    pub fn check_channels(&self, function: &str, most: u16) -> Result<(), OpenError> {
+    pub fn check_channels(&self, function: &str, most: u16) -> Result<(), OpenChannelsError> {
         if self.channels <= most {
             return Ok(());
         }
         let what = format!("{} channels wanted, at most {most} are possible", self.channels);
-        Err(OpenError { function: function.to_owned(), what })
+        Err(OpenChannelsError { function: function.to_owned(), what })
     }
 }
 
@@ -70,7 +70,7 @@ pub struct Buckets {
 
 /// A hardware device behind a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Device {
+pub struct HardwareDevice {
     /// Endpoint address of the device.
     pub name: String,
     /// NUMA node of the device, where it is known.
@@ -160,7 +160,7 @@ pub trait Function: Send {
     }
 
     /// Opens `plan.channels` channels, in order.
-    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError>;
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError>;
 
     /// Ends the session after the caller has dropped every channel, and ends an open change. The
     /// reason `why` is sent to the peer, if there is one.
@@ -168,14 +168,14 @@ pub trait Function: Send {
 
     /// Makes the channels of `plan` while the present channels stay in use unchanged. Limits that
     /// both sets of channels must keep (a smaller MTU) apply immediately.
-    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         self.open(plan)
     }
 
     /// Makes the channels of the last [`prepare`](Self::prepare) the current ones; the caller has
     /// dropped the older channels. A failed cleanup is reported and has no further effect. No-op
     /// without an open change.
-    fn commit(&mut self) -> Result<(), OpenError> {
+    fn commit(&mut self) -> Result<(), OpenChannelsError> {
         Ok(())
     }
 
@@ -191,10 +191,10 @@ pub trait Function: Send {
 
     /// Replaces the statistics of the channels by `_stats`. Other functions may share the
     /// statistics of a channel, if they count at other times.
-    fn share_stats(&mut self, _stats: &[Arc<ChannelStats>]) {}
+    fn share_stats(&mut self, _stats: &[Arc<QueuePairStats>]) {}
 
     /// Statistics of every possible channel. They outlive the channels.
-    fn stats(&self) -> &[Arc<ChannelStats>];
+    fn stats(&self) -> &[Arc<QueuePairStats>];
 
     /// Reason why the TX queues are full, when they are.
     fn full_cause(&self) -> FullCause {

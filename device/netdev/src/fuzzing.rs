@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use mqnet_shmem::Span;
 
 use crate::limits::BURST_FRAMES;
-use crate::{Burst, Fault, RxBrings};
+use crate::{Burst, Fault, OwningRx};
 
 /// Source of numbers: reads the input, and zeros after its end.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Input<'_> {
 /// Panics at a frame with a length that differs from its pieces or is outside `lens`, or at a
 /// header that does not match the frame.
 pub fn receive(
-    rx: &mut dyn RxBrings,
+    rx: &mut dyn OwningRx,
     lens: RangeInclusive<u32>,
     leave: usize,
 ) -> Result<(), Fault> {

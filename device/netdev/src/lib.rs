@@ -8,16 +8,16 @@
 //! - The engine joins the RX half of one function with the TX half of another: a *lane*.
 //!
 //! # The memory rule
-//! A queue either **brings memory** (frames are, or can be placed, in memory that the queue owns)
+//! A queue either **owns memory** (frames are, or can be placed, in memory that the queue owns)
 //! or **borrows memory** (a system call copies the bytes). The types [`Rx`] and [`Tx`] state which,
 //! so that a lane has exactly four shapes:
 //!
 //! | RX | TX | transfer of a frame | payload copies |
 //! |---|---|---|---|
-//! | borrows | brings | `reserve` room, `recv` into it, `commit` | 0 |
-//! | brings | borrows | `peek`, `submit` reads in place, `release` | 0 |
-//! | brings | brings | `peek`, `submit` copies, `release` | 1 |
-//! | borrows | borrows | a page of the page pool is lent to both | 0 |
+//! | borrows | owns | `reserve` room, `recv` into it, `commit` | 0 |
+//! | owns | borrows | `peek`, `submit` reads in place, `release` | 0 |
+//! | owns | owns | `peek`, `submit` copies, `release` | 1 |
+//! | borrows | borrows | a page of the page pool is used by both | 0 |
 //!
 //! # Offload emulation
 //! If the sink does not support an offload that the source uses, the engine emulates it:
@@ -35,13 +35,13 @@ pub mod absent;
 mod address;
 mod burst;
 mod caps;
+mod detached;
 pub mod dhcp;
 mod facets;
 mod function;
 pub mod fuzzing;
 mod hand_over;
 mod io;
-mod kept;
 pub mod limits;
 pub mod loopback;
 mod member;
@@ -55,24 +55,27 @@ mod slot_rings;
 pub mod stats;
 pub mod wrap;
 
-pub use address::Address;
+pub use address::InterfaceAddress;
 pub use burst::{Burst, Frame};
 pub use caps::{Caps, Emulation, Incompatible, Offloads, Plan};
+pub use detached::{DetachedFragment, DetachedFrame};
 pub use facets::{Bridge, KernelInterface, Members, Placement, PrivateFlags, RxBuffers, Steering};
 pub use function::{
-    BucketOf, Buckets, Device, FullCause, Function, Indirection, Interface, LinkStatus, OpenError,
-    Vectors,
+    BucketOf, Buckets, FullCause, Function, HardwareDevice, Indirection, Interface, LinkStatus,
+    OpenChannelsError, Vectors,
 };
 pub use hand_over::HandOver;
 pub use io::Io;
-pub use kept::{Kept, KeptPiece};
 pub use member::MemberView;
-pub use peer::{FarPartner, Outlook, Peer, RingSizes, RingWish, Seat, Step, Voice, Word};
-pub use queue::{
-    Armed, Channel, Event, Fault, Fill, FrameMeta, Queue, Recv, Rx, RxBorrows, RxBrings, Trigger,
-    Tx, TxBorrows, TxBrings,
+pub use peer::{
+    ChangeMessage, FarPartner, GroupMembership, GroupMessage, NextPlan, Peer, RequestedRings,
+    RingSizes, Step,
 };
-pub use rule::{Field, FieldMatch, FlowKind, FlowRule, RULES_MAX};
+pub use queue::{
+    Armed, Channel, Fault, Fill, FrameMeta, OwningRx, OwningTx, Queue, Recv, Rx, SyscallRx,
+    SyscallTx, Trigger, Tx, WakeSource,
+};
+pub use rule::{Field, FlowKind, MaskedField, RULES_MAX, SteeringRule};
 pub use rx_memory::RxMemory;
 pub use slot_rings::{PairView, SlotRings};
-pub use stats::{ChannelStats, DropReason, LaneCounters, LaneSums, RxStats, TxStats, XdpStats};
+pub use stats::{DropReason, LaneCounters, LaneSums, QueuePairStats, RxStats, TxStats, XdpStats};

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use mqnet_pktbuf::{Page, PagePool, PoolConfig, Returner};
-use mqnet_rings::spsc::{self, Consumer, Producer};
+use mqnet_rings::spsc::{self, SpscConsumer, SpscProducer};
 use mqnet_shmem::{Segments, Span, SpanMut};
 use mqnet_wire::Layer;
 
 use crate::limits::{BURST_FRAMES, CHANNELS_MAX, FRAME_MAX, MTU_MAX, room_for};
 use crate::{
-    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, FrameMeta, Function, Offloads,
-    OpenError, Plan, Queue, Rx, RxBrings, Tx, TxBrings,
+    Armed, Burst, Caps, Channel, Fault, FrameMeta, Function, Offloads, OpenChannelsError, OwningRx,
+    OwningTx, Plan, Queue, QueuePairStats, Rx, Tx, WakeSource,
 };
 
 /// Capacity of a channel in frames.
@@ -26,7 +26,7 @@ const DEPTH: u32 = 256;
 pub struct Loopback {
     /// Layer of the other side.
     layer: Layer,
-    stats: Vec<Arc<ChannelStats>>,
+    stats: Vec<Arc<QueuePairStats>>,
 }
 
 impl Loopback {
@@ -61,41 +61,43 @@ impl Function for Loopback {
         self.layer = partner.layer;
     }
 
-    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         plan.check_channels(self.name(), self.stats.len() as u16)?;
         let stats = self.stats.iter().take(usize::from(plan.channels));
         stats.map(|stats| open_channel(plan, stats)).collect()
     }
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
+    fn stats(&self) -> &[Arc<QueuePairStats>] {
         &self.stats
     }
 }
 
-fn open_channel(plan: &Plan, stats: &Arc<ChannelStats>) -> Result<Channel, OpenError> {
+fn open_channel(plan: &Plan, stats: &Arc<QueuePairStats>) -> Result<Channel, OpenChannelsError> {
     let config = PoolConfig {
         pages: DEPTH,
         page_size: room_for(plan.frame_max).next_power_of_two().max(4096),
         ring_size: DEPTH,
         ..PoolConfig::default()
     };
-    let error =
-        |e: mqnet_pktbuf::PoolError| OpenError { function: "loop:".into(), what: e.to_string() };
+    let error = |e: mqnet_pktbuf::PoolError| OpenChannelsError {
+        function: "loop:".into(),
+        what: e.to_string(),
+    };
     let pool = PagePool::new(&config).map_err(error)?;
     let (tx, rx) = spsc::ring(DEPTH);
     let returner = pool.returner();
     let rx = LoopRx { ring: rx, returner, waiting: ArrayVec::new(), stats: stats.clone() };
     let tx = LoopTx { pool, ring: tx, reserved: None, held: None, stats: stats.clone() };
-    Ok(Channel { rx: Rx::Brings(Box::new(rx)), tx: Tx::Brings(Box::new(tx)) })
+    Ok(Channel { rx: Rx::Owning(Box::new(rx)), tx: Tx::Owning(Box::new(tx)) })
 }
 
 struct LoopTx {
     pool: PagePool,
-    ring: Producer<(Page, FrameMeta)>,
+    ring: SpscProducer<(Page, FrameMeta)>,
     reserved: Option<Page>,
     /// Frames held back from the RX half.
     held: Option<VecDeque<(Page, FrameMeta)>>,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl LoopTx {
@@ -117,12 +119,12 @@ impl Queue for LoopTx {
         Ok(Armed::MoreWork)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl TxBrings for LoopTx {
+impl OwningTx for LoopTx {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let mut taken = 0;
         for frame in &burst.frames()[from..] {
@@ -190,10 +192,10 @@ impl Drop for LoopTx {
 }
 
 struct LoopRx {
-    ring: Consumer<(Page, FrameMeta)>,
+    ring: SpscConsumer<(Page, FrameMeta)>,
     returner: Returner,
     waiting: ArrayVec<(Page, FrameMeta), BURST_FRAMES>,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl Queue for LoopRx {
@@ -201,12 +203,12 @@ impl Queue for LoopRx {
         Ok(Armed::MoreWork)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl RxBrings for LoopRx {
+impl OwningRx for LoopRx {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         while !self.waiting.is_full() {
             let Some(frame) = self.ring.pop_one() else { break };

@@ -7,8 +7,8 @@ use mqnet_wire::Layer;
 
 use crate::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
 use crate::{
-    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, Function, Offloads, OpenError, Plan,
-    Queue, Recv, Rx, RxBorrows, Tx, TxBorrows,
+    Armed, Burst, Caps, Channel, Fault, Function, Offloads, OpenChannelsError, Plan, Queue,
+    QueuePairStats, Recv, Rx, SyscallRx, SyscallTx, Tx, WakeSource,
 };
 
 /// The null function.
@@ -16,7 +16,7 @@ use crate::{
 pub struct Null {
     /// Layer of the other side.
     layer: Layer,
-    stats: Vec<Arc<ChannelStats>>,
+    stats: Vec<Arc<QueuePairStats>>,
 }
 
 impl Null {
@@ -51,44 +51,44 @@ impl Function for Null {
         self.layer = partner.layer;
     }
 
-    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         plan.check_channels(self.name(), self.stats.len() as u16)?;
-        let channel = |stats: &Arc<ChannelStats>| Channel {
-            rx: Rx::Borrows(Box::new(EmptyRx)),
-            tx: Tx::Borrows(Box::new(DiscardTx(stats.clone()))),
+        let channel = |stats: &Arc<QueuePairStats>| Channel {
+            rx: Rx::Syscall(Box::new(EmptyRx)),
+            tx: Tx::Syscall(Box::new(DiscardTx(stats.clone()))),
         };
         Ok(self.stats.iter().take(usize::from(plan.channels)).map(channel).collect())
     }
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
+    fn stats(&self) -> &[Arc<QueuePairStats>] {
         &self.stats
     }
 }
 
 /// An RX queue that never receives a frame.
 pub fn silent_rx() -> Rx {
-    Rx::Borrows(Box::new(EmptyRx))
+    Rx::Syscall(Box::new(EmptyRx))
 }
 
 /// A TX queue that discards all frames.
 pub fn swallowing_tx() -> Tx {
-    Tx::Borrows(Box::new(DiscardTx(Arc::default())))
+    Tx::Syscall(Box::new(DiscardTx(Arc::default())))
 }
 
 struct EmptyRx;
-struct DiscardTx(Arc<ChannelStats>);
+struct DiscardTx(Arc<QueuePairStats>);
 
 impl Queue for EmptyRx {
     fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
         Ok(Armed::Sleep)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl RxBorrows for EmptyRx {
+impl SyscallRx for EmptyRx {
     fn recv(&mut self, _room: &mut Segments<'_>) -> Result<Recv, Fault> {
         Ok(Recv::Empty)
     }
@@ -99,12 +99,12 @@ impl Queue for DiscardTx {
         Ok(Armed::MoreWork)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl TxBorrows for DiscardTx {
+impl SyscallTx for DiscardTx {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let frames = &burst.frames()[from..];
         self.0.tx.packets.add(frames.len() as u64);

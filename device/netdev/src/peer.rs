@@ -51,7 +51,7 @@ impl Step {
 
 /// Control message of one end about a channel change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Word {
+pub struct ChangeMessage {
     /// Number of the attempt; counted by the leader.
     pub attempt: u32,
     /// Step of the sender.
@@ -64,7 +64,7 @@ pub struct Word {
 
 /// Ring sizes of a channel that the user requested, in bytes; `None`: the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RingWish {
+pub struct RequestedRings {
     /// RX ring.
     pub rx: Option<u32>,
     /// TX ring.
@@ -86,7 +86,7 @@ pub struct RingSizes {
 
 /// Membership of a function in a group with a group at its far end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct GroupMembership {
     /// Number of the member in the group, from 0.
     pub number: u8,
     /// Number of members of the group, 2..=8.
@@ -97,18 +97,18 @@ pub struct Seat {
 
 /// Control message that a group sends through each of its members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Voice {
+pub struct GroupMessage {
     /// Number of the group's latest wish.
     pub wish: u32,
     /// Members that were up when the group published this wish: bit i is member i.
     pub here: u8,
     /// Latest message of the group about a channel change.
-    pub word: Word,
+    pub word: ChangeMessage,
 }
 
 /// Result of the wishes of both ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Outlook {
+pub enum NextPlan {
     /// The plan in force.
     #[default]
     Same,
@@ -137,14 +137,14 @@ pub enum FarPartner {
 pub trait Peer {
     /// Makes the function a member of a group. The peer must be the same member of a group of the
     /// same size.
-    fn take_seat(&mut self, _seat: Seat) {}
+    fn join_group(&mut self, _seat: GroupMembership) {}
 
     /// True at the end that begins changes: exactly one of the two.
     fn leads(&self) -> bool;
 
     /// Publishes the wish of this side; returns its number, which is new if the wish differs from
     /// the last one.
-    fn wish(&mut self, partner: &Caps, rings: RingWish) -> u32;
+    fn wish(&mut self, partner: &Caps, rings: RequestedRings) -> u32;
 
     /// Numbers of the latest wishes: this end's and the peer's.
     fn wishes(&self) -> [u32; 2];
@@ -156,13 +156,13 @@ pub trait Peer {
     fn plan(&self) -> Option<Plan>;
 
     /// Result of the latest wishes.
-    fn outlook(&self) -> Outlook;
+    fn next_plan(&self) -> NextPlan;
 
     /// Sends a control message to the peer.
-    fn say(&mut self, word: Word);
+    fn send_change(&mut self, word: ChangeMessage);
 
     /// Latest control message of the peer.
-    fn heard(&self) -> Word;
+    fn received_change(&self) -> ChangeMessage;
 
     /// Ring sizes in use.
     fn rings(&self) -> RingSizes;
@@ -175,16 +175,16 @@ pub trait Peer {
     fn far_partner(&mut self) -> FarPartner;
 
     /// Publishes the wish of this member and the control message of its group, in place of
-    /// [`wish`](Self::wish) and [`say`](Self::say). Only for a [member](crate::Peer::take_seat) of
-    /// a group.
-    fn say_for_group(&mut self, _partner: &Caps, _rings: RingWish, _voice: &Voice) {}
+    /// [`wish`](Self::wish) and [`send_change`](Self::send_change). Only for a
+    /// [member](crate::Peer::join_group) of a group.
+    fn send_for_group(&mut self, _partner: &Caps, _rings: RequestedRings, _voice: &GroupMessage) {}
 
     /// Latest control message of the peer's group through this function.
-    fn heard_of_group(&self) -> Voice {
-        Voice::default()
+    fn received_for_group(&self) -> GroupMessage {
+        GroupMessage::default()
     }
 
-    /// [`Seat::group`] of the peer.
+    /// [`GroupMembership::group`] of the peer.
     fn peers_group(&self) -> Option<u32> {
         None
     }

@@ -13,8 +13,8 @@ use mqnet_shmem::{Segments, Span};
 use mqnet_wire::VnetHdr;
 
 use crate::{
-    Armed, Burst, Event, Fault, Fill, FrameMeta, Kept, KeptPiece, Queue, Recv, Rx, RxBorrows,
-    RxBrings, Tx, TxBorrows, TxBrings,
+    Armed, Burst, DetachedFragment, DetachedFrame, Fault, Fill, FrameMeta, OwningRx, OwningTx,
+    Queue, Recv, Rx, SyscallRx, SyscallTx, Tx, WakeSource,
 };
 
 /// Methods with a default body that the probe overrides.
@@ -56,7 +56,7 @@ impl Queue for Probe {
         Ok(Armed::Sleep)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 
@@ -73,7 +73,7 @@ impl Queue for Probe {
     }
 }
 
-impl RxBrings for Probe {
+impl OwningRx for Probe {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         for _ in 0..self.frames.min(budget) {
             burst.push(VnetHdr::default(), FRAME.len() as u32, Span::of(&FRAME));
@@ -86,12 +86,12 @@ impl RxBrings for Probe {
         Ok(())
     }
 
-    fn keep(&mut self) -> Result<Option<Kept>, Fault> {
+    fn detach(&mut self) -> Result<Option<DetachedFrame>, Fault> {
         let frag = self.pool.alloc_frag(FRAME.len() as u32).filter(|_| self.frames > 0);
         Ok(frag.map(|frag| {
             self.frames -= 1;
-            let head = KeptPiece::new(frag, 0, FRAME.len() as u32);
-            Kept { hdr: VnetHdr::default(), head, more: Vec::new() }
+            let head = DetachedFragment::new(frag, 0, FRAME.len() as u32);
+            DetachedFrame { hdr: VnetHdr::default(), head, more: Vec::new() }
         }))
     }
 
@@ -100,13 +100,13 @@ impl RxBrings for Probe {
     }
 }
 
-impl RxBorrows for Probe {
+impl SyscallRx for Probe {
     fn recv(&mut self, _room: &mut Segments<'_>) -> Result<Recv, Fault> {
         Ok(Recv::Empty)
     }
 }
 
-impl TxBrings for Probe {
+impl OwningTx for Probe {
     fn fill(&mut self, _enough: u32) -> Result<Option<Fill>, Fault> {
         Ok(Some(FILL))
     }
@@ -138,7 +138,7 @@ impl TxBrings for Probe {
     }
 }
 
-impl TxBorrows for Probe {
+impl SyscallTx for Probe {
     fn fill(&mut self, _enough: u32) -> Result<Option<Fill>, Fault> {
         Ok(Some(FILL))
     }
@@ -168,23 +168,23 @@ fn reached_of_queue(queue: &mut dyn Queue, calls: &Calls) -> [(&'static str, boo
 /// # Errors
 /// The memory of the probe cannot be allocated, or a fault.
 pub fn hidden_by_rx(
-    brings: bool,
+    owning: bool,
     wrap: impl FnOnce(Rx) -> Rx,
 ) -> Result<Vec<&'static str>, Box<dyn std::error::Error>> {
     let probe = Probe::new()?;
     let calls = probe.calls.clone();
-    let mut rx = wrap(match brings {
-        true => Rx::Brings(Box::new(probe)),
-        false => Rx::Borrows(Box::new(probe)),
+    let mut rx = wrap(match owning {
+        true => Rx::Owning(Box::new(probe)),
+        false => Rx::Syscall(Box::new(probe)),
     });
     let queue = reached_of_queue(rx.queue(), &calls);
-    let Rx::Brings(mut rx) = rx else { return Ok(hidden(queue)) };
+    let Rx::Owning(mut rx) = rx else { return Ok(hidden(queue)) };
     rx.peek(&mut Burst::new(), 1)?;
-    let kept = rx.keep()?;
+    let kept = rx.detach()?;
     let returner = rx.returner();
     let memory = [("keep", kept.is_some()), ("returner", returner.is_some())];
     if let (Some(kept), Some(mut returner)) = (kept, returner) {
-        kept.give_back(&mut returner);
+        kept.free(&mut returner);
     }
     Ok(hidden(queue.into_iter().chain(memory)))
 }
@@ -194,18 +194,18 @@ pub fn hidden_by_rx(
 /// # Errors
 /// The memory of the probe cannot be allocated, or a fault.
 pub fn hidden_by_tx(
-    brings: bool,
+    owning: bool,
     wrap: impl FnOnce(Tx) -> Tx,
 ) -> Result<Vec<&'static str>, Box<dyn std::error::Error>> {
     let probe = Probe::new()?;
     let calls = probe.calls.clone();
-    let mut tx = wrap(match brings {
-        true => Tx::Brings(Box::new(probe)),
-        false => Tx::Borrows(Box::new(probe)),
+    let mut tx = wrap(match owning {
+        true => Tx::Owning(Box::new(probe)),
+        false => Tx::Syscall(Box::new(probe)),
     });
     let queue = reached_of_queue(tx.queue(), &calls);
     let fill = [("fill", tx.fill(u32::MAX)? == Some(FILL))];
-    let Tx::Brings(tx) = tx else { return Ok(hidden(queue.into_iter().chain(fill))) };
+    let Tx::Owning(tx) = tx else { return Ok(hidden(queue.into_iter().chain(fill))) };
     let capacity = [("capacity", tx.capacity() == Some(CAPACITY))];
     Ok(hidden(queue.into_iter().chain(fill).chain(capacity)))
 }

@@ -9,7 +9,7 @@ use mqnet_pktbuf::Returner;
 use mqnet_shmem::Segments;
 use mqnet_wire::VnetHdr;
 
-use crate::{Burst, DropReason, Kept};
+use crate::{Burst, DetachedFrame, DropReason};
 
 /// Protocol violation of a peer, or loss of the device under a queue. The function is closed.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum Trigger {
 
 /// Descriptor that a sleeping worker watches for a queue.
 #[derive(Clone, Copy, Debug)]
-pub struct Event<'a> {
+pub struct WakeSource<'a> {
     /// The descriptor.
     pub fd: BorrowedFd<'a>,
     /// Notification mode of the descriptor.
@@ -74,7 +74,7 @@ pub trait Queue: Any + Send {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault>;
 
     /// Descriptor to watch while the queue is armed; `None` for a queue that always has work.
-    fn event(&self) -> Option<Event<'_>>;
+    fn event(&self) -> Option<WakeSource<'_>>;
 
     /// Parks the queue until its next poll. Resources that exist once per channel (a guest's ring)
     /// may then be taken by another queue of the channel.
@@ -92,13 +92,13 @@ pub trait Queue: Any + Send {
 }
 
 /// An RX queue that owns the memory of its frames.
-pub trait RxBrings: Queue {
+pub trait OwningRx: Queue {
     /// Lists up to `budget` waiting frames in order, without consuming them. An empty burst is an
     /// outcome. After a partial release, the list begins with the first frame that was not
     /// released.
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault>;
 
-    /// Consumes the first `frames` frames of the last peek that were not [detached](Self::keep),
+    /// Consumes the first `frames` frames of the last peek that were not [detached](Self::detach),
     /// and returns their memory to the sender.
     fn release(&mut self, frames: usize) -> Result<(), Fault>;
 
@@ -106,7 +106,7 @@ pub trait RxBrings: Queue {
     /// copy. A [`returner`](Self::returner) gives the memory back later. `None` when no frame
     /// waits, memory cannot leave this queue, or too much memory is outstanding; a frame that waits
     /// can then be detached later or released.
-    fn keep(&mut self) -> Result<Option<Kept>, Fault> {
+    fn detach(&mut self) -> Result<Option<DetachedFrame>, Fault> {
         Ok(None)
     }
 
@@ -117,7 +117,7 @@ pub trait RxBrings: Queue {
     }
 }
 
-/// Outcome of [`RxBorrows::recv`].
+/// Outcome of [`SyscallRx::recv`].
 #[derive(Clone, Copy, Debug)]
 pub enum Recv {
     /// A frame was received into the room.
@@ -135,14 +135,14 @@ pub enum Recv {
 }
 
 /// An RX queue that receives frames by a system call.
-pub trait RxBorrows: Queue {
+pub trait SyscallRx: Queue {
     /// Receives one frame into `room`, which holds `limits::room_for` the largest frame of the
     /// plan.
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault>;
 }
 
 /// A TX queue with memory in which frames can be placed.
-pub trait TxBrings: Queue {
+pub trait OwningTx: Queue {
     /// Occupancy of the queue; `None` where nothing can wait, or it is unknown. A cached value may
     /// be returned if it is not above `enough`: reading the peer's index costs a cache miss. The
     /// true occupancy is never higher.
@@ -179,8 +179,8 @@ pub trait TxBrings: Queue {
 }
 
 /// A TX queue that sends frames by a system call.
-pub trait TxBorrows: Queue {
-    /// Occupancy of the queue, as in [`TxBrings::fill`].
+pub trait SyscallTx: Queue {
+    /// Occupancy of the queue, as in [`OwningTx::fill`].
     fn fill(&mut self, _enough: u32) -> Result<Option<Fill>, Fault> {
         Ok(None)
     }
@@ -194,25 +194,25 @@ pub trait TxBorrows: Queue {
 /// An RX queue, by the memory rule.
 pub enum Rx {
     /// The queue owns the memory of its frames.
-    Brings(Box<dyn RxBrings>),
+    Owning(Box<dyn OwningRx>),
     /// A system call moves frames.
-    Borrows(Box<dyn RxBorrows>),
+    Syscall(Box<dyn SyscallRx>),
 }
 
 /// A TX queue, by the memory rule.
 pub enum Tx {
     /// Frames can be placed in the queue's memory.
-    Brings(Box<dyn TxBrings>),
+    Owning(Box<dyn OwningTx>),
     /// A system call moves frames.
-    Borrows(Box<dyn TxBorrows>),
+    Syscall(Box<dyn SyscallTx>),
 }
 
 impl Rx {
     /// The methods that do not depend on memory.
     pub fn queue(&mut self) -> &mut dyn Queue {
         match self {
-            Self::Brings(q) => &mut **q,
-            Self::Borrows(q) => &mut **q,
+            Self::Owning(q) => &mut **q,
+            Self::Syscall(q) => &mut **q,
         }
     }
 }
@@ -221,63 +221,63 @@ impl Tx {
     /// The methods that do not depend on memory.
     pub fn queue(&mut self) -> &mut dyn Queue {
         match self {
-            Self::Brings(q) => &mut **q,
-            Self::Borrows(q) => &mut **q,
+            Self::Owning(q) => &mut **q,
+            Self::Syscall(q) => &mut **q,
         }
     }
 }
 
 impl Tx {
-    /// See [`TxBrings::fill`].
+    /// See [`OwningTx::fill`].
     pub fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
         match self {
-            Self::Brings(q) => q.fill(enough),
-            Self::Borrows(q) => q.fill(enough),
+            Self::Owning(q) => q.fill(enough),
+            Self::Syscall(q) => q.fill(enough),
         }
     }
 
-    /// Sends frames, with a copy if the queue brings memory; see [`TxBrings::submit`].
+    /// Sends frames, with a copy if the queue owns memory; see [`OwningTx::submit`].
     pub fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         match self {
-            Self::Brings(q) => q.submit(burst, from),
-            Self::Borrows(q) => q.submit(burst, from),
+            Self::Owning(q) => q.submit(burst, from),
+            Self::Syscall(q) => q.submit(burst, from),
         }
     }
 
-    /// See [`TxBrings::flush`].
+    /// See [`OwningTx::flush`].
     pub fn flush(&mut self) -> Result<(), Fault> {
         match self {
-            Self::Brings(q) => q.flush(),
-            Self::Borrows(_) => Ok(()),
+            Self::Owning(q) => q.flush(),
+            Self::Syscall(_) => Ok(()),
         }
     }
 
-    /// See [`TxBrings::hold`]. A system call sends immediately: no frame can be held.
+    /// See [`OwningTx::hold`]. A system call sends immediately: no frame can be held.
     pub fn hold(&mut self, on: bool) -> Result<(), Fault> {
         match self {
-            Self::Brings(q) => q.hold(on),
-            Self::Borrows(_) => Ok(()),
+            Self::Owning(q) => q.hold(on),
+            Self::Syscall(_) => Ok(()),
         }
     }
 
-    /// See [`TxBrings::is_drained`].
+    /// See [`OwningTx::is_drained`].
     pub fn is_drained(&mut self) -> Result<bool, Fault> {
         match self {
-            Self::Brings(q) => q.is_drained(),
-            Self::Borrows(_) => Ok(true),
+            Self::Owning(q) => q.is_drained(),
+            Self::Syscall(_) => Ok(true),
         }
     }
 }
 
 impl fmt::Debug for Rx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if matches!(self, Self::Brings(_)) { "Rx::Brings" } else { "Rx::Borrows" })
+        f.write_str(if matches!(self, Self::Owning(_)) { "Rx::Owning" } else { "Rx::Syscall" })
     }
 }
 
 impl fmt::Debug for Tx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if matches!(self, Self::Brings(_)) { "Tx::Brings" } else { "Tx::Borrows" })
+        f.write_str(if matches!(self, Self::Owning(_)) { "Tx::Owning" } else { "Tx::Syscall" })
     }
 }
 

@@ -64,7 +64,7 @@ impl FlowKind {
 /// Field, with the value required where bits of the mask are set. Value and mask must have the
 /// width of the field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldMatch {
+pub struct MaskedField {
     /// Field to match.
     pub field: Field,
     /// Required value.
@@ -75,13 +75,13 @@ pub struct FieldMatch {
 
 /// Flow rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FlowRule {
+pub struct SteeringRule {
     /// Location of the rule: the lowest matching location takes precedence.
     pub location: u32,
     /// Kind of the frames.
     pub kind: FlowKind,
     /// Field matches; every match is required.
-    pub matches: Vec<FieldMatch>,
+    pub matches: Vec<MaskedField>,
     /// RX queue of matching frames.
     pub queue: u16,
 }
@@ -89,10 +89,10 @@ pub struct FlowRule {
 /// Maximum number of rules of a function, and one more than the largest location.
 pub const RULES_MAX: u32 = 64;
 
-impl FlowRule {
+impl SteeringRule {
     /// True when every field exists in the kind and has the right width.
     pub fn is_sound(&self) -> bool {
-        let fits = |m: &FieldMatch| {
+        let fits = |m: &MaskedField| {
             self.kind.width(m.field).is_some_and(|n| m.value.len() == n && m.mask.len() == n)
         };
         self.location < RULES_MAX && self.matches.iter().all(fits)

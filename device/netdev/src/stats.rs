@@ -13,7 +13,7 @@ pub use lane::{LaneSums, equation};
 pub use reason::DropReason;
 pub use resources::{ResourceCounter, RxBufferCounters, RxBufferTotals, WorkerStats, WorkerTotals};
 pub use table::{
-    Check, LaneCounter, LaneCounters, QueueCounter, RxStats, Side, TxStats, Unit, XdpStats,
+    Check, LaneCounter, LaneCounters, LaneSide, QueueCounter, RxStats, TxStats, Unit, XdpStats,
 };
 
 /// Drops by reason.
@@ -42,7 +42,7 @@ impl Drops {
 
 /// Statistics of one channel; they outlive its queues.
 #[derive(Debug, Default)]
-pub struct ChannelStats {
+pub struct QueuePairStats {
     /// RX half.
     pub rx: Padded<RxStats>,
     /// TX half.

@@ -9,7 +9,7 @@ macro_rules! forward_queue {
                 self.inner.arm(need)
             }
 
-            fn event(&self) -> Option<$crate::Event<'_>> {
+            fn event(&self) -> Option<$crate::WakeSource<'_>> {
                 self.inner.event()
             }
 
@@ -29,11 +29,11 @@ macro_rules! forward_queue {
 }
 
 pub mod capture;
+pub mod flow_samples;
 pub mod insert;
 pub mod merge;
 pub mod offload;
 pub(crate) mod pieces;
-pub mod sights;
 
 #[cfg(test)]
 mod tests;

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use crate::Packet;
+use crate::QueuedPacket;
 use crate::qdisc::{CHANNELS, bit};
 
 /// Next packets of each channel: packets that did not fit into the sink, and at most one that the
 /// qdiscs selected while another channel was served.
 #[derive(Default)]
 pub(crate) struct Ahead {
-    queues: Vec<VecDeque<Packet>>,
+    queues: Vec<VecDeque<QueuedPacket>>,
     /// Channels with packets.
     pub(crate) channels: u64,
     pub(crate) len: u32,
@@ -17,7 +17,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    fn queue(&mut self, packet: &Packet) -> &mut VecDeque<Packet> {
+    fn queue(&mut self, packet: &QueuedPacket) -> &mut VecDeque<QueuedPacket> {
         let channel = packet.meta.channel;
         self.channels |= bit(channel);
         self.len += 1;
@@ -30,16 +30,16 @@ impl Ahead {
     }
 
     /// Appends a packet to its channel.
-    pub(crate) fn push_back(&mut self, packet: Packet) {
+    pub(crate) fn push_back(&mut self, packet: QueuedPacket) {
         self.queue(&packet).push_back(packet);
     }
 
     /// Prepends a packet to its channel.
-    pub(crate) fn push_front(&mut self, packet: Packet) {
+    pub(crate) fn push_front(&mut self, packet: QueuedPacket) {
         self.queue(&packet).push_front(packet);
     }
 
-    pub(crate) fn pop(&mut self, channel: u16) -> Option<Packet> {
+    pub(crate) fn pop(&mut self, channel: u16) -> Option<QueuedPacket> {
         if self.channels & bit(channel) == 0 {
             return None;
         }
@@ -58,13 +58,13 @@ impl Ahead {
     }
 
     /// Takes the packets of the channels in a mask.
-    pub(crate) fn take(&mut self, channels: u64, out: &mut Vec<Packet>) {
+    pub(crate) fn take(&mut self, channels: u64, out: &mut Vec<QueuedPacket>) {
         for channel in (0..CHANNELS).filter(|channel| bit(*channel) & channels != 0) {
             out.extend(std::iter::from_fn(|| self.pop(channel)));
         }
     }
 
-    pub(crate) fn take_all(&mut self, out: &mut Vec<Packet>) {
+    pub(crate) fn take_all(&mut self, out: &mut Vec<QueuedPacket>) {
         out.extend(std::mem::take(self).queues.into_iter().flatten());
     }
 }

@@ -19,7 +19,7 @@ pub enum Verb {
 
 /// Type of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Object {
+pub enum ObjectType {
     /// A discipline.
     Qdisc,
     /// A class.
@@ -41,11 +41,11 @@ pub enum Attach {
 
 /// One command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Command {
+pub struct TcCommand {
     /// Verb of the command.
     pub verb: Verb,
     /// Type of the object.
-    pub object: Object,
+    pub object: ObjectType,
     /// Parent of the object.
     pub attach: Attach,
     /// `handle 1:` of a discipline, `classid 1:2` of a class, `handle 0x1` of a filter.

@@ -18,7 +18,7 @@ pub(crate) const ETH_P_ALL: u16 = 3;
 
 /// Result of a filter list for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FilterVerdict {
     /// No filter matched, or one accepted the packet without a class.
     Pass,
     /// Class of the packet (`flowid`/`classid`).
@@ -91,7 +91,7 @@ impl Filters {
 
     /// Runs the list over one packet of `len` bytes at time `now` (nanoseconds; from one origin for
     /// all schedulers of a netdev, which share the buckets of police actions).
-    pub fn run(&mut self, keys: &FlowKeys, meta: &mut Meta, len: u32, now: u64) -> Verdict {
+    pub fn run(&mut self, keys: &FlowKeys, meta: &mut Meta, len: u32, now: u64) -> FilterVerdict {
         let channel = meta.channel;
         let verdict = self.decide(keys, meta, len, now);
         if self.keeps_channel {
@@ -100,7 +100,7 @@ impl Filters {
         verdict
     }
 
-    fn decide(&self, keys: &FlowKeys, meta: &mut Meta, len: u32, now: u64) -> Verdict {
+    fn decide(&self, keys: &FlowKeys, meta: &mut Meta, len: u32, now: u64) -> FilterVerdict {
         let protocol = keys.protocol();
         for Filter { plan, stats } in &self.list {
             let concerned = plan.protocol == ETH_P_ALL || plan.protocol == protocol;
@@ -112,13 +112,19 @@ impl Filters {
                 return verdict;
             }
         }
-        Verdict::Pass
+        FilterVerdict::Pass
     }
 }
 
 impl Plan {
     /// Runs the actions. `None`: continue with the next filter.
-    fn act(&self, stats: &FilterStats, meta: &mut Meta, len: u32, now: u64) -> Option<Verdict> {
+    fn act(
+        &self,
+        stats: &FilterStats,
+        meta: &mut Meta,
+        len: u32,
+        now: u64,
+    ) -> Option<FilterVerdict> {
         for (action, stats) in self.actions.iter().zip(&stats.actions) {
             stats.packets.add(1);
             stats.bytes.add(len.into());
@@ -142,11 +148,11 @@ impl Plan {
                 Control::Continue => return None,
                 Control::Drop => {
                     stats.drops.add(1);
-                    return Some(Verdict::Drop(reason));
+                    return Some(FilterVerdict::Drop(reason));
                 }
             }
         }
-        Some(self.class.map_or(Verdict::Pass, Verdict::Class))
+        Some(self.class.map_or(FilterVerdict::Pass, FilterVerdict::Class))
     }
 
     /// True if both filters match and act the same.

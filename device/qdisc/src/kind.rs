@@ -31,7 +31,7 @@ pub(crate) trait Kind {
     ) -> Result<Self::Params, TcError>;
 
     /// Options in force, for `tc qdisc show`.
-    fn options(_: &Self::Params) -> Options {
+    fn options(_: &Self::Params) -> KindOptions {
         Vec::new()
     }
 
@@ -48,7 +48,7 @@ pub(crate) trait Kind {
 }
 
 /// Names and values of options, in any order.
-pub type Options = Vec<(&'static str, OptionValue)>;
+pub type KindOptions = Vec<(&'static str, OptionValue)>;
 
 /// Value of an option, in the unit of `tc -j`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -27,12 +27,12 @@ mod stats;
 mod tree;
 
 pub use blueprint::{Blueprint, ClassPlan};
-pub use command::{Attach, Command, Errno, Object, TcError, Verb};
+pub use command::{Attach, Errno, ObjectType, TcCommand, TcError, Verb};
 pub use dql::ByteLimit;
-pub use filters::{Filters, Verdict};
+pub use filters::{FilterVerdict, Filters};
 pub use info::{ActionInfo, ClassInfo, FilterInfo, QdiscInfo};
-pub use kind::{EXTRA_MAX, ExtraCounter, OptionValue, Options};
-pub use packet::{Meta, Packet};
+pub use kind::{EXTRA_MAX, ExtraCounter, KindOptions, OptionValue};
+pub use packet::{Meta, QueuedPacket};
 pub use qdisc::{Cx, Enqueued, Qdisc};
 pub use sch::{DrrClass, Fifo, FqCodel, Mqprio, PRIOMAP, Params, Prio, Tbf};
 pub use scheduler::Scheduler;

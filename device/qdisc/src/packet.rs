@@ -21,7 +21,7 @@ pub struct Meta {
 /// A detached frame in a fragment of the scheduler's page pool.
 #[derive(Debug)]
 #[must_use = "a packet that is neither sent nor freed is in flight for ever"]
-pub struct Packet {
+pub struct QueuedPacket {
     /// Frame data, from the start of the fragment.
     pub frag: Frag,
     /// Length in bytes, with its link-layer header.
@@ -40,7 +40,7 @@ pub struct Packet {
     pub at: u64,
 }
 
-impl Packet {
+impl QueuedPacket {
     /// Bytes on the wire, with the headers of every segment; the unit of rates and statistics.
     #[inline]
     pub fn wire_len(&self) -> u32 {
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn the_wire_carries_headers_for_every_segment() {
         let mut pool = PagePool::new(&PoolConfig::default()).unwrap();
-        let mut packet = Packet {
+        let mut packet = QueuedPacket {
             frag: pool.alloc_frag(64).unwrap(),
             len: 54 + 3000,
             hdr: VnetHdr::new(VnetFields {

@@ -6,7 +6,7 @@ use mqnet_netdev::{DropReason, TxStats};
 use mqnet_pktbuf::PagePool;
 use mqnet_wire::FlowKeys;
 
-use crate::{Packet, Totals};
+use crate::{QueuedPacket, Totals};
 
 /// Context of a call.
 pub struct Cx<'a> {
@@ -23,7 +23,7 @@ pub struct Cx<'a> {
 
 impl Cx<'_> {
     /// Drops a packet for `reason`.
-    pub fn drop(&mut self, packet: Packet, reason: DropReason) {
+    pub fn drop(&mut self, packet: QueuedPacket, reason: DropReason) {
         self.stats.drops.count(reason, 1);
         self.pool.free_frag(packet.frag);
     }
@@ -56,10 +56,10 @@ pub enum Enqueued {
 /// The supertrait `Any` lets a successor of the same kind take over private state.
 pub trait Qdisc: Any + Send {
     /// Enqueues a packet. `keys` are the flow keys of its headers, for class filters.
-    fn enqueue(&mut self, packet: Packet, keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued;
+    fn enqueue(&mut self, packet: QueuedPacket, keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued;
 
     /// Dequeues the next packet of an open channel. May drop others first.
-    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<Packet>;
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<QueuedPacket>;
 
     /// Time at which the earliest packet that a rate held back in the last
     /// [`dequeue`](Self::dequeue) may leave; valid after a `dequeue` without a packet. `None`: no
@@ -86,10 +86,10 @@ pub trait Qdisc: Any + Send {
 
     /// Moves all queued packets to `out`, in an order that keeps the order of each flow. Nothing is
     /// counted.
-    fn take_all(&mut self, out: &mut Vec<Packet>);
+    fn take_all(&mut self, out: &mut Vec<QueuedPacket>);
 
     /// Replaces `old`: takes packets and state from a qdisc of the same kind (and below it, class
     /// by class). Packets without a place are appended to `rest`, as by
     /// [`take_all`](Self::take_all).
-    fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<Packet>, cx: &mut Cx<'_>);
+    fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<QueuedPacket>, cx: &mut Cx<'_>);
 }

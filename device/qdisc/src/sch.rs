@@ -22,9 +22,9 @@ use std::any::Any;
 use mqnet_wire::FlowKeys;
 
 use crate::command::Errno;
-use crate::kind::{Bypass, Classes, Env, ExtraCounter, Kind, Options};
+use crate::kind::{Bypass, Classes, Env, ExtraCounter, Kind, KindOptions};
 use crate::parse::Words;
-use crate::{Blueprint, Filters, Packet, Qdisc, TcError, Verdict};
+use crate::{Blueprint, FilterVerdict, Filters, Qdisc, QueuedPacket, TcError};
 
 pub use drr::DrrClass;
 pub use fifo::Fifo;
@@ -97,7 +97,7 @@ macro_rules! kinds {
             }
 
             /// Options in force.
-            pub fn options(&self) -> Options {
+            pub fn options(&self) -> KindOptions {
                 match self {
                     $(Self::$unit => <$unit_kind as Kind>::options(&()),)+
                     $(Self::$variant(params) => <$kind as Kind>::options(params),)+
@@ -175,7 +175,7 @@ pub(crate) fn can_bypass(plan: &Blueprint) -> bool {
 }
 
 /// The predecessor if it is a `T`; otherwise its packets are moved to `rest`.
-fn same_kind<T: Qdisc>(mut old: Box<dyn Qdisc>, rest: &mut Vec<Packet>) -> Option<Box<T>> {
+fn same_kind<T: Qdisc>(mut old: Box<dyn Qdisc>, rest: &mut Vec<QueuedPacket>) -> Option<Box<T>> {
     let any: &dyn Any = &*old;
     if !any.is::<T>() {
         old.take_all(rest);
@@ -187,9 +187,14 @@ fn same_kind<T: Qdisc>(mut old: Box<dyn Qdisc>, rest: &mut Vec<Packet>) -> Optio
 
 /// Runs the filters of a qdisc. They cannot move the packet to another channel: its lane has been
 /// chosen, and the lane of another channel would not know that a packet waits for it.
-fn run_filters(filters: &mut Filters, packet: &mut Packet, keys: &FlowKeys, now: u64) -> Verdict {
+fn run_filters(
+    filters: &mut Filters,
+    packet: &mut QueuedPacket,
+    keys: &FlowKeys,
+    now: u64,
+) -> FilterVerdict {
     if filters.is_empty() {
-        return Verdict::Pass;
+        return FilterVerdict::Pass;
     }
     let (channel, bytes) = (packet.meta.channel, packet.wire_len());
     let verdict = filters.run(keys, &mut packet.meta, bytes, now);

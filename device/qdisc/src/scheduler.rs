@@ -7,7 +7,9 @@ use mqnet_wire::{FlowKeys, HEADERS_MAX, Layer};
 
 use crate::ahead::Ahead;
 use crate::qdisc::CHANNELS;
-use crate::{Blueprint, Cx, Enqueued, Filters, Handle, NodeStats, Packet, Qdisc, Verdict, sch};
+use crate::{
+    Blueprint, Cx, Enqueued, FilterVerdict, Filters, Handle, NodeStats, Qdisc, QueuedPacket, sch,
+};
 
 /// The qdiscs of one egress.
 pub struct Scheduler {
@@ -45,24 +47,24 @@ impl Scheduler {
     /// [`enqueue`](Self::enqueue), because the channel determines the scheduler.
     pub fn classify(
         &mut self,
-        mut packet: Packet,
+        mut packet: QueuedPacket,
         keys: &FlowKeys,
         cx: &mut Cx<'_>,
-    ) -> Option<Packet> {
+    ) -> Option<QueuedPacket> {
         if self.filters.is_empty() {
             return Some(packet);
         }
         let bytes = packet.wire_len();
         match self.filters.run(keys, &mut packet.meta, bytes, cx.now) {
-            Verdict::Pass => Some(packet),
-            Verdict::Class(class) => {
+            FilterVerdict::Pass => Some(packet),
+            FilterVerdict::Class(class) => {
                 // The hook has no classes of its own; the priority names a class of the root.
                 if self.handle.0 != 0 && class.major() == self.handle.major() {
                     packet.meta.priority = class.0;
                 }
                 Some(packet)
             }
-            Verdict::Drop(reason) => {
+            FilterVerdict::Drop(reason) => {
                 cx.drop(packet, reason);
                 None
             }
@@ -70,7 +72,12 @@ impl Scheduler {
     }
 
     /// Enqueues a packet with `cx.now` as its enqueue time.
-    pub fn enqueue(&mut self, mut packet: Packet, keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
+    pub fn enqueue(
+        &mut self,
+        mut packet: QueuedPacket,
+        keys: &FlowKeys,
+        cx: &mut Cx<'_>,
+    ) -> Enqueued {
         packet.at = cx.now;
         self.settle(&mut packet);
         let result = self.root.enqueue(packet, keys, cx);
@@ -80,7 +87,7 @@ impl Scheduler {
 
     /// Enqueues a packet from another scheduler: its enqueue time is kept, its keys are parsed
     /// again.
-    pub fn enqueue_anew(&mut self, mut packet: Packet, cx: &mut Cx<'_>) -> Enqueued {
+    pub fn enqueue_anew(&mut self, mut packet: QueuedPacket, cx: &mut Cx<'_>) -> Enqueued {
         let mut headers = [0; HEADERS_MAX];
         let frame = cx.pool.frag_span(&packet.frag).first(packet.len as usize);
         let n = frame.read_header(&mut headers);
@@ -105,7 +112,7 @@ impl Scheduler {
         }
     }
 
-    fn settle(&self, packet: &mut Packet) {
+    fn settle(&self, packet: &mut QueuedPacket) {
         if packet.meta.channel >= self.channels {
             packet.meta.channel = 0;
         }
@@ -113,7 +120,7 @@ impl Scheduler {
 
     /// Returns the next packet to send through `channel`. A packet that the qdiscs select for
     /// another open channel is set aside for it, at most one per channel.
-    pub fn dequeue(&mut self, channel: u16, cx: &mut Cx<'_>) -> Option<Packet> {
+    pub fn dequeue(&mut self, channel: u16, cx: &mut Cx<'_>) -> Option<QueuedPacket> {
         if !cx.is_open(channel) {
             return None;
         }
@@ -122,7 +129,7 @@ impl Scheduler {
         packet
     }
 
-    fn dequeue_root(&mut self, channel: u16, cx: &mut Cx<'_>) -> Option<Packet> {
+    fn dequeue_root(&mut self, channel: u16, cx: &mut Cx<'_>) -> Option<QueuedPacket> {
         let open = cx.open;
         let mut chosen = None;
         while chosen.is_none() && !self.root.is_empty() {
@@ -140,7 +147,7 @@ impl Scheduler {
 
     /// Takes back a packet that did not fit into the sink: it leaves next. Counted as a requeue.
     /// Return several packets in reverse order of their dequeue.
-    pub fn requeue(&mut self, packet: Packet, _cx: &mut Cx<'_>) {
+    pub fn requeue(&mut self, packet: QueuedPacket, _cx: &mut Cx<'_>) {
         self.stats.requeues.add(1);
         self.ahead.push_front(packet);
         self.publish();
@@ -206,7 +213,7 @@ impl Scheduler {
 
     /// Moves all queued packets to `out`, in an order that keeps the order of each flow: for
     /// [`enqueue_anew`](Self::enqueue_anew) of schedulers of another shape. Nothing is counted.
-    pub fn take_all(&mut self, out: &mut Vec<Packet>) {
+    pub fn take_all(&mut self, out: &mut Vec<QueuedPacket>) {
         self.ahead.take_all(out);
         self.root.take_all(out);
         self.publish();
@@ -214,19 +221,19 @@ impl Scheduler {
 
     /// Moves the packets that are set aside for the channels of a mask to `out`: for
     /// [`set_aside`](Self::set_aside) of another scheduler.
-    pub fn take_aside(&mut self, channels: u64, out: &mut Vec<Packet>) {
+    pub fn take_aside(&mut self, channels: u64, out: &mut Vec<QueuedPacket>) {
         self.ahead.take(channels, out);
         self.publish();
     }
 
     /// Moves the other queued packets to `out`, as [`take_all`](Self::take_all) does.
-    pub fn take_waiting(&mut self, out: &mut Vec<Packet>) {
+    pub fn take_waiting(&mut self, out: &mut Vec<QueuedPacket>) {
         self.root.take_all(out);
         self.publish();
     }
 
     /// Takes a packet that has left other qdiscs: it leaves before all queued packets.
-    pub fn set_aside(&mut self, mut packet: Packet) {
+    pub fn set_aside(&mut self, mut packet: QueuedPacket) {
         self.settle(&mut packet);
         self.ahead.push_back(packet);
         self.publish();

@@ -2,7 +2,7 @@
 
 use mqnet_counters::Counter;
 
-use crate::Packet;
+use crate::QueuedPacket;
 use crate::kind::EXTRA_MAX;
 
 /// Counters of one discipline or class in one scheduler.
@@ -43,7 +43,7 @@ impl NodeStats {
 
     /// Counts a packet that leaves.
     #[inline]
-    pub(crate) fn sent(&self, packet: &Packet) {
+    pub(crate) fn sent(&self, packet: &QueuedPacket) {
         self.bytes.add(packet.wire_len().into());
         self.packets.add(packet.segments.max(1).into());
     }

@@ -17,7 +17,7 @@ use mqnet_wire::Layer;
 use crate::command::Errno;
 use crate::kind::Env;
 use crate::parse;
-use crate::{Command, Fifo, Object, Params, TcError};
+use crate::{Fifo, ObjectType, Params, TcCommand, TcError};
 
 pub use channel_map::ChannelMap;
 use filter::Chain;
@@ -136,14 +136,14 @@ impl Tree {
 
     /// Carries out a command, wholly or not at all. `Ok(false)`: nothing is different. `channels`
     /// are those in use, `channels_max` the most there can be.
-    pub fn apply(&mut self, c: &Command, channels: u16, max: u16) -> Result<bool, TcError> {
+    pub fn apply(&mut self, c: &TcCommand, channels: u16, max: u16) -> Result<bool, TcError> {
         let room = Room { used: channels.max(1), most: max.max(channels).max(1) };
         let mut state = self.state.clone();
         state.most = room.most;
         let changed = match c.object {
-            Object::Qdisc => state.qdisc(c, room)?,
-            Object::Class => state.class(c)?,
-            Object::Filter => state.filter(c)?,
+            ObjectType::Qdisc => state.qdisc(c, room)?,
+            ObjectType::Class => state.class(c)?,
+            ObjectType::Filter => state.filter(c)?,
         };
         self.state = state;
         Ok(changed)

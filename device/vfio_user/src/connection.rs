@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use mqnet_sysio::descriptors::Refused;
+use mqnet_sysio::descriptors::RejectedDescriptors;
 use mqnet_sysio::socket::StreamSocket;
 
 use crate::protocol::{FDS_MAX, HEADER, Header, MESSAGE_MAX};
@@ -89,7 +89,7 @@ impl Connection {
         let Some(mut received) = received.map_err(|e| format!("the client is gone: {e}"))? else {
             return Ok(false);
         };
-        self.refused += Refused::count(&received.refused);
+        self.refused += RejectedDescriptors::count(&received.refused);
         if received.len == 0 {
             return Err("the client closed the connection".to_owned());
         }

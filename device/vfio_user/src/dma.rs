@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mqnet_shmem::Region;
 
-use crate::Refusal;
+use crate::MessageError;
 
 /// Most ranges of one client.
 pub const RANGES_MAX: usize = 1024;
@@ -24,7 +24,7 @@ struct Mapped {
 
 /// A piece of guest memory that is contiguous in our mapping.
 #[derive(Clone, Debug)]
-pub struct Segment {
+pub struct DmaSegment {
     /// The mapping.
     pub region: Arc<Region>,
     /// Offset of the piece in the mapping.
@@ -50,20 +50,21 @@ impl DmaMap {
         iova: u64,
         len: u64,
         file: Option<(OwnedFd, u64)>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), MessageError> {
         let end = iova.checked_add(len).filter(|_| len > 0);
-        let end = end.ok_or(Refusal::DmaEmpty { iova, len })?;
+        let end = end.ok_or(MessageError::DmaEmpty { iova, len })?;
         if let Some((&with, _)) = self.range_before(end).filter(|(at, it)| *at + it.len > iova) {
-            return Err(Refusal::DmaOverlap { iova, len, with });
+            return Err(MessageError::DmaOverlap { iova, len, with });
         }
         let (ranges, bytes) = (self.ranges.len() + 1, self.bytes.saturating_add(len));
         if ranges > RANGES_MAX || bytes > BYTES_MAX {
             let (most_ranges, most_bytes) = (RANGES_MAX, BYTES_MAX);
-            return Err(Refusal::DmaLimit { ranges, bytes, most_ranges, most_bytes });
+            return Err(MessageError::DmaLimit { ranges, bytes, most_ranges, most_bytes });
         }
         let map = |(file, offset)| {
             let mapped = Region::of_guest(file, offset, len);
-            let failed = |e: mqnet_shmem::Error| Refusal::DmaMemory { iova, reason: e.to_string() };
+            let failed =
+                |e: mqnet_shmem::Error| MessageError::DmaMemory { iova, reason: e.to_string() };
             mapped.map(|(region, skip)| (Arc::new(region), skip)).map_err(failed)
         };
         let memory = file.map(map).transpose()?;
@@ -78,12 +79,12 @@ impl DmaMap {
     }
 
     /// Checks that [`unmap`](Self::unmap) would succeed.
-    pub fn check_unmap(&self, iova: u64, len: u64) -> Result<(), Refusal> {
+    pub fn check_unmap(&self, iova: u64, len: u64) -> Result<(), MessageError> {
         self.to_unmap(iova, len).map(drop)
     }
 
     /// Unmaps the ranges in `iova..iova + len`. A range is removed as a whole or not at all.
-    pub fn unmap(&mut self, iova: u64, len: u64) -> Result<(), Refusal> {
+    pub fn unmap(&mut self, iova: u64, len: u64) -> Result<(), MessageError> {
         for at in self.to_unmap(iova, len)? {
             let removed = self.ranges.remove(&at);
             self.bytes -= removed.map_or(0, |it| it.len);
@@ -92,17 +93,17 @@ impl DmaMap {
     }
 
     /// First addresses of the ranges in `iova..iova + len`.
-    fn to_unmap(&self, iova: u64, len: u64) -> Result<Vec<u64>, Refusal> {
+    fn to_unmap(&self, iova: u64, len: u64) -> Result<Vec<u64>, MessageError> {
         let end = iova.checked_add(len).filter(|_| len > 0);
-        let end = end.ok_or(Refusal::DmaEmpty { iova, len })?;
+        let end = end.ok_or(MessageError::DmaEmpty { iova, len })?;
         let before = self.range_before(iova).filter(|(at, it)| *at + it.len > iova);
         let last = self.range_before(end).filter(|(at, it)| *at + it.len > end);
         if let Some((&with, _)) = before.or(last) {
-            return Err(Refusal::DmaDivides { iova, len, with });
+            return Err(MessageError::DmaDivides { iova, len, with });
         }
         let inside: Vec<u64> = self.ranges.range(iova..end).map(|(at, _)| *at).collect();
         if inside.is_empty() {
-            return Err(Refusal::DmaNotMapped { iova, len });
+            return Err(MessageError::DmaNotMapped { iova, len });
         }
         Ok(inside)
     }
@@ -125,9 +126,9 @@ impl DmaMap {
 
     /// Mappings of `len` bytes from guest address `iova` on, in order; the error is the first
     /// address without memory. Adjacent ranges may be in different mappings.
-    pub fn segments(&self, iova: u64, len: u64) -> Result<Vec<Segment>, u64> {
+    pub fn segments(&self, iova: u64, len: u64) -> Result<Vec<DmaSegment>, u64> {
         let end = iova.checked_add(len).ok_or(u64::MAX)?;
-        let mut segments: Vec<Segment> = Vec::new();
+        let mut segments: Vec<DmaSegment> = Vec::new();
         let mut at = iova;
         while at < end {
             let (&start, range) = self.range_before(at.saturating_add(1)).ok_or(at)?;
@@ -135,7 +136,7 @@ impl DmaMap {
             let (region, offset) = range.memory.as_ref().ok_or(at)?;
             let len = rest.min(end - at) as usize;
             let segment =
-                Segment { region: region.clone(), offset: offset + (at - start) as usize, len };
+                DmaSegment { region: region.clone(), offset: offset + (at - start) as usize, len };
             segments.push(segment);
             at += len as u64;
         }
@@ -184,23 +185,23 @@ mod tests {
         dma.map(0x2000, 0x2000, file(2, 0)).unwrap();
         for (iova, len) in [(0x2000, 0x2000), (0x1000, 0x1001), (0x3fff, 1), (0, u64::MAX)] {
             let refused = dma.map(iova, len, file(2, 0)).unwrap_err();
-            assert!(matches!(refused, Refusal::DmaOverlap { with: 0x2000, .. }), "{refused}");
+            assert!(matches!(refused, MessageError::DmaOverlap { with: 0x2000, .. }), "{refused}");
         }
         for (iova, len) in [(0, 0), (u64::MAX, 2)] {
             let refused = dma.map(iova, len, None).unwrap_err();
-            assert_eq!(refused, Refusal::DmaEmpty { iova, len });
+            assert_eq!(refused, MessageError::DmaEmpty { iova, len });
         }
         for (len, offset) in [(0x2001, 0), (0x2000, 1), (0x1000, u64::MAX)] {
             let refused = dma.map(0x8000, len, file(2, offset)).unwrap_err();
-            assert!(matches!(refused, Refusal::DmaMemory { .. }), "{refused}");
+            assert!(matches!(refused, MessageError::DmaMemory { .. }), "{refused}");
         }
         let refused = dma.map(1 << 32, BYTES_MAX, None).unwrap_err();
-        assert!(matches!(refused, Refusal::DmaLimit { .. }));
+        assert!(matches!(refused, MessageError::DmaLimit { .. }));
         assert_eq!((dma.ranges(), dma.bytes()), (1, 0x2000));
         for n in 1..RANGES_MAX as u64 {
             dma.map(n << 20, 1, None).unwrap();
         }
-        assert!(matches!(dma.map(1 << 40, 1, None), Err(Refusal::DmaLimit { .. })));
+        assert!(matches!(dma.map(1 << 40, 1, None), Err(MessageError::DmaLimit { .. })));
     }
 
     // Goal: a range is unmapped as a whole, alone or with others; a part of one stays mapped.
@@ -212,7 +213,10 @@ mod tests {
         }
         for (iova, len) in [(0x1000, 0xfff), (0x1001, 0xfff), (0x1800, 0x800), (0, 0x3001)] {
             let refused = dma.unmap(iova, len).unwrap_err();
-            assert!(matches!(refused, Refusal::DmaDivides { .. }), "{iova:#x} {len:#x}: {refused}");
+            assert!(
+                matches!(refused, MessageError::DmaDivides { .. }),
+                "{iova:#x} {len:#x}: {refused}"
+            );
         }
         assert_eq!(dma.ranges(), 3);
         dma.unmap(0x2000, 0x2000).unwrap();

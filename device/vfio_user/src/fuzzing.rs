@@ -15,7 +15,7 @@ use mqnet_sysio::memory::memory_file;
 use mqnet_sysio::socket::StreamSocket;
 
 use crate::protocol::{HEADER, Header, command};
-use crate::{Bar, Device, Identity, Model, MsixPlace, Segment, Server, Status};
+use crate::{Bar, DeviceModel, DmaSegment, Identity, Model, MsixLocation, Status, VfioUserServer};
 
 /// Steps of one input.
 const STEPS: usize = 60;
@@ -65,7 +65,7 @@ pub fn socket_path() -> PathBuf {
 
 /// A client that reads and checks all replies.
 #[derive(Debug)]
-pub struct Client {
+pub struct FuzzClient {
     socket: StreamSocket,
     received: Vec<u8>,
     /// Descriptors that came with replies.
@@ -73,7 +73,7 @@ pub struct Client {
     next_id: u16,
 }
 
-impl Client {
+impl FuzzClient {
     /// Connects to a server that listens.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let socket = StreamSocket::connect(path)?;
@@ -125,7 +125,7 @@ impl Client {
 /// A device that uses guest memory for a while after the request to release it.
 #[derive(Default)]
 struct User {
-    held: Vec<Segment>,
+    held: Vec<DmaSegment>,
     busy: u8,
 }
 
@@ -140,7 +140,7 @@ impl User {
     }
 }
 
-impl Device for User {
+impl DeviceModel for User {
     fn read(&mut self, _bar: usize, _offset: u64, data: &mut [u8]) {
         data.fill(0xa5);
     }
@@ -171,7 +171,7 @@ fn model() -> Option<Model> {
         identity: Identity { vendor: 0x1912, device: 0x0030, class: 0x05_0000, revision: 3 },
         bars,
         vectors: 8,
-        msix: MsixPlace { bar: 0, table: 0x1000, pending: 0x1800 },
+        msix: MsixLocation { bar: 0, table: 0x1000, pending: 0x1800 },
     })
 }
 
@@ -231,11 +231,11 @@ pub fn messages(data: &[u8]) {
 fn run(data: &[u8]) -> Option<()> {
     let mut input = Bytes(data);
     let path = socket_path();
-    let mut server = Server::new(&path, Access::default(), model()?).ok()?;
+    let mut server = VfioUserServer::new(&path, Access::default(), model()?).ok()?;
     let mut device = User::default();
     let mut now = Duration::from_secs(1);
     server.poll(now, &mut device);
-    let mut client = Client::connect(&path).ok()?;
+    let mut client = FuzzClient::connect(&path).ok()?;
     if input.u8() < 0xc0 {
         client.send(command::VERSION, 0, &[0; 4], &[]);
     }
@@ -247,7 +247,7 @@ fn run(data: &[u8]) -> Option<()> {
                 let bytes: Vec<u8> = (0..input.u8() % 40).map(|_| input.u8()).collect();
                 client.send_raw(&bytes, &[]);
             }
-            4..12 => client = Client::connect(&path).ok()?,
+            4..12 => client = FuzzClient::connect(&path).ok()?,
             12..32 => device.busy = step % 4,
             32..56 => {
                 let (at, len) = (input.edge(), input.edge());
@@ -273,7 +273,7 @@ fn run(data: &[u8]) -> Option<()> {
     Some(())
 }
 
-fn check_segments(server: &Server, device: &mut User, at: u64, len: u64) {
+fn check_segments(server: &VfioUserServer, device: &mut User, at: u64, len: u64) {
     let Ok(segments) = server.dma().segments(at, len) else { return };
     let all: usize = segments.iter().map(|segment| segment.len).sum();
     assert_eq!(all as u64, len);
@@ -283,7 +283,7 @@ fn check_segments(server: &Server, device: &mut User, at: u64, len: u64) {
     device.held = segments;
 }
 
-fn send(client: &mut Client, input: &mut Bytes<'_>, step: u8, memory: &OwnedFd) -> Option<()> {
+fn send(client: &mut FuzzClient, input: &mut Bytes<'_>, step: u8, memory: &OwnedFd) -> Option<()> {
     let number = u16::from(step % 16);
     let body = body(number, input);
     let mut fds: Vec<OwnedFd> = Vec::new();

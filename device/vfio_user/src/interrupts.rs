@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use mqnet_sysio::eventfd::EventFd;
 
-use crate::Refusal;
+use crate::MessageError;
 
 /// One vector. Its descriptor is exchanged under threads that trigger it.
 #[derive(Debug)]
@@ -53,17 +53,17 @@ impl Interrupts {
     }
 
     /// Exchanges the eventfd of a vector; `None` removes it.
-    pub(crate) fn set(&self, at: u32, fd: Option<OwnedFd>) -> Result<(), Refusal> {
+    pub(crate) fn set(&self, at: u32, fd: Option<OwnedFd>) -> Result<(), MessageError> {
         let Some(vector) = self.vectors.get(at as usize) else {
             let len = self.vectors.len() as u64;
             let start = u64::from(at);
-            return Err(Refusal::Range { what: "interrupt", index: at, start, count: 1, len });
+            return Err(MessageError::Range { what: "interrupt", index: at, start, count: 1, len });
         };
-        let failed = |e: io::Error| Refusal::Event(at, e.to_string());
+        let failed = |e: io::Error| MessageError::Event(at, e.to_string());
         let is_set = fd.is_some();
         match fd {
             Some(fd) => {
-                let theirs = EventFd::from_peer(fd).ok_or(Refusal::NotAnEvent(at))?;
+                let theirs = EventFd::from_peer(fd).ok_or(MessageError::NotAnEvent(at))?;
                 vector.event.become_same_as(&theirs).map_err(failed)?;
             }
             None => vector.event.become_same_as(&self.unused).map_err(failed)?,

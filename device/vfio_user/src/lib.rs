@@ -2,14 +2,14 @@
 //! process.
 //!
 //! - [`Model`] describes the function: identity, BARs, MSI-X vectors. It is fixed per server.
-//! - [`Device`] is implemented by the device model: trapped accesses, reset, unmapped memory.
-//! - [`Server`] listens, serves one client at a time and never blocks. It has no threads.
+//! - [`DeviceModel`] is implemented by the device model: trapped accesses, reset, unmapped memory.
+//! - [`VfioUserServer`] listens, serves one client at a time and never blocks. It has no threads.
 //! - [`DmaMap`] translates guest addresses into mappings of guest memory.
 //! - [`Interrupts`] triggers MSI-X vectors from any thread.
 //!
 //! A message that is malformed, unknown or not allowed is answered with an error, and its reason is
-//! kept ([`Server::last_refusal`]). A byte stream that cannot be divided into messages ends the
-//! connection.
+//! kept ([`VfioUserServer::last_refusal`]). A byte stream that cannot be divided into messages ends
+//! the connection.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -26,8 +26,8 @@ mod requests;
 mod server;
 
 pub use config::ConfigSpace;
-pub use dma::{BYTES_MAX, DmaMap, RANGES_MAX, Segment};
+pub use dma::{BYTES_MAX, DmaMap, DmaSegment, RANGES_MAX};
 pub use interrupts::Interrupts;
-pub use model::{Bar, Device, Identity, Model, MsixPlace};
-pub use refusal::Refusal;
-pub use server::{Server, Status};
+pub use model::{Bar, DeviceModel, Identity, Model, MsixLocation};
+pub use refusal::MessageError;
+pub use server::{Status, VfioUserServer};

@@ -55,7 +55,7 @@ impl Bar {
 
 /// Place of the MSI-X table and of the pending bits. The client emulates both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MsixPlace {
+pub struct MsixLocation {
     /// Index of the BAR.
     pub bar: u8,
     /// Offset of the table.
@@ -74,11 +74,11 @@ pub struct Model {
     /// MSI-X vectors, 1 to 2048.
     pub vectors: u16,
     /// Place of the MSI-X table.
-    pub msix: MsixPlace,
+    pub msix: MsixLocation,
 }
 
 /// Device model behind a server. Offsets and lengths are within the BAR.
-pub trait Device {
+pub trait DeviceModel {
     /// Reads a trapped range of a BAR. `data` is zeroed.
     fn read(&mut self, bar: usize, offset: u64, data: &mut [u8]);
 

@@ -1,6 +1,6 @@
 //! Messages of the vfio-user protocol, version 0.0. All numbers are little-endian.
 
-use crate::Refusal;
+use crate::MessageError;
 
 /// Bytes of a header.
 pub(crate) const HEADER: usize = 16;
@@ -136,22 +136,22 @@ impl<'a> Fields<'a> {
         Self { command, len: body.len(), rest: body }
     }
 
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], Refusal> {
-        let short = Refusal::Short { command: self.command, len: self.len };
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], MessageError> {
+        let short = MessageError::Short { command: self.command, len: self.len };
         let (bytes, rest) = self.rest.split_first_chunk().ok_or(short)?;
         self.rest = rest;
         Ok(*bytes)
     }
 
-    pub(crate) fn u16(&mut self) -> Result<u16, Refusal> {
+    pub(crate) fn u16(&mut self) -> Result<u16, MessageError> {
         self.take().map(u16::from_le_bytes)
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32, Refusal> {
+    pub(crate) fn u32(&mut self) -> Result<u32, MessageError> {
         self.take().map(u32::from_le_bytes)
     }
 
-    pub(crate) fn u64(&mut self) -> Result<u64, Refusal> {
+    pub(crate) fn u64(&mut self) -> Result<u64, MessageError> {
         self.take().map(u64::from_le_bytes)
     }
 

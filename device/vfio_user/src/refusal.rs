@@ -2,7 +2,7 @@
 
 /// Reason for which a message was answered with an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum MessageError {
     /// The body is shorter than its fields.
     #[error("{command}: body of {len} bytes is too short")]
     Short {
@@ -126,7 +126,7 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl MessageError {
     /// Error number of the reply.
     pub fn errno(&self) -> u32 {
         const ENOENT: u32 = 2;

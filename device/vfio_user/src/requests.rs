@@ -1,6 +1,6 @@
 //! Commands of a client.
 
-use mqnet_shmem::{Region, Table};
+use mqnet_shmem::{AtomicTable, Region};
 
 use crate::config::ConfigSpace;
 use crate::connection::Message;
@@ -10,7 +10,7 @@ use crate::protocol::{
     REGION_WRITE, REGIONS, SET_BOOL, SET_EVENTFD, SET_NONE, SET_TRIGGER, UNMAP_ALL, capabilities,
     command,
 };
-use crate::{Bar, Device, DmaMap, Interrupts, Model, Refusal};
+use crate::{Bar, DeviceModel, DmaMap, Interrupts, MessageError, Model};
 
 /// Result of a command.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct Target<'a> {
     pub(crate) config: &'a mut ConfigSpace,
     pub(crate) dma: &'a mut DmaMap,
     pub(crate) interrupts: &'a Interrupts,
-    pub(crate) device: &'a mut dyn Device,
+    pub(crate) device: &'a mut dyn DeviceModel,
     /// False once the device had its time to finish.
     pub(crate) may_wait: bool,
 }
@@ -44,13 +44,13 @@ impl Target<'_> {
         &mut self,
         message: &mut Message,
         is_negotiated: &mut bool,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<Answer, MessageError> {
         let command = message.header.command;
         if message.header.kind() != 0 {
-            return Err(Refusal::Type(message.header.kind()));
+            return Err(MessageError::Type(message.header.kind()));
         }
         if command != command::VERSION && !*is_negotiated {
-            return Err(Refusal::NoVersion(command));
+            return Err(MessageError::NoVersion(command));
         }
         let body = &message.body;
         match command {
@@ -72,20 +72,20 @@ impl Target<'_> {
             command::REGION_READ => self.read(Fields::new("REGION_READ", body)),
             command::REGION_WRITE => self.write(Fields::new("REGION_WRITE", body)),
             command::RESET => self.reset(),
-            _ => Err(Refusal::Unsupported(command)),
+            _ => Err(MessageError::Unsupported(command)),
         }
     }
 
-    fn dma_map(&mut self, message: &mut Message) -> Result<Answer, Refusal> {
+    fn dma_map(&mut self, message: &mut Message) -> Result<Answer, MessageError> {
         let mut fields = Fields::new("DMA_MAP", &message.body);
         let (_argsz, flags) = (fields.u32()?, fields.u32()?);
         let (offset, iova, len) = (fields.u64()?, fields.u64()?, fields.u64()?);
         if flags & !(DMA_READ | DMA_WRITE) != 0 {
-            return Err(Refusal::Flags { what: "DMA_MAP", flags });
+            return Err(MessageError::Flags { what: "DMA_MAP", flags });
         }
         let have = message.fds.len();
         if have > 1 {
-            return Err(Refusal::Descriptors { what: "DMA_MAP", have, allowed: "0 and 1" });
+            return Err(MessageError::Descriptors { what: "DMA_MAP", have, allowed: "0 and 1" });
         }
         // Memory that the device may only read (a ROM) is not mapped, because no window may write
         // there.
@@ -95,13 +95,13 @@ impl Target<'_> {
         Ok(Body::default().into())
     }
 
-    fn dma_unmap(&mut self, body: &[u8]) -> Result<Answer, Refusal> {
+    fn dma_unmap(&mut self, body: &[u8]) -> Result<Answer, MessageError> {
         let mut fields = Fields::new("DMA_UNMAP", body);
         let (argsz, flags) = (fields.u32()?, fields.u32()?);
         let (iova, len) = (fields.u64()?, fields.u64()?);
         let is_all = flags == UNMAP_ALL && iova == 0 && len == 0;
         if flags != 0 && !is_all {
-            return Err(Refusal::Flags { what: "DMA_UNMAP", flags });
+            return Err(MessageError::Flags { what: "DMA_UNMAP", flags });
         }
         let (start, count) = if is_all { (0, u64::MAX) } else { (iova, len) };
         if !is_all {
@@ -118,7 +118,7 @@ impl Target<'_> {
         Ok(Body::default().u32(argsz).u32(flags).u64(iova).u64(len).into())
     }
 
-    fn region_info(&self, mut fields: Fields<'_>) -> Result<Answer, Refusal> {
+    fn region_info(&self, mut fields: Fields<'_>) -> Result<Answer, MessageError> {
         let (argsz, _flags, index) = (fields.u32()?, fields.u32()?, fields.u32()?);
         within("region", index, REGIONS)?;
         let bar = self.bar(index);
@@ -159,7 +159,7 @@ impl Target<'_> {
         self.model.bars.get(index as usize).filter(|bar| bar.len > 0)
     }
 
-    fn irq_info(&self, mut fields: Fields<'_>) -> Result<Answer, Refusal> {
+    fn irq_info(&self, mut fields: Fields<'_>) -> Result<Answer, MessageError> {
         let (_argsz, _flags, index) = (fields.u32()?, fields.u32()?, fields.u32()?);
         within("interrupt kind", index, IRQ_KINDS)?;
         let (flags, count) = match index {
@@ -169,7 +169,7 @@ impl Target<'_> {
         Ok(Body::default().u32(16).u32(flags).u32(index).u32(count).into())
     }
 
-    fn set_irqs(&self, message: &mut Message) -> Result<Answer, Refusal> {
+    fn set_irqs(&self, message: &mut Message) -> Result<Answer, MessageError> {
         let mut fields = Fields::new("SET_IRQS", &message.body);
         let (_argsz, flags, index) = (fields.u32()?, fields.u32()?, fields.u32()?);
         let (start, count) = (fields.u32()?, fields.u32()?);
@@ -178,10 +178,10 @@ impl Target<'_> {
         let (first, many) = (u64::from(start), u64::from(count));
         if first + many > len {
             let what = "interrupts of kind";
-            return Err(Refusal::Range { what, index, start: first, count: many, len });
+            return Err(MessageError::Range { what, index, start: first, count: many, len });
         }
         let have = message.fds.len();
-        let descriptors = |allowed| Refusal::Descriptors { what: "SET_IRQS", have, allowed };
+        let descriptors = |allowed| MessageError::Descriptors { what: "SET_IRQS", have, allowed };
         match flags {
             // No vectors: all are removed.
             f if f == SET_NONE | SET_TRIGGER && count == 0 => {
@@ -194,7 +194,7 @@ impl Target<'_> {
                 let chosen = fields.rest();
                 if chosen.len() < count as usize {
                     let len = message.body.len();
-                    return Err(Refusal::Short { command: "SET_IRQS", len });
+                    return Err(MessageError::Short { command: "SET_IRQS", len });
                 }
                 self.trigger(start..start + count, Some(chosen));
             }
@@ -208,7 +208,7 @@ impl Target<'_> {
                     self.interrupts.set(vector, fd)?;
                 }
             }
-            _ => return Err(Refusal::Flags { what: "SET_IRQS", flags }),
+            _ => return Err(MessageError::Flags { what: "SET_IRQS", flags }),
         }
         Ok(Body::default().into())
     }
@@ -223,7 +223,7 @@ impl Target<'_> {
     }
 
     /// Range of a region access, checked.
-    fn access(&self, fields: &mut Fields<'_>) -> Result<(u64, u32, usize), Refusal> {
+    fn access(&self, fields: &mut Fields<'_>) -> Result<(u64, u32, usize), MessageError> {
         let (offset, index, count) = (fields.u64()?, fields.u32()?, fields.u32()?);
         let len = match self.bar(index) {
             Some(bar) => bar.len,
@@ -233,12 +233,12 @@ impl Target<'_> {
         let end = offset.checked_add(count.into());
         if count as usize > DATA_MAX || end.is_none_or(|end| end > len) {
             let (start, count) = (offset, count.into());
-            return Err(Refusal::Range { what: "region", index, start, count, len });
+            return Err(MessageError::Range { what: "region", index, start, count, len });
         }
         Ok((offset, index, count as usize))
     }
 
-    fn read(&mut self, mut fields: Fields<'_>) -> Result<Answer, Refusal> {
+    fn read(&mut self, mut fields: Fields<'_>) -> Result<Answer, MessageError> {
         let (offset, index, count) = self.access(&mut fields)?;
         let mut data = vec![0; count];
         if index == CONFIG {
@@ -253,11 +253,11 @@ impl Target<'_> {
         Ok(body.bytes(&data).into())
     }
 
-    fn write(&mut self, mut fields: Fields<'_>) -> Result<Answer, Refusal> {
+    fn write(&mut self, mut fields: Fields<'_>) -> Result<Answer, MessageError> {
         let (offset, index, count) = self.access(&mut fields)?;
         let data = fields.rest();
         let Some(data) = data.get(..count) else {
-            return Err(Refusal::Short { command: "REGION_WRITE", len: 16 + data.len() });
+            return Err(MessageError::Short { command: "REGION_WRITE", len: 16 + data.len() });
         };
         if index == CONFIG {
             self.config.write(offset as usize, data);
@@ -270,7 +270,7 @@ impl Target<'_> {
         Ok(Body::default().u64(offset).u32(index).u32(count as u32).into())
     }
 
-    fn reset(&mut self) -> Result<Answer, Refusal> {
+    fn reset(&mut self) -> Result<Answer, MessageError> {
         if !self.device.reset() && self.may_wait {
             return Ok(Answer::Wait);
         }
@@ -279,35 +279,35 @@ impl Target<'_> {
     }
 }
 
-fn version(mut fields: Fields<'_>, is_negotiated: bool) -> Result<Answer, Refusal> {
+fn version(mut fields: Fields<'_>, is_negotiated: bool) -> Result<Answer, MessageError> {
     let (major, minor) = (fields.u16()?, fields.u16()?);
     // Capabilities of the client are not needed: the server sends no commands, and at most one
     // descriptor per reply.
     if major != 0 || is_negotiated {
-        return Err(Refusal::Version { major, minor });
+        return Err(MessageError::Version { major, minor });
     }
     Ok(Body::default().u16(0).u16(0).bytes(capabilities().as_bytes()).bytes(&[0]).into())
 }
 
 /// There are no eventfds for trapped accesses.
-fn no_io_fds(mut fields: Fields<'_>) -> Result<Answer, Refusal> {
+fn no_io_fds(mut fields: Fields<'_>) -> Result<Answer, MessageError> {
     let (_argsz, _flags, index) = (fields.u32()?, fields.u32()?, fields.u32()?);
     within("region", index, REGIONS)?;
     Ok(Body::default().u32(16).u32(0).u32(index).u32(0).into())
 }
 
-fn within(what: &'static str, index: u32, len: u32) -> Result<(), Refusal> {
+fn within(what: &'static str, index: u32, len: u32) -> Result<(), MessageError> {
     if index < len {
         return Ok(());
     }
-    Err(Refusal::Range { what, index, start: index.into(), count: 1, len: len.into() })
+    Err(MessageError::Range { what, index, start: index.into(), count: 1, len: len.into() })
 }
 
 /// Memory of a BAR, where the range is mapped as a whole.
-fn memory(bar: &Bar, offset: u64, count: usize) -> Option<Table> {
+fn memory(bar: &Bar, offset: u64, count: usize) -> Option<AtomicTable> {
     let region = bar.memory.as_ref().filter(|_| bar.is_mapped(offset, count as u64))?;
     let len = u32::try_from(Region::len(region)).ok()?;
-    Table::new(region.clone(), 0, len)
+    AtomicTable::new(region.clone(), 0, len)
 }
 
 /// Number of bytes of the next access: the largest aligned power of two up to 8.
@@ -317,7 +317,7 @@ fn width(at: u32, len: usize) -> usize {
 }
 
 /// Reads memory that the client writes too, each aligned number in one access.
-fn load(memory: &Table, mut at: u32, mut data: &mut [u8]) {
+fn load(memory: &AtomicTable, mut at: u32, mut data: &mut [u8]) {
     use std::sync::atomic::Ordering::Acquire;
     while !data.is_empty() {
         let width = width(at, data.len());
@@ -333,7 +333,7 @@ fn load(memory: &Table, mut at: u32, mut data: &mut [u8]) {
 }
 
 /// Writes memory that the client reads too, each aligned number in one access.
-fn store(memory: &Table, mut at: u32, mut data: &[u8]) {
+fn store(memory: &AtomicTable, mut at: u32, mut data: &[u8]) {
     use std::sync::atomic::Ordering::Release;
     while !data.is_empty() {
         let (now, rest) = data.split_at(width(at, data.len()));

@@ -15,7 +15,7 @@ use mqnet_sysio::socket::StreamSocket;
 use crate::config::ConfigSpace;
 use crate::connection::Connection;
 use crate::requests::{Answer, Target};
-use crate::{Device, DmaMap, Interrupts, Model, Refusal};
+use crate::{DeviceModel, DmaMap, Interrupts, MessageError, Model};
 
 /// Most messages that one poll handles; further ones are handled by the next.
 const MESSAGES_MAX: usize = 256;
@@ -36,7 +36,7 @@ pub enum Status {
 }
 
 /// Server of one device.
-pub struct Server {
+pub struct VfioUserServer {
     path: PathBuf,
     access: Access,
     model: Model,
@@ -52,17 +52,17 @@ pub struct Server {
     why: String,
     pending_since: Option<Duration>,
     refused_fds: usize,
-    last_refusal: Option<Refusal>,
+    last_refusal: Option<MessageError>,
     refusals: u64,
 }
 
-impl fmt::Debug for Server {
+impl fmt::Debug for VfioUserServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server").field("path", &self.path).field("why", &self.why).finish()
     }
 }
 
-impl Server {
+impl VfioUserServer {
     /// A server that listens at `path` from its first poll on.
     pub fn new(path: &Path, access: Access, model: Model) -> io::Result<Self> {
         Ok(Self {
@@ -102,7 +102,7 @@ impl Server {
     }
 
     /// Reason of the last message that was answered with an error.
-    pub fn last_refusal(&self) -> Option<&Refusal> {
+    pub fn last_refusal(&self) -> Option<&MessageError> {
         self.last_refusal.as_ref()
     }
 
@@ -123,7 +123,7 @@ impl Server {
     }
 
     /// Accepts a client and handles its messages. Never blocks.
-    pub fn poll(&mut self, now: Duration, device: &mut dyn Device) -> Status {
+    pub fn poll(&mut self, now: Duration, device: &mut dyn DeviceModel) -> Status {
         if let Err(why) = self.step(now, device) {
             self.disconnect(why, device);
         }
@@ -135,7 +135,7 @@ impl Server {
     }
 
     /// Ends the connection; QEMU does not reconnect.
-    pub fn disconnect(&mut self, why: String, device: &mut dyn Device) {
+    pub fn disconnect(&mut self, why: String, device: &mut dyn DeviceModel) {
         if let Some(connection) = self.connection.take() {
             self.refused_fds += connection.refused;
             // The client is gone: nothing can wait for the device.
@@ -149,7 +149,7 @@ impl Server {
         self.why = why;
     }
 
-    fn step(&mut self, now: Duration, device: &mut dyn Device) -> Result<(), String> {
+    fn step(&mut self, now: Duration, device: &mut dyn DeviceModel) -> Result<(), String> {
         if self.refused_fds > REFUSED_MAX {
             return Err(refused_text(self.refused_fds));
         }
@@ -195,7 +195,7 @@ impl Server {
         Ok(true)
     }
 
-    fn serve(&mut self, now: Duration, device: &mut dyn Device) -> Result<(), String> {
+    fn serve(&mut self, now: Duration, device: &mut dyn DeviceModel) -> Result<(), String> {
         for _ in 0..MESSAGES_MAX {
             let Some(connection) = &mut self.connection else { return Ok(()) };
             let next = match connection.pending.take() {

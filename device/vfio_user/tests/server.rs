@@ -11,13 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use mqnet_shmem::{Region, Table};
+use mqnet_shmem::{AtomicTable, Region};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::listen::Access;
 use mqnet_sysio::memory::memory_file;
 use mqnet_sysio::poll;
 use mqnet_sysio::socket::StreamSocket;
-use mqnet_vfio_user::{Bar, Device, Identity, Model, MsixPlace, Refusal, Server, Status};
+use mqnet_vfio_user::{
+    Bar, DeviceModel, Identity, MessageError, Model, MsixLocation, Status, VfioUserServer,
+};
 
 const VERSION: u16 = 1;
 const DMA_MAP: u16 = 2;
@@ -51,7 +53,7 @@ impl Recorder {
     }
 }
 
-impl Device for Recorder {
+impl DeviceModel for Recorder {
     fn read(&mut self, bar: usize, offset: u64, data: &mut [u8]) {
         data.fill(bar as u8 ^ offset as u8);
     }
@@ -86,14 +88,14 @@ fn model() -> Model {
         identity: Identity { vendor: 0x1912, device: 0x0030, class: 0x05_0000, revision: 3 },
         bars,
         vectors: 8,
-        msix: MsixPlace { bar: 0, table: 0x1000, pending: 0x1800 },
+        msix: MsixLocation { bar: 0, table: 0x1000, pending: 0x1800 },
     }
 }
 
 /// A server, its device and one client.
 struct World {
     path: PathBuf,
-    server: Server,
+    server: VfioUserServer,
     device: Recorder,
     now: Duration,
     client: StreamSocket,
@@ -140,7 +142,7 @@ fn access(offset: u64, region: u32, count: u32, data: &[u8]) -> Vec<u8> {
 impl World {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("mqnet-vfu-{name}-{}", std::process::id()));
-        let mut server = Server::new(&path, Access::default(), model()).unwrap();
+        let mut server = VfioUserServer::new(&path, Access::default(), model()).unwrap();
         let mut device = Recorder::default();
         let waiting = server.poll(Duration::ZERO, &mut device);
         assert_eq!(waiting, Status::Waiting("waiting for a VMM".to_owned()));
@@ -151,7 +153,7 @@ impl World {
     /// A world with a negotiated version.
     fn connected(name: &str) -> Self {
         let mut world = Self::new(name);
-        let reply = world.ask(VERSION, b"\0\0\0\0{\"capabilities\":{}}\0", &[]);
+        let reply = world.request(VERSION, b"\0\0\0\0{\"capabilities\":{}}\0", &[]);
         assert_eq!((reply.error, &reply.body[..4]), (0, &[0; 4][..]));
         let text = std::str::from_utf8(&reply.body[4..reply.body.len() - 1]).unwrap();
         assert!(text.contains("\"max_msg_fds\":16"), "{text}");
@@ -196,7 +198,7 @@ impl World {
     }
 
     /// Sends a command and returns its reply.
-    fn ask(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> Reply {
+    fn request(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> Reply {
         let id = self.send(command, 0, body, fds);
         self.poll();
         let reply = self.receive().expect("a reply");
@@ -206,7 +208,7 @@ impl World {
 
     /// Sends a command that is refused; returns error number and reason.
     fn refused(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> (u32, String) {
-        let reply = self.ask(command, body, fds);
+        let reply = self.request(command, body, fds);
         assert!(reply.error != 0 && reply.body.is_empty(), "command {command}: {reply:?}");
         (reply.error, self.server.last_refusal().map(ToString::to_string).unwrap())
     }
@@ -223,11 +225,11 @@ impl World {
 #[test]
 fn model_is_described() {
     let mut world = World::connected("info");
-    let info = world.ask(GET_INFO, &body(&[16, 0, 0, 0]), &[]);
+    let info = world.request(GET_INFO, &body(&[16, 0, 0, 0]), &[]);
     assert_eq!(info.body, body(&[16, 3, 9, 5]));
 
     let ask = |world: &mut World, argsz, index| {
-        world.ask(GET_REGION_INFO, &body(&[argsz, 0, index, 0, 0, 0, 0, 0]), &[])
+        world.request(GET_REGION_INFO, &body(&[argsz, 0, index, 0, 0, 0, 0, 0]), &[])
     };
     let small = ask(&mut world, 32, 0);
     assert_eq!((small.u32(0), small.u32(4), small.fds.len()), (64, 3, 0), "no room for the list");
@@ -240,15 +242,15 @@ fn model_is_described() {
     assert_eq!((whole.u32(0), whole.u32(4), whole.u64(16)), (32, 7, 0x2000));
     // Both ends see the same memory.
     let theirs = Arc::new(Region::of_guest(whole.fds.pop().unwrap(), 0, 0x2000).unwrap().0);
-    Table::new(theirs, 0, 0x2000).unwrap().word(8).store(77, SeqCst);
-    let read = world.ask(REGION_READ, &access(8, 2, 4, &[]), &[]);
+    AtomicTable::new(theirs, 0, 0x2000).unwrap().word(8).store(77, SeqCst);
+    let read = world.request(REGION_READ, &access(8, 2, 4, &[]), &[]);
     assert_eq!(read.u32(16), 77);
     for (index, len, flags) in [(1, 0, 0), (5, 0x1000, 3), (6, 0, 0), (7, 256, 3), (8, 0, 0)] {
         let other = ask(&mut world, 32, index);
         assert_eq!((other.u64(16), other.u32(4), other.fds.len()), (len, flags, 0), "{index}");
     }
     for (index, count, flags) in [(0, 0, 1), (1, 0, 1), (2, 8, 9), (3, 0, 1), (4, 0, 1)] {
-        let irq = world.ask(GET_IRQ_INFO, &body(&[16, 0, index, 0]), &[]);
+        let irq = world.request(GET_IRQ_INFO, &body(&[16, 0, index, 0]), &[]);
         assert_eq!(irq.body, body(&[16, flags, index, count]));
     }
     for (command, index) in [(GET_REGION_INFO, 9), (GET_IRQ_INFO, 5), (6, 9)] {
@@ -264,18 +266,18 @@ fn regions_are_accessed() {
     let mut world = World::connected("access");
     for (at, data) in [(0u64, &[1u8, 2, 3, 4][..]), (5, &[9; 11]), (0xff8, &[7; 8])] {
         let count = data.len() as u32;
-        let wrote = world.ask(REGION_WRITE, &access(at, 0, count, data), &[]);
+        let wrote = world.request(REGION_WRITE, &access(at, 0, count, data), &[]);
         assert_eq!(wrote.body, access(at, 0, count, &[]));
-        let read = world.ask(REGION_READ, &access(at, 0, count, &[]), &[]);
+        let read = world.request(REGION_READ, &access(at, 0, count, &[]), &[]);
         assert_eq!(read.body, access(at, 0, count, data));
     }
     assert!(world.device.writes.is_empty());
-    world.ask(REGION_WRITE, &access(0x1008, 0, 4, &[1, 0, 0, 0]), &[]);
-    world.ask(REGION_WRITE, &access(0xffe, 0, 4, &[5; 4]), &[]);
-    world.ask(REGION_WRITE, &access(4, 5, 1, &[6]), &[]);
+    world.request(REGION_WRITE, &access(0x1008, 0, 4, &[1, 0, 0, 0]), &[]);
+    world.request(REGION_WRITE, &access(0xffe, 0, 4, &[5; 4]), &[]);
+    world.request(REGION_WRITE, &access(4, 5, 1, &[6]), &[]);
     let expected = [(0, 0x1008, vec![1, 0, 0, 0]), (0, 0xffe, vec![5; 4]), (5, 4, vec![6])];
     assert_eq!(world.device.writes, expected);
-    assert_eq!(world.ask(REGION_READ, &access(0x20, 5, 2, &[]), &[]).body[16..], [0x25; 2]);
+    assert_eq!(world.request(REGION_READ, &access(0x20, 5, 2, &[]), &[]).body[16..], [0x25; 2]);
     // Posted writes have no reply, even if they are refused.
     world.send(REGION_WRITE, NO_REPLY, &access(0, 5, 1, &[8]), &[]);
     world.send(REGION_WRITE, NO_REPLY, &access(0, 99, 1, &[8]), &[]);
@@ -307,17 +309,17 @@ fn regions_are_accessed() {
 fn configuration_space_behaves() {
     let mut world = World::connected("config");
     let read = |world: &mut World, at: u64, count: u32| {
-        world.ask(REGION_READ, &access(at, 7, count, &[]), &[]).body[16..].to_vec()
+        world.request(REGION_READ, &access(at, 7, count, &[]), &[]).body[16..].to_vec()
     };
     assert_eq!(read(&mut world, 0, 4), [0x12, 0x19, 0x30, 0x00]);
     assert_eq!(read(&mut world, 8, 4), [3, 0, 0, 5]);
     assert_eq!(read(&mut world, 0x34, 1), [0x40]);
     assert_eq!(read(&mut world, 0x40, 12), [0x11, 0, 7, 0, 0, 0x10, 0, 0, 0, 0x18, 0, 0]);
-    world.ask(REGION_WRITE, &access(0, 7, 64, &[0xff; 64]), &[]);
+    world.request(REGION_WRITE, &access(0, 7, 64, &[0xff; 64]), &[]);
     assert_eq!(read(&mut world, 0, 8), [0x12, 0x19, 0x30, 0x00, 0x06, 0x04, 0x10, 0]);
     let sizes = [0xffff_e000u32, 0, 0xffff_e000, 0, 0, 0xffff_f000];
     assert_eq!(read(&mut world, 0x10, 24), body(&sizes));
-    world.ask(RESET, &[], &[]);
+    world.request(RESET, &[], &[]);
     assert_eq!((read(&mut world, 0x10, 24), world.device.resets), (vec![0; 24], 1));
 }
 
@@ -334,21 +336,21 @@ fn vectors_are_triggered() {
     };
     let set = |flags, start, count| body(&[20, flags, 2, start, count]);
     let interrupts = world.server.interrupts().clone();
-    assert_eq!(world.ask(SET_IRQS, &set(0x24, 5, 3), &fds).error, 0);
+    assert_eq!(world.request(SET_IRQS, &set(0x24, 5, 3), &fds).error, 0);
     assert!(interrupts.is_set(5) && interrupts.is_set(7) && !interrupts.is_set(4));
     interrupts.trigger(6).unwrap();
     assert_eq!([0, 1, 2].map(|at| is_rung(&events[at])), [false, true, false]);
     // Triggered by the client.
-    world.ask(SET_IRQS, &set(0x21, 5, 2), &[]);
+    world.request(SET_IRQS, &set(0x21, 5, 2), &[]);
     assert_eq!([0, 1, 2].map(|at| is_rung(&events[at])), [true, true, false]);
     let mut chosen = set(0x22, 5, 3);
     chosen.extend([0, 0, 1]);
-    world.ask(SET_IRQS, &chosen, &[]);
+    world.request(SET_IRQS, &chosen, &[]);
     assert_eq!([0, 1, 2].map(|at| is_rung(&events[at])), [false, false, true]);
     // Removed: one, then all.
-    world.ask(SET_IRQS, &set(0x24, 6, 1), &[]);
+    world.request(SET_IRQS, &set(0x24, 6, 1), &[]);
     assert!(!interrupts.is_set(6) && interrupts.is_set(5));
-    world.ask(SET_IRQS, &set(0x21, 0, 0), &[]);
+    world.request(SET_IRQS, &set(0x21, 0, 0), &[]);
     for vector in 0..9 {
         interrupts.trigger(vector).unwrap();
     }
@@ -377,9 +379,9 @@ fn memory_is_mapped() {
     let file = memory_file("test", 0x4000, false).unwrap();
     let fds = [file.as_fd()];
     let map = |offset, iova, len| dma([32, 3], &[offset, iova, len]);
-    assert_eq!(world.ask(DMA_MAP, &map(0x1000, 0x8000, 0x2000), &fds).error, 0);
+    assert_eq!(world.request(DMA_MAP, &map(0x1000, 0x8000, 0x2000), &fds).error, 0);
     let ours = world.server.dma().segments(0x8800, 4).unwrap().remove(0);
-    let table = Table::new(ours.region, ours.offset, 4).unwrap();
+    let table = AtomicTable::new(ours.region, ours.offset, 4).unwrap();
     table.word(0).store(0x6c6c_6568, SeqCst);
     let mut read = [0; 4];
     std::os::unix::fs::FileExt::read_exact_at(
@@ -390,8 +392,8 @@ fn memory_is_mapped() {
     .unwrap();
     assert_eq!(&read, b"hell");
     // Ranges without a descriptor, and read-only ranges, are known but not mapped here.
-    assert_eq!(world.ask(DMA_MAP, &map(0, 0x10_0000, 0x1000), &[]).error, 0);
-    assert_eq!(world.ask(DMA_MAP, &dma([32, 1], &[0, 0x20_0000, 0x1000]), &fds).error, 0);
+    assert_eq!(world.request(DMA_MAP, &map(0, 0x10_0000, 0x1000), &[]).error, 0);
+    assert_eq!(world.request(DMA_MAP, &dma([32, 1], &[0, 0x20_0000, 0x1000]), &fds).error, 0);
     for iova in [0x10_0000, 0x20_0000] {
         assert_eq!(world.server.dma().segments(iova, 1).unwrap_err(), iova);
     }
@@ -417,7 +419,7 @@ fn memory_is_unmapped_after_its_use() {
     let mut world = World::connected("unmap");
     let file = memory_file("test", 0x4000, false).unwrap();
     let map = dma([32, 3], &[0x1000, 0x8000, 0x2000]);
-    assert_eq!(world.ask(DMA_MAP, &map, &[file.as_fd()]).error, 0);
+    assert_eq!(world.request(DMA_MAP, &map, &[file.as_fd()]).error, 0);
     let unmap = |iova, len| dma([24, 0], &[iova, len]);
     for (iova, len, words) in [
         (0x8000, 0x1000, "divides"),
@@ -454,6 +456,6 @@ fn memory_is_unmapped_after_its_use() {
     assert_eq!(world.receive().unwrap().command, RESET);
     world.device.busy = 0;
     // All ranges in one message.
-    let all = world.ask(DMA_UNMAP, &dma([24, 2], &[0, 0]), &[]);
+    let all = world.request(DMA_UNMAP, &dma([24, 2], &[0, 0]), &[]);
     assert_eq!((all.error, world.server.dma().ranges()), (0, 0));
 }

@@ -10,7 +10,7 @@ pub const INDIRECT_MAX: u32 = 1024;
 
 /// One buffer element, as its descriptor names it. The address is checked when it is translated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Piece {
+pub struct BufferElement {
     /// Address, in the driver's address space.
     pub addr: u64,
     /// Length in bytes, never 0.
@@ -34,13 +34,13 @@ pub struct Chain {
     /// Total length in bytes.
     pub len: u32,
     /// The first piece.
-    pub head: Piece,
+    pub head: BufferElement,
 }
 
 impl Chain {
     /// Makes a chain of one descriptor.
     #[inline]
-    pub fn single(head: &Head) -> Self {
+    pub fn single(head: &ChainHead) -> Self {
         let (id, piece, readable) = (head.id, head.piece(), u16::from(!head.is_writable()));
         Self { id, slots: 1, readable, more: 0, from: 0, len: piece.len, head: piece }
     }
@@ -53,7 +53,7 @@ impl Chain {
 
     /// Pieces after the first; `list` is the list that the chain was read with.
     #[inline]
-    pub fn more<'a>(&self, list: &'a [Piece]) -> &'a [Piece] {
+    pub fn more<'a>(&self, list: &'a [BufferElement]) -> &'a [BufferElement] {
         &list[self.from as usize..][..usize::from(self.more)]
     }
 
@@ -102,20 +102,20 @@ impl Desc {
     }
 
     #[inline]
-    pub(crate) fn piece(&self) -> Piece {
-        Piece { addr: self.addr, len: self.len }
+    pub(crate) fn piece(&self) -> BufferElement {
+        BufferElement { addr: self.addr, len: self.len }
     }
 }
 
 /// First descriptor of a chain.
 #[derive(Clone, Copy, Debug)]
-pub struct Head {
+pub struct ChainHead {
     /// Buffer id, if the chain is [simple](Self::is_simple).
     pub id: u16,
     pub(crate) desc: Desc,
 }
 
-impl Head {
+impl ChainHead {
     /// True when the descriptor is the whole chain, with a valid length.
     #[inline]
     pub fn is_simple(&self) -> bool {
@@ -137,7 +137,7 @@ impl Head {
 
     /// Buffer of a simple chain.
     #[inline]
-    pub fn piece(&self) -> Piece {
+    pub fn piece(&self) -> BufferElement {
         self.desc.piece()
     }
 
@@ -163,13 +163,13 @@ pub(crate) struct Builder<'a> {
     chain: Chain,
     pieces: u32,
     writing: bool,
-    list: &'a mut Vec<Piece>,
+    list: &'a mut Vec<BufferElement>,
 }
 
 impl<'a> Builder<'a> {
-    pub(crate) fn new(queue: u16, id: u16, list: &'a mut Vec<Piece>) -> Self {
+    pub(crate) fn new(queue: u16, id: u16, list: &'a mut Vec<BufferElement>) -> Self {
         let from = list.len() as u32;
-        let head = Piece::default();
+        let head = BufferElement::default();
         let chain = Chain { id, slots: 0, readable: 0, more: 0, from, len: 0, head };
         Self { queue, chain, pieces: 0, writing: false, list }
     }

@@ -11,7 +11,7 @@ use crate::Broken;
 
 /// A range of memory, in the device's address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct MemoryRange {
     /// First address.
     pub at: u64,
     /// Length in bytes.
@@ -20,7 +20,7 @@ pub struct Piece {
 
 /// A used buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Used {
+pub struct UsedBuffer {
     /// Buffer id.
     pub id: u16,
     /// Bytes that the device wrote, at most the writable length. Always 0 for a read-only buffer,
@@ -54,16 +54,16 @@ pub trait DriverQueue: Send {
     /// Adds a buffer of one or more pieces. The first `readable` pieces are device-readable, the
     /// others device-writable. `None`, without effect, when too few descriptors are free (or there
     /// is no piece). The device does not see the buffer before [`publish`](Self::publish).
-    fn add(&mut self, pieces: &[Piece], readable: usize) -> Option<u16>;
+    fn add(&mut self, pieces: &[MemoryRange], readable: usize) -> Option<u16>;
 
     /// Adds a buffer of one piece; see [`add`](Self::add).
-    fn add_one(&mut self, piece: Piece, readable: bool) -> Option<u16>;
+    fn add_one(&mut self, piece: MemoryRange, readable: bool) -> Option<u16>;
 
     /// Reserves the next id; its buffer is added [later](Self::add_taken).
     fn take_id(&mut self) -> Option<u16>;
 
     /// Adds a device-readable buffer of one piece with a reserved id.
-    fn add_taken(&mut self, id: u16, piece: Piece);
+    fn add_taken(&mut self, id: u16, piece: MemoryRange);
 
     /// Makes all added buffers available to the device.
     fn publish(&mut self);
@@ -73,7 +73,7 @@ pub trait DriverQueue: Send {
     fn needs_kick(&mut self) -> bool;
 
     /// Takes the next used buffer.
-    fn take_used(&mut self) -> Result<Option<Used>, Broken>;
+    fn take_used(&mut self) -> Result<Option<UsedBuffer>, Broken>;
 
     /// Takes the next used buffer of a queue with device-readable buffers only; returns its id. [In
     /// order](Self::in_order), all buffers up to this id are used.
@@ -81,12 +81,12 @@ pub trait DriverQueue: Send {
 
     /// Takes the next used buffer of a queue with buffers of one piece. The id stays reserved until
     /// it is [added again](Self::add_again) or [released](Self::let_go).
-    fn hold_used(&mut self) -> Result<Option<Used>, Broken>;
+    fn hold_used(&mut self) -> Result<Option<UsedBuffer>, Broken>;
 
     /// Adds the buffer of a held id again; `piece` must be unchanged. Returns the new id. With
     /// `IN_ORDER`, the id changes if free descriptors precede it; held buffers must then be added
     /// in the order in which they were taken.
-    fn add_again(&mut self, id: u16, piece: Piece) -> u16;
+    fn add_again(&mut self, id: u16, piece: MemoryRange) -> u16;
 
     /// Id of the used buffer `ahead` positions after the next one, if it is known already. A hint:
     /// the entry is read again and checked when the buffer is taken.
@@ -115,7 +115,7 @@ pub(crate) struct Buffer {
 impl Buffer {
     /// State of a buffer with these pieces; the first `readable` are device-readable.
     #[inline]
-    fn of(pieces: &[Piece], readable: usize) -> Self {
+    fn of(pieces: &[MemoryRange], readable: usize) -> Self {
         let room = pieces.iter().skip(readable).fold(0, |sum: u32, p| sum.saturating_add(p.len));
         Self { count: pieces.len() as u16, room }
     }
@@ -134,7 +134,7 @@ impl Buffers {
     }
 
     #[inline]
-    pub(crate) fn lend(&mut self, id: u16, pieces: &[Piece], readable: usize) {
+    pub(crate) fn lend(&mut self, id: u16, pieces: &[MemoryRange], readable: usize) {
         self.list[usize::from(id)] = Buffer::of(pieces, readable);
     }
 
@@ -152,7 +152,7 @@ impl Buffers {
     /// Marks a used buffer as returned, after a check of id and length. Returns its number of
     /// descriptors and the used entry.
     #[inline(always)]
-    pub(crate) fn take_back(&mut self, id: u32, len: u32) -> Result<(u16, Used), Broken> {
+    pub(crate) fn take_back(&mut self, id: u32, len: u32) -> Result<(u16, UsedBuffer), Broken> {
         let Some(buffer) = self.list.get_mut(id as usize).filter(|b| b.count > 0) else {
             return Err(self.not_available(id));
         };
@@ -162,12 +162,12 @@ impl Buffers {
         if len > room && room > 0 {
             return Err(self.too_long(id, room, len));
         }
-        Ok((count, Used { id: id as u16, len: len.min(room) }))
+        Ok((count, UsedBuffer { id: id as u16, len: len.min(room) }))
     }
 
     /// Marks a used buffer of one device-writable piece as returned.
     #[inline(always)]
-    pub(crate) fn take_back_one(&mut self, id: u32, len: u32) -> Result<Used, Broken> {
+    pub(crate) fn take_back_one(&mut self, id: u32, len: u32) -> Result<UsedBuffer, Broken> {
         let Some(buffer) = self.list.get_mut(id as usize).filter(|b| b.count > 0) else {
             return Err(self.not_available(id));
         };
@@ -176,7 +176,7 @@ impl Buffers {
             let room = buffer.room;
             return Err(self.too_long(id, room, len));
         }
-        Ok(Used { id: id as u16, len })
+        Ok(UsedBuffer { id: id as u16, len })
     }
 
     /// Marks a used device-readable buffer as returned; returns its number of descriptors.

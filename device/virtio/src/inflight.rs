@@ -9,11 +9,11 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use mqnet_shmem::Table;
+use mqnet_shmem::AtomicTable;
 
 use crate::layout::packed as ring_at;
 use crate::packed::device::is_available;
-use crate::ring::Used;
+use crate::ring::UsedChain;
 
 const VERSION: u16 = 1;
 /// Alignment of the regions of queues.
@@ -68,7 +68,7 @@ pub struct BadRegion {
 }
 
 /// Checks a region, or initializes a blank one. True if it was blank.
-fn open(region: &Table, is_packed: bool, size: u16) -> Result<bool, BadRegion> {
+fn open(region: &AtomicTable, is_packed: bool, size: u16) -> Result<bool, BadRegion> {
     let len = region.len();
     if len < region_len(is_packed, size) || !region.is_aligned(8) {
         return Err(BadRegion { version: 0, found: 0, len, size });
@@ -89,7 +89,7 @@ fn open(region: &Table, is_packed: bool, size: u16) -> Result<bool, BadRegion> {
 
 /// Initializes or takes over the region of a split ring, and clears its entries. (Chains that
 /// another program had in flight are still available: the ring resumes at `used.idx`.)
-pub fn take_over_split(region: &Table, size: u16) -> Result<(), BadRegion> {
+pub fn take_over_split(region: &AtomicTable, size: u16) -> Result<(), BadRegion> {
     if !open(region, false, size)? {
         for i in 0..size {
             region.double(split::entry(i)).store(0, Relaxed);
@@ -101,7 +101,7 @@ pub fn take_over_split(region: &Table, size: u16) -> Result<(), BadRegion> {
 /// In-flight region of a packed ring.
 #[derive(Debug)]
 pub struct PackedInflight {
-    region: Table,
+    region: AtomicTable,
     size: u16,
     /// True if the region was blank: the state of the ring is unknown.
     blank: bool,
@@ -121,7 +121,7 @@ fn used_word(used: u16, old: u16) -> u64 {
 
 impl PackedInflight {
     /// Takes over the region of a ring of `size` descriptors.
-    pub fn new(region: Table, size: u16) -> Result<Self, BadRegion> {
+    pub fn new(region: AtomicTable, size: u16) -> Result<Self, BadRegion> {
         let blank = open(&region, true, size)?;
         let record = Self { region, size, blank, counter: 0, recorded: 0, used: 0 };
         if blank {
@@ -145,7 +145,7 @@ impl PackedInflight {
 
     /// Repairs the ring after its device ended; returns the position to resume at, as in the lower
     /// half of a base. For a blank region the result is `base`.
-    pub(crate) fn recover(&mut self, ring: &Table, base: u16) -> u16 {
+    pub(crate) fn recover(&mut self, ring: &AtomicTable, base: u16) -> u16 {
         if self.blank {
             self.set_used(base, base);
             return base;
@@ -165,7 +165,7 @@ impl PackedInflight {
         at
     }
 
-    fn is_available(&self, ring: &Table, place: u16) -> bool {
+    fn is_available(&self, ring: &AtomicTable, place: u16) -> bool {
         let at = place & 0x7fff;
         if at >= self.size {
             return false;
@@ -188,7 +188,7 @@ impl PackedInflight {
 
     /// Restores the recorded descriptors from position `from` on. The driver wrote them itself and
     /// does not read them before they are used.
-    fn restore(&self, ring: &Table, from: u16, heads: &[(u64, u16, u16)]) {
+    fn restore(&self, ring: &AtomicTable, from: u16, heads: &[(u64, u16, u16)]) {
         let mut at = from & 0x7fff;
         let mut left = self.size;
         for &(_, head, num) in heads {
@@ -212,7 +212,7 @@ impl PackedInflight {
     }
 
     /// Records a batch before it is written, from position `from` to `to` (with wrap counters).
-    pub(crate) fn begin(&mut self, ring: &Table, batch: &[Used], from: u16, to: u16) {
+    pub(crate) fn begin(&mut self, ring: &AtomicTable, batch: &[UsedChain], from: u16, to: u16) {
         let mut at = from & 0x7fff;
         let mut entry = 0;
         for used in batch {

@@ -15,9 +15,9 @@ pub mod ring;
 pub mod rxbuf;
 pub mod split;
 
-pub use chain::{Chain, Piece};
+pub use chain::{BufferElement, Chain};
 pub use features::Features;
-pub use ring::{DeviceRing, Ring, Used};
+pub use ring::{DeviceRing, Ring, UsedChain};
 
 /// Protocol violation of the other side. The function is closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

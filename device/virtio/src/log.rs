@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
-use mqnet_shmem::Table;
+use mqnet_shmem::AtomicTable;
 
 /// Binary logarithm of the page size in the log.
 const PAGE_SHIFT: u32 = 12;
@@ -12,12 +12,12 @@ const PAGE_SHIFT: u32 = 12;
 /// Bitmap in memory. The frontend reads and clears bits while this side sets them.
 #[derive(Debug)]
 pub struct Log {
-    bits: Table,
+    bits: AtomicTable,
 }
 
 impl Log {
     /// A log in this memory, with eight pages per byte.
-    pub fn new(bits: Table) -> Self {
+    pub fn new(bits: AtomicTable) -> Self {
         Self { bits }
     }
 
@@ -76,7 +76,7 @@ mod tests {
 
     fn log(len: u32) -> Log {
         let region = Arc::new(Region::private(4096, false, None).unwrap());
-        Log::new(Table::new(region, 0, len).unwrap())
+        Log::new(AtomicTable::new(region, 0, len).unwrap())
     }
 
     proptest! {

@@ -3,7 +3,7 @@
 pub mod device;
 pub mod driver;
 
-pub use device::Device;
+pub use device::PackedDeviceQueue;
 
 /// Marks the path as unlikely. A branch is cheaper than two conditional moves per descriptor.
 #[cold]

@@ -4,9 +4,9 @@
 //! separates used chains from available ones. Chains beyond it can be read any number of times; if
 //! the device stops or ends, they are still available, unchanged.
 
-use mqnet_shmem::{MemoryMap, Table};
+use mqnet_shmem::{AtomicTable, MemoryMap};
 
-use crate::chain::{Chain, Head, Piece};
+use crate::chain::{BufferElement, Chain, ChainHead};
 use crate::{Broken, packed, split};
 
 /// True when an index that moves from `old` to `new` passes `event` (virtio 1.3, 2.7.7.1).
@@ -17,7 +17,7 @@ pub(crate) fn passes(event: u16, new: u16, old: u16) -> bool {
 
 /// A chain to return as used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Used {
+pub struct UsedChain {
     /// Buffer id.
     pub id: u16,
     /// Number of descriptors in the ring.
@@ -45,11 +45,11 @@ pub trait DeviceRing {
 
     /// Reads the first descriptor of the chain at `place` and advances `place`; `None` when no
     /// chain is available.
-    fn head_at(&mut self, place: &mut Self::Place) -> Result<Option<Head>, Broken>;
+    fn head_at(&mut self, place: &mut Self::Place) -> Result<Option<ChainHead>, Broken>;
 
     /// Reads the first descriptor of the next chain without advancing.
     #[inline(always)]
-    fn next_head(&mut self) -> Result<Option<Head>, Broken> {
+    fn next_head(&mut self) -> Result<Option<ChainHead>, Broken> {
         self.head_at(&mut self.place())
     }
 
@@ -60,7 +60,7 @@ pub trait DeviceRing {
         &mut self,
         place: &mut Self::Place,
         most: usize,
-        mut take: impl FnMut(Head) -> bool,
+        mut take: impl FnMut(ChainHead) -> bool,
     ) -> Result<bool, Broken> {
         for _ in 0..most {
             let mut next = *place;
@@ -77,10 +77,10 @@ pub trait DeviceRing {
     /// first are appended to `list`.
     fn whole_chain(
         &self,
-        head: &Head,
+        head: &ChainHead,
         place: &mut Self::Place,
         memory: &MemoryMap,
-        list: &mut Vec<Piece>,
+        list: &mut Vec<BufferElement>,
     ) -> Result<Chain, Broken>;
 
     /// Reads the chain at `place`, simple or not, and advances `place`; `None` when no chain is
@@ -90,7 +90,7 @@ pub trait DeviceRing {
         &mut self,
         place: &mut Self::Place,
         memory: &MemoryMap,
-        list: &mut Vec<Piece>,
+        list: &mut Vec<BufferElement>,
     ) -> Result<Option<Chain>, Broken> {
         let Some(head) = self.head_at(place)? else { return Ok(None) };
         if head.is_simple() {
@@ -105,8 +105,8 @@ pub trait DeviceRing {
 
     /// Returns the next chains as used, in this order.
     #[inline(always)]
-    fn give_back_all(&mut self, chains: impl Iterator<Item = Used>) {
-        for Used { id, slots, len } in chains {
+    fn give_back_all(&mut self, chains: impl Iterator<Item = UsedChain>) {
+        for UsedChain { id, slots, len } in chains {
             self.give_back(id, slots, len);
         }
     }
@@ -133,9 +133,9 @@ pub trait DeviceRing {
 #[derive(Debug)]
 pub enum Ring {
     /// Virtio 1.3, 2.7.
-    Split(split::Device),
+    Split(split::SplitDeviceQueue),
     /// Virtio 1.3, 2.8.
-    Packed(packed::Device),
+    Packed(packed::PackedDeviceQueue),
 }
 
 /// Evaluates the same expression for either layout.
@@ -151,20 +151,20 @@ macro_rules! on_ring {
 
 /// Error for a chain with `piece` outside the driver's memory.
 #[cold]
-pub fn not_memory(queue: u16, piece: Piece) -> Broken {
-    let Piece { addr, len } = piece;
+pub fn not_memory(queue: u16, piece: BufferElement) -> Broken {
+    let BufferElement { addr, len } = piece;
     Broken { queue, what: format!("a buffer of {len} bytes at {addr:#x}, which is no memory") }
 }
 
 /// True when the areas of a ring have the required lengths and alignments, so that every later
 /// access is in bounds and aligned.
-pub(crate) fn areas_fit(tables: [&Table; 3], lens: [u32; 3], aligns: [usize; 3]) -> bool {
+pub(crate) fn areas_fit(tables: [&AtomicTable; 3], lens: [u32; 3], aligns: [usize; 3]) -> bool {
     let needs = lens.into_iter().zip(aligns);
     tables.iter().zip(needs).all(|(table, (len, to))| table.len() >= len && table.is_aligned(to))
 }
 
-pub(crate) fn no_ring(queue: u16, layout: &str, size: u16, tables: [&Table; 3]) -> Broken {
-    let lens = tables.map(Table::len);
+pub(crate) fn no_ring(queue: u16, layout: &str, size: u16, tables: [&AtomicTable; 3]) -> Broken {
+    let lens = tables.map(AtomicTable::len);
     let aligned = tables.map(|table| [16, 4, 2].into_iter().find(|to| table.is_aligned(*to)));
     let aligned = aligned.map(|to| to.unwrap_or(1));
     let what = format!(

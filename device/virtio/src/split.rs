@@ -3,4 +3,4 @@
 pub mod device;
 pub mod driver;
 
-pub use device::Device;
+pub use device::SplitDeviceQueue;

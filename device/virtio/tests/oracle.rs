@@ -88,7 +88,8 @@ proptest! {
         // Created before the oracle reads: our ring first writes to the used ring, which a table
         // may overlap.
         let tables = driver.tables(&memory);
-        let mut ring = split::Device::new(0, SIZE, tables, Features::INDIRECT_DESC).unwrap();
+        let mut ring =
+            split::SplitDeviceQueue::new(0, SIZE, tables, Features::INDIRECT_DESC).unwrap();
         let (guest, mut queue) = oracle(&memory, &driver);
         let chain = queue.pop_descriptor_chain(&guest).unwrap();
         let theirs: Vec<_> =

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
 
-use mqnet_shmem::{Region, Table};
-use mqnet_virtio::driver::{DriverQueue, Piece, Used};
+use mqnet_shmem::{AtomicTable, Region};
+use mqnet_virtio::driver::{DriverQueue, MemoryRange, UsedBuffer};
 use mqnet_virtio::layout;
-use mqnet_virtio::split::driver::Driver;
+use mqnet_virtio::split::driver::SplitDriverQueue;
 use proptest::prelude::*;
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap};
@@ -20,13 +20,13 @@ fn area(number: usize) -> usize {
 }
 
 /// The same memory file, mapped by both sides.
-fn both(event_idx: bool) -> (Driver, Queue, GuestMemoryMmap) {
+fn both(event_idx: bool) -> (SplitDriverQueue, Queue, GuestMemoryMmap) {
     let region = Arc::new(Region::shared("oracle", LEN, false).unwrap());
     let file: File = region.file().unwrap().try_clone_to_owned().unwrap().into();
     let mut number = 0;
     let areas = layout::split::areas(SIZE).map(|len| {
         number += 1;
-        Table::new(region.clone(), area(number - 1), len).unwrap()
+        AtomicTable::new(region.clone(), area(number - 1), len).unwrap()
     });
     let ranges = [(GuestAddress(0), LEN, Some(FileOffset::new(file, 0)))];
     let memory = GuestMemoryMmap::from_ranges_with_files(ranges).unwrap();
@@ -38,7 +38,7 @@ fn both(event_idx: bool) -> (Driver, Queue, GuestMemoryMmap) {
     queue.set_event_idx(event_idx);
     queue.set_ready(true);
     assert!(queue.is_valid(&memory));
-    (Driver::new(0, SIZE, areas, event_idx), queue, memory)
+    (SplitDriverQueue::new(0, SIZE, areas, event_idx), queue, memory)
 }
 
 proptest! {
@@ -57,8 +57,8 @@ proptest! {
             let mut added = 0;
             for _ in 0..adds {
                 let at = 0x4000 + (serial % 64) * 256;
-                let pieces: Vec<Piece> =
-                    (0..count as u64).map(|n| Piece { at: at + n * 64, len: 60 }).collect();
+                let pieces: Vec<MemoryRange> =
+                    (0..count as u64).map(|n| MemoryRange { at: at + n * 64, len: 60 }).collect();
                 let Some(id) = driver.add(&pieces, count / 2) else { break };
                 serial += 1;
                 added += 1;
@@ -84,7 +84,7 @@ proptest! {
                 prop_assert!(!driver.arm(1));
                 queue.add_used(&memory, id, room).unwrap();
                 prop_assert!(queue.needs_notification(&memory).unwrap());
-                prop_assert_eq!(driver.take_used().unwrap(), Some(Used { id, len: room }));
+                prop_assert_eq!(driver.take_used().unwrap(), Some(UsedBuffer { id, len: room }));
                 prop_assert_eq!(driver.take_used().unwrap(), None);
             }
         }

@@ -15,10 +15,11 @@ fn device(memory: &Memory, driver: &Driver, base: u32) -> Ring {
     let shape = driver.shape;
     let tables = driver.tables(memory);
     if shape.packed {
-        let ring = packed::Device::new(3, shape.size, tables, features(shape), base, None);
+        let ring =
+            packed::PackedDeviceQueue::new(3, shape.size, tables, features(shape), base, None);
         Ring::Packed(ring.unwrap())
     } else {
-        Ring::Split(split::Device::new(3, shape.size, tables, features(shape)).unwrap())
+        Ring::Split(split::SplitDeviceQueue::new(3, shape.size, tables, features(shape)).unwrap())
     }
 }
 

@@ -17,9 +17,9 @@ use mqnet_netdev::Rx;
 use mqnet_netdev::wrap::capture::CaptureTap;
 use mqnet_wire::VnetHdr;
 
-use hook::{Hook, OverBorrows, OverBrings};
+use hook::{Hook, OwningHook, SyscallHook};
 pub use hook::{HookConfig, Hooked, Pages};
-pub use reinject::{Bell, InletConfig, Outlet, Return, Returned, way};
+pub use reinject::{ReinjectConfig, ReinjectRx, ReinjectTx, ReinjectWaker, UnsentReinjected, way};
 
 /// Attaches a program to an RX queue. `held`: frames that were received before and are returned
 /// first.
@@ -33,8 +33,8 @@ pub fn hook<'a>(
         hook.add_held(bytes, hdr);
     }
     match rx {
-        Rx::Brings(inner) => Rx::Brings(Box::new(OverBrings::new(inner, hook))),
-        Rx::Borrows(inner) => Rx::Brings(Box::new(OverBorrows::new(inner, hook))),
+        Rx::Owning(inner) => Rx::Owning(Box::new(OwningHook::new(inner, hook))),
+        Rx::Syscall(inner) => Rx::Owning(Box::new(SyscallHook::new(inner, hook))),
     }
 }
 
@@ -49,25 +49,25 @@ pub fn unhook(mut rx: Rx) -> Rx {
 
 /// Hook of this queue.
 fn hook_of(rx: &mut Rx) -> Option<&mut Hook> {
-    let Rx::Brings(q) = rx else { return None };
+    let Rx::Owning(q) = rx else { return None };
     let any: &mut dyn Any = &mut **q;
-    if any.is::<OverBrings>() {
-        return Some(&mut any.downcast_mut::<OverBrings>()?.hook);
+    if any.is::<OwningHook>() {
+        return Some(&mut any.downcast_mut::<OwningHook>()?.hook);
     }
-    Some(&mut any.downcast_mut::<OverBorrows>()?.hook)
+    Some(&mut any.downcast_mut::<SyscallHook>()?.hook)
 }
 
 fn unhook_if_left(mut rx: Rx) -> Rx {
     let is_finished = hook_of(&mut rx).is_some_and(|hook| hook.is_finished());
-    let Rx::Brings(q) = rx else { return rx };
+    let Rx::Owning(q) = rx else { return rx };
     if !is_finished {
-        return Rx::Brings(q);
+        return Rx::Owning(q);
     }
     let any: Box<dyn Any> = q;
-    match any.downcast::<OverBrings>() {
-        Ok(over) => Rx::Brings(over.inner),
-        Err(any) => match any.downcast::<OverBorrows>() {
-            Ok(over) => Rx::Borrows(over.inner),
+    match any.downcast::<OwningHook>() {
+        Ok(over) => Rx::Owning(over.inner),
+        Err(any) => match any.downcast::<SyscallHook>() {
+            Ok(over) => Rx::Syscall(over.inner),
             Err(_) => unreachable!("asked before"),
         },
     }
@@ -82,7 +82,7 @@ pub fn strip(mut rx: Rx) -> (Rx, Vec<(Vec<u8>, VnetHdr)>) {
 /// Attaches a receiving end to an RX queue of the other side, which returns reinjected frames
 /// before its own. Frames of an earlier receiving end come first. `waits`: frames of the queue that
 /// were peeked and not released, which are not overtaken.
-pub fn join(rx: Rx, mut inlet: Return, waits: usize) -> Rx {
+pub fn join(rx: Rx, mut inlet: ReinjectRx, waits: usize) -> Rx {
     let (rx, left) = lift(rx);
     match left {
         Some(left) => inlet.replace(left),
@@ -92,37 +92,39 @@ pub fn join(rx: Rx, mut inlet: Return, waits: usize) -> Rx {
 }
 
 /// Attaches a [lifted](lift) receiving end again.
-pub fn put_back(rx: Rx, inlet: Return) -> Rx {
+pub fn put_back(rx: Rx, inlet: ReinjectRx) -> Rx {
     match rx {
-        Rx::Brings(inner) => Rx::Brings(Box::new(inlet::Brings { inner, inlet })),
-        Rx::Borrows(inner) => Rx::Borrows(Box::new(inlet::Borrows { inner, inlet })),
+        Rx::Owning(inner) => Rx::Owning(Box::new(inlet::OwningQueue { inner, inlet })),
+        Rx::Syscall(inner) => Rx::Syscall(Box::new(inlet::SyscallQueue { inner, inlet })),
     }
 }
 
 /// Detaches the receiving end of an RX queue, if its sending end is dropped and it is empty.
 pub fn part(rx: Rx) -> Rx {
     match rx {
-        Rx::Brings(mut q) => {
+        Rx::Owning(mut q) => {
             let any: &mut dyn Any = &mut *q;
-            let done = any.downcast_mut::<inlet::Brings>().is_some_and(|q| q.inlet.is_finished());
+            let done =
+                any.downcast_mut::<inlet::OwningQueue>().is_some_and(|q| q.inlet.is_finished());
             if !done {
-                return Rx::Brings(q);
+                return Rx::Owning(q);
             }
             let any: Box<dyn Any> = q;
-            match any.downcast::<inlet::Brings>() {
-                Ok(q) => Rx::Brings(q.inner),
+            match any.downcast::<inlet::OwningQueue>() {
+                Ok(q) => Rx::Owning(q.inner),
                 Err(_) => unreachable!("asked before"),
             }
         }
-        Rx::Borrows(mut q) => {
+        Rx::Syscall(mut q) => {
             let any: &mut dyn Any = &mut *q;
-            let done = any.downcast_mut::<inlet::Borrows>().is_some_and(|q| q.inlet.is_finished());
+            let done =
+                any.downcast_mut::<inlet::SyscallQueue>().is_some_and(|q| q.inlet.is_finished());
             if !done {
-                return Rx::Borrows(q);
+                return Rx::Syscall(q);
             }
             let any: Box<dyn Any> = q;
-            match any.downcast::<inlet::Borrows>() {
-                Ok(q) => Rx::Borrows(q.inner),
+            match any.downcast::<inlet::SyscallQueue>() {
+                Ok(q) => Rx::Syscall(q.inner),
                 Err(_) => unreachable!("asked before"),
             }
         }
@@ -130,19 +132,19 @@ pub fn part(rx: Rx) -> Rx {
 }
 
 /// Detaches the receiving end temporarily, in any state, to change the queue below.
-pub fn lift(rx: Rx) -> (Rx, Option<Return>) {
+pub fn lift(rx: Rx) -> (Rx, Option<ReinjectRx>) {
     match rx {
-        Rx::Brings(q) if (&*q as &dyn Any).is::<inlet::Brings>() => {
+        Rx::Owning(q) if (&*q as &dyn Any).is::<inlet::OwningQueue>() => {
             let any: Box<dyn Any> = q;
-            match any.downcast::<inlet::Brings>() {
-                Ok(q) => (Rx::Brings(q.inner), Some(q.inlet)),
+            match any.downcast::<inlet::OwningQueue>() {
+                Ok(q) => (Rx::Owning(q.inner), Some(q.inlet)),
                 Err(_) => unreachable!("asked before"),
             }
         }
-        Rx::Borrows(q) if (&*q as &dyn Any).is::<inlet::Borrows>() => {
+        Rx::Syscall(q) if (&*q as &dyn Any).is::<inlet::SyscallQueue>() => {
             let any: Box<dyn Any> = q;
-            match any.downcast::<inlet::Borrows>() {
-                Ok(q) => (Rx::Borrows(q.inner), Some(q.inlet)),
+            match any.downcast::<inlet::SyscallQueue>() {
+                Ok(q) => (Rx::Syscall(q.inner), Some(q.inlet)),
                 Err(_) => unreachable!("asked before"),
             }
         }
@@ -151,7 +153,7 @@ pub fn lift(rx: Rx) -> (Rx, Option<Return>) {
 }
 
 /// Removes the reinjected frames that are not sent yet; `None` without a receiving end.
-pub fn take_returned(rx: Rx) -> (Rx, Option<Returned>) {
+pub fn take_returned(rx: Rx) -> (Rx, Option<UnsentReinjected>) {
     let (rx, inlet) = lift(rx);
     match inlet {
         Some(mut inlet) => {
@@ -163,7 +165,7 @@ pub fn take_returned(rx: Rx) -> (Rx, Option<Returned>) {
 }
 
 /// Queues frames of another lane first. Without a receiving end they are dropped and counted.
-pub fn give_returned(rx: Rx, returned: Returned) -> Rx {
+pub fn give_returned(rx: Rx, returned: UnsentReinjected) -> Rx {
     let (rx, inlet) = lift(rx);
     match inlet {
         Some(mut inlet) => {
@@ -176,15 +178,15 @@ pub fn give_returned(rx: Rx, returned: Returned) -> Rx {
 
 /// Taps on the drops of the program around this queue.
 fn watchers(rx: &mut Rx) -> Option<&mut Vec<CaptureTap>> {
-    let Rx::Brings(q) = rx else { return None };
+    let Rx::Owning(q) = rx else { return None };
     let mut any: &mut dyn Any = &mut **q;
-    if any.is::<inlet::Brings>() {
-        any = &mut *any.downcast_mut::<inlet::Brings>()?.inner;
+    if any.is::<inlet::OwningQueue>() {
+        any = &mut *any.downcast_mut::<inlet::OwningQueue>()?.inner;
     }
-    if any.is::<OverBrings>() {
-        return Some(&mut any.downcast_mut::<OverBrings>()?.hook.watchers);
+    if any.is::<OwningHook>() {
+        return Some(&mut any.downcast_mut::<OwningHook>()?.hook.watchers);
     }
-    Some(&mut any.downcast_mut::<OverBorrows>()?.hook.watchers)
+    Some(&mut any.downcast_mut::<SyscallHook>()?.hook.watchers)
 }
 
 /// Adds a tap on the drops of the program around this queue; returns it if there is no program.

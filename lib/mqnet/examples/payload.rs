@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let (mut nic, mut receivers) = PayloadDevice::open(socket, memory, 1, Duration::from_secs(10))?;
     let rx = &mut receivers[0];
-    let mut home = rx.home();
+    let mut home = rx.returner();
     for _ in 0..frames {
         let payload = loop {
             if let Some(payload) = rx.try_recv()? {
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             file.read_exact_at(&mut head, place)?;
             println!("{len} bytes at {place} of my memory, from {:02x?}", &head[6..12]);
         }
-        home.give_back(payload);
+        home.free(payload);
     }
     Ok(())
 }

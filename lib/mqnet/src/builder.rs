@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mqnet_netdev::Address;
+use mqnet_netdev::InterfaceAddress;
 use mqnet_netdev::limits::MTU_DEFAULT;
 use mqnet_tap::{TapConfig, TapFunction, wait_until_active};
 
@@ -151,7 +151,8 @@ impl Builder {
         let fail = |what: String| OpenError(format!("{name}: {what}"));
         let mut addresses = Vec::new();
         for text in &self.addresses {
-            addresses.push(text.parse::<Address>().map_err(|e| fail(format!("address: {e}")))?);
+            addresses
+                .push(text.parse::<InterfaceAddress>().map_err(|e| fail(format!("address: {e}")))?);
         }
         let tap = TapConfig { tun: self.tun, ..TapConfig::default() };
         // Checks the options before any change of the system.

@@ -10,7 +10,7 @@ use mqnet_control_api::{
 use mqnet_engine::Link;
 use mqnet_host::{HostedLink, verbs};
 use mqnet_netdev::limits::{MTU_MAX, MTU_MIN};
-use mqnet_port::{Driver, Receiver, Sender, Stats, Steered};
+use mqnet_port::{LinkDriver, Receiver, Sender, Stats, Steered};
 
 /// Longest wait for a change, as at the control socket.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -75,11 +75,15 @@ pub struct Device {
     queues: Mutex<Vec<Option<(Receiver, Sender)>>>,
     /// Number of queues at the start.
     queues_max: u16,
-    driver: Driver<Hosted>,
+    driver: LinkDriver<Hosted>,
 }
 
 impl Device {
-    pub(crate) fn new(name: String, ends: Vec<(Receiver, Sender)>, driver: Driver<Hosted>) -> Self {
+    pub(crate) fn new(
+        name: String,
+        ends: Vec<(Receiver, Sender)>,
+        driver: LinkDriver<Hosted>,
+    ) -> Self {
         let queues_max = ends.len() as u16;
         let queues = Mutex::new(ends.into_iter().map(Some).collect());
         Self { name, queues, queues_max, driver }
@@ -185,7 +189,7 @@ impl Device {
         let closed = || ApiError::new(Code::Down, format!("{}: the device is closed", self.name));
         let (waiter, outcome) = mpsc::channel();
         check_rings(side, &request)?;
-        let reply = self.driver.ask(move |hosted| {
+        let reply = self.driver.call(move |hosted| {
             check_mtu(&mut hosted.link.link, &request)?;
             let reply = verbs::execute(&mut hosted.link, side, request);
             if let Ok(Reply::Change(ticket)) = &reply {

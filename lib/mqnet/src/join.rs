@@ -5,7 +5,7 @@ use mqnet_engine::{Cpus, EgressConfig, LinkConfig, LinkError};
 use mqnet_host::HostedLink;
 use mqnet_netdev::Function;
 use mqnet_netdev::limits::CHANNELS_MAX;
-use mqnet_port::{Driver, DriverError, PortConfig, PortFunction, Receiver, Sender};
+use mqnet_port::{DriverError, LinkDriver, PortConfig, PortFunction, Receiver, Sender};
 use mqnet_wire::Layer;
 
 use crate::device::Hosted;
@@ -90,7 +90,7 @@ impl Join {
         let names = [device.clone(), PROGRAM.to_owned()];
         let checked = mqnet_address::check(&spec).map_err(|e| fail(e.message))?;
         let wrap = move |link| Hosted::new(HostedLink::around(link, spec, checked, names));
-        let driver = Driver::start_with(function, port, config, wrap).map_err(|e| match e {
+        let driver = LinkDriver::start_with(function, port, config, wrap).map_err(|e| match e {
             DriverError::Link(LinkError::Qdisc(e)) => fail(format!("qdisc: {e}")),
             other => match other.to_string() {
                 // Errors of a function begin with its address.

@@ -107,7 +107,7 @@ pub use device::{Device, Taken};
 /// Types of the requests and replies of [`Device::request`].
 pub use mqnet_control_api as control;
 pub use mqnet_netdev::RxMemory;
-pub use mqnet_port::{Direction, Error, Packet, Receiver, Room, Sender, Stats};
-pub use mqnet_virtio_user::{ProvidedMemory, Wish};
+pub use mqnet_port::{DirectionStats, Error, Packet, Receiver, Room, Sender, Stats};
+pub use mqnet_virtio_user::{ProvidedMemory, RequestedLayout};
 pub use nic::{Nic, NicBuilder};
-pub use payload::{Payload, PayloadDevice, PayloadError, PayloadHome, PayloadReceiver};
+pub use payload::{Payload, PayloadDevice, PayloadError, PayloadReceiver, PayloadReturner};

@@ -143,7 +143,7 @@ impl NicBuilder {
                 .map_err(|e| fail(format!("netns: {}: {e}", path.display())))?,
         };
         let nics = nics.map_err(|e| fail(format!("looking at interfaces: {e}")))?;
-        let look = nics.look(&interface).map_err(|e| fail(e.to_string()))?;
+        let look = nics.interface_state(&interface).map_err(|e| fail(e.to_string()))?;
         let there = match self.config.queues {
             Some(queues) => queues,
             None => nics

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
-    Armed, Burst, Caps, Channel, Fault, Function, Kept, LinkStatus, Offloads, Plan, Rx, RxBrings,
-    RxBuffers, RxMemory,
+    Armed, Burst, Caps, Channel, DetachedFrame, Fault, Function, LinkStatus, Offloads, OwningRx,
+    Plan, Rx, RxBuffers, RxMemory,
 };
 use mqnet_pktbuf::Returner;
 use mqnet_sysio::{clock, poll};
-use mqnet_virtio_user::{ProvidedMemory, VirtioUserConfig, VirtioUserFunction, Wish};
+use mqnet_virtio_user::{ProvidedMemory, RequestedLayout, VirtioUserConfig, VirtioUserFunction};
 use mqnet_wire::Layer;
 
 /// Looks at the device at least so often while it is not there.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A device could not be had, or is gone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,7 +63,7 @@ impl PayloadDevice {
         let config = VirtioUserConfig {
             queues: Some(queues),
             rx_memory: Some(memory),
-            rx_buf_layout: Wish::Frag,
+            rx_buf_layout: RequestedLayout::Frag,
             ..VirtioUserConfig::new(socket)
         };
         let opened = VirtioUserFunction::new(config);
@@ -107,7 +107,7 @@ fn wait(function: &mut VirtioUserFunction, patience: Duration) -> Result<u64, Pa
         match function.poll_link(now) {
             LinkStatus::Up { session } => return Ok(session),
             LinkStatus::Down(why) if now >= end => return Err(PayloadError(why)),
-            LinkStatus::Down(_) => poll::wait_readable(&function.events(), LOOK)
+            LinkStatus::Down(_) => poll::wait_readable(&function.events(), POLL_INTERVAL)
                 .map_err(|e| PayloadError(format!("waiting for a device: {e}")))?,
         }
     }
@@ -117,7 +117,7 @@ fn wait(function: &mut VirtioUserFunction, patience: Duration) -> Result<u64, Pa
 #[derive(Debug)]
 #[must_use = "memory that is not given back is lost to the queue"]
 pub struct Payload {
-    kept: Kept,
+    kept: DetachedFrame,
     /// Where in the program's file each piece begins, and its length.
     places: Vec<(u64, u32)>,
 }
@@ -147,15 +147,15 @@ impl Payload {
 
 /// Gives payload back to one queue, from any thread; one for each.
 #[derive(Clone, Debug)]
-pub struct PayloadHome(Returner);
+pub struct PayloadReturner(Returner);
 
-impl PayloadHome {
+impl PayloadReturner {
     /// Gives a frame's memory back to the device. It is handed over in batches of 64.
     ///
     /// # Panics
     /// When the frame came from another queue.
-    pub fn give_back(&mut self, payload: Payload) {
-        payload.kept.give_back(&mut self.0);
+    pub fn free(&mut self, payload: Payload) {
+        payload.kept.free(&mut self.0);
     }
 
     /// Puts a header in front of a frame, in place; false when there is no room for it.
@@ -179,33 +179,33 @@ impl PayloadHome {
 
 /// Receives the frames of one queue.
 pub struct PayloadReceiver {
-    rx: Box<dyn RxBrings>,
+    rx: Box<dyn OwningRx>,
     home: Returner,
 }
 
 impl PayloadReceiver {
     fn of(rx: Rx) -> Option<Self> {
-        let Rx::Brings(mut rx) = rx else { return None };
+        let Rx::Owning(mut rx) = rx else { return None };
         let home = rx.returner()?;
         Some(Self { rx, home })
     }
 
     /// A way back for payload, for another thread.
-    pub fn home(&self) -> PayloadHome {
-        PayloadHome(self.home.clone())
+    pub fn returner(&self) -> PayloadReturner {
+        PayloadReturner(self.home.clone())
     }
 
     /// The next frame, if there is one.
     pub fn try_recv(&mut self) -> Result<Option<Payload>, PayloadError> {
-        if let Some(kept) = self.rx.keep()? {
+        if let Some(kept) = self.rx.detach()? {
             return Ok(Some(self.found(kept)));
         }
         self.rx.peek(&mut Burst::new(), 64)?;
-        let kept = self.rx.keep()?;
+        let kept = self.rx.detach()?;
         Ok(kept.map(|kept| self.found(kept)))
     }
 
-    fn found(&self, kept: Kept) -> Payload {
+    fn found(&self, kept: DetachedFrame) -> Payload {
         let places = kept.pieces().map(|piece| (piece.place(&self.home), piece.len())).collect();
         Payload { kept, places }
     }

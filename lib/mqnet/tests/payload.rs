@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use mqnet::{PayloadDevice, ProvidedMemory};
 use mqnet_netdev::limits::{FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
-    Burst, Caps, Channel, Function, Kept, LinkStatus, Offloads, Plan, PrivateFlags, Rx, RxBrings,
-    RxBuffers, RxMemory,
+    Burst, Caps, Channel, DetachedFrame, Function, LinkStatus, Offloads, OwningRx, Plan,
+    PrivateFlags, Rx, RxBuffers, RxMemory,
 };
 use mqnet_shmem::{Region, Span, copies};
 use mqnet_sysio::memory::memory_file;
@@ -95,12 +95,12 @@ fn payload_lies_in_the_programs_memory() {
     let (mine, _) = Region::of_guest(file, 0, len as u64).unwrap();
     let (mut nic, mut receivers) = PayloadDevice::open(&path, memory, 1, PATIENCE).unwrap();
     let rx = &mut receivers[0];
-    let home = rx.home();
+    let home = rx.returner();
     let (give, given) = mpsc::channel();
     let giver = std::thread::spawn(move || {
         let mut home = home;
         while let Ok(payload) = given.recv() {
-            home.give_back(payload);
+            home.free(payload);
         }
         home.flush();
     });
@@ -122,7 +122,7 @@ fn payload_lies_in_the_programs_memory() {
         mine.span(place as usize, size as usize).read_header(&mut found);
         assert_eq!(found, bytes, "frame {number} at {place}");
         // The virtio header was in front of it.
-        assert!(payload.headroom() >= 12 && rx.home().push_front(&mut payload, b"a tag"));
+        assert!(payload.headroom() >= 12 && rx.returner().push_front(&mut payload, b"a tag"));
         let at = payload.places()[0].0 as usize;
         assert_eq!((at, &mine.span(at, 5).header::<5>().unwrap()), (place as usize - 5, b"a tag"));
         give.send(payload).unwrap();
@@ -155,7 +155,7 @@ fn too_little_memory_is_refused() {
 struct World {
     tell: mpsc::SyncSender<Vec<u8>>,
     function: VirtioUserFunction,
-    rx: Box<dyn RxBrings>,
+    rx: Box<dyn OwningRx>,
     path: PathBuf,
     number: usize,
 }
@@ -180,12 +180,12 @@ impl World {
             std::thread::sleep(Duration::from_millis(5));
         }
         let plan = Plan::join(&function.caps(), &caps()).unwrap();
-        let Rx::Brings(rx) = function.open(&plan).unwrap().remove(0).rx else { unreachable!() };
+        let Rx::Owning(rx) = function.open(&plan).unwrap().remove(0).rx else { unreachable!() };
         Self { tell, function, rx, path, number: 0 }
     }
 
     /// Carries so many frames, and gives back their memory, or not.
-    fn carry(&mut self, frames: usize, keep: bool) -> Vec<Kept> {
+    fn carry(&mut self, frames: usize, keep: bool) -> Vec<DetachedFrame> {
         let mut all = Vec::new();
         for _ in 0..frames {
             self.number += 1;
@@ -203,7 +203,7 @@ impl World {
                 break;
             }
             if keep {
-                all.extend(self.rx.keep().unwrap());
+                all.extend(self.rx.detach().unwrap());
             } else {
                 self.rx.release(1).unwrap();
             }
@@ -259,7 +259,7 @@ fn pages_that_run_out_are_rolled_back() {
     assert!(reading.reason.starts_with("rolled back: 520 pages are too few"), "{reading:?}");
     assert!(matches!(world.function.poll_link(Duration::ZERO), LinkStatus::Up { session: 1 }));
     let mut home = world.rx.returner().unwrap();
-    kept.into_iter().for_each(|frame| frame.give_back(&mut home));
+    kept.into_iter().for_each(|frame| frame.free(&mut home));
     home.flush();
     world.carry(600, false);
     for round in 0..20 {

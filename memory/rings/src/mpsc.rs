@@ -14,10 +14,11 @@
 //! barrier on each side; loom checks them.
 //!
 //! # Close and resize
-//! [`Control::close`] ends the ring: senders get [`Refused::Closed`], and frames with a permit are
-//! still delivered. [`Control::resize`] appends another ring to the one in use. Senders continue in
-//! the new ring, and the consumer drains the old ring first, so the order of each sender is kept. A
-//! dropped consumer leaves all its frames for the next consumer ([`Control::attach`]).
+//! [`Control::close`] ends the ring: senders get [`ReserveError::Closed`], and frames with a permit
+//! are still delivered. [`Control::resize`] appends another ring to the one in use. Senders
+//! continue in the new ring, and the consumer drains the old ring first, so the order of each
+//! sender is kept. A dropped consumer leaves all its frames for the next consumer
+//! ([`Control::attach`]).
 
 mod consumer;
 mod sender;
@@ -29,8 +30,8 @@ use std::fmt;
 use crate::primitive::sync::atomic::{AtomicU32, Ordering, fence};
 use crate::primitive::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-pub use consumer::Consumer;
-pub use sender::{Permit, Sender};
+pub use consumer::MpscConsumer;
+pub use sender::{MpscSender, Permit};
 pub use slots::Waiting;
 use slots::{Front, Slots};
 
@@ -39,7 +40,7 @@ pub const SIZE_MAX: u32 = 1 << 24;
 
 /// Reason why a sender gets no slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum ReserveError {
     /// All slots are in use: an outcome, not an error.
     #[error("the ring is full")]
     Full,
@@ -54,7 +55,7 @@ pub enum Refused {
 pub struct Closed;
 
 /// Wake-up of a sleeping side. Called outside the hot path; spurious calls are allowed.
-pub trait Bell: Send + Sync {
+pub trait Waker: Send + Sync {
     /// Wakes the sleeping side, or makes its next sleep return immediately.
     fn ring(&self);
 }
@@ -63,7 +64,7 @@ pub trait Bell: Send + Sync {
 #[derive(Clone, Copy, Debug)]
 pub struct Silent;
 
-impl Bell for Silent {
+impl Waker for Silent {
     fn ring(&self) {}
 }
 
@@ -96,9 +97,9 @@ struct Shared<T> {
     /// 1 while the consumer sleeps.
     armed: Padded<AtomicU32>,
     /// Wake-up of the consumer.
-    arrival: Box<dyn Bell>,
+    arrival: Box<dyn Waker>,
     /// Wake-up of senders that do not sleep at the gate.
-    room: Box<dyn Bell>,
+    room: Box<dyn Waker>,
     gate: Mutex<Stops>,
     go: Condvar,
     chain: Mutex<Chain<T>>,
@@ -168,15 +169,15 @@ impl<T> Clone for Control<T> {
 }
 
 /// Creates an empty ring of `size` slots, each initialised with `make`. `arrival` wakes a sleeping
-/// consumer, `room` wakes senders that do not wait inside [`Sender::reserve`].
+/// consumer, `room` wakes senders that do not wait inside [`MpscSender::reserve`].
 ///
 /// # Panics
 /// If `size` is 0 or above [`SIZE_MAX`].
 pub fn ring<T: Send>(
     size: u32,
     make: impl FnMut() -> T,
-    arrival: impl Bell + 'static,
-    room: impl Bell + 'static,
+    arrival: impl Waker + 'static,
+    room: impl Waker + 'static,
 ) -> Control<T> {
     let slots = Arc::new(Slots::new(size, make));
     let shared = Arc::new(Shared {
@@ -193,20 +194,20 @@ pub fn ring<T: Send>(
 
 impl<T: Send> Control<T> {
     /// Creates a sender.
-    pub fn sender(&self) -> Sender<T> {
+    pub fn sender(&self) -> MpscSender<T> {
         let chain = lock(&self.shared.chain);
         // The chain is never empty: its last ring is never removed.
         let slots = chain.rings[chain.rings.len() - 1].clone();
         drop(chain);
-        Sender::new(self.shared.clone(), slots)
+        MpscSender::new(self.shared.clone(), slots)
     }
 
     /// Attaches the only consumer; `None` while there is one. The consumer continues where the
     /// previous one ended. Waiting senders are woken and re-check the ring.
-    pub fn attach(&self) -> Option<Consumer<T>> {
+    pub fn attach(&self) -> Option<MpscConsumer<T>> {
         let front = Front::attach(&lock(&self.shared.chain).rings[0])?;
         self.shared.wake_senders();
-        Some(Consumer::new(self.shared.clone(), front))
+        Some(MpscConsumer::new(self.shared.clone(), front))
     }
 
     /// Makes senders use a new ring of `size` slots; the frames of the old ring are delivered
@@ -240,7 +241,7 @@ impl<T: Send> Control<T> {
     }
 
     /// Wakes all waiting senders. Each checks the ring, and its
-    /// [condition](Sender::reserve_unless), once more.
+    /// [condition](MpscSender::reserve_unless), once more.
     pub fn wake_senders(&self) {
         self.shared.wake_senders();
     }

@@ -53,7 +53,7 @@ struct Shared {
 
 /// Producer, one clone per thread. Every call pushes a separate batch.
 #[derive(Clone, Debug)]
-pub struct Producer {
+pub struct ReturnRingProducer {
     shared: Arc<Shared>,
     /// Cached copy of the owner's index. The shared index is reloaded only when the cached one
     /// shows too little room, instead of taking its line from the owner for each batch.
@@ -62,7 +62,7 @@ pub struct Producer {
 
 /// Owner side.
 #[derive(Debug)]
-pub struct Consumer {
+pub struct ReturnRingOwner {
     shared: Arc<Shared>,
     /// Owner's index; `Shared::drained` is its published copy.
     next: u64,
@@ -74,7 +74,7 @@ pub struct Consumer {
 ///
 /// # Panics
 /// If `size` is 0 or above [`SIZE_MAX`].
-pub fn ring(size: u32) -> (Producer, Consumer) {
+pub fn ring(size: u32) -> (ReturnRingProducer, ReturnRingOwner) {
     assert!((1..=SIZE_MAX).contains(&size), "return ring of {size} entries");
     let shared = Arc::new(Shared {
         reserved: Padded(AtomicU64::new(0)),
@@ -83,10 +83,10 @@ pub fn ring(size: u32) -> (Producer, Consumer) {
         parked: Mutex::new(Vec::new()),
         slots: Slots::new(size.next_power_of_two()),
     });
-    (Producer::new(shared.clone()), Consumer { shared, next: 0, left: 0 })
+    (ReturnRingProducer::new(shared.clone()), ReturnRingOwner { shared, next: 0, left: 0 })
 }
 
-impl Producer {
+impl ReturnRingProducer {
     fn new(shared: Arc<Shared>) -> Self {
         Self { shared, drained: Cell::new(0) }
     }
@@ -159,10 +159,10 @@ impl Producer {
     }
 }
 
-impl Consumer {
+impl ReturnRingOwner {
     /// Creates a producer for this ring.
-    pub fn producer(&self) -> Producer {
-        Producer::new(self.shared.clone())
+    pub fn producer(&self) -> ReturnRingProducer {
+        ReturnRingProducer::new(self.shared.clone())
     }
 
     /// Moves published entries to `out`, as many as fit; returns their number. Entries of one batch
@@ -192,7 +192,7 @@ impl Consumer {
         n
     }
 
-    /// True when parked entries exist. May lag behind [`Producer::park`].
+    /// True when parked entries exist. May lag behind [`ReturnRingProducer::park`].
     #[inline]
     pub fn any_parked(&self) -> bool {
         // Relaxed: a hint; take_parked uses the lock.

@@ -54,14 +54,14 @@ impl<T> Shared<T> {
 
 /// Producer half.
 #[derive(Debug)]
-pub struct Producer<T> {
+pub struct SpscProducer<T> {
     cursor: Cursor,
     shared: Arc<Shared<T>>,
 }
 
 /// Consumer half.
 #[derive(Debug)]
-pub struct Consumer<T> {
+pub struct SpscConsumer<T> {
     cursor: Cursor,
     shared: Arc<Shared<T>>,
 }
@@ -70,12 +70,12 @@ pub struct Consumer<T> {
 ///
 /// # Panics
 /// If `size` is 0 or above [`crate::cursor::SIZE_MAX`].
-pub fn ring<T: Send>(size: u32) -> (Producer<T>, Consumer<T>) {
+pub fn ring<T: Send>(size: u32) -> (SpscProducer<T>, SpscConsumer<T>) {
     let slots = Lines::new(size as usize, || UnsafeCell::new(MaybeUninit::uninit()));
     let (tail, head) = (Padded(AtomicU32::new(0)), Padded(AtomicU32::new(0)));
     let shared = Arc::new(Shared { tail, head, slots });
-    let producer = Producer { cursor: Cursor::producer(size), shared: shared.clone() };
-    (producer, Consumer { cursor: Cursor::consumer(size), shared })
+    let producer = SpscProducer { cursor: Cursor::producer(size), shared: shared.clone() };
+    (producer, SpscConsumer { cursor: Cursor::consumer(size), shared })
 }
 
 /// Both sides are this program, so an invalid index is a bug, not a violation by a peer.
@@ -104,7 +104,7 @@ impl<T> Drop for Shared<T> {
     }
 }
 
-impl<T: Send> Producer<T> {
+impl<T: Send> SpscProducer<T> {
     /// Number of entries that fit now.
     #[inline]
     pub fn free(&mut self) -> usize {
@@ -181,7 +181,7 @@ impl<T: Send> Producer<T> {
     }
 }
 
-impl<T: Copy + Send> Producer<T> {
+impl<T: Copy + Send> SpscProducer<T> {
     /// Appends as many of `entries` as fit, in order; returns their number.
     #[inline]
     pub fn push(&mut self, entries: &[T]) -> usize {
@@ -210,7 +210,7 @@ impl<T: Copy + Send> Producer<T> {
     }
 }
 
-impl<T: Send> Consumer<T> {
+impl<T: Send> SpscConsumer<T> {
     /// Number of entries available now.
     #[inline]
     pub fn len(&mut self) -> usize {
@@ -261,7 +261,7 @@ impl<T: Send> Consumer<T> {
     }
 
     /// Fills the remaining room of `out`, or moves nothing if there are fewer entries; returns true
-    /// when `out` was filled. See [`Producer::push_bulk_from`].
+    /// when `out` was filled. See [`SpscProducer::push_bulk_from`].
     #[inline]
     pub fn pop_bulk_into<const N: usize>(&mut self, out: &mut ArrayVec<T, N>) -> bool {
         let enough = self.available_of(out.remaining_capacity()) == out.remaining_capacity();
@@ -271,7 +271,7 @@ impl<T: Send> Consumer<T> {
         enough
     }
 
-    /// Number of `wanted` entries that are available; see `Producer::room_for`.
+    /// Number of `wanted` entries that are available; see `SpscProducer::room_for`.
     #[inline]
     fn available_of(&mut self, wanted: usize) -> usize {
         let known = self.cursor.available() as usize;
@@ -303,7 +303,7 @@ impl<T: Send> Consumer<T> {
     }
 }
 
-impl<T: Copy + Send> Consumer<T> {
+impl<T: Copy + Send> SpscConsumer<T> {
     /// Moves available entries to `out`, in order, as many as fit; returns their number.
     #[inline]
     pub fn pop(&mut self, out: &mut [T]) -> usize {
@@ -322,7 +322,7 @@ impl<T: Copy + Send> Consumer<T> {
     }
 
     /// Fills `out`, or moves nothing if there are fewer entries; returns true when `out` was
-    /// filled. See [`Producer::push_bulk_from`].
+    /// filled. See [`SpscProducer::push_bulk_from`].
     #[inline]
     pub fn pop_bulk(&mut self, out: &mut [T]) -> bool {
         let enough = self.available_of(out.len()) == out.len();

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
-use crate::{Region, Table};
+use crate::{AtomicTable, Region};
 
 mod sealed {
     /// # Safety
@@ -24,8 +24,8 @@ unsafe impl Cell for [AtomicU32; 2] {}
 // SAFETY: two atomics without a gap.
 unsafe impl Cell for [AtomicU64; 2] {}
 
-/// Array of equal entries in a [`Table`], in memory with other writers. Bounds and alignment are
-/// checked once, at creation, so an access costs one comparison.
+/// Array of equal entries in a [`AtomicTable`], in memory with other writers. Bounds and alignment
+/// are checked once, at creation, so an access costs one comparison.
 ///
 /// A column keeps its region alive.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ unsafe impl<T: Cell> Sync for Column<T> {}
 impl<T: Cell> Column<T> {
     /// Creates a column of `len` entries, at least one, at byte `at` of `table`. `None` when the
     /// table is too short, or the entries are not aligned.
-    pub fn new(table: &Table, at: u32, len: u16) -> Option<Self> {
+    pub fn new(table: &AtomicTable, at: u32, len: u16) -> Option<Self> {
         let bytes = u32::from(len) * size_of::<T>() as u32;
         let place = table.place(at, bytes)?;
         let aligned = place.addr().get().is_multiple_of(align_of::<T>());
@@ -105,9 +105,9 @@ mod tests {
 
     use super::*;
 
-    fn table(len: u32) -> Table {
+    fn table(len: u32) -> AtomicTable {
         let region = Arc::new(Region::private(4096, false, None).unwrap());
-        Table::new(region, 0, len).unwrap()
+        AtomicTable::new(region, 0, len).unwrap()
     }
 
     // Goal: entries are the numbers of the table, and only complete, aligned entries form a column.

@@ -100,9 +100,10 @@ impl MemoryMap {
 
     /// Returns `len` bytes at address `at` as a table; `None` unless all of them are memory, and
     /// their mapping is aligned to `align`.
-    pub fn table(&self, at: u64, len: u32, align: usize) -> Option<Table> {
+    pub fn table(&self, at: u64, len: u32, align: usize) -> Option<AtomicTable> {
         let (area, offset) = self.find(at, len.into())?;
-        Table::new(area.region.clone(), offset, len).filter(|t| t.base.addr().get() % align == 0)
+        AtomicTable::new(area.region.clone(), offset, len)
+            .filter(|t| t.base.addr().get() % align == 0)
     }
 }
 
@@ -110,16 +111,16 @@ impl MemoryMap {
 ///
 /// A table keeps its region alive.
 #[derive(Debug)]
-pub struct Table {
+pub struct AtomicTable {
     base: NonNull<u8>,
     len: u32,
     region: Arc<Region>,
 }
 
 // SAFETY: a Table gives access only to atomics of a region that is Send and Sync.
-unsafe impl Send for Table {}
+unsafe impl Send for AtomicTable {}
 // SAFETY: see Send.
-unsafe impl Sync for Table {}
+unsafe impl Sync for AtomicTable {}
 
 /// Access to the number of one width at byte `at`.
 macro_rules! number {
@@ -142,7 +143,7 @@ macro_rules! number {
     };
 }
 
-impl Table {
+impl AtomicTable {
     /// Creates a table of `len` bytes of `region` at `offset`; `None` if the region is too short.
     pub fn new(region: Arc<Region>, offset: usize, len: u32) -> Option<Self> {
         let inside = offset.checked_add(len as usize).is_some_and(|end| end <= region.len());
@@ -251,6 +252,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "beyond")]
     fn positions_in_tables_are_checked() {
-        Table::new(region(4096), 0, 8).unwrap().double(1);
+        AtomicTable::new(region(4096), 0, 8).unwrap().double(1);
     }
 }

@@ -3,18 +3,18 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::{Region, Sight, Span, SpanMut, Table, Window};
+use crate::{AtomicTable, ReadView, Region, Span, SpanMut, Window};
 
 /// Exclusive right to write a range of a region. Within this process, only the holder creates
 /// `SpanMut`s of the range (a peer may write it at any time). A part cannot be copied.
 #[derive(Debug)]
-pub struct Part {
+pub struct RegionPart {
     region: Arc<Region>,
     offset: usize,
     len: usize,
 }
 
-impl Part {
+impl RegionPart {
     /// Creates the part of a whole region, which has no other owner yet.
     pub fn whole(region: Region) -> Self {
         let len = region.len();
@@ -58,10 +58,10 @@ impl Part {
     }
 
     /// Converts the part to a table of numbers.
-    pub fn into_table(self) -> Table {
+    pub fn into_table(self) -> AtomicTable {
         // A part is inside its region by construction, so the table always exists.
         let len = u32::try_from(self.len).unwrap_or(u32::MAX);
-        match Table::new(self.region, self.offset, len) {
+        match AtomicTable::new(self.region, self.offset, len) {
             Some(table) => table,
             None => unreachable!("a part is inside its region"),
         }
@@ -80,9 +80,9 @@ impl Part {
     ///
     /// # Panics
     /// If the start is not a multiple of 16, or the length is 4 GiB or more.
-    pub fn sight(&self) -> Sight {
+    pub fn sight(&self) -> ReadView {
         assert!(self.len < 1 << 32, "a sight of {} bytes", self.len);
-        Sight::new(Window::new(self.region.clone(), self.offset, (self.len & !15) as u32))
+        ReadView::new(Window::new(self.region.clone(), self.offset, (self.len & !15) as u32))
     }
 
     /// Returns `len` bytes at `offset`.
@@ -125,12 +125,12 @@ impl Part {
     }
 }
 
-/// Borrowed view of a [`Part`] with its start already resolved.
+/// Borrowed view of a [`RegionPart`] with its start already resolved.
 #[derive(Clone, Copy, Debug)]
 pub struct PartView<'a> {
     base: *const u8,
     len: usize,
-    memory: PhantomData<&'a Part>,
+    memory: PhantomData<&'a RegionPart>,
 }
 
 impl<'a> PartView<'a> {
@@ -156,7 +156,7 @@ mod tests {
     // Goal: parts are consecutive and disjoint, and end with the region.
     #[test]
     fn parts_are_disjoint() {
-        let mut rest = Part::whole(Region::private(8192, false, None).unwrap());
+        let mut rest = RegionPart::whole(Region::private(8192, false, None).unwrap());
         let (one, two) = (rest.take(4096).unwrap(), rest.take(4000).unwrap());
         assert_eq!((one.offset(), two.offset(), rest.len()), (0, 4096, 96));
         assert!(rest.take(97).is_none());
@@ -172,7 +172,7 @@ mod tests {
     // mapped.
     #[test]
     fn sight_outlives_its_part() {
-        let mut rest = Part::whole(Region::private(8192, false, None).unwrap());
+        let mut rest = RegionPart::whole(Region::private(8192, false, None).unwrap());
         rest.take(4096).unwrap();
         let sight = rest.sight();
         // SAFETY: the only SpanMut of this part.
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "leaves a part")]
     fn ranges_are_checked() {
-        let mut rest = Part::whole(Region::private(8192, false, None).unwrap());
+        let mut rest = RegionPart::whole(Region::private(8192, false, None).unwrap());
         rest.take(4096).unwrap().span(4000, 97);
     }
 
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "leaves a part of 4096")]
     fn views_are_checked() {
-        let mut rest = Part::whole(Region::private(8192, false, None).unwrap());
+        let mut rest = RegionPart::whole(Region::private(8192, false, None).unwrap());
         let (_, two) = (rest.take(4096).unwrap(), rest.take(4096).unwrap());
         // SAFETY: the only SpanMut of this part.
         unsafe { two.span_mut(4094, 2) }.copy_from(Span::of(b"yz"));

@@ -362,7 +362,7 @@ impl Region {
         unsafe { self.ptr.add(offset) }
     }
 
-    /// Start of the mapping, for a [`crate::Part`], which has checked its bounds.
+    /// Start of the mapping, for a [`crate::RegionPart`], which has checked its bounds.
     #[inline]
     pub(crate) fn start(&self) -> *mut u8 {
         self.ptr.as_ptr()

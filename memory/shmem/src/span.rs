@@ -239,7 +239,7 @@ impl<'a> SpanMut<'a> {
 
     /// Payload copy: fills the start of this range from `from`; returns the number of bytes (the
     /// shorter length). Payload moves in no other way, except with non-temporal stores
-    /// ([`store`](Self::store), `Window::stream`, `Lent::stream`) and in system calls.
+    /// ([`store`](Self::store), `Window::stream`, `GuestMemoryView::stream`) and in system calls.
     ///
     /// The copy is a plain `memcpy`, although a peer may write either range at the same time. In
     /// Rust's memory model this is a data race. Like other implementations of shared rings, this

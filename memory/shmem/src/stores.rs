@@ -121,7 +121,7 @@ pub struct Stores {
 
 /// Store mode of one burst.
 #[derive(Debug)]
-pub struct Manner {
+pub struct StoreMode {
     /// Non-temporal stores while this value exists; `None` for cached stores.
     pub streaming: Option<Streaming>,
     /// True when the first lines may be demoted ([`Window::demote`]), for a reader that is behind;
@@ -164,7 +164,7 @@ impl Stores {
         }
     }
 
-    /// True when stores outside a burst may be demoted; see [`Manner::demotes`].
+    /// True when stores outside a burst may be demoted; see [`StoreMode::demotes`].
     #[inline(always)]
     pub fn demotes(&self) -> bool {
         self.may_demote && !self.is_streaming
@@ -172,18 +172,18 @@ impl Stores {
 
     /// Returns the store mode of the burst that begins.
     #[inline(always)]
-    pub fn begin(&mut self) -> Manner {
+    pub fn begin(&mut self) -> StoreMode {
         self.left -= 1;
         if self.left == 0 {
             return self.watch();
         }
         let streaming = self.is_streaming.then(Streaming::new);
-        Manner { streaming, demotes: self.demotes(), watch: None }
+        StoreMode { streaming, demotes: self.demotes(), watch: None }
     }
 
     #[cold]
     #[inline(never)]
-    fn watch(&mut self) -> Manner {
+    fn watch(&mut self) -> StoreMode {
         let streams = match &self.trial {
             Some(trial) => trial.streams(),
             None => self.is_fixed && self.is_streaming,
@@ -191,7 +191,7 @@ impl Stores {
         self.left = self.period();
         let watch = (!self.is_fixed).then(|| Watch(monotonic()));
         let demotes = self.trial.is_some() && self.may_demote && !streams;
-        Manner { streaming: streams.then(Streaming::new), demotes, watch }
+        StoreMode { streaming: streams.then(Streaming::new), demotes, watch }
     }
 
     fn period(&self) -> u32 {

@@ -158,7 +158,7 @@ impl Window {
     }
 
     /// Demotes the lines of `len` written bytes at ring position `at`; only if
-    /// [`Manner`](crate::Manner) allows it.
+    /// [`StoreMode`](crate::StoreMode) allows it.
     #[inline(always)]
     pub fn demote(&self, at: u32, len: u32) {
         demote::lines(self.base.as_ptr().wrapping_add(at as usize), len as usize);
@@ -244,9 +244,9 @@ impl Window {
 
 /// Read-only access to a range of a region, which another holder may write.
 #[derive(Debug)]
-pub struct Sight(Window);
+pub struct ReadView(Window);
 
-impl Sight {
+impl ReadView {
     /// Creates the read-only access. Writes to the range use another window.
     pub(crate) fn new(window: Window) -> Self {
         Self(window)

@@ -14,14 +14,14 @@ use crate::descriptors::explained;
 /// BPF instruction in the kernel's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Insn {
+pub struct BpfInsn {
     code: u8,
     registers: u8,
     offset: i16,
     value: i32,
 }
 
-const _: () = assert!(size_of::<Insn>() == 8);
+const _: () = assert!(size_of::<BpfInsn>() == 8);
 
 /// BPF register. `R0` holds results, `R6` to `R9` are preserved by calls and loads, `R10` is the
 /// stack pointer.
@@ -84,7 +84,7 @@ const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 const MAP_LOOKUP: i32 = 1;
 
-impl Insn {
+impl BpfInsn {
     const fn new(code: u8, to: Reg, from: u8, offset: i16, value: i32) -> Self {
         Self { code, registers: to as u8 | (from << 4), offset, value }
     }
@@ -95,7 +95,7 @@ impl Insn {
         Self::new(LD_ABS | size as u8, Reg::R0, 0, 0, at)
     }
 
-    /// `R0` = packet data at `base + at`; otherwise like [`Insn::load_packet`].
+    /// `R0` = packet data at `base + at`; otherwise like [`BpfInsn::load_packet`].
     pub const fn load_packet_from(size: Size, base: Reg, at: i32) -> Self {
         Self::new(LD_IND | size as u8, Reg::R0, base as u8, 0, at)
     }
@@ -278,14 +278,14 @@ impl Array {
 
 /// BPF program of type "socket filter".
 #[derive(Debug)]
-pub struct Program {
+pub struct SocketFilter {
     fd: OwnedFd,
 }
 
-impl Program {
+impl SocketFilter {
     /// Loads a program. Needs CAP_BPF. If the verifier rejects the program, the error contains its
     /// log.
-    pub fn load_socket_filter(insns: &[Insn], license: &CStr) -> io::Result<Self> {
+    pub fn load_socket_filter(insns: &[BpfInsn], license: &CStr) -> io::Result<Self> {
         match Self::load(insns, license, &mut []) {
             Err(e) if e.raw_os_error() != Some(libc::EPERM) => {}
             done => return done,
@@ -299,7 +299,7 @@ impl Program {
         })
     }
 
-    fn load(insns: &[Insn], license: &CStr, log: &mut [u8]) -> io::Result<Self> {
+    fn load(insns: &[BpfInsn], license: &CStr, log: &mut [u8]) -> io::Result<Self> {
         let mut attributes = LoadProgram {
             kind: PROG_TYPE_SOCKET_FILTER,
             insn_count: insns.len() as u32,
@@ -334,7 +334,7 @@ impl Program {
     }
 }
 
-impl AsFd for Program {
+impl AsFd for SocketFilter {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

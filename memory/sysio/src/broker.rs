@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::descriptors::Refused;
+use crate::descriptors::RejectedDescriptors;
 use crate::poll;
 use crate::socket::{Received, SeqSocket, receive_filtered};
 
@@ -81,7 +81,7 @@ fn read_answer(broker: &SeqSocket, room: &mut [u8]) -> io::Result<Answer> {
                 return Err(io::ErrorKind::InvalidData.into());
             };
             room.copy_from_slice(&answer[HEAD..part.len]);
-            let refused = Refused::kept_elsewhere(word(2) as usize);
+            let refused = RejectedDescriptors::kept_elsewhere(word(2) as usize);
             let truncated = part.truncated || word(3) != 0;
             Ok(Some(Received { len, fds: part.fds, refused, truncated }))
         }

@@ -83,11 +83,11 @@ pub const REFUSED_MAX: usize = 16;
 /// Descriptors from a peer whose use or close may wait for a process. They stay open until the
 /// process exits; each link counts those of its peers ([`REFUSED_MAX`]).
 #[derive(Debug, Default)]
-pub struct Refused {
+pub struct RejectedDescriptors {
     count: usize,
 }
 
-impl Refused {
+impl RejectedDescriptors {
     /// Counts descriptors that another process keeps.
     pub(crate) fn kept_elsewhere(count: usize) -> Self {
         Self { count }
@@ -134,7 +134,7 @@ mod tests {
         let process = std::fs::File::open("/proc/self/stat").unwrap();
         assert_eq!(is_on_local_disk(process.as_fd()), Some(false));
         let raw = pipe.as_raw_fd();
-        let mut refused = Refused::default();
+        let mut refused = RejectedDescriptors::default();
         refused.keep(pipe);
         assert_eq!(refused.count(), 1);
         assert!(std::fs::read_link(format!("/proc/self/fd/{raw}")).is_ok(), "it was closed");

@@ -10,7 +10,7 @@ use crate::descriptors::explained;
 
 mod features;
 
-pub use features::Feature;
+pub use features::NicFeature;
 
 const SIOCGIFNAME: c_ulong = 0x8910;
 const SIOCGIFFLAGS: c_ulong = 0x8913;
@@ -117,7 +117,7 @@ const _: () = assert!(size_of::<FieldsRequest>() == 256);
 
 /// RSS configuration of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spread {
+pub struct RssConfig {
     /// Indirection table: the queue of each bucket.
     pub table: Vec<u32>,
     /// Hash function, by its ethtool(8) name.
@@ -167,7 +167,7 @@ impl Fields {
 
 /// State of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct InterfaceState {
     /// Interface index.
     pub index: u32,
     /// True if the interface is administratively up.
@@ -182,9 +182,9 @@ pub struct Look {
 
 /// Channels of an interface (`ethtool -l`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Channels(ChannelsRequest);
+pub struct ChannelCounts(ChannelsRequest);
 
-impl Channels {
+impl ChannelCounts {
     /// Number of RX queues in use.
     pub fn rx(&self) -> u32 {
         self.0.rx.saturating_add(self.0.combined)
@@ -281,7 +281,7 @@ impl Nics {
     }
 
     /// Returns the state of an interface.
-    pub fn look(&self, name: &str) -> io::Result<Look> {
+    pub fn interface_state(&self, name: &str) -> io::Result<InterfaceState> {
         let zero = || Value { room: [0; 3] };
         let index = self.index_of(name)?;
         let flags = self.query(name, SIOCGIFFLAGS, zero())?;
@@ -290,7 +290,7 @@ impl Nics {
         // SAFETY: each answer begins with a number, and any bytes are valid.
         let (flags, mtu) = unsafe { (flags.flags, mtu.number) };
         let has = |bit: c_int| c_int::from(flags) & bit != 0;
-        Ok(Look {
+        Ok(InterfaceState {
             index,
             is_up: has(libc::IFF_UP),
             is_running: has(libc::IFF_UP) && has(libc::IFF_RUNNING) && self.has_carrier(name),
@@ -340,14 +340,14 @@ impl Nics {
     }
 
     /// Returns the channels, if the driver reports them.
-    pub fn channels(&self, name: &str) -> io::Result<Channels> {
+    pub fn channels(&self, name: &str) -> io::Result<ChannelCounts> {
         let mut request = ChannelsRequest { command: ETHTOOL_GCHANNELS, ..Default::default() };
         self.ethtool(name, &mut request)?;
-        Ok(Channels(request))
+        Ok(ChannelCounts(request))
     }
 
     /// Changes the channels. Needs CAP_NET_ADMIN.
-    pub fn set_channels(&self, name: &str, channels: &Channels) -> io::Result<()> {
+    pub fn set_channels(&self, name: &str, channels: &ChannelCounts) -> io::Result<()> {
         self.ethtool(name, &mut ChannelsRequest { command: ETHTOOL_SCHANNELS, ..channels.0 })
     }
 
@@ -376,7 +376,7 @@ impl Nics {
 
     /// Returns the RSS configuration, if the driver reports it; without an indirection table,
     /// `table` is empty.
-    pub fn spread(&self, name: &str) -> io::Result<Spread> {
+    pub fn spread(&self, name: &str) -> io::Result<RssConfig> {
         let sizes = self.spread_request(name, ETHTOOL_GRSSH, &[], [0; 2], 0)?;
         let hash = match sizes.hash {
             0x01 => "toeplitz",
@@ -390,14 +390,14 @@ impl Nics {
         let words = buckets as usize + (key_len as usize).div_ceil(4);
         if buckets == 0 || words > BUCKETS_MAX {
             let (table, key) = (Vec::new(), Vec::new());
-            return Ok(Spread { table, hash, key, is_transformed: false });
+            return Ok(RssConfig { table, hash, key, is_transformed: false });
         }
         let request = self.spread_request(name, ETHTOOL_GRSSH, &[], [buckets, key_len], 0)?;
         let (table, key) = request.table[..words].split_at(buckets as usize);
         let mut key: Vec<u8> = key.iter().flat_map(|word| word.to_ne_bytes()).collect();
         key.truncate(key_len as usize);
         let is_transformed = ![0, RXH_XFRM_NO_CHANGE].contains(&request.transform);
-        Ok(Spread { table: table.to_vec(), hash, key, is_transformed })
+        Ok(RssConfig { table: table.to_vec(), hash, key, is_transformed })
     }
 
     /// Returns the hashed fields of a flow type, if the driver reports them.
@@ -476,13 +476,13 @@ mod tests {
     #[test]
     fn interfaces_are_found_by_name_and_index() {
         let nics = Nics::open().unwrap();
-        let lo = nics.look("lo").unwrap();
+        let lo = nics.interface_state("lo").unwrap();
         assert!(lo.index > 0 && lo.mtu >= 68, "{lo:?}");
         assert_eq!(nics.name_of(lo.index).unwrap(), "lo");
         assert_eq!(nics.name_of(1 << 30).unwrap_err().raw_os_error(), Some(libc::ENODEV));
-        let missing = nics.look("mqnet-no-such").unwrap_err();
+        let missing = nics.interface_state("mqnet-no-such").unwrap_err();
         assert_eq!(missing.raw_os_error(), Some(libc::ENODEV));
-        assert!(nics.look("a-name-that-is-too-long-for-any").is_err());
+        assert!(nics.interface_state("a-name-that-is-too-long-for-any").is_err());
         assert_eq!(nics.spread("lo").unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
         assert!(nics.set_spread("lo", &[0; BUCKETS_MAX + 1]).is_err());
         let fields = nics.hashed_fields("lo", FlowType::Tcp4).unwrap_err();
@@ -493,11 +493,11 @@ mod tests {
     #[test]
     fn queues_are_set_in_the_drivers_fields() {
         let pairs = ChannelsRequest { max_combined: 8, combined: 2, ..Default::default() };
-        let pairs = Channels(pairs);
+        let pairs = ChannelCounts(pairs);
         assert_eq!((pairs.rx(), pairs.tx(), pairs.max()), (2, 2, 8));
         assert_eq!((pairs.with(5).rx(), pairs.with(5).0.combined), (5, 5));
         let apart = ChannelsRequest { max_rx: 4, max_tx: 6, rx: 1, tx: 2, ..Default::default() };
-        let apart = Channels(apart);
+        let apart = ChannelCounts(apart);
         assert_eq!((apart.rx(), apart.tx(), apart.max()), (1, 2, 4));
         assert_eq!((apart.with(3).rx(), apart.with(3).0.combined), (3, 0));
     }

@@ -14,7 +14,7 @@ use nix::sys::socket::{
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
 use crate::broker;
-use crate::descriptors::{Refused, explained, is_of_kernel};
+use crate::descriptors::{RejectedDescriptors, explained, is_of_kernel};
 
 use crate::listen::{self, Access, Kind, ListenError, SocketFile};
 
@@ -44,7 +44,7 @@ pub struct Received {
     /// Descriptors of the message.
     pub fds: Vec<OwnedFd>,
     /// Descriptors of the message whose use or close may wait for a process.
-    pub refused: Refused,
+    pub refused: RejectedDescriptors,
     /// True when the message or its descriptors were truncated.
     pub truncated: bool,
 }
@@ -102,7 +102,7 @@ fn receive_from(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<Receive
         }
     }
     let truncated = message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-    let refused = Refused::default();
+    let refused = RejectedDescriptors::default();
     Ok(Some(Received { len: message.bytes, fds, refused, truncated }))
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn receive_filtered(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result
     let Some(received) = receive_from(socket, bytes)? else { return Ok(None) };
     let (fds, others): (Vec<_>, Vec<_>) =
         received.fds.into_iter().partition(|fd| is_of_kernel(fd.as_fd()));
-    let mut refused = Refused::default();
+    let mut refused = RejectedDescriptors::default();
     others.into_iter().for_each(|fd| refused.keep(fd));
     Ok(Some(Received { fds, refused, ..received }))
 }

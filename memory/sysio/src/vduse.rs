@@ -33,7 +33,7 @@ const READ_WRITE: u8 = 3;
 
 /// Parameters of a new device.
 #[derive(Clone, Copy, Debug)]
-pub struct Device<'a> {
+pub struct DeviceParameters<'a> {
     /// Name below `/dev/vduse`.
     pub name: &'a str,
     /// virtio device ID.
@@ -156,7 +156,7 @@ pub fn open_device(name: &str) -> io::Result<OwnedFd> {
 }
 
 /// Creates a device, which exists until [`destroy`].
-pub fn create(control: BorrowedFd<'_>, device: &Device<'_>) -> io::Result<()> {
+pub fn create(control: BorrowedFd<'_>, device: &DeviceParameters<'_>) -> io::Result<()> {
     let mut config = DevConfig {
         name: name_bytes(device.name)?,
         vendor_id: 0,
@@ -191,7 +191,7 @@ pub fn driver_features(device: BorrowedFd<'_>) -> io::Result<u64> {
 
 /// Queue configuration set by the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Queue {
+pub struct QueueSetup {
     /// Number of descriptors.
     pub size: u32,
     /// Addresses of descriptor area, driver area, device area.
@@ -204,11 +204,11 @@ pub struct Queue {
 }
 
 /// Returns the configuration of a queue.
-pub fn queue(device: BorrowedFd<'_>, index: u32) -> io::Result<Queue> {
+pub fn queue(device: BorrowedFd<'_>, index: u32) -> io::Result<QueueSetup> {
     let mut info = QueueInfo { index, ..QueueInfo::default() };
     call(device, VQ_GET_INFO, &mut info)?;
     let QueueInfo { size, areas, state, ready, .. } = info;
-    Ok(Queue { size, areas, state, ready: ready != 0 })
+    Ok(QueueSetup { size, areas, state, ready: ready != 0 })
 }
 
 /// Sets the eventfd for the driver's kicks; `None` removes it.
@@ -280,7 +280,7 @@ pub fn range_from(device: BorrowedFd<'_>, from: u64) -> io::Result<Option<Range>
 
 /// Type of a request by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum RequestType {
     /// Query of a queue's state.
     QueueState(u32),
     /// The driver has set this device status.
@@ -298,13 +298,13 @@ const BODY: usize = 24;
 
 /// Request by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct VduseRequest {
     id: u32,
     /// Type and arguments.
-    pub ask: Ask,
+    pub ask: RequestType,
 }
 
-impl Request {
+impl VduseRequest {
     fn parse(bytes: &[u8; MESSAGE]) -> Self {
         let word = |at: usize| {
             u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -315,20 +315,20 @@ impl Request {
             u64::from_ne_bytes(all)
         };
         let ask = match word(0) {
-            0 => Ask::QueueState(word(BODY)),
-            1 => Ask::Status(bytes[BODY]),
-            2 => Ask::Remap(double(BODY), double(BODY + 8)),
-            other => Ask::Other(other),
+            0 => RequestType::QueueState(word(BODY)),
+            1 => RequestType::Status(bytes[BODY]),
+            2 => RequestType::Remap(double(BODY), double(BODY + 8)),
+            other => RequestType::Other(other),
         };
         Self { id: word(4), ask }
     }
 }
 
 /// Reads the next request; `None` if there is none.
-pub fn read_request(device: BorrowedFd<'_>) -> io::Result<Option<Request>> {
+pub fn read_request(device: BorrowedFd<'_>) -> io::Result<Option<VduseRequest>> {
     let mut bytes = [0; MESSAGE];
     match nix::unistd::read(device, &mut bytes) {
-        Ok(MESSAGE) => Ok(Some(Request::parse(&bytes))),
+        Ok(MESSAGE) => Ok(Some(VduseRequest::parse(&bytes))),
         Ok(n) => Err(io::Error::other(format!("a request of {n} bytes"))),
         Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),
         Err(e) => Err(e.into()),
@@ -339,7 +339,7 @@ pub fn read_request(device: BorrowedFd<'_>) -> io::Result<Option<Request>> {
 /// state.
 pub fn answer(
     device: BorrowedFd<'_>,
-    request: &Request,
+    request: &VduseRequest,
     state: Option<[u16; 4]>,
 ) -> io::Result<()> {
     let bytes = answer_bytes(request, state);
@@ -347,11 +347,11 @@ pub fn answer(
     Ok(())
 }
 
-fn answer_bytes(request: &Request, state: Option<[u16; 4]>) -> [u8; MESSAGE] {
+fn answer_bytes(request: &VduseRequest, state: Option<[u16; 4]>) -> [u8; MESSAGE] {
     let mut bytes = [0; MESSAGE];
     bytes[..4].copy_from_slice(&request.id.to_ne_bytes());
     bytes[4..8].copy_from_slice(&u32::from(state.is_none()).to_ne_bytes());
-    if let (Ask::QueueState(index), Some(state)) = (request.ask, state) {
+    if let (RequestType::QueueState(index), Some(state)) = (request.ask, state) {
         bytes[BODY..BODY + 4].copy_from_slice(&index.to_ne_bytes());
         for (at, number) in state.into_iter().enumerate() {
             let place = BODY + 4 + 2 * at;
@@ -373,27 +373,27 @@ mod tests {
             bytes[..4].copy_from_slice(&kind.to_ne_bytes());
             bytes[4..8].copy_from_slice(&7u32.to_ne_bytes());
             bytes[BODY..BODY + body.len()].copy_from_slice(body);
-            let request = Request::parse(&bytes);
+            let request = VduseRequest::parse(&bytes);
             assert_eq!(request.id, 7);
             request.ask
         };
-        assert_eq!(with(0, &1u32.to_ne_bytes()), Ask::QueueState(1));
-        assert_eq!(with(1, &[15]), Ask::Status(15));
+        assert_eq!(with(0, &1u32.to_ne_bytes()), RequestType::QueueState(1));
+        assert_eq!(with(1, &[15]), RequestType::Status(15));
         let range = [0x1000u64.to_ne_bytes(), 0x1fffu64.to_ne_bytes()].concat();
-        assert_eq!(with(2, &range), Ask::Remap(0x1000, 0x1fff));
-        assert_eq!(with(9, &[]), Ask::Other(9));
+        assert_eq!(with(2, &range), RequestType::Remap(0x1000, 0x1fff));
+        assert_eq!(with(9, &[]), RequestType::Other(9));
     }
 
     // Goal: an answer has its request's id and result, and contains a queue state if and only if
     // one was requested.
     #[test]
     fn answers_are_encoded() {
-        let asked = Request { id: 3, ask: Ask::QueueState(1) };
+        let asked = VduseRequest { id: 3, ask: RequestType::QueueState(1) };
         let bytes = answer_bytes(&asked, Some([1, 2, 3, 4]));
         assert_eq!(bytes[..8], [[3, 0, 0, 0], [0; 4]].concat());
         assert_eq!(bytes[BODY..BODY + 12], [1, 0, 0, 0, 1, 0, 2, 0, 3, 0, 4, 0]);
         assert_eq!(answer_bytes(&asked, None)[4..8], [1, 0, 0, 0]);
-        let status = Request { id: 3, ask: Ask::Status(0) };
+        let status = VduseRequest { id: 3, ask: RequestType::Status(0) };
         assert!(answer_bytes(&status, Some([1; 4]))[8..].iter().all(|&byte| byte == 0));
     }
 

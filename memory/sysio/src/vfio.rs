@@ -81,7 +81,7 @@ const _: () = assert!(size_of::<IrqSet>() == 20 + 4 * VECTORS_MAX);
 
 /// Location of a device region in the device's descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RegionLocation {
     /// Offset for a mapping.
     pub offset: u64,
     /// Length in bytes.
@@ -90,7 +90,7 @@ pub struct Place {
 
 /// Open device. Dropping it returns the function to other users.
 #[derive(Debug)]
-pub struct Device {
+pub struct VfioDevice {
     device: OwnedFd,
     // The device works only while these are open.
     _group: File,
@@ -119,7 +119,7 @@ fn open(path: &Path) -> io::Result<File> {
     file.map_err(explained).map_err(context(&path.display().to_string()))
 }
 
-impl Device {
+impl VfioDevice {
     /// Opens the PCI function with this address (`0000:00:04.0`), which must be bound to vfio-pci,
     /// in the IOMMU group of this number.
     pub fn open(address: &str, group: u32) -> io::Result<Self> {
@@ -150,15 +150,15 @@ impl Device {
         Ok(Self { device, _group: group, _container: container })
     }
 
-    fn region(&self, index: u32) -> io::Result<Place> {
+    fn region(&self, index: u32) -> io::Result<RegionLocation> {
         let argsz = size_of::<RegionInfo>() as u32;
         let mut info = RegionInfo { argsz, index, ..RegionInfo::default() };
         call_with(self.device.as_fd(), DEVICE_GET_REGION_INFO, &mut info)?;
-        Ok(Place { offset: info.offset, len: info.size })
+        Ok(RegionLocation { offset: info.offset, len: info.size })
     }
 
     /// Location of base address register `index`.
-    pub fn bar(&self, index: u32) -> io::Result<Place> {
+    pub fn bar(&self, index: u32) -> io::Result<RegionLocation> {
         self.region(index).map_err(context("VFIO region"))
     }
 
@@ -203,7 +203,7 @@ impl Device {
     }
 }
 
-impl AsFd for Device {
+impl AsFd for VfioDevice {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.device.as_fd()
     }

@@ -209,7 +209,7 @@ impl XdpSocket {
     }
 
     /// Binds the socket to another queue, with the UMEM and mode of a bound socket.
-    pub fn bind_beside(&self, first: &Self, ifindex: u32, queue: u32) -> io::Result<()> {
+    pub fn bind_shared(&self, first: &Self, ifindex: u32, queue: u32) -> io::Result<()> {
         self.bind_with(&libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
             sxdp_flags: libc::XDP_SHARED_UMEM,

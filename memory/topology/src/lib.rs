@@ -13,7 +13,10 @@ mod synthetic;
 
 pub use cpulist::{BadList, format_cpu_list, parse_cpu_list};
 pub use mask::{format_cpu_mask, parse_cpu_mask};
-pub use plan::{Home, Place, Placement, Request, Side, Slot, plan, round_robin, worker_of};
+pub use plan::{
+    ChannelPlacement, CpuListEnd, FunctionLocation, Placement, PlacementRequest, Slot, plan,
+    round_robin, worker_of,
+};
 pub use read::parse_distances;
 pub use synthetic::{BadSpec, synthetic};
 
@@ -76,7 +79,7 @@ impl Topology {
     }
 
     /// Nearest node with CPUs: the node itself if it has CPUs. `None` for an unknown node.
-    pub fn home_of(&self, node: u32) -> Option<u32> {
+    pub fn nearest_cpu_node(&self, node: u32) -> Option<u32> {
         let with_cpus = self.cpu_nodes();
         let known = with_cpus.contains(&node) || self.nodes.iter().any(|n| n.id == node);
         let near = with_cpus.into_iter().min_by_key(|&home| (self.distance(node, home), home));
@@ -113,7 +116,10 @@ mod tests {
                 node(2, true, &[(0, 40), (1, 15), (2, 10)]),
             ],
         };
-        assert_eq!([0, 1, 2, 9].map(|n| topology.home_of(n)), [Some(0), Some(1), Some(1), None]);
+        assert_eq!(
+            [0, 1, 2, 9].map(|n| topology.nearest_cpu_node(n)),
+            [Some(0), Some(1), Some(1), None]
+        );
         assert_eq!([0, 1, 2].map(|n| topology.memory_near(n)), [0, 2, 2]);
         assert_eq!((topology.distance(1, 1), topology.distance(1, 9)), (0, FAR));
         assert_eq!(Topology::default().memory_near(3), 3);

@@ -18,7 +18,7 @@ pub struct Irq {
 
 /// Interface of the kernel, as far as placement needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Nic {
+pub struct NicInfo {
     /// Interface name.
     pub name: String,
     /// NUMA node; `None` if unknown, and for interfaces without hardware.
@@ -31,7 +31,7 @@ pub struct Nic {
     pub rx_queues: u16,
 }
 
-impl Nic {
+impl NicInfo {
     /// Interrupt numbers of a queue: two if RX and TX have one each.
     pub fn irqs_of(&self, queue: u16) -> impl Iterator<Item = u32> {
         self.irqs.iter().filter(move |irq| irq.queue == Some(queue)).map(|irq| irq.number)
@@ -82,7 +82,7 @@ fn bus_device(interface: &Path) -> Option<PathBuf> {
 }
 
 /// Reads an interface below `root` (`/`, except in tests); `None` if it does not exist.
-pub fn read(root: &Path, name: &str) -> Option<Nic> {
+pub fn read(root: &Path, name: &str) -> Option<NicInfo> {
     let interface = root.join("sys/class/net").join(name);
     if !is_name(name) || !interface.exists() {
         return None;
@@ -94,19 +94,19 @@ pub fn read(root: &Path, name: &str) -> Option<Nic> {
     let queues = entries(&interface.join("queues"));
     let count = |kind: &str| queues.iter().filter(|q| q.starts_with(kind)).count();
     let [tx_queues, rx_queues] = ["tx-", "rx-"].map(|kind| count(kind).min(1 << 15) as u16);
-    Some(Nic { name: name.to_owned(), node, irqs, tx_queues, rx_queues })
+    Some(NicInfo { name: name.to_owned(), node, irqs, tx_queues, rx_queues })
 }
 
 /// Reads a PCI function that is driven through vfio-pci; its vectors count as queues. `None` if the
 /// function does not exist.
-pub fn read_pci(root: &Path, address: &str) -> Option<Nic> {
+pub fn read_pci(root: &Path, address: &str) -> Option<NicInfo> {
     let device = root.join("sys/bus/pci/devices").join(address);
     if !is_name(address) || !device.exists() {
         return None;
     }
     let node = text(&device.join("numa_node")).and_then(|text| text.parse().ok());
     let irqs = irqs(root, &device, vector_of);
-    Some(Nic { name: address.to_owned(), node, irqs, tx_queues: 0, rx_queues: 0 })
+    Some(NicInfo { name: address.to_owned(), node, irqs, tx_queues: 0, rx_queues: 0 })
 }
 
 /// Interrupts of a device, with the queue in each name.
@@ -193,7 +193,10 @@ mod tests {
         assert_eq!(nic.irqs.iter().map(|irq| irq.number).collect::<Vec<_>>(), [25, 26, 27]);
         assert_eq!(nic.irqs_of(0).collect::<Vec<_>>(), [26, 27]);
         assert_eq!(read(&root, "eth1").unwrap().node, None);
-        assert_eq!(read(&root, "veth0").unwrap(), Nic { name: "veth0".into(), ..Nic::default() });
+        assert_eq!(
+            read(&root, "veth0").unwrap(),
+            NicInfo { name: "veth0".into(), ..NicInfo::default() }
+        );
         for bad in ["nobody", "", "..", "../../etc", "a/b"] {
             assert_eq!(read(&root, bad), None, "{bad}");
         }

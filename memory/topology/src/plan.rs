@@ -10,7 +10,7 @@ use xps::{Queue, spread};
 /// End of the CPU list where a process starts to take CPUs. The two ends of a link on one machine
 /// use different sides, so that they share no core while there are enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Side {
+pub enum CpuListEnd {
     /// Lowest numbers first.
     #[default]
     Low,
@@ -38,7 +38,7 @@ pub fn round_robin(channel: u16, functions: usize) -> Slot {
 
 /// Known properties of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Home {
+pub struct FunctionLocation {
     /// NUMA node.
     pub node: Option<u32>,
     /// Number of interrupt vectors for queues; additional channels share them.
@@ -47,13 +47,13 @@ pub struct Home {
 
 /// Input of the placement.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct PlacementRequest<'a> {
     /// CPUs for workers.
     pub topology: &'a Topology,
     /// CPUs that send: all CPUs of the system, even if workers may use only some.
     pub senders: &'a Topology,
     /// Functions, in the order of the map; empty means one function without known properties.
-    pub functions: &'a [Home],
+    pub functions: &'a [FunctionLocation],
     /// Number of channels.
     pub channels: u16,
     /// Map from channel to function.
@@ -61,20 +61,20 @@ pub struct Request<'a> {
     /// Maximum number of workers; `None`: one per CPU.
     pub workers: Option<usize>,
     /// End of the CPU list to start from.
-    pub side: Side,
+    pub side: CpuListEnd,
 }
 
-impl<'a> Request<'a> {
+impl<'a> PlacementRequest<'a> {
     /// Creates a request for channels of these functions, on all CPUs.
-    pub fn new(topology: &'a Topology, functions: &'a [Home], channels: u16) -> Self {
-        let (map, workers, side) = (round_robin as fn(u16, usize) -> Slot, None, Side::Low);
+    pub fn new(topology: &'a Topology, functions: &'a [FunctionLocation], channels: u16) -> Self {
+        let (map, workers, side) = (round_robin as fn(u16, usize) -> Slot, None, CpuListEnd::Low);
         Self { topology, senders: topology, functions, channels, map, workers, side }
     }
 }
 
 /// Placement of one channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ChannelPlacement {
     /// Channel number.
     pub channel: u16,
     /// Function number.
@@ -97,7 +97,7 @@ pub struct Place {
     pub xps: Vec<usize>,
 }
 
-impl Place {
+impl ChannelPlacement {
     /// True if function and worker are on the same node; `None` if the function's node is unknown.
     pub fn is_local(&self) -> Option<bool> {
         self.home.map(|home| home == self.node)
@@ -108,14 +108,19 @@ impl Place {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// Channels; empty without CPUs.
-    pub places: Vec<Place>,
+    pub places: Vec<ChannelPlacement>,
 }
 
 impl Placement {
     /// CPUs for each vector of one function, for a network stack that sends only through this
     /// function: every CPU gets a queue of it, whatever its node. Sorted by vector.
-    pub fn senders_of(&self, function: usize, request: &Request<'_>) -> Vec<(u16, Vec<usize>)> {
-        let mine: Vec<&Place> = self.places.iter().filter(|p| p.function == function).collect();
+    pub fn senders_of(
+        &self,
+        function: usize,
+        request: &PlacementRequest<'_>,
+    ) -> Vec<(u16, Vec<usize>)> {
+        let mine: Vec<&ChannelPlacement> =
+            self.places.iter().filter(|p| p.function == function).collect();
         let sets = spread(request.senders, &queues(request, &mine));
         let mut by_vector: Vec<(u16, Vec<usize>)> = Vec::new();
         for (place, set) in mine.iter().zip(sets) {
@@ -162,13 +167,13 @@ pub fn worker_of(
 }
 
 /// Computes the placement of every channel. Additional channels do not move the first ones.
-pub fn plan(request: &Request<'_>) -> Placement {
+pub fn plan(request: &PlacementRequest<'_>) -> Placement {
     let cpus = place_workers(request);
     if cpus.is_empty() {
         return Placement::default();
     }
     let functions = request.functions.len().max(1);
-    let mut places: Vec<Place> = Vec::new();
+    let mut places: Vec<ChannelPlacement> = Vec::new();
     for channel in 0..request.channels {
         let slot = (request.map)(channel, functions);
         let known = request.functions.get(slot.function).copied().unwrap_or_default();
@@ -177,7 +182,7 @@ pub fn plan(request: &Request<'_>) -> Placement {
         let Cpu { id: cpu, node, .. } = cpus[worker];
         let vector = slot.vector % vectors;
         let shared = places.iter().find(|p| (p.function, p.vector) == (slot.function, vector));
-        places.push(Place {
+        places.push(ChannelPlacement {
             channel,
             function: slot.function,
             vector,
@@ -190,7 +195,7 @@ pub fn plan(request: &Request<'_>) -> Placement {
             xps: Vec::new(),
         });
     }
-    let all: Vec<&Place> = places.iter().collect();
+    let all: Vec<&ChannelPlacement> = places.iter().collect();
     let sets = spread(request.senders, &queues(request, &all));
     for (place, set) in places.iter_mut().zip(sets) {
         place.xps = set;
@@ -199,27 +204,33 @@ pub fn plan(request: &Request<'_>) -> Placement {
 }
 
 /// Node of a function; `None` for a node that the system does not have.
-fn function_node(request: &Request<'_>, function: usize) -> Option<u32> {
+fn function_node(request: &PlacementRequest<'_>, function: usize) -> Option<u32> {
     let node = request.functions.get(function)?.node?;
-    let here = [request.topology, request.senders].iter().any(|t| t.home_of(node).is_some());
+    let here =
+        [request.topology, request.senders].iter().any(|t| t.nearest_cpu_node(node).is_some());
     here.then_some(node)
 }
 
 /// Queues with their owning nodes: the node with CPUs nearest to the function or, if that is
 /// unknown, the worker's node.
-fn queues(request: &Request<'_>, places: &[&Place]) -> Vec<Queue> {
-    let node = |place: &Place| place.home.and_then(|home| request.senders.home_of(home));
-    let queue = |place: &&Place| Queue { node: node(place).unwrap_or(place.node), cpu: place.cpu };
+fn queues(request: &PlacementRequest<'_>, places: &[&ChannelPlacement]) -> Vec<Queue> {
+    let node = |place: &ChannelPlacement| {
+        place.home.and_then(|home| request.senders.nearest_cpu_node(home))
+    };
+    let queue = |place: &&ChannelPlacement| Queue {
+        node: node(place).unwrap_or(place.node),
+        cpu: place.cpu,
+    };
     places.iter().map(queue).collect()
 }
 
 /// Selects the CPU of each worker: a free CPU before a shared one, then a near one before a far
 /// one, then an idle core before a hyperthread of a used core.
-fn place_workers(request: &Request<'_>) -> Vec<Cpu> {
+fn place_workers(request: &PlacementRequest<'_>) -> Vec<Cpu> {
     let topology = request.topology;
     let mut order = topology.cpus.clone();
     order.sort_unstable_by_key(|cpu| cpu.id);
-    if request.side == Side::High {
+    if request.side == CpuListEnd::High {
         order.reverse();
     }
     let functions = request.functions.len().max(1);
@@ -227,7 +238,8 @@ fn place_workers(request: &Request<'_>) -> Vec<Cpu> {
     let mut placed: Vec<Cpu> = Vec::new();
     for channel in (0..request.channels).take(most) {
         let function = (request.map)(channel, functions).function;
-        let home = function_node(request, function).and_then(|node| topology.home_of(node));
+        let home =
+            function_node(request, function).and_then(|node| topology.nearest_cpu_node(node));
         let on = |is: &dyn Fn(&Cpu) -> bool| placed.iter().filter(|cpu| is(cpu)).count();
         let cost = |cpu: &&Cpu| {
             let far = home.map_or(0, |home| topology.distance(home, cpu.node));

@@ -18,7 +18,7 @@ use mqnet_sysio::socket::FileLock;
 use serde::{Deserialize, Serialize};
 
 use crate::folder::is_safe;
-use crate::place::{Inode, Place};
+use crate::place::{Inode, SettingNetns};
 use crate::setting::{Setting, Value};
 
 /// File extension of a journal.
@@ -180,7 +180,7 @@ impl Journal {
 /// Records a change, or updates the record `id`; returns the id.
 pub(crate) fn note(
     id: Option<u64>,
-    (place, device): (&Place, Option<u32>),
+    (place, device): (&SettingNetns, Option<u32>),
     setting: &Setting,
     before: &Value,
     ours: Option<&Value>,

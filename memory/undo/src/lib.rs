@@ -24,7 +24,7 @@ use std::time::Duration;
 use mqnet_sysio::clock;
 
 pub use journal::keep_in;
-pub use place::Place;
+pub use place::SettingNetns;
 pub use recover::{Left, left_behind, recover};
 use setting::Outcome;
 pub use setting::{Setting, Value};
@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_millis(300);
 pub struct Undo {
     /// Id in the journal, if there is one.
     id: Option<u64>,
-    place: Place,
+    place: SettingNetns,
     /// Interface index in that namespace.
     device: Option<u32>,
     setting: Setting,
@@ -52,7 +52,12 @@ pub struct Undo {
 
 impl Undo {
     /// Changes `setting`, with the current value `before`. Must be called inside `place`.
-    pub fn set(place: &Place, setting: Setting, before: Value, value: &Value) -> io::Result<Self> {
+    pub fn set(
+        place: &SettingNetns,
+        setting: Setting,
+        before: Value,
+        value: &Value,
+    ) -> io::Result<Self> {
         // The journal is written first, so that a killed process leaves no unrecorded change.
         let device = setting.device().ok().flatten();
         let id = journal::note(None, (place, device), &setting, &before, None);
@@ -80,7 +85,7 @@ impl Undo {
 
     /// Records that the caller is about to change `setting`, with the current value `before`, of
     /// the interface with index `device` in `place`.
-    pub fn note(place: &Place, device: u32, setting: Setting, before: Value) -> Self {
+    pub fn note(place: &SettingNetns, device: u32, setting: Setting, before: Value) -> Self {
         let device = Some(device);
         let id = journal::note(None, (place, device), &setting, &before, None);
         Self { id, place: place.clone(), device, setting, before, ours: None, is_due: true }

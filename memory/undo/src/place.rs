@@ -44,15 +44,15 @@ struct Namespace {
 
 /// Network namespace of a setting.
 #[derive(Clone, Debug, Default)]
-pub struct Place(Option<Arc<Namespace>>);
+pub struct SettingNetns(Option<Arc<Namespace>>);
 
-impl PartialEq for Place {
+impl PartialEq for SettingNetns {
     fn eq(&self, other: &Self) -> bool {
         self.inode() == other.inode()
     }
 }
 
-impl Place {
+impl SettingNetns {
     /// Network namespace of this process.
     pub fn here() -> Self {
         Self(None)

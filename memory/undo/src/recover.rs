@@ -15,7 +15,7 @@ use nix::unistd::geteuid;
 use crate::Setting;
 use crate::folder::{is_safe, is_writable_by_others};
 use crate::journal::{ENDING, Line, Record, append, boot};
-use crate::place::{Inode, Place};
+use crate::place::{Inode, SettingNetns};
 use crate::setting::Outcome;
 
 /// Lock file for access to journals. Without it, a process that finds a journal locked during a
@@ -189,7 +189,7 @@ fn put_back(part: &[Due<'_>], until: Duration) -> Vec<Outcome> {
     let files = |due: &Due<'_>| matches!(due.record.setting, Setting::File(_));
     let with_sys = part.iter().any(files);
     let path = first.netns.as_ref().map(|(path, _)| path.as_path());
-    let place = match Place::open(path) {
+    let place = match SettingNetns::open(path) {
         // Another namespace has the name; the settings of the recorded one are gone with it.
         Ok(place) if place.inode() != first.netns.as_ref().map(|(_, inode)| *inode) => {
             return all(Outcome::Gone);

@@ -114,7 +114,9 @@ impl Setting {
             Self::Table(interface) => {
                 Nics::open()?.spread(interface).map(|s| Value::Numbers(s.table))
             }
-            Self::Mtu(interface) => Ok(Value::Number(Nics::open()?.look(interface)?.mtu)),
+            Self::Mtu(interface) => {
+                Ok(Value::Number(Nics::open()?.interface_state(interface)?.mtu))
+            }
             Self::Mac(interface) => Nics::open()?.mac(interface).map(Value::mac),
             Self::GsoMaxSize(interface) => {
                 rtnl::read_interface(interface).map(|found| Value::Number(found.gso_max_size))
@@ -141,7 +143,7 @@ impl Setting {
                 Nics::open()?.set_mac(interface, parse_mac(text)?)
             }
             (Self::GsoMaxSize(interface), Value::Number(size)) => {
-                let index = Nics::open()?.look(interface)?.index;
+                let index = Nics::open()?.interface_state(interface)?.index;
                 rtnl::set_gso_max_size(index, *size)
             }
             _ => Err(ErrorKind::InvalidData.into()),
@@ -305,7 +307,7 @@ impl Setting {
     /// the same name is another interface.
     pub(crate) fn device(&self) -> io::Result<Option<u32>> {
         let Some(interface) = self.interface() else { return Ok(None) };
-        Nics::open()?.look(interface).map(|look| Some(look.index))
+        Nics::open()?.interface_state(interface).map(|look| Some(look.index))
     }
 
     /// True for settings that mqnet changes; a journal with any other setting is not trusted.
@@ -375,7 +377,7 @@ mod tests {
         let file = |name: &str| {
             Setting::File(format!("/sys/class/net/{name}/queues/tx-0/xps_cpus").into())
         };
-        let index = Nics::open().unwrap().look("lo").unwrap().index;
+        let index = Nics::open().unwrap().interface_state("lo").unwrap().index;
         assert_eq!(file("mqnet-old").renamed(index), Some(file("lo")));
         assert_eq!(file("lo").renamed(index), None);
     }

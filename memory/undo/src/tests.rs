@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::journal::{Line, boot};
 use crate::recover::recover_below;
-use crate::{Place, Setting, Undo, Value, keep_in};
+use crate::{Setting, SettingNetns, Undo, Value, keep_in};
 
 /// A process has only one journal, so tests run one at a time.
 static ONE: Mutex<()> = Mutex::new(());
@@ -55,7 +55,7 @@ impl Tree {
     fn set(&self, irq: u32, cpus: &str) -> Undo {
         let setting = Setting::File(self.irq(irq));
         let before = setting.read().unwrap();
-        Undo::set(&Place::here(), setting, before, &Value::Text(cpus.to_owned())).unwrap()
+        Undo::set(&SettingNetns::here(), setting, before, &Value::Text(cpus.to_owned())).unwrap()
     }
 
     fn state(&self) -> [String; 2] {

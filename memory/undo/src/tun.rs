@@ -153,7 +153,7 @@ impl TunState {
         sys::attach(fd.as_fd(), name, self.flags | known)?;
         // If the device was removed in between, `attach` has created a new one, which vanishes when
         // the descriptor is closed.
-        if Nics::open()?.look(name)?.index != index {
+        if Nics::open()?.interface_state(name)?.index != index {
             return Ok(false);
         }
         self.restore(fd.as_fd()).map(|()| true)

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mqnet_rings::primitive::counted::AtomicU64;
-use mqnet_shmem::{Part, PartView, Region, Span, SpanMut};
+use mqnet_shmem::{PartView, Region, RegionPart, Span, SpanMut};
 
 use crate::page::{Frag, INDEX_BITS, INDEX_MASK, Page};
 
@@ -33,7 +33,7 @@ fn release_id(id: u32) {
 /// dropped.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    memory: Part,
+    memory: RegionPart,
     /// Pool identity, shifted to its position in a handle.
     tag: u32,
     page_shift: u32,
@@ -46,7 +46,7 @@ pub(crate) struct Arena {
 impl Arena {
     /// Creates the arena with a new identity. `page_shift` is the binary logarithm of the page
     /// size.
-    pub(crate) fn new(memory: Part, page_shift: u32) -> Option<Self> {
+    pub(crate) fn new(memory: RegionPart, page_shift: u32) -> Option<Self> {
         let tag = take_id()? << INDEX_BITS;
         let (settled, ring_full) = (AtomicBool::new(false), AtomicU64::new(0));
         Some(Self { memory, tag, page_shift, settled, ring_full })
@@ -135,8 +135,8 @@ impl Arena {
     }
 
     #[inline]
-    pub(crate) fn look(&self) -> Look<'_> {
-        Look { memory: self.memory.view(), tag: self.tag, page_shift: self.page_shift }
+    pub(crate) fn view(&self) -> ArenaView<'_> {
+        ArenaView { memory: self.memory.view(), tag: self.tag, page_shift: self.page_shift }
     }
 
     #[inline]
@@ -151,13 +151,13 @@ impl Arena {
 
 /// Memory of a pool, borrowed for reads of many fragments in a row.
 #[derive(Clone, Copy, Debug)]
-pub struct Look<'a> {
+pub struct ArenaView<'a> {
     memory: PartView<'a>,
     tag: u32,
     page_shift: u32,
 }
 
-impl<'a> Look<'a> {
+impl<'a> ArenaView<'a> {
     /// `len` bytes of a fragment, starting at its byte `from`. In release builds only the pool's
     /// bounds limit the range: the bytes after the fragment belong to other fragments.
     ///

@@ -31,7 +31,7 @@ mod returner;
 mod stats;
 mod steps;
 
-pub use arena::Look;
+pub use arena::ArenaView;
 pub use close::Detached;
 pub use config::{Mapping, PoolConfig, PoolError};
 pub use gauge::Gauge;

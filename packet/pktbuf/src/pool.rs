@@ -9,8 +9,8 @@ use std::slice;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use mqnet_rings::return_ring::{self, Consumer};
-use mqnet_shmem::{Part, Region, Span, SpanMut};
+use mqnet_rings::return_ring::{self, ReturnRingOwner};
+use mqnet_shmem::{Region, RegionPart, Span, SpanMut};
 
 use crate::arena::Arena;
 use crate::config::{Mapping, PAGE_SIZE_MIN, PoolConfig, PoolError, check};
@@ -54,7 +54,7 @@ pub struct PagePool {
     /// Reference counts of pages that are cut into fragments.
     pub(crate) refs: Vec<u32>,
     ledger: Ledger,
-    returned: Consumer,
+    returned: ReturnRingOwner,
     /// Recycled pages that exceed the array.
     spare: Vec<u32>,
     /// Used pages that were released to the arena.
@@ -82,13 +82,13 @@ impl PagePool {
         check(config)?;
         let &PoolConfig { pages, page_size, huge, .. } = config;
         let region = Region::shared("mqnet-pool", pages as usize * page_size as usize, huge)?;
-        Self::over(Part::whole(region), config)
+        Self::over(RegionPart::whole(region), config)
     }
 
     /// Creates a pool whose pages are the caller's memory, so that received frames are at addresses
     /// known to the caller and to a device. Page 0 begins at the start of the memory, which is
     /// never freed.
-    pub fn over(memory: Part, config: &PoolConfig) -> Result<Self, PoolError> {
+    pub fn over(memory: RegionPart, config: &PoolConfig) -> Result<Self, PoolError> {
         check(config)?;
         let &PoolConfig { pages, page_size, ring_size, node, huge: _, mapping } = config;
         let len = memory.len();

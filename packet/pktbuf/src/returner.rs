@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use mqnet_rings::return_ring::{ENTRY_LIMIT, Producer};
+use mqnet_rings::return_ring::{ENTRY_LIMIT, ReturnRingProducer};
 use mqnet_shmem::{Span, SpanMut};
 
 use crate::arena::Arena;
@@ -32,7 +32,7 @@ const _: () = assert!(FRAG_BIT << 1 <= ENTRY_LIMIT);
 #[repr(align(128))]
 pub struct Returner {
     arena: Arc<Arena>,
-    ring: Producer,
+    ring: ReturnRingProducer,
     held: usize,
     magazine: [u32; MAGAZINE],
     /// Makes the returner `!Sync`: one thread uses it.
@@ -40,7 +40,7 @@ pub struct Returner {
 }
 
 impl Returner {
-    pub(crate) fn new(arena: Arc<Arena>, ring: Producer) -> Self {
+    pub(crate) fn new(arena: Arc<Arena>, ring: ReturnRingProducer) -> Self {
         Self { arena, ring, held: 0, magazine: [0; MAGAZINE], not_sync: PhantomData }
     }
 

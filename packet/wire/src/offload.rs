@@ -13,7 +13,7 @@ mod tests;
 pub use checksum::Sum;
 pub use cut::{Cut, Segment};
 pub use entry::{Vouched, with_own_hdr_len};
-pub use merge::{MERGED_HEADERS_MAX, Merge, Part};
+pub use merge::{MERGED_HEADERS_MAX, Merge, MergeCandidate};
 pub use parse::{Headers, Transport};
 pub use renew::renew_checksum;
 

@@ -32,7 +32,7 @@ use crate::CheckedLink;
 use document::Document;
 
 pub use daemon::DaemonConfig;
-pub use diff::{Plan, diff};
+pub use diff::{LinkActions, diff};
 pub use limits::Limits;
 pub use policy::{Policy, is_below};
 
@@ -47,7 +47,7 @@ pub struct Source {
 
 /// Position in a file. Lines and columns count from 1, columns in characters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct FilePosition {
     /// Name of the file.
     pub file: String,
     /// Line number.
@@ -56,7 +56,7 @@ pub struct Place {
     pub column: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FilePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.file, self.line, self.column)
     }
@@ -66,7 +66,7 @@ impl fmt::Display for Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Position of the error.
-    pub place: Place,
+    pub place: FilePosition,
     /// One line that names the key and the allowed values.
     pub message: String,
 }
@@ -79,13 +79,13 @@ impl fmt::Display for Problem {
 
 /// A link of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct ConfiguredLink {
     /// Specification, as written.
     pub spec: LinkSpec,
     /// Checked values.
     pub checked: CheckedLink,
     /// Position of the link's name.
-    pub place: Place,
+    pub place: FilePosition,
 }
 
 /// Contents of all files.
@@ -98,7 +98,7 @@ pub struct Config {
     /// Restrictions on requests.
     pub policy: Policy,
     /// The links by name.
-    pub links: BTreeMap<String, Link>,
+    pub links: BTreeMap<String, ConfiguredLink>,
 }
 
 impl Config {

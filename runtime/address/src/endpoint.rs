@@ -28,8 +28,8 @@ use mqnet_engine::EgressConfig;
 
 pub use absolute::absolute;
 pub use access::SocketAccess;
-pub use af_xdp::{AfXdp, XdpMode};
-pub use auto::{Found, find_group};
+pub use af_xdp::{AfXdp, AfXdpMode};
+pub use auto::{AutoGroup, find_group};
 pub use complete::complete;
 pub use declaration::{Custom, KindDecl, OptionDecl, ValueType, parse_size};
 pub use group::Group;
@@ -38,7 +38,7 @@ pub use ntb::Ntb;
 pub use ntb_vfio_user::NtbVfioUser;
 use options::Options;
 pub use reference::{document, help};
-pub use tap::Tap;
+pub use tap::TapEndpoint;
 pub use vduse::Vduse;
 pub use vhost_user::VhostUser;
 pub use virtio_user::{RxBufLayout, VirtioUser};
@@ -60,7 +60,7 @@ pub static KINDS: [&KindDecl; 9] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// A TAP device of this kernel.
-    Tap(Tap),
+    Tap(TapEndpoint),
     /// One end of a bridge.
     Ntb(Ntb),
     /// One end of a bridge in the memory of an ivshmem device.

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 
-use mqnet_control::socket::{Address, ControlSocket, Options, Places, Role};
+use mqnet_control::socket::{ControlSocket, Places, Role, SocketAddress, SocketOptions};
 use mqnet_control::testing::TestHost;
 use mqnet_control::{notify, serve, serve_tcp};
 
@@ -13,7 +13,10 @@ fn main() -> Result<()> {
     let socket = ControlSocket::inherited()?;
     let mut args = std::env::args().skip(1);
     let path = args.next().ok_or("usage: test_server SOCKET [ADDRESS:PORT]")?;
-    let options = Options { address: Some(Address::from_str(&path)?), ..Options::default() };
+    let options = SocketOptions {
+        address: Some(SocketAddress::from_str(&path)?),
+        ..SocketOptions::default()
+    };
     let socket = match socket {
         Some(socket) => socket,
         None => ControlSocket::open(&options, Role::Daemon, &Places::from_env())?,

@@ -14,7 +14,7 @@ use mqnet_control_api::{ApiError, Code};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use crate::socket::Address;
+use crate::socket::SocketAddress;
 
 use whereabouts::Whereabouts;
 pub(crate) use wire::{get, listener_state};
@@ -29,9 +29,9 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(50);
 /// configuration, for example on a machine with stolen CPU time.
 pub(crate) const KERNELS_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval for checking whether the process still waits in the kernel.
-const KERNEL_LOOK: Duration = Duration::from_secs(1);
+const KERNEL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval for checking the stop flag of a stream.
-const STOP_LOOK: Duration = Duration::from_millis(50);
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Characters of names that need no percent-encoding in a path.
 const IN_NAMES: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -57,7 +57,7 @@ impl Client {
 
     /// Creates a client like [`Client::new`], and checks that a process listens.
     pub fn connect(socket: &str) -> Result<Self, ApiError> {
-        Address::from_str(socket)?;
+        SocketAddress::from_str(socket)?;
         let client = Self::new(socket);
         wire::connect(socket)?;
         Ok(client)
@@ -89,7 +89,7 @@ impl Client {
     ) -> Result<Value, ApiError> {
         let stream = wire::connect(&self.socket)?;
         let kept = self.keep(&stream)?;
-        let asked = wire::ask((&self.socket, stream), method, path, body);
+        let asked = wire::request_json((&self.socket, stream), method, path, body);
         let limited = async {
             let mut asked = std::pin::pin!(asked);
             let mut waited = Duration::ZERO;
@@ -102,7 +102,7 @@ impl Client {
                     return done;
                 }
                 waited += limit;
-                limit = KERNEL_LOOK;
+                limit = KERNEL_CHECK_INTERVAL;
                 let is_in_kernel = || Whereabouts::of_peer(&kept).is_in_kernel();
                 if waited >= KERNELS_TIMEOUT || !is_in_kernel() {
                     return Err(self.timed_out(&kept, waited));
@@ -136,7 +136,8 @@ impl Client {
             let (_connection, mut answer) = limited.map_err(late)??;
             let mut copied = 0;
             while !stop.load(Ordering::Relaxed) {
-                let Ok(frame) = tokio::time::timeout(STOP_LOOK, answer.frame()).await else {
+                let Ok(frame) = tokio::time::timeout(STOP_CHECK_INTERVAL, answer.frame()).await
+                else {
                     continue;
                 };
                 let Some(frame) = frame else { break };

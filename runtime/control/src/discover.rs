@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::client::{self, Client, KERNELS_TIMEOUT, listener_state};
-use crate::socket::{self, Address, Places};
+use crate::socket::{self, Places, SocketAddress};
 pub use mqnet_host::names::{self, own_netns};
 
 use mqnet_host::names::Named;
@@ -26,7 +26,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// network configuration for seconds while it removes namespaces.
 const LONG_PATIENCE: Duration = Duration::from_secs(25);
 /// Time after which the user is informed about a wait.
-const TOLD_AFTER: Duration = Duration::from_secs(2);
+const NOTICE_AFTER: Duration = Duration::from_secs(2);
 
 /// Scope of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Search {
         let from_env = || std::env::var("MQNET_CONTROL").ok().filter(|name| !name.is_empty());
         match named.map(str::to_owned).or_else(from_env) {
             Some(name) => {
-                Address::from_str(&name)?;
+                SocketAddress::from_str(&name)?;
                 Ok(Self::At(name))
             }
             None => Ok(Self::In(Places::from_env())),
@@ -54,7 +54,7 @@ impl Search {
 
 /// A process that answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct DiscoveredProcess {
     /// Control socket of the process.
     pub socket: String,
     /// Identity of the process.
@@ -65,7 +65,7 @@ pub struct Found {
     pub netdevs: Vec<NetdevInfo>,
 }
 
-impl Found {
+impl DiscoveredProcess {
     /// A client of this process.
     pub fn client(&self) -> Client {
         Client::new(&self.socket)
@@ -82,7 +82,7 @@ impl Found {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     /// Processes that answered, by socket.
-    pub found: Vec<Found>,
+    pub found: Vec<DiscoveredProcess>,
     /// Sockets without an answer, with the error.
     pub silent: Vec<(String, ApiError)>,
 }
@@ -94,29 +94,32 @@ pub fn survey(search: &Search) -> Result<Survey, ApiError> {
 
 /// Queries like [`survey`], and extends the wait for late processes unless the answers are
 /// `enough`.
-fn survey_until(search: &Search, enough: impl Fn(&[Found]) -> bool) -> Result<Survey, ApiError> {
+fn survey_until(
+    search: &Search,
+    enough: impl Fn(&[DiscoveredProcess]) -> bool,
+) -> Result<Survey, ApiError> {
     let sockets = match search {
         Search::At(socket) => vec![socket.clone()],
         Search::In(places) => sockets(places),
     };
-    let mut survey = client::runtime("any mqnet")?.block_on(ask_all(sockets, enough));
+    let mut survey = client::runtime("any mqnet")?.block_on(query_all(sockets, enough));
     survey.found.sort_by(|a, b| a.socket.cmp(&b.socket));
     survey.silent.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(survey)
 }
 
-async fn ask_all(sockets: Vec<String>, enough: impl Fn(&[Found]) -> bool) -> Survey {
+async fn query_all(sockets: Vec<String>, enough: impl Fn(&[DiscoveredProcess]) -> bool) -> Survey {
     let mut late: BTreeSet<String> = sockets.iter().cloned().collect();
     let mut asked = JoinSet::new();
     for socket in sockets {
         asked.spawn(async move {
-            let answer = ask(&socket).await;
+            let answer = query(&socket).await;
             (socket, answer)
         });
     }
     let (begin, mut survey) = (clock::monotonic(), Survey::default());
     let waited = || clock::monotonic().saturating_sub(begin);
-    for limit in [TOLD_AFTER, PATIENCE, LONG_PATIENCE, KERNELS_TIMEOUT] {
+    for limit in [NOTICE_AFTER, PATIENCE, LONG_PATIENCE, KERNELS_TIMEOUT] {
         while let Ok(Some(done)) = timeout(limit.saturating_sub(waited()), asked.join_next()).await
         {
             // A task that panicked stays in `late`.
@@ -130,7 +133,7 @@ async fn ask_all(sockets: Vec<String>, enough: impl Fn(&[Found]) -> bool) -> Sur
         let at = |socket: &String| listener_state(socket);
         let goes_on = match limit {
             _ if late.is_empty() => false,
-            TOLD_AFTER => true,
+            NOTICE_AFTER => true,
             PATIENCE => !enough(&survey.found) && !late.iter().all(|one| at(one).is_stopped()),
             // Last extension but one; the final limit follows.
             _ => !enough(&survey.found) && late.iter().any(|one| at(one).is_in_kernel()),
@@ -138,7 +141,7 @@ async fn ask_all(sockets: Vec<String>, enough: impl Fn(&[Found]) -> bool) -> Sur
         if !goes_on {
             break;
         }
-        if limit == TOLD_AFTER {
+        if limit == NOTICE_AFTER {
             for socket in &late {
                 let at = listener_state(socket);
                 tracing::warn!("waiting for mqnet at {socket}{at}");
@@ -154,8 +157,8 @@ async fn ask_all(sockets: Vec<String>, enough: impl Fn(&[Found]) -> bool) -> Sur
     survey
 }
 
-async fn ask(socket: &str) -> Result<Found, ApiError> {
-    Ok(Found {
+async fn query(socket: &str) -> Result<DiscoveredProcess, ApiError> {
+    Ok(DiscoveredProcess {
         socket: socket.to_owned(),
         instance: client::get(socket, "/v1/instance").await?,
         links: client::get(socket, "/v1/links").await?,
@@ -178,25 +181,33 @@ fn is_ours(path: &Path) -> bool {
 }
 
 /// Finds the process with a netdev of this name.
-pub fn find_device(name: &str, netns: Option<u64>, search: &Search) -> Result<Found, ApiError> {
+pub fn find_device(
+    name: &str,
+    netns: Option<u64>,
+    search: &Search,
+) -> Result<DiscoveredProcess, ApiError> {
     survey_until(search, |found| found.iter().any(|one| one.has(name)))?.device(name, netns)
 }
 
 /// Finds the process with a link of this name, or a link with a netdev of this name.
-pub fn find_link(name: &str, netns: Option<u64>, search: &Search) -> Result<Found, ApiError> {
+pub fn find_link(
+    name: &str,
+    netns: Option<u64>,
+    search: &Search,
+) -> Result<DiscoveredProcess, ApiError> {
     survey_until(search, |found| found.iter().any(|one| one.has(name)))?.link(name, netns)
 }
 
 impl Survey {
     /// Returns the process with a netdev of this name, resolved by [`mqnet_host::names`].
-    pub fn device(self, name: &str, netns: Option<u64>) -> Result<Found, ApiError> {
+    pub fn device(self, name: &str, netns: Option<u64>) -> Result<DiscoveredProcess, ApiError> {
         let all = self.names();
         let found = names::devices(name, netns, &all);
         self.only(name, "device", &found, &all)
     }
 
     /// Returns the process with a link of this name, or a link with a netdev of this name.
-    pub fn link(self, name: &str, netns: Option<u64>) -> Result<Found, ApiError> {
+    pub fn link(self, name: &str, netns: Option<u64>) -> Result<DiscoveredProcess, ApiError> {
         let all = self.names();
         let found = names::links(name, netns, &all);
         self.only(name, "link or device", &found, &all)
@@ -216,7 +227,7 @@ impl Survey {
         what: &str,
         found: &[usize],
         all: &[Named<'_>],
-    ) -> Result<Found, ApiError> {
+    ) -> Result<DiscoveredProcess, ApiError> {
         match found {
             [one] => Ok(self.found[all[*one].process].clone()),
             [] => {

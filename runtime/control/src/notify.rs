@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-fn tell(states: &[NotifyState<'_>]) {
+fn notify(states: &[NotifyState<'_>]) {
     if let Err(e) = sd_notify::notify(states) {
         // The service manager may be gone; the links continue.
         tracing::warn!("cannot notify the service manager: {e}");
@@ -13,26 +13,26 @@ fn tell(states: &[NotifyState<'_>]) {
 
 /// Reports that the links are set up and the control socket is served.
 pub async fn ready(status: &str) {
-    tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+    notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
 /// Sets the status line of `systemctl status`.
 pub async fn status(status: &str) {
-    tell(&[NotifyState::Status(status)]);
+    notify(&[NotifyState::Status(status)]);
 }
 
 /// Reports that the configuration is being reloaded; [`ready`] ends this state.
 pub async fn reloading() {
     match NotifyState::monotonic_usec_now() {
         // systemd 253 and newer rejects RELOADING without the time.
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Ok(now) => notify(&[NotifyState::Reloading, now]),
         Err(e) => tracing::warn!("cannot notify the service manager: {e}"),
     }
 }
 
 /// Reports that the process is about to end.
 pub async fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    notify(&[NotifyState::Stopping]);
 }
 
 /// Feeds the watchdog of the unit (`WatchdogSec=`) while `is_alive`; returns immediately without a
@@ -44,7 +44,7 @@ pub async fn watchdog(mut is_alive: impl FnMut() -> bool) {
     loop {
         turn.tick().await;
         if is_alive() {
-            tell(&[NotifyState::Watchdog]);
+            notify(&[NotifyState::Watchdog]);
         }
     }
 }

@@ -31,7 +31,7 @@ use mqnet_sysio::process::take_inherited;
 use mqnet_sysio::socket::FileLock;
 use socket2::{Domain, Socket, Type};
 
-pub use address::Address;
+pub use address::SocketAddress;
 pub use owner::{Owner, group_id, parse_mode, user_id};
 pub use place::Places;
 
@@ -55,9 +55,9 @@ pub enum Role {
 
 /// Address and access of a socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct SocketOptions {
     /// Absent: by role, in the runtime directory.
-    pub address: Option<Address>,
+    pub address: Option<SocketAddress>,
     /// Absent: 0660.
     pub mode: Option<u32>,
     /// Absent: the own user and group.
@@ -96,23 +96,23 @@ impl Drop for Files {
 
 impl ControlSocket {
     /// Opens a listening control socket.
-    pub fn open(options: &Options, role: Role, places: &Places) -> Result<Self, ApiError> {
+    pub fn open(options: &SocketOptions, role: Role, places: &Places) -> Result<Self, ApiError> {
         let address = match &options.address {
             Some(address) => address.clone(),
             None => default_address(role, places)?,
         };
         let (listener, files) = match &address {
-            Address::Abstract(_) if options.mode.is_some() || options.owner.is_some() => {
+            SocketAddress::Abstract(_) if options.mode.is_some() || options.owner.is_some() => {
                 let why = "an abstract control socket has neither mode nor owner: \
                            root and its own user may use it";
                 return Err(ApiError::field("control", why));
             }
-            Address::Abstract(_) => match listen_at_name(&address) {
+            SocketAddress::Abstract(_) => match listen_at_name(&address) {
                 Ok(listener) => (listener, None),
                 Err(e) if e.kind() == io::ErrorKind::AddrInUse => return Err(in_use(&address)),
                 Err(e) => return Err(cannot(&address, "listen", &e)),
             },
-            Address::File(path) => {
+            SocketAddress::File(path) => {
                 let access = Access {
                     mode: Some(options.mode.unwrap_or(0o660)),
                     uid: options.owner.map(|owner| owner.uid),
@@ -178,13 +178,13 @@ fn adopt(fd: i32) -> Result<ControlSocket, ApiError> {
     Ok(ControlSocket { listener, address, _files: None })
 }
 
-fn default_address(role: Role, places: &Places) -> Result<Address, ApiError> {
+fn default_address(role: Role, places: &Places) -> Result<SocketAddress, ApiError> {
     let name = match role {
         Role::Daemon => "ctl.sock".to_owned(),
         Role::Link => format!("link-{}.sock", std::process::id()),
     };
     let path = places.writable()?.join(name);
-    Address::file(&path)
+    SocketAddress::file(&path)
 }
 
 /// Locks a path and listens there. A failed attempt removes the lock file again.
@@ -203,7 +203,7 @@ fn listen_at_path(path: &Path, access: Access) -> Result<(UnixListener, Files), 
 
 fn refusal(e: ListenError) -> ApiError {
     match e {
-        ListenError::InUse(path) => in_use(&Address::File(path)),
+        ListenError::InUse(path) => in_use(&SocketAddress::File(path)),
         ListenError::NotASocket(_) | ListenError::NoFolder(..) => {
             ApiError::field("control", format!("control socket: {e}"))
         }
@@ -221,11 +221,11 @@ fn take_lock(path: &Path, lock: &Path) -> Result<FileLock, ApiError> {
             Err(e) => return Err(refusal(e)),
         }
     }
-    Err(in_use(&Address::File(path.to_owned())))
+    Err(in_use(&SocketAddress::File(path.to_owned())))
 }
 
 /// Listens at an abstract name.
-fn listen_at_name(address: &Address) -> io::Result<UnixListener> {
+fn listen_at_name(address: &SocketAddress) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&address.to_socket()?)?;
     socket.listen(BACKLOG.into())?;
@@ -258,8 +258,8 @@ pub fn remove_stale(path: &Path) -> bool {
     }
 }
 
-fn in_use(address: &Address) -> ApiError {
-    let other = match who(&address.to_string()) {
+fn in_use(address: &SocketAddress) -> ApiError {
+    let other = match owner_of(&address.to_string()) {
         Some(instance) => format!("mqnet process {}", instance.pid),
         None => "a process that does not answer".to_owned(),
     };
@@ -271,7 +271,7 @@ fn in_use(address: &Address) -> ApiError {
 
 /// Identity of the process at an address, if it answers. Runs on another thread, because the caller
 /// may be inside a runtime.
-fn who(address: &str) -> Option<Instance> {
+fn owner_of(address: &str) -> Option<Instance> {
     let ask = || {
         let client = crate::client::Client::new(address).with_timeout(crate::discover::PATIENCE);
         serde_json::from_value(client.get("/v1/instance").ok()?).ok()
@@ -279,7 +279,7 @@ fn who(address: &str) -> Option<Instance> {
     std::thread::scope(|scope| scope.spawn(ask).join().ok().flatten())
 }
 
-fn cannot(address: &Address, what: &str, e: &io::Error) -> ApiError {
+fn cannot(address: &SocketAddress, what: &str, e: &io::Error) -> ApiError {
     let code = match e.kind() {
         io::ErrorKind::PermissionDenied => Code::Permission,
         _ => Code::Failed,
@@ -289,5 +289,5 @@ fn cannot(address: &Address, what: &str, e: &io::Error) -> ApiError {
 }
 
 fn cannot_file(path: &Path, what: &str, e: &io::Error) -> ApiError {
-    cannot(&Address::File(path.to_owned()), what, e)
+    cannot(&SocketAddress::File(path.to_owned()), what, e)
 }

@@ -166,7 +166,7 @@ mod server {
 
     use super::TestHost;
     use crate::client::Client;
-    use crate::socket::{Address, ControlSocket, Options, Places, Role};
+    use crate::socket::{ControlSocket, Places, Role, SocketAddress, SocketOptions};
 
     /// Folder of one test.
     pub(crate) struct Folder(PathBuf);
@@ -185,9 +185,9 @@ mod server {
             &self.0
         }
 
-        pub(crate) fn options(&self, name: &str) -> Options {
-            let address = Address::file(&self.0.join(name)).unwrap();
-            Options { address: Some(address), ..Options::default() }
+        pub(crate) fn options(&self, name: &str) -> SocketOptions {
+            let address = SocketAddress::file(&self.0.join(name)).unwrap();
+            SocketOptions { address: Some(address), ..SocketOptions::default() }
         }
     }
 
@@ -206,7 +206,7 @@ mod server {
     }
 
     impl Server {
-        pub(crate) fn start(options: &Options, host: TestHost) -> Self {
+        pub(crate) fn start(options: &SocketOptions, host: TestHost) -> Self {
             let places = Places::only(Path::new("/nowhere"));
             let socket = ControlSocket::open(options, Role::Daemon, &places).unwrap();
             let address = socket.address().to_owned();

@@ -31,15 +31,15 @@ pub use link::{
     ChannelPlace, Event, FunctionPlace, Instance, LinkInfo, LinkSpec, LinkState, MemberInfo,
     NetdevInfo, QueuePairInfo, RecentDrops, SlotRingsInfo, WayOffloads, WindowInfo,
 };
-pub use netdev::{Napi, PagePool, QStats, Queue, QueueType};
+pub use netdev::{Napi, PagePoolInfo, QStats, QueueInfo, QueueType};
 pub use requests::{FoundNetdev, Host, NetdevRequest, ObjectName, Reply, Request};
 pub use resources::{PagePoolStats, RxBufferInfo, WorkerInfo};
 pub use stats::{
     ChannelStats, DropCount, LaneStats, LinkStats, Locality, PoolUse, StopCause, StopState, Stopped,
 };
 pub use tc::{
-    Action, Class, ControlAction, Filter, FilterOptions, Qdisc, TcCounters, TcObject, TcRequest,
-    TcVerb,
+    Action, Class, ControlAction, Filter, FilterOptions, QdiscEntry, TcCounters, TcObject,
+    TcRequest, TcVerb,
 };
 pub use xdp::{SetXdp, XdpEntry, XdpInfo, XdpMap, XdpMapRequest, XdpMapVerb, XdpMode, XdpProgram};
 

@@ -18,9 +18,9 @@ pub enum QueueType {
 
 /// `queue-get`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(ToSchema))]
+#[cfg_attr(feature = "openapi", derive(ToSchema), schema(as = Queue))]
 #[serde(rename_all = "kebab-case")]
-pub struct Queue {
+pub struct QueueInfo {
     /// Number of the queue.
     pub id: u32,
     /// Its netdev.
@@ -100,9 +100,9 @@ pub struct QStats {
 
 /// `page-pool-get`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(ToSchema))]
+#[cfg_attr(feature = "openapi", derive(ToSchema), schema(as = PagePool))]
 #[serde(rename_all = "kebab-case")]
-pub struct PagePool {
+pub struct PagePoolInfo {
     /// Its number.
     pub id: u32,
     /// The netdev that it serves.

@@ -5,9 +5,9 @@ use serde::Serialize;
 use crate::{
     ApiError, CaptureFilter, Channels, Class, Coalesce, DriverInfo, Event, Feature, Filter,
     FlowRules, FrameSink, Instance, LinkInfo, LinkSpec, LinkStats, NamedCounter, Napi, NetdevInfo,
-    PagePool, PagePoolStats, PrivFlag, QStats, Qdisc, Queue, Rings, Rss, SetChannels, SetCoalesce,
-    SetFeatures, SetFlowRules, SetMtu, SetPrivFlags, SetRings, SetRss, SetXdp, TcRequest, Ticket,
-    XdpEntry, XdpInfo, XdpMapRequest,
+    PagePoolInfo, PagePoolStats, PrivFlag, QStats, QdiscEntry, QueueInfo, Rings, Rss, SetChannels,
+    SetCoalesce, SetFeatures, SetFlowRules, SetMtu, SetPrivFlags, SetRings, SetRss, SetXdp,
+    TcRequest, Ticket, XdpEntry, XdpInfo, XdpMapRequest,
 };
 
 /// Passes the table of the verbs of a netdev to the macro `$with`.
@@ -30,9 +30,9 @@ macro_rules! netdev_verbs {
                     "`ethtool --show-priv-flags`";
                 driver Driver [DriverInfo] "/v1/netdevs/{dev}/driver" "`ethtool -i`";
                 counters Counters [Vec<NamedCounter>] "/v1/netdevs/{dev}/counters" "`ethtool -S`";
-                queues Queues [Vec<Queue>] "/v1/netdevs/{dev}/queues" "`queue-get`";
+                queues Queues [Vec<QueueInfo>] "/v1/netdevs/{dev}/queues" "`queue-get`";
                 napis Napis [Vec<Napi>] "/v1/netdevs/{dev}/napis" "`napi-get`";
-                qdiscs Qdiscs [Vec<Qdisc>] "/v1/netdevs/{dev}/qdiscs" "`tc qdisc show`";
+                qdiscs Qdiscs [Vec<QdiscEntry>] "/v1/netdevs/{dev}/qdiscs" "`tc qdisc show`";
                 classes Classes [Vec<Class>] "/v1/netdevs/{dev}/classes" "`tc class show`";
                 filters Filters [Vec<Filter>] "/v1/netdevs/{dev}/filters"
                     "`tc filter show`, of every parent";
@@ -110,7 +110,7 @@ macro_rules! declare {
             /// Events, oldest first, and the number of the last one.
             Events(Vec<Event>, u64),
             /// `page-pool-get`.
-            PagePools(Vec<PagePool>),
+            PagePools(Vec<PagePoolInfo>),
             /// `page-pool-stats-get`.
             PagePoolStats(Vec<PagePoolStats>),
             /// The netdev of a name.

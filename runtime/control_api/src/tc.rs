@@ -36,8 +36,8 @@ pub struct TcCounters {
 
 /// One discipline.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(ToSchema))]
-pub struct Qdisc {
+#[cfg_attr(feature = "openapi", derive(ToSchema), schema(as = Qdisc))]
+pub struct QdiscEntry {
     /// Such as `fq_codel`.
     pub kind: String,
     /// `8001:`; `0:` for a default one.
@@ -82,7 +82,7 @@ pub struct Class {
     /// The discipline in it, if it was attached by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaf: Option<String>,
-    /// What is set, as for [`Qdisc::options`].
+    /// What is set, as for [`QdiscEntry::options`].
     #[serde(default)]
     pub options: BTreeMap<String, Value>,
     /// Its counters.

@@ -23,9 +23,9 @@
 //! ```
 //! Each control message carries the attempt's number, and the last message of an end stays
 //! readable, so a late reader loses nothing. The leader begins the next attempt after the follower
-//! has reported `Rest`. Nothing moves before the follower's reply, so the leader limits that wait;
-//! later waits have no limit. The leader attaches its receiving lanes only when the follower is
-//! ready: the follower's prepare clears words that arming writes, and a lane armed before that
+//! has reported `PollEnd`. Nothing moves before the follower's reply, so the leader limits that
+//! wait; later waits have no limit. The leader attaches its receiving lanes only when the follower
+//! is ready: the follower's prepare clears words that arming writes, and a lane armed before that
 //! never wakes.
 
 mod listen;
@@ -33,10 +33,10 @@ mod listen;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use mqnet_netdev::{Outlook, Plan, Step, Word};
+use mqnet_netdev::{ChangeMessage, NextPlan, Plan, Step};
 
-use crate::lane::{Lane, LaneId, Way};
-use crate::link::{Link, LinkError, Notice, Wish};
+use crate::lane::{Direction, Lane, LaneId};
+use crate::link::{Link, LinkError, LinkSettings, Notice};
 use crate::switch::{Progress, Switch};
 
 /// Limit for the follower's preparation. Traffic continues during that time. Under load the kernel
@@ -88,14 +88,14 @@ pub(crate) struct Change {
     set: u32,
     wishes: [u32; 2],
     /// The user's wish when the change began.
-    wish: Wish,
+    wish: LinkSettings,
     /// New lanes that are not attached, by direction.
     next: [Vec<Lane>; 2],
     /// Old lanes that are detached, by direction.
     old: [Vec<Lane>; 2],
     /// Directions that have been switched.
     done: [bool; 2],
-    switch: Option<(Way, Switch)>,
+    switch: Option<(Direction, Switch)>,
     /// Lanes of the peer's direction that leave once drained, with their remaining number.
     leaving: Option<(Receiver<Lane>, usize)>,
     /// New lanes of the peer's direction hold their frames until the old ones are empty.
@@ -134,8 +134,8 @@ impl Change {
     }
 }
 
-fn at(way: Way) -> usize {
-    usize::from(way == Way::Back)
+fn at(way: Direction) -> usize {
+    usize::from(way == Direction::BToA)
 }
 
 impl Link {
@@ -165,28 +165,28 @@ impl Link {
     }
 
     /// Direction in which this end sends to its peer. The peer switches the other one.
-    fn our_way(&self) -> Way {
-        if self.peer_side == Some(0) { Way::Back } else { Way::Forth }
+    fn our_way(&self) -> Direction {
+        if self.peer_side == Some(0) { Direction::BToA } else { Direction::AToB }
     }
 
-    fn peers_way(&self) -> Way {
-        if self.our_way() == Way::Forth { Way::Back } else { Way::Forth }
+    fn peers_way(&self) -> Direction {
+        if self.our_way() == Direction::AToB { Direction::BToA } else { Direction::AToB }
     }
 
-    fn last_message(&mut self) -> Option<Word> {
-        self.peer().map(|peer| peer.heard())
+    fn last_message(&mut self) -> Option<ChangeMessage> {
+        self.peer().map(|peer| peer.received_change())
     }
 
     fn send_step(&mut self, step: Step, wishes: [u32; 2], why: &str) {
         let attempt = self.idle_state.attempt;
         if let Some(peer) = self.peer() {
-            peer.say(Word { attempt, step, wishes, why: why.to_owned() });
+            peer.send_change(ChangeMessage { attempt, step, wishes, why: why.to_owned() });
         }
     }
 
     fn begin_if_due(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
         let Some(peer) = self.peer() else { return self.begin_alone(now) };
-        let (leads, received, wishes) = (peer.leads(), peer.heard(), peer.wishes());
+        let (leads, received, wishes) = (peer.leads(), peer.received_change(), peer.wishes());
         if leads { self.lead(now, &received, wishes) } else { self.follow(now, received, wishes) }
     }
 
@@ -221,7 +221,7 @@ impl Link {
     fn lead(
         &mut self,
         now: Duration,
-        received: &Word,
+        received: &ChangeMessage,
         [ours, theirs]: [u32; 2],
     ) -> Result<Option<Notice>, LinkError> {
         if let Some(awaited) = self.idle_state.awaited {
@@ -231,14 +231,14 @@ impl Link {
             self.idle_state.awaited = None;
         }
         let wishes = [ours, theirs];
-        let plan = match self.peer().map(|peer| peer.outlook()) {
-            Some(Outlook::Change(plan)) => self.as_first_side(plan),
-            Some(Outlook::Wait) => return Ok(None),
-            Some(Outlook::Same) | None => {
+        let plan = match self.peer().map(|peer| peer.next_plan()) {
+            Some(NextPlan::Change(plan)) => self.as_first_side(plan),
+            Some(NextPlan::Wait) => return Ok(None),
+            Some(NextPlan::Same) | None => {
                 self.end_request(Ended::Committed);
                 return Ok(None);
             }
-            Some(Outlook::Impossible(why)) => {
+            Some(NextPlan::Impossible(why)) => {
                 self.end_request(Ended::Undone(why));
                 return Ok(None);
             }
@@ -270,14 +270,14 @@ impl Link {
     fn follow(
         &mut self,
         now: Duration,
-        received: Word,
+        received: ChangeMessage,
         [ours, theirs]: [u32; 2],
     ) -> Result<Option<Notice>, LinkError> {
-        let outlook = self.peer().map(|peer| peer.outlook());
+        let outlook = self.peer().map(|peer| peer.next_plan());
         match &outlook {
-            Some(Outlook::Wait) => return Ok(None),
-            Some(Outlook::Same) => self.end_request(Ended::Committed),
-            Some(Outlook::Impossible(why)) => self.end_request(Ended::Undone(why.clone())),
+            Some(NextPlan::Wait) => return Ok(None),
+            Some(NextPlan::Same) => self.end_request(Ended::Committed),
+            Some(NextPlan::Impossible(why)) => self.end_request(Ended::Undone(why.clone())),
             _ => {}
         }
         if received.attempt == self.idle_state.attempt || received.step == Step::Rest {
@@ -285,7 +285,7 @@ impl Link {
         }
         self.idle_state.attempt = received.attempt;
         match (received.step, outlook) {
-            (Step::Propose, Some(Outlook::Change(plan))) if received.wishes == [theirs, ours] => {
+            (Step::Propose, Some(NextPlan::Change(plan))) if received.wishes == [theirs, ours] => {
                 let plan = self.as_first_side(plan);
                 match self.prepare(&plan, received.wishes, now)? {
                     Ok(change) => {
@@ -467,13 +467,13 @@ impl Link {
     }
 
     /// Next direction to move, or to move back.
-    fn next_switch(&mut self, change: &mut Change) -> Option<(Way, Switch)> {
+    fn next_switch(&mut self, change: &mut Change) -> Option<(Direction, Switch)> {
         let running = self.running.as_ref()?;
         let back = change.stage == Stage::SwitchingBack;
         let ours = self.our_way();
-        let mine = |way: Way| self.peer_side.is_none() || way == ours;
-        let due = |way: &Way| mine(*way) && change.done[at(*way)] == back;
-        let way = [Way::Forth, Way::Back].into_iter().find(due)?;
+        let mine = |way: Direction| self.peer_side.is_none() || way == ours;
+        let due = |way: &Direction| mine(*way) && change.done[at(*way)] == back;
+        let way = [Direction::AToB, Direction::BToA].into_iter().find(due)?;
         let ids = |set, channels| (0..channels).map(move |channel| LaneId { set, channel, way });
         let (from, to) = match back {
             false => (&running.plan, &change.plan),

@@ -16,8 +16,8 @@ use std::time::Duration;
 use mqnet_netdev::limits::room_for;
 use mqnet_netdev::null;
 use mqnet_netdev::wrap::merge::unwrap_tx;
-use mqnet_netdev::wrap::offload::{Finish, InHand, wrap_tx};
-use mqnet_netdev::{Armed, Burst, ChannelStats, DropReason, Fault, FrameMeta, Rx, Tx};
+use mqnet_netdev::wrap::offload::{Finish, GsoProgress, wrap_tx};
+use mqnet_netdev::{Armed, Burst, DropReason, Fault, FrameMeta, QueuePairStats, Rx, Tx};
 use mqnet_pktbuf::{Page, PagePool, PoolConfig, PoolStats};
 use mqnet_qdisc::ByteLimit;
 
@@ -31,7 +31,7 @@ pub(crate) use shown::ShownPool;
 
 /// Reason why a poll ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rest {
+pub enum PollEnd {
     /// The budget was used up; there may be more frames.
     Budget,
     /// The source is empty.
@@ -48,11 +48,11 @@ pub struct Polled {
     /// Frames that had waited, in disciplines or in a batch, and were sent.
     pub sent: usize,
     /// Reason why the poll ended.
-    pub rest: Rest,
+    pub rest: PollEnd,
 }
 
 impl Polled {
-    fn nothing(rest: Rest) -> Self {
+    fn nothing(rest: PollEnd) -> Self {
         Self { frames: 0, sent: 0, rest }
     }
 
@@ -70,16 +70,16 @@ pub struct LaneId {
     /// Channel of the lane.
     pub channel: u16,
     /// Direction of the lane.
-    pub way: Way,
+    pub way: Direction,
 }
 
 /// Direction of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum Direction {
     /// From the first function to the second.
-    Forth,
+    AToB,
     /// From the second to the first.
-    Back,
+    BToA,
 }
 
 /// Failure to create a lane.
@@ -123,12 +123,12 @@ pub struct Lane {
     /// Room for the largest frame that leaves; smaller than `room` if segmentation is emulated.
     sink_room: u32,
     /// State of offload emulation for the sink, if it is needed.
-    finishing: Option<InHand>,
+    finishing: Option<GsoProgress>,
     /// Room that a stopped sink must have before the lane continues.
     wake: u32,
-    tx_stats: Arc<ChannelStats>,
+    tx_stats: Arc<QueuePairStats>,
     stopped_since: Option<Duration>,
-    rest: Rest,
+    rest: PollEnd,
     /// Disciplines attached to the sink's netdev.
     egress: Option<Egress>,
     /// Byte limit of the sink while disciplines are attached.
@@ -168,15 +168,15 @@ impl Lane {
         tx: Tx,
         frame_max: u32,
         node: Option<u32>,
-        tx_stats: Arc<ChannelStats>,
+        tx_stats: Arc<QueuePairStats>,
     ) -> Result<Self, LaneError> {
         let room = room_for(frame_max);
         let loan = match (&rx, &tx) {
-            (Rx::Borrows(_), Tx::Borrows(_)) => Some(Loan::new(room, node)?),
+            (Rx::Syscall(_), Tx::Syscall(_)) => Some(Loan::new(room, node)?),
             _ => None,
         };
         let little = |capacity| capacity < room.saturating_add(room / 2);
-        let narrow = matches!(&tx, Tx::Brings(tx) if tx.capacity().is_some_and(little));
+        let narrow = matches!(&tx, Tx::Owning(tx) if tx.capacity().is_some_and(little));
         let mut lane = Self {
             id,
             rx,
@@ -191,7 +191,7 @@ impl Lane {
             wake: room,
             tx_stats,
             stopped_since: None,
-            rest: Rest::Empty,
+            rest: PollEnd::Empty,
             egress: None,
             limit: None,
             left_behind: false,
@@ -217,7 +217,7 @@ impl Lane {
         (self.room, self.sink_room) = (room_for(frame_max), room_for(how.frame_max));
         self.wake = self.sink_room;
         // A frame received into the sink's memory could not be segmented any more.
-        let page = if matches!(self.rx, Rx::Borrows(_)) { self.room } else { 0 };
+        let page = if matches!(self.rx, Rx::Syscall(_)) { self.room } else { 0 };
         let stats = self.tx_stats.clone();
         let tx = std::mem::replace(&mut self.tx, null::swallowing_tx());
         let (tx, in_hand) = wrap_tx(tx, how, stats, page);
@@ -236,7 +236,7 @@ impl Lane {
     /// the poll of another lane. See [`mqnet_netdev::Queue::prefetch`].
     #[inline]
     pub(crate) fn prefetch(&self) {
-        if let Rx::Brings(rx) = &self.rx {
+        if let Rx::Owning(rx) = &self.rx {
             rx.prefetch();
         }
     }
@@ -247,13 +247,13 @@ impl Lane {
     }
 
     /// Reason why the last poll ended.
-    pub fn rest(&self) -> Rest {
+    pub fn rest(&self) -> PollEnd {
         self.rest
     }
 
     /// True while the lane holds a received frame that its sink had no room for.
     pub fn holds_a_frame(&self) -> bool {
-        let received = self.finishing.as_ref().is_some_and(InHand::has_a_frame);
+        let received = self.finishing.as_ref().is_some_and(GsoProgress::has_a_frame);
         let batch = self.batch.as_ref().is_some_and(|batch| batch.waiting() > 0);
         received || batch || self.loan.as_ref().is_some_and(|loan| loan.held.is_some())
     }
@@ -265,7 +265,7 @@ impl Lane {
     }
 
     /// Replaces the sink, which counts in the given statistics.
-    pub fn edit_tx(&mut self, edit: impl FnOnce(Tx, Arc<ChannelStats>) -> Tx) {
+    pub fn edit_tx(&mut self, edit: impl FnOnce(Tx, Arc<QueuePairStats>) -> Tx) {
         // A wrapper is put below the coalescer, so that it sees the frames that leave.
         let tx = std::mem::replace(&mut self.tx, null::swallowing_tx());
         self.tx = edit(unwrap_tx(tx), self.tx_stats.clone());
@@ -281,7 +281,7 @@ impl Lane {
 
     /// Sets the behaviour when the sink is full and no discipline is attached.
     pub fn set_full(&mut self, full: Full) -> Result<(), LaneError> {
-        if full == Full::Drop && self.loan.is_none() && matches!(self.rx, Rx::Borrows(_)) {
+        if full == Full::Drop && self.loan.is_none() && matches!(self.rx, Rx::Syscall(_)) {
             // A dropped frame has to be received into some memory.
             self.loan = Some(Loan::new(self.room, None)?);
             self.show_pool();
@@ -310,7 +310,7 @@ impl Lane {
     /// sent frame that waits in disciplines or in a program's pages continues.
     pub(crate) fn forget_partial(&mut self) {
         let stays = !self.partial_in_source() || self.hooks.hold_a_frame();
-        if let (Rx::Brings(_), Some(hand), false) = (&self.rx, &self.finishing, stays) {
+        if let (Rx::Owning(_), Some(hand), false) = (&self.rx, &self.finishing, stays) {
             hand.give_up();
         }
     }
@@ -339,7 +339,7 @@ impl Lane {
         if !on && self.egress.is_some() {
             self.fit_limit();
         }
-        self.sink_held = on && !self.held && matches!(self.tx, Tx::Brings(_));
+        self.sink_held = on && !self.held && matches!(self.tx, Tx::Owning(_));
         if self.held { Ok(()) } else { self.tx.hold(on) }
     }
 
@@ -368,15 +368,15 @@ impl Lane {
             return self.poll_queued(now);
         }
         let mut polled = self.move_across::<false>(u32::MAX)?;
-        if polled.rest == Rest::Empty && self.finishing.is_some() {
+        if polled.rest == PollEnd::Empty && self.finishing.is_some() {
             self.send_kept(&mut polled)?;
         }
-        if polled.rest == Rest::Full && self.full == Full::Drop && !self.sink_held {
+        if polled.rest == PollEnd::Full && self.full == Full::Drop && !self.sink_held {
             self.tail_drop(&mut polled)?;
         }
         self.rest = polled.rest;
-        if (polled.rest == Rest::Full) != self.stopped_since.is_some() {
-            self.note_stop_or_wake(polled.rest == Rest::Full, now());
+        if (polled.rest == PollEnd::Full) != self.stopped_since.is_some() {
+            self.note_stop_or_wake(polled.rest == PollEnd::Full, now());
         }
         Ok(polled)
     }
@@ -385,11 +385,11 @@ impl Lane {
     /// become one with memory submits nothing while it is empty, so the kept frame needs its own
     /// submission.
     pub(super) fn send_kept(&mut self, polled: &mut Polled) -> Result<(), Fault> {
-        if self.finishing.as_ref().is_some_and(InHand::has_a_frame) {
+        if self.finishing.as_ref().is_some_and(GsoProgress::has_a_frame) {
             self.tx.submit(&Burst::new(), 0)?;
             self.tx.flush()?;
             if self.holds_a_frame() {
-                polled.rest = Rest::Full;
+                polled.rest = PollEnd::Full;
             }
         }
         Ok(())
@@ -419,9 +419,9 @@ impl Lane {
             return self.arm_queued();
         }
         match self.rest {
-            Rest::Budget => Ok(Armed::MoreWork),
-            Rest::Empty => self.rx.queue().arm(self.room),
-            Rest::Full => {
+            PollEnd::Budget => Ok(Armed::MoreWork),
+            PollEnd::Empty => self.rx.queue().arm(self.room),
+            PollEnd::Full => {
                 let need = self.needs();
                 self.tx.queue().arm(need)
             }
@@ -444,7 +444,7 @@ impl Lane {
     /// Parks the lane. An open stop ends here; otherwise its time would never be counted.
     pub fn park(&mut self, now: Duration) {
         self.closing = None;
-        self.rest = Rest::Empty;
+        self.rest = PollEnd::Empty;
         self.sink_full = false;
         self.rx.queue().park();
         self.tx.queue().park();

@@ -26,9 +26,9 @@ mod worker_pool;
 
 pub use egress::{EgressConfig, Full};
 pub use idle::{IdlePolicy, Pause};
-pub use lane::{Lane, LaneError, LaneId, Polled, Rest, Way};
+pub use lane::{Direction, Lane, LaneError, LaneId, PollEnd, Polled};
 pub use link::{
-    AskError, CaptureRequest, Captures, Cpus, Link, LinkConfig, LinkError, Notice, RequestError,
-    Running, Wish, XdpError,
+    CaptureRequest, Captures, Cpus, Link, LinkConfig, LinkError, LinkSettings, Notice,
+    RejectedRequest, RequestError, Running, XdpError,
 };
 pub use worker_pool::WorkerView;

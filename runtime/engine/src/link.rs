@@ -19,16 +19,18 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use mqnet_netdev::wrap::offload::Finish;
-use mqnet_netdev::{Caps, Channel, ChannelStats, Device, Function, LinkStatus, Peer, Plan};
+use mqnet_netdev::{
+    Caps, Channel, Function, HardwareDevice, LinkStatus, Peer, Plan, QueuePairStats,
+};
 use mqnet_qdisc::TcError;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::{affinity, clock};
-use mqnet_topology::{Home, Side, Topology};
+use mqnet_topology::{CpuListEnd, FunctionLocation, Topology};
 
 use crate::change::{Change, IdleState};
 use crate::egress::EgressConfig;
 use crate::idle::IdlePolicy;
-use crate::lane::{Lane, LaneError, LaneId, ShownPool, Way};
+use crate::lane::{Direction, Lane, LaneError, LaneId, ShownPool};
 use crate::locality::SAMPLE_INTERVAL;
 use crate::worker::{FaultLine, LaneFault, REPLY_TIMEOUT};
 use crate::worker_pool::{WorkerPool, WorkerView};
@@ -39,7 +41,7 @@ use disciplines::Attached;
 use learning::Learning;
 use merging::Merger;
 use request::Pending;
-pub use request::{AskError, RequestError, Wish};
+pub use request::{LinkSettings, RejectedRequest, RequestError};
 use xdp::Programs;
 pub use xdp::XdpError;
 
@@ -127,8 +129,8 @@ pub struct Running {
 }
 
 /// Plan from the point of view of the function where lanes of direction `way` begin.
-pub(crate) fn from_source_side(plan: &Plan, way: Way) -> Plan {
-    if way == Way::Forth { plan.clone() } else { plan.mirrored() }
+pub(crate) fn from_source_side(plan: &Plan, way: Direction) -> Plan {
+    if way == Direction::AToB { plan.clone() } else { plan.mirrored() }
 }
 
 /// Two joined functions.
@@ -149,7 +151,7 @@ pub struct Link {
     full_changed: bool,
     /// A change has just ended, and the next may be due.
     check_again: bool,
-    wish: Wish,
+    wish: LinkSettings,
     /// Capabilities that each function's opposite side was given last.
     seen_caps: [Option<Caps>; 2],
     wake_frames: u32,
@@ -185,7 +187,7 @@ impl Link {
         let line = FaultLine { sender, wake: Arc::new(EventFd::new()?) };
         let topology = Topology::discover(&affinity::allowed_cpus()?);
         let learning = Learning::new(&config.egress, &ends)?;
-        let wish = Wish { channels: config.channels, ..Wish::default() };
+        let wish = LinkSettings { channels: config.channels, ..LinkSettings::default() };
         let attached = {
             let [a, b] = ends.each_ref().map(|end| end.caps().layer);
             [Attached::new(&config.egress[0], a)?, Attached::new(&config.egress[1], b)?]
@@ -195,7 +197,7 @@ impl Link {
             full_changed: false,
             ends,
             peer_side,
-            workers: WorkerPool::new(topology, Side::Low, config, line.clone()),
+            workers: WorkerPool::new(topology, CpuListEnd::Low, config, line.clone()),
             running: None,
             change: None,
             idle_state: IdleState::default(),
@@ -333,16 +335,16 @@ impl Link {
         self.ends[self.peer_side?].peer()
     }
 
-    pub(crate) fn side(&self) -> Side {
+    pub(crate) fn side(&self) -> CpuListEnd {
         let high = self.ends.iter().any(|end| end.takes_high_cpus());
-        if high { Side::High } else { Side::Low }
+        if high { CpuListEnd::High } else { CpuListEnd::Low }
     }
 
     /// Placement of the devices behind the channels, from the first end that knows it.
-    pub(crate) fn homes(&self) -> Vec<Home> {
+    pub(crate) fn homes(&self) -> Vec<FunctionLocation> {
         let mut ends = self.ends.iter().map(|end| end.devices());
         let known = ends.find(|devices| devices.iter().any(|device| device.node.is_some()));
-        let home = |device: Device| Home { node: device.node, vectors: None };
+        let home = |device: HardwareDevice| FunctionLocation { node: device.node, vectors: None };
         known.unwrap_or_default().into_iter().map(home).collect()
     }
 
@@ -411,8 +413,8 @@ impl Link {
         self.shown_pools.retain(|(id, _)| Some(id.set) == at_work);
         for (channel, (a, b)) in (0u16..).zip(a.into_iter().zip(b)) {
             let node = self.workers.memory_of(channel);
-            for (way, rx, tx) in [(Way::Forth, a.rx, b.tx), (Way::Back, b.rx, a.tx)] {
-                let sink = usize::from(way == Way::Forth);
+            for (way, rx, tx) in [(Direction::AToB, a.rx, b.tx), (Direction::BToA, b.rx, a.tx)] {
+                let sink = usize::from(way == Direction::AToB);
                 let stats = self.ends[sink].stats()[usize::from(channel)].clone();
                 let id = LaneId { set, channel, way };
                 let rx = self.learning.watch(1 - sink, channel, rx);
@@ -497,7 +499,7 @@ impl Link {
     }
 
     /// Statistics of both functions' channels, including channels that were used earlier.
-    pub fn stats(&self) -> [&[Arc<ChannelStats>]; 2] {
+    pub fn stats(&self) -> [&[Arc<QueuePairStats>]; 2] {
         let used = usize::from(self.widest);
         self.ends.each_ref().map(|end| &end.stats()[..used.min(end.stats().len())])
     }
@@ -532,7 +534,7 @@ impl Link {
         self.wake_frames = frames;
         let Some(running) = &self.running else { return };
         for channel in 0..running.plan.channels {
-            for way in [Way::Forth, Way::Back] {
+            for way in [Direction::AToB, Direction::BToA] {
                 let id = LaneId { set: running.set, channel, way };
                 self.workers.edit(
                     id,

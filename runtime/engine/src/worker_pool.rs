@@ -5,7 +5,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use mqnet_sysio::clock;
-use mqnet_topology::{Home, Request, Side, Topology, plan, round_robin, worker_of};
+use mqnet_topology::{
+    CpuListEnd, FunctionLocation, PlacementRequest, Topology, plan, round_robin, worker_of,
+};
 
 use crate::idle::IdlePolicy;
 use crate::lane::{Lane, LaneId};
@@ -30,15 +32,20 @@ pub struct WorkerView<'a> {
 pub(crate) struct WorkerPool {
     topology: Topology,
     workers: Vec<Worker>,
-    side: Side,
+    side: CpuListEnd,
     /// Devices behind the channels: channel i belongs to device i mod their number. Empty: unknown.
-    homes: Vec<Home>,
+    homes: Vec<FunctionLocation>,
     config: LinkConfig,
     line: FaultLine,
 }
 
 impl WorkerPool {
-    pub(crate) fn new(topology: Topology, side: Side, config: LinkConfig, line: FaultLine) -> Self {
+    pub(crate) fn new(
+        topology: Topology,
+        side: CpuListEnd,
+        config: LinkConfig,
+        line: FaultLine,
+    ) -> Self {
         Self { topology, workers: Vec::new(), side, homes: Vec::new(), config, line }
     }
 
@@ -46,7 +53,12 @@ impl WorkerPool {
     /// per channel up to one per CPU, so that a channel never moves to another worker: its counters
     /// have one writer, and its old and new lanes run one after the other. For the same reason the
     /// first `side` and `homes` stay in force.
-    pub(crate) fn grow(&mut self, channels: u16, side: Side, homes: Vec<Home>) -> io::Result<()> {
+    pub(crate) fn grow(
+        &mut self,
+        channels: u16,
+        side: CpuListEnd,
+        homes: Vec<FunctionLocation>,
+    ) -> io::Result<()> {
         if self.workers.is_empty() {
             (self.side, self.homes) = (side, homes);
         }
@@ -69,8 +81,8 @@ impl WorkerPool {
     /// CPU of each possible worker; worker n serves channel n first of all.
     fn places(&self, most: usize) -> Vec<usize> {
         let channels = u16::try_from(most).unwrap_or(u16::MAX);
-        let request = Request::new(&self.topology, &self.homes, channels);
-        let request = Request { workers: Some(most), side: self.side, ..request };
+        let request = PlacementRequest::new(&self.topology, &self.homes, channels);
+        let request = PlacementRequest { workers: Some(most), side: self.side, ..request };
         plan(&request).places.iter().map(|place| place.cpu).collect()
     }
 
@@ -211,12 +223,13 @@ mod tests {
         let (sender, _faults) = channel();
         let line = FaultLine { sender, wake: Arc::new(EventFd::new().unwrap()) };
         let machine = mqnet_topology::synthetic("2x2x2").unwrap();
-        let mut workers = WorkerPool::new(machine, Side::Low, LinkConfig::default(), line);
+        let mut workers = WorkerPool::new(machine, CpuListEnd::Low, LinkConfig::default(), line);
         assert_eq!(workers.places(6), [0, 1, 2, 3, 4, 5]);
-        workers.side = Side::High;
+        workers.side = CpuListEnd::High;
         assert_eq!(workers.places(3), [7, 6, 5]);
-        workers.side = Side::Low;
-        workers.homes = [1, 0].map(|node| Home { node: Some(node), vectors: None }).to_vec();
+        workers.side = CpuListEnd::Low;
+        workers.homes =
+            [1, 0].map(|node| FunctionLocation { node: Some(node), vectors: None }).to_vec();
         assert_eq!(workers.places(5), [2, 0, 3, 1, 6]);
         assert_eq!(workers.worker_of(0), None);
     }

@@ -20,6 +20,6 @@ pub mod verbs;
 mod waiting;
 
 pub use link::{HostedLink, Netdev, Opening};
-pub use links::{LINKS_DEFAULT, LinkHost, Mode};
+pub use links::{HostMode, LINKS_DEFAULT, LinkHost};
 pub use place::{device_slot, irq_queue};
-pub use platform::{Opened, Placed, Platform, home, is_same_netdev};
+pub use platform::{Opened, Placed, Platform, is_same_netdev, netns_of};

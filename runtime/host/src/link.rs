@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use mqnet_address::{CheckedLink, Endpoint, KindDecl};
 use mqnet_control_api::{ApiError, Code, LinkSpec, Outcome, Ticket};
-use mqnet_engine::{AskError, IdlePolicy, Link, LinkConfig, LinkError, Notice, RequestError, Wish};
+use mqnet_engine::{
+    IdlePolicy, Link, LinkConfig, LinkError, LinkSettings, Notice, RejectedRequest, RequestError,
+};
 use mqnet_netdev::Interface;
 use mqnet_sysio::{clock, namespace};
 
-use crate::place::{self, Elsewhere};
+use crate::place::{self, ForeignInterfaces};
 use crate::platform::{Opened, Placed, Platform};
 use crate::recent::Recent;
 use crate::waiting::{self, Attempts};
@@ -84,7 +86,7 @@ pub struct HostedLink {
     /// Inode of the process's network namespace.
     own_netns: Option<u64>,
     /// What the kernel knows of interfaces in other network namespaces.
-    pub(crate) elsewhere: Elsewhere,
+    pub(crate) elsewhere: ForeignInterfaces,
     /// What was dropped in the last seconds.
     pub(crate) recent: Recent,
 }
@@ -169,7 +171,7 @@ impl HostedLink {
             placed: None,
             firmware,
             own_netns: namespace::own_inode().ok(),
-            elsewhere: Elsewhere::default(),
+            elsewhere: ForeignInterfaces::default(),
             recent: Recent::default(),
         })
     }
@@ -195,7 +197,7 @@ impl HostedLink {
             placed: None,
             firmware: Default::default(),
             own_netns: namespace::own_inode().ok(),
-            elsewhere: Elsewhere::default(),
+            elsewhere: ForeignInterfaces::default(),
             recent: Recent::default(),
         }
     }
@@ -212,7 +214,7 @@ impl HostedLink {
         }
         // The settings before ours are restored first, so that they are the ones remembered.
         self.placed = None;
-        self.elsewhere = Elsewhere::default();
+        self.elsewhere = ForeignInterfaces::default();
         // While the link is down nothing is kept: its network namespace may have been deleted.
         if !matches!(notice, Notice::Down(_)) {
             self.placed = place::served(self)
@@ -259,12 +261,12 @@ impl HostedLink {
     }
 
     /// Wants something else of the link.
-    pub(crate) fn ask(&mut self, wish: Wish) -> Result<Ticket, ApiError> {
+    pub(crate) fn request(&mut self, wish: LinkSettings) -> Result<Ticket, ApiError> {
         let changed = *self.link.wish() != wish;
         let since = clock::monotonic();
-        self.link.ask(wish, clock::monotonic()).map_err(|e| match e {
-            AskError::Busy => ApiError::new(Code::Changing, e.to_string()),
-            AskError::Impossible(why) => ApiError::new(Code::Invalid, why),
+        self.link.request(wish, clock::monotonic()).map_err(|e| match e {
+            RejectedRequest::Busy => ApiError::new(Code::Changing, e.to_string()),
+            RejectedRequest::Impossible(why) => ApiError::new(Code::Invalid, why),
         })?;
         let ticket = Ticket::open();
         if !changed && self.link.running().is_none() {
@@ -283,8 +285,8 @@ impl HostedLink {
             self.link.set_full(side, egress.full);
         }
         if checked.channels != self.checked.channels {
-            let wish = Wish { channels: checked.channels, ..self.link.wish().clone() };
-            self.ask(wish)?;
+            let wish = LinkSettings { channels: checked.channels, ..self.link.wish().clone() };
+            self.request(wish)?;
         }
         (self.spec, self.checked) = (spec, checked);
         Ok(())

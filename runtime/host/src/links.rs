@@ -16,7 +16,7 @@ use mqnet_sysio::{affinity, clock};
 
 use crate::link::{HostedLink, Opening};
 use crate::names::{self, Named};
-use crate::platform::{Platform, home};
+use crate::platform::{Platform, netns_of};
 use crate::recent;
 use crate::verbs::{self, done};
 
@@ -31,7 +31,7 @@ const SLOW: Duration = Duration::from_millis(500);
 
 /// Kind of the process: may requests add and end links?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum HostMode {
     /// One link, given on the command line.
     Link,
     /// Those of the configuration and of requests.
@@ -41,7 +41,7 @@ pub enum Mode {
 /// The links of this process.
 pub struct LinkHost {
     platform: Box<dyn Platform>,
-    mode: Mode,
+    mode: HostMode,
     started: Duration,
     /// The links, oldest first.
     pub entries: Vec<HostedLink>,
@@ -62,7 +62,7 @@ pub struct LinkHost {
 
 impl LinkHost {
     /// Without links.
-    pub fn new(mode: Mode, platform: Box<dyn Platform>) -> Self {
+    pub fn new(mode: HostMode, platform: Box<dyn Platform>) -> Self {
         Self {
             platform,
             mode,
@@ -121,7 +121,7 @@ impl LinkHost {
     /// Checked before anything is opened: a device of another link must not be touched.
     /// `own` is the number of the link that the end belongs to.
     fn is_free(&self, field: &str, end: &Endpoint, own: Option<usize>) -> Result<(), ApiError> {
-        let (name, home) = (end.config().netdev_name(), home(end));
+        let (name, home) = (end.config().netdev_name(), netns_of(end));
         let has =
             |entry: &HostedLink| entry.netdevs.iter().any(|d| d.name == name && d.netns == home);
         let mut others = self.entries.iter().enumerate().filter(|(number, _)| Some(*number) != own);
@@ -169,7 +169,7 @@ impl LinkHost {
                     Ok(Some(notice)) => notice,
                     Ok(None) => break,
                     // A single link ends its process, with its reason.
-                    Err(e) if self.mode == Mode::Link => return Err(e),
+                    Err(e) if self.mode == HostMode::Link => return Err(e),
                     Err(e) => {
                         happened.push(("link-lost", entry.name.clone(), e.to_string()));
                         lost = Some(number);
@@ -186,7 +186,7 @@ impl LinkHost {
             }
             entry.follow_interfaces();
             entry.answer();
-            entry.recent.look(clock::monotonic(), entry.link.stats());
+            entry.recent.sample(clock::monotonic(), entry.link.stats());
         }
         if let Some(number) = lost {
             // The others go on.
@@ -273,8 +273,8 @@ impl LinkHost {
 
     fn daemon_only(&self, what: &str) -> Result<(), ApiError> {
         match self.mode {
-            Mode::Daemon => Ok(()),
-            Mode::Link => Err(ApiError::new(
+            HostMode::Daemon => Ok(()),
+            HostMode::Link => Err(ApiError::new(
                 Code::NotSupported,
                 format!("{what}: this process is a single link; start 'mqnet daemon'"),
             )),
@@ -300,7 +300,7 @@ impl LinkHost {
         Instance {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
-            mode: if self.mode == Mode::Daemon { "daemon" } else { "link" }.to_owned(),
+            mode: if self.mode == HostMode::Daemon { "daemon" } else { "link" }.to_owned(),
             uptime_ms: clock::monotonic().saturating_sub(self.started).as_millis() as u64,
         }
     }
@@ -336,7 +336,7 @@ impl LinkHost {
     fn delete_link(&mut self, name: &ObjectName) -> Change {
         let since = clock::monotonic();
         let name = self.find_link(name)?.name.clone();
-        if self.mode == Mode::Link {
+        if self.mode == HostMode::Link {
             // The process ends with it, after this answer.
             self.finished = true;
         } else {

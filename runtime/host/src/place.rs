@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use mqnet_control_api::{ChannelPlace, FunctionPlace, Locality};
-use mqnet_netdev::Device;
+use mqnet_netdev::HardwareDevice;
 use mqnet_sysio::namespace;
 use mqnet_topology::{nic, round_robin};
 
 use crate::link::{HostedLink, Netdev};
 
 /// Number of a channel's device among `devices`, and the number of its queue there.
-pub fn device_slot(channel: u16, devices: &[Device]) -> (u16, u16) {
+pub fn device_slot(channel: u16, devices: &[HardwareDevice]) -> (u16, u16) {
     let slot = round_robin(channel, devices.len());
     // There are no more devices than channels.
     (slot.function as u16, slot.vector)
@@ -20,10 +20,10 @@ pub fn device_slot(channel: u16, devices: &[Device]) -> (u16, u16) {
 /// What the kernel knows of interfaces in other network namespaces, by these and their names. To
 /// ask takes a thread and a mount, which not every reader of the control socket shall cost.
 #[derive(Debug, Default)]
-pub(crate) struct Elsewhere(HashMap<(PathBuf, String), Option<nic::Nic>>);
+pub(crate) struct ForeignInterfaces(HashMap<(PathBuf, String), Option<nic::NicInfo>>);
 
-impl Elsewhere {
-    fn ask(&mut self, netns: &Path, interface: &str) -> Option<nic::Nic> {
+impl ForeignInterfaces {
+    fn query(&mut self, netns: &Path, interface: &str) -> Option<nic::NicInfo> {
         let key = (netns.to_owned(), interface.to_owned());
         let read = || nic::read(Path::new("/"), interface);
         let known = self.0.entry(key);
@@ -32,18 +32,18 @@ impl Elsewhere {
 }
 
 /// What the kernel knows of a device.
-fn kernels(device: &Device, elsewhere: &mut Elsewhere) -> Option<nic::Nic> {
+fn kernels(device: &HardwareDevice, elsewhere: &mut ForeignInterfaces) -> Option<nic::NicInfo> {
     let root = Path::new("/");
     match (&device.vectors, device.interface.as_deref(), &device.netns) {
         (Some(vectors), ..) => nic::read_pci(root, &vectors.pci),
-        (None, Some(interface), Some(netns)) => elsewhere.ask(netns, interface),
+        (None, Some(interface), Some(netns)) => elsewhere.query(netns, interface),
         (None, Some(interface), None) => nic::read(root, interface),
         (None, None, _) => None,
     }
 }
 
 /// Number of a queue's interrupt: that of its vector where the device has vectors, else its own.
-pub fn irq_queue(device: &Device, queue: u16) -> u16 {
+pub fn irq_queue(device: &HardwareDevice, queue: u16) -> u16 {
     let vectors = device.vectors.as_ref();
     vectors.and_then(|all| all.of_queue.get(usize::from(queue)).copied()).unwrap_or(queue)
 }
@@ -63,22 +63,23 @@ pub(crate) fn channels(entry: &mut HostedLink) -> Vec<ChannelPlace> {
     let functions = |channel: u16| {
         let sides = devices.iter().zip(&nics).zip(&entry.netdevs);
         let known = sides.filter(|((devices, _), _)| !devices.is_empty());
-        let place = |((devices, nics), dev): ((&Vec<Device>, &Vec<Option<nic::Nic>>), &_)| {
-            let dev: &Netdev = dev;
-            let (function, queue) = device_slot(channel, devices);
-            let device = &devices[usize::from(function)];
-            let nic = &nics[usize::from(function)];
-            let irqs = nic.iter().flat_map(|nic| nic.irqs_of(irq_queue(device, queue)));
-            FunctionPlace {
-                netdev: dev.name.clone(),
-                function,
-                interface: device.interface.clone(),
-                netns: device.netns.as_ref().map(|place| place.display().to_string()),
-                node: device.node,
-                queue,
-                irqs: irqs.collect(),
-            }
-        };
+        let place =
+            |((devices, nics), dev): ((&Vec<HardwareDevice>, &Vec<Option<nic::NicInfo>>), &_)| {
+                let dev: &Netdev = dev;
+                let (function, queue) = device_slot(channel, devices);
+                let device = &devices[usize::from(function)];
+                let nic = &nics[usize::from(function)];
+                let irqs = nic.iter().flat_map(|nic| nic.irqs_of(irq_queue(device, queue)));
+                FunctionPlace {
+                    netdev: dev.name.clone(),
+                    function,
+                    interface: device.interface.clone(),
+                    netns: device.netns.as_ref().map(|place| place.display().to_string()),
+                    node: device.node,
+                    queue,
+                    irqs: irqs.collect(),
+                }
+            };
         known.map(place).collect()
     };
     let place = |channel: u16| {
@@ -92,13 +93,13 @@ pub(crate) fn channels(entry: &mut HostedLink) -> Vec<ChannelPlace> {
 }
 
 /// Devices of both ends of a link, and the CPU of each channel with its node.
-type Served = ([Vec<Device>; 2], Vec<(usize, u32)>);
+type Served = ([Vec<HardwareDevice>; 2], Vec<(usize, u32)>);
 
 /// Devices of both ends, and the CPU of each channel with its node. `None` where no device has a
 /// setting to change, or workers may run anywhere.
 pub(crate) fn served(entry: &mut HostedLink) -> Option<Served> {
     let devices = entry.link.functions().map(|function| function.devices());
-    let is_none = |device: &Device| device.interface.is_none() && device.vectors.is_none();
+    let is_none = |device: &HardwareDevice| device.interface.is_none() && device.vectors.is_none();
     if devices.iter().flatten().all(is_none) {
         return None;
     }
@@ -111,7 +112,7 @@ pub(crate) fn served(entry: &mut HostedLink) -> Option<Served> {
 /// may run anywhere are in neither sum.
 fn sum(
     netdev: &str,
-    devices: &[Device],
+    devices: &[HardwareDevice],
     channels: impl Iterator<Item = (u16, Option<u32>, u64)>,
 ) -> Vec<Locality> {
     let mut sums = Vec::new();
@@ -156,7 +157,7 @@ mod tests {
     // nowhere when either is unknown; channel i belongs to function i mod their number.
     #[test]
     fn bytes_are_local_or_cross() {
-        let device = |node| Device { node, ..Device::default() };
+        let device = |node| HardwareDevice { node, ..HardwareDevice::default() };
         let devices = [device(Some(0)), device(Some(1)), device(None)];
         let channels = [
             (0, Some(0), 1),

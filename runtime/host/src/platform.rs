@@ -8,7 +8,7 @@ use std::path::Path;
 use mqnet_address::config::Policy;
 use mqnet_address::{CheckedLink, Endpoint, KindDecl};
 use mqnet_control_api::ApiError;
-use mqnet_netdev::{Device, Function};
+use mqnet_netdev::{Function, HardwareDevice};
 use mqnet_sysio::namespace;
 
 /// Opened function, and the names of its netdev.
@@ -43,7 +43,7 @@ pub trait Platform: Send {
     fn place(
         &self,
         _link: &str,
-        _devices: &[Vec<Device>; 2],
+        _devices: &[Vec<HardwareDevice>; 2],
         _served: &[(usize, u32)],
     ) -> Option<Placed> {
         None
@@ -56,9 +56,9 @@ pub trait Platform: Send {
 }
 
 /// Inode of the network namespace in which the name of an end's netdev is valid.
-pub fn home(end: &Endpoint) -> Option<u64> {
+pub fn netns_of(end: &Endpoint) -> Option<u64> {
     if let Endpoint::Group(group) = end {
-        return group.members.first().and_then(home);
+        return group.members.first().and_then(netns_of);
     }
     let ours = Path::new("/proc/self/ns/net");
     let file = end.kind().is_interface.then(|| end.config().namespace().unwrap_or(ours))?;
@@ -72,8 +72,8 @@ pub fn is_same_netdev(a: &Endpoint, b: &Endpoint) -> bool {
         Endpoint::Null => false,
         // The kernel puts a number there.
         Endpoint::Tap(tap) if tap.name.contains('%') => false,
-        _ => !end.kind().is_interface || home(end).is_some(),
+        _ => !end.kind().is_interface || netns_of(end).is_some(),
     };
-    let named = |end: &Endpoint| (end.config().netdev_name(), home(end));
+    let named = |end: &Endpoint| (end.config().netdev_name(), netns_of(end));
     is_known(a) && is_known(b) && named(a) == named(b)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_control_api::RecentDrops;
-use mqnet_netdev::{ChannelStats, DropReason};
+use mqnet_netdev::{DropReason, QueuePairStats};
 
 /// Time between two samples.
 pub(crate) const EVERY: Duration = Duration::from_secs(1);
@@ -23,9 +23,9 @@ type Sample = [[Counts; 2]; 2];
 #[derive(Debug, Default)]
 pub(crate) struct Recent(VecDeque<(Duration, Sample)>);
 
-fn sample(stats: [&[Arc<ChannelStats>]; 2]) -> Sample {
+fn sample(stats: [&[Arc<QueuePairStats>]; 2]) -> Sample {
     stats.map(|side| {
-        let count = |of: &dyn Fn(&ChannelStats, DropReason) -> u64| {
+        let count = |of: &dyn Fn(&QueuePairStats, DropReason) -> u64| {
             DropReason::ALL.map(|reason| side.iter().map(|stats| of(stats, reason)).sum())
         };
         [count(&|s, reason| s.rx.drops.get(reason)), count(&|s, reason| s.tx.drops.get(reason))]
@@ -34,7 +34,7 @@ fn sample(stats: [&[Arc<ChannelStats>]; 2]) -> Sample {
 
 impl Recent {
     /// Called often; takes a sample when one is due.
-    pub(crate) fn look(&mut self, now: Duration, stats: [&[Arc<ChannelStats>]; 2]) {
+    pub(crate) fn sample(&mut self, now: Duration, stats: [&[Arc<QueuePairStats>]; 2]) {
         if self.0.back().is_some_and(|(last, _)| now.saturating_sub(*last) < EVERY) {
             return;
         }
@@ -48,7 +48,7 @@ impl Recent {
     pub(crate) fn drops(
         &self,
         names: [&str; 2],
-        stats: [&[Arc<ChannelStats>]; 2],
+        stats: [&[Arc<QueuePairStats>]; 2],
     ) -> Vec<RecentDrops> {
         let before = self.0.front().map_or_else(Sample::default, |(_, sample)| *sample);
         let now = sample(stats);
@@ -76,11 +76,11 @@ mod tests {
     // forgotten when the window has passed.
     #[test]
     fn drops_are_forgotten() {
-        let stats: [Vec<Arc<ChannelStats>>; 2] = [0, 1].map(|_| vec![Arc::default()]);
+        let stats: [Vec<Arc<QueuePairStats>>; 2] = [0, 1].map(|_| vec![Arc::default()]);
         let of = || stats.each_ref().map(Vec::as_slice);
         let (mut recent, at) = (Recent::default(), Duration::from_secs);
         stats[0][0].rx.drops.count(DropReason::TooLong, 7);
-        recent.look(at(100), of());
+        recent.sample(at(100), of());
         assert_eq!(recent.drops(["a", "b"], of()), [], "before the first sample");
         stats[1][0].tx.drops.count(DropReason::DeviceDown, 5);
         stats[0][0].rx.drops.count(DropReason::TooLong, 1);
@@ -92,10 +92,10 @@ mod tests {
         };
         let all = [drop("a", false, "too-long", 1), drop("b", true, "device-down", 5)];
         for second in 101..=110 {
-            recent.look(at(second), of());
+            recent.sample(at(second), of());
             assert_eq!(recent.drops(["a", "b"], of()), all, "second {second}");
         }
-        recent.look(at(111), of());
+        recent.sample(at(111), of());
         assert_eq!(recent.drops(["a", "b"], of()), []);
         assert!(recent.0.len() <= 11);
     }

@@ -10,7 +10,7 @@ use mqnet_control_api::{ApiError, LinkSpec};
 use mqnet_netdev::null::Null;
 use mqnet_sysio::clock;
 
-use crate::{LinkHost, Mode, Opened, Opening, Platform, is_same_netdev};
+use crate::{HostMode, LinkHost, Opened, Opening, Platform, is_same_netdev};
 
 /// Channels of a null function.
 pub const CHANNELS_MAX: u16 = 8;
@@ -39,7 +39,7 @@ impl Platform for NullPlatform {
 /// Daemon with the links `vm0` and `vm1` of four channels each. Their netdevs are `vm0` and `ntb0`,
 /// `vm1` and `ntb1`.
 pub fn two_links() -> LinkHost {
-    let mut host = LinkHost::new(Mode::Daemon, Box::new(NullPlatform));
+    let mut host = LinkHost::new(HostMode::Daemon, Box::new(NullPlatform));
     for (name, bridge) in [("vm0", "ntb0"), ("vm1", "ntb1")] {
         let spec = LinkSpec {
             a: format!("tap:{name}"),

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use mqnet_address::Endpoint;
 use mqnet_engine::LinkError;
-use mqnet_netdev::ChannelStats;
+use mqnet_netdev::QueuePairStats;
 use mqnet_netdev::absent::Absent;
 use mqnet_sysio::clock;
 
 use crate::link::HostedLink;
-use crate::platform::{Opened, home};
+use crate::platform::{Opened, netns_of};
 
 /// Delay before the second attempt; each further one doubles it.
 const FIRST: Duration = Duration::from_millis(100);
@@ -68,13 +68,13 @@ pub(crate) fn absent(
     end: &Endpoint,
     address: &str,
     reason: String,
-    stats: Vec<Arc<ChannelStats>>,
+    stats: Vec<Arc<QueuePairStats>>,
 ) -> Opened {
     Opened {
         function: Box::new(Absent::new(address.to_owned(), reason, stats)),
         name: end.config().netdev_name(),
         ifindex: None,
-        netns: home(end),
+        netns: netns_of(end),
     }
 }
 
@@ -127,7 +127,7 @@ impl HostedLink {
             if waits || config.namespace().is_none() || !config.inherited().is_empty() {
                 continue;
             }
-            let is_gone = match home(end) {
+            let is_gone = match netns_of(end) {
                 Some(home) => self.waiting_ends.homes[side] != Some(home),
                 // The file may be gone while the namespace is in use.
                 None => self.link.running().is_none(),
@@ -144,7 +144,7 @@ impl HostedLink {
 
     /// Puts a placeholder in place of the function of a side.
     fn put_absent(&mut self, side: usize, reason: String) {
-        let stats: Vec<Arc<ChannelStats>> = self.link.functions()[side].stats().to_vec();
+        let stats: Vec<Arc<QueuePairStats>> = self.link.functions()[side].stats().to_vec();
         let address = short(end_address(self, side)).to_owned();
         let absent = absent(self.endpoint(side), &address, reason.clone(), stats);
         if let Err(e) = self.link.replace_end(side, absent.function, &reason) {
@@ -173,7 +173,7 @@ impl HostedLink {
                 let Some(attempts) = &mut self.waiting_ends.ends[side] else { return };
                 let is_news = attempts.reason != reason;
                 attempts.failed(reason.clone(), now);
-                self.netdevs[side].netns = home(self.endpoint(side));
+                self.netdevs[side].netns = netns_of(self.endpoint(side));
                 if is_news {
                     self.put_absent(side, reason);
                 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use mqnet_netdev::HandOver;
 use mqnet_netdev::limits::{l2_header, room_for};
-use mqnet_rings::mpsc::{self, Bell, Consumer, Control};
+use mqnet_rings::mpsc::{self, Control, MpscConsumer, Waker};
 use mqnet_rings::{Ringer, Waiter, spsc};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_wire::VnetHdr;
@@ -21,8 +21,8 @@ const GENERATION: u16 = 1;
 /// Rings of a channel to the program. They exist once per channel and pass from queue to queue.
 #[derive(Debug)]
 pub(crate) struct TxRings {
-    pub(crate) filled: spsc::Producer<Slot>,
-    pub(crate) empty: spsc::Consumer<Slot>,
+    pub(crate) filled: spsc::SpscProducer<Slot>,
+    pub(crate) empty: spsc::SpscConsumer<Slot>,
     /// Slot that was reserved and not committed.
     pub(crate) spare: Option<Slot>,
     pub(crate) waiter: Waiter,
@@ -32,8 +32,8 @@ pub(crate) struct TxRings {
 /// Rings of a channel from the program: the other ends of [`TxRings`].
 #[derive(Debug)]
 pub(crate) struct ReceiverRings {
-    pub(crate) filled: spsc::Consumer<Slot>,
-    pub(crate) empty: spsc::Producer<Slot>,
+    pub(crate) filled: spsc::SpscConsumer<Slot>,
+    pub(crate) empty: spsc::SpscProducer<Slot>,
     pub(crate) waiter: Waiter,
     pub(crate) ringer: Ringer,
 }
@@ -56,7 +56,7 @@ impl Slot {
 /// Wake-up by an eventfd.
 struct Wakeup(Arc<EventFd>);
 
-impl Bell for Wakeup {
+impl Waker for Wakeup {
     fn ring(&self) {
         ring(&self.0);
     }
@@ -83,7 +83,7 @@ pub(crate) struct PortChannel {
     /// Ring of the frames that the program sends.
     pub(crate) arrivals: Control<Slot>,
     /// Consumer of `arrivals`, between two RX queues of the channel.
-    pub(crate) consumer: HandOver<Consumer<Slot>>,
+    pub(crate) consumer: HandOver<MpscConsumer<Slot>>,
     /// Rings of the frames that the program receives, between two TX queues of the channel.
     pub(crate) tx_rings: HandOver<TxRings>,
     pub(crate) close_reason: Arc<CloseReason>,

@@ -8,13 +8,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mqnet_engine::{Link, LinkConfig, LinkError, Notice};
-use mqnet_netdev::{ChannelStats, Function, Plan};
+use mqnet_netdev::{Function, Plan, QueuePairStats};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::{clock, poll};
 
 use crate::error::Error;
 use crate::function::{Closer, PortFunction};
-use crate::stats::{Direction, Stats};
+use crate::stats::{DirectionStats, Stats};
 
 /// Reason why a link could not be brought up.
 #[derive(Debug, thiserror::Error)]
@@ -65,12 +65,12 @@ impl PlanInForce {
 
 /// A running link and its thread. Dropping it shuts the link down in order, also during a change:
 /// senders and receivers get [`Error::Closed`].
-pub struct Driver<L = Link> {
+pub struct LinkDriver<L = Link> {
     /// `None` only in the drop.
     tasks: Option<Sender<Task<L>>>,
     wake: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
-    stats: [Vec<Arc<ChannelStats>>; 2],
+    stats: [Vec<Arc<QueuePairStats>>; 2],
     plan: PlanInForce,
     closer: Closer,
 }
@@ -87,7 +87,7 @@ struct Body<L> {
     plan: Option<PlanInForce>,
 }
 
-impl Driver<Link> {
+impl LinkDriver<Link> {
     /// Joins `device` (the link's first function) with a port and runs the link until the driver
     /// is dropped or the link fails. Returns when traffic flows.
     pub fn start(
@@ -99,8 +99,8 @@ impl Driver<Link> {
     }
 }
 
-impl<L: Steered + 'static> Driver<L> {
-    /// Starts the link as [`start`](Driver::start) does. `wrap` runs on the link's thread and
+impl<L: Steered + 'static> LinkDriver<L> {
+    /// Starts the link as [`start`](LinkDriver::start) does. `wrap` runs on the link's thread and
     /// creates the state of that thread.
     pub fn start_with(
         device: Box<dyn Function>,
@@ -135,7 +135,7 @@ impl<L: Steered + 'static> Driver<L> {
     }
 
     /// Runs `task` on the link's thread and returns its result; `None` when the link has ended.
-    pub fn ask<T: Send + 'static>(
+    pub fn call<T: Send + 'static>(
         &self,
         task: impl FnOnce(&mut L) -> T + Send + 'static,
     ) -> Option<T> {
@@ -149,22 +149,22 @@ impl<L: Steered + 'static> Driver<L> {
     /// Counters of both directions so far.
     pub fn stats(&self) -> Stats {
         let [device, port] = &self.stats;
-        let outside = self.ask(|link| link.link().functions()[0].dropped_outside());
+        let outside = self.call(|link| link.link().functions()[0].dropped_outside());
         Stats {
-            to_program: Direction::of(device, port),
-            to_device: Direction::of(port, device),
+            to_program: DirectionStats::of(device, port),
+            to_device: DirectionStats::of(port, device),
             dropped_outside: outside.flatten(),
         }
     }
 }
 
-impl<L> fmt::Debug for Driver<L> {
+impl<L> fmt::Debug for LinkDriver<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Driver").field("plan", &self.plan.get()).finish_non_exhaustive()
     }
 }
 
-impl<L> Drop for Driver<L> {
+impl<L> Drop for LinkDriver<L> {
     fn drop(&mut self) {
         self.closer.close_senders();
         self.tasks = None;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, MTU_MIN, l2_header, mtu_max};
 use mqnet_netdev::{
-    Caps, Channel, ChannelStats, Function, Offloads, OpenError, Plan, Rx, Steering, Tx,
+    Caps, Channel, Function, Offloads, OpenChannelsError, Plan, QueuePairStats, Rx, Steering, Tx,
 };
 
 use crate::channel::PortChannel;
@@ -64,7 +64,7 @@ pub struct PortFunction {
     config: PortConfig,
     channels: Vec<Arc<PortChannel>>,
     reason: Arc<CloseReason>,
-    stats: Vec<Arc<ChannelStats>>,
+    stats: Vec<Arc<QueuePairStats>>,
     in_force: InForce,
     /// Values of the open change, in force after its commit.
     next: Option<InForce>,
@@ -72,8 +72,8 @@ pub struct PortFunction {
 
 impl PortFunction {
     /// Opens a port. Returns the function and the program's ends of its channels.
-    pub fn open(config: PortConfig) -> Result<(Self, Vec<(Receiver, Sender)>), OpenError> {
-        let fail = |what: String| OpenError { function: config.name.clone(), what };
+    pub fn open(config: PortConfig) -> Result<(Self, Vec<(Receiver, Sender)>), OpenChannelsError> {
+        let fail = |what: String| OpenChannelsError { function: config.name.clone(), what };
         let check = |what: &str, value: u32, min: u32, max: u32| {
             let fits = (min..=max).contains(&value);
             if fits { Ok(()) } else { Err(fail(format!("{what}: {value}: {min} to {max}"))) }
@@ -102,18 +102,18 @@ impl PortFunction {
     }
 
     /// Queues of a plan. They take the rings of their channels at the first poll.
-    fn queues(&self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn queues(&self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         plan.check_channels(&self.config.name, self.config.channels)?;
         let most = self.config.mtu_max + l2_header(self.config.layer);
         if plan.frame_max > most {
             let what = format!("frames of {} bytes: at most {most} (mtu_max)", plan.frame_max);
-            return Err(OpenError { function: self.config.name.clone(), what });
+            return Err(OpenChannelsError { function: self.config.name.clone(), what });
         }
         let channels = self.channels.iter().zip(&self.stats).take(plan.channels.into());
         let queues = channels.map(|(channel, stats)| {
             let rx = PortRx::new(channel.clone(), plan.frame_max, stats.clone());
             let tx = PortTx::new(channel.clone(), stats.clone());
-            Channel { rx: Rx::Brings(Box::new(rx)), tx: Tx::Brings(Box::new(tx)) }
+            Channel { rx: Rx::Owning(Box::new(rx)), tx: Tx::Owning(Box::new(tx)) }
         });
         Ok(queues.collect())
     }
@@ -157,11 +157,11 @@ impl Function for PortFunction {
         }
     }
 
-    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         let queues = self.queues(plan)?;
         if !self.channels.iter().all(|channel| channel.is_parked()) {
             let what = "a queue of an earlier session is still in use".to_owned();
-            return Err(OpenError { function: self.config.name.clone(), what });
+            return Err(OpenChannelsError { function: self.config.name.clone(), what });
         }
         self.next = None;
         self.apply(InForce::of(plan));
@@ -172,7 +172,7 @@ impl Function for PortFunction {
         self.abort();
     }
 
-    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         let queues = self.queues(plan)?;
         let next = InForce::of(plan);
         // Senders observe a smaller limit before the lanes change.
@@ -181,7 +181,7 @@ impl Function for PortFunction {
         Ok(queues)
     }
 
-    fn commit(&mut self) -> Result<(), OpenError> {
+    fn commit(&mut self) -> Result<(), OpenChannelsError> {
         if let Some(next) = self.next.take() {
             self.apply(next);
         }
@@ -194,7 +194,7 @@ impl Function for PortFunction {
         }
     }
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
+    fn stats(&self) -> &[Arc<QueuePairStats>] {
         &self.stats
     }
 
@@ -211,7 +211,7 @@ impl Steering for PortFunction {
     }
 
     /// Lets the program send on the first `channels` channels only.
-    fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
+    fn steer(&mut self, channels: u16) -> Result<(), OpenChannelsError> {
         self.set_channels(channels);
         Ok(())
     }

@@ -59,9 +59,9 @@ mod tx;
 mod tests;
 
 pub use config::PortConfig;
-pub use driver::{Driver, DriverError, Steered};
+pub use driver::{DriverError, LinkDriver, Steered};
 pub use error::Error;
 pub use function::PortFunction;
 pub use receiver::{Packet, Receiver};
 pub use sender::{Room, Sender};
-pub use stats::{Direction, Stats};
+pub use stats::{DirectionStats, Stats};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use mqnet_rings::spsc::{Consumer, Producer};
+use mqnet_rings::spsc::{SpscConsumer, SpscProducer};
 use mqnet_rings::{Ringer, Waiter};
 use mqnet_sysio::poll;
 use mqnet_wire::VnetHdr;
@@ -24,8 +24,8 @@ const WAIT: Duration = Duration::from_secs(60);
 /// follows until the channel is in use again.
 #[derive(Debug)]
 pub struct Receiver {
-    filled: Consumer<Slot>,
-    empty: Producer<Slot>,
+    filled: SpscConsumer<Slot>,
+    empty: SpscProducer<Slot>,
     waiter: Waiter,
     ringer: Ringer,
     channel: Arc<PortChannel>,

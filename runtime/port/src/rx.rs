@@ -4,32 +4,36 @@ use std::sync::Arc;
 
 use mqnet_netdev::limits::BURST_BYTES;
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, DropReason, Event, Fault, Queue, RxBrings, Trigger,
+    Armed, Burst, DropReason, Fault, OwningRx, Queue, QueuePairStats, Trigger, WakeSource,
 };
-use mqnet_rings::mpsc::Consumer;
+use mqnet_rings::mpsc::MpscConsumer;
 use mqnet_shmem::Span;
 
 use crate::channel::{PortChannel, Slot};
 
 pub(crate) struct PortRx {
     /// Consumer of the channel's ring, while this queue has it.
-    ring: Option<Box<Consumer<Slot>>>,
+    ring: Option<Box<MpscConsumer<Slot>>>,
     channel: Arc<PortChannel>,
     /// Largest frame of the plan. A sender may have checked an earlier, larger limit.
     frame_max: u32,
     /// The first frame is longer than `frame_max`.
     is_long: bool,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl PortRx {
-    pub(crate) fn new(channel: Arc<PortChannel>, frame_max: u32, stats: Arc<ChannelStats>) -> Self {
+    pub(crate) fn new(
+        channel: Arc<PortChannel>,
+        frame_max: u32,
+        stats: Arc<QueuePairStats>,
+    ) -> Self {
         Self { ring: None, channel, frame_max, is_long: false, stats }
     }
 
     /// Takes the consumer, unless another queue of the channel has it.
     #[inline]
-    fn lease(&mut self) -> Option<&mut Consumer<Slot>> {
+    fn lease(&mut self) -> Option<&mut MpscConsumer<Slot>> {
         if self.ring.is_none() {
             self.ring = self.channel.consumer.take();
         }
@@ -61,9 +65,9 @@ impl Queue for PortRx {
         Ok(if ring.arm() { Armed::Sleep } else { Armed::MoreWork })
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         use std::os::fd::AsFd;
-        Some(Event { fd: self.channel.worker_event.as_fd(), trigger: Trigger::Edge })
+        Some(WakeSource { fd: self.channel.worker_event.as_fd(), trigger: Trigger::Edge })
     }
 
     fn park(&mut self) {
@@ -74,7 +78,7 @@ impl Queue for PortRx {
     }
 }
 
-impl RxBrings for PortRx {
+impl OwningRx for PortRx {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         if self.is_long {
             self.drop_long();

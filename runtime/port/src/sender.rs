@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use mqnet_rings::mpsc::{self, Permit, Refused};
+use mqnet_rings::mpsc::{self, Permit, ReserveError};
 use mqnet_sysio::clock;
 use mqnet_wire::VnetHdr;
 
@@ -19,7 +19,7 @@ use crate::error::Error;
 /// when the channel is in use again.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    ring: mpsc::Sender<Slot>,
+    ring: mpsc::MpscSender<Slot>,
     channel: Arc<PortChannel>,
 }
 
@@ -58,8 +58,8 @@ impl Sender {
         }
         match ring.reserve_unless(clock::monotonic, || !channel.is_in_use()) {
             Ok(permit) => Ok(Room::new(permit, channel)),
-            Err(Refused::Full) => Err(channel.not_in_use()),
-            Err(Refused::Closed) => Err(channel.close_reason.reason()),
+            Err(ReserveError::Full) => Err(channel.not_in_use()),
+            Err(ReserveError::Closed) => Err(channel.close_reason.reason()),
         }
     }
 
@@ -71,8 +71,8 @@ impl Sender {
         }
         match ring.try_reserve() {
             Ok(permit) => Ok(Room::new(permit, channel)),
-            Err(Refused::Full) => Err(Error::Full),
-            Err(Refused::Closed) => Err(channel.close_reason.reason()),
+            Err(ReserveError::Full) => Err(Error::Full),
+            Err(ReserveError::Closed) => Err(channel.close_reason.reason()),
         }
     }
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use mqnet_netdev::{ChannelStats, LaneSums};
+use mqnet_netdev::{LaneSums, QueuePairStats};
 
 /// Counters of one direction, summed over all channels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Direction {
+pub struct DirectionStats {
     /// Frames taken from the source.
     pub taken: u64,
     /// Frames accepted by the sink.
@@ -27,8 +27,8 @@ pub struct Direction {
     pub stopped_ns: u64,
 }
 
-impl Direction {
-    pub(crate) fn of(source: &[Arc<ChannelStats>], sink: &[Arc<ChannelStats>]) -> Self {
+impl DirectionStats {
+    pub(crate) fn of(source: &[Arc<QueuePairStats>], sink: &[Arc<QueuePairStats>]) -> Self {
         let mut sums = LaneSums::default();
         source.iter().zip(sink).for_each(|(from, to)| sums.add(from, to));
         Self {
@@ -55,9 +55,9 @@ impl Direction {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// From the device to the program.
-    pub to_program: Direction,
+    pub to_program: DirectionStats,
     /// From the program to the device.
-    pub to_device: Direction,
+    pub to_device: DirectionStats,
     /// Frames that the system dropped before they reached the device's queues (the ring of a TUN
     /// was full), where it counts them.
     pub dropped_outside: Option<u64>,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mqnet_engine::{Cpus, LinkConfig};
 use mqnet_netdev::loopback::Loopback;
 use mqnet_netdev::{
-    Armed, Burst, Channel, Fault, FrameMeta, Function, Plan, Rx, RxBrings, Tx, TxBrings,
+    Armed, Burst, Channel, Fault, FrameMeta, Function, OwningRx, OwningTx, Plan, Rx, Tx,
 };
 use mqnet_shmem::Span;
 use mqnet_sysio::poll;
@@ -27,16 +27,16 @@ fn config(channels: u16, depth: u32) -> PortConfig {
     }
 }
 
-fn start(channels: u16, depth: u32) -> (Driver, Vec<(Receiver, Sender)>) {
+fn start(channels: u16, depth: u32) -> (LinkDriver, Vec<(Receiver, Sender)>) {
     let (port, ends) = PortFunction::open(config(channels, depth)).unwrap();
     let link = LinkConfig { cpus: Cpus::Float, ..LinkConfig::default() };
-    let driver = Driver::start(Box::new(Loopback::new(channels)), port, link).unwrap();
+    let driver = LinkDriver::start(Box::new(Loopback::new(channels)), port, link).unwrap();
     (driver, ends)
 }
 
 /// Asserts the conservation check at rest: a lane counts taken frames after the sink has them, and
 /// its wake-up when it runs again.
-fn assert_conserved(driver: &Driver, frames: u64) {
+fn assert_conserved(driver: &LinkDriver, frames: u64) {
     let begin = Instant::now();
     let mut stats = driver.stats();
     let is_late = |stats: &Stats| {
@@ -184,25 +184,25 @@ fn invalid_options_are_refused() {
     let ethernet = PortConfig { layer: Layer::Ethernet, ..config(1, 8) };
     let (a, _) = PortFunction::open(ethernet).unwrap();
     let (b, _) = PortFunction::open(config(1, 8)).unwrap();
-    let error = Driver::start(Box::new(a), b, LinkConfig::default()).unwrap_err();
+    let error = LinkDriver::start(Box::new(a), b, LinkConfig::default()).unwrap_err();
     assert!(error.to_string().contains("IP packets, the other Ethernet"), "{error}");
     let (port, _ends) = PortFunction::open(config(1, 8)).unwrap();
     let link = LinkConfig { channels: Some(1), ..LinkConfig::default() };
-    let driver = Driver::start(Box::new(Loopback::new(2)), port, link).unwrap();
+    let driver = LinkDriver::start(Box::new(Loopback::new(2)), port, link).unwrap();
     assert_eq!(driver.plan().channels, 1);
 }
 
-fn queues(port: &mut PortFunction) -> (Box<dyn RxBrings>, Box<dyn TxBrings>) {
+fn queues(port: &mut PortFunction) -> (Box<dyn OwningRx>, Box<dyn OwningTx>) {
     let caps = port.caps();
     let plan = Plan::join(&caps, &caps).unwrap();
-    let Channel { rx: Rx::Brings(rx), tx: Tx::Brings(tx) } = port.open(&plan).unwrap().remove(0)
+    let Channel { rx: Rx::Owning(rx), tx: Tx::Owning(tx) } = port.open(&plan).unwrap().remove(0)
     else {
         panic!("a queue of another kind")
     };
     (rx, tx)
 }
 
-fn submit(tx: &mut dyn TxBrings, frame: &[u8]) -> Result<usize, Fault> {
+fn submit(tx: &mut dyn OwningTx, frame: &[u8]) -> Result<usize, Fault> {
     let mut burst = Burst::new();
     burst.push(VnetHdr::default(), frame.len() as u32, Span::of(frame));
     let n = tx.submit(&burst, 0)?;
@@ -216,7 +216,7 @@ fn submit(tx: &mut dyn TxBrings, frame: &[u8]) -> Result<usize, Fault> {
 fn occupancy_is_in_bytes() {
     let (mut port, mut ends) = PortFunction::open(config(1, 4)).unwrap();
     let (_rx, mut tx) = queues(&mut port);
-    let fill = |tx: &mut Box<dyn TxBrings>| tx.fill(0).unwrap().unwrap();
+    let fill = |tx: &mut Box<dyn OwningTx>| tx.fill(0).unwrap().unwrap();
     assert_eq!((fill(&mut tx).used, fill(&mut tx).size), (0, 4 * 1401));
     for len in [100, 200, 300, 400] {
         assert_eq!(submit(&mut *tx, &vec![1; len]).unwrap(), 1);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, Event, Fault, Fill, FrameMeta, Queue, Trigger, TxBrings,
+    Armed, Burst, Fault, Fill, FrameMeta, OwningTx, Queue, QueuePairStats, Trigger, WakeSource,
 };
 use mqnet_rings::arm::wake_threshold;
 use mqnet_shmem::{Segments, SpanMut};
@@ -21,11 +21,11 @@ pub(crate) struct PortTx {
     is_held: bool,
     /// Frames published since the last flush.
     unflushed: u32,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl PortTx {
-    pub(crate) fn new(channel: Arc<PortChannel>, stats: Arc<ChannelStats>) -> Self {
+    pub(crate) fn new(channel: Arc<PortChannel>, stats: Arc<QueuePairStats>) -> Self {
         Self { rings: None, channel, is_held: false, unflushed: 0, stats }
     }
 
@@ -81,9 +81,9 @@ impl Queue for PortTx {
         Ok(if any && free >= need.min(channel.size()) { Armed::MoreWork } else { Armed::Sleep })
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         use std::os::fd::AsFd;
-        Some(Event { fd: self.channel.worker_event.as_fd(), trigger: Trigger::Edge })
+        Some(WakeSource { fd: self.channel.worker_event.as_fd(), trigger: Trigger::Edge })
     }
 
     fn park(&mut self) {
@@ -95,7 +95,7 @@ impl Queue for PortTx {
     }
 }
 
-impl TxBrings for PortTx {
+impl OwningTx for PortTx {
     fn fill(&mut self, _enough: u32) -> Result<Option<Fill>, Fault> {
         Ok(Some(Fill { used: self.channel.used(), size: self.channel.size() }))
     }

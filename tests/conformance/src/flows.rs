@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
-    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, Function, Offloads, OpenError, Plan,
-    Queue, Rx, RxBrings, Steering, Trigger, Tx, TxBorrows,
+    Armed, Burst, Caps, Channel, Fault, Function, Offloads, OpenChannelsError, OwningRx, Plan,
+    Queue, QueuePairStats, Rx, Steering, SyscallTx, Trigger, Tx, WakeSource,
 };
 use mqnet_shmem::{Span, SpanMut};
 use mqnet_sysio::eventfd::EventFd;
@@ -74,7 +74,7 @@ pub struct State {
 #[derive(Clone, Debug)]
 pub struct Flows {
     state: Arc<Mutex<State>>,
-    stats: Vec<Arc<ChannelStats>>,
+    stats: Vec<Arc<QueuePairStats>>,
     /// Events signalled when a queue gets a frame.
     events: Vec<Arc<EventFd>>,
 }
@@ -184,12 +184,12 @@ impl Function for Flows {
         }
     }
 
-    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         self.state().steer(plan.channels);
         self.prepare(plan)
     }
 
-    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         self.fails(Failure::Prepare)?;
         // Long enough for an idle lane to fall asleep.
         let takes = self.state().prepare_takes;
@@ -201,14 +201,14 @@ impl Function for Flows {
             let shown = Vec::new();
             let rx = FlowsRx { queue, state: state.clone(), event, shown, stats: stats.clone() };
             Channel {
-                rx: Rx::Brings(Box::new(rx)),
-                tx: Tx::Borrows(Box::new(FlowsTx { queue, state, stats })),
+                rx: Rx::Owning(Box::new(rx)),
+                tx: Tx::Syscall(Box::new(FlowsTx { queue, state, stats })),
             }
         };
         Ok((0..plan.channels).map(channel).collect())
     }
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
+    fn stats(&self) -> &[Arc<QueuePairStats>] {
         &self.stats
     }
 
@@ -216,7 +216,7 @@ impl Function for Flows {
 }
 
 impl Steering for Flows {
-    fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
+    fn steer(&mut self, channels: u16) -> Result<(), OpenChannelsError> {
         self.fails(Failure::Steer)?;
         self.state().steer(channels);
         Ok(())
@@ -224,13 +224,13 @@ impl Steering for Flows {
 }
 
 impl Flows {
-    fn fails(&self, here: Failure) -> Result<(), OpenError> {
+    fn fails(&self, here: Failure) -> Result<(), OpenChannelsError> {
         let mut state = self.state();
         if state.fail != Some(here) {
             return Ok(());
         }
         state.fail = None;
-        Err(OpenError { function: "flows".into(), what: format!("injected: {here:?}") })
+        Err(OpenChannelsError { function: "flows".into(), what: format!("injected: {here:?}") })
     }
 }
 
@@ -239,7 +239,7 @@ struct FlowsRx {
     state: Arc<Mutex<State>>,
     event: Arc<EventFd>,
     shown: Vec<[u8; FRAME]>,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl Queue for FlowsRx {
@@ -248,12 +248,12 @@ impl Queue for FlowsRx {
         Ok(if empty { Armed::Sleep } else { Armed::MoreWork })
     }
 
-    fn event(&self) -> Option<Event<'_>> {
-        Some(Event { fd: self.event.as_fd(), trigger: Trigger::Edge })
+    fn event(&self) -> Option<WakeSource<'_>> {
+        Some(WakeSource { fd: self.event.as_fd(), trigger: Trigger::Edge })
     }
 }
 
-impl RxBrings for FlowsRx {
+impl OwningRx for FlowsRx {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         let state = self.state.lock().expect("state");
         self.shown.clear();
@@ -276,7 +276,7 @@ impl RxBrings for FlowsRx {
 struct FlowsTx {
     queue: u16,
     state: Arc<Mutex<State>>,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl Queue for FlowsTx {
@@ -284,12 +284,12 @@ impl Queue for FlowsTx {
         Ok(Armed::MoreWork)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl TxBorrows for FlowsTx {
+impl SyscallTx for FlowsTx {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let frames = &burst.frames()[from..];
         if self.state.lock().expect("state").stalled >> self.queue & 1 == 1 {

@@ -16,7 +16,7 @@ pub mod world;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use mqnet_netdev::{Burst, ChannelStats, Recv, Rx, Tx};
+use mqnet_netdev::{Burst, QueuePairStats, Recv, Rx, Tx};
 use mqnet_shmem::{Segments, Span, SpanMut};
 use mqnet_wire::VnetHdr;
 
@@ -32,8 +32,8 @@ pub struct Rig {
     pub name: &'static str,
     pub tx: Tx,
     pub rx: Rx,
-    pub tx_stats: Arc<ChannelStats>,
-    pub rx_stats: Arc<ChannelStats>,
+    pub tx_stats: Arc<QueuePairStats>,
+    pub rx_stats: Arc<QueuePairStats>,
     pub frame_max: u32,
     /// False when the path behind the queues drops frames instead of reporting a full queue (a TAP
     /// with a full kernel ring).
@@ -78,7 +78,7 @@ pub fn send(tx: &mut Tx, frames: &[Vec<u8>]) -> usize {
 /// them, which are received again.
 pub fn receive(rx: &mut Rx, frame_max: u32, budget: usize, keep: usize) -> Vec<Vec<u8>> {
     match rx {
-        Rx::Borrows(rx) => {
+        Rx::Syscall(rx) => {
             let mut out = Vec::new();
             let mut room = vec![0; frame_max as usize + 1];
             while out.len() < budget {
@@ -92,7 +92,7 @@ pub fn receive(rx: &mut Rx, frame_max: u32, budget: usize, keep: usize) -> Vec<V
             }
             out
         }
-        Rx::Brings(rx) => {
+        Rx::Owning(rx) => {
             let out = {
                 let mut burst = Burst::new();
                 rx.peek(&mut burst, budget).expect("peek");

@@ -14,7 +14,7 @@ mod traffic;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use mqnet_netdev::{Channel, Function, LinkStatus, Outlook, Plan, RingWish};
+use mqnet_netdev::{Channel, Function, LinkStatus, NextPlan, Plan, RequestedRings};
 use mqnet_sysio::clock;
 
 use crate::resources::Resources;
@@ -249,10 +249,10 @@ impl Life {
         }
         for end in &mut self.ends {
             let peer = end.function().peer().expect("both ends have one");
-            peer.wish(&partner(channels), RingWish::default());
+            peer.wish(&partner(channels), RequestedRings::default());
         }
-        let outlook = |life: &mut Self| match life.ends[end].function().peer()?.outlook() {
-            Outlook::Change(plan) if plan.channels == channels => Some(plan.mirrored()),
+        let outlook = |life: &mut Self| match life.ends[end].function().peer()?.next_plan() {
+            NextPlan::Change(plan) if plan.channels == channels => Some(plan.mirrored()),
             _ => None,
         };
         self.until("both ends want the same", outlook)

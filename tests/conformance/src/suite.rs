@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use mqnet_netdev::{Armed, Burst, ChannelStats, Kept, Queue, Rx, Tx};
+use mqnet_netdev::{Armed, Burst, DetachedFrame, Queue, QueuePairStats, Rx, Tx};
 use mqnet_pktbuf::Returner;
 use mqnet_shmem::copies;
 
@@ -209,12 +209,12 @@ pub fn counters_add_up(rig: &mut Rig) {
     let (packets, rx_bytes) = (rx.packets.get() - before.0, rx.bytes.get() - before.1);
     assert_eq!((packets, rx_bytes), (100, bytes), "{}: rx", rig.name);
     assert_eq!(tx.drops.total() + rx.drops.total(), 0, "{}: drops", rig.name);
-    let copied = if matches!(rig.tx, Tx::Brings(_)) { 100 } else { 0 };
+    let copied = if matches!(rig.tx, Tx::Owning(_)) { 100 } else { 0 };
     assert_eq!(tx.copies.get(), copied, "{}: copies", rig.name);
 }
 
 /// Number of a kept frame; the payload is verified.
-fn number_of_kept(kept: &Kept, returner: &Returner) -> Option<u32> {
+fn number_of_kept(kept: &DetachedFrame, returner: &Returner) -> Option<u32> {
     let mut bytes = vec![0; kept.len() as usize];
     let mut at = 0;
     for piece in kept.pieces() {
@@ -225,12 +225,12 @@ fn number_of_kept(kept: &Kept, returner: &Returner) -> Option<u32> {
 }
 
 /// Verifies kept frames again and returns them, on another thread.
-fn verifier(returner: &Returner) -> (mpsc::Sender<(u32, Kept)>, JoinHandle<()>) {
-    let (mut returner, (to, from)) = (returner.clone(), mpsc::channel::<(u32, Kept)>());
+fn verifier(returner: &Returner) -> (mpsc::Sender<(u32, DetachedFrame)>, JoinHandle<()>) {
+    let (mut returner, (to, from)) = (returner.clone(), mpsc::channel::<(u32, DetachedFrame)>());
     let thread = std::thread::spawn(move || {
         for (number, kept) in from {
             assert_eq!(number_of_kept(&kept, &returner), Some(number), "it changed");
-            kept.give_back(&mut returner);
+            kept.free(&mut returner);
             returner.flush();
         }
     });
@@ -239,8 +239,8 @@ fn verifier(returner: &Returner) -> (mpsc::Sender<(u32, Kept)>, JoinHandle<()>) 
 
 /// Keeps all ready frames without a copy and returns the test frames; releases other frames. The
 /// flag is true when frames remain that cannot be kept.
-fn keep_all(rig: &mut Rig, returner: &mut Returner) -> (Vec<(u32, Kept)>, bool) {
-    let Rx::Brings(rx) = &mut rig.rx else { return (Vec::new(), false) };
+fn keep_all(rig: &mut Rig, returner: &mut Returner) -> (Vec<(u32, DetachedFrame)>, bool) {
+    let Rx::Owning(rx) = &mut rig.rx else { return (Vec::new(), false) };
     let mut all = Vec::new();
     loop {
         let before = copies::made();
@@ -249,13 +249,13 @@ fn keep_all(rig: &mut Rig, returner: &mut Returner) -> (Vec<(u32, Kept)>, bool) 
             rx.peek(&mut burst, 64).expect("peek");
             burst.frames().len()
         };
-        let kept: Vec<Kept> = std::iter::from_fn(|| rx.keep().expect("keep")).collect();
+        let kept: Vec<DetachedFrame> = std::iter::from_fn(|| rx.detach().expect("keep")).collect();
         assert_eq!(copies::made(), before, "{}: keeping copies", rig.name);
         let left = shown > kept.len();
         for one in kept {
             match number_of_kept(&one, returner) {
                 Some(number) => all.push((number, one)),
-                None => one.give_back(returner),
+                None => one.free(returner),
             }
         }
         returner.flush();
@@ -268,7 +268,7 @@ fn keep_all(rig: &mut Rig, returner: &mut Returner) -> (Vec<(u32, Kept)>, bool) 
 /// Kept frames leave with their memory, uncopied, stay unchanged while many others are received,
 /// and are returned by another thread. Returns false when the queue cannot keep frames.
 pub fn kept_frames_stay(rig: &mut Rig) -> bool {
-    let Rx::Brings(rx) = &mut rig.rx else { return false };
+    let Rx::Owning(rx) = &mut rig.rx else { return false };
     let Some(mut returner) = rx.returner() else {
         assert_eq!(rig.send(&[frame(0, 60)]), 1);
         assert!(keep_nothing(rig), "{}: what is kept could not be given back", rig.name);
@@ -300,18 +300,18 @@ pub fn kept_frames_stay(rig: &mut Rig) -> bool {
     true
 }
 
-/// Returns true when `keep` reports that nothing can be kept, with or without a frame.
+/// Returns true when `detach` reports that nothing can be kept, with or without a frame.
 fn keep_nothing(rig: &mut Rig) -> bool {
-    let Rx::Brings(rx) = &mut rig.rx else { return true };
+    let Rx::Owning(rx) = &mut rig.rx else { return true };
     rx.peek(&mut Burst::new(), 64).expect("peek");
-    rx.keep().expect("keep").is_none()
+    rx.detach().expect("keep").is_none()
 }
 
 /// A queue with too many kept frames reports it and continues: pending frames can be released, or
 /// the other end is full, and arming reports work. When memory is returned, frames can be kept
 /// again.
 pub fn keeping_too_much_is_an_outcome(rig: &mut Rig) {
-    let Rx::Brings(rx) = &mut rig.rx else { return };
+    let Rx::Owning(rx) = &mut rig.rx else { return };
     let Some(mut returner) = rx.returner() else { return };
     let (mut held, mut sent, mut expected) = (Vec::new(), 0u32, 0u32);
     let deadline = Instant::now() + 6 * PATIENCE;
@@ -359,7 +359,7 @@ pub fn keeping_too_much_is_an_outcome(rig: &mut Rig) {
     }
 }
 
-fn sent_by(stats: &ChannelStats) -> u32 {
+fn sent_by(stats: &QueuePairStats) -> u32 {
     stats.tx.packets.get() as u32
 }
 
@@ -379,7 +379,7 @@ pub fn closing_returns_everything(make: &mut dyn FnMut() -> Rig) {
             rig.send(&[frame(number, 200)]);
         }
         rig.receive(1 + round as usize, 1);
-        let is_rx = matches!(rig.rx, Rx::Brings(_) | Rx::Borrows(_));
+        let is_rx = matches!(rig.rx, Rx::Owning(_) | Rx::Syscall(_));
         assert!(is_rx);
         drop(rig);
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use mqnet_engine::{EgressConfig, Link, LinkConfig, Notice, Wish};
+use mqnet_engine::{EgressConfig, Link, LinkConfig, LinkSettings, Notice};
 use mqnet_netdev::stats::equation;
 use mqnet_netdev::{DropReason, LaneSums};
 use mqnet_ntb::{NtbConfig, NtbFunction};
@@ -124,8 +124,8 @@ impl World {
     }
 
     /// Requests a change at end `side` and waits for the answer.
-    pub fn ask(&mut self, side: usize, wish: Wish) -> Result<Option<String>, String> {
-        if let Err(e) = self.ends[side].link.ask(wish, clock::monotonic()) {
+    pub fn ask(&mut self, side: usize, wish: LinkSettings) -> Result<Option<String>, String> {
+        if let Err(e) = self.ends[side].link.request(wish, clock::monotonic()) {
             return Err(e.to_string());
         }
         let begin = Instant::now();
@@ -139,7 +139,7 @@ impl World {
     }
 
     pub fn resize(&mut self, side: usize, channels: u16) -> Result<Option<String>, String> {
-        let wish = Wish { channels: Some(channels), ..self.ends[side].link.wish().clone() };
+        let wish = LinkSettings { channels: Some(channels), ..self.ends[side].link.wish().clone() };
         self.ask(side, wish)
     }
 

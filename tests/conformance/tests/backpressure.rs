@@ -4,15 +4,15 @@
 use std::time::{Duration, Instant};
 
 use mqnet_conformance::world::{World, random};
-use mqnet_qdisc::{Attach, Command, Object, Verb};
+use mqnet_qdisc::{Attach, ObjectType, TcCommand, Verb};
 
 const FLOWS: u32 = 40;
 
-fn replace_root(words: &str) -> Command {
+fn replace_root(words: &str) -> TcCommand {
     let mut words = words.split_whitespace().map(str::to_owned);
-    Command {
+    TcCommand {
         verb: Verb::Replace,
-        object: Object::Qdisc,
+        object: ObjectType::Qdisc,
         attach: Attach::Root,
         handle: None,
         prio: None,
@@ -199,7 +199,7 @@ const MQPRIO: &str = "mqprio num_tc 1 map 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 queues
 // that drops everything lets no frame pass.
 #[test]
 fn changes_reach_lanes_after_every_kind_of_root() {
-    let command = |object, kind: &str, options: &[&str]| Command {
+    let command = |object, kind: &str, options: &[&str]| TcCommand {
         object,
         attach: Attach::Egress,
         verb: Verb::Add,
@@ -226,8 +226,8 @@ fn changes_reach_lanes_after_every_kind_of_root() {
         }
         let link = &mut world.ends[1].link;
         let side = (0..2).find(|&side| link.functions()[side].name() == "flows").expect("a host");
-        link.tc(side, &command(Object::Qdisc, "clsact", &[])).expect("clsact");
-        let drop_all = command(Object::Filter, "matchall", &["action", "drop"]);
+        link.tc(side, &command(ObjectType::Qdisc, "clsact", &[])).expect("clsact");
+        let drop_all = command(ObjectType::Filter, "matchall", &["action", "drop"]);
         link.tc(side, &drop_all).expect("a filter");
         pass(&mut world, Duration::from_millis(50));
         let before: u64 = arrived(&world, 1).iter().sum();

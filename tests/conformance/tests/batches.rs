@@ -144,7 +144,7 @@ fn removed_device_is_a_fault() {
         for frame in &bytes {
             burst.push(VnetHdr::default(), 100, Span::of(frame));
         }
-        let Tx::Borrows(tx) = &mut rig.tx else { panic!("a TAP borrows") };
+        let Tx::Syscall(tx) = &mut rig.tx else { panic!("a TAP borrows") };
         let fault = tx.submit(&burst, 0).expect_err("a fault");
         assert!(fault.to_string().contains("was removed"), "{io:?}: {fault}");
     });

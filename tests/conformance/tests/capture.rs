@@ -5,9 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mqnet_conformance::{Rig, frame, number_of, rigs, suite};
-use mqnet_engine::{Lane, LaneId, Way};
+use mqnet_engine::{Direction, Lane, LaneId};
 use mqnet_netdev::wrap::capture::{
-    CaptureConfig, CaptureReader, Direction, tap, unwrap_rx, unwrap_tx, wrap_rx, wrap_tx,
+    CaptureConfig, CaptureDirection, CaptureReader, tap, unwrap_rx, unwrap_tx, wrap_rx, wrap_tx,
 };
 use mqnet_netdev::{Burst, DropReason, Function, Rx, Tx};
 use mqnet_shmem::{Span, copies};
@@ -21,7 +21,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn config(drops_only: bool) -> CaptureConfig {
-    let direction = Direction::Inbound;
+    let direction = CaptureDirection::Inbound;
     let (snaplen, ring_bytes) = (70_000, 4 << 20);
     CaptureConfig { channel: 0, direction, drops_only, snaplen, ring_bytes, clock: || 0 }
 }
@@ -78,9 +78,9 @@ fn crosses(mut from: Rig, mut to: Rig, copies_per_frame: u64) {
     let tx = std::mem::replace(&mut to.tx, nothing.tx);
     let (rx_tap, mut reader) = tap(config(false));
     let (tx_tap, mut dropped) = tap(config(true));
-    let (rx_brings, tx_brings) = (matches!(rx, Rx::Brings(_)), matches!(tx, Tx::Brings(_)));
+    let (rx_brings, tx_brings) = (matches!(rx, Rx::Owning(_)), matches!(tx, Tx::Owning(_)));
     let (rx, tx) = (wrap_rx(rx, rx_tap), wrap_tx(tx, tx_tap, stats.clone()));
-    let id = LaneId { set: 0, channel: 0, way: Way::Forth };
+    let id = LaneId { set: 0, channel: 0, way: Direction::AToB };
     let mut lane = Lane::new(id, rx, tx, frame_max, None, stats).expect("lane");
     let (mut made, mut arrived) = (0, 0);
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -103,8 +103,8 @@ fn crosses(mut from: Rig, mut to: Rig, copies_per_frame: u64) {
     assert_eq!(frames.len(), numbers.len());
     let (rx, tx) = lane.into_queues(Duration::ZERO);
     let ((rx, rx_tap), (tx, tx_tap)) = (unwrap_rx(rx), unwrap_tx(tx));
-    assert_eq!((matches!(rx, Rx::Brings(_)), rx_tap.is_some()), (rx_brings, true));
-    assert_eq!((matches!(tx, Tx::Brings(_)), tx_tap.is_some()), (tx_brings, true));
+    assert_eq!((matches!(rx, Rx::Owning(_)), rx_tap.is_some()), (rx_brings, true));
+    assert_eq!((matches!(tx, Tx::Owning(_)), tx_tap.is_some()), (tx_brings, true));
 }
 
 // Goal: in every pairing of real queues a capture sees each frame once and adds no payload copy.
@@ -131,7 +131,7 @@ fn a_refused_frame_is_captured() {
     let (tap_device, channel, _) = rigs::tap("te", 1500);
     let stats = tap_device.stats()[0].clone();
     let (tx_tap, mut dropped) = tap(config(true));
-    let Tx::Borrows(mut tx) = wrap_tx(channel.tx, tx_tap, stats.clone()) else { panic!("shape") };
+    let Tx::Syscall(mut tx) = wrap_tx(channel.tx, tx_tap, stats.clone()) else { panic!("shape") };
     let mut send = |number| {
         let bytes = frame(number, 100);
         let mut burst = Burst::new();

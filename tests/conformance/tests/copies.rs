@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 use mqnet_af_xdp::ModeWish;
 use mqnet_conformance::rigs::{self, Folder};
 use mqnet_conformance::{Rig, frame};
-use mqnet_engine::{Lane, LaneId, Way};
-use mqnet_netdev::ChannelStats;
+use mqnet_engine::{Direction, Lane, LaneId};
+use mqnet_netdev::QueuePairStats;
 use mqnet_shmem::copies;
 
 /// Runs frames from `from.tx` through a lane to `to`; returns the rig and the copies per frame.
 fn copies_per_frame(mut from: Rig, mut to: Rig) -> (Rig, f64) {
-    let stats: Arc<ChannelStats> = to.tx_stats.clone();
+    let stats: Arc<QueuePairStats> = to.tx_stats.clone();
     let frame_max = from.frame_max.min(to.frame_max);
     let nothing = rigs::loopback();
     let (lane_rx, lane_tx) =
         (std::mem::replace(&mut from.rx, nothing.rx), std::mem::replace(&mut to.tx, nothing.tx));
-    let id = LaneId { set: 0, channel: 0, way: Way::Forth };
+    let id = LaneId { set: 0, channel: 0, way: Direction::AToB };
     let mut lane = Lane::new(id, lane_rx, lane_tx, frame_max, None, stats).expect("lane");
     let (mut expected, mut made) = (0u32, 0u64);
     let deadline = Instant::now() + Duration::from_secs(60);

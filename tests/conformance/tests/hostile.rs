@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mqnet_conformance::rigs::Folder;
 use mqnet_conformance::{Rig, frame, rigs};
-use mqnet_engine::{Lane, LaneId, Way};
+use mqnet_engine::{Direction, Lane, LaneId};
 use mqnet_netdev::loopback::Loopback;
 use mqnet_netdev::{Caps, Channel, Function, LinkStatus};
 use mqnet_ntb::hw::memfd::Memfd;
@@ -142,8 +142,8 @@ impl Arena {
                     Lane::new(id, rx, tx, plan.frame_max, None, s).expect("lane")
                 };
                 (
-                    lane(Way::Forth, c.rx, e.tx, stats(&self.echo, i)),
-                    lane(Way::Back, e.rx, c.tx, stats(&self.victim, i)),
+                    lane(Direction::AToB, c.rx, e.tx, stats(&self.echo, i)),
+                    lane(Direction::BToA, e.rx, c.tx, stats(&self.victim, i)),
                 )
             });
             let lanes = lanes.collect();
@@ -205,7 +205,7 @@ fn poll_victim(life: &mut Life) -> Result<(), String> {
     Ok(())
 }
 
-/// Borrows the peer's queues as a rig.
+/// Syscall the peer's queues as a rig.
 fn borrow(channel: &mut Channel) -> Rig {
     let spare = rigs::loopback();
     Rig {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use mqnet_conformance::flows::Failure;
 use mqnet_conformance::world::{End, World, random};
-use mqnet_engine::Wish;
-use mqnet_netdev::RingWish;
+use mqnet_engine::LinkSettings;
+use mqnet_netdev::RequestedRings;
 use mqnet_sysio::clock;
 
 // Goal: any sequence of resizes from either side, with failures injected on either side at every
@@ -106,8 +106,8 @@ fn concurrent_requests_settle_on_the_smaller() {
         let now = clock::monotonic();
         for (side, channels) in [(0, 8), (1, 4)] {
             let link = &mut world.ends[side].link;
-            let wish = Wish { channels: Some(channels), ..link.wish().clone() };
-            link.ask(wish, now).expect("asked");
+            let wish = LinkSettings { channels: Some(channels), ..link.wish().clone() };
+            link.request(wish, now).expect("asked");
             // Gives one end a head start of up to two iterations.
             (0..seed % 3).for_each(|_| world.turn());
         }
@@ -129,10 +129,10 @@ fn concurrent_requests_settle_on_the_smaller() {
 fn rings_and_mtu_change_under_traffic() {
     let mut world = World::new(11, None);
     for (round, kib) in [16u32, 256, 32, 1024].into_iter().enumerate() {
-        let rings = RingWish { rx: Some(kib << 10), tx: None };
+        let rings = RequestedRings { rx: Some(kib << 10), tx: None };
         let mtu = if round % 2 == 0 { 9000 } else { 1500 };
         let channels = Some(1 + round as u16);
-        let wish = Wish { rings, channels, mtu: Some(mtu), ..Wish::default() };
+        let wish = LinkSettings { rings, channels, mtu: Some(mtu), ..LinkSettings::default() };
         world.ask(0, wish).expect("changed");
         world.settle();
         for end in &world.ends {
@@ -153,8 +153,8 @@ fn rings_and_mtu_change_under_traffic() {
 #[test]
 fn impossible_requests_are_refused() {
     let mut world = World::new(21, None);
-    let tiny = RingWish { rx: Some(512), tx: None };
-    let why = world.ask(1, Wish { rings: tiny, ..Wish::default() }).unwrap_err();
+    let tiny = RequestedRings { rx: Some(512), tx: None };
+    let why = world.ask(1, LinkSettings { rings: tiny, ..LinkSettings::default() }).unwrap_err();
     assert!(why.contains("rings too small for a frame of mtu 1500"), "{why}");
     world.resize(0, 4).expect("still alive");
     world.finish();
@@ -170,8 +170,8 @@ fn a_late_follower_wakes_its_leader() {
     };
     let leader = world.ends.iter_mut().position(leads).expect("one of them leads");
     for channels in [4, 1, 8, 2] {
-        let wish = Wish { channels: Some(channels), ..Wish::default() };
-        world.ends[leader].link.ask(wish, clock::monotonic()).expect("asked");
+        let wish = LinkSettings { channels: Some(channels), ..LinkSettings::default() };
+        world.ends[leader].link.request(wish, clock::monotonic()).expect("asked");
         while !world.ends[leader].link.is_changing() {
             world.ends[leader].turn();
         }

@@ -1,6 +1,6 @@
 //! Link with the kernel's `ntb_transport` at the far end of one function.
 
-use mqnet_engine::{AskError, Link, LinkConfig, Wish};
+use mqnet_engine::{Link, LinkConfig, LinkSettings, RejectedRequest};
 use mqnet_netdev::loopback::Loopback;
 use mqnet_ntb::fuzzing::Cable;
 use mqnet_sysio::clock;
@@ -39,8 +39,8 @@ fn channels_are_the_far_ends() {
     cable.join();
     until(&mut link, "one channel", || cable.request(0, 0b1), |link| channels(link) == 1);
     until(&mut link, "three channels", || cable.request(0, 0b111), |link| channels(link) == 3);
-    let wish = Wish { channels: Some(2), ..link.wish().clone() };
-    let Err(AskError::Impossible(why)) = link.ask(wish, clock::monotonic()) else {
+    let wish = LinkSettings { channels: Some(2), ..link.wish().clone() };
+    let Err(RejectedRequest::Impossible(why)) = link.request(wish, clock::monotonic()) else {
         panic!("accepted")
     };
     assert_eq!(
@@ -50,8 +50,8 @@ fn channels_are_the_far_ends() {
     );
     assert_eq!(channels(&link), 3);
     // Other changes are allowed.
-    let wish = Wish { mtu: Some(9000), ..link.wish().clone() };
-    link.ask(wish, clock::monotonic()).expect("accepted");
+    let wish = LinkSettings { mtu: Some(9000), ..link.wish().clone() };
+    link.request(wish, clock::monotonic()).expect("accepted");
     let mtu = |link: &Link| link.running().map(|running| running.plan.mtu);
     until(&mut link, "an MTU of 9000", || (), |link| mtu(link) == Some(9000));
 }

@@ -11,9 +11,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mqnet_guest::{Guest, Kernel};
-use mqnet_ntb::hw::vfio_user::{Endpoint, VfioUser, VfioUserConfig, qemu_device};
+use mqnet_ntb::hw::vfio_user::{BoardModel, VfioUser, VfioUserConfig, qemu_device};
 use mqnet_ntb::hw::{Hw, HwLink};
-use mqnet_shmem::Table;
+use mqnet_shmem::AtomicTable;
 use mqnet_sysio::clock;
 use mqnet_sysio::epoll::{Epoll, Interest};
 use mqnet_sysio::listen::Access;
@@ -32,7 +32,7 @@ fn there_with_ntb() -> bool {
         }
 }
 
-fn config(endpoint: Endpoint) -> VfioUserConfig {
+fn config(endpoint: BoardModel) -> VfioUserConfig {
     let socket = format!("mqnet-ntb-{endpoint}-{}", std::process::id());
     VfioUserConfig {
         path: std::env::temp_dir().join(socket),
@@ -111,7 +111,7 @@ fn mirror(mut hw: VfioUser, stop: &AtomicBool) -> Vec<String> {
             for index in 0..transport.window_count() {
                 let window = transport.window(index).unwrap();
                 let Some(outbound) = window.outbound else { continue };
-                let inbound = Table::new(window.inbound, window.inbound_at, 4096).unwrap();
+                let inbound = AtomicTable::new(window.inbound, window.inbound_at, 4096).unwrap();
                 let there = outbound.map.table(0, 4096, 4).unwrap();
                 for at in [0, 4092] {
                     there
@@ -210,7 +210,7 @@ fn rows(output: &str) -> Vec<(&str, &str)> {
     rows.map(|row| row.split_once(' ').unwrap_or((row, ""))).collect()
 }
 
-fn tool_agrees(endpoint: Endpoint) {
+fn tool_agrees(endpoint: BoardModel) {
     if !there_with_ntb() {
         return;
     }
@@ -242,7 +242,7 @@ fn tool_agrees(endpoint: Endpoint) {
     expect("windows", &windows.to_string());
     let bar = |index: usize| match (endpoint, index) {
         // The driver takes the BAR's length, doorbells included.
-        (Endpoint::J721e, 0) => 2 * WINDOW,
+        (BoardModel::J721e, 0) => 2 * WINDOW,
         _ => WINDOW,
     };
     for index in 0..windows {
@@ -266,17 +266,17 @@ fn tool_agrees(endpoint: Endpoint) {
 // for each endpoint that the driver knows.
 #[test]
 fn ntb_tool_agrees_with_rcar() {
-    tool_agrees(Endpoint::Rcar);
+    tool_agrees(BoardModel::Rcar);
 }
 
 // Goal: see above.
 #[test]
 fn ntb_tool_agrees_with_imx8() {
-    tool_agrees(Endpoint::Imx8);
+    tool_agrees(BoardModel::Imx8);
 }
 
 // Goal: see above.
 #[test]
 fn ntb_tool_agrees_with_j721e() {
-    tool_agrees(Endpoint::J721e);
+    tool_agrees(BoardModel::J721e);
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction};
 use mqnet_netdev::{
-    Burst, Channel, Function, Kept, KernelInterface, LinkStatus, Plan, Rx, RxBrings,
+    Burst, Channel, DetachedFrame, Function, KernelInterface, LinkStatus, OwningRx, Plan, Rx,
 };
 use mqnet_pktbuf::Returner;
 use mqnet_sysio::clock;
@@ -32,11 +32,11 @@ fn payload(number: u32) -> Vec<u8> {
 struct Held {
     channel: usize,
     number: u32,
-    kept: Kept,
+    kept: DetachedFrame,
 }
 
 /// Number of a kept datagram after verification of its bytes; `None` for another frame.
-fn number_of(kept: &Kept, returner: &Returner) -> Option<u32> {
+fn number_of(kept: &DetachedFrame, returner: &Returner) -> Option<u32> {
     let mut bytes = vec![0; kept.len() as usize];
     let mut at = 0;
     for piece in kept.pieces() {
@@ -54,7 +54,7 @@ fn number_of(kept: &Kept, returner: &Returner) -> Option<u32> {
 
 /// RX queues of an interface, and their returners.
 struct Queues {
-    rx: Vec<Box<dyn RxBrings>>,
+    rx: Vec<Box<dyn OwningRx>>,
     returners: Vec<Returner>,
 }
 
@@ -68,7 +68,7 @@ impl Queues {
         let plan = Plan::join(&caps, &caps).expect("a plan");
         let (mut rx, mut returners) = (Vec::new(), Vec::new());
         for Channel { rx: one, .. } in function.open(&plan).expect("channels") {
-            let Rx::Brings(mut one) = one else { panic!("it brings memory") };
+            let Rx::Owning(mut one) = one else { panic!("it owns its memory") };
             returners.push(one.returner().expect("a way home"));
             rx.push(one);
         }
@@ -81,10 +81,10 @@ impl Queues {
         let mut all = Vec::new();
         for (channel, (rx, returner)) in self.rx.iter_mut().zip(&mut self.returners).enumerate() {
             rx.peek(&mut Burst::new(), 64).expect("peek");
-            while let Some(kept) = rx.keep().expect("keep") {
+            while let Some(kept) = rx.detach().expect("keep") {
                 match number_of(&kept, returner) {
                     Some(number) => all.push(Held { channel, number, kept }),
-                    None => kept.give_back(returner),
+                    None => kept.free(returner),
                 }
             }
         }
@@ -99,7 +99,7 @@ impl Queues {
                 for Held { channel, number, kept } in held {
                     let returner = &mut returners[channel];
                     assert_eq!(number_of(&kept, returner), Some(number), "it changed");
-                    kept.give_back(returner);
+                    kept.free(returner);
                 }
             });
         });
@@ -246,7 +246,7 @@ fn a_channel_of_several_queues_keeps_nothing() {
     caps.channels = 1;
     let plan = Plan::join(&function.caps(), &caps).expect("a plan");
     let mut channels = function.open(&plan).expect("a channel");
-    let [Channel { rx: Rx::Brings(rx), .. }] = &mut channels[..] else { panic!("one channel") };
+    let [Channel { rx: Rx::Owning(rx), .. }] = &mut channels[..] else { panic!("one channel") };
     assert!(rx.returner().is_none());
     sender.send();
     until("a frame is shown", || {
@@ -254,6 +254,6 @@ fn a_channel_of_several_queues_keeps_nothing() {
         rx.peek(&mut burst, 64).expect("peek");
         (!burst.frames().is_empty()).then_some(())
     });
-    assert!(rx.keep().expect("keep").is_none());
+    assert!(rx.detach().expect("keep").is_none());
     rx.release(1).expect("release");
 }

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use mqnet_ebpf::{Mode, Program, Selector};
-use mqnet_engine::{Link, LinkConfig, Notice, Wish};
+use mqnet_ebpf::{ExecutionMode, Program, Selector};
+use mqnet_engine::{Link, LinkConfig, LinkSettings, Notice};
 use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_netdev::stats::equation;
 use mqnet_netdev::{
-    Caps, Channel, ChannelStats, Function, LaneSums, LinkStatus, Offloads, OpenError, Plan,
+    Caps, Channel, Function, LaneSums, LinkStatus, Offloads, OpenChannelsError, Plan,
+    QueuePairStats,
 };
 use mqnet_ntb::{NtbConfig, NtbFunction};
 use mqnet_sysio::clock;
@@ -37,7 +38,7 @@ impl Function for WithOffloads {
         Caps { rx_offloads, tx_offloads, rx_fixed: self.fixed, ..self.inner.caps() }
     }
 
-    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         // The kernel is told its frame limit, unlike a guest.
         self.inner.open(&Plan { frame_max: plan.rx_frame_max(), ..plan.clone() })
     }
@@ -46,11 +47,11 @@ impl Function for WithOffloads {
         self.inner.close(why);
     }
 
-    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         self.inner.prepare(&Plan { frame_max: plan.rx_frame_max(), ..plan.clone() })
     }
 
-    fn commit(&mut self) -> Result<(), OpenError> {
+    fn commit(&mut self) -> Result<(), OpenChannelsError> {
         self.inner.commit()
     }
 
@@ -58,7 +59,7 @@ impl Function for WithOffloads {
         self.inner.abort();
     }
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
+    fn stats(&self) -> &[Arc<QueuePairStats>] {
         self.inner.stats()
     }
 
@@ -92,9 +93,9 @@ fn tap(host: &Host, device: &str, number: u8, stubborn: bool, tx: Offloads) -> W
 struct Driven {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
-    asks: mpsc::Sender<Wish>,
+    asks: mpsc::Sender<LinkSettings>,
     answers: mpsc::Receiver<Result<Option<String>, String>>,
-    stats: [Vec<Arc<ChannelStats>>; 2],
+    stats: [Vec<Arc<QueuePairStats>>; 2],
 }
 
 impl Driven {
@@ -127,7 +128,7 @@ impl Driven {
                     _ => {}
                 }
                 if let Ok(wish) = asked.try_recv() {
-                    link.ask(wish, clock::monotonic()).expect("a request");
+                    link.request(wish, clock::monotonic()).expect("a request");
                 }
                 if let Some(done) = link.answer() {
                     let _ = answer.send(done.map_err(|e| e.to_string()));
@@ -140,7 +141,7 @@ impl Driven {
     }
 
     /// Requests a change, and waits until it is made.
-    fn change(&self, wish: Wish) {
+    fn change(&self, wish: LinkSettings) {
         self.asks.send(wish).expect("a running link");
         let answer = self.answers.recv_timeout(Duration::from_secs(60)).expect("an answer");
         answer.expect("the change is made");
@@ -267,8 +268,9 @@ fn program_sees_unsegmented_frames() {
     }
     let world = World::create();
     let object = std::fs::read(crate::xdp::object(&world, "large")).expect("an object");
-    let program = Program::load(&object, Selector::default(), Mode::Interpret, CHANNELS_MAX)
-        .expect("a program");
+    let program =
+        Program::load(&object, Selector::default(), ExecutionMode::Interpret, CHANNELS_MAX)
+            .expect("a program");
     let a = tap(&world.a, "a", 1, true, Offloads::ALL);
     let b = tap(&world.b, "b", 2, false, Offloads::NONE);
     let (link, up) = Driven::start_with(Box::new(a), Box::new(b), |link| {
@@ -292,8 +294,9 @@ fn programs_without_frags_get_frames_of_the_mtu() {
     let world = World::create();
     let object = std::fs::read(crate::xdp::object(&world, "small")).expect("an object");
     for takes in [Offloads::ALL, Offloads::NONE] {
-        let program = Program::load(&object, Selector::default(), Mode::BEST, CHANNELS_MAX)
-            .expect("a program");
+        let program =
+            Program::load(&object, Selector::default(), ExecutionMode::BEST, CHANNELS_MAX)
+                .expect("a program");
         let a = tap(&world.a, "a", 1, true, Offloads::ALL);
         let b = tap(&world.b, "b", 2, false, takes);
         let attached = program.clone();
@@ -329,7 +332,7 @@ fn channels_change_while_frames_are_segmented() {
     for turn in 0..12 {
         let channels = Some([4, 1, 3, 2][turn % 4]);
         let without_forth = if turn % 3 == 0 { Offloads::CSUM } else { Offloads::NONE };
-        link.change(Wish { channels, without_forth, ..Wish::default() });
+        link.change(LinkSettings { channels, without_forth, ..LinkSettings::default() });
         streams.iter().for_each(|stream| stream.wait_more(2 << 20));
     }
     let bytes: u64 = streams.into_iter().map(Stream::finish).sum();

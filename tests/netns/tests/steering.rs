@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use mqnet_sysio::tap;
-use mqnet_tap::steering::{BUCKETS, Steering, Table, bucket, detach, rebalance, spread};
+use mqnet_tap::steering::{BUCKETS, BucketTable, Steering, bucket, detach, rebalance, spread};
 use mqnet_testkit::{Host, Need, World, has, run_command, until};
 use mqnet_wire::Layer;
 
@@ -75,7 +75,7 @@ impl Device {
     /// Sends datagrams, one to each port, and returns their frames. Each must be in the queue given
     /// by `table`. (Other frames of the stack may have been sent before the table was set.)
     #[track_caller]
-    fn send(&self, table: Option<&Table>, to: Flows) -> Vec<(u16, Vec<u8>)> {
+    fn send(&self, table: Option<&BucketTable>, to: Flows) -> Vec<(u16, Vec<u8>)> {
         let Flows { peer, ports, size, each } = to;
         let mark = 0xa5;
         self.host().within(|| {
@@ -117,7 +117,7 @@ fn flows(peer: IpAddr) -> Flows {
 
 /// Asserts that each frame is in the queue given by the table.
 #[track_caller]
-fn assert_places(table: &Table, frames: &[(u16, Vec<u8>)]) {
+fn assert_places(table: &BucketTable, frames: &[(u16, Vec<u8>)]) {
     for (queue, frame) in frames {
         let expected = bucket(frame, Layer::Ethernet).map_or(0, |bucket| table[bucket]);
         assert_eq!(*queue, expected, "{frame:x?}");
@@ -218,7 +218,7 @@ fn steering_stays_until_detached() {
         return;
     }
     let device = Device::create();
-    let all_to_three: Table = [3; BUCKETS];
+    let all_to_three: BucketTable = [3; BUCKETS];
     let steering = Steering::load(&all_to_three, Layer::Ethernet).expect("loading");
     steering.attach(device.fd()).expect("attaching");
     assert_eq!(queues_of(&device.send(Some(&all_to_three), flows(PEERS[0]))), [3]);

@@ -7,7 +7,7 @@ mod split;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use mqnet_shmem::{Area, Lent, MemoryMap, Region, Table};
+use mqnet_shmem::{Area, AtomicTable, GuestMemoryView, MemoryMap, Region};
 
 /// Memory of a guest in one file, with a bump allocator.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Memory {
 
     /// Writes bytes.
     pub fn write(&self, at: u64, bytes: &[u8]) {
-        let mut lent = Lent::new(self.map.clone());
+        let mut lent = GuestMemoryView::new(self.map.clone());
         lent.room(at, bytes.len() as u32).expect("memory").write_header(bytes);
     }
 
@@ -61,7 +61,7 @@ impl Memory {
     }
 
     /// Atomic view of the numbers at an address.
-    pub fn table(&self, at: u64, len: u32) -> Table {
+    pub fn table(&self, at: u64, len: u32) -> AtomicTable {
         self.map.table(at, len, 2).expect("memory")
     }
 }
@@ -124,7 +124,7 @@ impl Driver {
     }
 
     /// The three areas, for the device.
-    pub fn tables(&self, memory: &Memory) -> [Table; 3] {
+    pub fn tables(&self, memory: &Memory) -> [AtomicTable; 3] {
         self.areas.map(|(at, len)| memory.table(at, len))
     }
 

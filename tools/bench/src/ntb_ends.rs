@@ -6,8 +6,8 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqnet_engine::{Cpus, IdlePolicy, Lane, LaneId, Link, LinkConfig, Way};
-use mqnet_netdev::{Channel, ChannelStats, Function, LinkStatus};
+use mqnet_engine::{Cpus, Direction, IdlePolicy, Lane, LaneId, Link, LinkConfig};
+use mqnet_netdev::{Channel, Function, LinkStatus, QueuePairStats};
 use mqnet_ntb::{NtbConfig, NtbFunction};
 use mqnet_sysio::clock;
 use mqnet_wire::Layer;
@@ -27,11 +27,11 @@ pub(crate) const PLUG: LinkPlug = LinkPlug { start, burst };
 /// Which end a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Which {
-    /// Brings frames.
+    /// Owning frames.
     Tx,
     /// Takes frames; says how many when a line comes on its standard input.
     Rx,
-    /// Brings frames as `testpmd` does: nothing is copied to the other end.
+    /// Owning frames as `testpmd` does: nothing is copied to the other end.
     Make,
     /// Takes frames as `testpmd` does: nothing is copied from the other end.
     Take,
@@ -102,11 +102,11 @@ pub(super) fn run(args: &EndArgs) -> Result<()> {
 }
 
 /// Prints the number of received frames and of notifications sent or armed, once per input line.
-fn answer([first, second]: &[Vec<Arc<ChannelStats>>; 2]) {
+fn answer([first, second]: &[Vec<Arc<QueuePairStats>>; 2]) {
     let mut line = String::new();
     while std::io::stdin().read_line(&mut line).is_ok_and(|n| n > 0) {
         let frames: u64 = first.iter().map(|s| s.tx.packets.get()).sum();
-        let calls = |s: &Arc<ChannelStats>| {
+        let calls = |s: &Arc<QueuePairStats>| {
             s.tx.kicks.get() + s.rx.kicks.get() + s.tx.arms.get() + s.rx.arms.get()
         };
         let calls: u64 = second.iter().map(calls).sum();
@@ -200,11 +200,11 @@ fn burst(bytes: usize, qdisc: Option<&str>) -> Result<Burst> {
     let name = if qdisc.is_some() { "queued.sock" } else { "link.sock" };
     let (mut a, mut b, folder) = connect(1, name)?;
     let plan = a.agreement().ok_or("the link of this thread with itself went down")?.plan.clone();
-    let stats: [Arc<ChannelStats>; 2] = [Arc::default(), Arc::default()];
+    let stats: [Arc<QueuePairStats>; 2] = [Arc::default(), Arc::default()];
     let source = traffic::channel(Role::Source(bytes), &stats[0], traffic::share(1));
     let sink = traffic::channel(Role::Sink, &stats[1], traffic::share(1));
     let (near, far) = (first(a.open(&plan)?)?, first(b.open(&plan)?)?);
-    let id = LaneId { set: 0, channel: 0, way: Way::Forth };
+    let id = LaneId { set: 0, channel: 0, way: Direction::AToB };
     let mut send = Lane::new(id, source.rx, near.tx, plan.frame_max, None, a.stats()[0].clone())?;
     if let Some(words) = qdisc {
         send = send.with_qdisc(words, Layer::Ethernet)?;
@@ -223,7 +223,7 @@ pub(super) struct Both {
     pub(super) a: NtbFunction,
     pub(super) b: NtbFunction,
     /// Counters of the frame source of the one end and the frame sink of the other, per channel.
-    pub(super) outside: Vec<[Arc<ChannelStats>; 2]>,
+    pub(super) outside: Vec<[Arc<QueuePairStats>; 2]>,
     _folder: RunFolder,
 }
 
@@ -235,11 +235,11 @@ pub(super) fn both(bytes: usize, channels: u16, name: &str) -> Result<(Vec<[Lane
     let ends = a.open(&plan)?.into_iter().zip(b.open(&plan)?).enumerate();
     let mut outside = Vec::new();
     let lanes = ends.map(|(channel, (near, far))| -> Result<[Lane; 2]> {
-        let stats: [Arc<ChannelStats>; 2] = [Arc::default(), Arc::default()];
+        let stats: [Arc<QueuePairStats>; 2] = [Arc::default(), Arc::default()];
         outside.push(stats.clone());
         let source = traffic::channel(Role::Source(bytes), &stats[0], private);
         let sink = traffic::channel(Role::Sink, &stats[1], private);
-        let id = LaneId { set: 0, channel: channel as u16, way: Way::Forth };
+        let id = LaneId { set: 0, channel: channel as u16, way: Direction::AToB };
         let (max, counts) = (plan.frame_max, a.stats()[channel].clone());
         let send = Lane::new(id, source.rx, near.tx, max, None, counts)?;
         Ok([send, Lane::new(id, far.rx, sink.tx, max, None, stats[1].clone())?])

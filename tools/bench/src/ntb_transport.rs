@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use mqnet_engine::{Lane, LaneId, Way};
-use mqnet_netdev::{ChannelStats, Function};
+use mqnet_engine::{Direction, Lane, LaneId};
+use mqnet_netdev::{Function, QueuePairStats};
 use mqnet_ntb::fuzzing::joined;
 use mqnet_sysio::clock;
 
@@ -28,10 +28,10 @@ pub(super) struct Ends {
 pub(super) fn ends(section: Section, bytes: usize) -> Result<Ends> {
     let caps = Traffic::new(Role::Sink, 1).caps();
     let (functions, plan, [near, far]) = joined(WINDOW, SLOT, &caps);
-    let stats: [Arc<ChannelStats>; 2] = [Arc::default(), Arc::default()];
+    let stats: [Arc<QueuePairStats>; 2] = [Arc::default(), Arc::default()];
     let source = traffic::channel(Role::Source(bytes), &stats[0], traffic::share(1));
     let sink = traffic::channel(Role::Sink, &stats[1], traffic::share(1));
-    let id = LaneId { set: 0, channel: 0, way: Way::Forth };
+    let id = LaneId { set: 0, channel: 0, way: Direction::AToB };
     let max = plan.frame_max;
     let count = functions[0].stats()[0].clone();
     let mut send = Lane::new(id, source.rx, near.tx, max, None, count)?;

@@ -74,7 +74,7 @@ const HANDED_OVER: u32 = 1024;
 /// Allocating side, with the batch that the ring did not yet accept. Each side has cache lines of
 /// its own, as everywhere but on the stack of a benchmark.
 struct Giver<T> {
-    ring: spsc::Producer<T>,
+    ring: spsc::SpscProducer<T>,
     batch: ArrayVec<T, BULK>,
 }
 
@@ -92,7 +92,7 @@ impl<T: Send> Giver<T> {
 
 /// Freeing side.
 struct Taker<T> {
-    ring: spsc::Consumer<T>,
+    ring: spsc::SpscConsumer<T>,
     batch: ArrayVec<T, BULK>,
 }
 

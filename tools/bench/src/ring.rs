@@ -20,8 +20,8 @@ const RINGS: usize = 8;
 /// Ring with the data of both sides. Each side has its half and its entries in cache lines of its
 /// own; without the padding, sharing of lines would depend on the stack address.
 struct Apart {
-    from: Padded<(spsc::Producer<u64>, [u64; BULK])>,
-    into: Padded<(spsc::Consumer<u64>, [u64; BULK])>,
+    from: Padded<(spsc::SpscProducer<u64>, [u64; BULK])>,
+    into: Padded<(spsc::SpscConsumer<u64>, [u64; BULK])>,
 }
 
 impl Apart {
@@ -56,8 +56,8 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
 
 /// Moves a bulk in and out again on one thread.
 pub(super) fn both_ways(
-    producer: &mut spsc::Producer<u64>,
-    consumer: &mut spsc::Consumer<u64>,
+    producer: &mut spsc::SpscProducer<u64>,
+    consumer: &mut spsc::SpscConsumer<u64>,
 ) -> impl FnMut() -> usize {
     let entries = [1u64; BULK];
     let mut out = [0u64; BULK];
@@ -71,8 +71,8 @@ pub(super) fn both_ways(
 
 fn two_cpus(
     session: &Session,
-    (producer, entries): &mut (spsc::Producer<u64>, [u64; BULK]),
-    (consumer, out): &mut (spsc::Consumer<u64>, [u64; BULK]),
+    (producer, entries): &mut (spsc::SpscProducer<u64>, [u64; BULK]),
+    (consumer, out): &mut (spsc::SpscConsumer<u64>, [u64; BULK]),
 ) -> Result<Slice> {
     let produce = || {
         if !producer.push_bulk(black_box(&*entries)) {

@@ -4,10 +4,10 @@
 use std::net::UdpSocket;
 use std::sync::Arc;
 
-use mqnet_engine::{Lane, LaneId, Way};
+use mqnet_engine::{Direction, Lane, LaneId};
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, Event, Fault, Function, KernelInterface, Offloads, Plan, Queue, Rx,
-    RxBrings,
+    Armed, Burst, Fault, Function, KernelInterface, Offloads, OwningRx, Plan, Queue,
+    QueuePairStats, Rx, WakeSource,
 };
 use mqnet_shmem::Span;
 use mqnet_sysio::{clock, namespace};
@@ -52,12 +52,12 @@ impl Queue for Source {
         Ok(Armed::MoreWork)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl RxBrings for Source {
+impl OwningRx for Source {
     fn peek<'a>(
         &'a mut self,
         burst: &mut Burst<'a>,
@@ -95,14 +95,14 @@ impl Path {
         let plan = Plan::join(&tap.caps(), &caps)?;
         let channel = tap.open(&plan)?.into_iter().next().ok_or("a TAP without channels")?;
         tap.set_carrier(true);
-        let id = LaneId { set: 0, channel: 0, way: Way::Forth };
-        let source = Rx::Brings(Box::new(Source::new(device)));
+        let id = LaneId { set: 0, channel: 0, way: Direction::AToB };
+        let source = Rx::Owning(Box::new(Source::new(device)));
         let stats = tap.stats()[0].clone();
         let lane = Lane::new(id, source, channel.tx, plan.frame_max, None, stats)?;
         Ok(Self { tap, lane })
     }
 
-    fn stats(&self) -> Arc<ChannelStats> {
+    fn stats(&self) -> Arc<QueuePairStats> {
         self.tap.stats()[0].clone()
     }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use mqnet_netdev::limits::{BURST_BYTES, FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
-    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, FrameMeta, Function, Offloads,
-    OpenError, Plan, Queue, Recv, Rx, RxBorrows, RxBrings, Tx, TxBorrows, TxBrings,
+    Armed, Burst, Caps, Channel, Fault, FrameMeta, Function, Offloads, OpenChannelsError, OwningRx,
+    OwningTx, Plan, Queue, QueuePairStats, Recv, Rx, SyscallRx, SyscallTx, Tx, WakeSource,
 };
 use mqnet_shmem::{Segments, Span, SpanMut};
 use mqnet_wire::{Layer, VnetHdr};
@@ -36,7 +36,7 @@ pub(super) enum Role {
 /// Benchmark function.
 pub(super) struct Traffic {
     role: Role,
-    stats: Vec<Arc<ChannelStats>>,
+    stats: Vec<Arc<QueuePairStats>>,
 }
 
 impl Traffic {
@@ -68,13 +68,13 @@ impl Function for Traffic {
         }
     }
 
-    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         let stats = self.stats.iter().take(usize::from(plan.channels));
         let private = share(self.stats.len());
         Ok(stats.map(|stats| channel(self.role, stats, private)).collect())
     }
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
+    fn stats(&self) -> &[Arc<QueuePairStats>] {
         &self.stats
     }
 }
@@ -86,10 +86,10 @@ pub(super) fn share(channels: usize) -> usize {
 }
 
 /// Creates one channel of a benchmark function, with `private` bytes (a power of two).
-pub(super) fn channel(role: Role, stats: &Arc<ChannelStats>, private: usize) -> Channel {
+pub(super) fn channel(role: Role, stats: &Arc<QueuePairStats>, private: usize) -> Channel {
     match role {
         Role::Source(bytes) => Channel {
-            rx: Rx::Brings(Box::new(Source {
+            rx: Rx::Owning(Box::new(Source {
                 memory: vec![0x5a; private + bytes],
                 mask: private - 1,
                 bytes,
@@ -97,19 +97,19 @@ pub(super) fn channel(role: Role, stats: &Arc<ChannelStats>, private: usize) -> 
                 next: 0,
                 stats: stats.clone(),
             })),
-            tx: Tx::Borrows(Box::new(Nothing)),
+            tx: Tx::Syscall(Box::new(Nothing)),
         },
         Role::Maker(bytes) => Channel {
-            rx: Rx::Borrows(Box::new(Maker { bytes, stats: stats.clone() })),
-            tx: Tx::Borrows(Box::new(Nothing)),
+            rx: Rx::Syscall(Box::new(Maker { bytes, stats: stats.clone() })),
+            tx: Tx::Syscall(Box::new(Nothing)),
         },
         Role::Taker => Channel {
-            rx: Rx::Borrows(Box::new(Nothing)),
-            tx: Tx::Borrows(Box::new(Taker(stats.clone()))),
+            rx: Rx::Syscall(Box::new(Nothing)),
+            tx: Tx::Syscall(Box::new(Taker(stats.clone()))),
         },
         Role::Sink => Channel {
-            rx: Rx::Borrows(Box::new(Nothing)),
-            tx: Tx::Brings(Box::new(Sink {
+            rx: Rx::Syscall(Box::new(Nothing)),
+            tx: Tx::Owning(Box::new(Sink {
                 memory: vec![0; private + FRAME_MAX as usize],
                 mask: private - 64,
                 at: 0,
@@ -125,7 +125,7 @@ struct Source {
     bytes: usize,
     at: usize,
     next: usize,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl Queue for Source {
@@ -133,12 +133,12 @@ impl Queue for Source {
         Ok(Armed::MoreWork)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl RxBrings for Source {
+impl OwningRx for Source {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         let Self { memory, bytes, mask, .. } = self;
         let (bytes, stride, mask) = (*bytes, bytes.next_power_of_two(), *mask);
@@ -164,7 +164,7 @@ struct Sink {
     memory: Vec<u8>,
     mask: usize,
     at: usize,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl Queue for Sink {
@@ -172,12 +172,12 @@ impl Queue for Sink {
         Ok(Armed::MoreWork)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl TxBrings for Sink {
+impl OwningTx for Sink {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let frames = &burst.frames()[from..];
         let (memory, mut at, mask) = (&mut *self.memory, self.at, self.mask);
@@ -233,18 +233,18 @@ impl Queue for Nothing {
         Ok(Armed::Sleep)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl RxBorrows for Nothing {
+impl SyscallRx for Nothing {
     fn recv(&mut self, _room: &mut Segments<'_>) -> Result<Recv, Fault> {
         Ok(Recv::Empty)
     }
 }
 
-impl TxBorrows for Nothing {
+impl SyscallTx for Nothing {
     fn submit(&mut self, _burst: &Burst<'_>, _from: usize) -> Result<usize, Fault> {
         Ok(0)
     }

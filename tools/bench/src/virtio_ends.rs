@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqnet_engine::{Lane, LaneId, Way};
-use mqnet_netdev::{Caps, Channel, ChannelStats, Function, LinkStatus, Plan};
+use mqnet_engine::{Direction, Lane, LaneId};
+use mqnet_netdev::{Caps, Channel, Function, LinkStatus, Plan, QueuePairStats};
 use mqnet_sysio::clock;
 
 use super::child::RunFolder;
@@ -75,9 +75,9 @@ fn lanes(
     shape: &Shape,
     plan: &Plan,
     [device, driver]: [Channel; 2],
-    [of_device, of_driver]: &[Arc<ChannelStats>; 2],
+    [of_device, of_driver]: &[Arc<QueuePairStats>; 2],
 ) -> Result<(Lane, Lane)> {
-    let stats: [Arc<ChannelStats>; 2] = [Arc::default(), Arc::default()];
+    let stats: [Arc<QueuePairStats>; 2] = [Arc::default(), Arc::default()];
     let source = traffic::channel(Role::Source(shape.bytes), &stats[0], traffic::share(1));
     let sink = traffic::channel(Role::Sink, &stats[1], traffic::share(1));
     let (into, out, counts) = if shape.to_device {
@@ -85,7 +85,7 @@ fn lanes(
     } else {
         (device.tx, driver.rx, of_device)
     };
-    let id = LaneId { set: 0, channel: 0, way: Way::Forth };
+    let id = LaneId { set: 0, channel: 0, way: Direction::AToB };
     let max = plan.frame_max;
     let send = Lane::new(id, source.rx, into, max, None, counts.clone())?;
     Ok((send, Lane::new(id, out, sink.tx, max, None, stats[1].clone())?))

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use mqnet_ebpf::{Insn, Mode, Object, Origin, Program};
+use mqnet_ebpf::{ExecutionMode, Insn, ObjectProgram, Origin, Program};
 use mqnet_netdev::limits::BURST_FRAMES;
-use mqnet_netdev::{Armed, Burst, ChannelStats, Event, Fault, Offloads, Queue, Rx, RxBrings};
+use mqnet_netdev::{
+    Armed, Burst, Fault, Offloads, OwningRx, Queue, QueuePairStats, Rx, WakeSource,
+};
 use mqnet_shmem::Span;
 use mqnet_wire::VnetHdr;
-use mqnet_xdp::wrap::{Bell, HookConfig, Hooked, InletConfig, Pages, hook, way};
+use mqnet_xdp::wrap::{HookConfig, Hooked, Pages, ReinjectConfig, ReinjectWaker, hook, way};
 
 use super::Result;
 
@@ -38,14 +40,14 @@ impl Queue for Same {
         Ok(Armed::MoreWork)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 
     fn park(&mut self) {}
 }
 
-impl RxBrings for Same {
+impl OwningRx for Same {
     fn peek<'a>(
         &'a mut self,
         burst: &mut Burst<'a>,
@@ -64,7 +66,7 @@ impl RxBrings for Same {
 
 struct Silent;
 
-impl Bell for Silent {
+impl ReinjectWaker for Silent {
     fn ring(&self) {}
 }
 
@@ -73,11 +75,11 @@ impl Bell for Silent {
 pub(super) fn burst(bytes: usize, drops: bool) -> Result<impl FnMut() -> usize> {
     let insns = PROGRAM.iter().map(|&(code, dst, src, off, imm)| Insn { code, dst, src, off, imm });
     let (name, section) = ("bench".to_owned(), "xdp".to_owned());
-    let object = Object { name, section, insns: insns.collect(), maps: Vec::new() };
-    let program = Program::new(object, Mode::BEST, 1)?;
-    let stats = Arc::new(ChannelStats::default());
-    let config = InletConfig {
-        stats: Arc::new(ChannelStats::default()),
+    let object = ObjectProgram { name, section, insns: insns.collect(), maps: Vec::new() };
+    let program = Program::new(object, ExecutionMode::BEST, 1)?;
+    let stats = Arc::new(QueuePairStats::default());
+    let config = ReinjectConfig {
+        stats: Arc::new(QueuePairStats::default()),
         frame_max: FRAME_MAX,
         tx_offloads: Offloads::ALL,
         joined: Hooked::default(),
@@ -97,11 +99,11 @@ pub(super) fn burst(bytes: usize, drops: bool) -> Result<impl FnMut() -> usize> 
     };
     let mut frame = vec![0; bytes.max(34)];
     frame[12] = if drops { 8 } else { 0 };
-    let mut rx = hook(Rx::Brings(Box::new(Same { frame })), config, None);
+    let mut rx = hook(Rx::Owning(Box::new(Same { frame })), config, None);
     Ok(move || {
         let _ = &inlet;
         let before = stats.rx.xdp.packets.get();
-        if let Rx::Brings(queue) = &mut rx {
+        if let Rx::Owning(queue) = &mut rx {
             let mut shown = Burst::new();
             let passed = queue.peek(&mut shown, BURST_FRAMES).map(|()| shown.frames().len());
             drop(shown);

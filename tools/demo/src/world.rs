@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use super::protocol::{Event, KernelCounters, StreamReport};
 use super::tracker::Tally;
-use mqnet_daemon::status::Lane;
+use mqnet_daemon::status::DirectionSums;
 
 /// Both directions: from the TAP into the bridge, and from the bridge to the TAP.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Lanes {
-    pub(super) a_to_b: Lane,
-    pub(super) b_to_a: Lane,
+    pub(super) a_to_b: DirectionSums,
+    pub(super) b_to_a: DirectionSums,
 }
 
 /// The counters of a link's process.
@@ -28,7 +28,7 @@ pub(super) struct Counters {
 impl Counters {
     /// Frames dropped by the link itself, for any reason.
     pub(super) fn given_up(&self) -> u64 {
-        let of = |lane: &Lane| lane.tx_lost + lane.dropped();
+        let of = |lane: &DirectionSums| lane.tx_lost + lane.dropped();
         of(&self.sums.a_to_b) + of(&self.sums.b_to_a)
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! A parser (`syn`) would provide more, but drops comments, which half of the rules check.
 
-/// Kind of a token; a rule compares words only with `Word` and `Mark`.
+/// Kind of a token; a rule compares words only with `ChangeMessage` and `Mark`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// An identifier or a keyword.

@@ -80,7 +80,7 @@ impl Call<'_> {
     }
 
     /// Requests a resource that ethtool reads by netlink, without further arguments.
-    pub(super) fn ask<T: DeserializeOwned>(&mut self, what: &str) -> io::Result<Result<T, u8>> {
+    pub(super) fn request<T: DeserializeOwned>(&mut self, what: &str) -> io::Result<Result<T, u8>> {
         if let Some(extra) = self.args.first() {
             writeln!(self.err, "ethtool: unexpected parameter '{extra}'")?;
             return Ok(Err(1));

@@ -18,7 +18,7 @@ const PARAMS: [Param; 4] = [
 
 /// `-l`.
 pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
-    let channels: Channels = match call.ask("channels")? {
+    let channels: Channels = match call.request("channels")? {
         Ok(channels) => channels,
         Err(exit) => return Ok(exit),
     };

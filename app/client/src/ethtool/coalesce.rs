@@ -48,7 +48,7 @@ const GROUPS: [&[&str]; 5] = [
 
 /// `-c`.
 pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
-    let now: Coalesce = match call.ask("coalesce")? {
+    let now: Coalesce = match call.request("coalesce")? {
         Ok(now) => now,
         Err(exit) => return Ok(exit),
     };

@@ -8,7 +8,7 @@ use super::call::{Call, unsupported};
 
 /// `--show-priv-flags`.
 pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
-    let flags: Vec<PrivFlag> = match call.ask("priv-flags")? {
+    let flags: Vec<PrivFlag> = match call.request("priv-flags")? {
         Ok(flags) => flags,
         Err(exit) => return Ok(exit),
     };

@@ -30,7 +30,7 @@ const UNSUPPORTED: [(&str, &str); 3] = [
 
 /// `-g`.
 pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
-    let rings: Rings = match call.ask("rings")? {
+    let rings: Rings = match call.request("rings")? {
         Ok(rings) => rings,
         Err(exit) => return Ok(exit),
     };

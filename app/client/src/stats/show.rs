@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use mqnet_command::{Failure, Table, json_text, si};
+use mqnet_command::{Failure, TextTable, json_text, si};
 use mqnet_control_api::{ChannelStats, LaneStats, LinkStats, StopState};
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ pub(super) fn text(before: &[LinkStats], now: &[LinkStats]) -> String {
     }
     let mut out = String::new();
     for (before, now) in pairs(before, now) {
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             "ch",
             "<lane",
             "worker",
@@ -105,7 +105,7 @@ pub(super) fn rates(before: &[LinkStats], now: &[LinkStats]) -> String {
     let mut out = String::new();
     for (before, now) in pairs(before, now) {
         let seconds = seconds_between(before, now);
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             "ch",
             "<lane",
             "worker",
@@ -145,7 +145,7 @@ pub(super) fn rates(before: &[LinkStats], now: &[LinkStats]) -> String {
 }
 
 /// Appends heading, table, conservation check, and frames dropped outside.
-fn finish(out: &mut String, before: &LinkStats, now: &LinkStats, table: &Table) {
+fn finish(out: &mut String, before: &LinkStats, now: &LinkStats, table: &TextTable) {
     let gap = if out.is_empty() { "" } else { "\n" };
     let _ = writeln!(out, "{gap}link {}: {} <-> {}", now.link, now.a, now.b);
     if now.channels.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mqnet_control_api::{Action, Class, Filter, FilterOptions, Qdisc, TcCounters};
+use mqnet_control_api::{Action, Class, Filter, FilterOptions, QdiscEntry, TcCounters};
 use serde_json::Value;
 
 use super::{Common, Style};
@@ -68,7 +68,7 @@ fn place(fields: &mut Fields, root: bool, parent: Option<&str>) {
     }
 }
 
-pub(super) fn qdisc(qdisc: &Qdisc, style: Style) -> Json {
+pub(super) fn qdisc(qdisc: &QdiscEntry, style: Style) -> Json {
     let mut fields = Fields::new();
     text(&mut fields, "kind", &qdisc.kind);
     text(&mut fields, "handle", &qdisc.handle);

@@ -1,6 +1,6 @@
 //! `tc qdisc|class|filter show`.
 
-use mqnet_control_api::{Class, Filter, NetdevInfo, Qdisc, TcObject};
+use mqnet_control_api::{Class, Filter, NetdevInfo, QdiscEntry, TcObject};
 use mqnet_qdisc::Handle;
 use serde::de::DeserializeOwned;
 
@@ -97,7 +97,7 @@ fn every_qdisc(call: &Call<'_>, wanted: &Wanted<'_>) -> Result<Shown, Fail> {
         for NetdevInfo { name, .. } in netdevs {
             let path = format!("/v1/netdevs/{}/qdiscs", segment(&name));
             // A netdev that was removed after the listing is skipped.
-            let Ok(mut all) = api::get::<Vec<Qdisc>>(&*api, &path) else { continue };
+            let Ok(mut all) = api::get::<Vec<QdiscEntry>>(&*api, &path) else { continue };
             all.iter_mut().for_each(|qdisc| qdisc.dev = Some(name.clone()));
             let some = qdiscs(all, wanted, call.style);
             shown.text += &some.text;
@@ -107,7 +107,7 @@ fn every_qdisc(call: &Call<'_>, wanted: &Wanted<'_>) -> Result<Shown, Fail> {
     Ok(shown)
 }
 
-fn qdiscs(all: Vec<Qdisc>, wanted: &Wanted<'_>, style: Style) -> Shown {
+fn qdiscs(all: Vec<QdiscEntry>, wanted: &Wanted<'_>, style: Style) -> Shown {
     let mut shown = Shown::default();
     for qdisc in all {
         let parent = qdisc.parent.as_deref().and_then(parse_class);
@@ -149,7 +149,7 @@ fn some_filters(call: &Call<'_>, dev: &str, wanted: &Wanted<'_>) -> Result<Shown
     let all: Vec<Filter> = fetch(call, dev, "filters")?;
     let root = match wanted.place {
         None | Some(Place::Root) => {
-            let qdiscs: Vec<Qdisc> = fetch(call, dev, "qdiscs")?;
+            let qdiscs: Vec<QdiscEntry> = fetch(call, dev, "qdiscs")?;
             qdiscs.into_iter().find(|qdisc| qdisc.root).map(|qdisc| qdisc.handle)
         }
         _ => None,

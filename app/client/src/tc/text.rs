@@ -4,7 +4,7 @@ mod filter;
 
 use std::fmt::Write as _;
 
-use mqnet_control_api::{Class, Qdisc, TcCounters};
+use mqnet_control_api::{Class, QdiscEntry, TcCounters};
 
 use super::kinds::{self, plain};
 use super::{Style, units};
@@ -12,7 +12,7 @@ use super::{Style, units};
 pub(super) use filter::filter;
 
 /// One discipline, with its line end.
-pub(super) fn qdisc(qdisc: &Qdisc, style: Style) -> String {
+pub(super) fn qdisc(qdisc: &QdiscEntry, style: Style) -> String {
     let mut out = format!("qdisc {} {} ", qdisc.kind, qdisc.handle);
     if let Some(dev) = &qdisc.dev {
         let _ = write!(out, "dev {dev} ");

@@ -94,7 +94,7 @@ fn what_is_wrong_is_said() {
     let mut app = app();
     app.take(reading(3, &link("down")));
     assert_eq!(screen(&app, 80, 24)[23], "vm0: the peer has ended");
-    app.say("it has gone".into());
+    app.set_note("it has gone".into());
     assert_eq!(screen(&app, 80, 24)[23], "it has gone");
 }
 

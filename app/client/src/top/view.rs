@@ -80,7 +80,7 @@ impl App {
     }
 
     /// Shows a note to the user until the next reading.
-    pub(super) fn say(&mut self, note: String) {
+    pub(super) fn set_note(&mut self, note: String) {
         self.note = Some(note);
     }
 

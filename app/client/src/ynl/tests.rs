@@ -78,7 +78,7 @@ impl Api for Process {
     }
 }
 
-fn ask(args: &YnlArgs) -> (String, String, u8) {
+fn call(args: &YnlArgs) -> (String, String, u8) {
     let all = || -> Result<Vec<Box<dyn Api>>, ApiError> {
         Ok(vec![Box::new(Process { base: 30 }), Box::new(Process { base: 10 })])
     };
@@ -151,7 +151,7 @@ fn answers() {
             "{'alloc-fast': 9, 'alloc-slow': 1, 'info': {'id': 30, 'ifindex': 30}}\n",
         ),
     ] {
-        let got = ask(&args(mode, operation, json));
+        let got = call(&args(mode, operation, json));
         assert_eq!(got, (want.to_owned(), String::new(), 0), "{mode} {operation} {json}");
     }
 }
@@ -161,11 +161,11 @@ fn answers() {
 fn order_of_dumps() {
     let mut request = args("dump", "napi-get", "");
     request.output_json = true;
-    let (out, _, exit) = ask(&request);
+    let (out, _, exit) = call(&request);
     let napis: Vec<Value> = serde_json::from_str(&out).unwrap();
     let ids: Vec<_> = napis.iter().map(|napi| napi["id"].as_u64().unwrap()).collect();
     assert_eq!((ids, exit), (vec![8213, 8212, 8253, 8252], 0));
-    let (out, ..) = ask(&args("dump", "page-pool-get", r#"{"id": 1}"#));
+    let (out, ..) = call(&args("dump", "page-pool-get", r#"{"id": 1}"#));
     assert_eq!(out.matches("'inflight'").count(), 2, "a dump of pools has no filter: {out}");
 }
 
@@ -176,11 +176,11 @@ fn output_json() {
     request.output_json = true;
     let want = "{\"id\": 0, \"type\": \"rx\", \"ifindex\": 30, \"napi-id\": 8252, \"function\": \
                 \"ntb:/run/x.sock\"}\n";
-    assert_eq!(ask(&request), (want.to_owned(), String::new(), 0));
+    assert_eq!(call(&request), (want.to_owned(), String::new(), 0));
     let mut request = args("dump", "page-pool-stats-get", "");
     request.output_json = true;
     let want = "{\"info\": {\"id\": 30, \"ifindex\": 30}, \"alloc-fast\": 9, \"alloc-slow\": 1}";
-    assert!(ask(&request).0.contains(want));
+    assert!(call(&request).0.contains(want));
     assert_eq!(super::dumps(&json!("a\u{e9}\u{1f600}\""), &[]), r#""a\u00e9\ud83d\ude00\"""#);
 }
 
@@ -193,7 +193,7 @@ fn range(min: u32, max: u32, kind: &str, path: &str) -> String {
 
 fn refused(requests: &[(&str, &str, &str, &str)]) {
     for (mode, operation, json, want) in requests {
-        let got = ask(&args(mode, operation, json));
+        let got = call(&args(mode, operation, json));
         let want = (format!("Netlink error: {want}\n"), String::new(), 1);
         assert_eq!(got, want, "{mode} {operation} {json}");
     }
@@ -300,7 +300,7 @@ fn nonsense() {
         ("do", "page-pool-stats-get", r#"{"info":1}"#, "info is 1 (allowed: an object"),
         ("do", "page-pool-stats-get", r#"{"info":{"x":1}}"#, "info has no attribute 'x'"),
     ] {
-        let (out, err, exit) = ask(&args(mode, operation, json));
+        let (out, err, exit) = call(&args(mode, operation, json));
         assert_eq!((out.as_str(), exit), ("", 2), "{mode} {operation} {json}");
         assert!(err.starts_with("mqnet ynl: ") && err.contains(words), "{err}");
         assert_eq!(err.lines().count(), 1, "{err}");
@@ -349,7 +349,7 @@ proptest! {
         operation in "(queue|napi|qstats|page-pool|page-pool-stats)-get|.{0,9}",
         json in request_json(),
     ) {
-        let (out, err, exit) = ask(&args(&mode, &operation, &json));
+        let (out, err, exit) = call(&args(&mode, &operation, &json));
         prop_assert!(exit <= 2);
         prop_assert_eq!(out.is_empty(), exit == 2);
         prop_assert_eq!(err.is_empty(), exit != 2);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use mqnet_topology::nic;
 use mqnet_topology::{format_cpu_list, format_cpu_mask, parse_cpu_list, parse_cpu_mask};
-use mqnet_undo::{Place, Setting, Undo, Value};
+use mqnet_undo::{Setting, SettingNetns, Undo, Value};
 
 /// Settings for one queue of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Applied {
         let mut applied = Self::default();
         for part in wanted.chunk_by(|one, next| one.netns == next.netns) {
             let netns = part[0].netns.as_deref();
-            let done = Place::open(netns)
+            let done = SettingNetns::open(netns)
                 .and_then(|place| place.enter(true, || applied.apply_here(root, part, &place)));
             let Err(e) = done else { continue };
             let place = netns.map(|place| place.display().to_string()).unwrap_or_default();
@@ -81,7 +81,7 @@ impl Applied {
         applied
     }
 
-    fn apply_here(&mut self, root: &Path, wanted: &[Wanted], place: &Place) {
+    fn apply_here(&mut self, root: &Path, wanted: &[Wanted], place: &SettingNetns) {
         let mask = Format::Mask(nic::cpu_numbers(root));
         for one in wanted {
             let nic = nic::read(root, &one.interface);
@@ -96,7 +96,7 @@ impl Applied {
                 let file = root.join(format!("proc/irq/{irq}/smp_affinity_list"));
                 let what = format!("{queue}: irq {irq}");
                 // Interrupts have no namespace.
-                self.set(&what, file, &Place::here(), (Format::List, &[one.irq_cpu]));
+                self.set(&what, file, &SettingNetns::here(), (Format::List, &[one.irq_cpu]));
             }
             // An interface with a single TX queue has no XPS file.
             if nic.tx_queues > 1 && one.queue < nic.tx_queues {
@@ -112,7 +112,7 @@ impl Applied {
         self.said.push(what);
     }
 
-    fn set(&mut self, what: &str, file: PathBuf, place: &Place, (format, cpus): Goal<'_>) {
+    fn set(&mut self, what: &str, file: PathBuf, place: &SettingNetns, (format, cpus): Goal<'_>) {
         let setting = Setting::File(file.clone());
         let done = setting.read().and_then(|before| {
             let was = format.read(&before.to_string());

@@ -3,16 +3,20 @@
 use std::path::Path;
 
 use mqnet_host::{device_slot, irq_queue};
-use mqnet_netdev::Device;
-use mqnet_topology::{Home, Place, Placement, Topology};
+use mqnet_netdev::HardwareDevice;
+use mqnet_topology::{ChannelPlacement, FunctionLocation, Placement, Topology};
 
 use super::apply::{Applied, Wanted};
 use super::{Made, Member};
 
 /// Sets interrupts and XPS of the devices of a link. `served` has CPU and node of each channel.
-pub(crate) fn apply(link: &str, devices: &[Vec<Device>; 2], served: &[(usize, u32)]) -> Applied {
+pub(crate) fn apply(
+    link: &str,
+    devices: &[Vec<HardwareDevice>; 2],
+    served: &[(usize, u32)],
+) -> Applied {
     let machine = Topology::read(Path::new("/sys/devices/system"), None);
-    let of = |all: &Vec<Device>| {
+    let of = |all: &Vec<HardwareDevice>| {
         let vectors = wanted_vectors(all, served);
         wanted_of(all, served, machine.clone()).into_iter().chain(vectors)
     };
@@ -33,17 +37,21 @@ pub(crate) fn apply(link: &str, devices: &[Vec<Device>; 2], served: &[(usize, u3
 
 /// Settings for the interfaces among `devices` if these CPUs, with their nodes, serve the channels
 /// in order.
-fn wanted_of(devices: &[Device], served: &[(usize, u32)], machine: Topology) -> Vec<Wanted> {
-    let member = |device: &Device| Member {
+fn wanted_of(
+    devices: &[HardwareDevice],
+    served: &[(usize, u32)],
+    machine: Topology,
+) -> Vec<Wanted> {
+    let member = |device: &HardwareDevice| Member {
         name: device.name.clone(),
-        home: Home { node: device.node, vectors: None },
+        home: FunctionLocation { node: device.node, vectors: None },
         interface: device.interface.clone(),
         netns: device.netns.clone(),
     };
     let place = |(channel, &(cpu, node)): (u16, &(usize, u32))| {
         let (function, vector) = device_slot(channel, devices);
         let function = usize::from(function);
-        Place {
+        ChannelPlacement {
             channel,
             function,
             vector,
@@ -63,7 +71,7 @@ fn wanted_of(devices: &[Device], served: &[(usize, u32)], machine: Topology) -> 
 }
 
 /// Settings for the vectors of devices that mqnet drives; a shared vector follows its first queue.
-fn wanted_vectors(devices: &[Device], served: &[(usize, u32)]) -> Vec<Wanted> {
+fn wanted_vectors(devices: &[HardwareDevice], served: &[(usize, u32)]) -> Vec<Wanted> {
     let mut wanted: Vec<Wanted> = Vec::new();
     for (channel, &(irq_cpu, _)) in (0u16..).zip(served) {
         let (function, queue) = device_slot(channel, devices);
@@ -90,10 +98,10 @@ mod tests {
     #[test]
     fn interfaces_follow_the_workers() {
         let machine = mqnet_topology::synthetic("2x2").unwrap();
-        let device = |node: u32, interface: &str| Device {
+        let device = |node: u32, interface: &str| HardwareDevice {
             node: Some(node),
             interface: (!interface.is_empty()).then(|| interface.to_owned()),
-            ..Device::default()
+            ..HardwareDevice::default()
         };
         let devices = [device(1, "eth1"), device(0, "")];
         let served = [(3, 1), (1, 0), (2, 1), (0, 0)];
@@ -111,7 +119,7 @@ mod tests {
         let device = |of_queue: &[u16]| {
             let pci = "0000:00:04.0".to_owned();
             let vectors = Vectors { pci, of_queue: of_queue.to_vec() };
-            [Device { vectors: Some(vectors), ..Device::default() }]
+            [HardwareDevice { vectors: Some(vectors), ..HardwareDevice::default() }]
         };
         let served = [(3, 0), (1, 0), (2, 0), (0, 0)];
         let cpus = |of_queue: &[u16]| {
@@ -122,6 +130,6 @@ mod tests {
         assert_eq!(cpus(&[1, 2, 3, 4, 5]), [(1, 3), (2, 1), (3, 2), (4, 0)]);
         assert_eq!(cpus(&[1, 2, 1, 2]), [(1, 3), (2, 1)]);
         assert_eq!(cpus(&[0; 64]), [(0, 3)]);
-        assert!(wanted_vectors(&[Device::default()], &served).is_empty());
+        assert!(wanted_vectors(&[HardwareDevice::default()], &served).is_empty());
     }
 }

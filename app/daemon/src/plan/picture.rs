@@ -24,7 +24,8 @@ impl Duty {
     pub(super) fn of(made: &Made, cpu: &Cpu) -> Self {
         let mut duty = Self::default();
         let near = |home: Option<u32>| {
-            home.and_then(|node| made.senders.home_of(node)).is_none_or(|node| node == cpu.node)
+            home.and_then(|node| made.senders.nearest_cpu_node(node))
+                .is_none_or(|node| node == cpu.node)
         };
         for place in &made.placement.places {
             let (serves, sends) = (place.cpu == cpu.id, place.xps.contains(&cpu.id));
@@ -73,7 +74,7 @@ pub(super) fn nodes(made: &Made) -> Vec<u32> {
 /// Functions on a node, or on no node.
 pub(super) fn functions_on(made: &Made, node: Option<u32>) -> String {
     let on = |home: Option<u32>| match home {
-        Some(home) if made.senders.home_of(home).is_some() => Some(home),
+        Some(home) if made.senders.nearest_cpu_node(home).is_some() => Some(home),
         _ => None,
     };
     let all = made.members.iter().enumerate().filter(|(_, m)| on(m.home.node) == node);

@@ -7,7 +7,7 @@ use mqnet_command::Failure;
 use mqnet_control_api::LinkInfo;
 use mqnet_sysio::affinity;
 use mqnet_sysio::namespace::run_in_sysfs;
-use mqnet_topology::{Home, Side, Topology, nic};
+use mqnet_topology::{CpuListEnd, FunctionLocation, Topology, nic};
 
 use super::{Job, Member, PlanArgs};
 
@@ -102,7 +102,7 @@ fn members(endpoints: &[String], root: &Path) -> Result<Vec<(Member, u16)>, Fail
         }
         let queues = found.as_ref().map_or(0, |nic| nic.rx_queues);
         let vectors = found.as_ref().map(|nic| nic.rx_queues.max(1));
-        let home = Home { node: found.as_ref().and_then(|nic| nic.node), vectors };
+        let home = FunctionLocation { node: found.as_ref().and_then(|nic| nic.node), vectors };
         let interface = found.map(|nic| nic.name);
         all.push((Member { name: word.to_owned(), home, interface, netns }, queues));
     }
@@ -114,7 +114,7 @@ fn members(endpoints: &[String], root: &Path) -> Result<Vec<(Member, u16)>, Fail
 
 /// A function with nothing but a node.
 fn plain(number: usize, node: Option<u32>) -> Member {
-    let home = Home { node, vectors: None };
+    let home = FunctionLocation { node, vectors: None };
     Member { name: format!("function {number}"), home, interface: None, netns: None }
 }
 
@@ -123,7 +123,7 @@ fn by_hand(nodes: &[Node], topology: &Topology) -> Result<Vec<Member>, Failure> 
         return Err(bad(format!("--functions: at most {FUNCTIONS_MAX}, not {}", nodes.len())));
     }
     for Node(node) in nodes {
-        if let Some(node) = node.filter(|&node| topology.home_of(node).is_none()) {
+        if let Some(node) = node.filter(|&node| topology.nearest_cpu_node(node).is_none()) {
             let all: Vec<String> = topology.nodes.iter().map(|n| n.id.to_string()).collect();
             let all = if all.is_empty() { "0".to_owned() } else { all.join(", ") };
             return Err(bad(format!("--functions: there is no node {node}; there are: {all}")));
@@ -136,7 +136,7 @@ fn by_hand(nodes: &[Node], topology: &Topology) -> Result<Vec<Member>, Failure> 
 fn of_link(link: &LinkInfo) -> Vec<Member> {
     let first = link.placement.first().and_then(|place| place.functions.first());
     let Some(netdev) = first.map(|function| &function.netdev) else {
-        let (name, home) = (link.name.clone(), Home::default());
+        let (name, home) = (link.name.clone(), FunctionLocation::default());
         return vec![Member { name, home, interface: None, netns: None }];
     };
     let mut members: Vec<Member> = Vec::new();
@@ -144,7 +144,7 @@ fn of_link(link: &LinkInfo) -> Vec<Member> {
         for function in place.functions.iter().filter(|function| &function.netdev == netdev) {
             if usize::from(function.function) == members.len() {
                 let name = function.interface.as_ref().unwrap_or(netdev).clone();
-                let home = Home { node: function.node, vectors: None };
+                let home = FunctionLocation { node: function.node, vectors: None };
                 let (interface, netns) = (function.interface.clone(), function.netns.clone());
                 members.push(Member { name, home, interface, netns: netns.map(Into::into) });
             }
@@ -162,7 +162,7 @@ pub(super) fn jobs(
 ) -> Result<Vec<Job>, Failure> {
     let most = *CHANNELS.end() as u16;
     let one_a_cpu = topology.cpus.len().clamp(1, usize::from(most)) as u16;
-    let side = if args.high { Side::High } else { Side::Low };
+    let side = if args.high { CpuListEnd::High } else { CpuListEnd::Low };
     let workers = args.workers.map(usize::from);
     let job = |title: Option<String>, members: Vec<Member>, channels: u16| {
         let channels = args.channels.unwrap_or(channels).clamp(1, most);

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use mqnet_command::Table;
-use mqnet_topology::{Place, Topology, format_cpu_list};
+use mqnet_command::TextTable;
+use mqnet_topology::{ChannelPlacement, Topology, format_cpu_list};
 use serde_json::{Value, json};
 
 use super::{Made, picture};
@@ -22,7 +22,7 @@ fn cores(topology: &Topology) -> usize {
 }
 
 /// Locality of the memory of a channel, as one word.
-fn locality(place: &Place) -> &'static str {
+fn locality(place: &ChannelPlacement) -> &'static str {
     match place.is_local() {
         Some(true) => "local",
         Some(false) => "across",
@@ -47,7 +47,7 @@ fn machine(made: &Made) -> String {
 }
 
 fn functions(made: &Made) -> String {
-    let mut table = Table::new(&["function", "node", "queues", "channels", "<name"]);
+    let mut table = TextTable::new(&["function", "node", "queues", "channels", "<name"]);
     for (number, member) in made.members.iter().enumerate() {
         let mine = made.placement.places.iter().filter(|p| p.function == number).count();
         let queues = member.home.vectors.map_or("any".to_owned(), |n| n.to_string());
@@ -75,7 +75,7 @@ fn channels(made: &Made) -> String {
         "<bytes",
         "<sent-to-by-cpus",
     ];
-    let mut table = Table::new(&headings);
+    let mut table = TextTable::new(&headings);
     for place in &made.placement.places {
         table.row(vec![
             place.channel.to_string(),

@@ -178,12 +178,12 @@ fn interfaces_are_set_one_by_one() {
     let topology = mqnet_topology::synthetic("2x2").unwrap();
     let member = |n: u32| Member {
         name: format!("xdp:eth{n}"),
-        home: Home { node: Some(n), vectors: Some(2) },
+        home: FunctionLocation { node: Some(n), vectors: Some(2) },
         interface: Some(format!("eth{n}")),
         netns: None,
     };
     let members = vec![member(0), member(1)];
-    let job = Job { title: None, members, channels: 4, workers: None, side: Side::Low };
+    let job = Job { title: None, members, channels: 4, workers: None, side: CpuListEnd::Low };
     let wanted = job.make(&topology, &topology).wanted();
     let seen: Vec<_> =
         wanted.iter().map(|w| (&w.interface[..], w.queue, w.irq_cpu, &w.senders[..])).collect();

@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use mqnet_engine::Link;
 use mqnet_netdev::stats::equation;
-use mqnet_netdev::{ChannelStats, LaneCounters, LaneSums};
+use mqnet_netdev::{LaneCounters, LaneSums, QueuePairStats};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// One direction of a link or channel, as `mqnet link -j` prints it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Lane {
+pub struct DirectionSums {
     #[serde(flatten, with = "by_name")]
     counters: LaneCounters,
     pub drops: BTreeMap<String, u64>,
     pub in_flight: i64,
 }
 
-impl Deref for Lane {
+impl Deref for DirectionSums {
     type Target = LaneCounters;
 
     fn deref(&self) -> &LaneCounters {
@@ -28,7 +28,7 @@ impl Deref for Lane {
     }
 }
 
-impl Lane {
+impl DirectionSums {
     pub(super) fn of(sums: &LaneSums) -> Self {
         let drops = sums.drops().map(|(reason, frames)| (reason.to_owned(), frames)).collect();
         Self { counters: sums.counters, drops, in_flight: sums.in_flight() }
@@ -69,14 +69,15 @@ mod by_name {
 }
 
 /// Statistics of the channels of both functions.
-pub(crate) fn channel_stats(link: &mut Link) -> [Vec<Arc<ChannelStats>>; 2] {
+pub(crate) fn channel_stats(link: &mut Link) -> [Vec<Arc<QueuePairStats>>; 2] {
     link.stats().map(<[_]>::to_vec)
 }
 
 /// Both directions of each channel.
 pub(crate) fn channels_json(link: &mut Link) -> Vec<Value> {
     let [a, b] = channel_stats(link);
-    let lane = |from: &ChannelStats, to: &ChannelStats| Lane::of(&LaneSums::of(from, to));
+    let lane =
+        |from: &QueuePairStats, to: &QueuePairStats| DirectionSums::of(&LaneSums::of(from, to));
     let both = a.iter().zip(&b);
     both.map(|(a, b)| json!({ "a-to-b": lane(a, b), "b-to-a": lane(b, a) })).collect()
 }
@@ -101,16 +102,16 @@ mod tests {
     // Goal: JSON has every counter of the table, and parsing restores the same values.
     #[test]
     fn json_has_every_counter() {
-        let (from, to) = (ChannelStats::default(), ChannelStats::default());
+        let (from, to) = (QueuePairStats::default(), QueuePairStats::default());
         from.rx.drops.count(DropReason::TooLong, 2);
         to.tx.checksums.add(7);
-        let lane = Lane::of(&LaneSums::of(&from, &to));
+        let lane = DirectionSums::of(&LaneSums::of(&from, &to));
         let json = serde_json::to_value(&lane).unwrap();
         assert_eq!((&json["drops"], &json["in-flight"]), (&json!({ "too-long": 2 }), &json!(-2)));
         for (row, value) in lane.counters.iter() {
             assert_eq!(json[row.json()], value, "{}", row.name);
         }
-        let read: Lane = serde_json::from_value(json).unwrap();
+        let read: DirectionSums = serde_json::from_value(json).unwrap();
         assert_eq!((read.counters, read.dropped()), (lane.counters, 2));
     }
 }

@@ -6,7 +6,7 @@ use mqnet_engine::Link;
 use mqnet_netdev::LaneSums;
 use serde_json::{Value, json};
 
-use super::sums::{Lane, channel_stats, channels_json, link_sums};
+use super::sums::{DirectionSums, channel_stats, channels_json, link_sums};
 
 /// Table as text.
 pub(crate) fn text(link: &mut Link) -> String {
@@ -36,7 +36,7 @@ pub(crate) fn text(link: &mut Link) -> String {
         }
     }
     for (sums, [from, to]) in link_sums(link).iter().zip([[0, 1], [1, 0]]) {
-        let check = Lane::of(sums).equation();
+        let check = DirectionSums::of(sums).equation();
         let _ = writeln!(out, "{} -> {}: {check}", names[from], names[to]);
     }
     for (name, dropped) in names.iter().zip(link.functions().map(|f| f.dropped_outside())) {
@@ -56,7 +56,7 @@ pub(crate) fn json(link: &mut Link) -> Value {
     let names = link.functions().map(|f| f.name().to_owned());
     let outside = link.functions().map(|f| f.dropped_outside());
     let channels = channels_json(link);
-    let sums = link_sums(link).each_ref().map(Lane::of);
+    let sums = link_sums(link).each_ref().map(DirectionSums::of);
     json!({
         "event": "end", "a": names[0], "b": names[1], "channels": channels,
         "a-to-b": sums[0], "b-to-a": sums[1],

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{L2_HEADER, MTU_MAX};
 use mqnet_netdev::{
-    Bridge, Caps, Channel, LinkStatus, Offloads, OpenError, Plan, SlotRings, Steering,
+    Bridge, Caps, Channel, LinkStatus, Offloads, OpenChannelsError, Plan, SlotRings, Steering,
 };
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_wire::Layer;
@@ -61,7 +61,7 @@ impl NtbFunction {
             }
         }
         let control = self.control.clone()?;
-        if self.seat.is_some()
+        if self.membership.is_some()
             && self.hw.spad_read(transport::handshake::pad::VERSION) == transport::VERSION
         {
             let why = "refused: the peer is a kernel's ntb_transport, which cannot be a member of \
@@ -110,7 +110,7 @@ impl NtbFunction {
     pub(super) fn open_transport(
         &mut self,
         plan: &Plan,
-    ) -> Option<Result<Vec<Channel>, OpenError>> {
+    ) -> Option<Result<Vec<Channel>, OpenChannelsError>> {
         let link = self.transport.as_mut()?;
         let opened = link.channels_of(plan, &self.stats, self.now);
         Some(opened.map_err(|what| self.error(what)))

@@ -1,15 +1,18 @@
 //! The far end of the bridge, where another engine has a say in changes.
 
-use mqnet_netdev::{Caps, FarPartner, Outlook, Peer, Plan, RingSizes, RingWish, Seat, Voice, Word};
+use mqnet_netdev::{
+    Caps, ChangeMessage, FarPartner, GroupMembership, GroupMessage, NextPlan, Peer, Plan,
+    RequestedRings, RingSizes,
+};
 
 use super::{NtbFunction, refusal_text};
 use crate::layout::{Geometry, Phase};
-use crate::link::{self, Agreement, Refusal, State};
+use crate::link::{self, Agreement, OfferError, State};
 use crate::mailbox;
 
 impl NtbFunction {
     /// What the latest wishes come to, as the next change; `None` while the link is down.
-    pub(super) fn next_agreement(&self) -> Option<Result<Agreement, Refusal>> {
+    pub(super) fn next_agreement(&self) -> Option<Result<Agreement, OfferError>> {
         let change = self.agreement()?.change.wrapping_add(1);
         Some(link::agree(self.our_offer.as_ref()?, self.their_offer.as_ref()?, change))
     }
@@ -18,7 +21,7 @@ impl NtbFunction {
     pub(super) fn publish_wish(&mut self) {
         let (caps, rings) = (self.offered_caps(), self.rings);
         let known = caps == self.ours.caps && rings == self.ours.rings;
-        if self.state != State::Up || known || self.seat.is_some() {
+        if self.state != State::Up || known || self.membership.is_some() {
             return;
         }
         self.want(caps, rings);
@@ -26,7 +29,7 @@ impl NtbFunction {
         self.post();
     }
 
-    fn want(&mut self, caps: Caps, rings: RingWish) {
+    fn want(&mut self, caps: Caps, rings: RequestedRings) {
         if let Some(offer) = &mut self.our_offer {
             (offer.caps, offer.rings) = (caps.clone(), rings);
         }
@@ -39,15 +42,15 @@ impl NtbFunction {
             Some(reason) => FarPartner::Down(reason.clone()),
         };
         let Some(windows) = self.hw.windows() else { return };
-        mailbox::post(&windows, &mut self.our_letters, &self.ours);
+        mailbox::post(&windows, &mut self.sent_messages, &self.ours);
         // Rings the doorbell of the link; the phase stays what it is.
         self.announce(Phase::Accept);
     }
 }
 
 impl Peer for NtbFunction {
-    fn take_seat(&mut self, seat: Seat) {
-        self.seat = Some(seat);
+    fn join_group(&mut self, seat: GroupMembership) {
+        self.membership = Some(seat);
     }
 
     fn leads(&self) -> bool {
@@ -57,7 +60,7 @@ impl Peer for NtbFunction {
         if ours == theirs { !self.hw.is_second() } else { ours > theirs }
     }
 
-    fn wish(&mut self, partner: &Caps, rings: RingWish) -> u32 {
+    fn wish(&mut self, partner: &Caps, rings: RequestedRings) -> u32 {
         self.partner = Some(partner.clone());
         self.rings = rings;
         self.publish_wish();
@@ -76,24 +79,24 @@ impl Peer for NtbFunction {
         self.agreement().map(|agreement| agreement.plan.clone())
     }
 
-    fn outlook(&self) -> Outlook {
+    fn next_plan(&self) -> NextPlan {
         match (self.next_agreement(), self.agreement()) {
-            (Some(Ok(next)), Some(now)) if !next.is_like(now) => Outlook::Change(next.plan),
-            (Some(Err(refusal)), _) => Outlook::Impossible(refusal_text(refusal)),
-            _ => Outlook::Same,
+            (Some(Ok(next)), Some(now)) if !next.is_like(now) => NextPlan::Change(next.plan),
+            (Some(Err(refusal)), _) => NextPlan::Impossible(refusal_text(refusal)),
+            _ => NextPlan::Same,
         }
     }
 
-    fn say(&mut self, word: Word) {
+    fn send_change(&mut self, word: ChangeMessage) {
         self.ours.word = word;
         self.post();
     }
 
-    fn heard(&self) -> Word {
+    fn received_change(&self) -> ChangeMessage {
         self.theirs.word.clone()
     }
 
-    fn say_for_group(&mut self, partner: &Caps, rings: RingWish, voice: &Voice) {
+    fn send_for_group(&mut self, partner: &Caps, rings: RequestedRings, voice: &GroupMessage) {
         self.partner = Some(partner.clone());
         self.rings = rings;
         if self.state == State::Up {
@@ -104,9 +107,9 @@ impl Peer for NtbFunction {
         }
     }
 
-    fn heard_of_group(&self) -> Voice {
+    fn received_for_group(&self) -> GroupMessage {
         let Self { theirs, .. } = self;
-        Voice { wish: theirs.wish, here: theirs.here, word: theirs.word.clone() }
+        GroupMessage { wish: theirs.wish, here: theirs.here, word: theirs.word.clone() }
     }
 
     fn peers_group(&self) -> Option<u32> {

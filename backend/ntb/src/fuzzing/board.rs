@@ -112,9 +112,9 @@ impl Board {
     }
 }
 
-struct Bell(Arc<Board>, usize);
+struct FakeDoorbell(Arc<Board>, usize);
 
-impl Doorbell for Bell {
+impl Doorbell for FakeDoorbell {
     fn ring(&self) -> std::io::Result<()> {
         self.0.rung[self.1].fetch_add(1, AcqRel);
         match self.0.far.get().and_then(Weak::upgrade) {
@@ -153,7 +153,7 @@ impl Hw for Port {
     }
 
     fn peer_doorbell(&self, bit: usize) -> Option<Arc<dyn Doorbell>> {
-        (bit < VECTORS).then(|| Arc::new(Bell(self.0.clone(), bit)) as Arc<dyn Doorbell>)
+        (bit < VECTORS).then(|| Arc::new(FakeDoorbell(self.0.clone(), bit)) as Arc<dyn Doorbell>)
     }
 
     fn doorbell_event(&self, bit: usize) -> Option<Arc<EventFd>> {

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
 
 use mqnet_netdev::fuzzing::Input;
-use mqnet_shmem::{Region, Table};
+use mqnet_shmem::{AtomicTable, Region};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::listen::Access;
 use mqnet_sysio::memory::memory_file;
-use mqnet_vfio_user::fuzzing::{Bytes, Client, socket_path};
+use mqnet_vfio_user::fuzzing::{Bytes, FuzzClient, socket_path};
 
 use super::transport::{MTU, Victim, write_header};
 use crate::NtbFunction;
-use crate::hw::vfio_user::{Endpoint, VfioUser, VfioUserConfig, places};
-use crate::transport::geometry::Part;
+use crate::hw::vfio_user::{BoardModel, VfioUser, VfioUserConfig, places};
+use crate::transport::geometry::WindowPart;
 use crate::transport::handshake::{pad, writes};
 
 const PAGE: u64 = 4096;
@@ -40,12 +40,12 @@ const RESET: u16 = 13;
 struct World {
     victim: Victim,
     path: PathBuf,
-    client: Client,
-    endpoint: Endpoint,
-    registers: Table,
+    client: FuzzClient,
+    endpoint: BoardModel,
+    registers: AtomicTable,
     /// Scratchpads that the driver writes, and their offset.
-    spads: (Table, u32),
-    window: Table,
+    spads: (AtomicTable, u32),
+    window: AtomicTable,
     memory: OwnedFd,
 }
 
@@ -60,7 +60,7 @@ fn range(first: [u32; 2], rest: &[u64]) -> Vec<u8> {
 }
 
 impl World {
-    fn new(endpoint: Endpoint) -> Option<Self> {
+    fn new(endpoint: BoardModel) -> Option<Self> {
         let path = socket_path();
         let config = VfioUserConfig {
             path: path.clone(),
@@ -74,9 +74,9 @@ impl World {
         let function = NtbFunction::with_hw("ntb:".to_owned(), Box::new(hw), None, 1);
         let mut victim = Victim::new(function.with_transport_mtu(MTU));
         victim.poll(1);
-        let client = Client::connect(&path).ok()?;
+        let client = FuzzClient::connect(&path).ok()?;
         let scratch = || Region::private(WINDOW as usize, false, None).ok().map(Arc::new);
-        let table = || Table::new(scratch()?, 0, WINDOW);
+        let table = || AtomicTable::new(scratch()?, 0, WINDOW);
         let mut world = Self {
             victim,
             path,
@@ -97,13 +97,13 @@ impl World {
         let place = places(self.endpoint, WINDOW);
         let (registers, _) = self.region(0, PAGE)?;
         self.spads = match place.spad_bar {
-            Some(bar) => (Table::new(self.region(bar as u32, PAGE)?.0, 0, PAGE as u32)?, 0),
-            None => (Table::new(registers.clone(), 0, PAGE as u32)?, place.spads_at),
+            Some(bar) => (AtomicTable::new(self.region(bar as u32, PAGE)?.0, 0, PAGE as u32)?, 0),
+            None => (AtomicTable::new(registers.clone(), 0, PAGE as u32)?, place.spads_at),
         };
-        self.registers = Table::new(registers, 0, PAGE as u32)?;
+        self.registers = AtomicTable::new(registers, 0, PAGE as u32)?;
         let end = place.window_at + WINDOW;
         let (window, _) = self.region(place.window_bar as u32, end.into())?;
-        self.window = Table::new(window, place.window_at as usize, WINDOW)?;
+        self.window = AtomicTable::new(window, place.window_at as usize, WINDOW)?;
         let events = (0..VECTORS).map(|_| EventFd::new()?.try_clone());
         let events: Vec<OwnedFd> = events.collect::<Result<_, _>>().ok()?;
         let fds: Vec<BorrowedFd<'_>> = events.iter().map(AsFd::as_fd).collect();
@@ -177,7 +177,7 @@ impl World {
 
     fn step(&mut self, input: &mut Input<'_>) -> Option<()> {
         let (step, more) = (input.u8(), input.u8());
-        let part = Part::of(&[WINDOW], PAIRS, u16::from(more) % PAIRS, MTU);
+        let part = WindowPart::of(&[WINDOW], PAIRS, u16::from(more) % PAIRS, MTU);
         match step % 20 {
             0 => self.set(u32::from(input.u16()) % 1024 * 4, input.u16().into()),
             1 => self.command((more % 8).into(), u32::from(input.u8()) | u32::from(more & 1) << 16),
@@ -205,7 +205,7 @@ impl World {
             }
             12 if more < 16 => self.client.send(RESET, 0, &[], &[]),
             13 if more < 8 => {
-                self.client = Client::connect(&self.path).ok()?;
+                self.client = FuzzClient::connect(&self.path).ok()?;
                 self.introduce();
             }
             14 => {
@@ -231,7 +231,7 @@ impl World {
 pub fn endpoint(data: &[u8]) {
     let mut input = Input(data);
     let first = input.u8();
-    let endpoint = Endpoint::ALL[usize::from(first) % Endpoint::ALL.len()];
+    let endpoint = BoardModel::ALL[usize::from(first) % BoardModel::ALL.len()];
     // Without descriptors or memory there is nothing to test.
     let Some(mut world) = World::new(endpoint) else { return };
     if first < 0xc0 {
@@ -254,7 +254,7 @@ mod tests {
     // Rule: the honest beginning of an input reaches open channels, for each endpoint.
     #[test]
     fn honest_driver_opens_channels() {
-        for endpoint in Endpoint::ALL {
+        for endpoint in BoardModel::ALL {
             let mut world = World::new(endpoint).unwrap();
             world.open();
             assert!(!world.victim.channels.is_empty(), "{endpoint}");

@@ -6,12 +6,12 @@ use std::time::Duration;
 use mqnet_netdev::fuzzing::{Input, receive};
 use mqnet_netdev::limits::FRAME_MAX;
 use mqnet_netdev::{Burst, Caps, Channel, Fault, Function, LinkStatus, Offloads, Plan, Rx, Tx};
-use mqnet_shmem::{Span, Table};
+use mqnet_shmem::{AtomicTable, Span};
 use mqnet_wire::{Layer, VnetHdr};
 
 use super::board::{Board, Port};
 use crate::NtbFunction;
-use crate::transport::geometry::Part;
+use crate::transport::geometry::WindowPart;
 use crate::transport::handshake::{pad, writes};
 
 const SIZE: u32 = 64 << 10;
@@ -89,12 +89,12 @@ impl Victim {
         };
         match step % 4 {
             0 => {
-                if let Rx::Brings(rx) = &mut channel.rx {
+                if let Rx::Owning(rx) = &mut channel.rx {
                     receive(&mut **rx, 1..=self.frame_max, usize::from(step >> 4))?;
                 }
             }
             1 => {
-                if let Tx::Brings(tx) = &mut channel.tx {
+                if let Tx::Owning(tx) = &mut channel.tx {
                     let bytes = [7; 300];
                     let mut burst = Burst::new();
                     for _ in 0..=step >> 4 {
@@ -113,7 +113,7 @@ impl Victim {
 }
 
 /// Writes any number, low bytes of the length and flags into a header.
-pub(super) fn write_header(input: &mut Input<'_>, part: &Part, words: &Table) {
+pub(super) fn write_header(input: &mut Input<'_>, part: &WindowPart, words: &AtomicTable) {
     let at = part.header_at(u32::from(input.u8()) % part.slots);
     let header = [input.u8(), input.u8(), input.u8(), input.u8()];
     for (offset, byte) in [0, 4, 5, 8].into_iter().zip(header) {
@@ -130,7 +130,8 @@ pub fn transport(data: &[u8]) {
     let function = NtbFunction::with_hw("ntb:".to_owned(), Box::new(Port(board.clone())), None, 1);
     let mut victim = Victim::new(function.with_transport_mtu(MTU));
     let sizes = vec![SIZE; windows];
-    let words = |window: usize| Table::new(board.inbound[window].clone(), Board::place(0), SIZE);
+    let words =
+        |window: usize| AtomicTable::new(board.inbound[window].clone(), Board::place(0), SIZE);
     let greet = || {
         for (at, value) in writes(pairs, &sizes).filter(|(at, _)| *at != pad::QP_LINKS) {
             board.spads[0][at].store(value, Release);
@@ -151,7 +152,7 @@ pub fn transport(data: &[u8]) {
     }
     for _ in 0..300 {
         let step = input.u8();
-        let part = Part::of(&sizes, pairs, u16::from(step >> 4) % pairs, MTU);
+        let part = WindowPart::of(&sizes, pairs, u16::from(step >> 4) % pairs, MTU);
         let place = part.and_then(|part| Some((part, words(part.window.into())?)));
         match step % 16 {
             0 => board.spads[0][usize::from(input.u8()) % 16].store(input.u64() as u32, Release),

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqnet_netdev::Device;
+use mqnet_netdev::HardwareDevice;
 use mqnet_shmem::Region;
 use mqnet_sysio::eventfd::EventFd;
 
@@ -29,7 +29,7 @@ use file::Host;
 use pci::Pci;
 use port::{Port, Standing};
 pub(crate) use protocol::check_stream;
-pub use server::{Server, ServerConfig, VECTORS};
+pub use server::{IvshmemServer, ServerConfig, VECTORS};
 use wake::Via;
 
 /// Sizes that the memory may have: powers of two.
@@ -37,7 +37,7 @@ pub const MEMORY: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 
 /// Where the device is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum DeviceLocation {
     /// On the host: the socket of an ivshmem server, or the file of an `ivshmem-plain` device.
     Socket(PathBuf),
     /// In a guest: the only PCI function of the kind.
@@ -46,7 +46,7 @@ pub enum Place {
     Pci(String),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for DeviceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Socket(path) => path.display().fmt(f),
@@ -60,7 +60,7 @@ impl fmt::Display for Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IvshmemConfig {
     /// Where it is.
-    pub place: Place,
+    pub place: DeviceLocation,
     /// Which half is ours, 0 or 1; `None`: whichever is free.
     pub side: Option<u8>,
 }
@@ -94,7 +94,7 @@ trait Bus: Send {
     fn events(&self) -> Vec<BorrowedFd<'_>>;
 
     /// What the kernel shows of the device here.
-    fn device(&self) -> Option<Device> {
+    fn device(&self) -> Option<HardwareDevice> {
         None
     }
 }
@@ -123,7 +123,7 @@ fn half_of(file: OwnedFd, side: usize, half: usize) -> Result<Arc<Region>, Strin
 }
 
 /// The provider.
-pub struct Ivshmem {
+pub struct IvshmemProvider {
     bus: Box<dyn Bus>,
     side: Option<u8>,
     seed: u64,
@@ -131,13 +131,13 @@ pub struct Ivshmem {
     session: u64,
 }
 
-impl Ivshmem {
+impl IvshmemProvider {
     /// A port at the device. `seed` is any number that differs from life to life.
     pub fn new(config: IvshmemConfig, seed: u64) -> Self {
         let bus: Box<dyn Bus> = match config.place {
-            Place::Socket(path) => Box::new(Host::new(path)),
-            Place::OnlyPci => Box::new(Pci::new(None)),
-            Place::Pci(address) => Box::new(Pci::new(Some(address))),
+            DeviceLocation::Socket(path) => Box::new(Host::new(path)),
+            DeviceLocation::OnlyPci => Box::new(Pci::new(None)),
+            DeviceLocation::Pci(address) => Box::new(Pci::new(Some(address))),
         };
         Self { bus, side: config.side, seed, port: None, session: 0 }
     }
@@ -165,7 +165,7 @@ impl Ivshmem {
     }
 }
 
-impl Hw for Ivshmem {
+impl Hw for IvshmemProvider {
     fn poll_link(&mut self, now: Duration) -> HwLink {
         if let Err(why) = self.attach(now) {
             return HwLink::Down(why);
@@ -214,7 +214,7 @@ impl Hw for Ivshmem {
         }
     }
 
-    fn device(&self) -> Option<Device> {
+    fn device(&self) -> Option<HardwareDevice> {
         self.bus.device()
     }
 

@@ -232,7 +232,7 @@ fn refusal(socket: &SeqSocket, error: &std::io::Error) -> String {
 
 impl Port {
     /// Takes what the peer sent: its introduction, or its end.
-    fn hear(&mut self, now: Duration) -> Result<(), String> {
+    fn receive_message(&mut self, now: Duration) -> Result<(), String> {
         let mut bytes = [0u8; HELLO + 1];
         let message = match receive(&self.socket, &mut bytes) {
             Ok(None) if self.peer.is_none() && now > self.deadline => {
@@ -296,7 +296,7 @@ impl Hw for Memfd {
         // Before the scratchpads are read: what is written later rings again.
         port.our_bells[0].drain();
         let had_peer = port.peer.is_some();
-        if let Err(why) = port.hear(now) {
+        if let Err(why) = port.receive_message(now) {
             self.refused_fds += port.refused;
             self.port = None;
             if !had_peer {

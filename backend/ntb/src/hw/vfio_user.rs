@@ -23,14 +23,14 @@ use std::time::Duration;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::listen::Access;
 use mqnet_sysio::timer::Timer;
-use mqnet_vfio_user::{Server, Status};
+use mqnet_vfio_user::{Status, VfioUserServer};
 
 use super::{
     Doorbell, DoorbellTrap, Doorbells, Hw, HwLink, MemoryWindow, MemoryWindows, TransportHw,
 };
 use doorbell::Peer;
 use function::Function;
-pub use layout::{Endpoint, VECTORS, WINDOW};
+pub use layout::{BoardModel, VECTORS, WINDOW};
 use layout::{FIRST_VECTOR, SPADS};
 use watch::Watcher;
 
@@ -50,8 +50,8 @@ pub struct VfioUserConfig {
     /// Permissions of the socket.
     pub access: Access,
     /// Emulated endpoint.
-    pub endpoint: Endpoint,
-    /// Number of windows: 1 to [`Endpoint::windows_max`].
+    pub endpoint: BoardModel,
+    /// Number of windows: 1 to [`BoardModel::windows_max`].
     pub windows: usize,
     /// Bytes of each window: a power of two in [`WINDOW`].
     pub window: u32,
@@ -104,7 +104,7 @@ pub(crate) struct Places {
 }
 
 /// Places of an endpoint with windows of this size.
-pub(crate) fn places(endpoint: Endpoint, window: u32) -> Places {
+pub(crate) fn places(endpoint: BoardModel, window: u32) -> Places {
     let bars = endpoint.bars();
     Places {
         spad_bar: bars.peer_spads,
@@ -117,7 +117,7 @@ pub(crate) fn places(endpoint: Endpoint, window: u32) -> Places {
 
 /// The provider.
 pub struct VfioUser {
-    server: Server,
+    server: VfioUserServer,
     function: Function,
     timer: Timer,
     is_timed: bool,
@@ -134,7 +134,7 @@ impl VfioUser {
     pub fn new(config: &VfioUserConfig) -> io::Result<Self> {
         config.check().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         let (mut function, model) = Function::new(config)?;
-        let server = Server::new(&config.path, config.access, model)?;
+        let server = VfioUserServer::new(&config.path, config.access, model)?;
         function.connect(server.interrupts().clone());
         let (timer, written) = (Timer::new()?, Arc::new(EventFd::new()?));
         Ok(Self {
@@ -155,7 +155,7 @@ impl VfioUser {
     }
 
     /// The vfio-user server.
-    pub fn server(&self) -> &Server {
+    pub fn server(&self) -> &VfioUserServer {
         &self.server
     }
 

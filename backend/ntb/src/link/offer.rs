@@ -1,10 +1,12 @@
 //! What an end offers, and what two offers come to.
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX, MTU_MIN, frame_of_mtu};
-use mqnet_netdev::{Caps, Incompatible, Offloads, Plan, RingWish, Seat};
+use mqnet_netdev::{Caps, GroupMembership, Incompatible, Offloads, Plan, RequestedRings};
 use mqnet_wire::Layer;
 
-use crate::layout::{Geometry, MAGIC, PADS, VERSION_MAX, VERSION_MIN, pad, read_seat, seat_word};
+use crate::layout::{
+    Geometry, MAGIC, PADS, VERSION_MAX, VERSION_MIN, decode_membership, encode_membership, pad,
+};
 
 /// What one end says of itself, once a life of the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,9 +20,9 @@ pub struct Offer {
     /// What frames it sends and takes, how many queue pairs, which MTU.
     pub caps: Caps,
     /// Rings that its user wants; not part of the handshake, only of later changes.
-    pub rings: RingWish,
+    pub rings: RequestedRings,
     /// Its place in a group.
-    pub seat: Option<Seat>,
+    pub seat: Option<GroupMembership>,
 }
 
 /// What both ends compute from the two offers.
@@ -40,7 +42,7 @@ pub struct Agreement {
 
 /// Why two offers come to nothing. `ours` and `theirs` are from the side of the end that refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum OfferError {
     /// The version ranges do not meet (each: highest << 16 | lowest).
     Version(u32, u32),
     /// Both ends were given an MTU, and not the same.
@@ -55,7 +57,7 @@ pub enum Refusal {
     Seat(u32, u32),
 }
 
-impl Refusal {
+impl OfferError {
     /// Code and numbers for the scratchpads.
     pub fn encode(self) -> (u32, u32, u32) {
         match self {
@@ -88,15 +90,15 @@ impl Refusal {
             }
             6 => format!(
                 "{} here, {} at the peer: list the same windows in the same order at both ends",
-                seat_text(ours),
-                seat_text(theirs)
+                membership_text(ours),
+                membership_text(theirs)
             ),
             _ => format!("the peer refuses with code {code} ({a}, {b}), which we do not know"),
         }
     }
 }
 
-fn seat_text(seat: u32) -> String {
+fn membership_text(seat: u32) -> String {
     match seat >> 4 {
         0 => "no member of a group".to_owned(),
         of => format!("member {} of a group of {of}", seat & 15),
@@ -140,15 +142,15 @@ impl Offer {
         pads[pad::RX_OFFLOADS] = self.caps.rx_offloads.bits();
         pads[pad::TX_OFFLOADS] = self.caps.tx_offloads.bits();
         pads[pad::WANTED] = u32::from(self.caps.wanted.unwrap_or(0));
-        pads[pad::SEAT] = seat_word(self.seat);
+        pads[pad::MEMBERSHIP] = encode_membership(self.seat);
         pads
     }
 
     /// Reads what a peer wrote (each scratchpad was read once). `window` is what its hardware
     /// really lends us.
-    pub fn decode(pads: &[u32; PADS], window: u32) -> Result<Self, Refusal> {
+    pub fn decode(pads: &[u32; PADS], window: u32) -> Result<Self, OfferError> {
         let check = |at: usize, good: bool| {
-            if good { Ok(pads[at]) } else { Err(Refusal::Nonsense(at as u32, pads[at])) }
+            if good { Ok(pads[at]) } else { Err(OfferError::Nonsense(at as u32, pads[at])) }
         };
         check(pad::MAGIC, pads[pad::MAGIC] == MAGIC)?;
         let version = pads[pad::VERSION];
@@ -157,7 +159,7 @@ impl Offer {
         let ours = (VERSION_MIN, VERSION_MAX);
         if versions.0 > ours.1 || versions.1 < ours.0 {
             // Before anything else of the offer: another version may mean it differently.
-            return Err(Refusal::Version(pack_versions(ours), version));
+            return Err(OfferError::Version(pack_versions(ours), version));
         }
         let qps = pads[pad::QUEUE_PAIRS];
         check(pad::QUEUE_PAIRS, (1..=u32::from(CHANNELS_MAX)).contains(&qps))?;
@@ -166,7 +168,7 @@ impl Offer {
         let mtus = MTU_MIN..=MTU_MAX;
         let word = pads[pad::MTU];
         let [mtu, mtu_found] =
-            Caps::read_mtu_word(word).ok_or(Refusal::Nonsense(pad::MTU as u32, word))?;
+            Caps::read_mtu_word(word).ok_or(OfferError::Nonsense(pad::MTU as u32, word))?;
         let caps = Caps {
             // All that this version of the layout carries.
             layer: Layer::Ethernet,
@@ -185,9 +187,9 @@ impl Offer {
             generation: check(pad::GENERATION, pads[pad::GENERATION] != 0)?,
             window: check(pad::WINDOW, pads[pad::WINDOW] == window)?,
             caps,
-            rings: RingWish::default(),
-            seat: read_seat(pads[pad::SEAT])
-                .ok_or(Refusal::Nonsense(pad::SEAT as u32, pads[pad::SEAT]))?,
+            rings: RequestedRings::default(),
+            seat: decode_membership(pads[pad::MEMBERSHIP])
+                .ok_or(OfferError::Nonsense(pad::MEMBERSHIP as u32, pads[pad::MEMBERSHIP]))?,
         })
     }
 }
@@ -211,10 +213,10 @@ impl Agreement {
 
 /// What two offers come to, as change number `change`. The result is the same on both ends, each
 /// seen from its side.
-pub fn agree(ours: &Offer, theirs: &Offer, change: u32) -> Result<Agreement, Refusal> {
-    let [here, there] = [ours, theirs].map(|offer| seat_word(offer.seat) & 0xff);
+pub fn agree(ours: &Offer, theirs: &Offer, change: u32) -> Result<Agreement, OfferError> {
+    let [here, there] = [ours, theirs].map(|offer| encode_membership(offer.seat) & 0xff);
     if here != there {
-        return Err(Refusal::Seat(here, there));
+        return Err(OfferError::Seat(here, there));
     }
     // What comes out of our RX queues is what the peer sends, and the other way round: on the
     // bridge itself everything can cross, so the two ends' own limits are joined directly.
@@ -230,13 +232,13 @@ pub fn agree(ours: &Offer, theirs: &Offer, change: u32) -> Result<Agreement, Ref
     let bounded = |caps: &Caps| Caps { frame_max: caps.frame_max.min(fits), ..caps.clone() };
     let plan = Plan::join(&bounded(&ours.caps), &bounded(&theirs.caps)).map_err(|e| match e {
         // Every offer says the same layer: see decode.
-        Incompatible::Layer => Refusal::Nonsense(pad::MAGIC as u32, MAGIC),
-        Incompatible::Mtu { here, there } => Refusal::Mtu(here, there),
-        Incompatible::MtuTooLarge { wanted, max } => Refusal::MtuTooLarge(wanted, max),
+        Incompatible::Layer => OfferError::Nonsense(pad::MAGIC as u32, MAGIC),
+        Incompatible::Mtu { here, there } => OfferError::Mtu(here, there),
+        Incompatible::MtuTooLarge { wanted, max } => OfferError::MtuTooLarge(wanted, max),
         Incompatible::Frame { mtu, need, max } if max == fits && fits < need => {
-            Refusal::Window(ours.window.min(theirs.window), u32::from(queue_pairs) << 20 | mtu)
+            OfferError::Window(ours.window.min(theirs.window), u32::from(queue_pairs) << 20 | mtu)
         }
-        Incompatible::Frame { mtu, max, .. } => Refusal::MtuTooLarge(mtu, max),
+        Incompatible::Frame { mtu, max, .. } => OfferError::MtuTooLarge(mtu, max),
     })?;
     let generation = match ours.generation ^ theirs.generation {
         0 => ours.generation,

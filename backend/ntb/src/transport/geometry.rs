@@ -11,7 +11,7 @@ const CREDIT: u32 = 4;
 
 /// Part of a window that belongs to one queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct WindowPart {
     /// Number of the window.
     pub window: u16,
     /// First byte in the window.
@@ -64,7 +64,7 @@ fn part_min(transport_mtu: u32) -> u64 {
     u64::from(SLOTS_MIN) * u64::from(transport_mtu) + u64::from(CREDIT)
 }
 
-impl Part {
+impl WindowPart {
     /// Part of queue pair `pair` of `pairs` in windows of these sizes. `None` where there is no
     /// window or no such pair, or not even two slots fit.
     pub fn of(sizes: &[u32], pairs: u16, pair: u16, transport_mtu: u32) -> Option<Self> {
@@ -131,7 +131,7 @@ pub fn window_for(windows: usize, pairs: u16, transport_mtu: u32) -> u64 {
 pub fn pairs_for(sizes: &[u32], transport_mtu: u32) -> u16 {
     let fits = |pairs: &u16| {
         (0..*pairs).all(|pair| {
-            Part::of(sizes, *pairs, pair, transport_mtu).is_some_and(|p| p.slots >= SLOTS_MIN)
+            WindowPart::of(sizes, *pairs, pair, transport_mtu).is_some_and(|p| p.slots >= SLOTS_MIN)
         })
     };
     (1..=u16::from(u8::MAX)).take_while(fits).last().unwrap_or(0)
@@ -155,7 +155,7 @@ mod tests {
         ) {
             let mut ends = vec![0u32; sizes.len()];
             for pair in 0..pairs {
-                let Some(part) = Part::of(&sizes, pairs, pair, mtu) else { continue };
+                let Some(part) = WindowPart::of(&sizes, pairs, pair, mtu) else { continue };
                 let window = usize::from(part.window);
                 prop_assert!(part.at >= ends[window]);
                 ends[window] = part.at + part.len;
@@ -176,12 +176,13 @@ mod tests {
             pairs in 1u16..=32,
         ) {
             let sizes = vec![size; windows];
-            let Err(refusal) = Part::all(&sizes, pairs, TRANSPORT_MTU) else { return Ok(()) };
+            let Err(refusal) = WindowPart::all(&sizes, pairs, TRANSPORT_MTU) else { return Ok(()) };
             let enough = vec![refusal.window_needed as u32; windows];
-            prop_assert!(Part::all(&enough, pairs, TRANSPORT_MTU).is_ok());
+            prop_assert!(WindowPart::all(&enough, pairs, TRANSPORT_MTU).is_ok());
             prop_assert!(refusal.pairs_possible < pairs);
             if refusal.pairs_possible > 0 {
-                prop_assert!(Part::all(&sizes, refusal.pairs_possible, TRANSPORT_MTU).is_ok());
+                let parts = WindowPart::all(&sizes, refusal.pairs_possible, TRANSPORT_MTU);
+                prop_assert!(parts.is_ok());
             }
         }
     }
@@ -190,14 +191,17 @@ mod tests {
     // which is refused; windows are used in turn.
     #[test]
     fn numbers_are_those_of_the_wire() {
-        let parts = Part::all(&[2 << 20], 4, TRANSPORT_MTU).unwrap();
-        assert_eq!(parts[3], Part { window: 0, at: 3 << 19, len: 1 << 19, slot: 65536, slots: 7 });
+        let parts = WindowPart::all(&[2 << 20], 4, TRANSPORT_MTU).unwrap();
+        assert_eq!(
+            parts[3],
+            WindowPart { window: 0, at: 3 << 19, len: 1 << 19, slot: 65536, slots: 7 }
+        );
         assert_eq!((parts[0].header_at(0), parts[0].credit_at()), (65524, (1 << 19) - 4));
-        let refusal = Part::all(&[2 << 20], 8, TRANSPORT_MTU).unwrap_err();
+        let refusal = WindowPart::all(&[2 << 20], 8, TRANSPORT_MTU).unwrap_err();
         assert_eq!((refusal.slots, refusal.window_needed, refusal.pairs_possible), (3, 4 << 20, 5));
-        let none = Part::all(&[2 << 20], 4, 1 << 20).unwrap_err();
+        let none = WindowPart::all(&[2 << 20], 4, 1 << 20).unwrap_err();
         assert!(none.to_string().ends_with("use a window of 33554432 bytes or more"), "{none}");
-        let two = Part::all(&[1 << 20, 2 << 20], 3, TRANSPORT_MTU).unwrap();
+        let two = WindowPart::all(&[1 << 20, 2 << 20], 3, TRANSPORT_MTU).unwrap();
         let places: Vec<_> = two.iter().map(|p| (p.window, p.at, p.slots)).collect();
         assert_eq!(places, [(0, 0, 7), (1, 0, 31), (0, 1 << 19, 7)]);
     }

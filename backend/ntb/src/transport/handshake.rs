@@ -27,7 +27,7 @@ pub const PAIRS_MAX: u16 = 31;
 
 /// Limits of this end.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits<'a> {
+pub struct OwnLimits<'a> {
     /// Most queue pairs that have a doorbell.
     pub pairs: u16,
     /// Bytes of each window.
@@ -80,7 +80,7 @@ pub enum HandshakeError {
 /// Reads the peer's values, each scratchpad once; `None` while the version is another.
 pub fn read(
     spad: impl Fn(usize) -> u32,
-    limits: Limits<'_>,
+    limits: OwnLimits<'_>,
 ) -> Result<Option<PeerValues>, HandshakeError> {
     // The version was written last.
     if spad(pad::VERSION) != VERSION {
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits<'static> = Limits { pairs: 29, windows: &[2 << 20, 1 << 20] };
+    const LIMITS: OwnLimits<'static> = OwnLimits { pairs: 29, windows: &[2 << 20, 1 << 20] };
 
     fn honest() -> [u32; 16] {
         let mut pads = [0; 16];

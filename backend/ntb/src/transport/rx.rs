@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mqnet_netdev::limits::{BURST_BYTES, BURST_FRAMES};
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, DropReason, Event, Fault, Queue, RxBrings, Trigger,
+    Armed, Burst, DropReason, Fault, OwningRx, Queue, QueuePairStats, Trigger, WakeSource,
 };
 use mqnet_sysio::epoll::{Epoll, Interest};
 
@@ -34,7 +34,7 @@ pub(crate) struct PairsRx {
     lens: [u32; BURST_FRAMES],
     shown: u32,
     epoll: Epoll,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl PairsRx {
@@ -43,7 +43,7 @@ impl PairsRx {
         channel: u16,
         pairs: impl IntoIterator<Item = (u16, QueuePair)>,
         frame_max: u32,
-        stats: Arc<ChannelStats>,
+        stats: Arc<QueuePairStats>,
     ) -> io::Result<Self> {
         let epoll = Epoll::new()?;
         let serve = |(pair, it): (u16, QueuePair)| {
@@ -127,8 +127,8 @@ impl Queue for PairsRx {
         Ok(armed)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
-        Some(Event { fd: self.epoll.as_fd(), trigger: Trigger::Edge })
+    fn event(&self) -> Option<WakeSource<'_>> {
+        Some(WakeSource { fd: self.epoll.as_fd(), trigger: Trigger::Edge })
     }
 
     fn park(&mut self) {
@@ -140,7 +140,7 @@ impl Queue for PairsRx {
     }
 }
 
-impl RxBrings for PairsRx {
+impl OwningRx for PairsRx {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         self.shown = 0;
         // Frames that are too long are dropped one by one; a ring of them ends the loop.

@@ -14,18 +14,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use mqnet_netdev::{Channel, ChannelStats, PairView, Plan, Rx, SlotRings, Tx};
-use mqnet_shmem::Table;
+use mqnet_netdev::{Channel, PairView, Plan, QueuePairStats, Rx, SlotRings, Tx};
+use mqnet_shmem::AtomicTable;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::timer::Timer;
 
 use super::cell::Cell;
-use super::geometry::{Part, TooFewSlots};
-use super::handshake::{self, HandshakeError, Limits, PeerValues, pad};
+use super::geometry::{TooFewSlots, WindowPart};
+use super::handshake::{self, HandshakeError, OwnLimits, PeerValues, pad};
 use super::links::{Links, UNTOUCHED};
 use super::queue_pair::{PairState, QueuePair};
 use super::rx::PairsRx;
-use super::slots::{DONE, FLAGS, InWord, RxSlots, TxSlots};
+use super::slots::{DONE, FLAGS, InboundWord, RxSlots, TxSlots};
 use super::tx::{PairTx, Senders};
 use crate::hw::{Hw, TransportHw};
 
@@ -77,7 +77,7 @@ pub(crate) enum Refused {
 
 /// A ring pair at the control thread, when no queue has it.
 #[derive(Debug, Default)]
-struct Home {
+struct IdleRings {
     rx: Option<Box<RxSlots>>,
     tx: Option<Box<TxSlots>>,
 }
@@ -93,7 +93,7 @@ enum Parting {
 
 struct Pair {
     queue: QueuePair,
-    home: Home,
+    idle: IdleRings,
     /// Rings are recalled, since this time.
     closing: Option<Duration>,
     /// The peer may have the pair open: a link-down slot is sent when the rings are here.
@@ -102,10 +102,10 @@ struct Pair {
     /// be missing: since when there was no sign of life, and their number.
     suspect: Option<(Duration, u64)>,
     /// Window of this end, for the check of sleeping readers.
-    words: Table,
+    words: AtomicTable,
     /// Slot that the peer consumed last.
-    credit: InWord,
-    part: Part,
+    credit: InboundWord,
+    part: WindowPart,
     /// Bytes of a slot of the peer's memory, and slots that can be in use.
     size: (u32, u32),
 }
@@ -149,7 +149,7 @@ impl Transport {
             return Err(Refused::Spads { have, need, windows });
         }
         for sizes in [&values.sizes, &announced] {
-            Part::all(sizes, values.pairs, transport_mtu)?;
+            WindowPart::all(sizes, values.pairs, transport_mtu)?;
         }
         let timer = Timer::new().map_err(|e| Refused::System(e.to_string()))?;
         // An offer in mqnet's own layout may be there.
@@ -279,8 +279,9 @@ impl Transport {
         }
         let theirs: Vec<u32> = windows.iter().map(|(_, out)| out.len).collect();
         let count = self.values.pairs;
-        let parts =
-            |sizes: &[u32]| Part::all(sizes, count, self.transport_mtu).map_err(|e| e.to_string());
+        let parts = |sizes: &[u32]| {
+            WindowPart::all(sizes, count, self.transport_mtu).map_err(|e| e.to_string())
+        };
         let (ours, theirs) = (parts(&self.values.sizes)?, parts(&theirs)?);
         let doorbells = transport.doorbells();
         let mut pairs = Vec::with_capacity(usize::from(count));
@@ -293,10 +294,10 @@ impl Transport {
             let tx = TxSlots::new(window, out, their, our, state.clone())?;
             let words = || {
                 let table =
-                    Table::new(window.inbound.clone(), window.inbound_at, window.inbound_len);
+                    AtomicTable::new(window.inbound.clone(), window.inbound_at, window.inbound_len);
                 table.ok_or("window: no such memory")
             };
-            let credit = InWord::new(words()?, our.credit_at());
+            let credit = InboundWord::new(words()?, our.credit_at());
             let system = |e: io::Error| format!("queue pair {number}: {e}");
             pairs.push(Pair {
                 size: (tx.slot_len(), tx.capacity()),
@@ -308,7 +309,7 @@ impl Transport {
                     trap: transport.doorbell_trap(bit),
                     doorbell: hw.peer_doorbell(bit).ok_or_else(|| none("peer"))?,
                 },
-                home: Home { rx: Some(Box::new(rx)), tx: Some(Box::new(tx)) },
+                idle: IdleRings { rx: Some(Box::new(rx)), tx: Some(Box::new(tx)) },
                 closing: None,
                 parts: None,
                 suspect: None,
@@ -372,12 +373,12 @@ impl Transport {
     /// Takes back rings that were recalled.
     fn reclaim(&mut self, now: Duration) {
         for pair in &mut self.pairs {
-            if pair.is_home() {
+            if pair.has_rings() {
                 pair.part();
             }
             let Some(since) = pair.closing else { continue };
-            pair.take_home();
-            if pair.is_home() {
+            pair.reclaim_rings();
+            if pair.has_rings() {
                 pair.closing = None;
                 pair.part();
             } else if now >= since + PATIENCE {
@@ -392,10 +393,11 @@ impl Transport {
         let requested: Vec<u16> = self.links.requested(now).collect();
         for number in requested {
             let pair = &mut self.pairs[usize::from(number)];
-            if !pair.is_home() {
+            if !pair.has_rings() {
                 continue;
             }
-            let Home { rx: Some(mut rx), tx: Some(mut tx) } = std::mem::take(&mut pair.home) else {
+            let IdleRings { rx: Some(mut rx), tx: Some(mut tx) } = std::mem::take(&mut pair.idle)
+            else {
                 continue;
             };
             (pair.parts, pair.suspect) = (None, None);
@@ -437,7 +439,7 @@ impl Transport {
     pub(crate) fn channels_of(
         &mut self,
         plan: &Plan,
-        stats: &[Arc<ChannelStats>],
+        stats: &[Arc<QueuePairStats>],
         now: Duration,
     ) -> Result<Vec<Channel>, String> {
         let (count, pairs) = (plan.channels, self.pairs.len() as u16);
@@ -456,7 +458,7 @@ impl Transport {
             let stats = &stats[usize::from(channel)];
             let rx = PairsRx::new(channel, received, plan.rx_frame_max(), stats.clone())?;
             let tx = PairTx::new(channel, senders.clone(), stats.clone())?;
-            Ok(Channel { rx: Rx::Brings(Box::new(rx)), tx: Tx::Brings(Box::new(tx)) })
+            Ok(Channel { rx: Rx::Owning(Box::new(rx)), tx: Tx::Owning(Box::new(tx)) })
         };
         let channels = (0..count).map(make).collect::<io::Result<_>>();
         let channels = channels.map_err(|e| e.to_string())?;
@@ -521,7 +523,7 @@ impl Transport {
 impl Pair {
     /// Sends the link-down slot that is due, as soon as a slot is free.
     fn part(&mut self) {
-        let (Some(parts), Some(tx)) = (self.parts, &mut self.home.tx) else { return };
+        let (Some(parts), Some(tx)) = (self.parts, &mut self.idle.tx) else { return };
         match parts {
             Parting::Any => tx.fill_with_link_down(),
             Parting::Next if tx.send_link_down() => {}
@@ -570,19 +572,19 @@ impl Pair {
         }
     }
 
-    fn take_home(&mut self) {
-        self.home.rx = self.home.rx.take().or_else(|| self.queue.rx.take());
-        if self.home.tx.is_none() {
-            self.home.tx = self.queue.tx.take();
-            let lost = self.home.tx.as_mut().map_or(0, |tx| tx.take_lost());
+    fn reclaim_rings(&mut self) {
+        self.idle.rx = self.idle.rx.take().or_else(|| self.queue.rx.take());
+        if self.idle.tx.is_none() {
+            self.idle.tx = self.queue.tx.take();
+            let lost = self.idle.tx.as_mut().map_or(0, |tx| tx.take_lost());
             if lost > 0 {
                 self.queue.state.note_lost(lost);
             }
         }
     }
 
-    fn is_home(&self) -> bool {
-        self.home.rx.is_some() && self.home.tx.is_some()
+    fn has_rings(&self) -> bool {
+        self.idle.rx.is_some() && self.idle.tx.is_some()
     }
 }
 
@@ -590,6 +592,6 @@ impl Pair {
 fn read(hw: &dyn Hw, transport: &dyn TransportHw) -> Result<Option<PeerValues>, HandshakeError> {
     let sizes: Vec<u32> =
         (0..transport.window_count()).map(|at| transport.window_size(at)).collect();
-    let limits = Limits { pairs: transport.doorbells().pairs_max(), windows: &sizes };
+    let limits = OwnLimits { pairs: transport.doorbells().pairs_max(), windows: &sizes };
     handshake::read(|at| hw.spad_read(at), limits)
 }

@@ -12,15 +12,17 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use mqnet_netdev::{Burst, Frame};
-use mqnet_shmem::{MemoryMap, Region, Scatter, Segments, Span, SpanMut, Streaming, Table, Window};
+use mqnet_shmem::{
+    AtomicTable, MemoryMap, Region, Scatter, Segments, Span, SpanMut, Streaming, Window,
+};
 use mqnet_wire::VnetHdr;
 
 use super::HEADER;
-use super::geometry::Part;
+use super::geometry::WindowPart;
 use super::queue_pair::PairState;
 use crate::hw::{MemoryWindow, Outbound};
-pub(super) use words::InWord;
-use words::{OutMemory, OutWord};
+pub(super) use words::InboundWord;
+use words::{OutMemory, OutboundWord};
 
 /// Flag of a complete slot.
 pub(super) const DONE: u8 = 1;
@@ -104,20 +106,20 @@ fn hint(slot: &u32, number: &u32, expected: &u32, size: &u32) -> String {
 /// Slots of our window.
 #[derive(Debug)]
 pub(crate) struct RxSlots {
-    part: Part,
+    part: WindowPart,
     ring: Window,
-    words: Table,
+    words: AtomicTable,
     /// The credit word that the peer reads.
-    credit: OutWord,
+    credit: OutboundWord,
     next: u32,
     number: u32,
     pub(crate) state: Arc<PairState>,
 }
 
 /// Window of this end as a table of words.
-fn table(region: &Arc<Region>, at: usize, len: u32) -> Result<Table, String> {
+fn table(region: &Arc<Region>, at: usize, len: u32) -> Result<AtomicTable, String> {
     let whole = at.is_multiple_of(16) && len.is_multiple_of(16);
-    let table = Table::new(region.clone(), at, len).filter(|_| whole);
+    let table = AtomicTable::new(region.clone(), at, len).filter(|_| whole);
     table.ok_or_else(|| format!("window: {len} bytes at {at}: no such memory"))
 }
 
@@ -133,8 +135,8 @@ impl RxSlots {
     pub(crate) fn new(
         window: &MemoryWindow,
         out: &Outbound,
-        part: Part,
-        their_part: Part,
+        part: WindowPart,
+        their_part: WindowPart,
         state: Arc<PairState>,
     ) -> Result<Self, String> {
         let (region, at) = (&window.inbound, window.inbound_at);
@@ -143,7 +145,7 @@ impl RxSlots {
             return Err(format!("window: {} bytes, too short", window.inbound_len));
         }
         let ring = Window::new(region.clone(), at, window.inbound_len);
-        let credit = OutWord::new(out, their_part.credit_at())?;
+        let credit = OutboundWord::new(out, their_part.credit_at())?;
         Ok(Self { part, ring, words, credit, next: 0, number: 0, state })
     }
 
@@ -301,12 +303,12 @@ impl RxSlots {
 /// Slots of the peer's memory.
 #[derive(Debug)]
 pub(crate) struct TxSlots {
-    part: Part,
+    part: WindowPart,
     out: OutMemory,
     /// The flags of each slot.
-    flags: Vec<Table>,
+    flags: Vec<AtomicTable>,
     /// In our memory; the peer writes.
-    credit: InWord,
+    credit: InboundWord,
     /// First slot that is free for this end.
     next: u32,
     /// First slot that is not published.
@@ -329,12 +331,12 @@ impl TxSlots {
     pub(crate) fn new(
         window: &MemoryWindow,
         out: &Outbound,
-        part: Part,
-        our_part: Part,
+        part: WindowPart,
+        our_part: WindowPart,
         state: Arc<PairState>,
     ) -> Result<Self, String> {
         let words = table(&window.inbound, window.inbound_at, window.inbound_len)?;
-        let credit = InWord::new(words, our_part.credit_at())
+        let credit = InboundWord::new(words, our_part.credit_at())
             .ok_or_else(|| format!("window: {} bytes, too short", window.inbound_len))?;
         let flags = (0..part.slots).map(|slot| {
             let at = part.header_at(slot) + FLAGS;
@@ -396,7 +398,7 @@ impl TxSlots {
     }
 
     /// Reads the credit word once; returns the free slots.
-    pub(crate) fn look(&mut self) -> Result<u32, Violation> {
+    pub(crate) fn read_credit(&mut self) -> Result<u32, Violation> {
         let (slots, credit) = (self.part.slots, self.credit.read());
         if credit >= slots {
             return Err(Violation::Credit { credit, max: slots - 1 });
@@ -428,7 +430,7 @@ impl TxSlots {
     #[cold]
     pub(crate) fn take_lost(&mut self) -> u32 {
         // A credit that violates the protocol is ignored here.
-        let _ = self.look();
+        let _ = self.read_credit();
         if std::mem::replace(&mut self.is_lost_counted, true) { 0 } else { self.used() }
     }
 
@@ -518,7 +520,7 @@ impl TxSlots {
     /// Sends a link-down slot after the frames that were sent; false while no slot is free.
     pub(crate) fn send_link_down(&mut self) -> bool {
         self.publish();
-        match self.look() {
+        match self.read_credit() {
             Ok(0) => return false,
             Ok(_) => {}
             // The peer is at an unknown slot.
@@ -547,7 +549,7 @@ impl TxSlots {
 
     /// True when the peer has consumed all that was published.
     pub(crate) fn is_drained(&mut self) -> Result<bool, Violation> {
-        Ok(self.look()? == self.capacity())
+        Ok(self.read_credit()? == self.capacity())
     }
 }
 
@@ -571,7 +573,7 @@ fn store<'a, 'b>(
     }
 }
 
-impl Part {
+impl WindowPart {
     /// Number of the last slot, which is also the largest number of slots in use.
     fn slots_last(&self) -> u32 {
         self.slots - 1

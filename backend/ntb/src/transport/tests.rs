@@ -125,7 +125,7 @@ impl World {
     /// Acts as the engine after a poll: workers poll all queues, and channels are changed.
     fn follow(&mut self, status: &LinkStatus) {
         for channel in 0..self.channels.len() {
-            let Rx::Brings(rx) = &mut self.channels[channel].rx else { panic!("borrows") };
+            let Rx::Owning(rx) = &mut self.channels[channel].rx else { panic!("no memory") };
             rx.peek(&mut Burst::new(), BURST_FRAMES).unwrap();
             self.send(channel, &[]).unwrap();
         }
@@ -175,7 +175,7 @@ impl World {
 
     /// Sends frames on a channel; returns how many were taken.
     fn send(&mut self, channel: usize, frames: &[Vec<u8>]) -> Result<usize, Fault> {
-        let Tx::Brings(tx) = &mut self.channels[channel].tx else { panic!("borrows") };
+        let Tx::Owning(tx) = &mut self.channels[channel].tx else { panic!("no memory") };
         let mut burst = Burst::new();
         for frame in frames.iter().take(BURST_FRAMES) {
             burst.push(VnetHdr::default(), frame.len() as u32, Span::of(frame));
@@ -187,7 +187,7 @@ impl World {
 
     /// Receives all that waits in a channel.
     fn receive(&mut self, channel: usize) -> Received {
-        let Rx::Brings(rx) = &mut self.channels[channel].rx else { panic!("borrows") };
+        let Rx::Owning(rx) = &mut self.channels[channel].rx else { panic!("no memory") };
         let mut frames = Vec::new();
         loop {
             let before = frames.len();
@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    fn stats(&self, channel: usize) -> &mqnet_netdev::ChannelStats {
+    fn stats(&self, channel: usize) -> &mqnet_netdev::QueuePairStats {
         &self.function.stats()[channel]
     }
 }

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, DropReason, Event, Fault, Fill, FrameMeta, Queue, Trigger, TxBrings,
+    Armed, Burst, DropReason, Fault, Fill, FrameMeta, OwningTx, Queue, QueuePairStats, Trigger,
+    WakeSource,
 };
-use mqnet_shmem::{Manner, Segments, SpanMut, Stores};
+use mqnet_shmem::{Segments, SpanMut, StoreMode, Stores};
 use mqnet_sysio::epoll::{Epoll, Interest};
 use mqnet_sysio::timer::Timer;
 
@@ -25,8 +26,8 @@ const RETRY: Duration = Duration::from_micros(200);
 /// Longest such time.
 const RETRY_MAX: Duration = Duration::from_millis(20);
 
-/// Queue pair that each channel sends into. The control thread assigns another one when the peer has
-/// closed a pair and opened another without a change of their number.
+/// Queue pair that each channel sends into. The control thread assigns another one when the peer
+/// has closed a pair and opened another without a change of their number.
 pub(crate) struct Senders {
     /// Queue pairs, with bytes of a slot and largest number of slots in use.
     pairs: Vec<(QueuePair, (u32, u32))>,
@@ -82,7 +83,7 @@ pub(crate) struct PairTx {
     /// Bytes of a slot and number of slots: what the ring has, while it is elsewhere too.
     size: (u32, u32),
     stores: Stores,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl PairTx {
@@ -90,7 +91,7 @@ impl PairTx {
     pub(crate) fn new(
         channel: u16,
         senders: Arc<Senders>,
-        stats: Arc<ChannelStats>,
+        stats: Arc<QueuePairStats>,
     ) -> io::Result<Self> {
         let (epoll, timer) = (Epoll::new()?, Timer::new()?);
         let pair = senders.of(channel);
@@ -132,7 +133,7 @@ impl PairTx {
         }
         let free = match self.ready() {
             Some(ring) if !ring.state.has_ended() => match ring.room() {
-                0 => ring.look(),
+                0 => ring.read_credit(),
                 free => Ok(free),
             },
             _ => Ok(0),
@@ -220,7 +221,7 @@ impl Queue for PairTx {
         let need = self.slots_for(need);
         let Some(ring) = self.ready() else { return Ok(Armed::Sleep) };
         let before = ring.room();
-        let free = ring.look();
+        let free = ring.read_credit();
         let credits = ring.take_credits();
         self.stats.tx.credits.add(credits.into());
         let free = free.map_err(|e| self.fault(&e))?;
@@ -239,8 +240,8 @@ impl Queue for PairTx {
         Ok(if set.is_ok() { Armed::Sleep } else { Armed::MoreWork })
     }
 
-    fn event(&self) -> Option<Event<'_>> {
-        Some(Event { fd: self.epoll.as_fd(), trigger: Trigger::Edge })
+    fn event(&self) -> Option<WakeSource<'_>> {
+        Some(WakeSource { fd: self.epoll.as_fd(), trigger: Trigger::Edge })
     }
 
     fn park(&mut self) {
@@ -249,14 +250,14 @@ impl Queue for PairTx {
     }
 }
 
-impl TxBrings for PairTx {
+impl OwningTx for PairTx {
     fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
         let (slot, slots) = self.size;
         let Some(ring) = self.held.ring() else { return Ok(None) };
         let used = |ring: &TxSlots| ring.used().saturating_mul(slot);
         let mut fill = used(ring);
         if fill > enough {
-            match ring.look() {
+            match ring.read_credit() {
                 Ok(_) => fill = used(ring),
                 Err(e) => return Err(self.fault(&e)),
             }
@@ -275,13 +276,13 @@ impl TxBrings for PairTx {
             self.stats.tx.drops.count(DropReason::DeviceDown, dropped as u64);
             return Ok(dropped);
         }
-        let Manner { streaming, watch, .. } = self.stores.begin();
+        let StoreMode { streaming, watch, .. } = self.stores.begin();
         let (mut taken, mut sent, mut bytes) = (0, 0, 0);
         if let Some(ring) = self.held.ring().filter(|_| free > 0) {
             for frame in &burst.frames()[from..] {
                 if free == 0 {
                     // The peer may have consumed more since.
-                    free = ring.look().unwrap_or_else(|violation| {
+                    free = ring.read_credit().unwrap_or_else(|violation| {
                         // The frames before are taken: the next call reports it.
                         self.violation = Some(violation);
                         0

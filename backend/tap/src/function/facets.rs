@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use mqnet_netdev::{
-    Buckets, FlowRule, Indirection, Interface, KernelInterface, OpenError, PrivateFlags, Steering,
+    Buckets, Indirection, Interface, KernelInterface, OpenChannelsError, PrivateFlags, Steering,
+    SteeringRule,
 };
 use mqnet_sysio::tap as sys;
 
@@ -20,7 +21,7 @@ impl Steering for TapFunction {
         self.netlink.link_at(self.index).map_or(1 << 16, |info| info.ring.saturating_add(1))
     }
 
-    fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
+    fn steer(&mut self, channels: u16) -> Result<(), OpenChannelsError> {
         // The kernel's reply can take long while lanes wait; read the counter only if frames can be
         // lost.
         let before = if self.queues.steers() { None } else { self.dropped_outside() };
@@ -34,15 +35,15 @@ impl Steering for TapFunction {
         Some(Indirection { table: table.to_vec(), user_set, hash: "xor" })
     }
 
-    fn set_indirection(&mut self, table: &[u16], user_set: bool) -> Result<(), OpenError> {
+    fn set_indirection(&mut self, table: &[u16], user_set: bool) -> Result<(), OpenChannelsError> {
         self.queues.set_table(table, user_set).map_err(|what| self.error(what))
     }
 
-    fn rules(&self) -> Option<&[FlowRule]> {
+    fn rules(&self) -> Option<&[SteeringRule]> {
         self.queues.rules()
     }
 
-    fn set_rules(&mut self, rules: &[FlowRule]) -> Result<(), OpenError> {
+    fn set_rules(&mut self, rules: &[SteeringRule]) -> Result<(), OpenChannelsError> {
         self.queues.set_rules(rules).map_err(|what| self.error(what))
     }
 
@@ -97,7 +98,7 @@ impl PrivateFlags for TapFunction {
         vec![(FLOW_STEERING, self.queues.steers())]
     }
 
-    fn set_flag(&mut self, flag: &str, on: bool) -> Result<(), OpenError> {
+    fn set_flag(&mut self, flag: &str, on: bool) -> Result<(), OpenChannelsError> {
         if flag != FLOW_STEERING {
             return Err(self.error(format!("has no flag '{flag}'")));
         }

@@ -26,7 +26,7 @@ impl Kernel {
         ours.connect(socket.local_addr().unwrap()).unwrap();
         ours.set_nonblocking(true).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        let (refused, stats) = (Refused::default(), Arc::new(ChannelStats::default()));
+        let (refused, stats) = (Refused::default(), Arc::new(QueuePairStats::default()));
         let fallback = Fallback::new(Layer::Ethernet, 65_554, refused.clone());
         let fd = Arc::new(OwnedFd::from(ours));
         Self {
@@ -158,7 +158,7 @@ fn received_frames_are_whole_or_dropped() {
     let [ours, kernel] = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
     ours.set_nonblocking(true).unwrap();
     let to = ours.local_addr().unwrap();
-    let (fd, stats) = (Arc::new(OwnedFd::from(ours)), Arc::new(ChannelStats::default()));
+    let (fd, stats) = (Arc::new(OwnedFd::from(ours)), Arc::new(QueuePairStats::default()));
     let mut rx = TapRx { channel: 0, fd, frame_max: 1522, stats: stats.clone() };
     let mut receive = |flags: u8, len: usize, room: usize| {
         let mut frame = vec![0; VNET_HDR_LEN + len];

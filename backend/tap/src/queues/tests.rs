@@ -83,7 +83,7 @@ fn queue_of_a_renamed_device_creates_no_device() {
 fn late_frames_count_with_their_bytes() {
     let (kernel, queue) = std::os::unix::net::UnixDatagram::pair().unwrap();
     queue.set_nonblocking(true).unwrap();
-    let stats = ChannelStats::default();
+    let stats = QueuePairStats::default();
     let largest = FRAME_MAX as usize;
     for len in [60, 1514, largest] {
         kernel.send(&vec![0; VNET_HDR_LEN + len]).unwrap();

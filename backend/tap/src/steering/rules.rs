@@ -4,23 +4,23 @@
 //! At the start of a rule, `R0` is the ethertype (or version) and `R7` the offset of the network
 //! header. Rules preserve both values. `R8` and `R9` are free.
 
-use mqnet_netdev::{Field, FieldMatch, FlowKind, FlowRule};
-use mqnet_sysio::bpf::{Alu, Insn, Reg, Size};
+use mqnet_netdev::{Field, FlowKind, MaskedField, SteeringRule};
+use mqnet_sysio::bpf::{Alu, BpfInsn, Reg, Size};
 use mqnet_wire::Layer;
 
 use super::hash::FRAGMENT;
 
 /// An instruction, or a comparison that skips the rule.
 enum Step {
-    Do(Insn),
+    Do(BpfInsn),
     /// Skips the rule unless `R0` has this value.
     Unless(u32),
 }
 
 fn load(size: Size, base: Option<Reg>, at: usize) -> Step {
     Step::Do(match base {
-        Some(base) => Insn::load_packet_from(size, base, at as i32),
-        None => Insn::load_packet(size, at as i32),
+        Some(base) => BpfInsn::load_packet_from(size, base, at as i32),
+        None => BpfInsn::load_packet(size, at as i32),
     })
 }
 
@@ -42,13 +42,13 @@ fn place(field: Field, v6: bool) -> (Option<Reg>, usize) {
 
 /// Appends the comparisons of a field, in pieces of 4, 2 and 1 bytes. Pieces without mask bits are
 /// omitted.
-fn compare(m: &FieldMatch, v6: bool, steps: &mut Vec<Step>) {
+fn compare(m: &MaskedField, v6: bool, steps: &mut Vec<Step>) {
     let (base, at) = place(m.field, v6);
     if v6 && m.field == Field::TrafficClass {
         // The traffic class spans the first two bytes.
         let (value, mask) = (u32::from(m.value[0]) << 4, u32::from(m.mask[0]) << 4);
         steps.push(load(Size::Half, base, at));
-        steps.push(Step::Do(Insn::alu(Alu::And, Reg::R0, mask)));
+        steps.push(Step::Do(BpfInsn::alu(Alu::And, Reg::R0, mask)));
         steps.push(Step::Unless(value & mask));
         return;
     }
@@ -64,7 +64,7 @@ fn compare(m: &FieldMatch, v6: bool, steps: &mut Vec<Step>) {
         let (value, mask) = (number(&m.value[piece.clone()]), number(&m.mask[piece]));
         if mask != 0 {
             steps.push(load(size, base, at + done));
-            steps.push(Step::Do(Insn::alu(Alu::And, Reg::R0, mask)));
+            steps.push(Step::Do(BpfInsn::alu(Alu::And, Reg::R0, mask)));
             steps.push(Step::Unless(value & mask));
         }
         done += n;
@@ -76,29 +76,29 @@ fn transport(v6: bool, protocol: u8, steps: &mut Vec<Step>) {
     if v6 {
         steps.push(load(Size::Byte, Some(Reg::R7), 6));
         steps.push(Step::Unless(protocol.into()));
-        steps.push(Step::Do(Insn::alu_reg(Alu::Set, Reg::R9, Reg::R7)));
-        steps.push(Step::Do(Insn::alu(Alu::Add, Reg::R9, 40)));
+        steps.push(Step::Do(BpfInsn::alu_reg(Alu::Set, Reg::R9, Reg::R7)));
+        steps.push(Step::Do(BpfInsn::alu(Alu::Add, Reg::R9, 40)));
         return;
     }
     steps.push(load(Size::Byte, Some(Reg::R7), 9));
     steps.push(Step::Unless(protocol.into()));
     // Fragments match no ports: the first one must follow the same path as the others.
     steps.push(load(Size::Half, Some(Reg::R7), 6));
-    steps.push(Step::Do(Insn::alu(Alu::And, Reg::R0, FRAGMENT.into())));
+    steps.push(Step::Do(BpfInsn::alu(Alu::And, Reg::R0, FRAGMENT.into())));
     steps.push(Step::Unless(0));
     steps.push(load(Size::Byte, Some(Reg::R7), 0));
-    steps.push(Step::Do(Insn::alu(Alu::And, Reg::R0, 0xf)));
-    steps.push(Step::Do(Insn::alu(Alu::ShiftLeft, Reg::R0, 2)));
-    steps.push(Step::Do(Insn::alu_reg(Alu::Set, Reg::R9, Reg::R0)));
-    steps.push(Step::Do(Insn::alu_reg(Alu::Add, Reg::R9, Reg::R7)));
+    steps.push(Step::Do(BpfInsn::alu(Alu::And, Reg::R0, 0xf)));
+    steps.push(Step::Do(BpfInsn::alu(Alu::ShiftLeft, Reg::R0, 2)));
+    steps.push(Step::Do(BpfInsn::alu_reg(Alu::Set, Reg::R9, Reg::R0)));
+    steps.push(Step::Do(BpfInsn::alu_reg(Alu::Add, Reg::R9, Reg::R7)));
 }
 
-fn steps(rule: &FlowRule, kinds: [u16; 2]) -> Vec<Step> {
+fn steps(rule: &SteeringRule, kinds: [u16; 2]) -> Vec<Step> {
     let mut steps = Vec::new();
     let v6 = match rule.kind {
         FlowKind::Ether => false,
         FlowKind::Ip { v6 } | FlowKind::Transport { v6, .. } => {
-            steps.push(Step::Do(Insn::alu_reg(Alu::Set, Reg::R0, Reg::R8)));
+            steps.push(Step::Do(BpfInsn::alu_reg(Alu::Set, Reg::R0, Reg::R8)));
             steps.push(Step::Unless(kinds[usize::from(v6)].into()));
             v6
         }
@@ -110,7 +110,7 @@ fn steps(rule: &FlowRule, kinds: [u16; 2]) -> Vec<Step> {
     if steps.is_empty() {
         // The rule matches every frame. The kernel rejects programs with unreachable instructions,
         // so the final jump must appear reachable.
-        steps.push(Step::Do(Insn::alu(Alu::Set, Reg::R0, 0)));
+        steps.push(Step::Do(BpfInsn::alu(Alu::Set, Reg::R0, 0)));
         steps.push(Step::Unless(0));
     }
     steps
@@ -118,8 +118,8 @@ fn steps(rule: &FlowRule, kinds: [u16; 2]) -> Vec<Step> {
 
 /// Assembles one rule. The comparison sign-extends its immediate to 64 bits, so words are compared
 /// by XOR with zero.
-fn lay_out(steps: Vec<Step>, queue: u16) -> Vec<Insn> {
-    let end = [Insn::alu(Alu::Set, Reg::R0, queue.into()), Insn::exit()];
+fn assemble(steps: Vec<Step>, queue: u16) -> Vec<BpfInsn> {
+    let end = [BpfInsn::alu(Alu::Set, Reg::R0, queue.into()), BpfInsn::exit()];
     let size = |step: &Step| if matches!(step, Step::Do(_)) { 1 } else { 2 };
     let mut left = steps.iter().map(size).sum::<usize>() + end.len();
     let mut code = Vec::with_capacity(left);
@@ -128,8 +128,8 @@ fn lay_out(steps: Vec<Step>, queue: u16) -> Vec<Insn> {
         match step {
             Step::Do(insn) => code.push(insn),
             Step::Unless(value) => {
-                code.push(Insn::alu(Alu::Xor, Reg::R0, value));
-                code.push(Insn::jump_unless_equal(Reg::R0, 0, left as i16));
+                code.push(BpfInsn::alu(Alu::Xor, Reg::R0, value));
+                code.push(BpfInsn::jump_unless_equal(Reg::R0, 0, left as i16));
             }
         }
     }
@@ -139,17 +139,17 @@ fn lay_out(steps: Vec<Step>, queue: u16) -> Vec<Insn> {
 
 /// Assembles all rules in order. `kinds` are the values of `R0` for IPv4 and IPv6. Rules that
 /// cannot match any frame of the layer are omitted.
-pub(super) fn code(rules: &[FlowRule], layer: Layer, kinds: [u16; 2]) -> Vec<Insn> {
-    let possible = |rule: &&FlowRule| {
+pub(super) fn code(rules: &[SteeringRule], layer: Layer, kinds: [u16; 2]) -> Vec<BpfInsn> {
+    let possible = |rule: &&SteeringRule| {
         rule.is_sound() && (layer == Layer::Ethernet || rule.kind != FlowKind::Ether)
     };
     if rules.is_empty() {
         return Vec::new();
     }
-    let mut code = vec![Insn::alu_reg(Alu::Set, Reg::R8, Reg::R0)];
+    let mut code = vec![BpfInsn::alu_reg(Alu::Set, Reg::R8, Reg::R0)];
     for rule in rules.iter().filter(possible) {
-        code.extend(lay_out(steps(rule, kinds), rule.queue));
+        code.extend(assemble(steps(rule, kinds), rule.queue));
     }
-    code.push(Insn::alu_reg(Alu::Set, Reg::R0, Reg::R8));
+    code.push(BpfInsn::alu_reg(Alu::Set, Reg::R0, Reg::R8));
     code
 }

@@ -4,10 +4,10 @@
 pub const BUCKETS: usize = 128;
 
 /// Queue of each bucket.
-pub type Table = [u16; BUCKETS];
+pub type BucketTable = [u16; BUCKETS];
 
 /// Initial table: buckets are assigned round-robin. Zero channels count as one.
-pub fn spread(channels: u16) -> Table {
+pub fn spread(channels: u16) -> BucketTable {
     std::array::from_fn(|bucket| (bucket % usize::from(channels.max(1))) as u16)
 }
 
@@ -43,7 +43,7 @@ fn shrunk(mut goals: Vec<usize>, to: usize) -> Vec<usize> {
 /// channels give their buckets to the rest. No bucket moves between two remaining channels, because
 /// nothing preserves the order of its flows. An even table stays even, and a table that follows
 /// receivers keeps its proportions. Zero channels count as one.
-pub fn rebalance(table: &Table, from: u16, to: u16) -> Table {
+pub fn rebalance(table: &BucketTable, from: u16, to: u16) -> BucketTable {
     let named = table.iter().map(|&queue| usize::from(queue) + 1).max().unwrap_or(0);
     let (from, channels) = (named.max(from.into()), usize::from(to.max(1)));
     let mut have = vec![0; from.max(channels)];

@@ -4,15 +4,15 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn counts(table: &Table) -> Vec<usize> {
+fn counts(table: &BucketTable) -> Vec<usize> {
     (0..=u16::MAX).take(64).map(|q| table.iter().filter(|&&queue| queue == q).count()).collect()
 }
 
-fn moves(a: &Table, b: &Table) -> usize {
+fn moves(a: &BucketTable, b: &BucketTable) -> usize {
     a.iter().zip(b).filter(|(a, b)| a != b).count()
 }
 
-fn is_even(table: &Table, channels: u16) -> bool {
+fn is_even(table: &BucketTable, channels: u16) -> bool {
     let counts = counts(table);
     let (used, unused) = counts.split_at(usize::from(channels));
     let (min, max) = (used.iter().min().unwrap(), used.iter().max().unwrap());
@@ -21,7 +21,7 @@ fn is_even(table: &Table, channels: u16) -> bool {
 
 /// Minimum number of moves to an even table: the deficit below the lower mark or the excess above
 /// the upper mark, the greater of both. Retiring queues have an upper mark of zero.
-fn fewest(table: &Table, channels: u16) -> usize {
+fn fewest(table: &BucketTable, channels: u16) -> usize {
     let (low, high) = (BUCKETS / usize::from(channels), BUCKETS.div_ceil(usize::from(channels)));
     let (mut lack, mut excess) = (0, 0);
     for (queue, n) in counts(table).into_iter().enumerate() {
@@ -63,7 +63,7 @@ proptest! {
         from in 1u16..=64,
         to in 1u16..=64,
     ) {
-        let table: Table = std::array::from_fn(|i| table[i / 4] % from);
+        let table: BucketTable = std::array::from_fn(|i| table[i / 4] % from);
         let new = rebalance(&table, from, to);
         for (&old, &new) in table.iter().zip(&new) {
             let may = to > from && new >= from || old >= to;
@@ -149,8 +149,8 @@ fn program_and_hash_agree() {
 }
 
 /// A rule close to the frames of `frames`, so that many match.
-fn rules() -> impl Strategy<Value = FlowRule> {
-    use mqnet_netdev::{Field, FieldMatch, FlowKind};
+fn rules() -> impl Strategy<Value = SteeringRule> {
+    use mqnet_netdev::{Field, FlowKind, MaskedField};
     let kind = prop::sample::select(vec![
         FlowKind::Ether,
         FlowKind::Ip { v6: false },
@@ -179,14 +179,14 @@ fn rules() -> impl Strategy<Value = FlowRule> {
     (kind, fields, bytes).prop_map(|(kind, fields, bytes)| {
         let matches = fields.into_iter().filter_map(|field| {
             let (value, mask) = bytes[..kind.width(field)?].iter().copied().unzip();
-            Some(FieldMatch { field, value, mask })
+            Some(MaskedField { field, value, mask })
         });
-        FlowRule { location: 0, kind, matches: matches.collect(), queue: 0 }
+        SteeringRule { location: 0, kind, matches: matches.collect(), queue: 0 }
     })
 }
 
 /// Reference implementation of a rule, with the header parser of `mqnet-wire`.
-fn is_matched(rule: &FlowRule, frame: &[u8]) -> bool {
+fn is_matched(rule: &SteeringRule, frame: &[u8]) -> bool {
     use mqnet_netdev::{Field, FlowKind};
     let keys = mqnet_wire::FlowKeys::dissect(frame, Layer::Ethernet);
     let at = usize::from(keys.ip.unwrap_or(0));

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use mqnet_netdev::fuzzing::{Input, receive};
 use mqnet_netdev::{
-    Burst, Caps, Channel, ChannelStats, Fault, FrameMeta, Function, LinkStatus, Plan, Rx, Tx,
-    TxBrings,
+    Burst, Caps, Channel, Fault, FrameMeta, Function, LinkStatus, OwningTx, Plan, QueuePairStats,
+    Rx, Tx,
 };
 use mqnet_shmem::Span;
 use mqnet_sysio::socket::StreamSocket;
@@ -318,7 +318,7 @@ impl World<'_> {
         let len = u32::from(choice >> 2) * 50 + 14;
         let len = len.min(link.plan.frame_max);
         let mut poll = |channel: &mut Channel| -> Result<(), Fault> {
-            let (Rx::Brings(rx), Tx::Brings(tx)) = (&mut channel.rx, &mut channel.tx) else {
+            let (Rx::Owning(rx), Tx::Owning(tx)) = (&mut channel.rx, &mut channel.tx) else {
                 panic!("queues of a guest have memory");
             };
             for leave in [usize::from(choice & 1), 0] {
@@ -401,7 +401,7 @@ impl World<'_> {
         let shared = Arc::downgrade(&self.function.shared);
         let Self { frontend, function, link, socket, opened, .. } = self;
         let stats = function.stats();
-        let sum = |count: fn(&ChannelStats) -> u64| stats.iter().map(|one| count(one)).sum();
+        let sum = |count: fn(&QueuePairStats) -> u64| stats.iter().map(|one| count(one)).sum();
         let frames = [sum(|one| one.rx.packets.get()), sum(|one| one.tx.packets.get())];
         drop((link, function));
         await_end(&shared);
@@ -437,7 +437,7 @@ fn close_refused(inodes: &[u64]) {
     }
 }
 
-fn send(tx: &mut dyn TxBrings, len: u32) -> Result<(), Fault> {
+fn send(tx: &mut dyn OwningTx, len: u32) -> Result<(), Fault> {
     let bytes = vec![7; len as usize];
     {
         let mut burst = Burst::new();

@@ -2,12 +2,12 @@
 
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BURST_BYTES, BURST_FRAMES, FRAME_PIECES_MAX};
-use mqnet_netdev::{Burst, ChannelStats, DropReason, Offloads};
-use mqnet_shmem::{Lent, Span, SpanMut};
-use mqnet_virtio::chain::Head;
+use mqnet_netdev::{Burst, DropReason, Offloads, QueuePairStats};
+use mqnet_shmem::{GuestMemoryView, Span, SpanMut};
+use mqnet_virtio::chain::ChainHead;
 use mqnet_virtio::net::HDR_LEN_HASH;
 use mqnet_virtio::ring::not_memory;
-use mqnet_virtio::{Broken, Chain, DeviceRing, Piece, Ring, on_ring};
+use mqnet_virtio::{Broken, BufferElement, Chain, DeviceRing, Ring, on_ring};
 use mqnet_wire::offload::{UNFINISHED_HEADERS_MAX, with_own_hdr_len};
 use mqnet_wire::{Layer, VNET_HDR_LEN, VnetHdr};
 
@@ -36,7 +36,7 @@ const PIECES_MOST: usize = 1024;
 /// Ring and its negotiated parameters.
 pub(super) struct From<'r, 'a> {
     pub(super) ring: &'r mut Ring,
-    pub(super) memory: &'a Lent,
+    pub(super) memory: &'a GuestMemoryView,
     pub(super) hdr_len: u32,
     pub(super) sends: Offloads,
 }
@@ -47,7 +47,7 @@ pub(super) fn show<'a>(
     from: From<'_, 'a>,
     scratch: &'a mut Scratch,
     shown: &mut ArrayVec<Shown, BURST_FRAMES>,
-    stats: &ChannelStats,
+    stats: &QueuePairStats,
     burst: &mut Burst<'a>,
     budget: usize,
 ) -> Result<bool, Broken> {
@@ -78,7 +78,7 @@ impl<P> Progress<P> {
 struct Call<'b> {
     rules: Rules,
     shown: &'b mut ArrayVec<Shown, BURST_FRAMES>,
-    stats: &'b ChannelStats,
+    stats: &'b QueuePairStats,
     budget: usize,
 }
 
@@ -87,7 +87,7 @@ impl Call<'_> {
     fn show<'a, R: DeviceRing>(
         self,
         ring: &mut R,
-        memory: &'a Lent,
+        memory: &'a GuestMemoryView,
         scratch: &'a mut Scratch,
         burst: &mut Burst<'a>,
     ) -> Result<bool, Broken> {
@@ -155,7 +155,7 @@ impl Rules {
         &self,
         ring: &mut R,
         at: &mut Progress<R::Place>,
-        memory: &'a Lent,
+        memory: &'a GuestMemoryView,
         shown: &mut ArrayVec<Shown, BURST_FRAMES>,
         burst: &mut Burst<'a>,
     ) -> Result<bool, Broken> {
@@ -192,8 +192,12 @@ impl Rules {
 
     /// Memory of a frame in one piece, with its header, and the length of the frame.
     #[inline(always)]
-    fn one_piece<'a>(&self, head: &Head, memory: &'a Lent) -> Option<(u32, Span<'a>)> {
-        let Piece { addr, len } = head.piece();
+    fn one_piece<'a>(
+        &self,
+        head: &ChainHead,
+        memory: &'a GuestMemoryView,
+    ) -> Option<(u32, Span<'a>)> {
+        let BufferElement { addr, len } = head.piece();
         let len_of_frame = len.wrapping_sub(self.hdr_len);
         // The wrapping subtraction also rejects pieces shorter than the header in the same
         // comparison.
@@ -236,7 +240,7 @@ impl Rules {
     /// Drop reason of a piece that [`show_usual`](Self::show_usual) does not accept.
     #[cold]
     #[inline(never)]
-    fn simple(&self, head: &Head, memory: &Lent) -> Result<Frame, Broken> {
+    fn simple(&self, head: &ChainHead, memory: &GuestMemoryView) -> Result<Frame, Broken> {
         if head.is_writable() {
             return Err(self.wrong_direction(&Chain::single(head)));
         }
@@ -274,8 +278,8 @@ impl Rules {
     fn in_pieces<'a>(
         &self,
         chain: &Chain,
-        list: &[Piece],
-        memory: &'a Lent,
+        list: &[BufferElement],
+        memory: &'a GuestMemoryView,
         bounce: &mut Option<&'a mut Vec<u8>>,
         burst: &mut Burst<'a>,
     ) -> Result<Frame, Broken> {
@@ -318,8 +322,8 @@ impl Rules {
     fn gather<'a>(
         &self,
         chain: &Chain,
-        list: &[Piece],
-        memory: &Lent,
+        list: &[BufferElement],
+        memory: &GuestMemoryView,
         room: &'a mut Vec<u8>,
     ) -> Span<'a> {
         room.clear();

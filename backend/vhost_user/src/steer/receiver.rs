@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mqnet_netdev::limits::CHANNELS_MAX;
-use mqnet_netdev::{ChannelStats, Fault, Queue, TxBrings};
+use mqnet_netdev::{Fault, OwningTx, Queue, QueuePairStats};
 
 use crate::GuestRx;
 use crate::vring::{EpollSet, VringCell};
@@ -27,7 +27,7 @@ impl Receiver {
     pub(crate) fn new(
         channel: u16,
         cell: Arc<VringCell>,
-        stats: Arc<ChannelStats>,
+        stats: Arc<QueuePairStats>,
     ) -> io::Result<Self> {
         let queue = GuestRx::new(channel, cell.clone(), stats)?;
         let (events, waiting) = (queue.events().clone(), AtomicU64::new(0));

@@ -3,12 +3,12 @@
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::BURST_FRAMES;
 use mqnet_netdev::{Burst, Frame, FrameMeta, dhcp};
-use mqnet_shmem::{Lent, Scatter, Segments, Span, Streaming};
+use mqnet_shmem::{GuestMemoryView, Scatter, Segments, Span, Streaming};
 use mqnet_virtio::log::RingLog;
 use mqnet_virtio::net::rss::Hashed;
 use mqnet_virtio::net::{HDR_LEN, HDR_LEN_HASH};
 use mqnet_virtio::ring::not_memory;
-use mqnet_virtio::{Broken, Chain, DeviceRing, Piece, Used, on_ring};
+use mqnet_virtio::{Broken, BufferElement, Chain, DeviceRing, UsedChain, on_ring};
 use mqnet_wire::offload::{Sum, UNFINISHED_HEADERS_MAX, lacks_udp_checksum};
 use mqnet_wire::{VNET_HDR_LEN, VnetHdr};
 
@@ -30,7 +30,7 @@ pub(super) enum Found {
 
 /// Memory of a ring and the parameters of its frames.
 pub(super) struct Buffers<'a> {
-    pub(super) memory: &'a mut Lent,
+    pub(super) memory: &'a mut GuestMemoryView,
     pub(super) hdr_len: u32,
     pub(super) mergeable: bool,
     pub(super) hashed: Hashed,
@@ -51,7 +51,7 @@ pub(super) struct Placed {
 #[derive(Debug, Default)]
 pub(super) struct Room {
     chains: Vec<Chain>,
-    list: Vec<Piece>,
+    list: Vec<BufferElement>,
     /// Total length of the chains.
     len: u64,
 }
@@ -92,7 +92,7 @@ impl Buffers<'_> {
         &mut self,
         plain: bool,
         streaming: Option<&Streaming>,
-        piece: Piece,
+        piece: BufferElement,
         frame: &Frame<'_>,
     ) -> Option<u32> {
         if lacks_udp_checksum(frame.hdr) && dhcp::is_unfinished(frame, &[]) {
@@ -117,7 +117,7 @@ impl Buffers<'_> {
     #[inline(never)]
     fn place_with_more(
         &mut self,
-        piece: Piece,
+        piece: BufferElement,
         frame: &Frame<'_>,
         streaming: Option<&Streaming>,
     ) -> Option<u32> {
@@ -155,8 +155,8 @@ struct Open {
 
 impl Open {
     #[inline(always)]
-    fn piece(&self) -> Piece {
-        Piece { addr: self.addr, len: self.len }
+    fn piece(&self) -> BufferElement {
+        BufferElement { addr: self.addr, len: self.len }
     }
 }
 
@@ -187,8 +187,8 @@ fn place_all_simply<R: DeviceRing>(
     let _ = ring.heads(&mut place, frames.len().min(BURST_FRAMES), |head| {
         let usual = head.is_lone_writable();
         if usual {
-            let Piece { addr, len } = head.piece();
-            memory.ask_for(addr, hdr_len.into(), streaming.is_some());
+            let BufferElement { addr, len } = head.piece();
+            memory.prefetch_for_write(addr, hdr_len.into(), streaming.is_some());
             list.push(Open { addr, len, id: head.id });
         }
         usual
@@ -201,7 +201,7 @@ fn place_all_simply<R: DeviceRing>(
         bytes += u64::from(len - hdr_len);
     }
     let used = list.iter().take(placed);
-    ring.give_back_all(used.map(|open| Used { id: open.id, slots: 1, len: open.len }));
+    ring.give_back_all(used.map(|open| UsedChain { id: open.id, slots: 1, len: open.len }));
     Simple { frames: placed as u64, bytes }
 }
 
@@ -409,7 +409,7 @@ impl Room {
     #[inline(never)]
     fn completed(&self, vring: &mut Vring, frame: &FrameMeta) -> VnetHdr {
         let hdr_len = vring.hdr_len as usize;
-        let rest = |memory: &Lent, at: usize, len: usize| {
+        let rest = |memory: &GuestMemoryView, at: usize, len: usize| {
             let (mut skip, mut left) = (hdr_len + at, len);
             let mut sum = Sum::new();
             let mut first = [0; 4];
@@ -453,7 +453,7 @@ impl Room {
     }
 
     /// All pieces of all chains.
-    fn pieces(&self) -> impl Iterator<Item = Piece> {
+    fn pieces(&self) -> impl Iterator<Item = BufferElement> {
         self.chains.iter().flat_map(|chain| {
             let more = chain.more(&self.list).iter().copied();
             std::iter::once(chain.head).chain(more)

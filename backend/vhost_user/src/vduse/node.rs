@@ -42,7 +42,7 @@ pub fn probe() -> io::Result<bool> {
     let control = vduse::open_control()?;
     let name = format!("mqnet-probe-{}", std::process::id());
     let with = Features::VERSION_1.or(Features::ACCESS_PLATFORM).or(Features::CTRL_VQ);
-    let device = vduse::Device {
+    let device = vduse::DeviceParameters {
         name: &name,
         device_id: NET,
         features: with.0,
@@ -67,7 +67,7 @@ pub(super) struct Node {
 pub(super) fn open(config: &VduseConfig) -> Result<Node, String> {
     let name = &config.device;
     let control = vduse::open_control().map_err(|e| no_control(&e))?;
-    let device = vduse::Device {
+    let device = vduse::DeviceParameters {
         name,
         device_id: NET,
         features: offered(config).0,

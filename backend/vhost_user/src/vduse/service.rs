@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mqnet_sysio::eventfd::EventFd;
-use mqnet_sysio::vduse::{self, Ask, Request};
+use mqnet_sysio::vduse::{self, RequestType, VduseRequest};
 use mqnet_sysio::{poll, process};
 
 use super::state::Shared;
@@ -74,12 +74,12 @@ fn take_all(shared: &Shared) {
     }
 }
 
-fn take(shared: &Shared, request: &Request) {
+fn take(shared: &Shared, request: &VduseRequest) {
     let state = match request.ask {
-        Ask::QueueState(index) => shared.queue_state(index),
-        Ask::Status(status) => shared.before_status(status).map(|()| [0; 4]),
-        Ask::Remap(..) => shared.before_remap().map(|()| [0; 4]),
-        Ask::Other(kind) => Err(format!("it asks for {kind}, which we do not know")),
+        RequestType::QueueState(index) => shared.queue_state(index),
+        RequestType::Status(status) => shared.before_status(status).map(|()| [0; 4]),
+        RequestType::Remap(..) => shared.before_remap().map(|()| [0; 4]),
+        RequestType::Other(kind) => Err(format!("it asks for {kind}, which we do not know")),
     };
     if let Err(why) = &state {
         tracing::warn!("vduse: {why}");
@@ -89,8 +89,8 @@ fn take(shared: &Shared, request: &Request) {
         tracing::warn!("vduse: the kernel takes no answer (it waits for 30 s as a rule): {e}");
     }
     match request.ask {
-        Ask::Status(status) if is_done => shared.after_status(status),
-        Ask::Remap(..) if is_done => shared.after_remap(),
+        RequestType::Status(status) if is_done => shared.after_status(status),
+        RequestType::Remap(..) if is_done => shared.after_remap(),
         _ => {}
     }
 }

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use mqnet_shmem::{Area, MemoryMap, Region, Table};
+use mqnet_shmem::{Area, AtomicTable, MemoryMap, Region};
 use mqnet_sysio::eventfd::EventFd;
-use mqnet_sysio::vduse::{self, Queue, Range};
+use mqnet_sysio::vduse::{self, QueueSetup, Range};
 use mqnet_sysio::{clock, poll};
 use mqnet_virtio::Features;
 use mqnet_virtio::layout::{self, ALIGN};
@@ -413,10 +413,10 @@ fn map_ranges(
 /// Validates the size and the areas of a ring.
 fn check(
     queue: u16,
-    info: &Queue,
+    info: &QueueSetup,
     features: Features,
     map: &MemoryMap,
-) -> Result<(u16, [Table; 3]), String> {
+) -> Result<(u16, [AtomicTable; 3]), String> {
     if !info.ready {
         return Err(format!("queue {queue}: the driver has not set it up"));
     }
@@ -446,19 +446,19 @@ mod tests {
     // Goal: an invalid queue is refused with its reason before anything is mapped for it.
     #[test]
     fn queues_are_checked() {
-        let good = Queue { size: 256, areas: [0, 4096, 8192], state: [0; 4], ready: true };
+        let good = QueueSetup { size: 256, areas: [0, 4096, 8192], state: [0; 4], ready: true };
         let split = Features::VERSION_1;
         let packed = split.or(Features::RING_PACKED);
         let with = |info, features| check(1, &info, features, &map()).map(|(size, _)| size);
         assert_eq!(with(good, split), Ok(256));
-        assert_eq!(with(Queue { size: 100, ..good }, packed), Ok(100));
+        assert_eq!(with(QueueSetup { size: 100, ..good }, packed), Ok(100));
         let why = |info| with(info, split).unwrap_err();
-        assert!(why(Queue { ready: false, ..good }).contains("has not set it up"));
+        assert!(why(QueueSetup { ready: false, ..good }).contains("has not set it up"));
         for size in [0, 100, 1 << 16, u32::MAX] {
-            assert!(why(Queue { size, ..good }).contains("power of two"), "{size}");
+            assert!(why(QueueSetup { size, ..good }).contains("power of two"), "{size}");
         }
-        assert!(why(Queue { areas: [0, 4096, 1 << 16], ..good }).contains("no memory"));
-        assert!(why(Queue { areas: [u64::MAX, 0, 0], ..good }).contains("no memory"));
+        assert!(why(QueueSetup { areas: [0, 4096, 1 << 16], ..good }).contains("no memory"));
+        assert!(why(QueueSetup { areas: [u64::MAX, 0, 0], ..good }).contains("no memory"));
     }
 
     /// Range of one page at the `number`-th second page.

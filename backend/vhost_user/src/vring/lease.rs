@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqnet_netdev::{Event, Trigger};
+use mqnet_netdev::{Trigger, WakeSource};
 use mqnet_sysio::epoll::{Epoll, Interest};
 use mqnet_virtio::{DeviceRing, on_ring};
 
@@ -24,8 +24,8 @@ impl EpollSet {
     }
 
     /// Edge-triggered event of the set. The set is never read: each signal of a member triggers it.
-    pub(crate) fn event(&self) -> Event<'_> {
-        Event { fd: self.epoll.as_fd(), trigger: Trigger::Edge }
+    pub(crate) fn event(&self) -> WakeSource<'_> {
+        WakeSource { fd: self.epoll.as_fd(), trigger: Trigger::Edge }
     }
 
     /// Consumes pending events, for a thread that polls the descriptor level-triggered.

@@ -3,7 +3,7 @@
 use mqnet_netdev::{Burst, Function, LinkStatus, Rx};
 use mqnet_testkit::until;
 use mqnet_virtio::Features;
-use mqnet_virtio::net::ctrl::{Command, ERR, OK};
+use mqnet_virtio::net::ctrl::{CtrlCommand, ERR, OK};
 use proptest::prelude::*;
 use vhost::VhostBackend;
 
@@ -37,7 +37,7 @@ fn invalid_commands_are_refused() {
         }
         let long = vec![0; 70_000];
         assert_eq!(peer.command_in(&long, &[2, 30_000]), ERR);
-        assert_eq!(peer.command(&Command::Pairs(2)), OK);
+        assert_eq!(peer.command(&CtrlCommand::Pairs(2)), OK);
         peer.up(2);
     }
 }
@@ -47,10 +47,10 @@ fn invalid_commands_are_refused() {
 fn unnegotiated_commands_are_refused() {
     let without = Features::RSS.or(Features::CTRL_VLAN).or(Features::CTRL_MAC_ADDR);
     let mut peer = Peer::new(false, all().minus(without));
-    assert_eq!(peer.command(&Command::VlanAdd(1)), ERR);
-    assert_eq!(peer.command(&Command::MacAddr([2; 6])), ERR);
+    assert_eq!(peer.command(&CtrlCommand::VlanAdd(1)), ERR);
+    assert_eq!(peer.command(&CtrlCommand::MacAddr([2; 6])), ERR);
     assert_eq!(peer.command_in(&[4, 1, 0, 0], &[]), ERR);
-    assert_eq!(peer.command(&Command::Pairs(2)), OK);
+    assert_eq!(peer.command(&CtrlCommand::Pairs(2)), OK);
 }
 
 // Goal: a chain that breaks the ring rules closes the card with its reason, but not the connection:
@@ -80,10 +80,10 @@ fn chains_that_break_the_rules_close_the_card() {
 fn closed_card_returns_control_queue() {
     let mut peer = Peer::new(true, all());
     peer.up(1);
-    assert_eq!(peer.command(&Command::Pairs(2)), OK);
+    assert_eq!(peer.command(&CtrlCommand::Pairs(2)), OK);
     let mut channels = peer.open(2);
     peer.send_nothing();
-    let Rx::Brings(rx) = &mut channels[0].rx else { panic!("it brings memory") };
+    let Rx::Owning(rx) = &mut channels[0].rx else { panic!("it owns its memory") };
     let fault = rx.peek(&mut Burst::new(), 1).unwrap_err();
     drop(channels);
     peer.device.close(&fault.to_string());
@@ -91,7 +91,7 @@ fn closed_card_returns_control_queue() {
     // The thread checks for the closed state when an event arrives.
     assert_eq!(peer.frontend.get_vring_base(8).unwrap() & 0xffff, 0x8003);
     peer.restart_commands(0x8003);
-    assert_eq!(peer.command(&Command::Pairs(3)), OK);
+    assert_eq!(peer.command(&CtrlCommand::Pairs(3)), OK);
     peer.up(3);
 }
 
@@ -110,7 +110,7 @@ proptest! {
             let answer = peer.command_in(&[vec![class, number], data].concat(), &[1, 2, 9]);
             prop_assert!(answer == OK || answer == ERR);
         }
-        prop_assert_eq!(peer.command(&Command::Pairs(1)), OK);
+        prop_assert_eq!(peer.command(&CtrlCommand::Pairs(1)), OK);
         peer.up(1);
     }
 }

@@ -2,7 +2,7 @@
 
 use mqnet_netdev::{Burst, Function, Offloads, Rx};
 use mqnet_virtio::Features;
-use mqnet_virtio::net::ctrl::{Command, ERR, OK};
+use mqnet_virtio::net::ctrl::{CtrlCommand, ERR, OK};
 use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserConfigFlags;
@@ -23,12 +23,12 @@ fn pairs_are_commanded() {
         let mut peer = Peer::new(packed, all());
         peer.up(1);
         for (pairs, lens) in [(PAIRS, &[][..]), (2, &[1, 1, 1][..]), (3, &[2][..]), (1, &[4][..])] {
-            let bytes = Command::Pairs(pairs).to_bytes();
+            let bytes = CtrlCommand::Pairs(pairs).to_bytes();
             assert_eq!(peer.command_in(&bytes, lens), OK);
             assert_eq!(peer.up(pairs).channels, PAIRS);
         }
-        assert_eq!(peer.command(&Command::Pairs(PAIRS + 1)), ERR);
-        assert_eq!(peer.command(&Command::Pairs(0)), ERR);
+        assert_eq!(peer.command(&CtrlCommand::Pairs(PAIRS + 1)), ERR);
+        assert_eq!(peer.command(&CtrlCommand::Pairs(0)), ERR);
         peer.up(1);
     }
 }
@@ -39,7 +39,7 @@ fn pairs_are_commanded() {
 fn commands_and_messages_alternate() {
     let mut peer = Peer::new(true, all());
     for pairs in [4, 3, 2, 4] {
-        assert_eq!(peer.command(&Command::Pairs(pairs)), OK);
+        assert_eq!(peer.command(&CtrlCommand::Pairs(pairs)), OK);
         peer.frontend.set_vring_enable(7, pairs == 4).unwrap();
         peer.up(pairs);
     }
@@ -48,7 +48,7 @@ fn commands_and_messages_alternate() {
     assert!(Features(features).has(Features::CTRL_VQ));
     let base = peer.frontend.get_vring_base(2).unwrap();
     assert_eq!(base & 0xffff, 0x8000, "nothing was sent on it");
-    assert_eq!(peer.command(&Command::Pairs(1)), OK);
+    assert_eq!(peer.command(&CtrlCommand::Pairs(1)), OK);
     peer.up(1);
 }
 
@@ -58,13 +58,13 @@ fn offloads_are_commanded() {
     let mut peer = Peer::new(false, all());
     let taken = |peer: &mut Peer| peer.up(1).tx_offloads;
     assert_eq!(taken(&mut peer), Offloads::CSUM.or(Offloads::TSO4));
-    assert_eq!(peer.command(&Command::GuestOffloads(Features::GUEST_CSUM)), OK);
+    assert_eq!(peer.command(&CtrlCommand::GuestOffloads(Features::GUEST_CSUM)), OK);
     assert_eq!(taken(&mut peer), Offloads::CSUM);
-    assert_eq!(peer.command(&Command::GuestOffloads(Features::GUEST_USO4)), ERR);
-    assert_eq!(peer.command(&Command::GuestOffloads(Features::default())), OK);
+    assert_eq!(peer.command(&CtrlCommand::GuestOffloads(Features::GUEST_USO4)), ERR);
+    assert_eq!(peer.command(&CtrlCommand::GuestOffloads(Features::default())), OK);
     assert_eq!(taken(&mut peer), Offloads::NONE);
     let both = Features::GUEST_CSUM.or(Features::GUEST_TSO4);
-    assert_eq!(peer.command(&Command::GuestOffloads(both)), OK);
+    assert_eq!(peer.command(&CtrlCommand::GuestOffloads(both)), OK);
     assert_eq!(taken(&mut peer), Offloads::CSUM.or(Offloads::TSO4));
 }
 
@@ -109,7 +109,7 @@ fn migrated_guest_is_announced() {
     let mut channels = peer.open(1);
     let mac = u64::from_ne_bytes([2, 0, 0, 0, 0, 7, 0, 0]);
     assert_eq!(peer.message(SEND_RARP, Some(mac), true), Some(0));
-    let Rx::Brings(rx) = &mut channels[0].rx else { panic!("it brings memory") };
+    let Rx::Owning(rx) = &mut channels[0].rx else { panic!("it owns its memory") };
     let mut seen = [0; 64];
     let len = {
         let mut burst = Burst::new();
@@ -136,8 +136,8 @@ fn config_space_shows_address_and_hash_types() {
     let mut expected = MAC.to_vec();
     expected.extend([1, 0, 4, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 1, 40, 128, 0, 0x3f, 0, 0, 0]);
     assert_eq!(config(&mut peer), expected);
-    assert_eq!(peer.command(&Command::MacAddr([2, 0, 0, 0, 0, 8])), OK);
+    assert_eq!(peer.command(&CtrlCommand::MacAddr([2, 0, 0, 0, 0, 8])), OK);
     assert_eq!(config(&mut peer)[..6], [2, 0, 0, 0, 0, 8]);
-    assert_eq!(peer.command(&Command::MacAddr([1, 0, 0, 0, 0, 8])), ERR);
-    assert_eq!(peer.command(&Command::AnnounceAck), OK);
+    assert_eq!(peer.command(&CtrlCommand::MacAddr([1, 0, 0, 0, 0, 8])), ERR);
+    assert_eq!(peer.command(&CtrlCommand::AnnounceAck), OK);
 }

@@ -11,7 +11,7 @@ use mqnet_testkit::until;
 use mqnet_testkit::virtq::{Buf, Driver, Memory, START, Shape};
 use mqnet_vhost_user::{Meet, VhostUserConfig, VhostUserFunction};
 use mqnet_virtio::Features;
-use mqnet_virtio::net::ctrl::Command;
+use mqnet_virtio::net::ctrl::CtrlCommand;
 use mqnet_wire::VnetHdr;
 use vhost::vhost_user::message::VhostUserProtocolFeatures as Protocol;
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
@@ -208,7 +208,7 @@ impl Peer {
     }
 
     /// Sends a command; returns the status byte.
-    pub(crate) fn command(&mut self, command: &Command) -> u8 {
+    pub(crate) fn command(&mut self, command: &CtrlCommand) -> u8 {
         self.command_in(&command.to_bytes(), &[2])
     }
 
@@ -269,7 +269,7 @@ impl Ring {
 
 /// Sends a frame by copying or by filling reserved room; false if the queue is full.
 pub(crate) fn send(tx: &mut Tx, bytes: &[u8], in_place: bool) -> bool {
-    let Tx::Brings(queue) = tx else { panic!("it brings memory") };
+    let Tx::Owning(queue) = tx else { panic!("it owns its memory") };
     let taken = if in_place {
         let len = bytes.len() as u32;
         let reserved = queue.reserve(len).unwrap().map(|mut room| {

@@ -1,8 +1,8 @@
 //! Commands that affect frames received by the guest.
 
 use mqnet_netdev::{Channel, DropReason, Function};
-use mqnet_virtio::net::ctrl::{Command, OK, RxMode};
-use mqnet_virtio::net::rss::{Hasher, KEY_LEN, Spread, TYPES};
+use mqnet_virtio::net::ctrl::{CtrlCommand, OK, RxMode};
+use mqnet_virtio::net::rss::{Hasher, IndirectionTable, KEY_LEN, TYPES};
 use proptest::prelude::*;
 
 use crate::peer::{MAC, PAIRS, Peer, all, frame, send};
@@ -35,22 +35,22 @@ fn frames_are_filtered_by_address() {
         let mut channels = peer.open(1);
         assert_eq!(arrivals(&mut peer, &mut channels, in_place), [true; 4]);
         let mut drops = 0;
-        let mut after = |command: Command, expected: [bool; 4]| {
+        let mut after = |command: CtrlCommand, expected: [bool; 4]| {
             assert_eq!(peer.command(&command), OK);
             assert_eq!(arrivals(&mut peer, &mut channels, in_place), expected, "{command:?}");
             drops += expected.iter().filter(|passes| !**passes).count() as u64;
             assert_eq!(unwanted(&peer), drops);
         };
-        after(Command::Rx(RxMode::Promisc, false), [true, false, false, true]);
-        after(Command::Rx(RxMode::AllMulti, true), [true, false, true, true]);
-        after(Command::Rx(RxMode::AllMulti, false), [true, false, false, true]);
-        let table = Command::MacTable { unicast: vec![OTHER], multicast: vec![GROUP] };
+        after(CtrlCommand::Rx(RxMode::Promisc, false), [true, false, false, true]);
+        after(CtrlCommand::Rx(RxMode::AllMulti, true), [true, false, true, true]);
+        after(CtrlCommand::Rx(RxMode::AllMulti, false), [true, false, false, true]);
+        let table = CtrlCommand::MacTable { unicast: vec![OTHER], multicast: vec![GROUP] };
         after(table, [true, true, true, true]);
-        after(Command::MacAddr([2, 0, 0, 0, 0, 3]), [false, true, true, true]);
-        after(Command::Rx(RxMode::NoBcast, true), [false, true, true, false]);
-        after(Command::Rx(RxMode::NoUni, true), [false, false, true, false]);
-        after(Command::Rx(RxMode::NoMulti, true), [false, false, false, false]);
-        after(Command::Rx(RxMode::Promisc, true), [true, true, true, true]);
+        after(CtrlCommand::MacAddr([2, 0, 0, 0, 0, 3]), [false, true, true, true]);
+        after(CtrlCommand::Rx(RxMode::NoBcast, true), [false, true, true, false]);
+        after(CtrlCommand::Rx(RxMode::NoUni, true), [false, false, true, false]);
+        after(CtrlCommand::Rx(RxMode::NoMulti, true), [false, false, false, false]);
+        after(CtrlCommand::Rx(RxMode::Promisc, true), [true, true, true, true]);
     }
 }
 
@@ -59,15 +59,15 @@ fn frames_are_filtered_by_address() {
 fn frames_are_filtered_by_vlan() {
     let mut peer = Peer::new(false, all());
     let mut channels = peer.open(1);
-    assert_eq!(peer.command(&Command::Rx(RxMode::Promisc, false)), OK);
+    assert_eq!(peer.command(&CtrlCommand::Rx(RxMode::Promisc, false)), OK);
     let mut comes = |peer: &mut Peer, vlan| {
         assert!(send(&mut channels[0].tx, &frame(MAC, vlan, 1), false));
         peer.received(0).len() == 1
     };
     assert!(comes(&mut peer, None) && !comes(&mut peer, Some(5)));
-    assert_eq!(peer.command(&Command::VlanAdd(5)), OK);
+    assert_eq!(peer.command(&CtrlCommand::VlanAdd(5)), OK);
     assert!(comes(&mut peer, Some(5)) && !comes(&mut peer, Some(6)));
-    assert_eq!(peer.command(&Command::VlanDel(5)), OK);
+    assert_eq!(peer.command(&CtrlCommand::VlanDel(5)), OK);
     assert!(!comes(&mut peer, Some(5)) && comes(&mut peer, None));
     assert_eq!(unwanted(&peer), 3);
 }
@@ -97,9 +97,9 @@ proptest! {
         let key: [u8; KEY_LEN] = key.try_into().unwrap();
         let table = table[..1 << bits].to_vec();
         let hasher = Hasher { types: TYPES, key_len: KEY_LEN as u8, key };
-        let spread = Spread { table: table.clone(), unclassified };
+        let spread = IndirectionTable { table: table.clone(), unclassified };
         let mut peer = Peer::new(packed, all());
-        prop_assert_eq!(peer.command(&Command::Rss { spread, hasher, pairs: PAIRS }), OK);
+        prop_assert_eq!(peer.command(&CtrlCommand::Rss { spread, hasher, pairs: PAIRS }), OK);
         let mut channels = peer.open(PAIRS);
         for (port, lane, in_place) in ports {
             let bytes = frame(MAC, None, port);
@@ -132,8 +132,8 @@ fn flows_spread() {
     let hasher = Hasher { types: TYPES, key_len: KEY_LEN as u8, key: [0x6d; KEY_LEN] };
     let hasher = Hasher { key: std::array::from_fn(|i| (i * 37 + 11) as u8), ..hasher };
     let table = (0..128).map(|i| i % PAIRS).collect();
-    let spread = Spread { table, unclassified: 0 };
-    assert_eq!(peer.command(&Command::Rss { spread, hasher, pairs: PAIRS }), OK);
+    let spread = IndirectionTable { table, unclassified: 0 };
+    assert_eq!(peer.command(&CtrlCommand::Rss { spread, hasher, pairs: PAIRS }), OK);
     let mut channels = peer.open(PAIRS);
     for port in 0..100 {
         assert!(send(&mut channels[2].tx, &frame(MAC, None, port * 7), port % 2 == 0));
@@ -141,7 +141,7 @@ fn flows_spread() {
     let counts = peer.counts();
     assert_eq!(counts.iter().sum::<usize>(), 100);
     assert!(counts.iter().all(|&n| n > 5), "{counts:?}");
-    assert_eq!(peer.command(&Command::Pairs(PAIRS)), OK);
+    assert_eq!(peer.command(&CtrlCommand::Pairs(PAIRS)), OK);
     for lane in 0..PAIRS {
         let bytes = frame(MAC, None, 7);
         assert!(send(&mut channels[usize::from(lane)].tx, &bytes, lane % 2 == 0));
@@ -161,8 +161,8 @@ fn a_full_queue_stops_any_lane() {
 
     let mut peer = Peer::new(false, all());
     let hasher = Hasher { types: TYPES, key_len: KEY_LEN as u8, key: [1; KEY_LEN] };
-    let spread = Spread { table: vec![3], unclassified: 3 };
-    assert_eq!(peer.command(&Command::Rss { spread, hasher, pairs: PAIRS }), OK);
+    let spread = IndirectionTable { table: vec![3], unclassified: 3 };
+    assert_eq!(peer.command(&CtrlCommand::Rss { spread, hasher, pairs: PAIRS }), OK);
     let mut channels = peer.open(PAIRS);
     let tx = &mut channels[1].tx;
     let mut sent = 0;

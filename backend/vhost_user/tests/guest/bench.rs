@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use mqnet_netdev::{Burst, ChannelStats, Fault, Offloads, RxBrings, TxBrings};
+use mqnet_netdev::{Burst, Fault, Offloads, OwningRx, OwningTx, QueuePairStats};
 use mqnet_shmem::Span;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_testkit::virtq::{Buf, Driver, Memory, Shape};
@@ -20,7 +20,7 @@ pub(crate) struct Guest {
     pub(crate) cell: Arc<VringCell>,
     pub(crate) kick: EventFd,
     pub(crate) call: EventFd,
-    pub(crate) stats: Arc<ChannelStats>,
+    pub(crate) stats: Arc<QueuePairStats>,
     pub(crate) mergeable: bool,
 }
 

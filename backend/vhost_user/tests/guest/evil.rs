@@ -1,7 +1,7 @@
 //! Violations by a guest and their results: a function closed with the values in its reason, or a
 //! dropped frame; never a panic or an access outside of the guest's memory.
 
-use mqnet_netdev::{Burst, DropReason, RxBrings};
+use mqnet_netdev::{Burst, DropReason, OwningRx};
 use mqnet_testkit::virtq::{Buf, START, Shape};
 use mqnet_vhost_user::Vring;
 use mqnet_virtio::Features;

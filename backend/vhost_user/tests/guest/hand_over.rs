@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use mqnet_netdev::{Armed, FrameMeta, Queue, RxBrings, TxBrings};
-use mqnet_shmem::{Region, Table};
+use mqnet_netdev::{Armed, FrameMeta, OwningRx, OwningTx, Queue};
+use mqnet_shmem::{AtomicTable, Region};
 use mqnet_sysio::epoll::{Epoll, Interest};
 use mqnet_testkit::virtq::{Buf, START, Shape};
 use mqnet_vhost_user::{Vring, VringSetup};
@@ -147,8 +147,8 @@ impl Notes {
         Self { region: Arc::new(Region::private(len as usize, false, None).unwrap()), len }
     }
 
-    fn table(&self) -> Table {
-        Table::new(self.region.clone(), 0, self.len).unwrap()
+    fn table(&self) -> AtomicTable {
+        AtomicTable::new(self.region.clone(), 0, self.len).unwrap()
     }
 
     fn setup(&self, guest: &Guest) -> VringSetup {
@@ -310,7 +310,7 @@ fn invalid_inflight_regions_are_refused() {
         assert!(reason.contains("version 1 for 9 descriptors"), "{reason}");
         let short = Notes { len: 64, region: notes.region.clone() };
         assert!(Vring::new(short.setup(&guest)).is_err());
-        let odd = Table::new(Notes::new(shape).region, 4, region_len(packed, 8)).unwrap();
+        let odd = AtomicTable::new(Notes::new(shape).region, 4, region_len(packed, 8)).unwrap();
         let odd = VringSetup { inflight: Some(odd), ..guest.setup() };
         assert!(Vring::new(odd).unwrap_err().to_string().contains("inflight region"));
     }
@@ -330,7 +330,7 @@ fn written_pages_are_logged() {
         }
         guest.driver.publish();
         let bits = Arc::new(Region::private(4096, false, None).unwrap());
-        let log = Arc::new(Log::new(Table::new(bits.clone(), 0, 4096).unwrap()));
+        let log = Arc::new(Log::new(AtomicTable::new(bits.clone(), 0, 4096).unwrap()));
         let [desc, _, device] = guest.driver.addresses();
         let mut vring = guest.cell.take().unwrap();
         vring.set_log(Some(RingLog { log, desc, device }));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mqnet_netdev::{Armed, Queue, RxBrings};
+use mqnet_netdev::{Armed, OwningRx, Queue};
 use mqnet_sysio::epoll::{Epoll, Interest};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_testkit::virtq::{Buf, Shape};

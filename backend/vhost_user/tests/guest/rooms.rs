@@ -1,6 +1,6 @@
 //! Room in a guest's buffers: frames that do not fit, and frames placed by their source.
 
-use mqnet_netdev::{Armed, DropReason, FrameMeta, Queue, TxBrings};
+use mqnet_netdev::{Armed, DropReason, FrameMeta, OwningTx, Queue};
 use mqnet_shmem::{Segments, copies};
 use mqnet_testkit::virtq::{Buf, Shape};
 use mqnet_wire::{VnetFields, VnetHdr};

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use mqnet_netdev::{Burst, RxBrings, TxBrings};
+use mqnet_netdev::{Burst, OwningRx, OwningTx};
 use mqnet_shmem::copies;
 use mqnet_testkit::virtq::{Buf, Shape};
 use mqnet_vhost_user::{GuestRx, GuestTx};

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use mqnet_virtio::rxbuf::layout::Wish;
+use mqnet_virtio::rxbuf::layout::RequestedLayout;
 
 /// Buffer setting as a queue reads it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Setting {
-    pub(crate) wish: Wish,
+    pub(crate) wish: RequestedLayout,
     /// True when an XDP program processes the frames.
     pub(crate) xdp: bool,
     /// Number of requests so far. A repeated request starts a new trial.
@@ -22,7 +22,7 @@ const NUMBER: u32 = 1 << 3;
 
 impl SettingCell {
     /// Writes a setting. A repeated setting counts as a new request.
-    pub(crate) fn set(&self, wish: Wish, xdp: bool) {
+    pub(crate) fn set(&self, wish: RequestedLayout, xdp: bool) {
         // Relaxed suffices in both directions: a queue may use a new setting one burst later.
         let number = self.0.load(Ordering::Relaxed) / NUMBER;
         let word = (number.wrapping_add(1) * NUMBER) | (u32::from(xdp) << 2) | wish as u32;
@@ -32,9 +32,9 @@ impl SettingCell {
     pub(crate) fn get(&self) -> Setting {
         let word = self.0.load(Ordering::Relaxed);
         let wish = match word & 3 {
-            x if x == Wish::Full as u32 => Wish::Full,
-            x if x == Wish::Auto as u32 => Wish::Auto,
-            _ => Wish::Frag,
+            x if x == RequestedLayout::Full as u32 => RequestedLayout::Full,
+            x if x == RequestedLayout::Auto as u32 => RequestedLayout::Auto,
+            _ => RequestedLayout::Frag,
         };
         Setting { wish, xdp: word & 4 != 0, number: word / NUMBER }
     }
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn settings_are_read_as_written() {
         let cell = SettingCell::default();
-        for wish in [Wish::Frag, Wish::Full, Wish::Auto] {
+        for wish in [RequestedLayout::Frag, RequestedLayout::Full, RequestedLayout::Auto] {
             for xdp in [false, true] {
                 cell.set(wish, xdp);
                 let first = cell.get();

@@ -6,16 +6,16 @@ use super::*;
 
 const RING: u16 = 256;
 
-fn buffers_of(mode: Mode, pages: u32) -> Buffers {
+fn buffers_of(mode: BufferMode, pages: u32) -> Buffers {
     let config = PoolConfig { pages, mapping: Mapping::Device(1 << 32), ..PoolConfig::default() };
     Buffers::new(PagePool::new(&config).unwrap(), mode, 1500, RING)
 }
 
-fn buffers(mode: Mode) -> Buffers {
+fn buffers(mode: BufferMode) -> Buffers {
     buffers_of(mode, 8)
 }
 
-fn setting(wish: Wish, xdp: bool) -> Setting {
+fn setting(wish: RequestedLayout, xdp: bool) -> Setting {
     let cell = SettingCell::default();
     cell.set(wish, xdp);
     cell.get()
@@ -39,11 +39,11 @@ fn free(buffers: &mut Buffers, all: Vec<Buffer>) {
 fn last_buffer_includes_rest_of_page() {
     let stats = RxBufferStats::default();
     for (mode, lens, shown, front) in [
-        (Mode::Mergeable, [1600, 2496], [1548, 2444], 52),
-        (Mode::Small, [1920, 2176], [1534, 1534], 52),
+        (BufferMode::Mergeable, [1600, 2496], [1548, 2444], 52),
+        (BufferMode::Small, [1920, 2176], [1534, 1534], 52),
     ] {
         let mut buffers = buffers(mode);
-        let all = refill(&mut buffers, setting(Wish::Frag, false), &stats, 2);
+        let all = refill(&mut buffers, setting(RequestedLayout::Frag, false), &stats, 2);
         assert_eq!([0, 1].map(|i: usize| all[i].frag.len()), lens);
         assert_eq!([0, 1].map(|i: usize| buffers.shown(&all[i])), shown);
         assert_eq!(stats.counters.per_page.get(), 2);
@@ -58,17 +58,18 @@ fn last_buffer_includes_rest_of_page() {
 // and the length shown to the device ends within the page.
 #[test]
 fn xdp_buffers_have_page_and_headroom() {
-    for (mode, front, shown) in [(Mode::Mergeable, 308, 3520), (Mode::Small, 308, 1534)] {
+    for (mode, front, shown) in [(BufferMode::Mergeable, 308, 3520), (BufferMode::Small, 308, 1534)]
+    {
         let stats = RxBufferStats::default();
         let mut buffers = buffers(mode);
-        for wish in [Wish::Frag, Wish::Full, Wish::Auto] {
+        for wish in [RequestedLayout::Frag, RequestedLayout::Full, RequestedLayout::Auto] {
             let all = refill(&mut buffers, setting(wish, true), &stats, 1);
             assert_eq!((all[0].front, buffers.shown(&all[0])), (front, shown));
             assert_eq!(stats.reason(), Some(Layout { full: true, cause: Cause::Xdp }));
             assert_eq!(stats.counters.headroom.get(), u64::from(front));
             free(&mut buffers, all);
         }
-        let all = refill(&mut buffers, setting(Wish::Frag, false), &stats, 1);
+        let all = refill(&mut buffers, setting(RequestedLayout::Frag, false), &stats, 1);
         assert_eq!((all[0].front, stats.reason().unwrap().full), (front - 256, false));
         free(&mut buffers, all);
     }
@@ -78,12 +79,16 @@ fn xdp_buffers_have_page_and_headroom() {
 #[test]
 fn a_switch_is_for_the_next_buffers() {
     let stats = RxBufferStats::default();
-    let mut buffers = buffers_of(Mode::Mergeable, 1024);
+    let mut buffers = buffers_of(BufferMode::Mergeable, 1024);
     let mut all = Vec::new();
-    for (wish, size) in [(Wish::Frag, 1600), (Wish::Full, 4096), (Wish::Frag, 1600)] {
+    for (wish, size) in [
+        (RequestedLayout::Frag, 1600),
+        (RequestedLayout::Full, 4096),
+        (RequestedLayout::Frag, 1600),
+    ] {
         all.extend(refill(&mut buffers, setting(wish, false), &stats, 1));
         assert_eq!(stats.counters.size.get(), size);
-        assert_eq!(stats.reason().unwrap().full, wish == Wish::Full);
+        assert_eq!(stats.reason().unwrap().full, wish == RequestedLayout::Full);
     }
     assert_eq!(all[1].frag.len(), 4096);
     free(&mut buffers, all);
@@ -94,9 +99,9 @@ fn a_switch_is_for_the_next_buffers() {
 #[test]
 fn large_frames_force_pages() {
     let stats = RxBufferStats::default();
-    let mut buffers = buffers(Mode::Mergeable);
+    let mut buffers = buffers(BufferMode::Mergeable);
     buffers.average.add(9000);
-    buffers.begin_refill(setting(Wish::Frag, false), &stats);
+    buffers.begin_refill(setting(RequestedLayout::Frag, false), &stats);
     assert_eq!(stats.counters.size.get(), 4096);
     assert!(stats.reason().unwrap().cause.to_string().starts_with("forced"));
 }
@@ -107,8 +112,9 @@ fn large_frames_force_pages() {
 #[test]
 fn whole_pages_are_rolled_back() {
     let stats = RxBufferStats::default();
-    let mut buffers = buffers_of(Mode::Mergeable, 200);
-    let (frag, full) = (setting(Wish::Frag, false), setting(Wish::Full, false));
+    let mut buffers = buffers_of(BufferMode::Mergeable, 200);
+    let (frag, full) =
+        (setting(RequestedLayout::Frag, false), setting(RequestedLayout::Full, false));
     let all = refill(&mut buffers, frag, &stats, RING.into());
     assert_eq!((all.len(), stats.counters.alloc_fail.get()), (256, 0));
     free(&mut buffers, all);
@@ -124,8 +130,8 @@ fn whole_pages_are_rolled_back() {
     assert_eq!((all.len(), stats.reason()), (256, rolled_back));
     free(&mut buffers, all);
     let cell = SettingCell::default();
-    cell.set(Wish::Full, false);
-    cell.set(Wish::Full, false);
+    cell.set(RequestedLayout::Full, false);
+    cell.set(RequestedLayout::Full, false);
     let again = cell.get();
     for _ in 0..2 {
         let all = refill(&mut buffers, again, &stats, 150);
@@ -142,7 +148,7 @@ fn whole_pages_are_rolled_back() {
 fn traffic(buffers: &mut Buffers, stats: &RxBufferStats, share: usize) {
     let mut returner = buffers.pool.returner();
     for _ in 0..=2 * DECIDE_EVERY {
-        let all = refill(buffers, setting(Wish::Auto, false), stats, 64);
+        let all = refill(buffers, setting(RequestedLayout::Auto, false), stats, 64);
         for (at, buffer) in all.into_iter().enumerate() {
             if at * 100 < share * 64 {
                 returner.free_frag(buffer.frag);
@@ -177,7 +183,7 @@ fn time() -> Duration {
 #[test]
 fn auto_follows_foreign_returns() {
     let stats = RxBufferStats::default();
-    let mut buffers = buffers_of(Mode::Mergeable, 1024);
+    let mut buffers = buffers_of(BufferMode::Mergeable, 1024);
     buffers.clock = time;
     step(1);
     traffic(&mut buffers, &stats, 0);
@@ -198,7 +204,7 @@ fn auto_follows_foreign_returns() {
 #[test]
 fn auto_abandons_slow_whole_pages() {
     let stats = RxBufferStats::default();
-    let mut buffers = buffers_of(Mode::Mergeable, 1024);
+    let mut buffers = buffers_of(BufferMode::Mergeable, 1024);
     buffers.clock = time;
     step(1);
     traffic(&mut buffers, &stats, 0);

@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BURST_BYTES, BURST_FRAMES, BURST_MORE_PIECES};
-use mqnet_netdev::{Burst, ChannelStats, DropReason, Offloads};
-use mqnet_pktbuf::Look;
+use mqnet_netdev::{Burst, DropReason, Offloads, QueuePairStats};
+use mqnet_pktbuf::ArenaView;
 use mqnet_shmem::{Region, Span};
 use mqnet_virtio::Broken;
-use mqnet_virtio::driver::{DriverQueue, Used};
+use mqnet_virtio::driver::{DriverQueue, UsedBuffer};
 use mqnet_virtio::net::HDR_LEN;
 use mqnet_virtio::rxbuf::sizes::Average;
 use mqnet_wire::offload::{UNFINISHED_HEADERS_MAX, Vouched, with_own_hdr_len};
@@ -85,7 +85,7 @@ impl Rules {
 pub(super) struct Intake<'r, 'a, Q> {
     pub(super) queue: &'r mut Q,
     pub(super) stale: &'r mut Vec<u16>,
-    pub(super) look: Look<'a>,
+    pub(super) look: ArenaView<'a>,
     /// Device address of the first byte of the pool.
     pub(super) pool_at: u64,
     /// Memory of the pool, and the offset of the pool in it.
@@ -96,7 +96,7 @@ pub(super) struct Intake<'r, 'a, Q> {
     pub(super) more: &'r mut VecDeque<Filled>,
     pub(super) average: Average,
     pub(super) rules: Rules,
-    pub(super) stats: &'r ChannelStats,
+    pub(super) stats: &'r QueuePairStats,
     pub(super) own: &'r RxBufferStats,
 }
 
@@ -190,10 +190,10 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
     fn take_in_unusual(
         &mut self,
         burst: &mut Burst<'a>,
-        head: Used,
+        head: UsedBuffer,
         raw: Head,
     ) -> Result<Option<u32>, Broken> {
-        let (Head { hdr, buffers: count }, Used { id, len: written }) = (raw, head);
+        let (Head { hdr, buffers: count }, UsedBuffer { id, len: written }) = (raw, head);
         let (mut len, mut more) = (written.saturating_sub(HDR_LEN), 0);
         if written < HDR_LEN + FRAME_MIN {
             self.length_error(id, 0, len);
@@ -313,7 +313,7 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         let wanted = if count > most { 1 } else { count };
         let mut have = 1;
         while have < wanted
-            && let Some(Used { id, len: written }) = self.queue.hold_used()?
+            && let Some(UsedBuffer { id, len: written }) = self.queue.hold_used()?
         {
             // Each length is limited by the buffer, which is part of a page.
             *len += written;

@@ -174,7 +174,7 @@ pub(crate) struct Vring {
 }
 
 impl Vring {
-    pub(crate) fn table(&self, area: usize) -> mqnet_shmem::Table {
+    pub(crate) fn table(&self, area: usize) -> mqnet_shmem::AtomicTable {
         let lens = [16 * self.size, 6 + 2 * self.size, 6 + 8 * self.size];
         self.map.table(self.addresses[area], lens[area], 2).unwrap()
     }

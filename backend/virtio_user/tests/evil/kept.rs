@@ -10,7 +10,7 @@ use super::worlds;
 fn kept_frames_leave_with_their_memory() {
     for (device, function, mut channel) in worlds("kept") {
         let mut vring = device.vring(0);
-        let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
+        let Rx::Owning(rx) = &mut channel.rx else { panic!("virtio owns its memory") };
         let mut returner = rx.returner().unwrap();
         for round in 0..40u8 {
             for n in 0..64 {
@@ -18,7 +18,7 @@ fn kept_frames_leave_with_their_memory() {
             }
             rx.peek(&mut Burst::new(), 64).unwrap();
             let mut kept = Vec::new();
-            while let Some(frame) = rx.keep().unwrap() {
+            while let Some(frame) = rx.detach().unwrap() {
                 kept.push(frame);
             }
             assert_eq!(kept.len(), 64);
@@ -26,7 +26,7 @@ fn kept_frames_leave_with_their_memory() {
                 for (n, frame) in (0u8..).zip(kept) {
                     let bytes = frame.head.span(&returner).header::<200>().unwrap();
                     assert_eq!(bytes, [round ^ n; 200]);
-                    frame.give_back(&mut returner);
+                    frame.free(&mut returner);
                 }
                 returner.flush();
                 returner
@@ -51,7 +51,7 @@ fn kept_frames_leave_with_their_memory() {
 fn a_queue_without_memory_does_not_sleep() {
     for (device, _function, mut channel) in worlds("starved") {
         let mut vring = device.vring(0);
-        let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
+        let Rx::Owning(rx) = &mut channel.rx else { panic!("virtio owns its memory") };
         let mut returner = rx.returner().unwrap();
         let mut kept = Vec::new();
         loop {
@@ -68,13 +68,13 @@ fn a_queue_without_memory_does_not_sleep() {
                 break;
             }
             rx.peek(&mut Burst::new(), 64).unwrap();
-            while let Some(frame) = rx.keep().unwrap() {
+            while let Some(frame) = rx.detach().unwrap() {
                 kept.push(frame);
             }
             assert!(kept.len() < 1 << 16, "the memory has no end");
         }
         assert_eq!(rx.arm(1).unwrap(), Armed::MoreWork, "{} frames are kept", kept.len());
-        kept.drain(..).for_each(|frame| frame.give_back(&mut returner));
+        kept.drain(..).for_each(|frame| frame.free(&mut returner));
         returner.flush();
         assert_eq!(rx.arm(1).unwrap(), Armed::Sleep);
         assert!(vring.take().is_some(), "the driver gives buffers again");

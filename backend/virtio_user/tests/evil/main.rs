@@ -85,7 +85,7 @@ fn worlds(name: &str) -> impl Iterator<Item = World> {
 
 /// Polls the receive queue; returns the lengths of its frames.
 fn poll(channel: &mut Channel) -> Result<Vec<u32>, Fault> {
-    let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
+    let Rx::Owning(rx) = &mut channel.rx else { panic!("virtio owns its memory") };
     let lens: Vec<u32> = {
         let mut burst = Burst::new();
         rx.peek(&mut burst, 64)?;
@@ -122,7 +122,7 @@ fn unreleased_frames_are_shown_again() {
     for (device, function, mut channel) in worlds("again") {
         let mut vring = device.vring(0);
         (1..=5).for_each(|n| vring.send(1, [0; 10], &[n; 64]));
-        let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
+        let Rx::Owning(rx) = &mut channel.rx else { panic!("virtio owns its memory") };
         for released in [0, 2, 0, 3] {
             let mut burst = Burst::new();
             rx.peek(&mut burst, 64).unwrap();

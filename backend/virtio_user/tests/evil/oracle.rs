@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use mqnet_netdev::{Burst, Channel, Function, Kept, Rx, RxBrings, RxBuffers};
+use mqnet_netdev::{Burst, Channel, DetachedFrame, Function, OwningRx, Rx, RxBuffers};
 use mqnet_virtio_user::VirtioUserFunction;
 use proptest::prelude::*;
 
@@ -49,16 +49,16 @@ struct World {
     number: u8,
     /// Number of frames shown since the last release.
     shown: usize,
-    kept: Vec<(Kept, u8)>,
+    kept: Vec<(DetachedFrame, u8)>,
     sent: u64,
 }
 
 const LEN: usize = 64;
 
-fn reader(channel: &mut Option<Channel>) -> &mut dyn RxBrings {
+fn reader(channel: &mut Option<Channel>) -> &mut dyn OwningRx {
     match channel.as_mut().map(|channel| &mut channel.rx) {
-        Some(Rx::Brings(rx)) => &mut **rx,
-        _ => panic!("virtio brings its memory"),
+        Some(Rx::Owning(rx)) => &mut **rx,
+        _ => panic!("virtio owns its memory"),
     }
 }
 
@@ -110,7 +110,8 @@ impl World {
 
     fn keep(&mut self, frames: usize) {
         for _ in 0..frames.min(self.shown) {
-            let frame = reader(&mut self.channel).keep().unwrap().expect("a frame that was shown");
+            let frame =
+                reader(&mut self.channel).detach().unwrap().expect("a frame that was shown");
             self.kept.push((frame, self.coming.pop_front().unwrap()));
             self.shown -= 1;
         }
@@ -121,7 +122,7 @@ impl World {
         let mut returner = reader(&mut self.channel).returner().unwrap();
         for (frame, number) in self.kept.drain(..frames.min(self.kept.len())) {
             assert_eq!(frame.head.span(&returner).header::<LEN>(), Some([number; LEN]));
-            frame.give_back(&mut returner);
+            frame.free(&mut returner);
         }
         returner.flush();
     }

@@ -35,7 +35,7 @@ fn sum(frame: &[u8], len: usize, bytes: &[u8]) -> u16 {
 }
 
 fn receive(channel: &mut Channel) -> (VnetHdr, Vec<u8>) {
-    let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
+    let Rx::Owning(rx) = &mut channel.rx else { panic!("virtio owns its memory") };
     let frame = {
         let mut burst = Burst::new();
         rx.peek(&mut burst, 64).unwrap();

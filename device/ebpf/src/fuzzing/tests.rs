@@ -21,8 +21,8 @@ fn run(seed: u64, want: u32) -> u32 {
         made += 1;
         let data: Vec<u8> = (0..70).flat_map(|_| numbers.next().to_le_bytes()).collect();
         match any_program(&data) {
-            Ok(Outcome::Ran) => ran += 1,
-            Ok(Outcome::Refused) => {}
+            Ok(FuzzOutcome::Ran) => ran += 1,
+            Ok(FuzzOutcome::Refused) => {}
             Err(why) => panic!("seed {seed}, program {made}: {why}"),
         }
         assert!(made < 100 * want + 1000, "only {ran} of {made} were accepted");

@@ -17,7 +17,7 @@ use rbpf::EbpfVmMbuff;
 #[cfg(target_arch = "x86_64")]
 use super::compiled::Compiled;
 use super::context::Context;
-use super::{Action, Mode, Origin, Verdict};
+use super::{ExecutionMode, Origin, Verdict, XdpAction};
 use crate::helper;
 use crate::insn::{Insn, atomic};
 use crate::map::Map;
@@ -78,8 +78,8 @@ impl fmt::Debug for Code {
 
 impl Code {
     /// Prepares a verified and rewritten program.
-    pub(super) fn new(insns: &[Insn], maps: &[Map], mode: Mode) -> Result<Self, String> {
-        if mode == Mode::Jit && !cfg!(target_arch = "x86_64") {
+    pub(super) fn new(insns: &[Insn], maps: &[Map], mode: ExecutionMode) -> Result<Self, String> {
+        if mode == ExecutionMode::Jit && !cfg!(target_arch = "x86_64") {
             return Err("there is machine code for x86-64 alone: use --interpret".to_owned());
         }
         let words = |e: rbpf::lib::Error| format!("runtime: {e:?}");
@@ -88,11 +88,12 @@ impl Code {
         let program: &'static [u8] = unsafe { &*std::ptr::from_ref(&*bytes) };
         let mut vm = EbpfVmMbuff::new(Some(program)).map_err(words)?;
         for (number, function) in FUNCTIONS {
-            let function = if mode == Mode::Jit { aligned(number, function) } else { function };
+            let function =
+                if mode == ExecutionMode::Jit { aligned(number, function) } else { function };
             vm.register_helper(number as u32, function).map_err(words)?;
         }
         #[cfg(target_arch = "x86_64")]
-        if mode == Mode::Jit {
+        if mode == ExecutionMode::Jit {
             return Compiled::new(vm, insns.len()).map(Self::Compiled);
         }
         for map in maps {
@@ -144,14 +145,14 @@ impl Code {
         let len = context.data_end.wrapping_sub(context.data) as usize;
         // An action has 32 bits.
         let action = match result.map(|action| action & 0xffff_ffff) {
-            Ok(1) => Action::Drop,
-            Ok(2) => Action::Pass,
-            Ok(3) => Action::Tx,
+            Ok(1) => XdpAction::Drop,
+            Ok(2) => XdpAction::Pass,
+            Ok(3) => XdpAction::Tx,
             Ok(REDIRECT) => match call {
-                Some(Call { redirect, .. }) if redirect != 0 => Action::Redirect(redirect),
-                _ => Action::Aborted,
+                Some(Call { redirect, .. }) if redirect != 0 => XdpAction::Redirect(redirect),
+                _ => XdpAction::Aborted,
             },
-            _ => Action::Aborted,
+            _ => XdpAction::Aborted,
         };
         Verdict { action, start, len }
     }

@@ -126,7 +126,7 @@ fn program(pieces: &[Piece]) -> Vec<Insn> {
     all
 }
 
-fn load_it(insns: &[Insn], mode: Mode) -> Result<Arc<Program>, ProgramError> {
+fn load_it(insns: &[Insn], mode: ExecutionMode) -> Result<Arc<Program>, ProgramError> {
     let map = MapDef {
         name: "value".into(),
         kind: MapKind::Array,
@@ -137,7 +137,7 @@ fn load_it(insns: &[Insn], mode: Mode) -> Result<Arc<Program>, ProgramError> {
         readonly: false,
     };
     let (name, section) = ("test".to_owned(), "xdp".to_owned());
-    Program::new(Object { name, section, insns: insns.to_vec(), maps: vec![map] }, mode, 1)
+    Program::new(ObjectProgram { name, section, insns: insns.to_vec(), maps: vec![map] }, mode, 1)
 }
 
 fn number() -> impl Strategy<Value = i32> {
@@ -202,7 +202,7 @@ fn piece() -> impl Strategy<Value = Piece> {
 }
 
 /// Page after a run between canaries, the action, and the value of the map.
-fn run(program: &Program, frame: &[u8]) -> (Vec<u8>, Action, Vec<u8>) {
+fn run(program: &Program, frame: &[u8]) -> (Vec<u8>, XdpAction, Vec<u8>) {
     let mut page = vec![0xa5; 2 * CANARY + HEADROOM + 128];
     page[CANARY + HEADROOM..][..frame.len()].copy_from_slice(frame);
     let last = page.len() - CANARY;
@@ -222,17 +222,17 @@ proptest! {
         frame in prop::collection::vec(any::<u8>(), 32..100),
     ) {
         let insns = program(&pieces);
-        let Ok(checked) = load_it(&insns, Mode::Interpret) else { return Ok(()) };
+        let Ok(checked) = load_it(&insns, ExecutionMode::Interpret) else { return Ok(()) };
         let (page, action, value) = run(&checked, &frame);
-        prop_assert_eq!(action, Action::Pass, "the runtime has stopped it");
+        prop_assert_eq!(action, XdpAction::Pass, "the runtime has stopped it");
         let around = |page: &[u8]| {
             let (head, rest) = page.split_at(CANARY + HEADROOM);
             head.iter().chain(&rest[frame.len()..]).all(|&b| b == 0xa5)
         };
         prop_assert!(around(&page));
-        if Mode::BEST == Mode::Jit {
+        if ExecutionMode::BEST == ExecutionMode::Jit {
             let failed = |e: ProgramError| TestCaseError::fail(e.to_string());
-            let compiled = load_it(&insns, Mode::Jit).map_err(failed)?;
+            let compiled = load_it(&insns, ExecutionMode::Jit).map_err(failed)?;
             prop_assert_eq!(run(&compiled, &frame), (page, action, value));
         }
     }
@@ -244,8 +244,8 @@ fn simple_programs_are_accepted() {
     let masked = Piece::Number { op: alu::AND, wide: true, reg: false, imm: 31 };
     let reach = |off| Piece::Value { size: 0, off, write: true };
     let with = |off| program(&[Piece::Frame { size: 0, off: 3 }, masked.clone(), reach(off)]);
-    assert!(load_it(&with(32), Mode::BEST).is_ok());
-    let refused = load_it(&with(33), Mode::BEST).unwrap_err().to_string();
+    assert!(load_it(&with(32), ExecutionMode::BEST).is_ok());
+    let refused = load_it(&with(33), ExecutionMode::BEST).unwrap_err().to_string();
     assert!(refused.contains("offset 33..65 may lie outside the value"), "{refused}");
 }
 
@@ -260,7 +260,7 @@ fn division_by_zero() {
         (class::ALU64 | alu::MOD, number),
         (class::ALU | alu::MOD, number & 0xffff_ffff),
     ];
-    for mode in [Mode::Interpret, Mode::BEST] {
+    for mode in [ExecutionMode::Interpret, ExecutionMode::BEST] {
         for (code, want) in cases {
             for (dst, src) in [(7, 8), (0, 3), (3, 0), (2, 7), (4, 5)] {
                 let insns = [
@@ -279,7 +279,7 @@ fn division_by_zero() {
                 let program = load_it(&insns, mode).unwrap();
                 let (_, action, value) = run(&program, &[0; 32]);
                 let got = u64::from_le_bytes(value[..8].try_into().unwrap());
-                assert_eq!((action, got), (Action::Pass, want), "{mode:?} {}", insns[6]);
+                assert_eq!((action, got), (XdpAction::Pass, want), "{mode:?} {}", insns[6]);
             }
         }
     }
@@ -308,7 +308,7 @@ fn atomically(code: u8, imm: i32, off: i16, operand: i32, compared: i32) -> Vec<
 #[test]
 fn atomic_operations() {
     let before: Vec<u8> = (0..VALUE as u8).collect();
-    for mode in [Mode::Interpret, Mode::BEST] {
+    for mode in [ExecutionMode::Interpret, ExecutionMode::BEST] {
         for (code, size) in [(0xdb, 8), (0xc3, 4)] {
             for off in [0i16, 8, 3] {
                 let at = off as usize;
@@ -369,9 +369,9 @@ fn no_map_is_null() {
     ];
     let mut frame = vec![0; 32];
     frame[0] = 1;
-    for mode in [Mode::Interpret, Mode::BEST] {
+    for mode in [ExecutionMode::Interpret, ExecutionMode::BEST] {
         let program = load_it(&insns, mode).unwrap();
-        assert_eq!(run(&program, &frame).1, Action::Pass, "{mode:?}");
+        assert_eq!(run(&program, &frame).1, XdpAction::Pass, "{mode:?}");
     }
 }
 
@@ -392,10 +392,10 @@ fn long(n: usize) -> Vec<Insn> {
 #[test]
 fn long_programs_run() {
     let most = (crate::insn::INSNS_MAX - 4) / 3;
-    for mode in [Mode::Interpret, Mode::BEST] {
+    for mode in [ExecutionMode::Interpret, ExecutionMode::BEST] {
         for n in [10, 1000, most] {
             let program = load_it(&long(n), mode).unwrap();
-            assert_eq!(run(&program, &[0; 32]).1, Action::Pass, "{mode:?} {n}");
+            assert_eq!(run(&program, &[0; 32]).1, XdpAction::Pass, "{mode:?} {n}");
         }
         let refused = load_it(&long(most + 1), mode).unwrap_err().to_string();
         assert!(refused.contains("must be 1 to"), "{refused}");
@@ -405,11 +405,11 @@ fn long_programs_run() {
 // Goal: no page of this process is writable and executable while programs run, or afterwards.
 #[test]
 fn code_is_not_writable() {
-    if Mode::BEST != Mode::Jit {
+    if ExecutionMode::BEST != ExecutionMode::Jit {
         return;
     }
     let pages = || std::fs::read_to_string("/proc/self/maps").unwrap();
-    let program = load_it(&long(50), Mode::Jit).unwrap();
+    let program = load_it(&long(50), ExecutionMode::Jit).unwrap();
     let wrong = |maps: &str| maps.lines().any(|line| line.contains("wx"));
     assert!(!wrong(&pages()), "{}", pages());
     drop(program);

@@ -12,7 +12,7 @@ use mqnet_shmem::Span;
 use mqnet_wire::VnetHdr;
 
 use super::fake::{Countdown, Fake, Handle, caps};
-use crate::{GroupConfig, GroupFunction, Map, OnLoss};
+use crate::{GroupConfig, GroupFunction, MemberMap, OnLoss};
 
 /// Channels of a fake.
 pub(super) const EACH: u16 = 16;
@@ -165,7 +165,7 @@ impl Driver {
     }
 
     fn send_everywhere(&mut self, up: &[bool], views: &[MemberView]) {
-        let map = Map::new(self.members.len());
+        let map = MemberMap::new(self.members.len());
         let Some((_, channels)) = &mut self.running else { return };
         for (number, channel) in (0u16..).zip(channels) {
             self.members.iter().for_each(|member| member.get().sent_on = None);
@@ -183,7 +183,7 @@ impl Driver {
             }
             assert!(views[own.member].channels.contains(&number));
             // The frame must be counted at the queue that took it.
-            let counted = map.channel(crate::Place { member: at, local }) as usize;
+            let counted = map.channel(crate::MemberQueue { member: at, local }) as usize;
             self.sums[counted] += 1;
             assert!(counted < usize::from(self.group.counted()));
         }

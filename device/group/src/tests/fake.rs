@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use mqnet_netdev::{
-    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, Function, Indirection,
-    KernelInterface, LinkStatus, Offloads, OpenError, Placement, Plan, Queue, Recv, Rx, RxBorrows,
-    Steering, Tx, TxBorrows, limits,
+    Armed, Burst, Caps, Channel, Fault, Function, Indirection, KernelInterface, LinkStatus,
+    Offloads, OpenChannelsError, Placement, Plan, Queue, QueuePairStats, Recv, Rx, Steering,
+    SyscallRx, SyscallTx, Tx, WakeSource, limits,
 };
 use mqnet_shmem::Segments;
 use mqnet_wire::Layer;
@@ -50,7 +50,7 @@ pub(super) struct Fake {
     pub(super) caps: Caps,
     pub(super) state: Handle,
     pub(super) failures: Countdown,
-    pub(super) stats: Vec<Arc<ChannelStats>>,
+    pub(super) stats: Vec<Arc<QueuePairStats>>,
 }
 
 pub(super) fn caps(channels: u16) -> Caps {
@@ -83,12 +83,15 @@ impl Fake {
         (fake, state)
     }
 
-    fn may_fail(&self, what: &str) -> Result<(), OpenError> {
+    fn may_fail(&self, what: &str) -> Result<(), OpenChannelsError> {
         let mut failures = self.failures.lock().unwrap();
         match *failures {
             Some(0) => {
                 *failures = None;
-                Err(OpenError { function: self.name.clone(), what: format!("{what} failed") })
+                Err(OpenChannelsError {
+                    function: self.name.clone(),
+                    what: format!("{what} failed"),
+                })
             }
             Some(n) => {
                 *failures = Some(n - 1);
@@ -111,8 +114,8 @@ impl Fake {
             FakeQueue { channel, state: self.state.clone(), stats }
         };
         let channel = |number| Channel {
-            rx: Rx::Borrows(Box::new(queue(number))),
-            tx: Tx::Borrows(Box::new(queue(number))),
+            rx: Rx::Syscall(Box::new(queue(number))),
+            tx: Tx::Syscall(Box::new(queue(number))),
         };
         (0..count).map(channel).collect()
     }
@@ -135,7 +138,7 @@ impl Function for Fake {
         }
     }
 
-    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         let is_open = self.state.get().open.is_some();
         self.must(!is_open, "opened twice");
         self.must((1..=self.caps.channels).contains(&plan.channels), "opened with odd channels");
@@ -153,7 +156,7 @@ impl Function for Fake {
         (state.open, state.prepared) = (None, None);
     }
 
-    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         let state = self.state.get();
         let may = state.open.is_some() && state.prepared.is_none();
         drop(state);
@@ -164,7 +167,7 @@ impl Function for Fake {
         Ok(self.channels(plan.channels))
     }
 
-    fn commit(&mut self) -> Result<(), OpenError> {
+    fn commit(&mut self) -> Result<(), OpenChannelsError> {
         let mut state = self.state.get();
         if let Some(next) = state.prepared.take() {
             state.open = Some(next);
@@ -178,7 +181,7 @@ impl Function for Fake {
         self.must(prepared.is_some(), "aborted what was not prepared");
     }
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
+    fn stats(&self) -> &[Arc<QueuePairStats>] {
         &self.stats
     }
 
@@ -186,7 +189,7 @@ impl Function for Fake {
 }
 
 impl Steering for Fake {
-    fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
+    fn steer(&mut self, channels: u16) -> Result<(), OpenChannelsError> {
         self.may_fail("steer")?;
         self.state.get().steered = channels;
         Ok(())
@@ -203,10 +206,10 @@ impl Steering for Fake {
         Some(Indirection { table, user_set: false, hash: "toeplitz" })
     }
 
-    fn set_indirection(&mut self, table: &[u16], _user_set: bool) -> Result<(), OpenError> {
+    fn set_indirection(&mut self, table: &[u16], _user_set: bool) -> Result<(), OpenChannelsError> {
         if self.steers() {
             let what = "has no such table".to_owned();
-            return Err(OpenError { function: self.name.clone(), what });
+            return Err(OpenChannelsError { function: self.name.clone(), what });
         }
         self.state.get().table = Some(table.to_vec());
         Ok(())
@@ -228,7 +231,7 @@ impl Placement for Fake {
 struct FakeQueue {
     channel: u16,
     state: Handle,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl Drop for FakeQueue {
@@ -242,18 +245,18 @@ impl Queue for FakeQueue {
         Ok(Armed::Sleep)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl RxBorrows for FakeQueue {
+impl SyscallRx for FakeQueue {
     fn recv(&mut self, _room: &mut Segments<'_>) -> Result<Recv, Fault> {
         Ok(Recv::Empty)
     }
 }
 
-impl TxBorrows for FakeQueue {
+impl SyscallTx for FakeQueue {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let mut state = self.state.get();
         if !state.up {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::ops::Deref;
 
-use super::{ChannelStats, Check, DropReason, LaneCounters};
+use super::{Check, DropReason, LaneCounters, QueuePairStats};
 
 /// Sums over lanes of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,14 +24,14 @@ impl Deref for LaneSums {
 
 impl LaneSums {
     /// The lane from the RX queue of `from` to the TX queue of `to`.
-    pub fn of(from: &ChannelStats, to: &ChannelStats) -> Self {
+    pub fn of(from: &QueuePairStats, to: &QueuePairStats) -> Self {
         let mut sums = Self::default();
         sums.add(from, to);
         sums
     }
 
     /// Adds a lane. The TX queue is read first: while frames flow, more have entered than left.
-    pub fn add(&mut self, from: &ChannelStats, to: &ChannelStats) {
+    pub fn add(&mut self, from: &QueuePairStats, to: &QueuePairStats) {
         to.tx.add_to(&mut self.counters);
         for (sum, reason) in self.by_reason.iter_mut().zip(DropReason::ALL) {
             *sum += to.tx.drops.get(reason) + from.rx.drops.get(reason);
@@ -156,7 +156,7 @@ mod tests {
     // both queues of a lane, and growth.
     #[test]
     fn frames_are_accounted_for() {
-        let (from, to) = (ChannelStats::default(), ChannelStats::default());
+        let (from, to) = (QueuePairStats::default(), QueuePairStats::default());
         from.rx.packets.add(10);
         from.rx.drops.count(DropReason::TooLong, 2);
         from.rx.kicks.add(3);

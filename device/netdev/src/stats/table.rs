@@ -134,7 +134,7 @@ pub enum Unit {
 
 /// Side of a lane that a counter belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum LaneSide {
     /// RX queue: the source of the lane.
     Rx,
     /// TX queue: the sink of the lane.
@@ -180,7 +180,7 @@ pub struct LaneCounter {
     /// Unit of the value.
     pub unit: Unit,
     /// Side that has the metric.
-    pub side: Side,
+    pub side: LaneSide,
     /// Part in the conservation check.
     pub check: Check,
     /// Name of the Prometheus metric, without the prefix `mqnet_`.
@@ -244,7 +244,7 @@ macro_rules! define {
                 name: stringify!($lane),
                 help: $help,
                 unit: Unit::$unit,
-                side: Side::$side,
+                side: LaneSide::$side,
                 check: Check::$check,
                 metric: $metric,
                 action: $action,

@@ -14,27 +14,31 @@ mod tx;
 use std::any::Any;
 use std::sync::Arc;
 
-pub use ring::{CaptureConfig, CaptureReader, CaptureTap, Captured, Direction, take_all, tap};
+pub use ring::{
+    CaptureConfig, CaptureDirection, CaptureReader, CaptureTap, Captured, take_all, tap,
+};
 
-use crate::{ChannelStats, Rx, Tx};
+use crate::{QueuePairStats, Rx, Tx};
 use tx::Watch;
 
 /// Adds a tap to an RX queue.
 pub fn wrap_rx(rx: Rx, tap: CaptureTap) -> Rx {
     match rx {
-        Rx::Brings(inner) if tap.drops_only() => Rx::Brings(inner),
-        Rx::Brings(inner) => Rx::Brings(Box::new(rx::Brings { inner, tap })),
-        Rx::Borrows(inner) => Rx::Borrows(Box::new(rx::Borrows { inner, tap })),
+        Rx::Owning(inner) if tap.drops_only() => Rx::Owning(inner),
+        Rx::Owning(inner) => Rx::Owning(Box::new(rx::OwningQueue { inner, tap })),
+        Rx::Syscall(inner) => Rx::Syscall(Box::new(rx::SyscallQueue { inner, tap })),
     }
 }
 
 /// Adds a tap to a TX queue whose channel counts in `stats`. The tap captures the frames that are
 /// dropped there.
-pub fn wrap_tx(tx: Tx, tap: CaptureTap, stats: Arc<ChannelStats>) -> Tx {
+pub fn wrap_tx(tx: Tx, tap: CaptureTap, stats: Arc<QueuePairStats>) -> Tx {
     match tx {
-        Tx::Brings(inner) => Tx::Brings(Box::new(tx::Brings::new(inner, Watch::new(tap, stats)))),
-        Tx::Borrows(inner) => {
-            Tx::Borrows(Box::new(tx::Borrows { inner, watch: Watch::new(tap, stats) }))
+        Tx::Owning(inner) => {
+            Tx::Owning(Box::new(tx::OwningQueue::new(inner, Watch::new(tap, stats))))
+        }
+        Tx::Syscall(inner) => {
+            Tx::Syscall(Box::new(tx::SyscallQueue { inner, watch: Watch::new(tap, stats) }))
         }
     }
 }
@@ -43,13 +47,13 @@ pub fn wrap_tx(tx: Tx, tap: CaptureTap, stats: Arc<ChannelStats>) -> Tx {
 /// captures no frame twice.
 pub fn unwrap_rx(rx: Rx) -> (Rx, Option<CaptureTap>) {
     match rx {
-        Rx::Brings(q) if is::<rx::Brings>(&*q) => {
-            let rx::Brings { inner, tap } = *cast(q);
-            (Rx::Brings(inner), Some(tap))
+        Rx::Owning(q) if is::<rx::OwningQueue>(&*q) => {
+            let rx::OwningQueue { inner, tap } = *cast(q);
+            (Rx::Owning(inner), Some(tap))
         }
-        Rx::Borrows(q) if is::<rx::Borrows>(&*q) => {
-            let rx::Borrows { inner, tap } = *cast(q);
-            (Rx::Borrows(inner), Some(tap))
+        Rx::Syscall(q) if is::<rx::SyscallQueue>(&*q) => {
+            let rx::SyscallQueue { inner, tap } = *cast(q);
+            (Rx::Syscall(inner), Some(tap))
         }
         bare => (bare, None),
     }
@@ -58,13 +62,13 @@ pub fn unwrap_rx(rx: Rx) -> (Rx, Option<CaptureTap>) {
 /// Removes the outermost tap of a TX queue, if there is one.
 pub fn unwrap_tx(tx: Tx) -> (Tx, Option<CaptureTap>) {
     match tx {
-        Tx::Borrows(q) if is::<tx::Borrows>(&*q) => {
-            let tx::Borrows { inner, watch } = *cast(q);
-            (Tx::Borrows(inner), Some(watch.into_tap()))
+        Tx::Syscall(q) if is::<tx::SyscallQueue>(&*q) => {
+            let tx::SyscallQueue { inner, watch } = *cast(q);
+            (Tx::Syscall(inner), Some(watch.into_tap()))
         }
-        Tx::Brings(q) if is::<tx::Brings>(&*q) => {
-            let tx::Brings { inner, watch, .. } = *cast(q);
-            (Tx::Brings(inner), Some(watch.into_tap()))
+        Tx::Owning(q) if is::<tx::OwningQueue>(&*q) => {
+            let tx::OwningQueue { inner, watch, .. } = *cast(q);
+            (Tx::Owning(inner), Some(watch.into_tap()))
         }
         bare => (bare, None),
     }

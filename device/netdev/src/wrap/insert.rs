@@ -1,7 +1,7 @@
 //! Order of a wrapper's own frames relative to those of its inner queue.
 
 /// Positions of a wrapper's own frames in a burst. Frames that were peeked and not released must
-/// come first in the next [`peek`](crate::RxBrings::peek): some segments of the first may be sent
+/// come first in the next [`peek`](crate::OwningRx::peek): some segments of the first may be sent
 /// already, and would be sent twice if another frame came first. Such frames of the queue therefore
 /// precede the wrapper's own.
 #[derive(Debug, Default)]

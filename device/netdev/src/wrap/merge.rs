@@ -10,9 +10,9 @@
 //! Inspection backs off for traffic that cannot be coalesced: after each burst without a match,
 //! twice as many bursts are forwarded unseen.
 
-mod borrows;
-mod brings;
 mod merger;
+mod owning;
+mod syscall;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use mqnet_wire::Layer;
 
-use crate::{ChannelStats, Offloads, Tx};
+use crate::{Offloads, QueuePairStats, Tx};
 use merger::Merger;
 
 /// Large frames that a queue accepts.
@@ -46,11 +46,11 @@ impl Merging {
 }
 
 /// Adds coalescing to a queue. Its channel counts in `stats`.
-pub fn wrap_tx(tx: Tx, how: Merging, stats: Arc<ChannelStats>) -> Tx {
+pub fn wrap_tx(tx: Tx, how: Merging, stats: Arc<QueuePairStats>) -> Tx {
     let merger = Merger::new(how, stats);
     match tx {
-        Tx::Brings(inner) => Tx::Brings(Box::new(brings::Brings { inner, merger })),
-        Tx::Borrows(inner) => Tx::Borrows(Box::new(borrows::Borrows { inner, merger })),
+        Tx::Owning(inner) => Tx::Owning(Box::new(owning::OwningQueue { inner, merger })),
+        Tx::Syscall(inner) => Tx::Syscall(Box::new(syscall::SyscallQueue { inner, merger })),
     }
 }
 
@@ -60,11 +60,11 @@ pub fn unwrap_tx(tx: Tx) -> Tx {
         queue.downcast().unwrap_or_else(|_| unreachable!("asked before"))
     }
     match tx {
-        Tx::Brings(q) if (&*q as &dyn Any).is::<brings::Brings>() => {
-            Tx::Brings(cast::<brings::Brings>(q).inner)
+        Tx::Owning(q) if (&*q as &dyn Any).is::<owning::OwningQueue>() => {
+            Tx::Owning(cast::<owning::OwningQueue>(q).inner)
         }
-        Tx::Borrows(q) if (&*q as &dyn Any).is::<borrows::Borrows>() => {
-            Tx::Borrows(cast::<borrows::Borrows>(q).inner)
+        Tx::Syscall(q) if (&*q as &dyn Any).is::<syscall::SyscallQueue>() => {
+            Tx::Syscall(cast::<syscall::SyscallQueue>(q).inner)
         }
         bare => bare,
     }

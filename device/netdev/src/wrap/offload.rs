@@ -10,10 +10,10 @@
 //! segments, the progress is recorded, and sending resumes there when the same frame is submitted
 //! again.
 
-mod borrows;
-mod brings;
 mod finisher;
+mod owning;
 mod parts;
+mod syscall;
 #[cfg(test)]
 mod tests;
 
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use mqnet_wire::{Layer, VnetHdr};
 
-use crate::{ChannelStats, Offloads, Tx};
+use crate::{Offloads, QueuePairStats, Tx};
 use finisher::Finisher;
 pub use parts::Parts;
 
@@ -47,7 +47,7 @@ impl Finish {
 
 /// GSO progress of a wrapper, for the lane that decides whether it may stop.
 #[derive(Clone, Debug, Default)]
-pub struct InHand(Arc<AtomicU8>);
+pub struct GsoProgress(Arc<AtomicU8>);
 
 /// A frame is partly sent.
 const PARTIAL: u8 = 1;
@@ -56,7 +56,7 @@ const STAGED: u8 = 2;
 /// The staged frame is to be discarded.
 const DISCARD: u8 = 4;
 
-impl InHand {
+impl GsoProgress {
     fn set(&self, what: u8, on: bool) {
         let now = self.0.load(Ordering::Relaxed);
         self.0.store(if on { now | what } else { now & !what }, Ordering::Relaxed);
@@ -97,12 +97,12 @@ impl InHand {
 
 /// Adds offload emulation to a queue whose channel counts in `stats`. The staging buffer, for
 /// frames received from a source without memory, has `room` bytes.
-pub fn wrap_tx(tx: Tx, how: Finish, stats: Arc<ChannelStats>, room: u32) -> (Tx, InHand) {
+pub fn wrap_tx(tx: Tx, how: Finish, stats: Arc<QueuePairStats>, room: u32) -> (Tx, GsoProgress) {
     let finisher = Finisher::new(how, stats);
     let in_hand = finisher.in_hand();
     let tx = match tx {
-        Tx::Brings(inner) => Tx::Brings(Box::new(brings::Brings::new(inner, finisher, room))),
-        Tx::Borrows(inner) => Tx::Borrows(Box::new(borrows::Borrows { inner, finisher })),
+        Tx::Owning(inner) => Tx::Owning(Box::new(owning::OwningQueue::new(inner, finisher, room))),
+        Tx::Syscall(inner) => Tx::Syscall(Box::new(syscall::SyscallQueue { inner, finisher })),
     };
     (tx, in_hand)
 }

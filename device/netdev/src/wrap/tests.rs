@@ -3,15 +3,15 @@ use std::sync::Arc;
 
 use mqnet_wire::Layer;
 
-use super::capture::{self, CaptureConfig, CaptureTap, Direction};
-use super::{merge, offload, sights};
+use super::capture::{self, CaptureConfig, CaptureDirection, CaptureTap};
+use super::{flow_samples, merge, offload};
 use crate::probe::{METHODS, hidden_by_rx, hidden_by_tx};
 use crate::{Offloads, Rx, Tx};
 
 fn tap() -> CaptureTap {
     let config = CaptureConfig {
         channel: 3,
-        direction: Direction::Inbound,
+        direction: CaptureDirection::Inbound,
         drops_only: false,
         snaplen: 64,
         ring_bytes: 4096,
@@ -28,7 +28,9 @@ type WrapTx = fn(Tx) -> Tx;
 fn wrappers_forward_every_default_method() {
     let rx: [(&str, WrapRx); 2] = [
         ("capture", |rx| capture::wrap_rx(rx, tap())),
-        ("sights", |rx| sights::wrap_rx(rx, sights::Sights::new(1), Arc::new(|_| None))),
+        ("flow_samples", |rx| {
+            flow_samples::wrap_rx(rx, flow_samples::FlowSamples::new(1), Arc::new(|_| None))
+        }),
     ];
     let tx: [(&str, WrapTx); 3] = [
         ("capture", |tx| capture::wrap_tx(tx, tap(), Arc::default())),
@@ -44,17 +46,17 @@ fn wrappers_forward_every_default_method() {
         }),
     ];
     let mut hidden = Vec::new();
-    for brings in [true, false] {
+    for owning in [true, false] {
         for (name, wrap) in rx {
-            let methods = hidden_by_rx(brings, wrap).unwrap();
-            hidden.extend(methods.into_iter().map(|method| (name, brings, method)));
+            let methods = hidden_by_rx(owning, wrap).unwrap();
+            hidden.extend(methods.into_iter().map(|method| (name, owning, method)));
         }
         for (name, wrap) in tx {
-            let methods = hidden_by_tx(brings, wrap).unwrap();
-            hidden.extend(methods.into_iter().map(|method| (name, brings, method)));
+            let methods = hidden_by_tx(owning, wrap).unwrap();
+            hidden.extend(methods.into_iter().map(|method| (name, owning, method)));
         }
-        assert_eq!(hidden_by_rx(brings, |rx| rx).unwrap(), [""; 0]);
-        assert_eq!(hidden_by_tx(brings, |tx| tx).unwrap(), [""; 0]);
+        assert_eq!(hidden_by_rx(owning, |rx| rx).unwrap(), [""; 0]);
+        assert_eq!(hidden_by_tx(owning, |tx| tx).unwrap(), [""; 0]);
     }
     assert!(hidden.is_empty(), "{hidden:?}");
 }

@@ -103,13 +103,13 @@ fn the_first_match_decides() {
     ]);
     let mut meta = Meta::default();
     let verdict = list.run(&tcp(), &mut meta, 100, 0);
-    assert_eq!(verdict, Verdict::Class(Handle::new(1, 2)));
+    assert_eq!(verdict, FilterVerdict::Class(Handle::new(1, 2)));
     assert_eq!(meta, Meta { priority: 7, mark: 5, channel: 3 });
     assert_eq!(hits(&list), [0, 1, 0, 0, 1, 0]);
     let mut gone = filters(&[(3, "matchall action ok"), (3, "matchall action drop")]);
-    assert_eq!(gone.run(&tcp(), &mut meta, 1, 0), Verdict::Pass);
+    assert_eq!(gone.run(&tcp(), &mut meta, 1, 0), FilterVerdict::Pass);
     let mut drop = filters(&[(3, "matchall classid 1:1 action drop")]);
-    assert_eq!(drop.run(&tcp(), &mut meta, 77, 0), Verdict::Drop(DropReason::Filtered));
+    assert_eq!(drop.run(&tcp(), &mut meta, 77, 0), FilterVerdict::Drop(DropReason::Filtered));
     let counted = &drop.list[0].stats.actions[0];
     assert_eq!((counted.packets.get(), counted.bytes.get(), counted.drops.get()), (1, 77, 1));
     let mut marked = filters(&[(3, "matchall action skbedit mark 0xff/0x0f")]);
@@ -141,13 +141,13 @@ fn police_by_its_words() {
         assert_eq!(list.list[0].stats.actions[0].overlimits.get(), 1);
         verdicts
     };
-    let class = Verdict::Class(Handle::new(1, 1));
-    assert_eq!(verdicts(""), [Verdict::Pass, Verdict::Drop(DropReason::Policed)]);
-    assert_eq!(verdicts("continue"), [Verdict::Pass, class]);
-    assert_eq!(verdicts("conform-exceed pass/continue"), [class, Verdict::Pass]);
+    let class = FilterVerdict::Class(Handle::new(1, 1));
+    assert_eq!(verdicts(""), [FilterVerdict::Pass, FilterVerdict::Drop(DropReason::Policed)]);
+    assert_eq!(verdicts("continue"), [FilterVerdict::Pass, class]);
+    assert_eq!(verdicts("conform-exceed pass/continue"), [class, FilterVerdict::Pass]);
     assert_eq!(
         verdicts("conform-exceed drop/pipe action gact ok"),
-        [Verdict::Pass, Verdict::Drop(DropReason::Policed)]
+        [FilterVerdict::Pass, FilterVerdict::Drop(DropReason::Policed)]
     );
 }
 

@@ -4,7 +4,7 @@ use mqnet_netdev::DropReason;
 
 use super::store::{Queue, Store};
 use crate::qdisc::{CHANNELS, bit};
-use crate::{Cx, Enqueued, Packet};
+use crate::{Cx, Enqueued, QueuedPacket};
 
 /// Unit of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Channels {
     }
 
     /// Appends a packet without a limit check.
-    pub(crate) fn push(&mut self, packet: Packet) {
+    pub(crate) fn push(&mut self, packet: QueuedPacket) {
         let at = usize::from(packet.meta.channel.min(CHANNELS - 1));
         if self.queues.len() <= at {
             self.queues.resize(at + 1, PerChannel::default());
@@ -78,7 +78,7 @@ impl Channels {
     /// Appends a packet if the limit allows it; the second result counts the packets dropped.
     pub(crate) fn offer(
         &mut self,
-        packet: Packet,
+        packet: QueuedPacket,
         unit: Unit,
         limit: u32,
         cx: &mut Cx<'_>,
@@ -98,7 +98,7 @@ impl Channels {
         (Enqueued::Queued, dropped)
     }
 
-    fn fits(&self, packet: &Packet, unit: Unit, limit: u32) -> bool {
+    fn fits(&self, packet: &QueuedPacket, unit: Unit, limit: u32) -> bool {
         match unit {
             Unit::Packets => self.len < limit,
             Unit::Bytes => self.bytes + u64::from(packet.wire_len()) <= limit.into(),
@@ -107,7 +107,7 @@ impl Channels {
 
     /// Returns a closed channel that uses an open channel's share of the limit. With tail drop
     /// alone, a stalled channel would fill the queue and block all others.
-    fn in_the_way(&self, packet: &Packet, unit: Unit, cx: &Cx<'_>) -> Option<u16> {
+    fn in_the_way(&self, packet: &QueuedPacket, unit: Unit, cx: &Cx<'_>) -> Option<u16> {
         let own = packet.meta.channel;
         if !cx.is_open(own) {
             return None;
@@ -123,7 +123,7 @@ impl Channels {
     }
 
     /// Takes the oldest packet of the channels in `open`.
-    pub(crate) fn pop(&mut self, open: u64) -> Option<Packet> {
+    pub(crate) fn pop(&mut self, open: u64) -> Option<QueuedPacket> {
         let mask = self.waiting & open;
         let channel = if mask & mask.wrapping_sub(1) == 0 {
             mask.trailing_zeros() as u16
@@ -135,7 +135,7 @@ impl Channels {
         self.pop_of(channel)
     }
 
-    fn pop_of(&mut self, channel: u16) -> Option<Packet> {
+    fn pop_of(&mut self, channel: u16) -> Option<QueuedPacket> {
         let from = self.queues.get_mut(usize::from(channel))?;
         let packet = self.store.pop(&mut from.queue)?;
         let wire = u64::from(packet.wire_len());
@@ -149,7 +149,7 @@ impl Channels {
     }
 
     /// Appends all packets to `out`, oldest first.
-    pub(crate) fn take_all(&mut self, out: &mut Vec<Packet>) {
+    pub(crate) fn take_all(&mut self, out: &mut Vec<QueuedPacket>) {
         while let Some(packet) = self.pop(u64::MAX) {
             out.push(packet);
         }

@@ -9,7 +9,7 @@ use mqnet_wire::FlowKeys;
 
 use super::channels::bits;
 use super::held::Held;
-use crate::{ClassPlan, Cx, Enqueued, Handle, NodeStats, Packet, Qdisc};
+use crate::{ClassPlan, Cx, Enqueued, Handle, NodeStats, Qdisc, QueuedPacket};
 
 /// A class of a discipline.
 pub(crate) struct Class {
@@ -80,7 +80,7 @@ impl Class {
 
     pub(crate) fn enqueue(
         &mut self,
-        packet: Packet,
+        packet: QueuedPacket,
         keys: &FlowKeys,
         cx: &mut Cx<'_>,
     ) -> (Enqueued, Change) {
@@ -90,7 +90,7 @@ impl Class {
     }
 
     /// Dequeues the next packet, held or not.
-    pub(crate) fn dequeue(&mut self, cx: &mut Cx<'_>) -> (Option<Packet>, Change) {
+    pub(crate) fn dequeue(&mut self, cx: &mut Cx<'_>) -> (Option<QueuedPacket>, Change) {
         let before = self.size();
         let packet = self.held.take(cx.open).or_else(|| self.child.dequeue(cx));
         if let Some(packet) = &packet {
@@ -101,7 +101,7 @@ impl Class {
     }
 
     /// Returns the packet that [`dequeue`](Self::dequeue) would take, and holds it.
-    pub(crate) fn peek(&mut self, cx: &mut Cx<'_>) -> (Option<&Packet>, Change) {
+    pub(crate) fn peek(&mut self, cx: &mut Cx<'_>) -> (Option<&QueuedPacket>, Change) {
         let before = self.size();
         if self.held.first(cx.open).is_none()
             && let Some(packet) = self.child.dequeue(cx)
@@ -112,14 +112,14 @@ impl Class {
         (self.held.first(cx.open), change)
     }
 
-    pub(crate) fn take_all(&mut self, out: &mut Vec<Packet>) {
+    pub(crate) fn take_all(&mut self, out: &mut Vec<QueuedPacket>) {
         self.held.take_all(out);
         self.child.take_all(out);
         self.stats.waiting(0, 0);
     }
 
     /// Replaces `old`.
-    pub(crate) fn adopt(&mut self, old: Self, rest: &mut Vec<Packet>, cx: &mut Cx<'_>) {
+    pub(crate) fn adopt(&mut self, old: Self, rest: &mut Vec<QueuedPacket>, cx: &mut Cx<'_>) {
         self.held = old.held;
         old.stats.waiting(0, 0);
         self.child.adopt(old.child, rest, cx);

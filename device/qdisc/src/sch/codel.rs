@@ -2,7 +2,7 @@
 
 /// Parameters.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Law {
+pub(crate) struct CodelParameters {
     /// Target delay.
     pub(crate) target: u64,
     /// Time for which the delay may exceed the target.
@@ -59,7 +59,12 @@ impl Codel {
     }
 
     /// Returns the next packet that is not dropped.
-    pub(crate) fn dequeue<S: Source>(&mut self, law: &Law, now: u64, s: &mut S) -> Option<S::Item> {
+    pub(crate) fn dequeue<S: Source>(
+        &mut self,
+        law: &CodelParameters,
+        now: u64,
+        s: &mut S,
+    ) -> Option<S::Item> {
         let (mut item, mut above) = self.pop(law, now, s)?;
         if self.dropping {
             if !above {
@@ -95,7 +100,12 @@ impl Codel {
     }
 
     /// Pops the oldest packet; true if the delay has been above target for an interval.
-    fn pop<S: Source>(&mut self, law: &Law, now: u64, s: &mut S) -> Option<(S::Item, bool)> {
+    fn pop<S: Source>(
+        &mut self,
+        law: &CodelParameters,
+        now: u64,
+        s: &mut S,
+    ) -> Option<(S::Item, bool)> {
         let Some(item) = s.pop() else {
             self.went_empty();
             return None;
@@ -109,7 +119,7 @@ impl Codel {
         Some((item, now >= until))
     }
 
-    fn begin(&mut self, law: &Law, now: u64) {
+    fn begin(&mut self, law: &CodelParameters, now: u64) {
         self.dropping = true;
         let since = self.count.wrapping_sub(self.last_count);
         let recently = now < self.drop_next.saturating_add(law.interval.saturating_mul(16));
@@ -120,7 +130,7 @@ impl Codel {
     }
 
     /// Time of the next drop after `t`.
-    fn after(&self, law: &Law, t: u64) -> u64 {
+    fn after(&self, law: &CodelParameters, t: u64) -> u64 {
         let wait = law.interval as f64 / f64::from(self.count.max(1)).sqrt();
         t.saturating_add(wait as u64)
     }

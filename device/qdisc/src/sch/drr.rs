@@ -7,9 +7,11 @@ use mqnet_wire::FlowKeys;
 
 use super::class::{Class, Sum};
 use super::{run_filters, same_kind};
-use crate::kind::{Bypass, Classes, Env, ExtraCounter, Kind, Options};
+use crate::kind::{Bypass, Classes, Env, ExtraCounter, Kind, KindOptions};
 use crate::parse::{Words, invalid, number, unknown};
-use crate::{Blueprint, Cx, Enqueued, Filters, Handle, Packet, Qdisc, TcError, Totals, Verdict};
+use crate::{
+    Blueprint, Cx, Enqueued, FilterVerdict, Filters, Handle, Qdisc, QueuedPacket, TcError, Totals,
+};
 
 /// Parameters of a class of drr.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +27,7 @@ impl DrrClass {
     }
 
     /// Options in force, for `tc class show`.
-    pub fn options(self) -> Options {
+    pub fn options(self) -> KindOptions {
         vec![("quantum", self.quantum.into())]
     }
 
@@ -97,7 +99,7 @@ struct Turn {
 
 /// Result of a round among the active classes.
 enum Round {
-    Served(Packet),
+    Served(QueuedPacket),
     /// No class has enough deficit; so many more rounds are needed.
     Saving(u64),
     Nothing,
@@ -132,7 +134,7 @@ impl DrrQdisc {
     /// no default class: other packets are dropped, as in the kernel.
     fn class_of(
         &mut self,
-        packet: &mut Packet,
+        packet: &mut QueuedPacket,
         keys: &FlowKeys,
         now: u64,
     ) -> Result<usize, DropReason> {
@@ -143,9 +145,11 @@ impl DrrQdisc {
             return Ok(*at);
         }
         match run_filters(&mut self.filters, packet, keys, now) {
-            Verdict::Class(class) => self.by_id.get(&class).copied().ok_or(DropReason::Filtered),
-            Verdict::Drop(reason) => Err(reason),
-            Verdict::Pass => Err(DropReason::Filtered),
+            FilterVerdict::Class(class) => {
+                self.by_id.get(&class).copied().ok_or(DropReason::Filtered)
+            }
+            FilterVerdict::Drop(reason) => Err(reason),
+            FilterVerdict::Pass => Err(DropReason::Filtered),
         }
     }
 
@@ -190,7 +194,7 @@ impl DrrQdisc {
         saving.map_or(Round::Nothing, Round::Saving)
     }
 
-    fn serve(&mut self, place: usize, bytes: u64, cx: &mut Cx<'_>) -> Option<Packet> {
+    fn serve(&mut self, place: usize, bytes: u64, cx: &mut Cx<'_>) -> Option<QueuedPacket> {
         let turn = &mut self.classes[self.active[place]];
         let (packet, change) = turn.class.dequeue(cx);
         self.sum.apply(change);
@@ -217,7 +221,7 @@ impl DrrQdisc {
 }
 
 impl Qdisc for DrrQdisc {
-    fn enqueue(&mut self, mut packet: Packet, keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
+    fn enqueue(&mut self, mut packet: QueuedPacket, keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
         match self.class_of(&mut packet, keys, cx.now) {
             Ok(at) => {
                 let (result, change) = self.classes[at].class.enqueue(packet, keys, cx);
@@ -233,7 +237,7 @@ impl Qdisc for DrrQdisc {
         }
     }
 
-    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<QueuedPacket> {
         loop {
             match self.round(cx) {
                 Round::Served(packet) => {
@@ -266,7 +270,7 @@ impl Qdisc for DrrQdisc {
         self.sum.stats().totals()
     }
 
-    fn take_all(&mut self, out: &mut Vec<Packet>) {
+    fn take_all(&mut self, out: &mut Vec<QueuedPacket>) {
         for turn in &mut self.classes {
             turn.class.take_all(out);
             turn.active = false;
@@ -276,7 +280,7 @@ impl Qdisc for DrrQdisc {
         self.sum.recount(std::iter::empty());
     }
 
-    fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<Packet>, cx: &mut Cx<'_>) {
+    fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<QueuedPacket>, cx: &mut Cx<'_>) {
         let Some(old) = same_kind::<Self>(old, rest) else { return };
         let mut old = *old;
         let turns: Vec<Handle> = old.active.iter().map(|at| old.classes[*at].class.id).collect();

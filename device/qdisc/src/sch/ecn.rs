@@ -3,13 +3,13 @@
 use mqnet_pktbuf::PagePool;
 use mqnet_shmem::Span;
 
-use crate::Packet;
+use crate::QueuedPacket;
 
 /// ECN field, and the mark: both bits set. Both clear: not ECN-capable.
 const CE: u8 = 3;
 
 /// Marks a packet; returns false if the packet is not ECN-capable.
-pub(crate) fn mark(packet: &mut Packet, pool: &PagePool) -> bool {
+pub(crate) fn mark(packet: &mut QueuedPacket, pool: &PagePool) -> bool {
     let Some(ip) = packet.ip.map(usize::from) else { return false };
     let frame = pool.frag_span(&packet.frag).first(packet.len as usize);
     let mut header = [0; 12];
@@ -66,7 +66,7 @@ mod tests {
         let len = bytes.len() as u32;
         let hdr = VnetHdr::default();
         let meta = Meta::default();
-        let mut packet = Packet { frag, len, hdr, meta, hash: 0, segments: 1, ip, at: 0 };
+        let mut packet = QueuedPacket { frag, len, hdr, meta, hash: 0, segments: 1, ip, at: 0 };
         let done = mark(&mut packet, &pool);
         let mut after = vec![0; bytes.len()];
         pool.frag_span(&packet.frag).read_header(&mut after);

@@ -6,9 +6,9 @@ use mqnet_wire::FlowKeys;
 
 use super::channels::{Channels, Unit};
 use super::same_kind;
-use crate::kind::{Env, Kind, Options, TXQUEUELEN};
+use crate::kind::{Env, Kind, KindOptions, TXQUEUELEN};
 use crate::parse::{Words, number, usage};
-use crate::{Blueprint, Cx, Enqueued, NodeStats, Packet, Qdisc, TcError, Totals};
+use crate::{Blueprint, Cx, Enqueued, NodeStats, Qdisc, QueuedPacket, TcError, Totals};
 
 /// Parameters of pfifo (packets), bfifo (bytes) and pfifo_fast (packets of a band).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Kind for Pfifo {
         parse(Self::NAME, words, old.copied().unwrap_or(Fifo { limit: TXQUEUELEN }))
     }
 
-    fn options(fifo: &Fifo) -> Options {
+    fn options(fifo: &Fifo) -> KindOptions {
         vec![("limit", fifo.limit.into())]
     }
 
@@ -49,7 +49,7 @@ impl Kind for Bfifo {
         parse(Self::NAME, words, old.copied().unwrap_or(Fifo { limit }))
     }
 
-    fn options(fifo: &Fifo) -> Options {
+    fn options(fifo: &Fifo) -> KindOptions {
         vec![("limit", fifo.limit.into())]
     }
 
@@ -83,7 +83,7 @@ pub(crate) struct FifoQdisc {
 }
 
 /// A pfifo for kinds without a scheduler. No blueprint has such a kind.
-pub(crate) fn stand_in(plan: Blueprint) -> Box<dyn Qdisc> {
+pub(crate) fn placeholder(plan: Blueprint) -> Box<dyn Qdisc> {
     Box::new(FifoQdisc::packets(TXQUEUELEN, plan.stats))
 }
 
@@ -103,14 +103,14 @@ impl FifoQdisc {
 }
 
 impl Qdisc for FifoQdisc {
-    fn enqueue(&mut self, packet: Packet, _keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
+    fn enqueue(&mut self, packet: QueuedPacket, _keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
         let (result, dropped) = self.waiting.offer(packet, self.unit, self.limit, cx);
         self.stats.drops.add(dropped);
         self.publish();
         result
     }
 
-    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<QueuedPacket> {
         let packet = self.waiting.pop(cx.open)?;
         self.stats.sent(&packet);
         self.publish();
@@ -137,13 +137,13 @@ impl Qdisc for FifoQdisc {
         self.stats.totals()
     }
 
-    fn take_all(&mut self, out: &mut Vec<Packet>) {
+    fn take_all(&mut self, out: &mut Vec<QueuedPacket>) {
         self.waiting.take_all(out);
         self.publish();
     }
 
     /// Queued packets stay if the new limit is smaller: nothing is admitted until they have left.
-    fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<Packet>, _cx: &mut Cx<'_>) {
+    fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<QueuedPacket>, _cx: &mut Cx<'_>) {
         if let Some(mut old) = same_kind::<Self>(old, rest) {
             self.waiting = std::mem::take(&mut old.waiting);
             old.publish();

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use mqnet_netdev::DropReason;
 use mqnet_wire::FlowKeys;
 
-use super::codel::{Law, Mark, Source};
+use super::codel::{CodelParameters, Mark, Source};
 use super::flows::{At, Flow, Flows};
 use super::store::Store;
 use super::{ecn, run_filters, same_kind};
-use crate::kind::{Bypass, Classes, Env, ExtraCounter, Kind, Options};
+use crate::kind::{Bypass, Classes, Env, ExtraCounter, Kind, KindOptions};
 use crate::parse::{Words, invalid, number, unknown};
 use crate::{
-    Blueprint, Cx, Enqueued, Filters, Handle, NodeStats, Packet, Qdisc, TcError, Totals, Verdict,
+    Blueprint, Cx, Enqueued, FilterVerdict, Filters, Handle, NodeStats, Qdisc, QueuedPacket,
+    TcError, Totals,
 };
 
 /// Parameters of fq_codel.
@@ -94,7 +95,7 @@ impl Kind for FqCodelKind {
         parse(words, old.copied().unwrap_or_default(), old.is_some())
     }
 
-    fn options(fq: &FqCodel) -> Options {
+    fn options(fq: &FqCodel) -> KindOptions {
         let mut all = vec![
             ("limit", fq.limit.into()),
             ("flows", fq.flows.into()),
@@ -181,7 +182,7 @@ struct FqCodelQdisc {
     handle: Handle,
     set: FqCodel,
     quantum: i64,
-    law: Law,
+    law: CodelParameters,
     seed: u64,
     filters: Filters,
     waiting: Waiting,
@@ -206,7 +207,7 @@ struct Sizes {
 impl FqCodelQdisc {
     fn new(plan: Blueprint, set: FqCodel, mtu: u32, seed: u64) -> Self {
         let quantum = if set.quantum == 0 { mtu } else { set.quantum };
-        let law = Law {
+        let law = CodelParameters {
             target: set.target,
             interval: set.interval,
             ecn: set.ecn,
@@ -229,7 +230,7 @@ impl FqCodelQdisc {
     /// kernel instead drops packets that match no filter, as soon as there is a filter.
     fn flow_of(
         &mut self,
-        packet: &mut Packet,
+        packet: &mut QueuedPacket,
         keys: &FlowKeys,
         now: u64,
     ) -> Result<u32, DropReason> {
@@ -238,9 +239,9 @@ impl FqCodelQdisc {
             Some(priority)
         } else {
             match run_filters(&mut self.filters, packet, keys, now) {
-                Verdict::Pass => None,
-                Verdict::Class(class) => Some(class),
-                Verdict::Drop(reason) => return Err(reason),
+                FilterVerdict::Pass => None,
+                FilterVerdict::Class(class) => Some(class),
+                FilterVerdict::Drop(reason) => return Err(reason),
             }
         };
         let number = named.map_or(0, |class| u32::from(class.minor()));
@@ -318,7 +319,7 @@ impl Waiting {
         (head, flow)
     }
 
-    fn push(&mut self, at: At, packet: Packet, flows: u32, law: &Law, now: u64) {
+    fn push(&mut self, at: At, packet: QueuedPacket, flows: u32, law: &CodelParameters, now: u64) {
         let wire = u64::from(packet.wire_len());
         self.held.len += 1;
         self.held.bytes += wire;
@@ -345,7 +346,7 @@ struct Head<'a, 'c> {
 }
 
 impl Head<'_, '_> {
-    fn take(&mut self, flow: &mut Flow) -> Option<Packet> {
+    fn take(&mut self, flow: &mut Flow) -> Option<QueuedPacket> {
         let packet = self.store.pop(&mut flow.queue)?;
         let wire = u64::from(packet.wire_len());
         flow.bytes -= wire;
@@ -365,9 +366,9 @@ struct Controlled<'a, 'c> {
 }
 
 impl Source for Controlled<'_, '_> {
-    type Item = Packet;
+    type Item = QueuedPacket;
 
-    fn pop(&mut self) -> Option<Packet> {
+    fn pop(&mut self) -> Option<QueuedPacket> {
         let packet = self.head.take(self.flow)?;
         let largest = &self.head.stats.extra[counter::MAXPACKET];
         if u64::from(packet.wire_len()) > largest.get() {
@@ -376,7 +377,7 @@ impl Source for Controlled<'_, '_> {
         Some(packet)
     }
 
-    fn since(packet: &Packet) -> u64 {
+    fn since(packet: &QueuedPacket) -> u64 {
         packet.at
     }
 
@@ -384,12 +385,12 @@ impl Source for Controlled<'_, '_> {
         self.head.held.bytes
     }
 
-    fn drop(&mut self, packet: Packet) {
+    fn drop(&mut self, packet: QueuedPacket) {
         self.head.stats.drops.add(1);
         self.head.cx.drop(packet, DropReason::Aqm);
     }
 
-    fn mark(&mut self, packet: &mut Packet, why: Mark) -> bool {
+    fn mark(&mut self, packet: &mut QueuedPacket, why: Mark) -> bool {
         let marked = ecn::mark(packet, self.head.cx.pool);
         match why {
             Mark::InsteadOfDrop => self.head.stats.extra[counter::ECN_MARK].add(marked.into()),
@@ -400,7 +401,7 @@ impl Source for Controlled<'_, '_> {
 }
 
 impl Qdisc for FqCodelQdisc {
-    fn enqueue(&mut self, mut packet: Packet, keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
+    fn enqueue(&mut self, mut packet: QueuedPacket, keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
         let at = match self.flow_of(&mut packet, keys, cx.now) {
             Ok(flow) => At { channel: packet.meta.channel, flow },
             Err(reason) => {
@@ -418,7 +419,7 @@ impl Qdisc for FqCodelQdisc {
         if emptied == Some(at) { Enqueued::Dropped } else { Enqueued::Queued }
     }
 
-    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<QueuedPacket> {
         let packet = loop {
             let Some((at, is_new)) = self.waiting.flows.first(cx.open) else { break None };
             let flow = self.waiting.flows.flow_mut(at);
@@ -466,7 +467,7 @@ impl Qdisc for FqCodelQdisc {
         self.stats.totals()
     }
 
-    fn take_all(&mut self, out: &mut Vec<Packet>) {
+    fn take_all(&mut self, out: &mut Vec<QueuedPacket>) {
         let Waiting { mut store, mut flows, .. } = std::mem::take(&mut self.waiting);
         for at in flows.listed() {
             let queue = &mut flows.flow_mut(at).queue;
@@ -477,7 +478,7 @@ impl Qdisc for FqCodelQdisc {
         self.publish();
     }
 
-    fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<Packet>, cx: &mut Cx<'_>) {
+    fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<QueuedPacket>, cx: &mut Cx<'_>) {
         let Some(mut old) = same_kind::<Self>(old, rest) else { return };
         if old.set.flows != self.set.flows {
             // A different number of flows changes the hash assignment.

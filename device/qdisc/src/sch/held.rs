@@ -6,13 +6,13 @@
 
 use std::collections::VecDeque;
 
-use crate::Packet;
+use crate::QueuedPacket;
 use crate::qdisc::bit;
 
 /// At most one packet per channel, in the order of their dequeue.
 #[derive(Default)]
 pub(crate) struct Held {
-    packets: VecDeque<Packet>,
+    packets: VecDeque<QueuedPacket>,
     bytes: u64,
     channels: u64,
 }
@@ -31,12 +31,12 @@ impl Held {
     }
 
     /// Returns the oldest packet of the channels in `open`.
-    pub(crate) fn first(&self, open: u64) -> Option<&Packet> {
+    pub(crate) fn first(&self, open: u64) -> Option<&QueuedPacket> {
         self.packets.iter().find(|packet| bit(packet.meta.channel) & open != 0)
     }
 
     /// Holds a packet; the channel must have none.
-    pub(crate) fn put(&mut self, packet: Packet) {
+    pub(crate) fn put(&mut self, packet: QueuedPacket) {
         debug_assert_eq!(self.len_of(packet.meta.channel), 0);
         self.channels |= bit(packet.meta.channel);
         self.bytes += u64::from(packet.wire_len());
@@ -44,8 +44,8 @@ impl Held {
     }
 
     /// Takes the packet that [`first`](Self::first) returns.
-    pub(crate) fn take(&mut self, open: u64) -> Option<Packet> {
-        let is_open = |packet: &Packet| bit(packet.meta.channel) & open != 0;
+    pub(crate) fn take(&mut self, open: u64) -> Option<QueuedPacket> {
+        let is_open = |packet: &QueuedPacket| bit(packet.meta.channel) & open != 0;
         let at = self.packets.iter().position(is_open)?;
         let packet = self.packets.remove(at)?;
         self.channels &= !bit(packet.meta.channel);
@@ -53,7 +53,7 @@ impl Held {
         Some(packet)
     }
 
-    pub(crate) fn take_all(&mut self, out: &mut Vec<Packet>) {
+    pub(crate) fn take_all(&mut self, out: &mut Vec<QueuedPacket>) {
         out.extend(self.packets.drain(..));
         (self.bytes, self.channels) = (0, 0);
     }

@@ -1,7 +1,7 @@
 //! mqprio: one qdisc for each channel, and classes of channels by priority.
 
-use super::fifo::stand_in;
-use crate::kind::{Classes, Env, Kind, OptionValue, Options};
+use super::fifo::placeholder;
+use crate::kind::{Classes, Env, Kind, KindOptions, OptionValue};
 use crate::parse::{Words, invalid, number, usage};
 use crate::{Blueprint, Meta, Qdisc, TcError};
 
@@ -47,7 +47,7 @@ impl Kind for MqprioKind {
         }
     }
 
-    fn options(mqprio: &Mqprio) -> Options {
+    fn options(mqprio: &Mqprio) -> KindOptions {
         let last = |count: u16, first: u16| first.saturating_add(count.saturating_sub(1));
         let range = |&(count, first): &(u16, u16)| [first, last(count, first)];
         let queues = mqprio.queues.iter().map(range).collect();
@@ -59,7 +59,7 @@ impl Kind for MqprioKind {
     }
 
     fn build(_: &Mqprio, plan: Blueprint, _: u32, _: u64) -> Box<dyn Qdisc> {
-        stand_in(plan)
+        placeholder(plan)
     }
 
     fn classes(_: &Mqprio) -> Classes {

@@ -8,9 +8,9 @@ use super::channels::{Channels, Unit};
 use super::fifo::Fifo;
 use super::prio::{PRIOMAP, band_options};
 use super::same_kind;
-use crate::kind::{Env, Kind, Options, TXQUEUELEN};
+use crate::kind::{Env, Kind, KindOptions, TXQUEUELEN};
 use crate::parse::{Words, usage};
-use crate::{Blueprint, Cx, Enqueued, NodeStats, Packet, Qdisc, TcError, Totals};
+use crate::{Blueprint, Cx, Enqueued, NodeStats, Qdisc, QueuedPacket, TcError, Totals};
 
 /// pfifo_fast.
 pub(crate) struct PfifoFast;
@@ -26,7 +26,7 @@ impl Kind for PfifoFast {
         }
     }
 
-    fn options(_: &Fifo) -> Options {
+    fn options(_: &Fifo) -> KindOptions {
         band_options(3, &PRIOMAP)
     }
 
@@ -54,7 +54,7 @@ impl PfifoFastQdisc {
 }
 
 impl Qdisc for PfifoFastQdisc {
-    fn enqueue(&mut self, packet: Packet, _keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
+    fn enqueue(&mut self, packet: QueuedPacket, _keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
         let band = PRIOMAP[(packet.meta.priority & 15) as usize];
         let band = &mut self.bands[usize::from(band)];
         let (result, dropped) = band.offer(packet, Unit::Packets, self.limit, cx);
@@ -63,7 +63,7 @@ impl Qdisc for PfifoFastQdisc {
         result
     }
 
-    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<QueuedPacket> {
         let packet = self.bands.iter_mut().find_map(|band| band.pop(cx.open))?;
         self.stats.sent(&packet);
         self.publish();
@@ -90,12 +90,12 @@ impl Qdisc for PfifoFastQdisc {
         self.stats.totals()
     }
 
-    fn take_all(&mut self, out: &mut Vec<Packet>) {
+    fn take_all(&mut self, out: &mut Vec<QueuedPacket>) {
         self.bands.iter_mut().for_each(|band| band.take_all(out));
         self.publish();
     }
 
-    fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<Packet>, _cx: &mut Cx<'_>) {
+    fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<QueuedPacket>, _cx: &mut Cx<'_>) {
         if let Some(mut old) = same_kind::<Self>(old, rest) {
             self.bands = std::mem::take(&mut old.bands);
             old.publish();

@@ -5,10 +5,11 @@ use mqnet_wire::FlowKeys;
 
 use super::class::{Class, Sum};
 use super::{run_filters, same_kind};
-use crate::kind::{Bypass, Classes, Env, Kind, Options};
+use crate::kind::{Bypass, Classes, Env, Kind, KindOptions};
 use crate::parse::{Words, invalid, number, unknown, usage};
 use crate::{
-    Blueprint, ClassPlan, Cx, Enqueued, Filters, Handle, Packet, Qdisc, TcError, Totals, Verdict,
+    Blueprint, ClassPlan, Cx, Enqueued, FilterVerdict, Filters, Handle, Qdisc, QueuedPacket,
+    TcError, Totals,
 };
 
 /// Default priority map of pfifo_fast and prio.
@@ -41,7 +42,7 @@ impl Kind for PrioKind {
         parse(words)
     }
 
-    fn options(prio: &Prio) -> Options {
+    fn options(prio: &Prio) -> KindOptions {
         band_options(prio.bands, &prio.priomap)
     }
 
@@ -55,7 +56,7 @@ impl Kind for PrioKind {
 }
 
 /// Options of a qdisc with bands.
-pub(crate) fn band_options(bands: u8, priomap: &[u8; 16]) -> Options {
+pub(crate) fn band_options(bands: u8, priomap: &[u8; 16]) -> KindOptions {
     vec![
         ("bands", u32::from(bands).into()),
         ("priomap", priomap[..].into()),
@@ -130,7 +131,7 @@ impl PrioQdisc {
     /// Band of a packet: a priority with the id of a class, then filters, then the map.
     fn band(
         &mut self,
-        packet: &mut Packet,
+        packet: &mut QueuedPacket,
         keys: &FlowKeys,
         now: u64,
     ) -> Result<usize, DropReason> {
@@ -139,9 +140,9 @@ impl PrioQdisc {
             Some(priority)
         } else {
             match run_filters(&mut self.filters, packet, keys, now) {
-                Verdict::Pass => None,
-                Verdict::Class(class) => Some(class),
-                Verdict::Drop(reason) => return Err(reason),
+                FilterVerdict::Pass => None,
+                FilterVerdict::Class(class) => Some(class),
+                FilterVerdict::Drop(reason) => return Err(reason),
             }
         };
         let mapped = |priority: u32| usize::from(self.priomap[(priority & 15) as usize]);
@@ -157,7 +158,7 @@ impl PrioQdisc {
 }
 
 impl Qdisc for PrioQdisc {
-    fn enqueue(&mut self, mut packet: Packet, keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
+    fn enqueue(&mut self, mut packet: QueuedPacket, keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
         match self.band(&mut packet, keys, cx.now) {
             Ok(band) => {
                 let (result, change) = self.bands[band].enqueue(packet, keys, cx);
@@ -172,7 +173,7 @@ impl Qdisc for PrioQdisc {
         }
     }
 
-    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<QueuedPacket> {
         for band in self.bands.iter_mut().filter(|band| !band.is_empty()) {
             let (packet, change) = band.dequeue(cx);
             self.sum.apply(change);
@@ -204,12 +205,12 @@ impl Qdisc for PrioQdisc {
         self.sum.stats().totals()
     }
 
-    fn take_all(&mut self, out: &mut Vec<Packet>) {
+    fn take_all(&mut self, out: &mut Vec<QueuedPacket>) {
         self.bands.iter_mut().for_each(|band| band.take_all(out));
         self.sum.recount(self.bands.iter());
     }
 
-    fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<Packet>, cx: &mut Cx<'_>) {
+    fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<QueuedPacket>, cx: &mut Cx<'_>) {
         let Some(mut old) = same_kind::<Self>(old, rest) else { return };
         let mut bands = std::mem::take(&mut old.bands).into_iter();
         for (new, old) in self.bands.iter_mut().zip(bands.by_ref()) {

@@ -4,7 +4,7 @@
 //! one array that grows to the largest number of packets queued so far. A queue costs twelve bytes,
 //! and an empty one holds no memory.
 
-use crate::Packet;
+use crate::QueuedPacket;
 
 const NONE: u32 = u32::MAX;
 
@@ -18,7 +18,7 @@ pub(crate) struct Store {
 }
 
 struct Slot {
-    packet: Option<Packet>,
+    packet: Option<QueuedPacket>,
     /// Increases with every packet that enters the store.
     ticket: u64,
     next: u32,
@@ -52,7 +52,7 @@ impl Queue {
 
 impl Store {
     /// Appends a packet.
-    pub(crate) fn push(&mut self, queue: &mut Queue, packet: Packet) {
+    pub(crate) fn push(&mut self, queue: &mut Queue, packet: QueuedPacket) {
         let slot = Slot { packet: Some(packet), ticket: self.next_ticket, next: NONE };
         self.next_ticket += 1;
         let at = match self.free.pop() {
@@ -74,7 +74,7 @@ impl Store {
     }
 
     /// Takes the oldest packet of a queue.
-    pub(crate) fn pop(&mut self, queue: &mut Queue) -> Option<Packet> {
+    pub(crate) fn pop(&mut self, queue: &mut Queue) -> Option<QueuedPacket> {
         let at = queue.head;
         let slot = self.slots.get_mut(at as usize)?;
         let packet = slot.packet.take();

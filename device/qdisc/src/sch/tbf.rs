@@ -6,10 +6,10 @@ use mqnet_wire::FlowKeys;
 use super::bucket::Bucket;
 use super::class::{Class, Sum};
 use super::same_kind;
-use crate::kind::{Bypass, Classes, Env, Kind, Options};
+use crate::kind::{Bypass, Classes, Env, Kind, KindOptions};
 use crate::parse::{Words, invalid, number, usage};
 use crate::{
-    Blueprint, ClassPlan, Cx, Enqueued, Fifo, Handle, Packet, Params, Qdisc, TcError, Totals,
+    Blueprint, ClassPlan, Cx, Enqueued, Fifo, Handle, Params, Qdisc, QueuedPacket, TcError, Totals,
 };
 
 /// Parameters of tbf.
@@ -40,7 +40,7 @@ impl Kind for TbfKind {
     }
 
     /// Options in force; the limit is shown as a latency, unless it is within the bucket.
-    fn options(tbf: &Tbf) -> Options {
+    fn options(tbf: &Tbf) -> KindOptions {
         let mut all = vec![("rate", tbf.rate.into()), ("burst", tbf.burst.into())];
         let delay = |rate: u64, bucket: u32| {
             let over = u64::from(tbf.limit).checked_sub(u64::from(bucket))?;
@@ -195,7 +195,7 @@ impl TbfQdisc {
 }
 
 impl Qdisc for TbfQdisc {
-    fn enqueue(&mut self, packet: Packet, keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
+    fn enqueue(&mut self, packet: QueuedPacket, keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
         if packet.frame_len() > self.max_frame {
             self.sum.stats().drops.add(1);
             cx.drop(packet, DropReason::QdiscOverlimit);
@@ -206,7 +206,7 @@ impl Qdisc for TbfQdisc {
         result
     }
 
-    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<QueuedPacket> {
         // A held packet leaves before all others. While some channels are closed (or have a packet
         // set aside), the held packet might be of another channel, out of its flow's order. So do
         // not peek before the shortest frame could leave.
@@ -214,7 +214,7 @@ impl Qdisc for TbfQdisc {
             return None;
         }
         let (first, change) = self.class.peek(cx);
-        let first = first.map(Packet::wire_len);
+        let first = first.map(QueuedPacket::wire_len);
         self.sum.apply(change);
         let Some(bytes) = first else {
             self.wake = None;
@@ -253,14 +253,14 @@ impl Qdisc for TbfQdisc {
         self.sum.stats().totals()
     }
 
-    fn take_all(&mut self, out: &mut Vec<Packet>) {
+    fn take_all(&mut self, out: &mut Vec<QueuedPacket>) {
         self.class.take_all(out);
         self.wake = None;
         self.sum.recount(std::iter::empty());
     }
 
     /// Keeps the tokens: a change must not allow a second burst.
-    fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<Packet>, cx: &mut Cx<'_>) {
+    fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<QueuedPacket>, cx: &mut Cx<'_>) {
         let Some(old) = same_kind::<Self>(old, rest) else { return };
         let mut old = *old;
         self.rate.adopt(&old.rate);

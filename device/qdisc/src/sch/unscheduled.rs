@@ -1,6 +1,6 @@
 //! Kinds without a scheduler of their own: noqueue, mq and clsact.
 
-use super::fifo::stand_in;
+use super::fifo::placeholder;
 use crate::kind::{Classes, Env, Kind};
 use crate::parse::{Words, unknown, usage};
 use crate::{Blueprint, Qdisc, TcError};
@@ -30,7 +30,7 @@ impl Kind for Noqueue {
     }
 
     fn build((): &(), plan: Blueprint, _: u32, _: u64) -> Box<dyn Qdisc> {
-        stand_in(plan)
+        placeholder(plan)
     }
 }
 
@@ -43,7 +43,7 @@ impl Kind for Mq {
     }
 
     fn build((): &(), plan: Blueprint, _: u32, _: u64) -> Box<dyn Qdisc> {
-        stand_in(plan)
+        placeholder(plan)
     }
 
     fn classes((): &()) -> Classes {
@@ -60,6 +60,6 @@ impl Kind for Clsact {
     }
 
     fn build((): &(), plan: Blueprint, _: u32, _: u64) -> Box<dyn Qdisc> {
-        stand_in(plan)
+        placeholder(plan)
     }
 }

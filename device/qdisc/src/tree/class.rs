@@ -4,7 +4,7 @@ use super::node::Class;
 use super::{State, not_supported, refused};
 use crate::command::Errno;
 use crate::kind::Classes;
-use crate::{Attach, Command, DrrClass, Handle, TcError, Verb};
+use crate::{Attach, DrrClass, Handle, TcCommand, TcError, Verb};
 
 fn not_there() -> TcError {
     refused(Errno::NotFound, "No such file or directory")
@@ -15,7 +15,7 @@ fn wrong() -> TcError {
 }
 
 impl State {
-    pub(super) fn class(&mut self, c: &Command) -> Result<bool, TcError> {
+    pub(super) fn class(&mut self, c: &TcCommand) -> Result<bool, TcError> {
         let id = c.handle.unwrap_or_default();
         let parent = match c.attach {
             Attach::Root => None,

@@ -6,7 +6,7 @@ use crate::command::Errno;
 use crate::filters::{ETH_P_ALL, Plan};
 use crate::kind::Classes;
 use crate::parse::{self, Keys};
-use crate::{Attach, Command, Filters, Handle, TcError, Verb};
+use crate::{Attach, Filters, Handle, TcCommand, TcError, Verb};
 
 /// Smallest automatic priority; the first one is [`AUTO_FIRST`].
 const AUTO_LEAST: u16 = 0x8000;
@@ -66,7 +66,7 @@ impl Chain {
         (1..=u32::MAX).find(|handle| !taken(*handle)).unwrap_or(u32::MAX)
     }
 
-    fn delete(&mut self, c: &Command) -> Result<bool, TcError> {
+    fn delete(&mut self, c: &TcCommand) -> Result<bool, TcError> {
         let Some(prio) = c.prio.filter(|prio| *prio != 0) else {
             if c.protocol.is_some() || c.kind.is_some() || c.handle.is_some() {
                 let text = "Cannot flush filters with protocol, handle or kind set";
@@ -97,7 +97,7 @@ impl Chain {
     }
 
     /// Protocol of an existing priority; kind and protocol of the command must match it.
-    fn check_prio(&self, prio: u16, c: &Command) -> Result<Option<u16>, TcError> {
+    fn check_prio(&self, prio: u16, c: &TcCommand) -> Result<Option<u16>, TcError> {
         let Some(entry) = self.list.iter().find(|entry| entry.prio == prio) else {
             return Ok(None);
         };
@@ -112,7 +112,7 @@ impl Chain {
         Ok(Some(entry.plan.protocol))
     }
 
-    fn modify(&mut self, c: &Command, last_action: &mut u32) -> Result<bool, TcError> {
+    fn modify(&mut self, c: &TcCommand, last_action: &mut u32) -> Result<bool, TcError> {
         let creates = c.verb != Verb::Change;
         // The default is all protocols if a filter may be created.
         let protocol = c.protocol.or(creates.then_some(ETH_P_ALL));
@@ -124,7 +124,7 @@ impl Chain {
                 return Err(refused(Errno::NotFound, text));
             }
         };
-        let c = &Command { protocol, ..c.clone() };
+        let c = &TcCommand { protocol, ..c.clone() };
         let known = self.check_prio(prio, c)?;
         let (Some(kind), Some(protocol)) = (c.kind.as_deref(), known.or(protocol)) else {
             let text = "Filter kind and protocol must be specified";
@@ -163,7 +163,7 @@ impl Chain {
     }
 
     /// Filter of the command's handle, or a filter with the same match conditions.
-    fn existing(&mut self, prio: u16, c: &Command, plan: &Plan) -> Option<&mut Entry> {
+    fn existing(&mut self, prio: u16, c: &TcCommand, plan: &Plan) -> Option<&mut Entry> {
         let handle = c.handle.filter(|handle| handle.0 != 0);
         let one = plan.matcher.kind() == "matchall";
         self.list.iter_mut().filter(|entry| entry.prio == prio).find(|entry| match handle {
@@ -184,7 +184,7 @@ fn number(plan: &mut Plan, last: &mut u32) {
 }
 
 impl State {
-    pub(super) fn filter(&mut self, c: &Command) -> Result<bool, TcError> {
+    pub(super) fn filter(&mut self, c: &TcCommand) -> Result<bool, TcError> {
         let mut last_action = self.last_action;
         let chain = self.chain(c.attach)?;
         let changed = match c.verb {

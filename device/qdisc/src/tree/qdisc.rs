@@ -4,7 +4,7 @@ use super::node::{Class, Node};
 use super::{CLSACT, Room, State, not_supported, refused};
 use crate::command::Errno;
 use crate::kind::Classes;
-use crate::{Attach, Command, Handle, Params, TcError, Verb};
+use crate::{Attach, Handle, Params, TcCommand, TcError, Verb};
 
 /// Largest nesting depth of qdiscs, including the root.
 const NESTED_MAX: usize = 8;
@@ -37,7 +37,7 @@ fn exists() -> TcError {
 }
 
 impl State {
-    pub(super) fn qdisc(&mut self, c: &Command, room: Room) -> Result<bool, TcError> {
+    pub(super) fn qdisc(&mut self, c: &TcCommand, room: Room) -> Result<bool, TcError> {
         if c.attach == Attach::Egress {
             return self.clsact(c);
         }
@@ -52,7 +52,7 @@ impl State {
     }
 
     /// Finds the slot of a command; creates the leaf of a channel if absent.
-    fn slot(&mut self, c: &Command, room: Room) -> Result<Slot, TcError> {
+    fn slot(&mut self, c: &TcCommand, room: Room) -> Result<Slot, TcError> {
         let Attach::Parent(parent) = c.attach else { return Ok(Slot::Root) };
         let leaf = self.later_leaf.clone();
         let missing = match c.verb {
@@ -113,7 +113,7 @@ impl State {
         }
     }
 
-    fn delete(&mut self, c: &Command, slot: Slot) -> Result<bool, TcError> {
+    fn delete(&mut self, c: &TcCommand, slot: Slot) -> Result<bool, TcError> {
         let node = self.at(slot).ok_or_else(no_class)?;
         if c.handle.is_some_and(|handle| handle.0 != 0 && handle != node.handle) {
             return Err(refused(Errno::Invalid, "Invalid handle"));
@@ -130,7 +130,7 @@ impl State {
         Ok(true)
     }
 
-    fn modify(&mut self, c: &Command, slot: Slot, room: Room) -> Result<bool, TcError> {
+    fn modify(&mut self, c: &TcCommand, slot: Slot, room: Room) -> Result<bool, TcError> {
         let kind = c.kind.as_deref();
         let node = self.at(slot).ok_or_else(no_class)?;
         let old = (node.handle.0 != 0).then(|| (node.handle, node.params.kind()));
@@ -198,7 +198,7 @@ impl State {
 
     fn create(
         &mut self,
-        c: &Command,
+        c: &TcCommand,
         slot: Slot,
         handle: Handle,
         r: Room,
@@ -230,7 +230,7 @@ impl State {
         Ok(node)
     }
 
-    fn change(&mut self, c: &Command, slot: Slot) -> Result<bool, TcError> {
+    fn change(&mut self, c: &TcCommand, slot: Slot) -> Result<bool, TcError> {
         let env = self.env();
         let node = self.at(slot).ok_or_else(no_class)?;
         let kind = node.params.kind();
@@ -265,7 +265,7 @@ impl State {
         self.later_leaf = later;
     }
 
-    fn clsact(&mut self, c: &Command) -> Result<bool, TcError> {
+    fn clsact(&mut self, c: &TcCommand) -> Result<bool, TcError> {
         if c.kind.as_deref().is_some_and(|kind| kind != "clsact") {
             return Err(not_supported());
         }

@@ -8,12 +8,12 @@ use crate::parse::words;
 use crate::{Attach, Handle, Verb};
 
 /// Parses a command as tc does, without `tc` and `dev X`.
-fn command(text: &str) -> Command {
+fn command(text: &str) -> TcCommand {
     let mut rest = words(text).into_iter().peekable();
     let object = match rest.next().as_deref() {
-        Some("qdisc") => Object::Qdisc,
-        Some("class") => Object::Class,
-        _ => Object::Filter,
+        Some("qdisc") => ObjectType::Qdisc,
+        Some("class") => ObjectType::Class,
+        _ => ObjectType::Filter,
     };
     let verb = match rest.next().as_deref() {
         Some("add") => Verb::Add,
@@ -23,17 +23,17 @@ fn command(text: &str) -> Command {
     };
     let (attach, options) = (Attach::Root, Vec::new());
     let (handle, prio, protocol, kind) = (None, None, None, None);
-    let mut c = Command { verb, object, attach, handle, prio, protocol, kind, options };
+    let mut c = TcCommand { verb, object, attach, handle, prio, protocol, kind, options };
     while let Some(word) = rest.next() {
         let mut value = || rest.next().unwrap_or_default();
         match word.as_str() {
             "root" => {}
             "egress" => c.attach = Attach::Egress,
             "parent" => c.attach = Attach::Parent(Handle::of_class(&value()).unwrap()),
-            "handle" if object == Object::Qdisc => c.handle = Handle::of_qdisc(&value()),
+            "handle" if object == ObjectType::Qdisc => c.handle = Handle::of_qdisc(&value()),
             "handle" => c.handle = Some(Handle(value().parse().unwrap())),
             "classid" => c.handle = Handle::of_class(&value()),
-            "prio" if object == Object::Filter => c.prio = Some(value().parse().unwrap()),
+            "prio" if object == ObjectType::Filter => c.prio = Some(value().parse().unwrap()),
             "protocol" => {
                 c.protocol = Some(match value().as_str() {
                     "ip" => 0x0800,

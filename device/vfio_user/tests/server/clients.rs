@@ -7,9 +7,9 @@ fn clients_follow_each_other() {
     let mut world = World::connected("clients");
     assert_eq!(world.poll(), Status::Connected(1));
     let file = memory_file("test", 0x1000, false).unwrap();
-    world.ask(DMA_MAP, &dma([32, 3], &[0, 0, 0x1000]), &[file.as_fd()]);
+    world.request(DMA_MAP, &dma([32, 3], &[0, 0, 0x1000]), &[file.as_fd()]);
     let event = EventFd::new().unwrap();
-    world.ask(SET_IRQS, &body(&[20, 0x24, 2, 0, 1]), &[event.as_fd()]);
+    world.request(SET_IRQS, &body(&[20, 0x24, 2, 0, 1]), &[event.as_fd()]);
     let second = StreamSocket::connect(&world.path).unwrap();
     assert_eq!(world.poll(), Status::Connected(1));
     assert_eq!(second.receive_bytes(&mut [0]).unwrap(), Some(0), "the second is closed");
@@ -21,7 +21,7 @@ fn clients_follow_each_other() {
     assert!(!world.server.interrupts().is_set(0));
     world.client = StreamSocket::connect(&world.path).unwrap();
     assert_eq!(world.poll(), Status::Waiting("a VMM is connecting".to_owned()));
-    world.ask(VERSION, &[0; 4], &[]);
+    world.request(VERSION, &[0; 4], &[]);
     assert_eq!(world.poll(), Status::Connected(2));
 }
 
@@ -35,7 +35,7 @@ fn order_of_commands_is_kept() {
     }
     assert!(world.refused(VERSION, &[1, 0, 0, 0], &[]).1.contains("version 1.0"));
     assert!(world.refused(VERSION, &[0; 3], &[]).1.contains("too short"));
-    assert_eq!(world.ask(VERSION, &[0, 0, 9, 0], &[]).error, 0);
+    assert_eq!(world.request(VERSION, &[0, 0, 9, 0], &[]).error, 0);
     assert!(world.refused(VERSION, &[0; 4], &[]).1.contains("once per connection"));
     for command in [0, 11, 12, 14, 15, 16, u16::MAX] {
         assert_eq!(world.refused(command, &[0; 64], &[]).0, 38, "ENOSYS");
@@ -43,8 +43,8 @@ fn order_of_commands_is_kept() {
     world.send(GET_INFO, 1, &[0; 16], &[]);
     world.poll();
     assert_eq!(world.receive().unwrap().error, EINVAL);
-    assert_eq!(world.server.last_refusal(), Some(&Refusal::Type(1)));
-    assert_eq!(world.ask(GET_INFO, &[0; 16], &[]).error, 0);
+    assert_eq!(world.server.last_refusal(), Some(&MessageError::Type(1)));
+    assert_eq!(world.request(GET_INFO, &[0; 16], &[]).error, 0);
 }
 
 // Rule: sizes that no message has end the connection with a reason; a message in pieces is put

@@ -5,7 +5,7 @@
 //! of ids is needed. A device may name only the last of several buffers; the others then count as
 //! used, and as written completely.
 
-use super::{Buffer, Piece, Used};
+use super::{Buffer, MemoryRange, UsedBuffer};
 use crate::Broken;
 
 /// State of the buffers. Positions are descriptor indices.
@@ -19,7 +19,7 @@ pub(crate) struct Sequence {
     /// True while all buffers had one device-readable descriptor.
     plain: bool,
     /// Last buffer of a batch that was returned by one entry, until it is taken.
-    batch: Option<Used>,
+    batch: Option<UsedBuffer>,
 }
 
 impl Sequence {
@@ -50,7 +50,7 @@ impl Sequence {
         self.list[usize::from(id)] = Buffer { count: 1, room };
     }
 
-    pub(crate) fn lend(&mut self, id: u16, pieces: &[Piece], readable: usize) {
+    pub(crate) fn lend(&mut self, id: u16, pieces: &[MemoryRange], readable: usize) {
         let buffer = Buffer::of(pieces, readable);
         self.singles &= buffer.count == 1;
         self.plain = false;
@@ -92,12 +92,12 @@ impl Sequence {
 
     /// Number of descriptors and used entry of the buffer at `place`.
     #[inline(always)]
-    pub(crate) fn take(&self, place: u16, len: u32) -> Result<(u16, Used), Broken> {
+    pub(crate) fn take(&self, place: u16, len: u32) -> Result<(u16, UsedBuffer), Broken> {
         let Buffer { count, room } = self.list[usize::from(place)];
         if len > room && room > 0 {
             return Err(self.too_long(place, room, len));
         }
-        Ok((count, Used { id: place, len: len.min(room) }))
+        Ok((count, UsedBuffer { id: place, len: len.min(room) }))
     }
 
     /// True when no batch is in progress, and `len` bytes fit the buffer at `place`.
@@ -121,14 +121,14 @@ impl Sequence {
     /// Takes the next buffer of the batch, which is at `place`.
     #[cold]
     #[inline(never)]
-    pub(crate) fn take_of_batch(&mut self, place: u16) -> (u16, Used) {
+    pub(crate) fn take_of_batch(&mut self, place: u16) -> (u16, UsedBuffer) {
         let Buffer { count, room } = self.list[usize::from(place)];
         match self.batch {
             Some(last) if last.id == place => {
                 self.batch = None;
                 (count, last)
             }
-            _ => (count, Used { id: place, len: room }),
+            _ => (count, UsedBuffer { id: place, len: room }),
         }
     }
 

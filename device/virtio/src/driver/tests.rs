@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use mqnet_shmem::{Region, Table};
+use mqnet_shmem::{AtomicTable, Region};
 use proptest::prelude::*;
 
 use device::{Device, Found, PackedDevice, SplitDevice};
@@ -16,10 +16,10 @@ use crate::layout;
 
 const SIZE: u16 = 16;
 
-fn tables(region: &Arc<Region>, areas: [u32; 3]) -> [Table; 3] {
+fn tables(region: &Arc<Region>, areas: [u32; 3]) -> [AtomicTable; 3] {
     let mut at = 0;
     areas.map(|len| {
-        let table = Table::new(region.clone(), at, len).unwrap();
+        let table = AtomicTable::new(region.clone(), at, len).unwrap();
         at += (len as usize).next_multiple_of(64);
         table
     })
@@ -34,12 +34,12 @@ fn split(event_idx: bool, in_order: bool) -> Pair {
     (split_driver(areas(), event_idx, in_order), Box::new(device))
 }
 
-fn split_driver(areas: [Table; 3], event_idx: bool, in_order: bool) -> Box<dyn DriverQueue> {
-    use crate::split::driver::{Driver, InOrder};
+fn split_driver(areas: [AtomicTable; 3], event_idx: bool, in_order: bool) -> Box<dyn DriverQueue> {
+    use crate::split::driver::{SplitDriverQueue, SplitInOrderQueue};
     if in_order {
-        return Box::new(InOrder::new(7, SIZE, areas, event_idx));
+        return Box::new(SplitInOrderQueue::new(7, SIZE, areas, event_idx));
     }
-    Box::new(Driver::new(7, SIZE, areas, event_idx))
+    Box::new(SplitDriverQueue::new(7, SIZE, areas, event_idx))
 }
 
 fn packed(event_idx: bool, in_order: bool) -> Pair {
@@ -51,12 +51,12 @@ fn packed(event_idx: bool, in_order: bool) -> Pair {
     (packed_driver(areas(), event_idx, in_order), Box::new(device))
 }
 
-fn packed_driver(areas: [Table; 3], event_idx: bool, in_order: bool) -> Box<dyn DriverQueue> {
-    use crate::packed::driver::{Driver, InOrder};
+fn packed_driver(areas: [AtomicTable; 3], event_idx: bool, in_order: bool) -> Box<dyn DriverQueue> {
+    use crate::packed::driver::{PackedDriverQueue, PackedInOrderQueue};
     if in_order {
-        return Box::new(InOrder::new(7, SIZE, areas, event_idx));
+        return Box::new(PackedInOrderQueue::new(7, SIZE, areas, event_idx));
     }
-    Box::new(Driver::new(7, SIZE, areas, event_idx))
+    Box::new(PackedDriverQueue::new(7, SIZE, areas, event_idx))
 }
 
 fn all() -> impl Iterator<Item = Pair> {
@@ -69,8 +69,8 @@ fn in_order() -> impl Iterator<Item = Pair> {
     all().filter(|(driver, _)| driver.in_order())
 }
 
-fn one(len: u32) -> [Piece; 1] {
-    [Piece { at: 0x1000, len }]
+fn one(len: u32) -> [MemoryRange; 1] {
+    [MemoryRange { at: 0x1000, len }]
 }
 
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 /// Number of device-writable bytes.
-fn room(pieces: &[(Piece, bool)]) -> u32 {
+fn room(pieces: &[(MemoryRange, bool)]) -> u32 {
     pieces.iter().filter(|(_, writes)| *writes).map(|(piece, _)| piece.len).sum()
 }
 
@@ -103,7 +103,7 @@ fn room(pieces: &[(Piece, bool)]) -> u32 {
 fn give_many(
     device: &mut dyn Device,
     buffers: impl ExactSizeIterator<Item = Found>,
-) -> Vec<(Used, u16)> {
+) -> Vec<(UsedBuffer, u16)> {
     let (most, mut count, mut given) = (buffers.len(), 0, Vec::new());
     for (id, pieces) in buffers {
         let (slots, mut len) = (pieces.len() as u16, room(&pieces));
@@ -112,7 +112,7 @@ fn give_many(
             len /= 2;
             device.give_many(id, len, most as u16, count);
         }
-        given.push((Used { id, len }, slots));
+        given.push((UsedBuffer { id, len }, slots));
     }
     given
 }
@@ -126,8 +126,8 @@ fn run((mut driver, mut device): Pair, acts: &[Act]) {
     for act in acts {
         match *act {
             Act::Add(count, readable) => {
-                let pieces: Vec<Piece> = (0..count as u64)
-                    .map(|n| Piece { at: serial << 8 | n, len: 100 + n as u32 })
+                let pieces: Vec<MemoryRange> = (0..count as u64)
+                    .map(|n| MemoryRange { at: serial << 8 | n, len: 100 + n as u32 })
                     .collect();
                 let expected = driver.next_id();
                 let id = driver.add(&pieces, readable);
@@ -163,7 +163,7 @@ fn run((mut driver, mut device): Pair, acts: &[Act]) {
                 let (id, pieces) = taken.remove(nth);
                 let len = room(&pieces) / 2;
                 device.give(id, len, pieces.len() as u16);
-                given.push_back((Used { id, len }, pieces.len() as u16));
+                given.push_back((UsedBuffer { id, len }, pieces.len() as u16));
             }
             Act::Give(_) => {}
             // All but the last count as written completely.
@@ -211,7 +211,7 @@ proptest! {
     }
 }
 
-fn disturb(driver: &mut dyn DriverQueue, memory: &Table, noise: &[(u32, u32)]) {
+fn disturb(driver: &mut dyn DriverQueue, memory: &AtomicTable, noise: &[(u32, u32)]) {
     let mut out = std::collections::BTreeSet::new();
     for &(at, value) in noise {
         while let Some(id) = driver.add(&one(64), 0) {
@@ -266,7 +266,7 @@ fn invalid_used_entries_are_detected() {
 fn used_index_ahead_is_detected() {
     let region = Arc::new(Region::private(4096, false, None).unwrap());
     let areas = || tables(&region, layout::split::areas(SIZE));
-    let mut driver = crate::split::driver::Driver::new(3, SIZE, areas(), false);
+    let mut driver = crate::split::driver::SplitDriverQueue::new(3, SIZE, areas(), false);
     driver.add(&one(8), 0).unwrap();
     driver.publish();
     areas()[2].half(2).store(2, Relaxed);
@@ -331,7 +331,7 @@ fn interrupts_come_when_armed() {
 #[test]
 fn held_buffers_are_added_again() {
     for (mut driver, mut device) in all() {
-        let piece = |id: u16| Piece { at: 0x1000 + u64::from(id) * 256, len: 200 };
+        let piece = |id: u16| MemoryRange { at: 0x1000 + u64::from(id) * 256, len: 200 };
         while let Some(id) = driver.next_id() {
             assert_eq!(driver.add_one(piece(id), false), Some(id));
         }
@@ -346,7 +346,7 @@ fn held_buffers_are_added_again() {
                 device.give(*id, round, 1);
             }
             for (id, _) in &found {
-                assert_eq!(driver.hold_used().unwrap(), Some(Used { id: *id, len: round }));
+                assert_eq!(driver.hold_used().unwrap(), Some(UsedBuffer { id: *id, len: round }));
                 assert_eq!(driver.add_again(*id, piece(*id)), *id);
             }
             assert_eq!((driver.hold_used().unwrap(), driver.free()), (None, 0));
@@ -367,8 +367,8 @@ fn held_buffers_are_added_again() {
 #[test]
 fn in_order_buffers_move_up() {
     for (mut driver, mut device) in in_order() {
-        let mut pieces: Vec<Piece> = (0..SIZE)
-            .map(|n| Piece { at: 0x1000 * u64::from(n), len: 100 + u32::from(n) })
+        let mut pieces: Vec<MemoryRange> = (0..SIZE)
+            .map(|n| MemoryRange { at: 0x1000 * u64::from(n), len: 100 + u32::from(n) })
             .collect();
         for piece in &pieces {
             driver.add_one(*piece, false).unwrap();
@@ -379,7 +379,7 @@ fn in_order_buffers_move_up() {
             for (id, there) in &found {
                 assert_eq!(there, &[(pieces[usize::from(*id)], true)], "round {round}");
                 device.give(*id, 7, 1);
-                assert_eq!(driver.hold_used().unwrap(), Some(Used { id: *id, len: 7 }));
+                assert_eq!(driver.hold_used().unwrap(), Some(UsedBuffer { id: *id, len: 7 }));
             }
             let gone = usize::from(round % 5);
             driver.let_go(found[gone].0);
@@ -407,7 +407,7 @@ fn sent_buffers_return_by_one_entry() {
         for round in 0..40 {
             for at in 0..7 {
                 let id = driver.take_id().unwrap();
-                driver.add_taken(id, Piece { at, len: 60 });
+                driver.add_taken(id, MemoryRange { at, len: 60 });
             }
             driver.publish();
             let ids: Vec<u16> = (0..7).map(|_| device.take().unwrap().0).collect();
@@ -421,7 +421,7 @@ fn sent_buffers_return_by_one_entry() {
         for all in [1, 5, 9] {
             for at in 0..all {
                 let id = driver.take_id().unwrap();
-                driver.add_taken(id, Piece { at, len: 60 });
+                driver.add_taken(id, MemoryRange { at, len: 60 });
             }
             driver.publish();
             let ids: Vec<u16> = (0..all).map(|_| device.take().unwrap().0).collect();
@@ -430,7 +430,7 @@ fn sent_buffers_return_by_one_entry() {
             assert_eq!((last, driver.free()), (ids.last().copied(), SIZE));
         }
         let id = driver.take_id().unwrap();
-        driver.add_taken(id, Piece { at: 0, len: 60 });
+        driver.add_taken(id, MemoryRange { at: 0, len: 60 });
         driver.publish();
         device.give((id + 1) % SIZE, 0, 1);
         assert!(driver.take_sent().unwrap_err().what.contains("not after buffer"));
@@ -442,7 +442,7 @@ fn sent_buffers_return_by_one_entry() {
 #[test]
 fn sent_chains_return_whole() {
     for (mut driver, mut device) in in_order() {
-        let pieces = [1, 2, 3].map(|at| Piece { at, len: 60 });
+        let pieces = [1, 2, 3].map(|at| MemoryRange { at, len: 60 });
         for round in 0..20 {
             driver.add(&pieces[..1 + round % 3], 3).unwrap();
             driver.add(&pieces, 3).unwrap();
@@ -470,8 +470,9 @@ fn descriptors_are_of_this_round() {
         let mut device =
             SplitDevice { areas: areas(), event_idx: false, taken: 0, given: 0, checked: 0 };
         let [desc, ..] = areas();
-        let (here, there) = (Piece { at: 0x1000, len: 60 }, Piece { at: 0x2000, len: 60 });
-        let longer = Piece { at: 0x2000, len: 1514 };
+        let (here, there) =
+            (MemoryRange { at: 0x1000, len: 60 }, MemoryRange { at: 0x2000, len: 60 });
+        let longer = MemoryRange { at: 0x2000, len: 1514 };
         for piece in [here, here, there, longer, longer, here] {
             for scribble in [None, Some(0u32), Some(2), Some(3)] {
                 for _ in 0..SIZE {
@@ -511,7 +512,9 @@ fn used_index_backwards_is_detected() {
         let region = Arc::new(Region::private(4096, false, None).unwrap());
         let areas = || tables(&region, layout::split::areas(SIZE));
         let mut driver = split_driver(areas(), true, in_order);
-        (0..8).for_each(|_| assert!(driver.add_one(Piece { at: 0, len: 100 }, false).is_some()));
+        (0..8).for_each(|_| {
+            assert!(driver.add_one(MemoryRange { at: 0, len: 100 }, false).is_some())
+        });
         driver.publish();
         let [_, _, used] = areas();
         for id in 0..4 {

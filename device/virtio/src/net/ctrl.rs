@@ -13,7 +13,7 @@ mod tests;
 
 use crate::Features;
 use crate::net::filter::Mac;
-use crate::net::rss::{Hasher, KEY_LEN, Spread};
+use crate::net::rss::{Hasher, IndirectionTable, KEY_LEN};
 
 pub use rules::{Changed, Rules, Settings};
 
@@ -51,7 +51,7 @@ impl RxMode {
 
 /// Command of a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum CtrlCommand {
     /// Sets or clears a receive mode.
     Rx(RxMode, bool),
     /// Sets the address table, in addition to the device's own address.
@@ -74,7 +74,7 @@ pub enum Command {
     /// Sets queue pairs and RSS.
     Rss {
         /// Indirection table.
-        spread: Spread,
+        spread: IndirectionTable,
         /// Hash configuration.
         hasher: Hasher,
         /// Number of transmit queues in use.
@@ -88,7 +88,7 @@ pub enum Command {
 
 /// Reason for an acknowledgement with [`ERR`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum CtrlError {
     /// The command is too short for class and number.
     #[error("a command of {0} bytes has no class and number")]
     Short(usize),
@@ -166,7 +166,7 @@ impl Data<'_> {
         Some((len, key))
     }
 
-    fn rss(&mut self) -> Option<Command> {
+    fn rss(&mut self) -> Option<CtrlCommand> {
         let (types, mask, unclassified) = (self.word()?, self.half()?, self.half()?);
         let entries = usize::from(mask) + 1;
         if entries > self.0.len() / 2 {
@@ -176,32 +176,32 @@ impl Data<'_> {
         let pairs = self.half()?;
         let (key_len, key) = self.key()?;
         let hasher = Hasher { types, key_len, key };
-        Some(Command::Rss { spread: Spread { table, unclassified }, hasher, pairs })
+        Some(CtrlCommand::Rss { spread: IndirectionTable { table, unclassified }, hasher, pairs })
     }
 
-    fn hash(&mut self) -> Option<Command> {
+    fn hash(&mut self) -> Option<CtrlCommand> {
         let types = self.word()?;
         let _reserved: [u8; 8] = self.take()?;
         let (key_len, key) = self.key()?;
-        Some(Command::Hash(Hasher { types, key_len, key }))
+        Some(CtrlCommand::Hash(Hasher { types, key_len, key }))
     }
 
-    fn table(&mut self) -> Option<Command> {
+    fn table(&mut self) -> Option<CtrlCommand> {
         let (unicast, multicast) = (self.macs()?, self.macs()?);
-        Some(Command::MacTable { unicast, multicast })
+        Some(CtrlCommand::MacTable { unicast, multicast })
     }
 }
 
-impl Command {
+impl CtrlCommand {
     /// Decodes a command from all its readable bytes.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Refused> {
-        let [class, number, data @ ..] = bytes else { return Err(Refused::Short(bytes.len())) };
+    pub fn parse(bytes: &[u8]) -> Result<Self, CtrlError> {
+        let [class, number, data @ ..] = bytes else { return Err(CtrlError::Short(bytes.len())) };
         let (class, number) = (*class, *number);
         let mut rest = Data(data);
         let command = match (class, number) {
             (number::RX, mode) => {
                 let mode = RxMode::ALL.get(usize::from(mode));
-                let mode = *mode.ok_or(Refused::Unknown { class, number })?;
+                let mode = *mode.ok_or(CtrlError::Unknown { class, number })?;
                 rest.take().map(|[on]| Self::Rx(mode, on != 0))
             }
             number::MAC_TABLE => rest.table(),
@@ -215,10 +215,10 @@ impl Command {
             number::GUEST_OFFLOADS => {
                 rest.take().map(|bits| Self::GuestOffloads(Features(u64::from_le_bytes(bits))))
             }
-            _ => return Err(Refused::Unknown { class, number }),
+            _ => return Err(CtrlError::Unknown { class, number }),
         };
         let whole = command.filter(|_| rest.0.is_empty());
-        whole.ok_or(Refused::Len { class, number, len: data.len() })
+        whole.ok_or(CtrlError::Len { class, number, len: data.len() })
     }
 
     /// Encodes the command.

@@ -7,14 +7,14 @@ pub const TABLE_MAX: u16 = 128;
 
 /// Indirection table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spread {
+pub struct IndirectionTable {
     /// Queue pair of each value of the hash's lowest bits; the length is a power of two.
     pub table: Vec<u16>,
     /// Queue pair of a frame without a hash.
     pub unclassified: u16,
 }
 
-impl Spread {
+impl IndirectionTable {
     /// Queue pair of a frame.
     pub fn pair(&self, hashed: Hashed) -> u16 {
         if hashed.report == 0 {
@@ -33,7 +33,7 @@ mod tests {
     // their hash.
     #[test]
     fn table_selects_by_lowest_bits() {
-        let spread = Spread { table: vec![0, 1, 2, 3], unclassified: 7 };
+        let spread = IndirectionTable { table: vec![0, 1, 2, 3], unclassified: 7 };
         assert_eq!(spread.pair(Hashed::default()), 7);
         assert_eq!(spread.pair(Hashed { value: 0xabcd_0006, report: 1 }), 2);
     }

@@ -8,19 +8,19 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
 
-use mqnet_shmem::{Column, MemoryMap, Table};
+use mqnet_shmem::{AtomicTable, Column, MemoryMap};
 
-use crate::chain::{Builder, Chain, Desc, Head, Links, Piece};
+use crate::chain::{BufferElement, Builder, Chain, ChainHead, Desc, Links};
 use crate::inflight::PackedInflight;
 use crate::layout::{SIZE_MAX, flag, packed as at};
 use crate::log::RingLog;
 use crate::packed::cold;
-use crate::ring::{DeviceRing, Used, areas_fit, no_ring, passes};
+use crate::ring::{DeviceRing, UsedChain, areas_fit, no_ring, passes};
 use crate::{Broken, Features};
 
 /// A position in a packed ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RingPosition {
     /// Index of a descriptor.
     pub(crate) at: u16,
     /// Flags of an available descriptor there: `AVAIL` if the driver's wrap counter is set,
@@ -30,7 +30,7 @@ pub struct Place {
     ahead: u16,
 }
 
-impl Place {
+impl RingPosition {
     /// Decodes a published position from the lower half of a base.
     fn of_base(base: u32) -> Self {
         let mark = if base & 0x8000 != 0 { flag::AVAIL } else { flag::USED };
@@ -67,27 +67,27 @@ impl Place {
 
 /// Device side of a packed ring.
 #[derive(Debug)]
-pub struct Device {
+pub struct PackedDeviceQueue {
     queue: u16,
     size: u16,
     desc: Column<[AtomicU64; 2]>,
     /// The same memory, for the in-flight region.
-    ring: Table,
-    driver: Table,
-    device: Table,
+    ring: AtomicTable,
+    driver: AtomicTable,
+    device: AtomicTable,
     event_idx: bool,
     indirect: bool,
     in_order: bool,
     /// Position of the next chain.
-    next: Place,
+    next: RingPosition,
     /// Position up to which used descriptors are published.
-    published: Place,
+    published: RingPosition,
     /// First used descriptor since `published`, unless the batch is deferred: index, and value of
     /// its second half.
     first_used: Option<(u16, u64)>,
     /// Deferred used chains, and the position of the first.
-    deferred: Vec<Used>,
-    deferred_from: Place,
+    deferred: Vec<UsedChain>,
+    deferred_from: RingPosition,
     /// True when batches need not be recorded before they are written.
     writes_immediately: bool,
     /// Published position at the last check for an interrupt.
@@ -129,13 +129,13 @@ pub(crate) fn is_available(flags: u16, wrap: bool) -> bool {
     flags & (flag::AVAIL | flag::USED) == available(wrap)
 }
 
-impl Device {
+impl PackedDeviceQueue {
     /// Resumes a ring at the lower half of `base`, as some frontends do not keep the upper half, or
     /// at the position in the in-flight region.
     pub fn new(
         queue: u16,
         size: u16,
-        tables: [Table; 3],
+        tables: [AtomicTable; 3],
         features: Features,
         base: u32,
         inflight: Option<PackedInflight>,
@@ -154,7 +154,7 @@ impl Device {
             Some(region) => region.recover(&ring, base as u16),
             None => base as u16,
         };
-        let next = Place::of_base(base.into());
+        let next = RingPosition::of_base(base.into());
         if next.at >= size {
             let what = format!("base {base:#x} of a packed ring of {size} descriptors");
             return Err(Broken { queue, what });
@@ -199,7 +199,7 @@ impl Device {
 
     /// Descriptor at `place`, if it is available.
     #[inline(always)]
-    fn read(&self, place: &Place) -> Option<Desc> {
+    fn read(&self, place: &RingPosition) -> Option<Desc> {
         read(self.desc.at(place.at), place.mark)
     }
 
@@ -238,7 +238,7 @@ impl Device {
     }
 
     #[cold]
-    fn defer(&mut self, used: Used) {
+    fn defer(&mut self, used: UsedChain) {
         if self.deferred.is_empty() {
             self.deferred_from = self.next;
         }
@@ -264,7 +264,7 @@ impl Device {
         }
         let mut place = self.deferred_from;
         for number in 0..self.deferred.len() {
-            let Used { id, slots, len } = self.deferred[number];
+            let UsedChain { id, slots, len } = self.deferred[number];
             self.write(place.at, place.used(), id, len);
             place.advance(slots, self.size);
         }
@@ -309,8 +309,8 @@ impl Device {
     }
 }
 
-impl DeviceRing for Device {
-    type Place = Place;
+impl DeviceRing for PackedDeviceQueue {
+    type Place = RingPosition;
 
     fn queue(&self) -> u16 {
         self.queue
@@ -321,7 +321,7 @@ impl DeviceRing for Device {
     }
 
     #[inline]
-    fn place(&self) -> Place {
+    fn place(&self) -> RingPosition {
         self.next
     }
 
@@ -335,34 +335,34 @@ impl DeviceRing for Device {
     }
 
     #[inline(always)]
-    fn next_head(&mut self) -> Result<Option<Head>, Broken> {
+    fn next_head(&mut self) -> Result<Option<ChainHead>, Broken> {
         if self.next.ahead >= self.size {
             return Ok(None);
         }
-        Ok(self.read(&self.next).map(|desc| Head { id: desc.other, desc }))
+        Ok(self.read(&self.next).map(|desc| ChainHead { id: desc.other, desc }))
     }
 
     #[inline(always)]
-    fn head_at(&mut self, place: &mut Place) -> Result<Option<Head>, Broken> {
+    fn head_at(&mut self, place: &mut RingPosition) -> Result<Option<ChainHead>, Broken> {
         if place.ahead >= self.size {
             return Ok(None);
         }
         let Some(desc) = self.read(place) else { return Ok(None) };
         place.advance(1, self.size);
-        Ok(Some(Head { id: desc.other, desc }))
+        Ok(Some(ChainHead { id: desc.other, desc }))
     }
 
     #[inline(always)]
     fn heads(
         &mut self,
-        place: &mut Place,
+        place: &mut RingPosition,
         most: usize,
-        mut take: impl FnMut(Head) -> bool,
+        mut take: impl FnMut(ChainHead) -> bool,
     ) -> Result<bool, Broken> {
         let (desc, size) = (self.desc.entries(), self.size);
         // Limits the loop to the ring once, instead of a check per descriptor.
         let there = most.min(size.saturating_sub(place.ahead).into());
-        let Place { mut at, mut mark, ahead } = *place;
+        let RingPosition { mut at, mut mark, ahead } = *place;
         let mut taken = 0;
         let mut follows = there == most;
         while taken < there {
@@ -370,7 +370,7 @@ impl DeviceRing for Device {
                 follows = false;
                 break;
             };
-            if !take(Head { id: found.other, desc: found }) {
+            if !take(ChainHead { id: found.other, desc: found }) {
                 follows = true;
                 break;
             }
@@ -382,17 +382,17 @@ impl DeviceRing for Device {
                 mark ^= flag::AVAIL | flag::USED;
             }
         }
-        *place = Place { at, mark, ahead: ahead + taken as u16 };
+        *place = RingPosition { at, mark, ahead: ahead + taken as u16 };
         Ok(follows)
     }
 
     #[inline(never)]
     fn whole_chain(
         &self,
-        head: &Head,
-        place: &mut Place,
+        head: &ChainHead,
+        place: &mut RingPosition,
         memory: &MemoryMap,
-        list: &mut Vec<Piece>,
+        list: &mut Vec<BufferElement>,
     ) -> Result<Chain, Broken> {
         let mut builder = Builder::new(self.queue, head.id, list);
         let (mut desc, mut slots) = (head.desc, 1);
@@ -429,22 +429,22 @@ impl DeviceRing for Device {
         if self.writes_immediately {
             self.write(self.next.at, self.next.used(), id, len);
         } else {
-            self.defer(Used { id, slots, len });
+            self.defer(UsedChain { id, slots, len });
         }
         self.next.advance(slots, self.size);
     }
 
     #[inline(always)]
-    fn give_back_all(&mut self, mut chains: impl Iterator<Item = Used>) {
+    fn give_back_all(&mut self, mut chains: impl Iterator<Item = UsedChain>) {
         if !self.writes_immediately {
-            return chains.for_each(|Used { id, slots, len }| self.give_back(id, slots, len));
+            return chains.for_each(|UsedChain { id, slots, len }| self.give_back(id, slots, len));
         }
         if self.first_used.is_none() {
-            let Some(Used { id, slots, len }) = chains.next() else { return };
+            let Some(UsedChain { id, slots, len }) = chains.next() else { return };
             self.give_back(id, slots, len);
         }
         let (desc, size, mut next) = (self.desc.entries(), self.size, self.next);
-        for Used { id, slots, len } in chains {
+        for UsedChain { id, slots, len } in chains {
             let word = used_word(next.used(), id, len);
             desc[usize::from(next.at)][1].store(word.to_le(), Relaxed);
             next.advance(slots, size);
@@ -478,7 +478,7 @@ impl DeviceRing for Device {
         self.needs_interrupt()
     }
 
-    fn arm(&mut self, place: Place) -> Result<bool, Broken> {
+    fn arm(&mut self, place: RingPosition) -> Result<bool, Broken> {
         let flags = if self.event_idx { at::DESC } else { at::ENABLE };
         let word = u32::from(place.packed()) | u32::from(flags) << 16;
         self.device.word(0).store(word.to_le(), Relaxed);

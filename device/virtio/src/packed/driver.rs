@@ -3,18 +3,18 @@
 pub mod in_order;
 mod ring;
 
-use mqnet_shmem::Table;
+use mqnet_shmem::AtomicTable;
 
 use crate::Broken;
-use crate::driver::{Buffers, DriverQueue, Piece, Used};
+use crate::driver::{Buffers, DriverQueue, MemoryRange, UsedBuffer};
 use crate::layout::flag;
 use ring::{Ring, id_of};
 
-pub use in_order::InOrder;
+pub use in_order::PackedInOrderQueue;
 
 /// Driver side of a packed virtqueue that returns buffers in any order.
 #[derive(Debug)]
-pub struct Driver {
+pub struct PackedDriverQueue {
     ring: Ring,
     /// Free ids; the last is used next.
     ids: Vec<u16>,
@@ -24,10 +24,10 @@ pub struct Driver {
     singles: bool,
 }
 
-impl Driver {
+impl PackedDriverQueue {
     /// A new queue of `size` descriptors (at most 32768) in three zeroed tables with the lengths of
     /// [`areas`](crate::layout::packed::areas).
-    pub fn new(queue: u16, size: u16, areas: [Table; 3], event_idx: bool) -> Self {
+    pub fn new(queue: u16, size: u16, areas: [AtomicTable; 3], event_idx: bool) -> Self {
         Self {
             ring: Ring::new(size, areas, event_idx),
             ids: (0..size).rev().collect(),
@@ -49,7 +49,7 @@ impl Driver {
     }
 }
 
-impl DriverQueue for Driver {
+impl DriverQueue for PackedDriverQueue {
     fn size(&self) -> u16 {
         self.ring.size
     }
@@ -65,7 +65,7 @@ impl DriverQueue for Driver {
     }
 
     #[inline(always)]
-    fn add_one(&mut self, piece: Piece, readable: bool) -> Option<u16> {
+    fn add_one(&mut self, piece: MemoryRange, readable: bool) -> Option<u16> {
         if self.free == 0 {
             return None;
         }
@@ -76,7 +76,7 @@ impl DriverQueue for Driver {
         Some(id)
     }
 
-    fn add(&mut self, pieces: &[Piece], readable: usize) -> Option<u16> {
+    fn add(&mut self, pieces: &[MemoryRange], readable: usize) -> Option<u16> {
         if pieces.is_empty() || pieces.len() > usize::from(self.free) {
             return None;
         }
@@ -104,7 +104,7 @@ impl DriverQueue for Driver {
     }
 
     #[inline(always)]
-    fn take_used(&mut self) -> Result<Option<Used>, Broken> {
+    fn take_used(&mut self) -> Result<Option<UsedBuffer>, Broken> {
         let Some(word) = self.next_used() else { return Ok(None) };
         let (count, used) = self.buffers.take_back(id_of(word).into(), word as u32)?;
         self.pass(count);
@@ -124,7 +124,7 @@ impl DriverQueue for Driver {
     }
 
     #[inline(always)]
-    fn add_taken(&mut self, id: u16, piece: Piece) {
+    fn add_taken(&mut self, id: u16, piece: MemoryRange) {
         self.buffers.lend_one(id, piece.len, true);
         self.ring.write(piece, id, 0);
     }
@@ -141,7 +141,7 @@ impl DriverQueue for Driver {
     }
 
     #[inline(always)]
-    fn hold_used(&mut self) -> Result<Option<Used>, Broken> {
+    fn hold_used(&mut self) -> Result<Option<UsedBuffer>, Broken> {
         let Some(word) = self.next_used() else { return Ok(None) };
         let used = self.buffers.take_back_one(id_of(word).into(), word as u32)?;
         self.pass(1);
@@ -149,7 +149,7 @@ impl DriverQueue for Driver {
     }
 
     #[inline(always)]
-    fn add_again(&mut self, id: u16, piece: Piece) -> u16 {
+    fn add_again(&mut self, id: u16, piece: MemoryRange) -> u16 {
         self.buffers.lend_again(id);
         self.ring.write(piece, id, flag::WRITE);
         id

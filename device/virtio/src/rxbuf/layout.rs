@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Requested layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wish {
+pub enum RequestedLayout {
     /// Several buffers share a page where they fit.
     #[default]
     Frag,
@@ -14,7 +14,7 @@ pub enum Wish {
     Auto,
 }
 
-impl Wish {
+impl RequestedLayout {
     /// Name of the layout.
     pub const fn name(self) -> &'static str {
         match self {
@@ -142,7 +142,7 @@ fn percent(part: u64, of: u64) -> u32 {
 impl Layout {
     /// Layout of buffers of `size` bytes in pages of `page`. `now` is the present layout.
     pub fn decide(
-        wish: Wish,
+        wish: RequestedLayout,
         (size, page): (u32, u32),
         xdp: bool,
         measured: &Measured,
@@ -156,9 +156,9 @@ impl Layout {
             return full(Cause::Jumbo { size, page });
         }
         match wish {
-            Wish::Full => full(Cause::Asked),
-            Wish::Frag => Self { full: false, cause: Cause::Asked },
-            Wish::Auto => Self::measure(measured, now),
+            RequestedLayout::Full => full(Cause::Asked),
+            RequestedLayout::Frag => Self { full: false, cause: Cause::Asked },
+            RequestedLayout::Auto => Self::measure(measured, now),
         }
     }
 
@@ -203,13 +203,13 @@ mod tests {
     }
 
     fn auto(measured: Measured, now: Option<Layout>) -> Layout {
-        Layout::decide(Wish::Auto, (1920, 4096), false, &measured, now)
+        Layout::decide(RequestedLayout::Auto, (1920, 4096), false, &measured, now)
     }
 
     // Goal: forced layouts do not depend on the request, and report the reason with its numbers.
     #[test]
     fn forced_layouts() {
-        for wish in [Wish::Frag, Wish::Full, Wish::Auto] {
+        for wish in [RequestedLayout::Frag, RequestedLayout::Full, RequestedLayout::Auto] {
             let none = Measured::default();
             let jumbo = Layout::decide(wish, (2112, 4096), false, &none, None);
             assert!(jumbo.full);
@@ -225,7 +225,8 @@ mod tests {
     fn requested_layouts() {
         let of = |full, auto| {
             let none = Measured::default();
-            Layout::decide(Wish::of_flags(full, auto), (2048, 4096), false, &none, None).full
+            Layout::decide(RequestedLayout::of_flags(full, auto), (2048, 4096), false, &none, None)
+                .full
         };
         assert_eq!([of(false, false), of(true, false), of(true, true)], [false, true, true]);
     }

@@ -5,7 +5,7 @@ use crate::net::HDR_LEN;
 
 /// Placement of frames in buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum BufferMode {
     /// One small buffer per frame.
     Small,
     /// As many buffers per frame as needed (`MRG_RXBUF`).
@@ -14,7 +14,7 @@ pub enum Mode {
     Big,
 }
 
-impl Mode {
+impl BufferMode {
     /// Selects the mode of a device by mergeable buffers, largest MTU, and large frames.
     pub const fn choose(mergeable: bool, mtu: u32, any_large: bool) -> Self {
         match mergeable {
@@ -149,10 +149,10 @@ mod tests {
     // Goal: mergeable buffers take precedence, then frames that exceed a small buffer.
     #[test]
     fn modes() {
-        assert_eq!(Mode::choose(true, 9000, true), Mode::Mergeable);
-        assert_eq!(Mode::choose(false, 1501, false), Mode::Big);
-        assert_eq!(Mode::choose(false, 1500, true), Mode::Big);
-        assert_eq!(Mode::choose(false, 1500, false), Mode::Small);
+        assert_eq!(BufferMode::choose(true, 9000, true), BufferMode::Mergeable);
+        assert_eq!(BufferMode::choose(false, 1501, false), BufferMode::Big);
+        assert_eq!(BufferMode::choose(false, 1500, true), BufferMode::Big);
+        assert_eq!(BufferMode::choose(false, 1500, false), BufferMode::Small);
     }
 
     // Goal: the average moves by 1/64, and starts with the first frame.

@@ -17,9 +17,9 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, fence};
 
-use mqnet_shmem::{Column, MemoryMap, Table};
+use mqnet_shmem::{AtomicTable, Column, MemoryMap};
 
-use crate::chain::{Builder, Chain, Desc, Head, Links, Piece};
+use crate::chain::{BufferElement, Builder, Chain, ChainHead, Desc, Links};
 use crate::layout::{SIZE_MAX, flag, split as at};
 use crate::log::RingLog;
 use crate::ring::{DeviceRing, areas_fit, no_ring, passes};
@@ -27,15 +27,15 @@ use crate::{Broken, Features};
 
 /// Device side of a split ring.
 #[derive(Debug)]
-pub struct Device {
+pub struct SplitDeviceQueue {
     queue: u16,
     size: u16,
     desc: Column<[AtomicU64; 2]>,
     available: Column<AtomicU16>,
     used: Column<[AtomicU32; 2]>,
     /// Driver area and device area, for the fields around the two rings.
-    driver: Table,
-    device: Table,
+    driver: AtomicTable,
+    device: AtomicTable,
     event_idx: bool,
     indirect: bool,
     in_order: bool,
@@ -57,13 +57,13 @@ fn read([addr, rest]: &[AtomicU64; 2]) -> Desc {
     Desc::split(u64::from_le(addr.load(Relaxed)), u64::from_le(rest.load(Relaxed)))
 }
 
-impl Device {
+impl SplitDeviceQueue {
     /// Resumes a ring at `used.idx` in its memory. (A base beyond it stems from a device that ended
     /// while it processed chains. Chains are used in order, so those are still available.)
     pub fn new(
         queue: u16,
         size: u16,
-        tables: [Table; 3],
+        tables: [AtomicTable; 3],
         features: Features,
     ) -> Result<Self, Broken> {
         let [desc, driver, device] = tables;
@@ -158,7 +158,7 @@ impl Device {
     }
 }
 
-impl DeviceRing for Device {
+impl DeviceRing for SplitDeviceQueue {
     type Place = u16;
 
     fn queue(&self) -> u16 {
@@ -180,23 +180,23 @@ impl DeviceRing for Device {
     }
 
     #[inline(always)]
-    fn head_at(&mut self, place: &mut u16) -> Result<Option<Head>, Broken> {
+    fn head_at(&mut self, place: &mut u16) -> Result<Option<ChainHead>, Broken> {
         if *place == self.seen && !self.read_avail_idx(*place)? {
             return Ok(None);
         }
         let id = u16::from_le(self.available.round(*place).load(Relaxed));
         let Some(desc) = self.desc.get(id) else { return Err(self.no_descriptor(id)) };
         *place = place.wrapping_add(1);
-        Ok(Some(Head { id, desc: read(desc) }))
+        Ok(Some(ChainHead { id, desc: read(desc) }))
     }
 
     #[inline(never)]
     fn whole_chain(
         &self,
-        head: &Head,
+        head: &ChainHead,
         _place: &mut u16,
         memory: &MemoryMap,
-        list: &mut Vec<Piece>,
+        list: &mut Vec<BufferElement>,
     ) -> Result<Chain, Broken> {
         let mut builder = Builder::new(self.queue, head.id, list);
         let (mut desc, mut slots) = (head.desc, 1);

@@ -3,18 +3,18 @@
 pub mod in_order;
 mod ring;
 
-use mqnet_shmem::Table;
+use mqnet_shmem::AtomicTable;
 
 use crate::Broken;
-use crate::driver::{Buffers, DriverQueue, Piece, Used};
+use crate::driver::{Buffers, DriverQueue, MemoryRange, UsedBuffer};
 use crate::layout::flag;
 use ring::Ring;
 
-pub use in_order::InOrder;
+pub use in_order::SplitInOrderQueue;
 
 /// Driver side of a split virtqueue that returns buffers in any order.
 #[derive(Debug)]
-pub struct Driver {
+pub struct SplitDriverQueue {
     ring: Ring,
     /// Free descriptors; the last is used next.
     free: Vec<u16>,
@@ -23,10 +23,10 @@ pub struct Driver {
     buffers: Buffers,
 }
 
-impl Driver {
+impl SplitDriverQueue {
     /// A new queue of `size` descriptors (a power of two, at most 32768) in three zeroed tables
     /// with the lengths of [`areas`](crate::layout::split::areas).
-    pub fn new(queue: u16, size: u16, areas: [Table; 3], event_idx: bool) -> Self {
+    pub fn new(queue: u16, size: u16, areas: [AtomicTable; 3], event_idx: bool) -> Self {
         Self {
             ring: Ring::new(queue, size, areas, event_idx),
             free: (0..size).rev().collect(),
@@ -68,7 +68,7 @@ impl Driver {
     }
 }
 
-impl DriverQueue for Driver {
+impl DriverQueue for SplitDriverQueue {
     fn size(&self) -> u16 {
         self.ring.size
     }
@@ -84,7 +84,7 @@ impl DriverQueue for Driver {
     }
 
     #[inline(always)]
-    fn add_one(&mut self, piece: Piece, readable: bool) -> Option<u16> {
+    fn add_one(&mut self, piece: MemoryRange, readable: bool) -> Option<u16> {
         let id = self.free.pop()?;
         self.buffers.lend_one(id, piece.len, readable);
         self.ring.write(id, piece, if readable { 0 } else { flag::WRITE }, 0);
@@ -92,7 +92,7 @@ impl DriverQueue for Driver {
         Some(id)
     }
 
-    fn add(&mut self, pieces: &[Piece], readable: usize) -> Option<u16> {
+    fn add(&mut self, pieces: &[MemoryRange], readable: usize) -> Option<u16> {
         let left = self.free.len().checked_sub(pieces.len())?;
         let head = *self.free.last().filter(|_| !pieces.is_empty())?;
         self.buffers.lend(head, pieces, readable);
@@ -122,7 +122,7 @@ impl DriverQueue for Driver {
     }
 
     #[inline(always)]
-    fn take_used(&mut self) -> Result<Option<Used>, Broken> {
+    fn take_used(&mut self) -> Result<Option<UsedBuffer>, Broken> {
         let Some([id, len]) = self.next_entry()? else { return Ok(None) };
         let (count, used) = self.buffers.take_back(id, len)?;
         self.set_free(used.id, count);
@@ -135,7 +135,7 @@ impl DriverQueue for Driver {
     }
 
     #[inline(always)]
-    fn add_taken(&mut self, id: u16, piece: Piece) {
+    fn add_taken(&mut self, id: u16, piece: MemoryRange) {
         self.buffers.lend_one(id, piece.len, true);
         self.ring.write(id, piece, 0, 0);
         self.ring.announce(id);
@@ -150,13 +150,13 @@ impl DriverQueue for Driver {
     }
 
     #[inline(always)]
-    fn hold_used(&mut self) -> Result<Option<Used>, Broken> {
+    fn hold_used(&mut self) -> Result<Option<UsedBuffer>, Broken> {
         let Some([id, len]) = self.next_entry()? else { return Ok(None) };
         self.buffers.take_back_one(id, len).map(Some)
     }
 
     #[inline(always)]
-    fn add_again(&mut self, id: u16, _piece: Piece) -> u16 {
+    fn add_again(&mut self, id: u16, _piece: MemoryRange) -> u16 {
         // The descriptor is unchanged.
         self.buffers.lend_again(id);
         self.ring.announce(id);

@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use mqnet_netdev::limits::{BURST_FRAMES, room_for};
 use mqnet_netdev::wrap::capture::CaptureTap;
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, DropReason, Event, Fault, Offloads, Queue, Recv, RxBorrows,
-    RxBrings,
+    Armed, Burst, DropReason, Fault, Offloads, OwningRx, Queue, QueuePairStats, Recv, SyscallRx,
+    WakeSource,
 };
 use mqnet_shmem::{Segments, Span, SpanMut};
 use mqnet_wire::VnetHdr;
 
 use super::OwnedFrame;
 use super::prepare::{Large, Received, needed};
-use super::reinject::Outlet;
-use mqnet_ebpf::{Action, HEADROOM, Origin, Program};
+use super::reinject::ReinjectTx;
+use mqnet_ebpf::{HEADROOM, Origin, Program, XdpAction};
 
 /// Tailroom of a frame, for bytes that a program appends.
 const TAILROOM: usize = 256;
@@ -34,7 +34,7 @@ pub struct HookConfig {
     /// Number of the netdev at the other end of the lane.
     pub other: u32,
     /// Statistics of the channel.
-    pub stats: Arc<ChannelStats>,
+    pub stats: Arc<QueuePairStats>,
     /// Pages for frames, allocated outside of the workers.
     pub pages: Pages,
     /// Largest frame of the plan.
@@ -44,7 +44,7 @@ pub struct HookConfig {
     /// Offloads that the sink of reinjected frames supports.
     pub tx_offloads: Offloads,
     /// Sending end for reinjected frames.
-    pub outlet: Outlet,
+    pub outlet: ReinjectTx,
     /// State shared with the control thread.
     pub hooked: Hooked,
 }
@@ -134,11 +134,11 @@ pub(super) struct Hook {
     program: Option<Arc<Program>>,
     origin: Origin,
     other: u32,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
     frame_max: u32,
     offloads: Offloads,
     tx_offloads: Offloads,
-    outlet: Option<Outlet>,
+    outlet: Option<ReinjectTx>,
     hooked: Hooked,
     /// GSO frame with segments that wait for the program. Later frames wait in the queue, so that
     /// a peer cannot occupy pages without limit.
@@ -243,7 +243,7 @@ impl Hook {
             return page;
         }
         // A lane that replaced another sends its frames too, in pages of another length.
-        let back = self.outlet.as_mut().and_then(Outlet::page);
+        let back = self.outlet.as_mut().and_then(ReinjectTx::page);
         let back = back.filter(|page| page.len() == self.page_len);
         // Frames in reinjection hold pages, which are replaced here; the number of replacements is
         // bounded.
@@ -272,21 +272,21 @@ impl Hook {
         self.stats.rx.xdp.packets.add(1);
         let verdict = program.run(&mut page, HEADROOM, len as usize, self.origin);
         let action = match verdict.action {
-            Action::Redirect(to) if to == self.origin.ifindex => Action::Tx,
+            XdpAction::Redirect(to) if to == self.origin.ifindex => XdpAction::Tx,
             action => action,
         };
-        let is_redirect = matches!(verdict.action, Action::Redirect(_));
+        let is_redirect = matches!(verdict.action, XdpAction::Redirect(_));
         let place = (verdict.start, verdict.len);
         match action {
-            Action::Drop => {
+            XdpAction::Drop => {
                 self.drop(page, place, DropReason::XdpDrop);
                 return false;
             }
-            Action::Aborted => {
+            XdpAction::Aborted => {
                 self.drop(page, place, DropReason::XdpAborted);
                 return false;
             }
-            Action::Redirect(to) if to != self.other => {
+            XdpAction::Redirect(to) if to != self.other => {
                 self.drop(page, place, DropReason::XdpElsewhere);
                 return false;
             }
@@ -299,14 +299,14 @@ impl Hook {
         }
         let frame = &mut page[verdict.start..][..verdict.len];
         let hdr = large.map_or(Some(VnetHdr::default()), |large| large.describe(frame));
-        let goes = |hdr: &VnetHdr| action == Action::Tx || self.offloads.covers(*hdr);
+        let goes = |hdr: &VnetHdr| action == XdpAction::Tx || self.offloads.covers(*hdr);
         let Some(hdr) = hdr.filter(goes) else {
             self.drop(page, place, DropReason::BadHeader);
             return false;
         };
         let owned = OwnedFrame { page, start: verdict.start as u32, len, hdr };
         let xdp = &self.stats.rx.xdp;
-        if action != Action::Tx {
+        if action != XdpAction::Tx {
             xdp.redirects.add(is_redirect.into());
             self.ready.push_back(owned);
             return false;
@@ -363,15 +363,15 @@ impl Drop for Hook {
 }
 
 /// Hook of a queue that lends frames in its own memory.
-pub(super) struct OverBrings {
-    pub(super) inner: Box<dyn RxBrings>,
+pub(super) struct OwningHook {
+    pub(super) inner: Box<dyn OwningRx>,
     pub(super) hook: Hook,
     /// The last peek returned frames in the queue's own memory.
     peeked_inner: bool,
 }
 
-impl OverBrings {
-    pub(super) fn new(inner: Box<dyn RxBrings>, hook: Hook) -> Self {
+impl OwningHook {
+    pub(super) fn new(inner: Box<dyn OwningRx>, hook: Hook) -> Self {
         Self { inner, hook, peeked_inner: false }
     }
 
@@ -415,12 +415,12 @@ impl OverBrings {
     }
 }
 
-impl Queue for OverBrings {
+impl Queue for OwningHook {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
         if self.hook.has_work() { Ok(Armed::MoreWork) } else { self.inner.arm(need) }
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         self.inner.event()
     }
 
@@ -433,7 +433,7 @@ impl Queue for OverBrings {
     }
 }
 
-impl RxBrings for OverBrings {
+impl OwningRx for OwningHook {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         self.peeked_inner = self.hook.program.is_none() && self.hook.is_empty();
         if self.peeked_inner {
@@ -470,13 +470,13 @@ impl RxBrings for OverBrings {
 }
 
 /// Hook of a queue that moves frames by a system call.
-pub(super) struct OverBorrows {
-    pub(super) inner: Box<dyn RxBorrows>,
+pub(super) struct SyscallHook {
+    pub(super) inner: Box<dyn SyscallRx>,
     pub(super) hook: Hook,
 }
 
-impl OverBorrows {
-    pub(super) fn new(inner: Box<dyn RxBorrows>, hook: Hook) -> Self {
+impl SyscallHook {
+    pub(super) fn new(inner: Box<dyn SyscallRx>, hook: Hook) -> Self {
         Self { inner, hook }
     }
 
@@ -518,12 +518,12 @@ impl OverBorrows {
     }
 }
 
-impl Queue for OverBorrows {
+impl Queue for SyscallHook {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
         if self.hook.has_work() { Ok(Armed::MoreWork) } else { self.inner.arm(need) }
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         self.inner.event()
     }
 
@@ -536,7 +536,7 @@ impl Queue for OverBorrows {
     }
 }
 
-impl RxBrings for OverBorrows {
+impl OwningRx for SyscallHook {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         self.hook.resume(budget);
         // Without a program only remaining frames are returned, so that the wrapper can be removed

@@ -5,30 +5,31 @@ use std::time::Duration;
 
 use mqnet_netdev::wrap::insert::Insert;
 use mqnet_netdev::{
-    Armed, Burst, DropReason, Event, Fault, FrameMeta, Kept, Queue, Recv, RxBorrows, RxBrings,
+    Armed, Burst, DetachedFrame, DropReason, Fault, FrameMeta, OwningRx, Queue, Recv, SyscallRx,
+    WakeSource,
 };
 use mqnet_pktbuf::Returner;
 use mqnet_shmem::{Segments, Span};
 
 use super::OwnedFrame;
-use super::reinject::Return;
+use super::reinject::ReinjectRx;
 
-pub(super) struct Brings {
-    pub(super) inner: Box<dyn RxBrings>,
-    pub(super) inlet: Return,
+pub(super) struct OwningQueue {
+    pub(super) inner: Box<dyn OwningRx>,
+    pub(super) inlet: ReinjectRx,
 }
 
-pub(super) struct Borrows {
-    pub(super) inner: Box<dyn RxBorrows>,
-    pub(super) inlet: Return,
+pub(super) struct SyscallQueue {
+    pub(super) inner: Box<dyn SyscallRx>,
+    pub(super) inlet: ReinjectRx,
 }
 
-impl Queue for Brings {
+impl Queue for OwningQueue {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
         if self.inlet.arm() { Ok(Armed::MoreWork) } else { self.inner.arm(need) }
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         self.inner.event()
     }
 
@@ -45,11 +46,11 @@ impl Queue for Brings {
     }
 }
 
-impl RxBrings for Brings {
+impl OwningRx for OwningQueue {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         let Self { inner, inlet } = self;
         inlet.fill();
-        let Return { ready, insert, .. } = inlet;
+        let ReinjectRx { ready, insert, .. } = inlet;
         let ready: &'a VecDeque<OwnedFrame> = ready;
         let show = |burst: &mut Burst<'a>, most: usize| {
             let frames = ready.iter().take(most);
@@ -89,11 +90,11 @@ impl RxBrings for Brings {
     }
 
     /// Reinjected frames are in pages of the hook and cannot be detached.
-    fn keep(&mut self) -> Result<Option<Kept>, Fault> {
+    fn detach(&mut self) -> Result<Option<DetachedFrame>, Fault> {
         if self.inlet.insert.own_waits() {
             return Ok(None);
         }
-        let kept = self.inner.keep()?;
+        let kept = self.inner.detach()?;
         if kept.is_some() {
             self.inlet.insert.release(1);
         }
@@ -105,12 +106,12 @@ impl RxBrings for Brings {
     }
 }
 
-impl Queue for Borrows {
+impl Queue for SyscallQueue {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
         if self.inlet.arm() { Ok(Armed::MoreWork) } else { self.inner.arm(need) }
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         self.inner.event()
     }
 
@@ -127,7 +128,7 @@ impl Queue for Borrows {
     }
 }
 
-impl RxBorrows for Borrows {
+impl SyscallRx for SyscallQueue {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
         // Earlier peeks are void without memory of the queue: frames now follow in order.
         self.inlet.insert = Insert::default();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use mqnet_netdev::wrap::insert::Insert;
-use mqnet_netdev::{ChannelStats, DropReason, Offloads};
-use mqnet_rings::spsc::{Consumer, Producer, ring};
+use mqnet_netdev::{DropReason, Offloads, QueuePairStats};
+use mqnet_rings::spsc::{SpscConsumer, SpscProducer, ring};
 
 use super::OwnedFrame;
 use super::prepare::needed;
@@ -16,7 +16,7 @@ use super::prepare::needed;
 const DEPTH: u32 = 256;
 
 /// Wakes the worker of the sending lane.
-pub trait Bell: Send {
+pub trait ReinjectWaker: Send {
     /// Wakes the worker.
     fn ring(&self);
 }
@@ -30,18 +30,18 @@ struct Shared {
 }
 
 /// Sending end of a reinjection path, used by the program.
-pub struct Outlet {
-    out: Producer<OwnedFrame>,
-    back: Consumer<Box<[u8]>>,
+pub struct ReinjectTx {
+    out: SpscProducer<OwnedFrame>,
+    back: SpscConsumer<Box<[u8]>>,
     shared: Arc<Shared>,
-    waker: Box<dyn Bell>,
+    waker: Box<dyn ReinjectWaker>,
 }
 
 /// Configuration of the receiving end. The counters are those of the sending netdev.
 #[derive(Debug)]
-pub struct InletConfig {
+pub struct ReinjectConfig {
     /// Statistics of the sending channel.
-    pub stats: Arc<ChannelStats>,
+    pub stats: Arc<QueuePairStats>,
     /// Largest frame that may be sent.
     pub frame_max: u32,
     /// Offloads of the sending netdev.
@@ -51,36 +51,36 @@ pub struct InletConfig {
 }
 
 /// Receiving end of a reinjection path, in the sending lane.
-pub struct Return {
-    taken: Consumer<OwnedFrame>,
-    empty: Producer<Box<[u8]>>,
+pub struct ReinjectRx {
+    taken: SpscConsumer<OwnedFrame>,
+    empty: SpscProducer<Box<[u8]>>,
     shared: Arc<Shared>,
     pub(super) ready: VecDeque<OwnedFrame>,
     /// Position of the reinjected frames among the frames of the queue.
     pub(super) insert: Insert,
     /// Number of frames that are still accepted before the lane ends.
     left: Option<u32>,
-    pub(super) config: InletConfig,
+    pub(super) config: ReinjectConfig,
 }
 
 /// Reinjected frames that a removed lane had not sent. Unless another lane adopts them, they are
 /// dropped and counted.
 #[derive(Debug)]
-pub struct Returned {
+pub struct UnsentReinjected {
     unsent: Vec<OwnedFrame>,
     /// Number of frames in `unsent` that are not counted yet.
     uncounted: u64,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
-impl Returned {
+impl UnsentReinjected {
     /// True if there are no frames.
     pub fn is_empty(&self) -> bool {
         self.unsent.is_empty()
     }
 }
 
-impl Drop for Returned {
+impl Drop for UnsentReinjected {
     fn drop(&mut self) {
         let lost = self.unsent.len() as u64;
         if lost > 0 {
@@ -92,17 +92,17 @@ impl Drop for Returned {
 }
 
 /// Creates a reinjection path.
-pub fn way(config: InletConfig, waker: Box<dyn Bell>) -> (Outlet, Return) {
+pub fn way(config: ReinjectConfig, waker: Box<dyn ReinjectWaker>) -> (ReinjectTx, ReinjectRx) {
     let (out, taken) = ring(DEPTH);
     let (empty, back) = ring(DEPTH);
     let shared = Arc::new(Shared::default());
     let ready = VecDeque::with_capacity(mqnet_netdev::limits::BURST_FRAMES);
     let (insert, left) = (Insert::default(), None);
-    let inlet = Return { taken, empty, shared: shared.clone(), ready, insert, left, config };
-    (Outlet { out, back, shared, waker }, inlet)
+    let inlet = ReinjectRx { taken, empty, shared: shared.clone(), ready, insert, left, config };
+    (ReinjectTx { out, back, shared, waker }, inlet)
 }
 
-impl Outlet {
+impl ReinjectTx {
     /// Sends a frame, or returns its page on failure.
     pub(super) fn send(&mut self, owned: OwnedFrame) -> Result<(), Box<[u8]>> {
         if self.shared.closed.load(Ordering::Relaxed) {
@@ -126,7 +126,7 @@ impl Outlet {
     }
 }
 
-impl Return {
+impl ReinjectRx {
     /// Accepts the frames that have arrived.
     pub(super) fn fill(&mut self) {
         if !self.config.joined.is_closing() {
@@ -160,13 +160,13 @@ impl Return {
     }
 
     /// Removes all frames, for the lane that replaces this one.
-    pub(super) fn drain_unsent(&mut self) -> Returned {
+    pub(super) fn drain_unsent(&mut self) -> UnsentReinjected {
         let mut unsent = Vec::from(std::mem::take(&mut self.ready));
         let counted = unsent.len();
         unsent.extend(std::iter::from_fn(|| self.taken.pop_one()));
         let uncounted = (unsent.len() - counted) as u64;
         self.publish_waiting();
-        Returned { unsent, uncounted, stats: self.config.stats.clone() }
+        UnsentReinjected { unsent, uncounted, stats: self.config.stats.clone() }
     }
 
     /// Records that frames of the queue were peeked and not released before this end was attached.
@@ -183,7 +183,7 @@ impl Return {
     }
 
     /// Queues frames of a removed lane before all later ones.
-    pub(super) fn adopt(&mut self, mut returned: Returned) {
+    pub(super) fn adopt(&mut self, mut returned: UnsentReinjected) {
         // This counter has a single writer; the removed lane may have written to the same one.
         self.config.stats.tx.xdp_tx.add(std::mem::take(&mut returned.uncounted));
         // Some segments of the first frame may be sent already.
@@ -233,7 +233,7 @@ impl Return {
     }
 }
 
-impl Drop for Return {
+impl Drop for ReinjectRx {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::Relaxed);
         drop(self.drain_unsent());
@@ -241,7 +241,7 @@ impl Drop for Return {
     }
 }
 
-impl Drop for Outlet {
+impl Drop for ReinjectTx {
     fn drop(&mut self) {
         while self.back.pop_one().is_some() {}
     }

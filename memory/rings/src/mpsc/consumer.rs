@@ -7,14 +7,14 @@ use crate::primitive::sync::atomic::{Ordering, fence};
 
 /// The only consumer. Frames that were not released stay in the ring when it is dropped.
 #[derive(Debug)]
-pub struct Consumer<T> {
+pub struct MpscConsumer<T> {
     shared: Arc<Shared<T>>,
     front: Front<T>,
     /// Number of slots freed while a sender waited.
     freed: u64,
 }
 
-impl<T> Consumer<T> {
+impl<T> MpscConsumer<T> {
     pub(super) fn new(shared: Arc<Shared<T>>, front: Front<T>) -> Self {
         Self { shared, front, freed: 0 }
     }

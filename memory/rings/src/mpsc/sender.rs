@@ -4,31 +4,31 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use super::slots::{Claim, Slots};
-use super::{Closed, Refused, Shared, lock};
+use super::{Closed, ReserveError, Shared, lock};
 use crate::primitive::sync::Arc;
 
 /// Sender; one clone per sending thread.
 #[derive(Debug)]
-pub struct Sender<T> {
+pub struct MpscSender<T> {
     shared: Arc<Shared<T>>,
     /// Ring in use as of the last check.
     slots: Arc<Slots<T>>,
 }
 
-impl<T> Clone for Sender<T> {
+impl<T> Clone for MpscSender<T> {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone(), slots: self.slots.clone() }
     }
 }
 
-impl<T> Sender<T> {
+impl<T> MpscSender<T> {
     pub(super) fn new(shared: Arc<Shared<T>>, slots: Arc<Slots<T>>) -> Self {
         Self { shared, slots }
     }
 
     /// Reserves a slot, if one is free; nothing is changed otherwise.
     #[inline]
-    pub fn try_reserve(&mut self) -> Result<Permit<'_, T>, Refused> {
+    pub fn try_reserve(&mut self) -> Result<Permit<'_, T>, ReserveError> {
         let ticket = self.ticket()?;
         Ok(self.permit(ticket))
     }
@@ -40,23 +40,24 @@ impl<T> Sender<T> {
     pub fn reserve(&mut self, now: impl Fn() -> Duration) -> Result<Permit<'_, T>, Closed> {
         let ticket = match self.ticket() {
             Ok(ticket) => ticket,
-            Err(Refused::Full) => self.wait_for_ticket(now, || false).map_err(|_| Closed)?,
-            Err(Refused::Closed) => return Err(Closed),
+            Err(ReserveError::Full) => self.wait_for_ticket(now, || false).map_err(|_| Closed)?,
+            Err(ReserveError::Closed) => return Err(Closed),
         };
         Ok(self.permit(ticket))
     }
 
     /// Reserves a slot as [`reserve`](Self::reserve) does, but while `gives_up` is true a full ring
-    /// is [`Refused::Full`] instead of a wait. A waiting sender checks the condition again after
+    /// is [`ReserveError::Full`] instead of a wait. A waiting sender checks the condition again
+    /// after
     /// [`Control::wake_senders`](super::Control::wake_senders).
     #[inline]
     pub fn reserve_unless(
         &mut self,
         now: impl Fn() -> Duration,
         gives_up: impl Fn() -> bool,
-    ) -> Result<Permit<'_, T>, Refused> {
+    ) -> Result<Permit<'_, T>, ReserveError> {
         let ticket = match self.ticket() {
-            Err(Refused::Full) => self.wait_for_ticket(now, gives_up)?,
+            Err(ReserveError::Full) => self.wait_for_ticket(now, gives_up)?,
             other => other?,
         };
         Ok(self.permit(ticket))
@@ -72,17 +73,17 @@ impl<T> Sender<T> {
         loop {
             match self.slots.check_room() {
                 Ok(()) => return Ok(false),
-                Err(Refused::Full) => return Ok(true),
-                Err(Refused::Closed) => self.follow().map_err(|_| Closed)?,
+                Err(ReserveError::Full) => return Ok(true),
+                Err(ReserveError::Closed) => self.follow().map_err(|_| Closed)?,
             }
         }
     }
 
     #[inline]
-    fn ticket(&mut self) -> Result<u64, Refused> {
+    fn ticket(&mut self) -> Result<u64, ReserveError> {
         loop {
             match self.slots.claim() {
-                Err(Refused::Closed) => self.follow()?,
+                Err(ReserveError::Closed) => self.follow()?,
                 other => return other,
             }
         }
@@ -98,11 +99,11 @@ impl<T> Sender<T> {
 
     /// Moves to the next ring after this one was closed; fails if there is none.
     #[cold]
-    fn follow(&mut self) -> Result<(), Refused> {
+    fn follow(&mut self) -> Result<(), ReserveError> {
         let chain = lock(&self.shared.chain);
         let last = &chain.rings[chain.rings.len() - 1];
         if Arc::ptr_eq(last, &self.slots) {
-            return Err(Refused::Closed);
+            return Err(ReserveError::Closed);
         }
         self.slots = last.clone();
         Ok(())
@@ -113,14 +114,14 @@ impl<T> Sender<T> {
         &mut self,
         now: impl Fn() -> Duration,
         gives_up: impl Fn() -> bool,
-    ) -> Result<u64, Refused> {
+    ) -> Result<u64, ReserveError> {
         let shared = self.shared.clone();
         let mut gate = lock(&shared.gate);
         let mut since = None;
         let ticket = loop {
             shared.announce_stop();
             match self.ticket() {
-                Err(Refused::Full) if !gives_up() => {}
+                Err(ReserveError::Full) if !gives_up() => {}
                 other => break other,
             }
             if since.is_none() {

@@ -6,7 +6,7 @@
 
 use std::iter::FusedIterator;
 
-use super::{Padded, Refused, SIZE_MAX};
+use super::{Padded, ReserveError, SIZE_MAX};
 use crate::primitive::cell::UnsafeCell;
 use crate::primitive::sync::Arc;
 use crate::primitive::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -62,7 +62,7 @@ impl<T> Slots<T> {
 
     /// Returns the next ticket without taking it.
     #[inline]
-    fn next(&self) -> Result<u64, Refused> {
+    fn next(&self) -> Result<u64, ReserveError> {
         // Pairs with the Release store in Front::free: the consumer's reads of the slots below.
         // Read before `tail`, which therefore cannot be less; with a stale value the ring only
         // appears fuller.
@@ -70,19 +70,19 @@ impl<T> Slots<T> {
         // Relaxed: only the number matters, slots are handed over one by one.
         let tail = self.tail.0.load(Ordering::Relaxed);
         if tail & CLOSED != 0 {
-            return Err(Refused::Closed);
+            return Err(ReserveError::Closed);
         }
-        if tail - head >= self.size() { Err(Refused::Full) } else { Ok(tail) }
+        if tail - head >= self.size() { Err(ReserveError::Full) } else { Ok(tail) }
     }
 
     /// Checks that a ticket is available.
-    pub(super) fn check_room(&self) -> Result<(), Refused> {
+    pub(super) fn check_room(&self) -> Result<(), ReserveError> {
         self.next().map(drop)
     }
 
     /// Takes a ticket.
     #[inline]
-    pub(super) fn claim(&self) -> Result<u64, Refused> {
+    pub(super) fn claim(&self) -> Result<u64, ReserveError> {
         loop {
             let ticket = self.next()?;
             let (order, fail) = (Ordering::Relaxed, Ordering::Relaxed);

@@ -25,7 +25,7 @@ fn explore(body: impl Fn() + Sync + Send + 'static) {
 }
 
 /// Drains all available entries, two at a time.
-fn drain_all(rx: &mut Consumer, into: &mut Vec<u32>) {
+fn drain_all(rx: &mut ReturnRingOwner, into: &mut Vec<u32>) {
     let mut out = [0; 2];
     loop {
         let n = rx.drain(&mut out);
@@ -118,7 +118,7 @@ fn owner_sees_the_producers_writes() {
 
 /// Models a page pool's returner with a magazine of two: fill, push, keep the rest, park the
 /// remainder at the end.
-fn return_through_magazine(tx: &Producer, things: impl IntoIterator<Item = u32>) {
+fn return_through_magazine(tx: &ReturnRingProducer, things: impl IntoIterator<Item = u32>) {
     let mut magazine = Vec::new();
     for thing in things {
         magazine.push(thing);

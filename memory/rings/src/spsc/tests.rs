@@ -9,7 +9,7 @@ use proptest::prelude::*;
 #[test]
 fn prefetched_burst_follows_the_current_one() {
     let (mut tx, mut rx) = ring::<u64>(40);
-    let check = |rx: &Consumer<u64>, n: usize, expected: &[usize]| {
+    let check = |rx: &SpscConsumer<u64>, n: usize, expected: &[usize]| {
         let (slots, more) = rx.burst_after(n);
         let places: Vec<_> = slots.iter().chain(more).map(std::ptr::from_ref).collect();
         let expected: Vec<_> =

@@ -10,7 +10,7 @@ fn run(stores: &mut Stores, bursts: u32, took: [u64; 2]) -> usize {
     let mut now = Duration::from_secs(1);
     let mut streamed = Vec::new();
     for _ in 0..bursts {
-        let Manner { streaming, watch, .. } = stores.begin();
+        let StoreMode { streaming, watch, .. } = stores.begin();
         let began = now;
         streamed.push(streaming.is_some());
         now += Duration::from_micros(took[usize::from(streaming.is_some())]);
@@ -156,7 +156,7 @@ fn cached_lines_are_demoted() {
     assert!(!stores.demotes());
     let trial = stores.trial.as_mut().unwrap();
     trial.round = 1;
-    let Manner { streaming, demotes, .. } = stores.begin();
+    let StoreMode { streaming, demotes, .. } = stores.begin();
     assert!(streaming.is_some() && !demotes);
 }
 

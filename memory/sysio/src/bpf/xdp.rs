@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use super::{
-    CALL, Element, Insn, JUMP_GT_REG, LD_IMM64, LOAD_HALF, MAP_UPDATE_ELEM, PROG_LOAD,
+    BpfInsn, CALL, Element, JUMP_GT_REG, LD_IMM64, LOAD_HALF, MAP_UPDATE_ELEM, PROG_LOAD,
     PSEUDO_MAP_FD, Reg, STORE_HALF, address, bpf, btf, create_map, raw_fd,
 };
 
@@ -29,14 +29,14 @@ const RX_QUEUE_INDEX: i16 = 16;
 
 /// Position of an XDP program in the receive path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum XdpAttachMode {
     /// In the driver, before an skb exists.
     Native,
     /// In the network stack, for any driver.
     Generic,
 }
 
-impl Mode {
+impl XdpAttachMode {
     fn flags(self) -> u32 {
         match self {
             Self::Generic => 1 << 1,
@@ -96,14 +96,14 @@ impl SocketMap {
 
     /// `bpf_redirect_map(map, ctx->rx_queue_index, XDP_PASS)`: frames of queues without a socket
     /// pass. `context` is the register with the context.
-    fn redirect(&self, context: Reg) -> [Insn; 6] {
+    fn redirect(&self, context: Reg) -> [BpfInsn; 6] {
         [
-            Insn::load(Reg::R2, context, RX_QUEUE_INDEX),
-            Insn::new(LD_IMM64, Reg::R1, PSEUDO_MAP_FD, 0, self.fd.as_raw_fd()),
-            Insn::new(0, Reg::R0, 0, 0, 0),
-            Insn::alu(super::Alu::Set, Reg::R3, PASS),
-            Insn::new(CALL, Reg::R0, 0, 0, REDIRECT_MAP),
-            Insn::exit(),
+            BpfInsn::load(Reg::R2, context, RX_QUEUE_INDEX),
+            BpfInsn::new(LD_IMM64, Reg::R1, PSEUDO_MAP_FD, 0, self.fd.as_raw_fd()),
+            BpfInsn::new(0, Reg::R0, 0, 0, 0),
+            BpfInsn::alu(super::Alu::Set, Reg::R3, PASS),
+            BpfInsn::new(CALL, Reg::R0, 0, 0, REDIRECT_MAP),
+            BpfInsn::exit(),
         ]
     }
 }
@@ -111,7 +111,7 @@ impl SocketMap {
 /// Inserts the VLAN tag from the frame's metadata, if there is one, after the MAC addresses (4
 /// bytes). A frame without headroom passes without its tag. The context is in `R1` on entry, then
 /// in `R6`.
-fn insert_tag(rx_vlan_tag: u32) -> Vec<Insn> {
+fn insert_tag(rx_vlan_tag: u32) -> Vec<BpfInsn> {
     const TAG: i32 = 4;
     /// Bytes of both MAC addresses and the tag.
     const HEAD: i32 = 16;
@@ -119,46 +119,46 @@ fn insert_tag(rx_vlan_tag: u32) -> Vec<Insn> {
     // order.
     const PROTOCOL: i16 = -4;
     const TCI: i16 = -8;
-    let half = |to: Reg, from: Reg, at| Insn::new(LOAD_HALF, to, from as u8, at, 0);
-    let put_half = |to: Reg, at, from: Reg| Insn::new(STORE_HALF, to, from as u8, at, 0);
+    let half = |to: Reg, from: Reg, at| BpfInsn::new(LOAD_HALF, to, from as u8, at, 0);
+    let put_half = |to: Reg, at, from: Reg| BpfInsn::new(STORE_HALF, to, from as u8, at, 0);
     let mut insert = vec![
-        Insn::copy(Reg::R1, Reg::R6),
-        Insn::new(MOV64, Reg::R2, 0, 0, -TAG),
-        Insn::new(CALL, Reg::R0, 0, 0, ADJUST_HEAD),
+        BpfInsn::copy(Reg::R1, Reg::R6),
+        BpfInsn::new(MOV64, Reg::R2, 0, 0, -TAG),
+        BpfInsn::new(CALL, Reg::R0, 0, 0, ADJUST_HEAD),
     ];
     let mut rest = vec![
-        Insn::load(Reg::R2, Reg::R6, 0),
-        Insn::load(Reg::R3, Reg::R6, 4),
-        Insn::copy(Reg::R1, Reg::R2),
-        Insn::advance(Reg::R1, HEAD),
+        BpfInsn::load(Reg::R2, Reg::R6, 0),
+        BpfInsn::load(Reg::R3, Reg::R6, 4),
+        BpfInsn::copy(Reg::R1, Reg::R2),
+        BpfInsn::advance(Reg::R1, HEAD),
     ];
     let mut write = Vec::new();
     for at in [0, 4, 8] {
-        write.push(Insn::load(Reg::R1, Reg::R2, at + TAG as i16));
-        write.push(Insn::store(Reg::R2, at, Reg::R1));
+        write.push(BpfInsn::load(Reg::R1, Reg::R2, at + TAG as i16));
+        write.push(BpfInsn::store(Reg::R2, at, Reg::R1));
     }
     write.extend([
         half(Reg::R1, Reg::R10, PROTOCOL),
         put_half(Reg::R2, 12, Reg::R1),
         half(Reg::R1, Reg::R10, TCI),
-        Insn::new(TO_BIG_ENDIAN, Reg::R1, 0, 0, 16),
+        BpfInsn::new(TO_BIG_ENDIAN, Reg::R1, 0, 0, 16),
         put_half(Reg::R2, 14, Reg::R1),
     ]);
-    rest.push(Insn::new(JUMP_GT_REG, Reg::R1, Reg::R3 as u8, write.len() as i16, 0));
+    rest.push(BpfInsn::new(JUMP_GT_REG, Reg::R1, Reg::R3 as u8, write.len() as i16, 0));
     rest.extend(write);
-    insert.push(Insn::jump_unless_equal(Reg::R0, 0, rest.len() as i16));
+    insert.push(BpfInsn::jump_unless_equal(Reg::R0, 0, rest.len() as i16));
     insert.extend(rest);
     let mut all = vec![
-        Insn::copy(Reg::R6, Reg::R1),
-        Insn::new(MOV64, Reg::R0, 0, 0, 0),
-        Insn::store(Reg::R10, PROTOCOL, Reg::R0),
-        Insn::store(Reg::R10, TCI, Reg::R0),
-        Insn::copy(Reg::R2, Reg::R10),
-        Insn::advance(Reg::R2, PROTOCOL.into()),
-        Insn::copy(Reg::R3, Reg::R10),
-        Insn::advance(Reg::R3, TCI.into()),
-        Insn::new(CALL, Reg::R0, PSEUDO_KERNEL_CALL, 0, rx_vlan_tag as i32),
-        Insn::jump_unless_equal(Reg::R0, 0, insert.len() as i16),
+        BpfInsn::copy(Reg::R6, Reg::R1),
+        BpfInsn::new(MOV64, Reg::R0, 0, 0, 0),
+        BpfInsn::store(Reg::R10, PROTOCOL, Reg::R0),
+        BpfInsn::store(Reg::R10, TCI, Reg::R0),
+        BpfInsn::copy(Reg::R2, Reg::R10),
+        BpfInsn::advance(Reg::R2, PROTOCOL.into()),
+        BpfInsn::copy(Reg::R3, Reg::R10),
+        BpfInsn::advance(Reg::R3, TCI.into()),
+        BpfInsn::new(CALL, Reg::R0, PSEUDO_KERNEL_CALL, 0, rx_vlan_tag as i32),
+        BpfInsn::jump_unless_equal(Reg::R0, 0, insert.len() as i16),
     ];
     all.extend(insert);
     all
@@ -166,11 +166,11 @@ fn insert_tag(rx_vlan_tag: u32) -> Vec<Insn> {
 
 /// BPF program of type XDP.
 #[derive(Debug)]
-pub struct XdpProgram {
+pub struct KernelXdpProgram {
     fd: OwnedFd,
 }
 
-impl XdpProgram {
+impl KernelXdpProgram {
     /// Loads the program that redirects each frame to the socket of its queue. With `frags` it
     /// accepts multi-buffer frames. Needs CAP_BPF and CAP_NET_ADMIN.
     pub fn to_sockets(map: &SocketMap, frags: bool, license: &CStr) -> io::Result<Self> {
@@ -195,7 +195,7 @@ impl XdpProgram {
     }
 
     /// Loads a program, bound to a device unless `ifindex` is 0.
-    fn load(insns: &[Insn], frags: bool, ifindex: u32, license: &CStr) -> io::Result<Self> {
+    fn load(insns: &[BpfInsn], frags: bool, ifindex: u32, license: &CStr) -> io::Result<Self> {
         let bound = if ifindex == 0 { 0 } else { DEVICE_BOUND };
         let mut attributes = LoadXdp {
             kind: PROG_TYPE_XDP,
@@ -219,7 +219,7 @@ impl XdpProgram {
 
     /// Attaches the program to a device of the calling thread's network namespace. The kernel
     /// detaches it when the returned link is closed, including at the end of this process.
-    pub fn attach(&self, ifindex: u32, mode: Mode) -> io::Result<XdpLink> {
+    pub fn attach(&self, ifindex: u32, mode: XdpAttachMode) -> io::Result<XdpLink> {
         let mut attributes = CreateLink {
             program: raw_fd(self.fd.as_fd()),
             ifindex,

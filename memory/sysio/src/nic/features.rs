@@ -46,7 +46,7 @@ const _: () = assert!(size_of::<FeaturesRequest>() == 8 + MOST / 2);
 
 /// Feature of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Feature {
+pub struct NicFeature {
     /// Name, such as `tx-tcp-segmentation`.
     pub name: String,
     /// True if the feature is active.
@@ -55,7 +55,7 @@ pub struct Feature {
 
 impl Nics {
     /// Features of an interface.
-    pub fn features(&self, name: &str) -> io::Result<Vec<Feature>> {
+    pub fn features(&self, name: &str) -> io::Result<Vec<NicFeature>> {
         let mut count = CountRequest {
             command: ETHTOOL_GSSET_INFO,
             reserved: 0,
@@ -81,7 +81,7 @@ impl Nics {
         let feature = |(at, name): (usize, &[u8; NAME_LEN])| {
             let text = name.split(|&byte| byte == 0).next().unwrap_or_default();
             let [_, _, active, _] = features.bits[at / 32];
-            Feature {
+            NicFeature {
                 name: String::from_utf8_lossy(text).into_owned(),
                 is_active: active & 1 << (at % 32) != 0,
             }

@@ -56,20 +56,25 @@ fn machine() -> impl Strategy<Value = Topology> {
 }
 
 /// Functions on nodes with and without CPUs, on unknown nodes, and without a node.
-fn functions() -> impl Strategy<Value = Vec<Home>> {
+fn functions() -> impl Strategy<Value = Vec<FunctionLocation>> {
     let node =
         prop_oneof![4 => (0u32..8).prop_map(|n| Some(2 * n)), 1 => Just(None), 1 => Just(Some(99))];
-    let home = (node, prop::option::of(1u16..6)).prop_map(|(node, vectors)| Home { node, vectors });
+    let home = (node, prop::option::of(1u16..6))
+        .prop_map(|(node, vectors)| FunctionLocation { node, vectors });
     prop::collection::vec(home, 1..=8)
 }
 
-fn home_of(topology: &Topology, home: &Home) -> Option<u32> {
-    home.node.and_then(|node| topology.home_of(node))
+fn location_on(topology: &Topology, home: &FunctionLocation) -> Option<u32> {
+    home.node.and_then(|node| topology.nearest_cpu_node(node))
 }
 
 /// Node that owns a channel's queue.
-fn queue_node(topology: &Topology, functions: &[Home], place: &Place) -> u32 {
-    home_of(topology, &functions[place.function]).unwrap_or(place.node)
+fn queue_node(
+    topology: &Topology,
+    functions: &[FunctionLocation],
+    place: &ChannelPlacement,
+) -> u32 {
+    location_on(topology, &functions[place.function]).unwrap_or(place.node)
 }
 
 proptest! {
@@ -85,11 +90,12 @@ proptest! {
         more in 0u16..30,
         high in any::<bool>(),
     ) {
-        let side = if high { Side::High } else { Side::Low };
-        let request = Request { side, ..Request::new(&topology, &functions, few) };
+        let side = if high { CpuListEnd::High } else { CpuListEnd::Low };
+        let request =
+            PlacementRequest { side, ..PlacementRequest::new(&topology, &functions, few) };
         let small = plan(&request);
         prop_assert_eq!(&small, &plan(&request));
-        let large = plan(&Request { channels: few + more, ..request });
+        let large = plan(&PlacementRequest { channels: few + more, ..request });
         prop_assert_eq!(small.places.len(), usize::from(few));
         for (a, b) in small.places.iter().zip(&large.places) {
             let function = usize::from(a.channel) % functions.len();
@@ -97,7 +103,7 @@ proptest! {
             let vector = a.channel / functions.len() as u16;
             prop_assert_eq!(a.vector, functions[function].vectors.map_or(vector, |n| vector % n));
             // Only the sending CPUs may change.
-            let fixed = |p: &Place| Place { xps: Vec::new(), ..p.clone() };
+            let fixed = |p: &ChannelPlacement| ChannelPlacement { xps: Vec::new(), ..p.clone() };
             prop_assert_eq!(fixed(a), fixed(b));
         }
     }
@@ -110,14 +116,14 @@ proptest! {
         functions in functions(),
         channels in 1u16..60,
     ) {
-        let placement = plan(&Request::new(&topology, &functions, channels));
+        let placement = plan(&PlacementRequest::new(&topology, &functions, channels));
         let mut used: Vec<usize> = Vec::new();
         let first = topology.cpus.len().min(usize::from(channels));
         for place in &placement.places[..first] {
             let cpu = *topology.cpus.iter().find(|cpu| cpu.id == place.cpu).unwrap();
             prop_assert!(!used.contains(&cpu.id), "CPU {} twice", cpu.id);
             prop_assert_eq!(place.node, cpu.node);
-            let home = home_of(&topology, &functions[place.function]);
+            let home = location_on(&topology, &functions[place.function]);
             let far = |cpu: &Cpu| home.map_or(0, |home| topology.distance(home, cpu.node));
             let core_used = |cpu: &Cpu| {
                 topology.cpus.iter().any(|c| c.core == cpu.core && used.contains(&c.id))
@@ -152,13 +158,15 @@ proptest! {
         functions in functions(),
         channels in 1u16..60,
     ) {
-        let placement = plan(&Request::new(&topology, &functions, channels));
+        let placement = plan(&PlacementRequest::new(&topology, &functions, channels));
         let places = &placement.places;
         let of = |cpu: &Cpu| places.iter().filter(|p| p.xps.contains(&cpu.id)).collect::<Vec<_>>();
         for cpu in &topology.cpus {
             let mine = of(cpu);
             prop_assert!(!mine.is_empty(), "{cpu:?} has no queue");
-            let far = |p: &Place| topology.distance(cpu.node, queue_node(&topology, &functions, p));
+            let far = |p: &ChannelPlacement| {
+                topology.distance(cpu.node, queue_node(&topology, &functions, p))
+            };
             let nearest = places.iter().map(far).min().unwrap();
             prop_assert!(mine.iter().all(|p| far(p) == nearest), "{cpu:?} has a far queue");
             // A CPU that serves a near queue sends through one that it serves.
@@ -171,7 +179,7 @@ proptest! {
         }
         // A second queue has no other CPU, and exists only if there are too few CPUs. The first one
         // may belong to another node, because a CPU may be equally near to two nodes.
-        let few = |place: &Place| {
+        let few = |place: &ChannelPlacement| {
             let node = queue_node(&topology, &functions, place);
             let near = topology.cpus.iter().filter(|cpu| cpu.node == node).count();
             places.iter().filter(|p| queue_node(&topology, &functions, p) == node).count() > near
@@ -191,10 +199,10 @@ proptest! {
         functions in functions(),
         channels in 1u16..40,
     ) {
-        let request = Request::new(&topology, &functions, channels);
+        let request = PlacementRequest::new(&topology, &functions, channels);
         let placement = plan(&request);
         for a in &placement.places {
-            let same = |b: &&Place| (b.function, b.vector) == (a.function, a.vector);
+            let same = |b: &&ChannelPlacement| (b.function, b.vector) == (a.function, a.vector);
             for b in placement.places.iter().filter(same) {
                 prop_assert_eq!(a.irq_cpu, b.irq_cpu);
             }
@@ -219,9 +227,9 @@ proptest! {
     #[test]
     fn senders_are_spread_evenly(nodes in 1usize..5, cores in 1usize..9, channels in 1u16..40) {
         let topology = synthetic(&format!("{nodes}x{cores}")).unwrap();
-        let functions: Vec<Home> =
-            (0..nodes).map(|n| Home { node: Some(n as u32), vectors: None }).collect();
-        let placement = plan(&Request::new(&topology, &functions, channels));
+        let functions: Vec<FunctionLocation> =
+            (0..nodes).map(|n| FunctionLocation { node: Some(n as u32), vectors: None }).collect();
+        let placement = plan(&PlacementRequest::new(&topology, &functions, channels));
         for function in 0..nodes {
             let sizes = placement.places.iter().filter(|p| p.function == function);
             let sizes: Vec<usize> = sizes

@@ -7,7 +7,7 @@
 use mqnet_shmem::{Span, SpanMut};
 
 use super::PagePool;
-use crate::arena::Look;
+use crate::arena::ArenaView;
 use crate::page::{Frag, INDEX_MASK, Page};
 
 /// Alignment of fragments, so that two of them never share a cache line.
@@ -83,8 +83,8 @@ impl PagePool {
 
     /// Memory of the pool, for reads of many fragments.
     #[inline]
-    pub fn look(&self) -> Look<'_> {
-        self.arena.look()
+    pub fn view(&self) -> ArenaView<'_> {
+        self.arena.view()
     }
 
     /// Writable bytes of a fragment.

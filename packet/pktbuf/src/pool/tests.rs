@@ -296,7 +296,7 @@ fn double_frees_are_caught() {
 #[test]
 fn the_callers_memory_is_the_pages() {
     let region = Region::private(10 * 4096, false, None).unwrap();
-    let (region, mut rest) = Part::whole(region).shared();
+    let (region, mut rest) = RegionPart::whole(region).shared();
     let (first, mine) = (rest.take(64).unwrap(), rest.take(8 * 4096).unwrap());
     let config = PoolConfig { pages: 8, ..PoolConfig::default() };
     let mut pool = PagePool::over(mine, &config).unwrap();
@@ -317,7 +317,7 @@ fn the_callers_memory_is_the_pages() {
 #[test]
 fn unsuitable_memory_is_rejected() {
     let config = PoolConfig { pages: 8, ..PoolConfig::default() };
-    let mut rest = Part::whole(Region::private(20 * 4096, false, None).unwrap());
+    let mut rest = RegionPart::whole(Region::private(20 * 4096, false, None).unwrap());
     let short = rest.take(8 * 4096 - 64).unwrap();
     let refused = PagePool::over(short, &config).unwrap_err();
     assert!(refused.to_string().contains("8 pages of 4096 bytes do not fit into 32704"));

@@ -25,7 +25,7 @@ enum Field {
 
 /// Small frame that can be part of a large one.
 #[derive(Clone, Copy, Debug)]
-pub struct Part {
+pub struct MergeCandidate {
     /// Headers, with the fields that differ between frames set to 0.
     alike: [u8; MERGED_HEADERS_MAX],
     headers: Headers,
@@ -49,7 +49,7 @@ fn take(bytes: &mut [u8], at: usize) -> u16 {
     number
 }
 
-impl Part {
+impl MergeCandidate {
     /// Parses a frame of `len` bytes that begins with `head`. `None` when the frame is large
     /// already, or cannot result from segmentation: fragments, IP options, extension headers, TCP
     /// flags other than ACK and PSH, padding.
@@ -174,7 +174,7 @@ fn find_tcp(tcp: &mut [u8]) -> Option<(u32, bool)> {
 /// Frames that are coalesced into one.
 #[derive(Clone, Debug)]
 pub struct Merge {
-    first: Part,
+    first: MergeCandidate,
     /// Payload bytes of all frames.
     payload: u32,
     count: u32,
@@ -187,8 +187,8 @@ pub struct Merge {
 
 impl Merge {
     /// Starts with one frame. The result has at most `frame_max` bytes.
-    pub fn new(first: Part, frame_max: u32) -> Self {
-        let Part { payload, id, pushes, .. } = first;
+    pub fn new(first: MergeCandidate, frame_max: u32) -> Self {
+        let MergeCandidate { payload, id, pushes, .. } = first;
         let is_complete = pushes || payload > u32::from(u16::MAX);
         Self { first, payload, count: 1, id, is_complete, pushes, frame_max }
     }
@@ -210,7 +210,7 @@ impl Merge {
 
     /// True when `part` can be appended: same flow and header fields, next in sequence, not longer
     /// than the first frame, and the result within its limit.
-    pub fn goes_on_with(&self, part: &Part) -> bool {
+    pub fn goes_on_with(&self, part: &MergeCandidate) -> bool {
         let Headers { ip, is_v6, payload, .. } = self.first.headers;
         let whole = self.len() + part.payload;
         let counted = whole - if is_v6 { ip as u32 + 40 } else { ip as u32 };
@@ -225,7 +225,7 @@ impl Merge {
     }
 
     /// Appends a frame for which [`goes_on_with`](Self::goes_on_with) returned true.
-    pub fn push(&mut self, part: &Part) {
+    pub fn push(&mut self, part: &MergeCandidate) {
         self.payload += part.payload;
         self.count += 1;
         self.id = part.id;
@@ -237,7 +237,7 @@ impl Merge {
     /// Returns the offload header; the checksum stays pending.
     ///
     /// # Panics
-    /// If `out` is shorter than [`Part::headers`] of its frames.
+    /// If `out` is shorter than [`MergeCandidate::headers`] of its frames.
     pub fn finish(&self, out: &mut [u8]) -> VnetHdr {
         let Headers { ip, is_v6, transport, kind, payload } = self.first.headers;
         let len = self.len();
@@ -279,7 +279,7 @@ impl Merge {
     }
 }
 
-impl Part {
+impl MergeCandidate {
     /// Sequence number after `payload` more bytes; 0 for datagrams.
     fn seq_after(&self, payload: u32) -> u32 {
         match self.headers.kind {

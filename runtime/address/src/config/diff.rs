@@ -1,11 +1,11 @@
 //! Difference of two configurations.
 
-use super::{Config, Link};
+use super::{Config, ConfiguredLink};
 
 /// Action for each link, by name, in alphabetical order. A link that must be recreated is in
 /// `remove` and in `add`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct LinkActions {
     /// Links that stay as they are.
     pub keep: Vec<String>,
     /// Links to create.
@@ -17,7 +17,7 @@ pub struct Plan {
 }
 
 /// True if the old link can become the new one while it runs.
-fn differs_in_knobs_only(old: &Link, new: &Link) -> bool {
+fn differs_in_knobs_only(old: &ConfiguredLink, new: &ConfiguredLink) -> bool {
     let (old, new) = (&old.checked, &new.checked);
     let mut same = old.clone();
     (same.channels, same.poll_window) = (new.channels, new.poll_window);
@@ -29,8 +29,8 @@ fn differs_in_knobs_only(old: &Link, new: &Link) -> bool {
 
 /// Computes the actions that lead from `old` to `new`. Links are compared by meaning, not by
 /// notation.
-pub fn diff(old: &Config, new: &Config) -> Plan {
-    let mut plan = Plan::default();
+pub fn diff(old: &Config, new: &Config) -> LinkActions {
+    let mut plan = LinkActions::default();
     for (name, link) in &new.links {
         match old.links.get(name) {
             Some(before) if before.checked == link.checked => plan.keep.push(name.clone()),

@@ -5,7 +5,7 @@ use std::ops::{Range, RangeInclusive};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::{Place, Problem, Source};
+use super::{FilePosition, Problem, Source};
 use crate::spec::out_of_range;
 
 pub(super) type Key<'a> = Spanned<DeString<'a>>;
@@ -58,11 +58,11 @@ impl<'a> Document<'a> {
     }
 
     /// Position of a byte of this file.
-    pub(super) fn place(&self, at: usize) -> Place {
+    pub(super) fn place(&self, at: usize) -> FilePosition {
         let text = &self.source.text;
         let before = (0..=at.min(text.len())).rev().find_map(|at| text.get(..at)).unwrap_or("");
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        Place {
+        FilePosition {
             file: self.source.name.clone(),
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use mqnet_control_api::{ApiError, LinkSpec};
 
-use super::Link;
+use super::ConfiguredLink;
 use super::document::{Document, Key, Value};
 use crate::{CHANNELS, CheckedLink, Endpoint, POLL_WINDOW, WORKERS, check_link_name};
 
@@ -15,7 +15,7 @@ const KEYS: [&str; 6] = ["a", "b", "channels", "workers", "cpus", "poll-window"]
 pub(super) fn read<'a>(
     document: &mut Document<'a>,
     value: &Value<'a>,
-    links: &mut BTreeMap<String, Link>,
+    links: &mut BTreeMap<String, ConfiguredLink>,
     check: &impl Fn(&LinkSpec) -> Result<CheckedLink, ApiError>,
 ) {
     for (key, value) in document.table(value, "link", "a table for each link, [link.NAME]") {
@@ -38,7 +38,7 @@ pub(super) fn read<'a>(
         match checked {
             Ok(checked) => {
                 let place = document.place(key.span().start);
-                links.insert(name.to_owned(), Link { spec, checked, place });
+                links.insert(name.to_owned(), ConfiguredLink { spec, checked, place });
             }
             Err(error) => {
                 let field = error.field.as_deref().unwrap_or_default();
@@ -114,7 +114,7 @@ fn same_device(one: &Endpoint, other: &Endpoint) -> bool {
 }
 
 /// Rejects a device that another link, or the other side, uses.
-fn is_free(links: &BTreeMap<String, Link>, new: &CheckedLink) -> Result<(), ApiError> {
+fn is_free(links: &BTreeMap<String, ConfiguredLink>, new: &CheckedLink) -> Result<(), ApiError> {
     if same_device(&new.a, &new.b) {
         return Err(ApiError::field("b", "b: the device is the other side of this link already"));
     }

@@ -163,7 +163,7 @@ fn differences_become_a_plan() {
     let unchanged = diff(&new, &new);
     assert_eq!(
         (unchanged.keep.len(), unchanged),
-        (4, Plan { keep: diff(&new, &new).keep, ..Plan::default() })
+        (4, LinkActions { keep: diff(&new, &new).keep, ..LinkActions::default() })
     );
 }
 

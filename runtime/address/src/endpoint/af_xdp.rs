@@ -8,7 +8,7 @@ use super::values::{MTU, NAME, NETNS, ON_OFF, QUEUES, device_name};
 
 /// Point in the kernel at which frames are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum XdpMode {
+pub enum AfXdpMode {
     /// In the driver if it can, else in the stack.
     #[default]
     Auto,
@@ -26,7 +26,7 @@ pub struct AfXdp {
     /// File of its network namespace.
     pub netns: Option<PathBuf>,
     /// Point at which frames are taken.
-    pub mode: XdpMode,
+    pub mode: AfXdpMode,
     /// Zero copy: required, forbidden, or (`None`) used if possible.
     pub zero_copy: Option<bool>,
     /// Number of queues to set.
@@ -91,7 +91,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     is_path: |_| false,
     options: &[OPTIONS],
     parse: |interface, options| {
-        let modes = [XdpMode::Auto, XdpMode::Native, XdpMode::Generic];
+        let modes = [AfXdpMode::Auto, AfXdpMode::Native, AfXdpMode::Generic];
         let nic = AfXdp {
             interface: device_name(interface)?,
             netns: options.optional::<String>("netns").map(PathBuf::from),
@@ -103,7 +103,7 @@ pub(super) static KIND: KindDecl = KindDecl {
             keep_filter: !options.value::<bool>("promisc"),
             name: options.optional("name"),
         };
-        if nic.mode == XdpMode::Generic && nic.zero_copy == Some(true) {
+        if nic.mode == AfXdpMode::Generic && nic.zero_copy == Some(true) {
             return Err("zerocopy=on needs the driver: not with mode=generic".to_owned());
         }
         Ok(super::Endpoint::AfXdp(nic))
@@ -137,7 +137,7 @@ mod tests {
             read(",netns=n,mode=native,zerocopy=off,queues=8,ring=512,mtu=9000,promisc=off,name=x");
         let want = AfXdp {
             netns: Some("/run/netns/n".into()),
-            mode: XdpMode::Native,
+            mode: AfXdpMode::Native,
             zero_copy: Some(false),
             queues: Some(8),
             ring: Some(512),

@@ -8,7 +8,7 @@ use super::BadAddress;
 
 /// Result for an address with `group=auto`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct AutoGroup {
     /// Equivalent address with all members.
     pub address: String,
     /// Property by which the members were found.
@@ -17,7 +17,7 @@ pub struct Found {
 
 /// Finds the group of an address with `group=auto` below `root`, which is `/` except in tests;
 /// `None` for other addresses.
-pub fn find_group(address: &str, root: &Path) -> Result<Option<Found>, BadAddress> {
+pub fn find_group(address: &str, root: &Path) -> Result<Option<AutoGroup>, BadAddress> {
     let Some((name, options)) = address.strip_prefix("xdp:").and_then(|rest| rest.split_once(','))
     else {
         return Ok(None);
@@ -44,7 +44,7 @@ pub fn find_group(address: &str, root: &Path) -> Result<Option<Found>, BadAddres
     };
     let members: Vec<String> =
         found.names.iter().map(|name| with(format!("xdp:{name}"), &each)).collect();
-    Ok(Some(Found { address: with(members.join("+"), &last), why: found.why }))
+    Ok(Some(AutoGroup { address: with(members.join("+"), &last), why: found.why }))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Values of the options of one address: `key=value,flag,key=value`.
 
-use mqnet_netdev::Address;
+use mqnet_netdev::InterfaceAddress;
 
 use super::declaration::KindDecl;
 use super::egress;
@@ -13,7 +13,7 @@ pub(super) enum Value {
     Number(u64),
     Text(String),
     Mac([u8; 6]),
-    Address(Address),
+    Address(InterfaceAddress),
     List(Vec<Value>),
 }
 
@@ -44,7 +44,7 @@ from_value! {
     usize: Value::Number(n) => (*n).try_into().ok();
     String: Value::Text(text) => Some(text.clone());
     [u8; 6]: Value::Mac(mac) => Some(*mac);
-    Address: Value::Address(address) => Some(*address);
+    InterfaceAddress: Value::Address(address) => Some(*address);
 }
 
 /// Checked values of the options of one address, defaults included.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use mqnet_netdev::{Address, Io};
+use mqnet_netdev::{InterfaceAddress, Io};
 
 use super::EndpointConfig;
 use super::declaration::{Custom, KindDecl, OptionDecl, ValueType, option};
@@ -11,7 +11,7 @@ use super::values::{DESCRIPTORS, MAC, MTU, NETNS, device_name};
 
 /// A TAP device of this kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tap {
+pub struct TapEndpoint {
     /// Name of the device; may be empty if there are `fds`.
     pub name: String,
     /// File of its network namespace.
@@ -21,7 +21,7 @@ pub struct Tap {
     /// MTU to set and to require.
     pub mtu: Option<u32>,
     /// IP addresses to add.
-    pub addresses: Vec<Address>,
+    pub addresses: Vec<InterfaceAddress>,
     /// Keep the device when the link is closed.
     pub persist: bool,
     /// Method of writing frames.
@@ -72,7 +72,7 @@ pub(super) static KIND: KindDecl = KindDecl {
         let fds: Vec<i32> = options.all("fd");
         let name =
             if name.is_empty() && !fds.is_empty() { String::new() } else { device_name(name)? };
-        Ok(super::Endpoint::Tap(Tap {
+        Ok(super::Endpoint::Tap(TapEndpoint {
             name,
             netns: options.optional::<String>("netns").map(PathBuf::from),
             mac: options.optional("mac"),
@@ -85,7 +85,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     },
 };
 
-impl EndpointConfig for Tap {
+impl EndpointConfig for TapEndpoint {
     fn netdev_name(&self) -> String {
         self.name.clone()
     }

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::whereabouts::Whereabouts;
 use crate::server::request::NETNS;
-use crate::socket::Address;
+use crate::socket::SocketAddress;
 use mqnet_host::names;
 
 /// Largest answer. Statistics of 64 channels take about a hundredth of it.
@@ -27,7 +27,7 @@ const ANSWER_MAX: usize = 16 * 1024 * 1024;
 
 /// Connects without blocking: the listen queue of a stopped process fills up.
 pub(super) fn connect(socket: &str) -> Result<StdStream, ApiError> {
-    let address = Address::from_str(socket)?;
+    let address = SocketAddress::from_str(socket)?;
     let connected = || {
         let stream = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         stream.set_nonblocking(true)?;
@@ -105,7 +105,7 @@ pub(super) async fn open(
 }
 
 /// Sends a request and returns the whole answer as JSON.
-pub(super) async fn ask(
+pub(super) async fn request_json(
     (socket, stream): (&str, StdStream),
     method: &str,
     path: &str,
@@ -124,7 +124,7 @@ pub(crate) async fn get<T: serde::de::DeserializeOwned>(
     socket: &str,
     path: &str,
 ) -> Result<T, ApiError> {
-    let value = ask((socket, connect(socket)?), "GET", path, None).await?;
+    let value = request_json((socket, connect(socket)?), "GET", path, None).await?;
     serde_json::from_value(value)
         .map_err(|e| failed(socket, &format!("an answer of another version: {e}")))
 }

@@ -19,11 +19,11 @@ use utoipa::IntoParams;
 
 use self::pcapng::Writer;
 use super::answer::{Refusal, wrong_reply};
-use super::request::{Asked, Name, Parameters};
+use super::request::{Name, Parameters, QueryParameters};
 use crate::calls::HostHandle;
 
 /// Interval for reading the sink.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const READ_INTERVAL: Duration = Duration::from_millis(50);
 /// Largest and default number of bytes kept of a frame: the limit of pcapng readers.
 const SNAPLEN_MAX: u32 = 262_144;
 
@@ -58,7 +58,7 @@ impl Parameters for Wanted {
 pub(super) async fn capture(
     State(host): State<HostHandle>,
     dev: Name,
-    Asked(wanted): Asked<Wanted>,
+    QueryParameters(wanted): QueryParameters<Wanted>,
 ) -> Result<Response, Refusal> {
     let snaplen = wanted.snaplen.unwrap_or(SNAPLEN_MAX);
     if !(1..=SNAPLEN_MAX).contains(&snaplen) {
@@ -71,12 +71,12 @@ pub(super) async fn capture(
     let Reply::Capture(sink) = host.request(request).await? else {
         return Err(wrong_reply().into());
     };
-    let body = Body::new(Growing { host, is_complete: false, sink, writer, look: look() });
+    let body = Body::new(Growing { host, is_complete: false, sink, writer, look: read_interval() });
     Ok(([(header::CONTENT_TYPE, "application/x-pcapng")], body).into_response())
 }
 
-fn look() -> Interval {
-    let mut look = interval(LOOK_EVERY);
+fn read_interval() -> Interval {
+    let mut look = interval(READ_INTERVAL);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     look
 }

@@ -9,13 +9,13 @@ use tokio::time::{sleep, timeout};
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{Answer, Json, wrong_reply};
-use super::request::{Asked, Parameters};
+use super::request::{Parameters, QueryParameters};
 use crate::calls::HostHandle;
 
 /// Longest wait in seconds.
 const WAIT_MAX: u8 = 25;
 /// Interval for querying the host while a client waits.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const QUERY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Events, and the position to continue from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -51,7 +51,7 @@ impl Parameters for After {
     responses((status = 200, description = "Events; none when the wait is over", body = Events)))]
 pub(super) async fn events(
     State(host): State<HostHandle>,
-    Asked(asked): Asked<After>,
+    QueryParameters(asked): QueryParameters<After>,
 ) -> Answer<Events> {
     let wait = asked.wait.unwrap_or(WAIT_MAX);
     if wait > WAIT_MAX {
@@ -70,7 +70,7 @@ pub(super) async fn events(
             if !events.is_empty() || asked.after > last {
                 return Ok::<_, ApiError>((events, last));
             }
-            sleep(LOOK_EVERY).await;
+            sleep(QUERY_INTERVAL).await;
         }
     };
     let (events, last) = match timeout(Duration::from_secs(wait.into()), first).await {

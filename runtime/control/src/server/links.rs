@@ -2,8 +2,8 @@
 
 use axum::extract::State;
 use mqnet_control_api::{
-    Instance, LinkInfo, LinkSpec, LinkStats, NetdevInfo, Outcome, PagePool, PagePoolStats, Reply,
-    Request,
+    Instance, LinkInfo, LinkSpec, LinkStats, NetdevInfo, Outcome, PagePoolInfo, PagePoolStats,
+    Reply, Request,
 };
 
 use super::answer::{Answer, Json, reply};
@@ -76,7 +76,7 @@ pub(super) async fn netdevs(State(host): State<HostHandle>) -> Answer<Reply> {
 
 /// `page-pool-get`.
 #[utoipa::path(get, path = "/v1/page-pools", tag = "page pools",
-    responses((status = 200, description = "The page pools", body = Vec<PagePool>)))]
+    responses((status = 200, description = "The page pools", body = Vec<PagePoolInfo>)))]
 pub(super) async fn page_pools(State(host): State<HostHandle>) -> Answer<Reply> {
     reply(&host, Request::PagePools).await
 }

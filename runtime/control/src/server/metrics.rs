@@ -7,11 +7,11 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use mqnet_control_api::{
     ApiError, Code, Instance, LaneStats, LinkInfo, LinkState, LinkStats, NetdevInfo, NetdevRequest,
-    ObjectName, Qdisc, Reply, Request,
+    ObjectName, QdiscEntry, Reply, Request,
 };
 use mqnet_host::names;
 use mqnet_netdev::LaneCounters;
-use mqnet_netdev::stats::{LaneCounter, Side, Unit, WorkerTotals};
+use mqnet_netdev::stats::{LaneCounter, LaneSide, Unit, WorkerTotals};
 use prometheus::{
     CounterVec, IntCounterVec, IntGaugeVec, Opts, Registry, TEXT_FORMAT, TextEncoder,
 };
@@ -25,7 +25,7 @@ struct Seen {
     instance: Instance,
     links: Vec<LinkInfo>,
     stats: Vec<LinkStats>,
-    qdiscs: Vec<(Labels, Vec<Qdisc>)>,
+    qdiscs: Vec<(Labels, Vec<QdiscEntry>)>,
 }
 
 /// Labels of a netdev: its name, its link, and its side of the link. Two devices with one name in
@@ -264,7 +264,7 @@ impl Board {
         let from = [&*lane.from, link, from_side, channel];
         let to = [&*lane.to, link, to_side, channel];
         for (family, (row, value)) in self.lanes.iter().zip(lane.counters().iter()) {
-            family.add(if row.side == Side::Rx { &from } else { &to }, value);
+            family.add(if row.side == LaneSide::Rx { &from } else { &to }, value);
         }
         self.in_flight.with_label_values(&from).set(lane.in_flight);
         for drop in &lane.drops {

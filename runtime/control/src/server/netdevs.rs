@@ -3,7 +3,7 @@
 use axum::extract::State;
 use mqnet_control_api::{
     Channels, Class, Coalesce, DriverInfo, Feature, Filter, FlowRules, NamedCounter, Napi,
-    NetdevRequest, Outcome, PrivFlag, QStats, Qdisc, Queue, Reply, Request, Rings, Rss,
+    NetdevRequest, Outcome, PrivFlag, QStats, QdiscEntry, QueueInfo, Reply, Request, Rings, Rss,
     SetChannels, SetCoalesce, SetFeatures, SetFlowRules, SetMtu, SetPrivFlags, SetRings, SetRss,
     SetXdp, TcRequest, XdpEntry, XdpInfo, XdpMapRequest, netdev_verbs,
 };
@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 
 use super::answer::{Answer, reply};
 use super::change::change_netdev;
-use super::request::{Asked, Body, Name, Parameters};
+use super::request::{Body, Name, Parameters, QueryParameters};
 use crate::calls::HostHandle;
 
 macro_rules! handlers {
@@ -92,7 +92,7 @@ impl Parameters for ByScope {
 async fn qstats(
     State(host): State<HostHandle>,
     dev: Name,
-    Asked(asked): Asked<ByScope>,
+    QueryParameters(asked): QueryParameters<ByScope>,
 ) -> Answer<Reply> {
     let per_queue = asked.scope == Scope::Queue;
     reply(&host, Request::Netdev(dev.name, NetdevRequest::QStats { per_queue })).await

@@ -61,9 +61,9 @@ pub(super) trait Parameters: DeserializeOwned {
 }
 
 /// Query parameters of a request.
-pub(super) struct Asked<P>(pub(super) P);
+pub(super) struct QueryParameters<P>(pub(super) P);
 
-impl<S: Send + Sync, P: Parameters> FromRequestParts<S> for Asked<P> {
+impl<S: Send + Sync, P: Parameters> FromRequestParts<S> for QueryParameters<P> {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {

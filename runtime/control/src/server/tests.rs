@@ -223,7 +223,7 @@ fn the_document_is_complete() {
 fn an_abstract_socket_serves() {
     let name = format!("@mqnet-test-{}", std::process::id());
     let address = Some(name.parse().unwrap());
-    let options = crate::socket::Options { address, ..Default::default() };
+    let options = crate::socket::SocketOptions { address, ..Default::default() };
     let server = Server::start(&options, TestHost::new());
     assert_eq!(server.client().get("/v1/instance").unwrap()["mode"], "daemon");
 }

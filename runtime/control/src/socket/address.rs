@@ -14,14 +14,14 @@ const LENGTH_MAX: usize = 107;
 
 /// Address of a control socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
+pub enum SocketAddress {
     /// A file.
     File(PathBuf),
     /// `@name`: no file, valid in one network namespace.
     Abstract(String),
 }
 
-impl Address {
+impl SocketAddress {
     /// Creates the address of a path, if it is short enough.
     pub fn file(path: &Path) -> Result<Self, ApiError> {
         let length = path.as_os_str().len();
@@ -49,7 +49,7 @@ impl Address {
     }
 }
 
-impl FromStr for Address {
+impl FromStr for SocketAddress {
     type Err = ApiError;
 
     fn from_str(text: &str) -> Result<Self, ApiError> {
@@ -63,7 +63,7 @@ impl FromStr for Address {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for SocketAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => write!(f, "{}", path.display()),

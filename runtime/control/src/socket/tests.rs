@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::testing::{Folder, Server, TestHost};
 
-fn open(options: &Options) -> Result<ControlSocket, ApiError> {
+fn open(options: &SocketOptions) -> Result<ControlSocket, ApiError> {
     ControlSocket::open(options, Role::Daemon, &Places::only(Path::new("/nowhere")))
 }
 
@@ -57,11 +57,12 @@ fn two_servers_never_share() {
 #[test]
 fn two_servers_never_share_a_name() {
     let name = format!("@mqnet-two-{}", std::process::id());
-    let options = Options { address: Some(name.parse().unwrap()), ..Options::default() };
+    let options =
+        SocketOptions { address: Some(name.parse().unwrap()), ..SocketOptions::default() };
     let _server = Server::start(&options, TestHost::new().with_pid(4712));
     let e = open(&options).unwrap_err();
     assert!(e.message.contains("in use by mqnet process 4712"), "{e}");
-    let options = Options { mode: Some(0o600), ..options };
+    let options = SocketOptions { mode: Some(0o600), ..options };
     assert!(open(&options).unwrap_err().message.contains("neither mode nor owner"));
 }
 
@@ -171,11 +172,11 @@ fn bad_options_are_refused() {
     for (address, words) in
         [(&*long, "108 bytes, at most 107"), ("", "neither empty"), ("@", "name must follow")]
     {
-        let e = address.parse::<Address>().unwrap_err();
+        let e = address.parse::<SocketAddress>().unwrap_err();
         assert!(e.message.contains(words), "{e}");
     }
     let fits = &long[..107];
-    assert!(fits.parse::<Address>().unwrap().to_socket().is_ok());
+    assert!(fits.parse::<SocketAddress>().unwrap().to_socket().is_ok());
     for mode in ["", "8", "1000", "-1", "+7", "0x1", "rw"] {
         assert!(parse_mode(mode).unwrap_err().message.contains("octal"), "{mode}");
     }

@@ -2,13 +2,13 @@
 
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BUDGET, BURST_FRAMES};
-use mqnet_netdev::{Burst, Fault, Recv, Rx, RxBorrows, RxBrings, Tx, TxStats};
+use mqnet_netdev::{Burst, Fault, OwningRx, Recv, Rx, SyscallRx, Tx, TxStats};
 use mqnet_pktbuf::{Frag, Gauge, PagePool, PoolConfig, PoolStats};
-use mqnet_qdisc::{ByteLimit, ChannelMap, Cx, Meta, Packet, Scheduler};
+use mqnet_qdisc::{ByteLimit, ChannelMap, Cx, Meta, QueuedPacket, Scheduler};
 use mqnet_shmem::{Segments, Span, SpanMut};
 use mqnet_wire::{FlowKeys, HEADERS_MAX, Layer, VnetHdr};
 
-use crate::lane::{LaneError, Rest};
+use crate::lane::{LaneError, PollEnd};
 
 /// Memory of the disciplines of a lane, in bytes. Pages cost nothing until they are used. When the
 /// pool is exhausted the lane leaves frames in its source, and no frame is lost.
@@ -134,13 +134,13 @@ impl Queueing {
         rx: &mut Rx,
         call: &Call<'_>,
         others: &mut u64,
-    ) -> Result<(usize, Rest), Fault> {
+    ) -> Result<(usize, PollEnd), Fault> {
         if self.has_its_share(call.channel) {
-            return Ok((0, Rest::Full));
+            return Ok((0, PollEnd::Full));
         }
         match rx {
-            Rx::Brings(rx) => self.absorb_shown(&mut **rx, call, others),
-            Rx::Borrows(rx) => self.absorb_received(&mut **rx, call, others),
+            Rx::Owning(rx) => self.absorb_shown(&mut **rx, call, others),
+            Rx::Syscall(rx) => self.absorb_received(&mut **rx, call, others),
         }
     }
 
@@ -157,20 +157,20 @@ impl Queueing {
 
     fn absorb_shown(
         &mut self,
-        rx: &mut dyn RxBrings,
+        rx: &mut dyn OwningRx,
         call: &Call<'_>,
         others: &mut u64,
-    ) -> Result<(usize, Rest), Fault> {
-        let (mut taken, mut rest) = (0, Rest::Budget);
+    ) -> Result<(usize, PollEnd), Fault> {
+        let (mut taken, mut rest) = (0, PollEnd::Budget);
         {
             let mut burst = Burst::new();
             rx.peek(&mut burst, BUDGET)?;
             if burst.frames().is_empty() {
-                return Ok((0, Rest::Empty));
+                return Ok((0, PollEnd::Empty));
             }
             for frame in burst.frames() {
                 let Some(mut frag) = self.pool.alloc_frag(frame.len) else {
-                    rest = Rest::Full;
+                    rest = PollEnd::Full;
                     break;
                 };
                 gather(self.pool.frag_span_mut(&mut frag), frame.head, burst.more(frame));
@@ -185,13 +185,13 @@ impl Queueing {
 
     fn absorb_received(
         &mut self,
-        rx: &mut dyn RxBorrows,
+        rx: &mut dyn SyscallRx,
         call: &Call<'_>,
         others: &mut u64,
-    ) -> Result<(usize, Rest), Fault> {
+    ) -> Result<(usize, PollEnd), Fault> {
         for taken in 0..BUDGET {
             let scratch = self.scratch.take().or_else(|| self.pool.alloc_frag(self.room));
-            let Some(mut scratch) = scratch else { return Ok((taken, Rest::Full)) };
+            let Some(mut scratch) = scratch else { return Ok((taken, PollEnd::Full)) };
             let head = self.pool.frag_span_mut(&mut scratch).split_at(self.room as usize).0;
             let received = rx.recv(&mut Segments::new(head, SpanMut::empty()));
             let (frag, frame) = match received {
@@ -199,14 +199,14 @@ impl Queueing {
                 other => {
                     self.scratch = Some(scratch);
                     match other? {
-                        Recv::Empty => return Ok((taken, Rest::Empty)),
+                        Recv::Empty => return Ok((taken, PollEnd::Empty)),
                         _ => continue,
                     }
                 }
             };
             self.enqueue(frag, frame.len, frame.hdr, call, others);
         }
-        Ok((BUDGET, Rest::Budget))
+        Ok((BUDGET, PollEnd::Budget))
     }
 
     /// Fragment in which a frame of `len` bytes in `scratch` waits. A small frame is copied;
@@ -229,7 +229,7 @@ impl Queueing {
         let n = self.pool.frag_span(&frag).first(len as usize).read_header(&mut head);
         let keys = FlowKeys::dissect(&head[..n], self.layer);
         let meta = Meta { priority: priority_of(keys.tos), mark: 0, channel: call.channel };
-        let packet = Packet {
+        let packet = QueuedPacket {
             frag,
             len,
             hdr,
@@ -242,7 +242,7 @@ impl Queueing {
         self.admit(packet, &keys, call, others);
     }
 
-    fn admit(&mut self, packet: Packet, keys: &FlowKeys, call: &Call<'_>, others: &mut u64) {
+    fn admit(&mut self, packet: QueuedPacket, keys: &FlowKeys, call: &Call<'_>, others: &mut u64) {
         let (scheduler, mut cx) = self.with(call);
         let Some(mut packet) = scheduler.classify(packet, keys, &mut cx) else { return };
         if let Some(map) = &self.disciplines.map {
@@ -309,7 +309,7 @@ impl Queueing {
         call: &Call<'_>,
         allowance: u32,
         most: usize,
-    ) -> ArrayVec<Packet, BURST_FRAMES> {
+    ) -> ArrayVec<QueuedPacket, BURST_FRAMES> {
         let mut packets = ArrayVec::new();
         let mut bytes = 0u32;
         let (scheduler, mut cx) = self.with(call);
@@ -325,7 +325,7 @@ impl Queueing {
     fn submit(
         &mut self,
         tx: &mut Tx,
-        mut packets: ArrayVec<Packet, BURST_FRAMES>,
+        mut packets: ArrayVec<QueuedPacket, BURST_FRAMES>,
         call: &Call<'_>,
     ) -> Result<usize, Fault> {
         let taken = {
@@ -397,11 +397,11 @@ impl Queueing {
     /// Copies a packet from other memory; `None`: it was dropped for lack of room.
     fn fetch(
         &mut self,
-        mut packet: Packet,
+        mut packet: QueuedPacket,
         from: &mut Self,
         relabel: bool,
         call: &Call<'_>,
-    ) -> Option<Packet> {
+    ) -> Option<QueuedPacket> {
         let Some(mut frag) = self.pool.alloc_frag(packet.len) else {
             call.stats.drops.count(mqnet_netdev::DropReason::QdiscOverlimit, 1);
             from.pool.free_frag(packet.frag);
@@ -430,7 +430,7 @@ impl Queueing {
     }
 
     /// Enqueues a packet that is already classified.
-    fn take_in(&mut self, packet: Packet, call: &Call<'_>) {
+    fn take_in(&mut self, packet: QueuedPacket, call: &Call<'_>) {
         let (scheduler, mut cx) = self.with(&Call { channel: packet.meta.channel, ..*call });
         scheduler.enqueue_anew(packet, &mut cx);
     }

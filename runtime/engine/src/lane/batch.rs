@@ -4,11 +4,11 @@
 
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BUDGET, BURST_BYTES, BURST_FRAMES};
-use mqnet_netdev::{Burst, Fault, FrameMeta, Recv, RxBorrows, Tx};
+use mqnet_netdev::{Burst, Fault, FrameMeta, Recv, SyscallRx, Tx};
 use mqnet_shmem::{Segments, Span, SpanMut};
 use mqnet_wire::VnetHdr;
 
-use super::{Polled, Rest};
+use super::{PollEnd, Polled};
 
 /// Batch size while the sink has no room for the largest frame: small, because frames wait in the
 /// batch if the sink has no room for them either.
@@ -115,7 +115,7 @@ impl Batch {
     }
 
     /// Receives up to `most` frames.
-    fn fill(&mut self, rx: &mut dyn RxBorrows, most: usize) -> Result<Filled, Fault> {
+    fn fill(&mut self, rx: &mut dyn SyscallRx, most: usize) -> Result<Filled, Fault> {
         let (mut frames, mut at) = (0, 0);
         while frames < most && at <= BURST_BYTES {
             let room = SpanMut::of(&mut self.bytes[at..at + self.room as usize]);
@@ -159,27 +159,27 @@ impl Batch {
     }
 
     /// Moves up to a budget of frames.
-    pub(super) fn carry(&mut self, rx: &mut dyn RxBorrows, tx: &mut Tx) -> Result<Polled, Fault> {
+    pub(super) fn carry(&mut self, rx: &mut dyn SyscallRx, tx: &mut Tx) -> Result<Polled, Fault> {
         let mut frames = 0;
         let ended = |frames, rest| Ok(Polled { frames, sent: 0, rest });
         // A single frame is sent without waiting for more.
         let mut most = if self.is_busy { BURST_FRAMES } else { 1 };
         loop {
             if !self.send(tx)? {
-                return ended(frames, Rest::Full);
+                return ended(frames, PollEnd::Full);
             }
             if self.closed {
-                return ended(frames, Rest::Empty);
+                return ended(frames, PollEnd::Empty);
             }
             if frames >= BUDGET || self.used == Use::Unused {
-                return ended(frames, Rest::Budget);
+                return ended(frames, PollEnd::Budget);
             }
             let got = self.fill(rx, most.min(BUDGET - frames))?;
             frames += got.frames;
             most = BURST_FRAMES;
             if got.is_empty {
                 self.is_busy = frames > 2;
-                let rest = if self.send(tx)? { Rest::Empty } else { Rest::Full };
+                let rest = if self.send(tx)? { PollEnd::Empty } else { PollEnd::Full };
                 return ended(frames, rest);
             }
             self.is_busy |= frames > 2;
@@ -191,7 +191,7 @@ impl Batch {
     /// and is better received in place.
     pub(super) fn carry_small(
         &mut self,
-        rx: &mut dyn RxBorrows,
+        rx: &mut dyn SyscallRx,
         tx: &mut Tx,
         budget: usize,
         any: bool,
@@ -200,17 +200,17 @@ impl Batch {
         let ended = |frames, rest| Ok(Polled { frames, sent: 0, rest });
         while any || (!self.closed && self.last <= SMALL) {
             if frames >= budget {
-                return ended(frames, Rest::Budget);
+                return ended(frames, PollEnd::Budget);
             }
             let got = self.fill(rx, SMALL_BATCH.min(budget - frames))?;
             frames += got.frames;
             if !self.send(tx)? {
-                return ended(frames, Rest::Full);
+                return ended(frames, PollEnd::Full);
             }
             if got.is_empty {
-                return ended(frames, Rest::Empty);
+                return ended(frames, PollEnd::Empty);
             }
         }
-        ended(frames, Rest::Full)
+        ended(frames, PollEnd::Full)
     }
 }

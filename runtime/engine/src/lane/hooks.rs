@@ -5,12 +5,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use mqnet_netdev::wrap::capture::{CaptureTap, unwrap_rx, wrap_rx};
-use mqnet_netdev::wrap::offload::InHand;
+use mqnet_netdev::wrap::offload::GsoProgress;
 use mqnet_netdev::{Burst, Rx};
 use mqnet_shmem::SpanMut;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_wire::VnetHdr;
-use mqnet_xdp::wrap::{self, HookConfig, Hooked, Return, Returned};
+use mqnet_xdp::wrap::{self, HookConfig, Hooked, ReinjectRx, UnsentReinjected};
 
 use super::Lane;
 
@@ -72,7 +72,7 @@ fn under_taps(rx: Rx, edit: impl FnOnce(Rx) -> Rx) -> Rx {
 }
 
 /// Edits a source below its taps and below the reinjection from a program of the other side.
-fn under_all(rx: Rx, edit: impl FnOnce(Rx, Option<&mut Return>) -> Rx) -> Rx {
+fn under_all(rx: Rx, edit: impl FnOnce(Rx, Option<&mut ReinjectRx>) -> Rx) -> Rx {
     under_taps(rx, |rx| {
         let (rx, mut inlet) = wrap::lift(rx);
         let rx = edit(rx, inlet.as_mut());
@@ -85,7 +85,7 @@ fn under_all(rx: Rx, edit: impl FnOnce(Rx, Option<&mut Return>) -> Rx) -> Rx {
 
 /// Takes the first frame of a source with memory. The next poll reports a fault.
 fn take_first(rx: &mut Rx) -> Option<(Vec<u8>, VnetHdr)> {
-    let Rx::Brings(rx) = rx else { return None };
+    let Rx::Owning(rx) = rx else { return None };
     let taken = {
         let mut burst = Burst::new();
         rx.peek(&mut burst, 1).ok()?;
@@ -105,7 +105,7 @@ fn take_first(rx: &mut Rx) -> Option<(Vec<u8>, VnetHdr)> {
 impl Lane {
     /// True if the first frame of the source is partly sent.
     pub(super) fn partial_in_source(&self) -> bool {
-        let in_source = |hand: &InHand| hand.is_begun() && !hand.has_a_frame();
+        let in_source = |hand: &GsoProgress| hand.is_begun() && !hand.has_a_frame();
         !self.partial_inside && self.finishing.as_ref().is_some_and(in_source)
     }
 
@@ -146,7 +146,7 @@ impl Lane {
     }
 
     /// Adds the reinjection from a program of the other side. Reinjected frames come first.
-    pub(crate) fn join(&mut self, inlet: Return, joined: Hooked, waker: Arc<EventFd>) {
+    pub(crate) fn join(&mut self, inlet: ReinjectRx, joined: Hooked, waker: Arc<EventFd>) {
         let waits = usize::from(self.partial_in_source());
         self.hooks.joined = Some((joined, waker));
         self.edit_rx(|rx| under_taps(rx, |rx| wrap::join(rx, inlet, waits)));
@@ -174,7 +174,7 @@ impl Lane {
     pub(crate) fn close_intake(&mut self, on: bool) {
         self.hooks.all().for_each(|hooked| hooked.close(on));
         // Frames that wait behind the source or in offload emulation leave through the source.
-        let kept = self.finishing.as_ref().is_some_and(InHand::has_a_frame);
+        let kept = self.finishing.as_ref().is_some_and(GsoProgress::has_a_frame);
         self.closed = on && !kept && !self.hooks.hold_a_frame();
         if let Some(batch) = &mut self.batch {
             batch.close(self.closed);
@@ -183,7 +183,7 @@ impl Lane {
 
     /// Takes the reinjected frames that are not sent yet. Their program runs on another lane, which
     /// may have stopped later than this one.
-    pub(crate) fn take_returned(&mut self) -> Option<Returned> {
+    pub(crate) fn take_returned(&mut self) -> Option<UnsentReinjected> {
         self.hooks.joined.as_ref()?;
         let mut returned = None;
         self.edit_rx(|rx| {
@@ -197,7 +197,7 @@ impl Lane {
     }
 
     /// Adds reinjected frames of a lane that is gone.
-    pub(crate) fn give_returned(&mut self, returned: Returned) {
+    pub(crate) fn give_returned(&mut self, returned: UnsentReinjected) {
         self.edit_rx(|rx| under_taps(rx, |rx| wrap::give_returned(rx, returned)));
     }
 

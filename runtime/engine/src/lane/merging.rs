@@ -39,8 +39,8 @@ impl Lane {
 
     /// Selects batched or single receive for the current source and sink.
     pub(super) fn fit_batch(&mut self) {
-        let borrows = matches!(self.rx, Rx::Borrows(_));
-        let gathers = |m: Merges| m.gathers || matches!(self.tx, Tx::Borrows(_));
+        let borrows = matches!(self.rx, Rx::Syscall(_));
+        let gathers = |m: Merges| m.gathers || matches!(self.tx, Tx::Syscall(_));
         let used = if borrows && self.merges.is_some_and(gathers) {
             Use::All
         } else if borrows && self.narrow {

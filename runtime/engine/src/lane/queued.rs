@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use mqnet_netdev::wrap::offload::InHand;
+use mqnet_netdev::wrap::offload::GsoProgress;
 use mqnet_netdev::{Armed, Burst, Fault, Rx, Tx};
 use mqnet_qdisc::{ByteLimit, Tree};
 use mqnet_sysio::clock;
 use mqnet_wire::Layer;
 
 use super::shapes::lend_a_page;
-use super::{Lane, Polled, Rest};
+use super::{Lane, PollEnd, Polled};
 use crate::egress::{Call, Disciplines, Egress, Full, Queueing, Shared, allowance};
 use crate::link::LinkError;
 
@@ -25,8 +25,8 @@ impl Lane {
     /// disciplines select the next ones to send.
     #[inline(never)]
     pub(super) fn poll_queued(&mut self, now: impl Fn() -> Duration) -> Result<Polled, Fault> {
-        let mut polled = Polled::nothing(Rest::Full);
-        if !self.held && self.bypass(&now, &mut polled)? && polled.rest != Rest::Full {
+        let mut polled = Polled::nothing(PollEnd::Full);
+        if !self.held && self.bypass(&now, &mut polled)? && polled.rest != PollEnd::Full {
             self.sink_full = false;
             if self.stopped_since.is_some() {
                 self.note_stop_or_wake(false, now());
@@ -83,15 +83,15 @@ impl Lane {
         let sent = &self.tx_stats.tx;
         let before = (sent.packets.get(), sent.bytes.get());
         *polled = self.move_across::<true>(allowed)?;
-        if polled.rest == Rest::Empty && self.finishing.is_some() {
+        if polled.rest == PollEnd::Empty && self.finishing.is_some() {
             self.send_kept(polled)?;
         }
         let sent = &self.tx_stats.tx;
         let Some(egress) = &mut self.egress else { return Ok(true) };
         let bytes = sent.bytes.get() - before.1;
-        if polled.rest == Rest::Full && bytes >= allowed.into() {
+        if polled.rest == PollEnd::Full && bytes >= allowed.into() {
             self.cut_short = true;
-            polled.rest = Rest::Budget;
+            polled.rest = PollEnd::Budget;
         }
         if bytes > 0 {
             egress.note_bypass(channel, sent.packets.get() - before.0, bytes);
@@ -112,7 +112,7 @@ impl Lane {
         let blocked = self.held || partial == Some(false) || self.retry_received()?;
         let Self { egress, rx, tx, limit, left_behind, held, tx_stats, id, .. } = self;
         let (partial_inside, finishing) = (&mut self.partial_inside, &self.finishing);
-        let Some(egress) = egress else { return Ok(Polled::nothing(Rest::Empty)) };
+        let Some(egress) = egress else { return Ok(Polled::nothing(PollEnd::Empty)) };
         let call = Call { channel: id.channel, now: now.as_nanos() as u64, stats: &tx_stats.tx };
         if let Some(limit) = limit
             && let Some(fill) = tx.fill(0)?
@@ -124,7 +124,7 @@ impl Lane {
         let takes = !egress.retiring && !closed && partial != Some(false);
         // While the disciplines are being removed, frames stay in the source.
         let waits = egress.retiring || partial == Some(false);
-        let mut polled = Polled::nothing(if waits { Rest::Full } else { Rest::Empty });
+        let mut polled = Polled::nothing(if waits { PollEnd::Full } else { PollEnd::Empty });
         polled.frames = usize::from(partial == Some(true));
         let (mut full, mut others) = (false, 0);
         let waiting = {
@@ -136,7 +136,7 @@ impl Lane {
             }
             let noqueue = queueing.is_noqueue() && (full || queueing.waiting(call.channel) > 0);
             if takes && noqueue {
-                polled.rest = Rest::Full;
+                polled.rest = PollEnd::Full;
             } else if takes {
                 let (taken, rest) = queueing.absorb(rx, &call, &mut others)?;
                 (polled.frames, polled.rest) = (polled.frames + taken, rest);
@@ -152,16 +152,16 @@ impl Lane {
             egress.wake_lanes(others);
         }
         *left_behind = waiting > 0;
-        *partial_inside = !blocked && finishing.as_ref().is_some_and(InHand::is_begun);
+        *partial_inside = !blocked && finishing.as_ref().is_some_and(GsoProgress::is_begun);
         // Held frames are older than frames that would bypass.
         if egress.retiring && waiting == 0 && !*held && egress.leave(&call) {
             self.egress = None;
             self.cut_short = false;
             self.show_pool();
-            polled.rest = Rest::Budget;
+            polled.rest = PollEnd::Budget;
         }
         self.sink_full = full || (blocked && !self.held);
-        if polled.rest == Rest::Full && full && self.full == Full::Drop && self.is_noqueue() {
+        if polled.rest == PollEnd::Full && full && self.full == Full::Drop && self.is_noqueue() {
             self.tail_drop(&mut polled)?;
         }
         Ok(polled)
@@ -170,12 +170,12 @@ impl Lane {
     /// Continues a partly sent frame of the source. No frame may overtake it, otherwise its
     /// segments would be sent again. `Some(true)`: completely sent now; `Some(false)`: no room.
     fn continue_partial(&mut self) -> Result<Option<bool>, Fault> {
-        let begun = self.finishing.as_ref().is_some_and(InHand::is_begun);
+        let begun = self.finishing.as_ref().is_some_and(GsoProgress::is_begun);
         if !begun || self.partial_inside {
             return Ok(None);
         }
         // A source without memory has no such frame: the frame was received into a held page.
-        let Rx::Brings(rx) = &mut self.rx else { return Ok(None) };
+        let Rx::Owning(rx) = &mut self.rx else { return Ok(None) };
         let sent = &self.tx_stats.tx;
         let before = (sent.packets.get(), sent.bytes.get());
         let taken = {
@@ -206,19 +206,19 @@ impl Lane {
         {
             return Ok(true);
         }
-        if matches!(self.tx, Tx::Brings(_)) {
+        if matches!(self.tx, Tx::Owning(_)) {
             // Offload emulation holds the frame and tries it first.
             self.tx.submit(&Burst::new(), 0)?;
             self.tx.flush()?;
             return Ok(self.holds_a_frame());
         }
-        let (Rx::Borrows(rx), Tx::Borrows(tx), Some(loan)) =
+        let (Rx::Syscall(rx), Tx::Syscall(tx), Some(loan)) =
             (&mut self.rx, &mut self.tx, &mut self.loan)
         else {
             return Ok(false);
         };
         let polled = lend_a_page(&mut **rx, &mut **tx, loan, self.room, 0)?;
-        Ok(polled.rest == Rest::Full)
+        Ok(polled.rest == PollEnd::Full)
     }
 
     /// Arms the lane for all conditions that it waits for: its sink while that is full, its token
@@ -226,7 +226,7 @@ impl Lane {
     pub(super) fn arm_queued(&mut self) -> Result<Armed, Fault> {
         let Some(egress) = &mut self.egress else { return Ok(Armed::MoreWork) };
         egress.clear_wake();
-        if self.rest == Rest::Budget {
+        if self.rest == PollEnd::Budget {
             return Ok(Armed::MoreWork);
         }
         // From here on, lanes that put frames into this lane's queue wake it.
@@ -248,11 +248,11 @@ impl Lane {
             if self.tx.queue().arm(need)? == Armed::MoreWork {
                 return Ok(Armed::MoreWork);
             }
-        } else if self.rest == Rest::Full && waiting == 0 {
+        } else if self.rest == PollEnd::Full && waiting == 0 {
             // All memory is used by other lanes, and its release is not announced.
             egress.wake_by(clock::monotonic() + MEMORY_PAUSE);
         }
-        if self.rest == Rest::Empty && self.closing.is_none() {
+        if self.rest == PollEnd::Empty && self.closing.is_none() {
             return self.rx.queue().arm(self.room);
         }
         Ok(Armed::Sleep)

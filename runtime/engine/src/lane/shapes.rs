@@ -6,13 +6,13 @@
 use mqnet_counters::Counter;
 use mqnet_netdev::limits::{BUDGET, SMALL, TURN};
 use mqnet_netdev::{
-    Burst, Fault, Frame, FrameMeta, Recv, Rx, RxBorrows, RxBrings, Tx, TxBorrows, TxBrings,
+    Burst, Fault, Frame, FrameMeta, OwningRx, OwningTx, Recv, Rx, SyscallRx, SyscallTx, Tx,
 };
 use mqnet_pktbuf::{Page, PagePool};
 use mqnet_shmem::{Segments, SpanMut};
 
 use super::batch::Batch;
-use super::{Lane, Loan, Polled, Rest};
+use super::{Lane, Loan, PollEnd, Polled};
 use crate::egress::Full;
 
 /// Bytes after which received frames are published early: about one large frame, so that the peer
@@ -33,52 +33,52 @@ impl Lane {
         let turn = if self.hooks.has_program() { BUDGET } else { TURN };
         let Self { rx, tx, loan, batch, room, tx_stats, .. } = self;
         match (rx, tx) {
-            (Rx::Borrows(rx), tx) if batch.is_some() => match batch {
+            (Rx::Syscall(rx), tx) if batch.is_some() => match batch {
                 Some(batch) if batch.is_for_small() => {
                     receive_narrow::<LIMITED>(&mut **rx, tx, batch, *room, allowance, any)
                 }
                 _ => carry_together(&mut **rx, tx, loan, batch, *room),
             },
-            (Rx::Borrows(rx), Tx::Brings(tx)) => {
+            (Rx::Syscall(rx), Tx::Owning(tx)) => {
                 receive_in_place::<LIMITED>(&mut **rx, &mut **tx, *room, allowance, &mut 0)
             }
-            (Rx::Brings(rx), Tx::Brings(tx)) => {
+            (Rx::Owning(rx), Tx::Owning(tx)) => {
                 copy_across::<LIMITED>(&mut **rx, &mut **tx, allowance, turn, &tx_stats.tx.bytes)
             }
-            (Rx::Brings(rx), Tx::Borrows(tx)) => {
+            (Rx::Owning(rx), Tx::Syscall(tx)) => {
                 send_in_place::<LIMITED>(&mut **rx, &mut **tx, allowance)
             }
-            (Rx::Borrows(rx), Tx::Borrows(tx)) => match loan {
+            (Rx::Syscall(rx), Tx::Syscall(tx)) => match loan {
                 Some(loan) if self.closed => {
                     let polled = lend_a_page(&mut **rx, &mut **tx, loan, *room, 0)?;
-                    let rest = if loan.held.is_some() { Rest::Full } else { Rest::Empty };
+                    let rest = if loan.held.is_some() { PollEnd::Full } else { PollEnd::Empty };
                     Ok(Polled { rest, ..polled })
                 }
                 Some(loan) => lend_a_page(&mut **rx, &mut **tx, loan, *room, BUDGET),
-                None => Ok(Polled::nothing(Rest::Empty)),
+                None => Ok(Polled::nothing(PollEnd::Empty)),
             },
         }
     }
 }
 
-/// Borrows -> any: frames received together, for coalescing.
+/// Syscall -> any: frames received together, for coalescing.
 fn carry_together(
-    rx: &mut dyn RxBorrows,
+    rx: &mut dyn SyscallRx,
     tx: &mut Tx,
     loan: &mut Option<Loan>,
     batch: &mut Option<Batch>,
     room: u32,
 ) -> Result<Polled, Fault> {
     // Frames received before are older.
-    if let (Tx::Borrows(tx), Some(loan)) = (&mut *tx, loan)
+    if let (Tx::Syscall(tx), Some(loan)) = (&mut *tx, loan)
         && loan.held.is_some()
-        && lend_a_page(rx, &mut **tx, loan, room, 0)?.rest == Rest::Full
+        && lend_a_page(rx, &mut **tx, loan, room, 0)?.rest == PollEnd::Full
     {
-        return Ok(Polled::nothing(Rest::Full));
+        return Ok(Polled::nothing(PollEnd::Full));
     }
     let polled = match batch {
         Some(batch) => batch.carry(rx, tx)?,
-        None => Polled::nothing(Rest::Budget),
+        None => Polled::nothing(PollEnd::Budget),
     };
     if batch.as_ref().is_some_and(Batch::is_unused) {
         *batch = None;
@@ -86,12 +86,12 @@ fn carry_together(
     Ok(polled)
 }
 
-/// Borrows -> brings, for a sink with little more room than a largest frame needs. Frames are
+/// Syscall -> brings, for a sink with little more room than a largest frame needs. Frames are
 /// received in place while the sink has that room. Otherwise small frames are received into the
 /// batch. With disciplines, the disciplines decide about frames without room.
 #[inline(never)]
 fn receive_narrow<const LIMITED: bool>(
-    rx: &mut dyn RxBorrows,
+    rx: &mut dyn SyscallRx,
     tx: &mut Tx,
     batch: &mut Batch,
     room: u32,
@@ -101,15 +101,15 @@ fn receive_narrow<const LIMITED: bool>(
     // Frames received before are older.
     let waited = batch.waiting();
     let all = batch.send(tx)?;
-    let mut polled = Polled { frames: 0, sent: waited - batch.waiting(), rest: Rest::Full };
+    let mut polled = Polled { frames: 0, sent: waited - batch.waiting(), rest: PollEnd::Full };
     if !all {
         return Ok(polled);
     }
-    if let Tx::Brings(tx) = tx {
+    if let Tx::Owning(tx) = tx {
         let place = receive_in_place::<LIMITED>(rx, &mut **tx, room, allowance, batch.last())?;
         (polled.frames, polled.rest) = (place.frames, place.rest);
     }
-    if !LIMITED && polled.rest == Rest::Full {
+    if !LIMITED && polled.rest == PollEnd::Full {
         let budget = BUDGET.saturating_sub(polled.frames);
         let small = batch.carry_small(rx, tx, budget, any)?;
         polled.frames += small.frames;
@@ -118,11 +118,11 @@ fn receive_narrow<const LIMITED: bool>(
     Ok(polled)
 }
 
-/// Borrows -> brings: the system call writes into the sink's memory. `last` is set to the length of
+/// Syscall -> brings: the system call writes into the sink's memory. `last` is set to the length of
 /// the last frame.
 fn receive_in_place<const LIMITED: bool>(
-    rx: &mut dyn RxBorrows,
-    tx: &mut dyn TxBrings,
+    rx: &mut dyn SyscallRx,
+    tx: &mut dyn OwningTx,
     room: u32,
     allowance: u32,
     last: &mut u32,
@@ -130,10 +130,10 @@ fn receive_in_place<const LIMITED: bool>(
     let (mut frames, mut unseen, mut bytes) = (0, 0, 0u32);
     let rest = loop {
         if frames == BUDGET {
-            break Rest::Budget;
+            break PollEnd::Budget;
         }
         if LIMITED && bytes >= allowance {
-            break Rest::Full;
+            break PollEnd::Full;
         }
         // The result is used by reference, never moved. A copy in other widths than the stores
         // defeats store-to-load forwarding: it waits until the stores have left the core, behind
@@ -141,13 +141,13 @@ fn receive_in_place<const LIMITED: bool>(
         let mut reserved = tx.reserve(room);
         let segments = match &mut reserved {
             Ok(Some(segments)) => segments,
-            Ok(None) => break Rest::Full,
-            Err(_) => return reserved.map(|_| Polled::nothing(Rest::Full)),
+            Ok(None) => break PollEnd::Full,
+            Err(_) => return reserved.map(|_| Polled::nothing(PollEnd::Full)),
         };
         let received = rx.recv(segments);
         match &received {
-            Err(_) => return received.map(|_| Polled::nothing(Rest::Full)),
-            Ok(Recv::Empty) => break Rest::Empty,
+            Err(_) => return received.map(|_| Polled::nothing(PollEnd::Full)),
+            Ok(Recv::Empty) => break PollEnd::Empty,
             Ok(Recv::Dropped { .. }) => frames += 1,
             Ok(Recv::Frame(frame)) => {
                 tx.commit(frame);
@@ -194,21 +194,21 @@ fn cut(burst: &mut Burst<'_>, allowance: u32) -> bool {
 }
 
 /// Reason why a poll ended that moved `frames` of `shown` frames.
-fn rest_of(frames: usize, shown: usize, cut: bool) -> Rest {
-    if frames < shown || cut { Rest::Full } else { Rest::Budget }
+fn rest_of(frames: usize, shown: usize, cut: bool) -> PollEnd {
+    if frames < shown || cut { PollEnd::Full } else { PollEnd::Budget }
 }
 
-/// Brings -> borrows: the system call reads from the source's memory.
+/// Owning -> borrows: the system call reads from the source's memory.
 fn send_in_place<const LIMITED: bool>(
-    rx: &mut dyn RxBrings,
-    tx: &mut dyn TxBorrows,
+    rx: &mut dyn OwningRx,
+    tx: &mut dyn SyscallTx,
     allowance: u32,
 ) -> Result<Polled, Fault> {
     let (shown, frames, cut) = {
         let mut burst = Burst::new();
         rx.peek(&mut burst, BUDGET)?;
         if burst.frames().is_empty() {
-            return Ok(Polled::nothing(Rest::Empty));
+            return Ok(Polled::nothing(PollEnd::Empty));
         }
         let cut = LIMITED && shorten(&mut burst, allowance);
         (burst.frames().len(), tx.submit(&burst, 0)?, cut)
@@ -217,11 +217,11 @@ fn send_in_place<const LIMITED: bool>(
     Ok(Polled { frames, sent: 0, rest: rest_of(frames, shown, cut) })
 }
 
-/// Brings -> brings: one copy, of a burst or of up to `turn` small frames. `sent` counts the bytes
+/// Owning -> brings: one copy, of a burst or of up to `turn` small frames. `sent` counts the bytes
 /// that the sink has accepted. (A steered sink counts elsewhere: then only the lengths decide.)
 fn copy_across<const LIMITED: bool>(
-    rx: &mut dyn RxBrings,
-    tx: &mut dyn TxBrings,
+    rx: &mut dyn OwningRx,
+    tx: &mut dyn OwningTx,
     mut allowance: u32,
     turn: usize,
     sent: &Counter,
@@ -246,15 +246,15 @@ fn copy_across<const LIMITED: bool>(
 /// Copies one burst; the second value is true if the burst seems to consist of small frames.
 #[inline(always)]
 fn copy_burst<const LIMITED: bool>(
-    rx: &mut dyn RxBrings,
-    tx: &mut dyn TxBrings,
+    rx: &mut dyn OwningRx,
+    tx: &mut dyn OwningTx,
     allowance: u32,
 ) -> Result<(Polled, bool), Fault> {
     let (shown, frames, cut, small) = {
         let mut burst = Burst::new();
         rx.peek(&mut burst, BUDGET)?;
         let (Some(first), Some(last)) = (burst.frames().first(), burst.frames().last()) else {
-            return Ok((Polled::nothing(Rest::Empty), false));
+            return Ok((Polled::nothing(PollEnd::Empty), false));
         };
         let small = first.len.max(last.len) <= SMALL;
         let cut = LIMITED && shorten(&mut burst, allowance);
@@ -268,10 +268,10 @@ fn copy_burst<const LIMITED: bool>(
     Ok((Polled { frames, sent: 0, rest: rest_of(frames, shown, cut) }, small))
 }
 
-/// Borrows -> borrows: one page is lent to both queues. A budget of 0 only submits the held frame.
+/// Syscall -> borrows: one page is lent to both queues. A budget of 0 only submits the held frame.
 pub(super) fn lend_a_page(
-    rx: &mut dyn RxBorrows,
-    tx: &mut dyn TxBorrows,
+    rx: &mut dyn SyscallRx,
+    tx: &mut dyn SyscallTx,
     loan: &mut Loan,
     room: u32,
     budget: usize,
@@ -282,10 +282,10 @@ pub(super) fn lend_a_page(
             Some(held) => held,
             None => {
                 if frames == budget {
-                    return Ok(Polled { frames, sent: 0, rest: Rest::Budget });
+                    return Ok(Polled { frames, sent: 0, rest: PollEnd::Budget });
                 }
                 let Some(mut page) = loan.pool.alloc() else {
-                    return Ok(Polled { frames, sent: 0, rest: Rest::Full });
+                    return Ok(Polled { frames, sent: 0, rest: PollEnd::Full });
                 };
                 let head = loan.pool.span_mut(&mut page).split_at(room as usize).0;
                 let got = rx.recv(&mut Segments::new(head, SpanMut::empty()));
@@ -298,7 +298,7 @@ pub(super) fn lend_a_page(
                         loan.pool.free(page);
                         match other? {
                             Recv::Dropped { .. } => frames += 1,
-                            _ => return Ok(Polled { frames, sent: 0, rest: Rest::Empty }),
+                            _ => return Ok(Polled { frames, sent: 0, rest: PollEnd::Empty }),
                         }
                         continue;
                     }
@@ -309,7 +309,7 @@ pub(super) fn lend_a_page(
             Ok(true) => loan.pool.free(page),
             Ok(false) => {
                 loan.held = Some((page, frame));
-                return Ok(Polled { frames, sent: 0, rest: Rest::Full });
+                return Ok(Polled { frames, sent: 0, rest: PollEnd::Full });
             }
             Err(fault) => {
                 // The frame is counted as dropped when the lane is closed.
@@ -321,7 +321,7 @@ pub(super) fn lend_a_page(
 }
 
 fn submit_page(
-    tx: &mut dyn TxBorrows,
+    tx: &mut dyn SyscallTx,
     pool: &PagePool,
     page: &Page,
     frame: FrameMeta,

@@ -6,7 +6,7 @@ use mqnet_netdev::limits::{BUDGET, BURST_FRAMES};
 use mqnet_netdev::{Burst, DropReason, Fault, Recv, Rx};
 use mqnet_shmem::{Segments, SpanMut};
 
-use super::{Lane, Polled, Rest};
+use super::{Lane, PollEnd, Polled};
 
 impl Lane {
     /// Takes the rest of a budget of frames from the source and drops them. This is optional,
@@ -23,8 +23,8 @@ impl Lane {
         }
         match &mut self.rx {
             // The budget was used up before the sink was full: drop in the next poll.
-            Rx::Brings(_) if budget == 0 => {}
-            Rx::Brings(rx) => {
+            Rx::Owning(_) if budget == 0 => {}
+            Rx::Owning(rx) => {
                 let mut lengths: ArrayVec<u32, BURST_FRAMES> = ArrayVec::new();
                 {
                     let mut burst = Burst::new();
@@ -40,7 +40,7 @@ impl Lane {
                     hand.give_up();
                 }
             }
-            Rx::Borrows(rx) => {
+            Rx::Syscall(rx) => {
                 let waiting = self.batch.as_mut().map_or(0, |batch| batch.drain().len());
                 if let Some(hand) = self.finishing.as_ref().filter(|_| !self.partial_inside) {
                     // A partly sent frame was received or reinjected, and comes first. In both
@@ -76,10 +76,10 @@ impl Lane {
         // A lane that drops is never stopped: it waits for its source alone.
         let is_empty = match &self.rx {
             // A source may show fewer frames than it has.
-            Rx::Brings(_) => dropped == 0 && budget > 0,
-            Rx::Borrows(_) => dropped < budget,
+            Rx::Owning(_) => dropped == 0 && budget > 0,
+            Rx::Syscall(_) => dropped < budget,
         };
-        polled.rest = if is_empty { Rest::Empty } else { Rest::Budget };
+        polled.rest = if is_empty { PollEnd::Empty } else { PollEnd::Budget };
         Ok(())
     }
 }

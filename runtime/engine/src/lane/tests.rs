@@ -2,10 +2,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use mqnet_netdev::{Burst, Event, Queue, Recv, RxBorrows, RxBrings, TxBorrows};
+use mqnet_netdev::{Burst, OwningRx, Queue, Recv, SyscallRx, SyscallTx, WakeSource};
 use mqnet_qdisc::{
-    Attach, Blueprint, Command, Fifo, Filters, Handle, NodeStats, Object, Params, Scheduler, Tbf,
-    Tree, Verb,
+    Attach, Blueprint, Fifo, Filters, Handle, NodeStats, ObjectType, Params, Scheduler, Tbf,
+    TcCommand, Tree, Verb,
 };
 use mqnet_shmem::{Segments, Span};
 use mqnet_wire::{Layer, VnetHdr};
@@ -47,7 +47,7 @@ impl Hands {
 }
 
 struct Source(Hands, Vec<Vec<u8>>);
-struct Sink(Hands, Arc<ChannelStats>);
+struct Sink(Hands, Arc<QueuePairStats>);
 
 impl Queue for Source {
     fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
@@ -55,7 +55,7 @@ impl Queue for Source {
         Ok(if empty { Armed::Sleep } else { Armed::MoreWork })
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 
@@ -64,7 +64,7 @@ impl Queue for Source {
     }
 }
 
-impl RxBrings for Source {
+impl OwningRx for Source {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         self.1 = self.0.world().source.iter().take(budget).cloned().collect();
         for frame in &self.1 {
@@ -84,12 +84,12 @@ impl Queue for Sink {
         Ok(if self.0.world().room > 0 { Armed::MoreWork } else { Armed::Sleep })
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl TxBorrows for Sink {
+impl SyscallTx for Sink {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let mut world = self.0.world();
         let frames = &burst.frames()[from..];
@@ -125,16 +125,16 @@ fn pfifo(limit: u32) -> Disciplines {
 struct Bench {
     hands: Hands,
     lane: Lane,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
     now: Duration,
 }
 
 impl Bench {
     fn new() -> Self {
-        let (hands, stats) = (Hands::default(), Arc::<ChannelStats>::default());
-        let id = LaneId { set: 0, channel: 0, way: Way::Forth };
-        let rx = Rx::Brings(Box::new(Source(hands.clone(), Vec::new())));
-        let tx = Tx::Borrows(Box::new(Sink(hands.clone(), stats.clone())));
+        let (hands, stats) = (Hands::default(), Arc::<QueuePairStats>::default());
+        let id = LaneId { set: 0, channel: 0, way: Direction::AToB };
+        let rx = Rx::Owning(Box::new(Source(hands.clone(), Vec::new())));
+        let tx = Tx::Syscall(Box::new(Sink(hands.clone(), stats.clone())));
         let lane = Lane::new(id, rx, tx, 1518, None, stats.clone()).unwrap();
         Self { hands, lane, stats, now: Duration::from_secs(1) }
     }
@@ -289,12 +289,12 @@ impl Queue for Calls {
         Ok(if empty { Armed::Sleep } else { Armed::MoreWork })
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl RxBorrows for Calls {
+impl SyscallRx for Calls {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
         let Some(frame) = self.0.world().source.pop_front() else { return Ok(Recv::Empty) };
         assert_eq!(room.head.copy_from(Span::of(&frame)), frame.len(), "no room for a frame");
@@ -306,10 +306,10 @@ impl RxBorrows for Calls {
 // full: it would leave much later than its successors.
 #[test]
 fn tail_drop_keeps_no_frame() {
-    let (hands, stats) = (Hands::default(), Arc::<ChannelStats>::default());
-    let id = LaneId { set: 0, channel: 0, way: Way::Forth };
-    let rx = Rx::Borrows(Box::new(Calls(hands.clone())));
-    let tx = Tx::Borrows(Box::new(Sink(hands.clone(), stats.clone())));
+    let (hands, stats) = (Hands::default(), Arc::<QueuePairStats>::default());
+    let id = LaneId { set: 0, channel: 0, way: Direction::AToB };
+    let rx = Rx::Syscall(Box::new(Calls(hands.clone())));
+    let tx = Tx::Syscall(Box::new(Sink(hands.clone(), stats.clone())));
     let mut lane = Lane::new(id, rx, tx, 1518, None, stats.clone()).unwrap();
     lane.set_full(Full::Drop).unwrap();
     hands.world().room = 3;
@@ -324,9 +324,9 @@ fn tail_drop_keeps_no_frame() {
 fn classes() -> Arc<Shared> {
     let mut tree = Tree::new("", Layer::Ethernet).unwrap();
     let words = "num_tc 2 map 0 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 queues 1@0 1@1 hw 0";
-    let command = Command {
+    let command = TcCommand {
         verb: Verb::Add,
-        object: Object::Qdisc,
+        object: ObjectType::Qdisc,
         attach: Attach::Root,
         handle: None,
         prio: None,
@@ -382,9 +382,9 @@ fn lanes_close_together() {
     // Between the check and the sleep: the lane has to poll again without a wake-up.
     drop(both);
     assert_eq!((bench.lane.arm().unwrap(), bench.lane.wake_at().is_some()), (Armed::Sleep, true));
-    let (hands, stats) = (Hands::default(), ChannelStats::default());
+    let (hands, stats) = (Hands::default(), QueuePairStats::default());
     hands.world().source.push_back(of_class_1());
-    let mut rx = Rx::Brings(Box::new(Source(hands, Vec::new())));
+    let mut rx = Rx::Owning(Box::new(Source(hands, Vec::new())));
     let call = Call { channel: 0, now: 1, stats: &stats.tx };
     other.access().absorb(&mut rx, &call, &mut 0).unwrap();
     assert!(!bench.lane.is_settled(), "a frame would have been left behind");
@@ -406,11 +406,11 @@ fn exactly_one_leaving_lane_is_last() {
     for _ in 0..300 {
         let shared = Shared::new(queueing(), Arc::new(LaneWakers::new(3).unwrap()));
         let [first, second, mut gone] = [0, 1, 2].map(|channel| Egress::shared(channel, &shared));
-        let stats: [ChannelStats; 3] = Default::default();
+        let stats: [QueuePairStats; 3] = Default::default();
         let call = |channel: u16| Call { channel, now: 1, stats: &stats[usize::from(channel)].tx };
         let hands = Hands::default();
         hands.push(1);
-        let mut rx = Rx::Brings(Box::new(Source(hands, Vec::new())));
+        let mut rx = Rx::Owning(Box::new(Source(hands, Vec::new())));
         gone.access().absorb(&mut rx, &call(2), &mut 0).unwrap();
         gone.close(&call(2));
         let (ready, call) = (&AtomicU32::new(0), &call);

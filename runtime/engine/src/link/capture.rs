@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mqnet_netdev::wrap::capture::{
-    CaptureConfig, CaptureReader, Captured, Direction, take_all, tap, unwrap_tx, wrap_tx,
+    CaptureConfig, CaptureDirection, CaptureReader, Captured, take_all, tap, unwrap_tx, wrap_tx,
 };
 use mqnet_netdev::{Rx, Tx};
 use mqnet_pktbuf::PoolStats;
 
 use super::Link;
-use crate::lane::{Lane, LaneId, Way, taps_off, taps_on};
+use crate::lane::{Direction, Lane, LaneId, taps_off, taps_on};
 
 /// Memory for captured frames, per lane.
 const RING_BYTES: u32 = 1 << 20;
@@ -61,9 +61,10 @@ impl Active {
         if channel.is_some_and(|only| only != id.channel) {
             return;
         }
-        let leaves_here = (id.way == Way::Forth) == (side == 0);
+        let leaves_here = (id.way == Direction::AToB) == (side == 0);
         // From the netdev's point of view: frames of its RX queue are inbound.
-        let direction = if leaves_here { Direction::Inbound } else { Direction::Outbound };
+        let direction =
+            if leaves_here { CaptureDirection::Inbound } else { CaptureDirection::Outbound };
         let new_tap = || {
             let (channel, ring_bytes) = (id.channel, RING_BYTES);
             let config =
@@ -134,7 +135,7 @@ impl Link {
     ) {
         let Some(running) = &self.running else { return };
         for channel in 0..running.plan.channels {
-            for way in [Way::Forth, Way::Back] {
+            for way in [Direction::AToB, Direction::BToA] {
                 let edit = edit();
                 let id = LaneId { set: running.set, channel, way };
                 self.workers.edit(
@@ -155,7 +156,7 @@ impl Link {
         let of_them = self.shown_pools.iter().filter(|(id, _)| Some(id.set) == at_work);
         let mut pools: Vec<(LaneId, u32)> =
             of_them.filter_map(|(id, shown)| Some((*id, shown.inflight()?))).collect();
-        pools.sort_by_key(|(id, _)| (id.channel, id.way == Way::Back));
+        pools.sort_by_key(|(id, _)| (id.channel, id.way == Direction::BToA));
         pools
     }
 
@@ -180,7 +181,7 @@ impl Link {
         while let Ok(pool) = answers.recv_timeout(Duration::from_millis(100)) {
             pools.push(pool);
         }
-        pools.sort_by_key(|(id, _)| (id.channel, id.way == Way::Back));
+        pools.sort_by_key(|(id, _)| (id.channel, id.way == Direction::BToA));
         pools
     }
 }

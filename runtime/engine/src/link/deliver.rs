@@ -5,7 +5,7 @@ use std::time::Duration;
 use mqnet_sysio::{clock, poll};
 
 use super::{Link, LinkError};
-use crate::lane::{Lane, LaneId, Way};
+use crate::lane::{Direction, Lane, LaneId};
 use crate::worker::Leave;
 
 /// Interval for polling the sinks.
@@ -28,7 +28,7 @@ impl Link {
         let set = running.set;
         let channels = running.plan.channels;
         let of = |way| (0..channels).map(move |channel| LaneId { set, channel, way });
-        let ways = [Way::Forth, Way::Back].map(|way| of(way).collect::<Vec<_>>());
+        let ways = [Direction::AToB, Direction::BToA].map(|way| of(way).collect::<Vec<_>>());
         ways.iter().for_each(|ids| self.close_sources(ids));
         let ids = ways.concat();
         let (Ok(mut lanes) | Err(mut lanes)) =

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mqnet_netdev::Caps;
 
-use super::{Link, RequestError, Wish};
+use super::{Link, LinkSettings, RequestError};
 
 /// State of MTU changes by other programs.
 #[derive(Debug, Default)]
@@ -52,13 +52,13 @@ impl Link {
             return;
         }
         let Some((side, mtu)) = self.device_mtu.due.take() else { return };
-        let wish = Wish { mtu: Some(mtu), ..self.wish.clone() };
+        let wish = LinkSettings { mtu: Some(mtu), ..self.wish.clone() };
         let other = &self.ends[1 - side];
         let limit = limit(other.name(), &other.caps(), mtu);
         match (self.running.as_ref().map(|running| running.plan.mtu), limit) {
             (Some(own), _) if own == mtu => {}
             (Some(_), Some(why)) => self.refuse_device_mtu(side, mtu, &why),
-            (Some(_), None) => match self.ask(wish, now) {
+            (Some(_), None) => match self.request(wish, now) {
                 Ok(()) => self.device_mtu.requested = Some((side, mtu)),
                 Err(e) => self.refuse_device_mtu(side, mtu, &e.to_string()),
             },

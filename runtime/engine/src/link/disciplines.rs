@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use mqnet_netdev::Plan;
 use mqnet_netdev::limits::room_for;
-use mqnet_qdisc::{Command, Errno, Shape, TcError, Tree};
+use mqnet_qdisc::{Errno, Shape, TcCommand, TcError, Tree};
 use mqnet_sysio::clock;
 use mqnet_wire::Layer;
 
 use super::{Link, LinkError, from_source_side};
 use crate::egress::{Disciplines, Egress, EgressConfig, Full, LaneWakers, Queueing, Shared};
-use crate::lane::{Lane, LaneId, Way};
+use crate::lane::{Direction, Lane, LaneId};
 
 /// Ethernet header in bytes: disciplines count frames, an MTU counts packets.
 const ETHERNET_HEADER: u32 = 14;
@@ -86,8 +86,8 @@ impl Attached {
 }
 
 /// Direction of the lanes that send through a side.
-fn way_to(side: usize) -> Way {
-    if side == 1 { Way::Forth } else { Way::Back }
+fn way_to(side: usize) -> Direction {
+    if side == 1 { Direction::AToB } else { Direction::BToA }
 }
 
 impl Link {
@@ -97,7 +97,7 @@ impl Link {
     }
 
     /// Executes a tc command and keeps waiting frames; `Ok(false)` if nothing changed.
-    pub fn tc(&mut self, side: usize, command: &Command) -> Result<bool, TcError> {
+    pub fn tc(&mut self, side: usize, command: &TcCommand) -> Result<bool, TcError> {
         if self.change.is_some() {
             return Err(TcError {
                 errno: Errno::Busy,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_netdev::limits::CHANNELS_MAX;
-use mqnet_netdev::wrap::sights::{Sights, wrap_rx};
+use mqnet_netdev::wrap::flow_samples::{FlowSamples, wrap_rx};
 use mqnet_netdev::{Buckets, Function, Rx};
 
 use super::{Link, LinkError};
@@ -67,17 +67,17 @@ impl TableOwner {
 /// Flow counts on the channels that belong to a table's queues.
 struct Seen {
     /// For each queue, the counters and their values at the last sample.
-    queues: Vec<(Arc<Sights>, Vec<u64>)>,
+    queues: Vec<(Arc<FlowSamples>, Vec<u64>)>,
     buckets: usize,
 }
 
 impl Seen {
     fn new(owner: TableOwner, buckets: usize) -> Self {
-        let each = |_| (Sights::new(buckets), vec![0; buckets]);
+        let each = |_| (FlowSamples::new(buckets), vec![0; buckets]);
         Self { queues: (0..owner.queues(CHANNELS_MAX)).map(each).collect(), buckets }
     }
 
-    fn on(&self, queue: u16) -> Arc<Sights> {
+    fn on(&self, queue: u16) -> Arc<FlowSamples> {
         self.queues[usize::from(queue)].0.clone()
     }
 

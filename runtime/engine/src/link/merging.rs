@@ -5,7 +5,7 @@ use mqnet_netdev::wrap::merge::Merging;
 use mqnet_netdev::{Offloads, Plan};
 
 use super::{Link, from_source_side};
-use crate::lane::{Lane, Merges, Way};
+use crate::lane::{Direction, Lane, Merges};
 
 /// Coalescing settings of a link.
 pub(super) struct Merger {
@@ -47,7 +47,7 @@ impl Link {
         if !self.merger.wanted[side] || !sink.feeds_a_stack() {
             return None;
         }
-        let way = if side == 0 { Way::Forth } else { Way::Back };
+        let way = if side == 0 { Direction::AToB } else { Direction::BToA };
         let plan = from_source_side(plan, way);
         let caps = self.wished_of(1 - side);
         let (mut takes, mut frame_max) = (caps.tx_offloads, caps.frame_max);
@@ -78,7 +78,7 @@ impl Link {
         self.merger.applied = applied;
         self.on_every_lane(|| {
             move |lane: &mut Lane| {
-                lane.set_merging(merges[usize::from(lane.id().way == Way::Back)]);
+                lane.set_merging(merges[usize::from(lane.id().way == Direction::BToA)]);
             }
         });
     }

@@ -7,7 +7,7 @@
 use mqnet_netdev::Fault;
 
 use super::{Link, LinkError, Notice};
-use crate::lane::{LaneId, Way};
+use crate::lane::{Direction, LaneId};
 use crate::worker::LaneFault;
 
 impl Link {
@@ -48,11 +48,12 @@ impl Link {
             if channels.is_empty() {
                 continue;
             }
-            let both =
-                |&channel: &u16| [Way::Forth, Way::Back].map(|way| LaneId { set, channel, way });
+            let both = |&channel: &u16| {
+                [Direction::AToB, Direction::BToA].map(|way| LaneId { set, channel, way })
+            };
             let ids: Vec<LaneId> = channels.iter().flat_map(both).collect();
             let lanes = self.workers.take_immediately(&ids)?;
-            let from_here = if side == 0 { Way::Forth } else { Way::Back };
+            let from_here = if side == 0 { Direction::AToB } else { Direction::BToA };
             for mut lane in lanes {
                 if lane.id().way == from_here {
                     lane.forget_partial();

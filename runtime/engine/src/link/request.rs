@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mqnet_netdev::{Caps, Offloads, Outlook, RingWish};
+use mqnet_netdev::{Caps, NextPlan, Offloads, RequestedRings};
 
 use super::Link;
 use crate::change::Ended;
@@ -12,13 +12,13 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The user's wish for a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct LinkSettings {
     /// Number of channels; `None`: as many as the other side requests.
     pub channels: Option<u16>,
     /// MTU; `None`: the functions' own.
     pub mtu: Option<u32>,
     /// Rings of the function with a peer.
-    pub rings: RingWish,
+    pub rings: RequestedRings,
     /// Offloads that frames from the first function must not use.
     pub without_forth: Offloads,
     /// Offloads that frames from the second function must not use.
@@ -27,7 +27,7 @@ pub struct Wish {
 
 /// Reason why a request was rejected immediately.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AskError {
+pub enum RejectedRequest {
     /// Another request is under way.
     #[error("another change is under way")]
     Busy,
@@ -50,25 +50,25 @@ pub enum RequestError {
 /// A request under way.
 #[derive(Debug)]
 pub(super) struct Pending {
-    before: Wish,
+    before: LinkSettings,
     since: Duration,
 }
 
 impl Link {
     /// The user's current wish.
-    pub fn wish(&self) -> &Wish {
+    pub fn wish(&self) -> &LinkSettings {
         &self.wish
     }
 
     /// Requests a new wish. The result is available from [`answer`](Self::answer): immediately if
     /// the link is down (the wish then applies from the next start), otherwise when the change is
     /// done.
-    pub fn ask(&mut self, wish: Wish, now: Duration) -> Result<(), AskError> {
+    pub fn request(&mut self, wish: LinkSettings, now: Duration) -> Result<(), RejectedRequest> {
         if self.pending.is_some() {
-            return Err(AskError::Busy);
+            return Err(RejectedRequest::Busy);
         }
         if let Some(why) = self.channels_fixed().filter(|_| wish.channels != self.wish.channels) {
-            return Err(AskError::Impossible(why));
+            return Err(RejectedRequest::Impossible(why));
         }
         if wish.mtu != self.wish.mtu || wish == self.wish {
             self.overrule_devices(wish.mtu);
@@ -79,10 +79,10 @@ impl Link {
             self.answer = Some(Ok(Some("the link is down: it counts from its start".to_owned())));
             return Ok(());
         }
-        if let Some(Outlook::Impossible(why)) = self.peer().map(|peer| peer.outlook()) {
+        if let Some(NextPlan::Impossible(why)) = self.peer().map(|peer| peer.next_plan()) {
             self.wish = before;
             self.publish_wish();
-            return Err(AskError::Impossible(why));
+            return Err(RejectedRequest::Impossible(why));
         }
         self.forget_failures();
         self.answer = None;

@@ -7,12 +7,12 @@
 
 use std::time::Duration;
 
-use mqnet_netdev::{FlowRule, Function, Indirection, OpenError, TxStats};
+use mqnet_netdev::{Function, Indirection, OpenChannelsError, SteeringRule, TxStats};
 use mqnet_sysio::{clock, poll};
 
 use super::learning::TableOwner;
 use super::{Link, LinkError};
-use crate::lane::{Lane, LaneId, Way};
+use crate::lane::{Direction, Lane, LaneId};
 use crate::switch::drained;
 use crate::worker::Leave;
 
@@ -114,12 +114,12 @@ impl Link {
         &mut self,
         side: usize,
         location: u32,
-        rule: Option<FlowRule>,
+        rule: Option<SteeringRule>,
     ) -> Result<Result<(), String>, LinkError> {
         if self.change.is_some() {
             return Ok(Err("another change is under way".to_owned()));
         }
-        let Some(rules) = self.ends[side].rules().map(<[FlowRule]>::to_vec) else {
+        let Some(rules) = self.ends[side].rules().map(<[SteeringRule]>::to_vec) else {
             return Ok(Err("the kernel chooses the queues of this device".to_owned()));
         };
         let channels = self.running.as_ref().map_or(0, |running| running.plan.channels);
@@ -136,7 +136,7 @@ impl Link {
         let Some(rule) = rule else { return Ok(Ok(())) };
         let (before, queue) = (stage.clone(), rule.queue);
         let at = stage.partition_point(|other| other.location < location);
-        stage.insert(at, FlowRule { location, ..rule });
+        stage.insert(at, SteeringRule { location, ..rule });
         let others: Vec<u16> = (0..channels).filter(|other| *other != queue).collect();
         let done = self.move_rules(side, &[queue], &others, &before, &stage)?;
         if done.is_err() && before != rules {
@@ -154,8 +154,8 @@ impl Link {
         side: usize,
         gaining: &[u16],
         losing: &[u16],
-        before: &[FlowRule],
-        after: &[FlowRule],
+        before: &[SteeringRule],
+        after: &[SteeringRule],
     ) -> Result<Result<(), String>, LinkError> {
         let turn = |end: &mut dyn Function| end.set_rules(after);
         let back = |end: &mut dyn Function| end.set_rules(before);
@@ -167,11 +167,11 @@ impl Link {
         &mut self,
         side: usize,
         (gaining, losing): (&[u16], &[u16]),
-        turn: impl Fn(&mut dyn Function) -> Result<(), OpenError>,
-        back: impl Fn(&mut dyn Function) -> Result<(), OpenError>,
+        turn: impl Fn(&mut dyn Function) -> Result<(), OpenChannelsError>,
+        back: impl Fn(&mut dyn Function) -> Result<(), OpenChannelsError>,
         limit: Duration,
     ) -> Result<Result<(), String>, LinkError> {
-        let way = if side == 0 { Way::Forth } else { Way::Back };
+        let way = if side == 0 { Direction::AToB } else { Direction::BToA };
         let Some(set) = self.running.as_ref().map(|running| running.set) else {
             return Ok(turn(&mut *self.ends[side]).map_err(|e| e.to_string()));
         };
@@ -222,9 +222,9 @@ fn set(
     end: &mut dyn Function,
     table: &[u16],
     user_set: bool,
-) -> Result<(), OpenError> {
+) -> Result<(), OpenChannelsError> {
     let function = end.name().to_owned();
-    let lost = || OpenError { function, what: "a member is lost".to_owned() };
+    let lost = || OpenChannelsError { function, what: "a member is lost".to_owned() };
     owner.of(end).ok_or_else(lost)?.set_indirection(table, user_set)
 }
 

@@ -7,10 +7,10 @@ use mqnet_netdev::Plan;
 use mqnet_sysio::clock;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_wire::Layer;
-use mqnet_xdp::wrap::{Bell, HookConfig, Hooked, InletConfig, Pages, Return, way};
+use mqnet_xdp::wrap::{HookConfig, Hooked, Pages, ReinjectConfig, ReinjectRx, ReinjectWaker, way};
 
 use super::{Link, from_source_side};
-use crate::lane::{Lane, LaneId, Way};
+use crate::lane::{Direction, Lane, LaneId};
 
 /// Reason why a program cannot be attached or detached.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ impl Programs {
 
 struct Rings(Arc<EventFd>);
 
-impl Bell for Rings {
+impl ReinjectWaker for Rings {
     fn ring(&self) {
         // Fails only if the eventfd is closed: then its lane is gone.
         let _ = self.0.ring();
@@ -67,7 +67,7 @@ impl Bell for Rings {
 /// Parts of a program for the two lanes of a channel.
 struct Pair {
     hook: HookConfig,
-    inlet: Return,
+    inlet: ReinjectRx,
     joined: Hooked,
     waker: Arc<EventFd>,
 }
@@ -101,13 +101,13 @@ impl Link {
         let (hooked, joined) = (Hooked::default(), Hooked::default());
         self.programs.placed[side].extend([hooked.clone(), joined.clone()]);
         // The program runs before segmentation emulation.
-        let way_in = if side == 0 { Way::Forth } else { Way::Back };
+        let way_in = if side == 0 { Direction::AToB } else { Direction::BToA };
         let plan_in = from_source_side(plan, way_in);
         let (arrives, offloads) = (plan_in.rx_frame_max(), plan_in.rx_offloads);
         let frame_max = plan.frame_max;
         let tx_offloads = if side == 0 { plan.tx_offloads } else { plan.rx_offloads };
         let (count, own) = (stats.clone(), joined.clone());
-        let config = InletConfig { stats: count, frame_max, tx_offloads, joined: own };
+        let config = ReinjectConfig { stats: count, frame_max, tx_offloads, joined: own };
         let (outlet, inlet) = way(config, Box::new(Rings(waker.clone())));
         let hook = HookConfig {
             program,
@@ -172,7 +172,11 @@ impl Link {
             self.programs.placed[side].clear();
             self.ends[side].set_xdp(false);
         })?;
-        let (way, back) = if side == 0 { (Way::Forth, Way::Back) } else { (Way::Back, Way::Forth) };
+        let (way, back) = if side == 0 {
+            (Direction::AToB, Direction::BToA)
+        } else {
+            (Direction::BToA, Direction::AToB)
+        };
         for (channel, pair) in (0..plan.channels).zip(pairs) {
             let Some(Pair { hook, inlet, joined, waker }) = pair else { continue };
             // Install the reinjection first, then the program that uses it.
@@ -210,7 +214,7 @@ impl Link {
         let has = [0, 1].map(|side| self.programs.attached[side].is_some());
         self.on_every_lane(|| {
             move |lane: &mut Lane| {
-                let from = usize::from(lane.id().way == Way::Back);
+                let from = usize::from(lane.id().way == Direction::BToA);
                 if !has[from] {
                     lane.unhook();
                 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::BUDGET;
 
-use crate::lane::{Polled, Rest};
+use crate::lane::{PollEnd, Polled};
 
 /// Number of frames in a poll that justifies an immediate next poll.
 const ENOUGH: usize = BUDGET / 2;
@@ -25,7 +25,7 @@ impl HoldOff {
     /// True for a poll that took few frames from its source and had room for more.
     #[inline]
     pub(super) fn is_worth(polled: &Polled) -> bool {
-        (1..ENOUGH).contains(&polled.frames) && polled.rest != Rest::Full
+        (1..ENOUGH).contains(&polled.frames) && polled.rest != PollEnd::Full
     }
 
     /// Starts a hold-off of `time`; 0: none.
@@ -62,8 +62,10 @@ mod tests {
     #[test]
     fn few_frames_start_a_hold_off() {
         let worth = |frames, rest| HoldOff::is_worth(&Polled { frames, sent: 3, rest });
-        assert!(worth(1, Rest::Empty) && worth(ENOUGH - 1, Rest::Budget));
-        assert!(!worth(ENOUGH, Rest::Empty) && !worth(0, Rest::Empty) && !worth(1, Rest::Full));
+        assert!(worth(1, PollEnd::Empty) && worth(ENOUGH - 1, PollEnd::Budget));
+        assert!(
+            !worth(ENOUGH, PollEnd::Empty) && !worth(0, PollEnd::Empty) && !worth(1, PollEnd::Full)
+        );
     }
 
     // Goal: a hold-off ends once, after its time; a hold-off of no time is none.

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::Sender;
 
-use crate::lane::{Lane, Rest};
+use crate::lane::{Lane, PollEnd};
 
 /// Condition under which a lane leaves its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Leaving {
             None => true,
             Some(left) => {
                 *left = left.saturating_sub(lane.taken_of_source(moved));
-                *left == 0 || (lane.rest() == Rest::Empty && !lane.source_has_more())
+                *left == 0 || (lane.rest() == PollEnd::Empty && !lane.source_has_more())
             }
         };
         if self.immediately || (drained && lane.is_settled()) {

@@ -3,7 +3,7 @@
 use mqnet_control_api::{ApiError, CaptureFilter, CapturedFrame, Code, FrameDirection, FrameSink};
 use mqnet_engine::{CaptureRequest, Captures};
 use mqnet_netdev::DropReason;
-use mqnet_netdev::wrap::capture::{Captured, Direction};
+use mqnet_netdev::wrap::capture::{CaptureDirection, Captured};
 use mqnet_sysio::clock;
 
 use crate::HostedLink;
@@ -20,8 +20,8 @@ impl FrameSink for Sink {
             time_ns: frame.time_ns,
             channel: frame.channel,
             direction: match frame.direction {
-                Direction::Inbound => FrameDirection::Inbound,
-                Direction::Outbound => FrameDirection::Outbound,
+                CaptureDirection::Inbound => FrameDirection::Inbound,
+                CaptureDirection::Outbound => FrameDirection::Outbound,
             },
             len: frame.len,
             bytes: frame.bytes,

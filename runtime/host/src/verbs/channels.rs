@@ -1,7 +1,7 @@
 //! `ethtool -l` and `-L`.
 
 use mqnet_control_api::{ApiError, Change, Channels, Code, SetChannels};
-use mqnet_engine::Wish;
+use mqnet_engine::LinkSettings;
 
 use super::plain;
 use crate::HostedLink;
@@ -52,6 +52,6 @@ pub(super) fn set_channels(entry: &mut HostedLink, _side: usize, want: &SetChann
             return Err(plain(Code::Invalid, &why));
         }
     }
-    let wish = Wish { channels: Some(want.combined), ..entry.link.wish().clone() };
-    entry.ask(wish)
+    let wish = LinkSettings { channels: Some(want.combined), ..entry.link.wish().clone() };
+    entry.request(wish)
 }

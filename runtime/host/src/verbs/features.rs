@@ -1,7 +1,7 @@
 //! `ethtool -k` and `-K`.
 
 use mqnet_control_api::{ApiError, Change, Feature, SetFeatures};
-use mqnet_engine::Wish;
+use mqnet_engine::LinkSettings;
 use mqnet_netdev::Offloads;
 use mqnet_sysio::clock;
 
@@ -33,7 +33,7 @@ fn offloads_of(name: &str, offload: Offloads) -> Offloads {
 }
 
 /// Offloads that the user has disabled: of frames from a side, and of frames to it.
-fn unwanted(wish: &Wish, side: usize) -> [Offloads; 2] {
+fn unwanted(wish: &LinkSettings, side: usize) -> [Offloads; 2] {
     let both = [wish.without_forth, wish.without_back];
     [both[side], both[1 - side]]
 }
@@ -116,7 +116,7 @@ pub(super) fn set_features(entry: &mut HostedLink, side: usize, want: &SetFeatur
         return done(changed, since);
     }
     // A request that is refused changes nothing.
-    let asked = entry.ask(wish)?;
+    let asked = entry.request(wish)?;
     entry.link.set_may_merge(side, merge);
     Ok(asked)
 }

@@ -1,7 +1,7 @@
 //! The MTU.
 
 use mqnet_control_api::{ApiError, Change, Code, SetMtu};
-use mqnet_engine::Wish;
+use mqnet_engine::LinkSettings;
 use mqnet_netdev::limits::{MTU_MAX, MTU_MIN};
 
 use super::plain;
@@ -13,6 +13,6 @@ pub(super) fn set_mtu(entry: &mut HostedLink, _side: usize, want: &SetMtu) -> Ch
         let why = format!("mtu: {} is not a number from {MTU_MIN} to {MTU_MAX}", want.mtu);
         return Err(ApiError { field: Some("mtu".into()), ..plain(Code::Range, &why) });
     }
-    let wish = Wish { mtu: Some(want.mtu), ..entry.link.wish().clone() };
-    entry.ask(wish)
+    let wish = LinkSettings { mtu: Some(want.mtu), ..entry.link.wish().clone() };
+    entry.request(wish)
 }

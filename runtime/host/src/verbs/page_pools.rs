@@ -1,7 +1,7 @@
 //! `page-pool-get` and `page-pool-stats-get` of the kernel's `netdev` family.
 
-use mqnet_control_api::{PagePool, PagePoolStats};
-use mqnet_engine::Way;
+use mqnet_control_api::{PagePoolInfo, PagePoolStats};
+use mqnet_engine::Direction;
 use mqnet_netdev::RxMemory;
 use mqnet_pktbuf::{Mapping, PoolStats};
 
@@ -10,13 +10,13 @@ use crate::HostedLink;
 /// `page-pool-get` and `page-pool-stats-get`: the pools of lanes in which neither side brings
 /// memory, and those behind RX queues that give buffers to a device. A pool has the number of the
 /// lane that it serves.
-pub(crate) fn page_pools(entry: &mut HostedLink) -> Vec<(PagePool, PagePoolStats)> {
+pub(crate) fn page_pools(entry: &mut HostedLink) -> Vec<(PagePoolInfo, PagePoolStats)> {
     let queues = [0, 1].map(|side| entry.link.functions()[side].rx_memory());
     let entry = &*entry;
     let pool = |side: usize, channel: u16, stats: &PoolStats, mapping: Mapping, provided: bool| {
         let number = entry.napi(channel, side);
         let ifindex = Some(entry.netdevs[side].ifindex);
-        let pool = PagePool {
+        let pool = PagePoolInfo {
             mapping: mapping.name().to_owned(),
             memory: if provided { "provided" } else { "own" }.to_owned(),
             id: number,
@@ -29,7 +29,7 @@ pub(crate) fn page_pools(entry: &mut HostedLink) -> Vec<(PagePool, PagePoolStats
         (pool, counters)
     };
     let of_lanes = entry.link.pools().into_iter().map(|(id, stats)| {
-        let side = usize::from(id.way == Way::Back);
+        let side = usize::from(id.way == Direction::BToA);
         pool(side, id.channel, &stats, Mapping::Allocation, false)
     });
     let of_queues = queues.iter().enumerate().flat_map(|(side, queues)| {

@@ -1,7 +1,7 @@
 //! `queue-get`, `napi-get` and `qstats-get` of the kernel's `netdev` family.
 
-use mqnet_control_api::{ApiError, Napi, QStats, Queue, QueueType};
-use mqnet_netdev::{ChannelStats, MemberView};
+use mqnet_control_api::{ApiError, Napi, QStats, QueueInfo, QueueType};
+use mqnet_netdev::{MemberView, QueuePairStats};
 
 use crate::HostedLink;
 
@@ -24,12 +24,12 @@ fn functions(entry: &mut HostedLink, side: usize) -> Vec<String> {
 }
 
 /// `queue-get`: all RX, then all TX; nothing while it is down.
-pub(super) fn queues(entry: &mut HostedLink, side: usize) -> Result<Vec<Queue>, ApiError> {
+pub(super) fn queues(entry: &mut HostedLink, side: usize) -> Result<Vec<QueueInfo>, ApiError> {
     let functions = functions(entry, side);
     let all = 0..channels(entry);
     let dev = &entry.netdevs[side];
     // The lane of an RX queue takes from it; that of a TX queue takes from the other side.
-    let queue = |kind: QueueType, channel: u16| Queue {
+    let queue = |kind: QueueType, channel: u16| QueueInfo {
         id: u32::from(channel),
         ifindex: dev.ifindex,
         kind,
@@ -71,7 +71,7 @@ pub(super) fn qstats(entry: &mut HostedLink, side: usize, per_queue: bool) -> Ve
         }
         return vec![sum];
     }
-    let queue = |kind, id: usize, add: fn(&mut QStats, &ChannelStats)| {
+    let queue = |kind, id: usize, add: fn(&mut QStats, &QueuePairStats)| {
         let (queue_type, queue_id) = (Some(kind), Some(id as u32));
         let mut one = QStats { ifindex, queue_type, queue_id, ..QStats::default() };
         add(&mut one, &all[id]);
@@ -85,13 +85,13 @@ fn plus(sum: &mut Option<u64>, value: u64) {
     *sum = Some(sum.unwrap_or(0) + value);
 }
 
-fn add_rx(sum: &mut QStats, stats: &ChannelStats) {
+fn add_rx(sum: &mut QStats, stats: &QueuePairStats) {
     plus(&mut sum.rx_packets, stats.rx.packets.get());
     plus(&mut sum.rx_bytes, stats.rx.bytes.get());
     plus(&mut sum.rx_hw_drops, stats.rx.drops.total());
 }
 
-fn add_tx(sum: &mut QStats, stats: &ChannelStats) {
+fn add_tx(sum: &mut QStats, stats: &QueuePairStats) {
     plus(&mut sum.tx_packets, stats.tx.packets.get());
     plus(&mut sum.tx_bytes, stats.tx.bytes.get());
     plus(&mut sum.tx_hw_drops, stats.tx.drops.total());

@@ -60,5 +60,5 @@ pub(super) fn set_rings(entry: &mut HostedLink, side: usize, want: &SetRings) ->
     let mut wish = entry.link.wish().clone();
     wish.rings.rx = want.rx.map(|kib| kib << 10).or(wish.rings.rx);
     wish.rings.tx = want.tx.map(|kib| kib << 10).or(wish.rings.tx);
-    entry.ask(wish)
+    entry.request(wish)
 }

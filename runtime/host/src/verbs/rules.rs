@@ -51,7 +51,7 @@ fn field_name(kind: FlowKind, field: Field) -> &'static str {
 }
 
 /// As it is shown.
-fn written(rule: &netdev::FlowRule) -> FlowRule {
+fn written(rule: &netdev::SteeringRule) -> FlowRule {
     let flow = KINDS.iter().find(|(_, kind)| *kind == rule.kind).map_or("", |(name, _)| name);
     let matches = rule.matches.iter().map(|m| FieldMatch {
         field: field_name(rule.kind, m.field).to_owned(),
@@ -63,7 +63,7 @@ fn written(rule: &netdev::FlowRule) -> FlowRule {
 }
 
 /// As it is taken, or which field makes no sense.
-fn read(rule: &FlowRule) -> Result<netdev::FlowRule, ApiError> {
+fn read(rule: &FlowRule) -> Result<netdev::SteeringRule, ApiError> {
     let wrong = |field: &str, why: String| Err(ApiError::field(field, why));
     let Some((_, kind)) = KINDS.iter().find(|(name, _)| *name == rule.flow) else {
         let names: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
@@ -87,13 +87,13 @@ fn read(rule: &FlowRule) -> Result<netdev::FlowRule, ApiError> {
             let why = format!("{}: value and mask are {width} bytes in hexadecimal", m.field);
             return wrong("matches", format!("matches: {why}"));
         };
-        let same = |other: &netdev::FieldMatch| other.field == *field;
+        let same = |other: &netdev::MaskedField| other.field == *field;
         if matches.iter().any(same) {
             return wrong("matches", format!("matches: '{}' is there twice", m.field));
         }
-        matches.push(netdev::FieldMatch { field: *field, value, mask });
+        matches.push(netdev::MaskedField { field: *field, value, mask });
     }
-    Ok(netdev::FlowRule { location: rule.location, kind: *kind, matches, queue: rule.queue })
+    Ok(netdev::SteeringRule { location: rule.location, kind: *kind, matches, queue: rule.queue })
 }
 
 /// `ethtool -n`.

@@ -3,8 +3,8 @@
 use mqnet_control_api::{
     ChannelStats, LaneStats, LinkStats, PoolUse, StopCause, StopState, Stopped,
 };
-use mqnet_engine::Way;
-use mqnet_netdev::{ChannelStats as Counters, FullCause, LaneSums};
+use mqnet_engine::Direction;
+use mqnet_netdev::{FullCause, LaneSums, QueuePairStats as Counters};
 use mqnet_sysio::clock;
 
 use crate::{HostedLink, place};
@@ -69,7 +69,7 @@ pub(crate) fn link_stats(entry: &mut HostedLink) -> LinkStats {
         LaneStats { state, ..lane(entry, from, 0, &sums[from]) }
     };
     let pools = entry.link.pools_in_use().into_iter().map(|(id, inflight)| PoolUse {
-        napi_id: entry.napi(id.channel, usize::from(id.way == Way::Back)),
+        napi_id: entry.napi(id.channel, usize::from(id.way == Direction::BToA)),
         inflight: inflight.into(),
     });
     LinkStats {

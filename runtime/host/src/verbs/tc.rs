@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mqnet_control_api::{
-    Action, ApiError, Change, Class, Code, ControlAction, Filter, FilterOptions, Qdisc, TcCounters,
-    TcObject, TcRequest, TcVerb,
+    Action, ApiError, Change, Class, Code, ControlAction, Filter, FilterOptions, QdiscEntry,
+    TcCounters, TcObject, TcRequest, TcVerb,
 };
 use mqnet_qdisc::id::{parse_class, parse_handle, parse_protocol, protocol_name};
 use mqnet_qdisc::{
-    ActionInfo, Attach, ClassInfo, Command, DrrClass, Errno, ExtraCounter, FilterInfo, Handle,
-    Object, OptionValue, Options, Params, QdiscInfo, TcError, Totals, Verb,
+    ActionInfo, Attach, ClassInfo, DrrClass, Errno, ExtraCounter, FilterInfo, Handle, KindOptions,
+    ObjectType, OptionValue, Params, QdiscInfo, TcCommand, TcError, Totals, Verb,
 };
 use mqnet_sysio::clock;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ fn channels(entry: &HostedLink) -> u16 {
 }
 
 /// `tc qdisc show`.
-pub(super) fn qdiscs(entry: &mut HostedLink, side: usize) -> Result<Vec<Qdisc>, ApiError> {
+pub(super) fn qdiscs(entry: &mut HostedLink, side: usize) -> Result<Vec<QdiscEntry>, ApiError> {
     Ok(entry.link.tree(side).qdiscs(channels(entry)).iter().map(qdisc).collect())
 }
 
@@ -95,7 +95,7 @@ fn refused(error: TcError) -> ApiError {
 }
 
 /// A request as the tree takes it; `there` is what a handle without a parent is looked up in.
-fn command(want: &TcRequest, there: &[QdiscInfo]) -> Result<Command, ApiError> {
+fn command(want: &TcRequest, there: &[QdiscInfo]) -> Result<TcCommand, ApiError> {
     let wrong = |field: &str, value: &str, allowed: &str| {
         ApiError::field(field, format!("{field}: '{value}' is not {allowed}"))
     };
@@ -122,13 +122,13 @@ fn command(want: &TcRequest, there: &[QdiscInfo]) -> Result<Command, ApiError> {
             Some(Handle(1..)) => Attach::Parent(parse_class(text).unwrap_or_default()),
             _ => return Err(wrong("parent", text, "root, egress or a class id, like 1:2")),
         },
-        None => home(want.object, handle, there)?,
+        None => parent_of(want.object, handle, there)?,
     };
     let protocol = want.protocol.as_deref().map(|text| {
         let allowed = "ip, ipv6, arp, 802.1Q, 802.1ad, all or a number";
         parse_protocol(text).ok_or_else(|| wrong("protocol", text, allowed))
     });
-    Ok(Command {
+    Ok(TcCommand {
         verb: match want.command {
             TcVerb::Add => Verb::Add,
             TcVerb::Change => Verb::Change,
@@ -136,9 +136,9 @@ fn command(want: &TcRequest, there: &[QdiscInfo]) -> Result<Command, ApiError> {
             TcVerb::Delete => Verb::Delete,
         },
         object: match want.object {
-            TcObject::Qdisc => Object::Qdisc,
-            TcObject::Class => Object::Class,
-            TcObject::Filter => Object::Filter,
+            TcObject::Qdisc => ObjectType::Qdisc,
+            TcObject::Class => ObjectType::Class,
+            TcObject::Filter => ObjectType::Filter,
         },
         attach,
         handle,
@@ -162,7 +162,11 @@ fn number(text: &str) -> Option<u32> {
 }
 
 /// Where that is of which only the handle was said.
-fn home(object: TcObject, handle: Option<Handle>, there: &[QdiscInfo]) -> Result<Attach, ApiError> {
+fn parent_of(
+    object: TcObject,
+    handle: Option<Handle>,
+    there: &[QdiscInfo],
+) -> Result<Attach, ApiError> {
     match (object, handle) {
         (TcObject::Filter, _) => Ok(Attach::Root),
         (TcObject::Class, Some(class)) => Ok(Attach::Parent(Handle::new(class.major(), 0))),
@@ -195,7 +199,7 @@ fn extra(counters: &[ExtraCounter], totals: &Totals) -> BTreeMap<String, Value> 
 }
 
 /// Options by their names in tc.
-fn options(options: Options) -> BTreeMap<String, Value> {
+fn options(options: KindOptions) -> BTreeMap<String, Value> {
     let value = |value| match value {
         OptionValue::Number(number) => json!(number),
         OptionValue::Flag(flag) => json!(flag),
@@ -206,11 +210,11 @@ fn options(options: Options) -> BTreeMap<String, Value> {
 }
 
 /// A qdisc.
-pub fn qdisc(info: &QdiscInfo) -> Qdisc {
+pub fn qdisc(info: &QdiscInfo) -> QdiscEntry {
     // Of those whose classes are channels none counts its users.
     let shared = !matches!(info.params, Params::Mq | Params::Mqprio(_));
     let root = info.attach == Attach::Root;
-    Qdisc {
+    QdiscEntry {
         kind: info.params.kind().to_owned(),
         handle: info.handle.to_string(),
         dev: None,

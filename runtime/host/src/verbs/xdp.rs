@@ -4,7 +4,7 @@ use mqnet_control_api::{
     ApiError, Change, Code, SetXdp, XdpEntry, XdpInfo, XdpMap, XdpMapRequest, XdpMapVerb, XdpMode,
     XdpProgram,
 };
-use mqnet_ebpf::{Map, MapError, MapKind, Mode, Program, Selector};
+use mqnet_ebpf::{ExecutionMode, Map, MapError, MapKind, Program, Selector};
 use mqnet_engine::XdpError;
 use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_sysio::clock;
@@ -81,9 +81,9 @@ pub(super) fn set_xdp(entry: &mut HostedLink, side: usize, want: &SetXdp) -> Cha
     };
     let object = bytes("object", object)?;
     let mode = match want.mode {
-        XdpMode::Auto => Mode::BEST,
-        XdpMode::Jit => Mode::Jit,
-        XdpMode::Interpret => Mode::Interpret,
+        XdpMode::Auto => ExecutionMode::BEST,
+        XdpMode::Jit => ExecutionMode::Jit,
+        XdpMode::Interpret => ExecutionMode::Interpret,
     };
     let which = Selector { section: want.section.as_deref(), program: want.program.as_deref() };
     let program = Program::load(&object, which, mode, CHANNELS_MAX)

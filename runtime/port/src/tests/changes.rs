@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, sleep, spawn};
 
-use mqnet_engine::{Link, Notice, RequestError, Wish};
-use mqnet_netdev::ChannelStats;
+use mqnet_engine::{Link, LinkSettings, Notice, RequestError};
+use mqnet_netdev::QueuePairStats;
 use mqnet_sysio::clock;
 
 use super::*;
@@ -23,11 +23,11 @@ type Ends = Vec<(Receiver, Sender)>;
 
 /// Two joined ports, and the statistics of each.
 struct Pair {
-    driver: Driver,
+    driver: LinkDriver,
     /// Closes the first port; the driver closes the second.
     closer: Closer,
     ends: [Ends; 2],
-    stats: [Vec<Arc<ChannelStats>>; 2],
+    stats: [Vec<Arc<QueuePairStats>>; 2],
 }
 
 fn pair(mtu: u32, depth: u32) -> Pair {
@@ -36,25 +36,25 @@ fn pair(mtu: u32, depth: u32) -> Pair {
     let (b, far) = PortFunction::open(config()).unwrap();
     let (closer, stats) = (a.closer(), [a.stats().to_vec(), b.stats().to_vec()]);
     let link = LinkConfig { cpus: Cpus::Float, ..LinkConfig::default() };
-    let driver = Driver::start(Box::new(a), b, link).unwrap();
+    let driver = LinkDriver::start(Box::new(a), b, link).unwrap();
     Pair { driver, closer, ends: [near, far], stats }
 }
 
-fn request(link: &mut Link, edit: impl FnOnce(&mut Wish)) {
+fn request(link: &mut Link, edit: impl FnOnce(&mut LinkSettings)) {
     let mut wish = link.wish().clone();
     edit(&mut wish);
-    link.ask(wish, clock::monotonic()).unwrap();
+    link.request(wish, clock::monotonic()).unwrap();
 }
 
 /// Requests a change and waits until it is done.
 fn change(
-    driver: &Driver,
-    edit: impl FnOnce(&mut Wish) + Send + 'static,
+    driver: &LinkDriver,
+    edit: impl FnOnce(&mut LinkSettings) + Send + 'static,
 ) -> Result<(), RequestError> {
-    driver.ask(|link| request(link, edit)).unwrap();
+    driver.call(|link| request(link, edit)).unwrap();
     let begin = Instant::now();
     loop {
-        if let Some(answer) = driver.ask(Link::answer).unwrap() {
+        if let Some(answer) = driver.call(Link::answer).unwrap() {
             return answer.map(|_| ());
         }
         assert!(begin.elapsed() < PATIENCE, "the change is not done");
@@ -62,12 +62,12 @@ fn change(
     }
 }
 
-fn set_channels(driver: &Driver, channels: u16) {
+fn set_channels(driver: &LinkDriver, channels: u16) {
     change(driver, move |wish| wish.channels = Some(channels)).unwrap();
     assert_eq!(driver.plan().channels, channels);
 }
 
-fn set_mtu(driver: &Driver, mtu: u32) {
+fn set_mtu(driver: &LinkDriver, mtu: u32) {
     change(driver, move |wish| wish.mtu = Some(mtu)).unwrap();
     assert_eq!(driver.plan().mtu, mtu);
 }
@@ -146,7 +146,7 @@ impl Traffic {
 
 /// Ends the traffic with all queues in use. Every accepted frame must have arrived once and in
 /// order, but for those that were dropped as too long; returns how many these were.
-fn account(driver: Driver, closer: &Closer, mut traffic: Traffic) -> u64 {
+fn account(driver: LinkDriver, closer: &Closer, mut traffic: Traffic) -> u64 {
     set_channels(&driver, QUEUES);
     let sent = traffic.stop();
     let total = sent.iter().map(|&n| u64::from(n)).sum::<u64>();
@@ -292,7 +292,7 @@ fn waiting_senders_return_when_the_queue_is_retired() {
         .collect();
     sleep(Duration::from_millis(50));
     // The lane itself cannot drain: the program does not receive.
-    driver.ask(|link| request(link, |wish| wish.channels = Some(1))).unwrap();
+    driver.call(|link| request(link, |wish| wish.channels = Some(1))).unwrap();
     for sender in senders {
         assert_eq!(sender.join().unwrap(), Error::NotInUse);
     }
@@ -308,7 +308,7 @@ fn driver_is_dropped_during_changes() {
         let mut traffic = Traffic::start(ends);
         let channels = 1 + random(&mut dice, u64::from(QUEUES) - 1) as u16;
         sleep(Duration::from_micros(random(&mut dice, 3000)));
-        driver.ask(move |link| request(link, |wish| wish.channels = Some(channels))).unwrap();
+        driver.call(move |link| request(link, |wish| wish.channels = Some(channels))).unwrap();
         sleep(Duration::from_micros(random(&mut dice, 100 << (round % 6))));
         let begin = Instant::now();
         drop(driver);

@@ -1,7 +1,7 @@
 //! Steps of a life-cycle run.
 
 use mqnet_netdev::limits::CHANNELS_MAX;
-use mqnet_netdev::{OpenError, Plan};
+use mqnet_netdev::{OpenChannelsError, Plan};
 
 use super::{End, Injection, Life, Open};
 use crate::resources::{Resources, with_descriptors};
@@ -179,7 +179,7 @@ impl Life {
         at: usize,
         plan: &Plan,
         injection: Injection,
-        call: impl FnOnce(&mut End, &Plan) -> Result<Vec<mqnet_netdev::Channel>, OpenError>,
+        call: impl FnOnce(&mut End, &Plan) -> Result<Vec<mqnet_netdev::Channel>, OpenChannelsError>,
     ) -> (Option<Open>, String) {
         let plan = match injection {
             Injection::TooMany => Plan { channels: CHANNELS_MAX + 1, ..plan.clone() },

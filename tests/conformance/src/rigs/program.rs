@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, Event, Fault, FrameMeta, Function, Plan, Queue, Recv, Rx,
-    RxBorrows, Tx, TxBorrows,
+    Armed, Burst, Fault, FrameMeta, Function, Plan, Queue, QueuePairStats, Recv, Rx, SyscallRx,
+    SyscallTx, Tx, WakeSource,
 };
 use mqnet_port::{Error, PortConfig, PortFunction, Receiver, Sender};
 use mqnet_shmem::{Segments, Span, SpanMut};
@@ -14,22 +14,22 @@ use super::first;
 use crate::Rig;
 
 /// RX queue of the frames that the program receives.
-struct Received(Receiver, Arc<ChannelStats>);
+struct Received(Receiver, Arc<QueuePairStats>);
 
 /// TX queue of the frames that the program sends.
-struct Sent(Sender, Arc<ChannelStats>);
+struct Sent(Sender, Arc<QueuePairStats>);
 
 impl Queue for Received {
     fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
         Ok(Armed::MoreWork)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl RxBorrows for Received {
+impl SyscallRx for Received {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
         let Some(packet) = self.0.try_recv().expect("an open port") else {
             return Ok(Recv::Empty);
@@ -46,12 +46,12 @@ impl Queue for Sent {
         Ok(Armed::MoreWork)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl TxBorrows for Sent {
+impl SyscallTx for Sent {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let mut taken = 0;
         for frame in &burst.frames()[from..] {
@@ -88,11 +88,11 @@ fn port() -> (PortFunction, mqnet_netdev::Channel, (Receiver, Sender), u32) {
 /// Rig from a port to the program.
 pub fn to_program() -> Rig {
     let (function, channel, (receiver, sender), frame_max) = port();
-    let rx_stats = Arc::<ChannelStats>::default();
+    let rx_stats = Arc::<QueuePairStats>::default();
     Rig {
         name: "port, to the program",
         tx: channel.tx,
-        rx: Rx::Borrows(Box::new(Received(receiver, rx_stats.clone()))),
+        rx: Rx::Syscall(Box::new(Received(receiver, rx_stats.clone()))),
         tx_stats: function.stats()[0].clone(),
         rx_stats,
         frame_max,
@@ -104,10 +104,10 @@ pub fn to_program() -> Rig {
 /// Rig from the program to a port.
 pub fn from_program() -> Rig {
     let (function, channel, (receiver, sender), frame_max) = port();
-    let tx_stats = Arc::<ChannelStats>::default();
+    let tx_stats = Arc::<QueuePairStats>::default();
     Rig {
         name: "port, from the program",
-        tx: Tx::Borrows(Box::new(Sent(sender, tx_stats.clone()))),
+        tx: Tx::Syscall(Box::new(Sent(sender, tx_stats.clone()))),
         rx: channel.rx,
         tx_stats,
         rx_stats: function.stats()[0].clone(),

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use mqnet_group::OnLoss;
 use mqnet_netdev::Function;
-use mqnet_ntb::{IvshmemConfig, NtbConfig, NtbFunction, Place, Server, ServerConfig};
+use mqnet_ntb::{
+    DeviceLocation, IvshmemConfig, IvshmemServer, NtbConfig, NtbFunction, ServerConfig,
+};
 
 use super::plain::group;
 use super::{Loss, Setup};
@@ -26,7 +28,7 @@ pub struct Bridge {
     window: u32,
     /// Reaction of a group to the loss of a bridge; `None` for a single bridge.
     members: Option<OnLoss>,
-    servers: Vec<Server>,
+    servers: Vec<IvshmemServer>,
     seed: u64,
     folder: Folder,
 }
@@ -60,7 +62,7 @@ impl Bridge {
                 NtbFunction::memfd(&NtbConfig { path, window: self.window, mtu: None }, seed)
             }
             Hardware::Ivshmem => {
-                let config = IvshmemConfig { place: Place::Socket(path), side: None };
+                let config = IvshmemConfig { place: DeviceLocation::Socket(path), side: None };
                 NtbFunction::ivshmem(config, None, seed)
             }
         })
@@ -121,7 +123,7 @@ impl Setup for Bridge {
         for member in 0..self.count() {
             let size = u64::from(self.window) * 2;
             let config = ServerConfig { path: self.path(member), size, vectors: 65 };
-            self.servers.push(Server::new(config).expect("a server"));
+            self.servers.push(IvshmemServer::new(config).expect("a server"));
         }
     }
 }

@@ -23,7 +23,7 @@ fn place(room: &mut Segments<'_>, bytes: &[u8]) {
 /// Frames placed in a reservation arrive, whatever their length. A reservation without a commit is
 /// discarded with its content.
 pub fn reservations_carry_frames(rig: &mut Rig) {
-    if !matches!(rig.tx, Tx::Brings(_)) {
+    if !matches!(rig.tx, Tx::Owning(_)) {
         return;
     }
     let (max, mut expected) = (rig.frame_max, 0u32);
@@ -33,7 +33,7 @@ pub fn reservations_carry_frames(rig: &mut Rig) {
         let bytes = frame(number, len as usize);
         loop {
             assert!(Instant::now() < deadline, "{}: no room for frame {number}", rig.name);
-            let Tx::Brings(tx) = &mut rig.tx else { return };
+            let Tx::Owning(tx) = &mut rig.tx else { return };
             if number % 3 == 0
                 && let Some(mut room) = tx.reserve(max).expect("reserve")
             {
@@ -65,7 +65,7 @@ pub fn held_frames_wait(rig: &mut Rig) {
     let deadline = Instant::now() + PATIENCE;
     for _ in 0..10 {
         rig.tx.hold(true).expect("hold");
-        let is_held = matches!(rig.tx, Tx::Brings(_));
+        let is_held = matches!(rig.tx, Tx::Owning(_));
         let frames: Vec<_> = (sent..sent + 20).map(|number| frame(number, 200)).collect();
         sent += rig.send(&frames) as u32;
         if is_held {
@@ -101,7 +101,7 @@ pub fn parked_queues_go_on(rig: &mut Rig) {
     for round in 0..20u32 {
         let frames: Vec<_> = (sent..sent + 10).map(|number| frame(number, 300)).collect();
         sent += rig.send(&frames) as u32;
-        if let Rx::Brings(rx) = &mut rig.rx {
+        if let Rx::Owning(rx) = &mut rig.rx {
             rx.peek(&mut Burst::new(), 4).expect("peek");
         }
         rig.rx.queue().park();

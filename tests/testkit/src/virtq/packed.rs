@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 
-use mqnet_shmem::Table;
+use mqnet_shmem::AtomicTable;
 
 use super::{Free, Shape};
 
 #[derive(Debug)]
 pub(super) struct Packed {
-    ring: Table,
-    driver: Table,
-    device: Table,
+    ring: AtomicTable,
+    driver: AtomicTable,
+    device: AtomicTable,
     size: u16,
     event_idx: bool,
     ids: Free,
@@ -25,7 +25,12 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    pub(super) fn new(ring: Table, driver: Table, device: Table, shape: Shape) -> Self {
+    pub(super) fn new(
+        ring: AtomicTable,
+        driver: AtomicTable,
+        device: AtomicTable,
+        shape: Shape,
+    ) -> Self {
         Self {
             ring,
             driver,

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 
-use mqnet_shmem::Table;
+use mqnet_shmem::AtomicTable;
 
 use super::{Free, Shape};
 
 #[derive(Debug)]
 pub(super) struct Split {
-    desc: Table,
-    avail: Table,
-    used: Table,
+    desc: AtomicTable,
+    avail: AtomicTable,
+    used: AtomicTable,
     size: u16,
     event_idx: bool,
     free: Free,
@@ -24,7 +24,12 @@ pub(super) struct Split {
 }
 
 impl Split {
-    pub(super) fn new(desc: Table, avail: Table, used: Table, shape: Shape) -> Self {
+    pub(super) fn new(
+        desc: AtomicTable,
+        avail: AtomicTable,
+        used: AtomicTable,
+        shape: Shape,
+    ) -> Self {
         Self {
             desc,
             avail,

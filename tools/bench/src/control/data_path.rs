@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mqnet_netdev::{ChannelStats, LaneSums};
+use mqnet_netdev::{LaneSums, QueuePairStats};
 
 use super::super::report::{Case, Line, Report, Unit};
 use super::super::scaling::lanes::Link;
@@ -76,7 +76,7 @@ fn turn(session: &Session, link: &mut Link, counters: &[Counters], reads: bool) 
 }
 
 /// Counters of a channel's two ends, each between a function of the link and one outside.
-type Counters = [[Arc<ChannelStats>; 2]; 2];
+type Counters = [[Arc<QueuePairStats>; 2]; 2];
 
 /// Reads the counters that `GET /v1/links/NAME/stats` reads at either end.
 fn read(counters: &[Counters]) {

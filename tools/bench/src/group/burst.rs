@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqnet_engine::{Lane, LaneId, Way};
+use mqnet_engine::{Direction, Lane, LaneId};
 use mqnet_group::{GroupConfig, GroupFunction, OnLoss};
-use mqnet_netdev::{Caps, ChannelStats, Function, LinkStatus};
+use mqnet_netdev::{Caps, Function, LinkStatus, QueuePairStats};
 use mqnet_sysio::clock;
 
 use super::super::child::RunFolder;
@@ -37,11 +37,11 @@ pub(crate) fn burst(section: Section, bytes: usize) -> Result<Burst> {
     let caps = Caps { wanted: Some(CHANNELS), ..caps };
     connect(&mut *a, &mut *b, &caps)?;
     let plan = a.peer().and_then(|peer| peer.plan()).ok_or("no plan")?;
-    let stats: [Arc<ChannelStats>; 2] = [Arc::default(), Arc::default()];
+    let stats: [Arc<QueuePairStats>; 2] = [Arc::default(), Arc::default()];
     let source = traffic::channel(Role::Source(bytes), &stats[0], traffic::share(1));
     let sink = traffic::channel(Role::Sink, &stats[1], traffic::share(1));
     let (near, far) = (first(a.open(&plan)?)?, first(b.open(&plan)?)?);
-    let id = LaneId { set: 0, channel: 0, way: Way::Forth };
+    let id = LaneId { set: 0, channel: 0, way: Direction::AToB };
     let count = a.stats()[0].clone();
     let mut send = Lane::new(id, source.rx, near.tx, plan.frame_max, None, count)?;
     let mut receive = Lane::new(id, far.rx, sink.tx, plan.frame_max, None, stats[1].clone())?;

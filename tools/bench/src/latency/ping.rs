@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use mqnet_engine::{Cpus, IdlePolicy, Link, LinkConfig};
 use mqnet_netdev::{
-    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, Function, OpenError, Plan, Queue, Rx,
-    RxBrings, Trigger, Tx, TxBorrows,
+    Armed, Burst, Caps, Channel, Fault, Function, OpenChannelsError, OwningRx, Plan, Queue,
+    QueuePairStats, Rx, SyscallTx, Trigger, Tx, WakeSource,
 };
 use mqnet_shmem::Span;
 use mqnet_sysio::eventfd::EventFd;
@@ -99,12 +99,12 @@ impl Queue for Sends {
         Ok(if is_due { Armed::MoreWork } else { Armed::Sleep })
     }
 
-    fn event(&self) -> Option<Event<'_>> {
-        Some(Event { fd: self.state.event.as_fd(), trigger: Trigger::Edge })
+    fn event(&self) -> Option<WakeSource<'_>> {
+        Some(WakeSource { fd: self.state.event.as_fd(), trigger: Trigger::Edge })
     }
 }
 
-impl RxBrings for Sends {
+impl OwningRx for Sends {
     fn peek<'a>(
         &'a mut self,
         burst: &mut Burst<'a>,
@@ -134,12 +134,12 @@ impl Queue for Takes {
         Ok(Armed::MoreWork)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl TxBorrows for Takes {
+impl SyscallTx for Takes {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> std::result::Result<usize, Fault> {
         let frames = burst.frames().len() - from;
         let state = &self.0;
@@ -179,17 +179,17 @@ impl Function for Pings {
         self.bulk.caps()
     }
 
-    fn open(&mut self, plan: &Plan) -> std::result::Result<Vec<Channel>, OpenError> {
+    fn open(&mut self, plan: &Plan) -> std::result::Result<Vec<Channel>, OpenChannelsError> {
         let mut channels = self.bulk.open(plan)?;
         if let Some(first) = channels.first_mut() {
             let sends = Sends { state: self.state.clone(), frame: [0x5a; BYTES] };
-            first.rx = Rx::Brings(Box::new(sends));
-            first.tx = Tx::Borrows(Box::new(Takes(self.state.clone())));
+            first.rx = Rx::Owning(Box::new(sends));
+            first.tx = Tx::Syscall(Box::new(Takes(self.state.clone())));
         }
         Ok(channels)
     }
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
+    fn stats(&self) -> &[Arc<QueuePairStats>] {
         self.bulk.stats()
     }
 }

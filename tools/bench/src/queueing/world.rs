@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use mqnet_engine::{Cpus, EgressConfig, Full, LinkConfig};
-use mqnet_port::{Driver, Error, Packet, PortConfig, PortFunction, Receiver, Sender};
+use mqnet_port::{Error, LinkDriver, Packet, PortConfig, PortFunction, Receiver, Sender};
 use mqnet_sysio::{clock, poll};
 use mqnet_wire::Layer;
 
@@ -103,7 +103,7 @@ pub(super) fn run(setup: &Setup, flows: &[Flow]) -> BenchResult<Outcome> {
         egress: [EgressConfig::default(), egress],
         ..LinkConfig::default()
     };
-    let driver = Driver::start(Box::new(feed), sink, config)?;
+    let driver = LinkDriver::start(Box::new(feed), sink, config)?;
     let shared = Shared {
         flows,
         windows: flows.iter().map(|_| Window::default()).collect(),
@@ -234,7 +234,7 @@ impl Shared<'_> {
     }
 
     /// Waits until every accepted frame has arrived, or was dropped and counted.
-    fn settle(&self, driver: &Driver, outcome: &mut Outcome) {
+    fn settle(&self, driver: &LinkDriver, outcome: &mut Outcome) {
         let begin = Instant::now();
         loop {
             let way = driver.stats().to_program;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use mqnet_engine::Lane;
-use mqnet_netdev::{ChannelStats, Function};
+use mqnet_netdev::{Function, QueuePairStats};
 
 use super::super::Result;
 use super::super::ntb_ends::{self, Both};
@@ -46,7 +46,7 @@ impl Link {
     }
 
     /// Counters of each channel's two ends; each end is between two functions.
-    pub(in super::super) fn counters(&self) -> Vec<[[Arc<ChannelStats>; 2]; 2]> {
+    pub(in super::super) fn counters(&self) -> Vec<[[Arc<QueuePairStats>; 2]; 2]> {
         let Both { a, b, outside, .. } = &self.ends;
         let of_ends = a.stats().iter().zip(b.stats()).zip(outside);
         of_ends

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, Event, Fault, FrameMeta, Queue, Recv, RxBorrows, TxBorrows,
+    Armed, Burst, Fault, FrameMeta, Queue, QueuePairStats, Recv, SyscallRx, SyscallTx, WakeSource,
 };
 use mqnet_shmem::Segments;
 use mqnet_wire::VnetHdr;
@@ -16,23 +16,23 @@ const HEADERS: usize = 14 + 20 + 8;
 /// Source that makes frames in the sink's own memory.
 pub(super) struct Maker {
     pub(super) bytes: usize,
-    pub(super) stats: Arc<ChannelStats>,
+    pub(super) stats: Arc<QueuePairStats>,
 }
 
 /// Sink that discards frames without a read.
-pub(super) struct Taker(pub(super) Arc<ChannelStats>);
+pub(super) struct Taker(pub(super) Arc<QueuePairStats>);
 
 impl Queue for Maker {
     fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
         Ok(Armed::MoreWork)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl RxBorrows for Maker {
+impl SyscallRx for Maker {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
         room.head.write_header(&[0x5a; HEADERS]);
         self.stats.rx.packets.add(1);
@@ -45,12 +45,12 @@ impl Queue for Taker {
         Ok(Armed::MoreWork)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl TxBorrows for Taker {
+impl SyscallTx for Taker {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let frames = burst.frames().len() - from;
         self.0.tx.packets.add(frames as u64);

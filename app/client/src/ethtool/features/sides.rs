@@ -3,7 +3,7 @@
 
 use std::io;
 
-use mqnet_command::Table;
+use mqnet_command::TextTable;
 use mqnet_control_api::{ApiError, Code, LinkInfo, WayOffloads};
 
 use super::super::call::Call;
@@ -40,11 +40,11 @@ fn done(way: &WayOffloads, kind: &str) -> &'static str {
     }
 }
 
-fn table(way: &WayOffloads) -> Table {
+fn table(way: &WayOffloads) -> TextTable {
     let has = |list: &[String], kind: &str| list.iter().any(|name| name == kind);
     let word = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     let (sends, takes) = (format!("<{} sends", way.from), format!("<{} takes", way.to));
-    let mut table = Table::new(&["<", "<", &sends, &takes, "<crosses", "<"]);
+    let mut table = TextTable::new(&["<", "<", &sends, &takes, "<crosses", "<"]);
     for (kind, what) in KINDS {
         let crosses = has(&way.arriving, kind) && has(&way.leaving, kind);
         let crosses = match (crosses, has(&way.unwanted, kind)) {

@@ -45,7 +45,7 @@ pub(super) const DOORBELLS: usize = 1 + CHANNELS_MAX as usize;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"mqnetivm");
 const VERSION: u32 = 1;
-const NOBODY: u32 = !0;
+const NO_PEER: u32 = !0;
 
 const VERSION_AT: usize = CARD + 8;
 const SIZE_AT: usize = CARD + 16;
@@ -67,7 +67,7 @@ pub(super) struct Card {
 }
 
 /// The word of doorbell `bit`.
-pub(super) fn bell(bit: usize) -> usize {
+pub(super) fn doorbell(bit: usize) -> usize {
     BELLS + bit * 8
 }
 
@@ -120,7 +120,7 @@ pub(super) fn read(half: &Region) -> Result<Option<Card>, String> {
     // Pairs with the Release store in set_echo: the cleared half.
     let echo = u64::from_le(half.word(ECHO_AT).load(Ordering::Acquire));
     Ok(Some(Card {
-        id: Some(id).filter(|&id| id != NOBODY),
+        id: Some(id).filter(|&id| id != NO_PEER),
         vectors: (version >> 32) as u32,
         size: get(half, SIZE_AT),
         incarnation,
@@ -134,7 +134,7 @@ pub(super) fn write(half: &Region, card: &Card) {
     set(half, VERSION_AT, u64::from(VERSION) | u64::from(card.vectors) << 32);
     set(half, SIZE_AT, card.size);
     let page = mqnet_sysio::memory::PAGE as u64;
-    set(half, ID_AT, u64::from(card.id.unwrap_or(NOBODY)) | page << 32);
+    set(half, ID_AT, u64::from(card.id.unwrap_or(NO_PEER)) | page << 32);
 }
 
 /// Publishes the incarnation for which this half has been cleared.
@@ -240,14 +240,14 @@ mod tests {
         let card = Card { id: None, vectors: 0, size: 1 << 20, incarnation: 7, echo: 0 };
         write(&half, &card);
         set_incarnation(&half, 7);
-        for at in [pad(0), pad(PADS - 1), bell(0), WINDOW, WINDOW + MAILBOX, WINDOW + 33_272] {
+        for at in [pad(0), pad(PADS - 1), doorbell(0), WINDOW, WINDOW + MAILBOX, WINDOW + 33_272] {
             set(&half, at, STALE);
         }
         clear(&half);
         assert_eq!(read(&half), Ok(Some(card)));
         let left: Vec<usize> =
             (0..half.len()).step_by(8).filter(|&at| get(&half, at) == STALE).collect();
-        assert_eq!(left, [bell(0)]);
+        assert_eq!(left, [doorbell(0)]);
     }
 
     // Goal: each queue pair has a vector of its own as far as there are any, and never that of the

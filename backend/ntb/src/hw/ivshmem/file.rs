@@ -55,7 +55,7 @@ impl Host {
         Self { path, client, file: None, number: OF_FILE, looked: None }
     }
 
-    fn look(&mut self, now: Duration) {
+    fn refresh(&mut self, now: Duration) {
         if self.looked.is_some_and(|looked| now < looked + AGAIN) {
             return;
         }
@@ -70,7 +70,7 @@ impl Host {
 
 impl Bus for Host {
     fn poll(&mut self, now: Duration) -> Result<(u64, &Attachment), String> {
-        self.look(now);
+        self.refresh(now);
         match &self.file {
             None => self.client.poll(now),
             Some((_, Ok(attachment))) => Ok((self.number, attachment)),

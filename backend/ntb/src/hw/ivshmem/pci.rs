@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqnet_netdev::{Device, Vectors};
+use mqnet_netdev::{HardwareDevice, Vectors};
 use mqnet_shmem::Region;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::socket::FileLock;
@@ -39,7 +39,7 @@ struct Opened {
     attachment: Attachment,
     /// Of a device with doorbells.
     registers: Option<Arc<Region>>,
-    _vfio: Option<vfio::Device>,
+    _vfio: Option<vfio::VfioDevice>,
     _lock: Option<FileLock>,
 }
 
@@ -145,11 +145,11 @@ fn by_sysfs(folder: &Path, lengths: [u64; 3]) -> Result<([Bar; 2], FileLock), St
 }
 
 /// Through VFIO.
-fn by_vfio(folder: &Path, address: &str) -> Result<([Bar; 2], vfio::Device), String> {
+fn by_vfio(folder: &Path, address: &str) -> Result<([Bar; 2], vfio::VfioDevice), String> {
     let said = |e: std::io::Error| format!("{address} is bound to vfio-pci: {e}");
     let group = points_at(&folder.join("iommu_group")).and_then(|name| name.parse().ok());
     let group = group.ok_or_else(|| format!("{address} is bound to vfio-pci without an IOMMU"))?;
-    let device = vfio::Device::open(address, group).map_err(said)?;
+    let device = vfio::VfioDevice::open(address, group).map_err(said)?;
     device.enable().map_err(said)?;
     let bar = |number: usize| {
         let place = device.bar(number as u32).map_err(said)?;
@@ -160,7 +160,7 @@ fn by_vfio(folder: &Path, address: &str) -> Result<([Bar; 2], vfio::Device), Str
 }
 
 /// One event for each interrupt.
-fn vectors(device: &vfio::Device) -> std::io::Result<Vec<Arc<EventFd>>> {
+fn vectors(device: &vfio::VfioDevice) -> std::io::Result<Vec<Arc<EventFd>>> {
     let count = (device.vectors()? as usize).min(DOORBELLS);
     let events = (0..count).map(|_| EventFd::new().map(Arc::new));
     let events = events.collect::<std::io::Result<Vec<_>>>()?;
@@ -250,7 +250,7 @@ impl Bus for Pci {
         Vec::new()
     }
 
-    fn device(&self) -> Option<Device> {
+    fn device(&self) -> Option<HardwareDevice> {
         let opened = self.opened.as_ref()?;
         let pci = opened.folder.file_name()?.to_string_lossy().into_owned();
         // "-1" where the firmware does not say.
@@ -259,7 +259,7 @@ impl Bus for Pci {
             0 => None,
             n => Some(Vectors { pci: pci.clone(), of_queue: vectors_of_queues(n) }),
         };
-        Some(Device { name: pci, node, interface: None, netns: None, vectors })
+        Some(HardwareDevice { name: pci, node, interface: None, netns: None, vectors })
     }
 }
 

@@ -13,7 +13,7 @@ use mqnet_shmem::Region;
 use mqnet_sysio::eventfd::EventFd;
 
 use super::card::{self, Card, DOORBELLS};
-use super::wake::{Bell, Events, Watcher};
+use super::wake::{Events, PeerDoorbell, Watcher};
 use super::{Attachment, Bus, check_size};
 use crate::hw::{Doorbell, MemoryWindows};
 use crate::mix;
@@ -224,7 +224,7 @@ impl Port {
             self.beat = (self.beat.0.wrapping_add(1), now);
             card::set_beat(self.ours(), self.beat.0);
         }
-        let met = self.look_at_peer(now, bus);
+        let met = self.read_peer(now, bus);
         match met {
             Ok(card) if self.up && card.incarnation != self.known => {
                 self.lose("the peer has begun a new life".to_owned(), now + REST)
@@ -236,7 +236,7 @@ impl Port {
     }
 
     /// The card of a living peer.
-    fn look_at_peer(&mut self, now: Duration, bus: &dyn Bus) -> Result<Card, String> {
+    fn read_peer(&mut self, now: Duration, bus: &dyn Bus) -> Result<Card, String> {
         let Some(card) = card::read(self.theirs())? else {
             let why = if self.up { "the peer closed the link" } else { "waiting for a peer" };
             return Err(why.to_owned());
@@ -282,7 +282,7 @@ impl Port {
         let bell = |bit| -> Result<Arc<dyn Doorbell>, String> {
             let via = bus.via(card.id, card::vector(bit, card.vectors), card.vectors)?;
             let (half, count) = (self.theirs().clone(), count.clone());
-            Ok(Arc::new(Bell { half, bit, via, count }))
+            Ok(Arc::new(PeerDoorbell { half, bit, via, count }))
         };
         (0..DOORBELLS).map(bell).collect()
     }

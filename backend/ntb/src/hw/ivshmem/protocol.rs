@@ -192,14 +192,14 @@ mod tests {
 
     type Toy = Roster<u32, u32>;
 
-    fn say(roster: &mut Toy, number: i64, with: Option<u32>) -> Result<(), String> {
+    fn feed(roster: &mut Toy, number: i64, with: Option<u32>) -> Result<(), String> {
         roster.take(&number.to_le_bytes(), with, |fd| (fd != 666).then_some(fd))
     }
 
     fn greeted() -> Toy {
         let mut roster = Toy::new();
         for (number, with) in [(0, None), (3, None), (-1, Some(9))] {
-            say(&mut roster, number, with).unwrap();
+            feed(&mut roster, number, with).unwrap();
         }
         roster
     }
@@ -211,25 +211,25 @@ mod tests {
         assert_eq!((roster.id, roster.memory), (Some(3), Some(9)));
         assert_eq!(roster.has(1), None);
         for (peer, event) in [(1, 10), (1, 11), (3, 30), (3, 31), (0, 5)] {
-            say(&mut roster, peer, Some(event)).unwrap();
+            feed(&mut roster, peer, Some(event)).unwrap();
         }
         assert_eq!(roster.own(), [30, 31]);
         assert_eq!(roster.peers[&1], [10, 11]);
         assert_eq!((roster.has(0), roster.has(2)), (Some(true), Some(false)));
-        say(&mut roster, 1, None).unwrap();
-        say(&mut roster, 7, None).unwrap();
+        feed(&mut roster, 1, None).unwrap();
+        feed(&mut roster, 7, None).unwrap();
         assert_eq!(roster.has(1), Some(false));
     }
 
     // Goal: each violation of the protocol has an error text of its own.
     #[test]
     fn nonsense_is_refused_in_words() {
-        type Said = (i64, Option<u32>);
-        let refused = |said: &[Said]| {
+        type Answers = (i64, Option<u32>);
+        let refused = |said: &[Answers]| {
             let mut roster = Toy::new();
-            said.iter().find_map(|&(number, with)| say(&mut roster, number, with).err()).unwrap()
+            said.iter().find_map(|&(number, with)| feed(&mut roster, number, with).err()).unwrap()
         };
-        let cases: &[(&[Said], &str)] = &[
+        let cases: &[(&[Answers], &str)] = &[
             (&[(1, None)], "version 1 of the ivshmem protocol, we speak 0"),
             (&[(0, Some(1))], "instead of its version"),
             (&[(0, None), (70_000, None)], "our number 70000"),
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn events_have_a_limit() {
         let mut roster = greeted();
-        let refused = (0..1 << 16).find_map(|n| say(&mut roster, n, Some(1)).err());
+        let refused = (0..1 << 16).find_map(|n| feed(&mut roster, n, Some(1)).err());
         assert!(refused.unwrap().contains("more than 4096 events"));
     }
 

@@ -61,7 +61,7 @@ struct Peer {
 }
 
 /// The server.
-pub struct Server {
+pub struct IvshmemServer {
     config: ServerConfig,
     memory: OwnedFd,
     listener: Listener,
@@ -84,7 +84,7 @@ fn listen(path: &Path, access: Access) -> Result<Listener, String> {
     Ok((socket, file, lock))
 }
 
-impl Server {
+impl IvshmemServer {
     /// Listens, with fresh memory.
     pub fn new(config: ServerConfig) -> Result<Self, String> {
         Self::new_as(config, Access::default())
@@ -156,7 +156,7 @@ impl Server {
             let alive = peer.is_there().and_then(|()| peer.send(&self.memory, now));
             if let Err(why) = alive {
                 self.peers.remove(&id);
-                self.tell_others(id, &[Parcel::Number(i64::from(id))]);
+                self.notify_others(id, &[Parcel::Number(i64::from(id))]);
                 said.push(format!("peer {id} left: {why}"));
             }
         }
@@ -169,7 +169,7 @@ impl Server {
         is_news.then(|| self.refused.insert(what).clone())
     }
 
-    fn tell_others(&mut self, id: u16, parcels: &[Parcel]) {
+    fn notify_others(&mut self, id: u16, parcels: &[Parcel]) {
         for (_, other) in self.peers.iter_mut().filter(|(other, _)| **other != id) {
             other.waiting.extend(parcels.iter().cloned());
         }
@@ -182,7 +182,7 @@ impl Server {
         let events = events.collect::<std::io::Result<Vec<_>>>();
         let events = events.map_err(|e| format!("events: {e} (ulimit -n)"))?;
         let ours: Vec<Parcel> = events.iter().map(|one| Parcel::Event(id, one.clone())).collect();
-        self.tell_others(id, &ours);
+        self.notify_others(id, &ours);
         let mut waiting = VecDeque::from([
             Parcel::Number(VERSION),
             Parcel::Number(i64::from(id)),

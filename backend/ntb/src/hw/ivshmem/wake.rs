@@ -16,14 +16,14 @@ use mqnet_shmem::Region;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::{poll, process};
 
-use super::card::{DOORBELLS, bell, vector};
+use super::card::{DOORBELLS, doorbell, vector};
 use crate::hw::Doorbell;
 
 /// Between two looks, shortly after a ring and long after it: a worker polls its own lanes for a
 /// millisecond anyway, and what sleeps longer can wait a little longer.
-const LOOK: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(4)];
+const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(4)];
 /// Between two looks of a side that an interrupt wakes.
-const LOOK_ANYWAY: Duration = Duration::from_millis(100);
+const SAFETY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Offset of the register that interrupts a peer.
 const DOORBELL: usize = 12;
@@ -41,7 +41,7 @@ pub(super) enum Via {
 
 /// A doorbell of the other side.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(super) struct PeerDoorbell {
     pub(super) half: Arc<Region>,
     pub(super) bit: usize,
     pub(super) via: Via,
@@ -49,11 +49,11 @@ pub(super) struct Bell {
     pub(super) count: Arc<AtomicU64>,
 }
 
-impl Doorbell for Bell {
+impl Doorbell for PeerDoorbell {
     fn ring(&self) -> io::Result<()> {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         // Pairs with the Acquire load in Watcher::look: what the ring is about.
-        self.half.word(bell(self.bit)).store(number.to_le(), Ordering::Release);
+        self.half.word(doorbell(self.bit)).store(number.to_le(), Ordering::Release);
         match &self.via {
             Via::Nothing => Ok(()),
             Via::Event(event) => event.ring(),
@@ -152,7 +152,7 @@ struct Body {
 
 impl Body {
     fn run(&mut self) {
-        let mut pause = LOOK[0];
+        let mut pause = POLL_INTERVALS[0];
         loop {
             let mut fds = vec![self.stop.as_fd()];
             fds.extend(self.interrupt.as_ref().map(|event| event.as_fd()));
@@ -160,17 +160,17 @@ impl Body {
             if waited.is_err() || poll::is_readable(self.stop.as_fd()).unwrap_or(true) {
                 return;
             }
-            let rung = self.look();
+            let rung = self.poll();
             pause = match (&self.interrupt, rung) {
-                (Some(_), _) => LOOK_ANYWAY,
-                (None, true) => LOOK[0],
-                (None, false) => (pause * 2).min(LOOK[1]),
+                (Some(_), _) => SAFETY_INTERVAL,
+                (None, true) => POLL_INTERVALS[0],
+                (None, false) => (pause * 2).min(POLL_INTERVALS[1]),
             };
         }
     }
 
     /// Hands on what has been rung; true if anything was.
-    fn look(&mut self) -> bool {
+    fn poll(&mut self) -> bool {
         if let Some(interrupt) = &self.interrupt {
             // Before the look: what comes later interrupts again.
             interrupt.drain();
@@ -178,7 +178,7 @@ impl Body {
         let mut any = false;
         for (bit, (seen, event)) in self.seen.iter_mut().zip(&self.events).enumerate() {
             // Pairs with the Release store in Bell::ring: what the ring is about.
-            let value = self.half.word(bell(bit)).load(Ordering::Acquire);
+            let value = self.half.word(doorbell(bit)).load(Ordering::Acquire);
             if value != *seen {
                 (*seen, any) = (value, true);
                 // An event that cannot be signalled belongs to this side and is closed: no sleeper.
@@ -220,7 +220,7 @@ mod tests {
             let watcher = events.watch(&half).unwrap();
             assert!(watcher.is_some());
             let via = if with_interrupt { Via::Event(interrupt) } else { Via::Nothing };
-            let bell = Bell { half, bit: 5, via, count: Arc::new(AtomicU64::new(1)) };
+            let bell = PeerDoorbell { half, bit: 5, via, count: Arc::new(AtomicU64::new(1)) };
             for _ in 0..3 {
                 bell.ring().unwrap();
                 until(|| is_rung(events.get(5).unwrap()));

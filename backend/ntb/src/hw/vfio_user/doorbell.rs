@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use mqnet_shmem::Table;
+use mqnet_shmem::AtomicTable;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_vfio_user::Interrupts;
 
@@ -18,12 +18,12 @@ use crate::hw::{Doorbell, DoorbellTrap};
 /// A doorbell of this end.
 pub(super) struct Own {
     pub(super) event: Arc<EventFd>,
-    registers: Table,
+    registers: AtomicTable,
     offset: u32,
 }
 
 impl Own {
-    pub(super) fn new(registers: Table, bit: u16) -> io::Result<Self> {
+    pub(super) fn new(registers: AtomicTable, bit: u16) -> io::Result<Self> {
         let offset = register::doorbell_offset(FIRST_VECTOR + bit);
         Ok(Self { event: Arc::new(EventFd::new()?), registers, offset })
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use mqnet_shmem::{Area, MemoryMap, Region, Table};
-use mqnet_vfio_user::{Bar, Device, DmaMap, Interrupts, Model};
+use mqnet_shmem::{Area, AtomicTable, MemoryMap, Region};
+use mqnet_vfio_user::{Bar, DeviceModel, DmaMap, Interrupts, Model};
 
 use super::VfioUserConfig;
 use super::doorbell::Own;
@@ -55,8 +55,8 @@ struct Command {
 
 /// The endpoint function.
 pub(super) struct Function {
-    pub(super) registers: Table,
-    peer_spads: (Table, u32),
+    pub(super) registers: AtomicTable,
+    peer_spads: (AtomicTable, u32),
     /// Memory of `registers` and of `peer_spads`.
     memory: Arc<Region>,
     spad_memory: Arc<Region>,
@@ -82,8 +82,8 @@ pub(super) struct Function {
 }
 
 /// Tables of one memory: a table has one owner.
-fn table(memory: &Arc<Region>, len: u64) -> io::Result<Table> {
-    Table::new(memory.clone(), 0, len as u32).ok_or_else(|| io::Error::other("registers"))
+fn table(memory: &Arc<Region>, len: u64) -> io::Result<AtomicTable> {
+    AtomicTable::new(memory.clone(), 0, len as u32).ok_or_else(|| io::Error::other("registers"))
 }
 
 fn memory(name: &str, len: u64) -> io::Result<Arc<Region>> {
@@ -454,7 +454,7 @@ impl Function {
     }
 }
 
-impl Device for Function {
+impl DeviceModel for Function {
     fn read(&mut self, _bar: usize, _offset: u64, _data: &mut [u8]) {}
 
     fn write(&mut self, bar: usize, offset: u64, data: &[u8]) {

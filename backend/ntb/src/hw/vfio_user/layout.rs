@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use mqnet_vfio_user::{Identity, MsixPlace};
+use mqnet_vfio_user::{Identity, MsixLocation};
 
 /// Bytes of a page of the guest: what a BAR maps or traps as a whole.
 pub(super) const PAGE: u64 = 4096;
@@ -73,12 +73,12 @@ pub(super) const DOORBELLS_LEN: u64 = 2 * PAGE;
 
 /// BAR 0: a mapped page of registers, and a trapped one with the MSI-X table.
 pub(super) const CONFIG_LEN: u64 = 2 * PAGE;
-pub(super) const MSIX_PLACE: MsixPlace =
-    MsixPlace { bar: 0, table: PAGE as u32, pending: PAGE as u32 + 0x800 };
+pub(super) const MSIX_PLACE: MsixLocation =
+    MsixLocation { bar: 0, table: PAGE as u32, pending: PAGE as u32 + 0x800 };
 
 /// An endpoint that the driver knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Endpoint {
+pub enum BoardModel {
     /// Renesas R-Car S4.
     #[default]
     Rcar,
@@ -88,7 +88,7 @@ pub enum Endpoint {
     J721e,
 }
 
-impl Endpoint {
+impl BoardModel {
     /// All of them, the default first.
     pub const ALL: [Self; 3] = [Self::Rcar, Self::Imx8, Self::J721e];
 
@@ -125,13 +125,13 @@ impl Endpoint {
     }
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for BoardModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Endpoint {
+impl FromStr for BoardModel {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use mqnet_shmem::{Region, Table};
+use mqnet_shmem::{AtomicTable, Region};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::listen::Access;
 use mqnet_sysio::memory::memory_file;
@@ -22,7 +22,7 @@ const VECTORS: u16 = 8;
 /// Bytes of guest memory, at guest address 0 and again behind a gap.
 const MEMORY: u64 = 1 << 20;
 
-fn config(name: &str, endpoint: Endpoint) -> VfioUserConfig {
+fn config(name: &str, endpoint: BoardModel) -> VfioUserConfig {
     let file = format!("mqnet-epf-{name}-{endpoint}-{}", std::process::id());
     VfioUserConfig {
         path: std::env::temp_dir().join(file),
@@ -39,21 +39,21 @@ struct World {
     hw: VfioUser,
     now: Duration,
     client: StreamSocket,
-    registers: Table,
-    peer_spads: (Table, u32),
+    registers: AtomicTable,
+    peer_spads: (AtomicTable, u32),
     memory: OwnedFd,
     vectors: Vec<EventFd>,
 }
 
 impl World {
-    fn new(name: &str, endpoint: Endpoint) -> Self {
+    fn new(name: &str, endpoint: BoardModel) -> Self {
         let config = config(name, endpoint);
         let mut hw = VfioUser::new(&config).unwrap();
         let down = hw.poll_link(Duration::from_secs(1));
         assert_eq!(down, HwLink::Down("waiting for a VMM".to_owned()));
         let client = StreamSocket::connect(&config.path).unwrap();
         let scratch = || Arc::new(Region::private(4096, false, None).unwrap());
-        let table = |region| Table::new(region, 0, 4096).unwrap();
+        let table = |region| AtomicTable::new(region, 0, 4096).unwrap();
         let mut world = Self {
             hw,
             now: Duration::from_secs(1),
@@ -63,9 +63,9 @@ impl World {
             memory: memory_file("guest", 2 * MEMORY as usize, false).unwrap(),
             vectors: (0..VECTORS).map(|_| EventFd::new().unwrap()).collect(),
         };
-        world.ask(1, &[0; 4], &[]);
+        world.request(1, &[0; 4], &[]);
         let region = |world: &mut Self, index: u32| {
-            let info = world.ask(5, &fields(&[128, 0, index, 0, 0, 0, 0, 0]), &[]);
+            let info = world.request(5, &fields(&[128, 0, index, 0, 0, 0, 0, 0]), &[]);
             Arc::new(Region::of_guest(info.1.into_iter().next().unwrap(), 0, 4096).unwrap().0)
         };
         let registers = region(&mut world, 0);
@@ -77,17 +77,17 @@ impl World {
         };
         let file = world.memory.try_clone().unwrap();
         for (iova, offset) in [(0, 0), (4 * MEMORY, MEMORY)] {
-            world.ask(2, &map(iova, offset), &[file.as_fd()]);
+            world.request(2, &map(iova, offset), &[file.as_fd()]);
         }
         let vectors: Vec<OwnedFd> =
             world.vectors.iter().map(|event| event.try_clone().unwrap()).collect();
         let fds: Vec<BorrowedFd<'_>> = vectors.iter().map(AsFd::as_fd).collect();
-        world.ask(8, &fields(&[20, 0x24, 2, 0, VECTORS.into()]), &fds);
+        world.request(8, &fields(&[20, 0x24, 2, 0, VECTORS.into()]), &fds);
         world
     }
 
     /// The same with a driver that has its doorbells and windows and has enabled the link.
-    fn up(name: &str, endpoint: Endpoint) -> Self {
+    fn up(name: &str, endpoint: BoardModel) -> Self {
         let mut world = Self::new(name, endpoint);
         assert_eq!(world.command(command::CONFIGURE_DOORBELL, 8 | command::MSIX), STATUS_OK);
         for index in 0..endpoint.windows_max() as u32 {
@@ -114,7 +114,7 @@ impl World {
         Some((bytes[16..received.len].to_vec(), received.fds))
     }
 
-    fn ask(
+    fn request(
         &mut self,
         command: u16,
         body: &[u8],
@@ -201,11 +201,11 @@ fn unmap(iova: u64) -> Vec<u8> {
 // Rule: the driver finds the constants of its endpoint, and both ends find the same windows.
 #[test]
 fn registers_describe_the_endpoint() {
-    for endpoint in Endpoint::ALL {
+    for endpoint in BoardModel::ALL {
         let world = World::up("registers", endpoint);
         let get = |at: u32| world.word(at).load(SeqCst);
         assert_eq!(get(register::WINDOWS) as usize, endpoint.windows_max());
-        let first = if endpoint == Endpoint::J721e { WINDOW } else { 0 };
+        let first = if endpoint == BoardModel::J721e { WINDOW } else { 0 };
         assert_eq!(get(register::WINDOW_OFFSET), first);
         assert_eq!((get(register::SPAD_COUNT), get(register::DOORBELL_ENTRY)), (32, 4));
         assert!((0..8).all(|vector| get(register::doorbell_data(vector)) != 0));
@@ -236,7 +236,7 @@ fn registers_describe_the_endpoint() {
 // scratchpads of 0, and the driver receives a link event for each change.
 #[test]
 fn link_follows_the_driver() {
-    for endpoint in Endpoint::ALL {
+    for endpoint in BoardModel::ALL {
         let mut world = World::new("link", endpoint);
         assert!(world.why().contains("waiting for the guest's driver"));
         assert_eq!(world.command(command::LINK_UP, 0), STATUS_OK);
@@ -286,7 +286,7 @@ fn link_follows_the_driver() {
 // Rule: commands with values that no driver should write fail with a reason, and take nothing away.
 #[test]
 fn impossible_commands_are_refused() {
-    let mut world = World::up("refused", Endpoint::Imx8);
+    let mut world = World::up("refused", BoardModel::Imx8);
     let msix = command::MSIX;
     let window = u64::from(WINDOW);
     for (number, argument, at, len, words) in [
@@ -327,7 +327,7 @@ fn impossible_commands_are_refused() {
 // the link is down until then.
 #[test]
 fn teardown_waits_for_workers() {
-    let mut world = World::up("teardown", Endpoint::Rcar);
+    let mut world = World::up("teardown", BoardModel::Rcar);
     let held = world.hw.window(0).unwrap();
     world.start(command::TEARDOWN_WINDOW, 0);
     assert!(world.why().contains("changes the translation of window 0"));
@@ -361,9 +361,9 @@ fn teardown_waits_for_workers() {
 // Rule: guest memory is unmapped, and a reset completed, when no worker can use it any more.
 #[test]
 fn unmapping_and_reset_wait_for_workers() {
-    let mut world = World::up("unmap", Endpoint::Rcar);
+    let mut world = World::up("unmap", BoardModel::Rcar);
     // Other memory may go at any time.
-    world.ask(3, &unmap(4 * MEMORY), &[]);
+    world.request(3, &unmap(4 * MEMORY), &[]);
     assert!(matches!(world.poll(), HwLink::Up(_)));
     let held = world.hw.window(0).unwrap();
     world.send(3, &unmap(0), &[]);
@@ -377,7 +377,7 @@ fn unmapping_and_reset_wait_for_workers() {
     assert!(matches!(world.poll(), HwLink::Up(_)));
     assert!(world.hw.window(0).unwrap().outbound.is_none());
     let file = world.memory.try_clone().unwrap();
-    world.ask(2, &map(0, 0), &[file.as_fd()]);
+    world.request(2, &map(0, 0), &[file.as_fd()]);
     assert_eq!(world.window(0, 0, 4096), STATUS_OK);
     let held = world.hw.window(0).unwrap();
     world.send(13, &[], &[]);
@@ -388,9 +388,9 @@ fn unmapping_and_reset_wait_for_workers() {
     assert!(world.receive().is_some());
     assert!(world.why().contains("waiting for the guest's driver"));
     // A VMM that is gone cannot wait: its memory is released later.
-    let mut world = World::up("gone", Endpoint::Rcar);
+    let mut world = World::up("gone", BoardModel::Rcar);
     let held = world.hw.window(0).unwrap();
-    world.client = StreamSocket::connect(&config("gone", Endpoint::Rcar).path).unwrap();
+    world.client = StreamSocket::connect(&config("gone", BoardModel::Rcar).path).unwrap();
     assert!(matches!(world.poll(), HwLink::Down(_)));
     drop(held);
     world.poll();
@@ -400,13 +400,13 @@ fn unmapping_and_reset_wait_for_workers() {
 // Rule: a doorbell is a word of mapped memory until it is armed; the next ring is an event, once.
 #[test]
 fn doorbells_are_armed() {
-    for endpoint in Endpoint::ALL {
+    for endpoint in BoardModel::ALL {
         let mut world = World::up("doorbells", endpoint);
         let bar = endpoint.bars().doorbells as u32;
         let ring = |world: &mut World, entry: u32| {
             let mut body = (0x1000 + 4 * u64::from(entry)).to_le_bytes().to_vec();
             body.extend(fields(&[bar, 4, 1]));
-            world.ask(10, &body, &[]);
+            world.request(10, &body, &[]);
         };
         let offset = |world: &World, bit: u16| {
             world.word(register::doorbell_offset(FIRST_VECTOR + bit)).load(SeqCst)
@@ -445,7 +445,7 @@ fn doorbells_are_armed() {
 // Rule: guest memory that is truncated takes the link down with the reason.
 #[test]
 fn truncated_memory_is_reported() {
-    let mut world = World::up("truncated", Endpoint::Rcar);
+    let mut world = World::up("truncated", BoardModel::Rcar);
     std::fs::File::from(world.memory.try_clone().unwrap()).set_len(4096).unwrap();
     assert!(world.why().contains("memory of window 0 was truncated"));
 }
@@ -454,7 +454,7 @@ fn truncated_memory_is_reported() {
 // writes has events only every 100 ms.
 #[test]
 fn writes_are_events() {
-    for endpoint in Endpoint::ALL {
+    for endpoint in BoardModel::ALL {
         let mut world = World::new("events", endpoint);
         for round in 0..3 {
             world.start(command::CONFIGURE_DOORBELL, 8 | command::MSIX);
@@ -504,7 +504,7 @@ fn any_registers_are_survived() {
             state ^= state << 17;
             state
         };
-        let mut world = World::new("random", Endpoint::ALL[seed as usize % 3]);
+        let mut world = World::new("random", BoardModel::ALL[seed as usize % 3]);
         let mut held = None;
         for _ in 0..400 {
             let edge =

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mqnet_shmem::Table;
+use mqnet_shmem::AtomicTable;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::{poll, process};
 
@@ -22,16 +22,17 @@ const PAUSE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(8)
 /// Memory that is compared.
 pub(super) struct Watched {
     /// The command register.
-    pub(super) command: (Table, u32),
+    pub(super) command: (AtomicTable, u32),
     /// The scratchpads that the driver writes.
-    pub(super) spads: (Table, u32),
+    pub(super) spads: (AtomicTable, u32),
 }
 
 impl Watched {
     /// A number that differs after each change, save for coincidences.
     fn mark(&self) -> u64 {
-        let word =
-            |(table, at): &(Table, u32), offset| table.word(at + offset).load(Ordering::Acquire);
+        let word = |(table, at): &(AtomicTable, u32), offset| {
+            table.word(at + offset).load(Ordering::Acquire)
+        };
         let pads = (0..SPADS as u32).map(|pad| word(&self.spads, 4 * pad));
         let values = pads.chain([word(&self.command, 0)]);
         values.fold(0xcbf2_9ce4_8422_2325, |mark, value| {

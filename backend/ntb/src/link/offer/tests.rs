@@ -20,7 +20,7 @@ fn offer(generation: u32, channels: u16, window: u32, mtu: Option<u32>) -> Offer
         generation,
         window,
         caps,
-        rings: RingWish::default(),
+        rings: RequestedRings::default(),
         seat: None,
     }
 }
@@ -57,8 +57,8 @@ proptest! {
                 Err(refusal) => refusal,
             };
             let (code, a, b) = refusal.encode();
-            prop_assert!(!Refusal::text(code, a, b, true).is_empty());
-            prop_assert!(!Refusal::text(code, a, b, false).is_empty());
+            prop_assert!(!OfferError::text(code, a, b, true).is_empty());
+            prop_assert!(!OfferError::text(code, a, b, false).is_empty());
         }
     }
 }
@@ -68,7 +68,7 @@ proptest! {
 fn offers_round_trip() {
     let o = offer(7, 64, 1 << 20, Some(9000));
     assert_eq!(Offer::decode(&o.encode(), 1 << 20), Ok(o.clone()));
-    let o = Offer { seat: Some(Seat { number: 7, of: 8, group: 0xff_ffff }), ..o };
+    let o = Offer { seat: Some(GroupMembership { number: 7, of: 8, group: 0xff_ffff }), ..o };
     assert_eq!(Offer::decode(&o.encode(), 1 << 20), Ok(o));
 }
 
@@ -77,7 +77,7 @@ fn offers_round_trip() {
 #[test]
 fn windows_that_are_crossed_are_refused() {
     let seat = |number, of, group| Offer {
-        seat: Some(Seat { number, of, group }),
+        seat: Some(GroupMembership { number, of, group }),
         ..offer(1, 4, 1 << 20, None)
     };
     assert!(agree(&seat(1, 2, 3), &seat(1, 2, 4), 0).is_ok());
@@ -86,12 +86,12 @@ fn windows_that_are_crossed_are_refused() {
     let what = "list the same windows in the same order at both ends";
     let text =
         format!("member 0 of a group of 2 here, member 1 of a group of 2 at the peer: {what}");
-    assert_eq!(Refusal::text(code, a, b, true), text);
-    assert!(Refusal::text(code, a, b, false).starts_with("member 1 of a group of 2 here"));
+    assert_eq!(OfferError::text(code, a, b, true), text);
+    assert!(OfferError::text(code, a, b, false).starts_with("member 1 of a group of 2 here"));
     assert!(agree(&seat(0, 2, 3), &seat(0, 3, 4), 0).is_err());
     let (code, a, b) = agree(&seat(0, 2, 3), &offer(2, 4, 1 << 20, None), 0).unwrap_err().encode();
-    assert!(Refusal::text(code, a, b, true).contains("no member of a group at the peer"));
-    assert_eq!(read_seat(0x109 << 4), None);
+    assert!(OfferError::text(code, a, b, true).contains("no member of a group at the peer"));
+    assert_eq!(decode_membership(0x109 << 4), None);
 }
 
 // Goal: the smaller number of queue pairs wins and the geometry follows.
@@ -106,14 +106,14 @@ fn the_smaller_count_wins() {
 // Goal: a refusal reads right on both sides, with the numbers that would work.
 #[test]
 fn refusals_are_text_on_both_sides() {
-    let (code, a, b) = Refusal::Mtu(9000, 1500).encode();
-    assert!(Refusal::text(code, a, b, true).starts_with("mtu 9000 here and 1500 at the peer"));
-    assert!(Refusal::text(code, a, b, false).starts_with("mtu 1500 here and 9000 at the peer"));
+    let (code, a, b) = OfferError::Mtu(9000, 1500).encode();
+    assert!(OfferError::text(code, a, b, true).starts_with("mtu 9000 here and 1500 at the peer"));
+    assert!(OfferError::text(code, a, b, false).starts_with("mtu 1500 here and 9000 at the peer"));
 
     let refused = agree(&offer(1, 4, 64 << 10, Some(65521)), &offer(2, 4, 2 << 20, None), 0);
-    let Err(refusal @ Refusal::Window(..)) = refused else { panic!("{refused:?}") };
+    let Err(refusal @ OfferError::Window(..)) = refused else { panic!("{refused:?}") };
     let (code, a, b) = refusal.encode();
-    let text = Refusal::text(code, a, b, true);
+    let text = OfferError::text(code, a, b, true);
     let need = Geometry::window_for(4, frame_of_mtu(65521));
     assert!(text.contains(&format!("window={need}")), "{text}");
     let enough = agree(&offer(1, 4, need as u32, Some(65521)), &offer(2, 4, 2 << 20, None), 0);
@@ -128,8 +128,8 @@ fn version_comes_first() {
         let mut pads = [0xffff_ffff; PADS];
         pads[pad::MAGIC] = MAGIC;
         pads[pad::VERSION] = versions;
-        let Err(Refusal::Version(ours, theirs)) = Offer::decode(&pads, 0) else { panic!() };
-        let told = Refusal::text(1, ours, theirs, true);
+        let Err(OfferError::Version(ours, theirs)) = Offer::decode(&pads, 0) else { panic!() };
+        let told = OfferError::text(1, ours, theirs, true);
         assert!(told.contains(&format!("here 5 to 5, at the peer {text}")), "{told}");
     }
 }

@@ -6,22 +6,22 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use mqnet_shmem::{Lent, MemoryMap, Span, SpanMut, Table};
+use mqnet_shmem::{AtomicTable, GuestMemoryView, MemoryMap, Span, SpanMut};
 
 use super::covers;
 use crate::hw::Outbound;
 
 /// A word of 32 bits that the peer writes in our memory.
 #[derive(Debug)]
-pub(crate) struct InWord {
-    words: Table,
+pub(crate) struct InboundWord {
+    words: AtomicTable,
     at: u32,
 }
 
-impl InWord {
+impl InboundWord {
     /// The word at byte `at`; `None` when it is not inside. The table begins at a multiple of 8 and
     /// has whole units of 16 bytes.
-    pub(crate) fn new(words: Table, at: u32) -> Option<Self> {
+    pub(crate) fn new(words: AtomicTable, at: u32) -> Option<Self> {
         let inside = at.checked_add(4).is_some_and(|end| end <= words.len());
         (inside && words.is_aligned(8)).then_some(Self { words, at })
     }
@@ -69,7 +69,7 @@ impl InWord {
 #[derive(Debug)]
 pub(super) struct OutMemory {
     map: Arc<MemoryMap>,
-    memory: Lent,
+    memory: GuestMemoryView,
     len: u32,
 }
 
@@ -79,7 +79,7 @@ impl OutMemory {
             return Err(format!("peer's window: no memory for all of its {} bytes", out.len));
         }
         let map = Arc::clone(&out.map);
-        Ok(Self { memory: Lent::new(map.clone()), map, len: out.len })
+        Ok(Self { memory: GuestMemoryView::new(map.clone()), map, len: out.len })
     }
 
     /// Refuses a range that leaves the window.
@@ -132,14 +132,14 @@ impl OutMemory {
 
 /// A word of 32 bits in the peer's memory that this end writes.
 #[derive(Debug)]
-pub(super) struct OutWord {
+pub(super) struct OutboundWord {
     /// The word where it is aligned and in one mapping.
-    aligned: Option<Table>,
+    aligned: Option<AtomicTable>,
     memory: OutMemory,
     at: u32,
 }
 
-impl OutWord {
+impl OutboundWord {
     /// The word at byte `at`.
     pub(super) fn new(out: &Outbound, at: u32) -> Result<Self, String> {
         let memory = OutMemory::new(out)?;
@@ -183,18 +183,21 @@ mod tests {
     #[test]
     fn words_are_at_any_byte() {
         let region = Arc::new(Region::private(4096, false, None).unwrap());
-        let table = || Table::new(region.clone(), 0, 32).unwrap();
+        let table = || AtomicTable::new(region.clone(), 0, 32).unwrap();
         let bytes = table();
         for (at, value) in (0..=28).zip((0x0101_0101u32..).step_by(0x0203_0507)) {
             for (byte, at) in value.to_le_bytes().into_iter().zip(at..) {
                 bytes.byte(at).store(byte, Ordering::Relaxed);
             }
-            let word = InWord::new(table(), at).unwrap();
+            let word = InboundWord::new(table(), at).unwrap();
             assert_eq!(word.read(), value, "{at}");
             word.write(!value);
             assert_eq!(word.read(), !value, "{at}");
         }
-        assert!(InWord::new(table(), 29).is_none() && InWord::new(table(), u32::MAX).is_none());
+        assert!(
+            InboundWord::new(table(), 29).is_none()
+                && InboundWord::new(table(), u32::MAX).is_none()
+        );
     }
 
     // Goal: a word is written to the four bytes at its place and nowhere else, in one mapping or in
@@ -215,17 +218,17 @@ mod tests {
         };
         let read = |at: u32| {
             let region = &regions[at as usize / 4096];
-            Table::new(region.clone(), at as usize % 4096, 1).unwrap()
+            AtomicTable::new(region.clone(), at as usize % 4096, 1).unwrap()
         };
         for at in 4088..4104u32 {
-            OutWord::new(&out(4096), at).unwrap().write(0xa4a3_a2a1);
+            OutboundWord::new(&out(4096), at).unwrap().write(0xa4a3_a2a1);
             for (n, expected) in [0, 0xa1, 0xa2, 0xa3, 0xa4, 0].into_iter().enumerate() {
                 let byte = read(at + n as u32 - 1);
                 assert_eq!(byte.byte(0).swap(0, Ordering::Relaxed), expected, "{at}: {n}");
             }
         }
-        assert!(OutWord::new(&out(4096), 8188).is_ok());
-        assert!(OutWord::new(&out(4096), 8189).is_err());
-        assert!(OutWord::new(&out(8192), 0).is_err(), "a gap");
+        assert!(OutboundWord::new(&out(4096), 8188).is_ok());
+        assert!(OutboundWord::new(&out(4096), 8189).is_err());
+        assert!(OutboundWord::new(&out(8192), 0).is_err(), "a gap");
     }
 }

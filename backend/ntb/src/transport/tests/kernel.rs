@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use mqnet_shmem::{Region, Table};
+use mqnet_shmem::{AtomicTable, Region};
 
 use crate::fuzzing::board::Board;
 
 /// Memory of the guest behind one window.
-struct Ram(Vec<(u64, Table)>);
+struct Ram(Vec<(u64, AtomicTable)>);
 
 impl Ram {
     fn byte(&self, at: u64) -> &std::sync::atomic::AtomicU8 {
@@ -43,7 +43,7 @@ impl Bytes for Ram {
     }
 }
 
-impl Bytes for Table {
+impl Bytes for AtomicTable {
     fn get(&self, at: u64) -> u8 {
         self.byte(at as u32).load(SeqCst)
     }
@@ -90,7 +90,7 @@ pub(super) struct Kernel {
     pub(super) mtu: u64,
     cuts: Cuts,
     ram: Vec<Ram>,
-    windows: Vec<Table>,
+    windows: Vec<AtomicTable>,
     /// The transport's link is up.
     pub(super) linked: bool,
 }
@@ -99,7 +99,8 @@ const LINKS: usize = 1;
 
 impl Kernel {
     pub(super) fn new(board: Arc<Board>, qps: usize, mtu: u64, cuts: Cuts) -> Self {
-        let table = |region: &Arc<Region>| Table::new(region.clone(), Board::place(0), board.size);
+        let table =
+            |region: &Arc<Region>| AtomicTable::new(region.clone(), Board::place(0), board.size);
         let windows = board.inbound.iter().map(|region| table(region).unwrap()).collect();
         Self {
             mws: board.inbound.len(),
@@ -167,7 +168,7 @@ impl Kernel {
             let mut start = 0;
             let mut tables = Vec::new();
             for (region, len) in regions.into_iter().zip(lens) {
-                tables.push((start, Table::new(region, 0, len as u32).unwrap()));
+                tables.push((start, AtomicTable::new(region, 0, len as u32).unwrap()));
                 start += len;
             }
             self.ram.push(Ram(tables));

@@ -1,6 +1,6 @@
 use std::sync::atomic::Ordering::SeqCst;
 
-use mqnet_netdev::{Bridge, Peer, Seat};
+use mqnet_netdev::{Bridge, GroupMembership, Peer};
 use mqnet_sysio::epoll::{Epoll, Interest};
 
 use super::*;
@@ -109,7 +109,7 @@ fn too_few_slots_are_refused() {
 #[test]
 fn group_is_refused() {
     let mut world = World::new(Shape::default());
-    world.function.take_seat(Seat { number: 0, of: 2, group: 5 });
+    world.function.join_group(GroupMembership { number: 0, of: 2, group: 5 });
     world.board.link_up();
     world.kernel.open(0..1);
     world.kernel.tick();

@@ -56,7 +56,7 @@ fn exhausted_credit_is_full() {
     let frames: Vec<_> = (0..slots as u32 + 5).map(|n| frame(n, 100)).collect();
     assert_eq!(world.send(0, &frames).unwrap(), slots - 1);
     assert_eq!(world.send(0, &frames[slots - 1..]).unwrap(), 0);
-    let Tx::Brings(tx) = &mut world.channels[0].tx else { panic!() };
+    let Tx::Owning(tx) = &mut world.channels[0].tx else { panic!() };
     assert!(tx.reserve(1519).unwrap().is_none());
     assert!(!tx.is_drained().unwrap());
     assert_eq!(world.kernel.receive(0, 2), 2);
@@ -68,7 +68,7 @@ fn exhausted_credit_is_full() {
     assert!(world.kernel.send(0, &frame(0, 60)).is_ok());
     world.kernel.receive(0, 100);
     assert_eq!(world.kernel.qps[0].got.len(), slots + 1);
-    let Tx::Brings(tx) = &mut world.channels[0].tx else { panic!() };
+    let Tx::Owning(tx) = &mut world.channels[0].tx else { panic!() };
     assert!(tx.is_drained().unwrap());
 }
 
@@ -155,7 +155,7 @@ fn reservations_write_the_peers_memory() {
         let mut world = World::up(Shape { cuts, ..Shape::default() }, 1);
         for (len, fits) in [(65_524, true), (65_525, false), (60, true), (65_532, false)] {
             let bytes = frame(len, len as usize);
-            let Tx::Brings(tx) = &mut world.channels[0].tx else { panic!() };
+            let Tx::Owning(tx) = &mut world.channels[0].tx else { panic!() };
             let mut room = tx.reserve(65_533).unwrap().unwrap();
             assert_eq!(room.len(), 65_533);
             let mut rest = Span::of(&bytes);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mqnet_counters::Counter;
-use mqnet_rings::spsc::{self, Consumer, Producer};
+use mqnet_rings::spsc::{self, SpscConsumer, SpscProducer};
 use mqnet_shmem::Span;
 
 use crate::DropReason;
@@ -19,7 +19,7 @@ const HEADER: usize = 8 + 4 + 4 + 1;
 
 /// Direction of the captured frames, relative to the captured netdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum CaptureDirection {
     /// The netdev receives the frames.
     Inbound,
     /// The netdev sends the frames.
@@ -32,7 +32,7 @@ pub struct CaptureConfig {
     /// Channel of the queue.
     pub channel: u16,
     /// Direction of the frames.
-    pub direction: Direction,
+    pub direction: CaptureDirection,
     /// True to capture only dropped frames.
     pub drops_only: bool,
     /// Maximum captured bytes of a frame; limited to the largest frame.
@@ -51,7 +51,7 @@ pub struct Captured {
     /// Channel of the queue.
     pub channel: u16,
     /// Direction of the frame.
-    pub direction: Direction,
+    pub direction: CaptureDirection,
     /// Full length of the frame.
     pub len: u32,
     /// Captured bytes.
@@ -64,7 +64,7 @@ pub struct Captured {
 #[derive(Debug)]
 pub struct CaptureTap {
     config: CaptureConfig,
-    ring: Producer<Block>,
+    ring: SpscProducer<Block>,
     /// Buffer in which a record is assembled, so that the reader receives only whole records.
     scratch: Box<[Block]>,
     missed: Arc<Counter>,
@@ -76,8 +76,8 @@ pub struct CaptureTap {
 #[derive(Debug)]
 pub struct CaptureReader {
     channel: u16,
-    direction: Direction,
-    ring: Consumer<Block>,
+    direction: CaptureDirection,
+    ring: SpscConsumer<Block>,
     scratch: Box<[Block]>,
     missed: Arc<Counter>,
     reported: u64,

@@ -5,16 +5,16 @@ use mqnet_pktbuf::Returner;
 use mqnet_shmem::{Scatter, Segments, Span};
 
 use super::CaptureTap;
-use crate::{Burst, Fault, Kept, Recv, RxBorrows, RxBrings};
+use crate::{Burst, DetachedFrame, Fault, OwningRx, Recv, SyscallRx};
 
-pub(super) struct Brings {
-    pub(super) inner: Box<dyn RxBrings>,
+pub(super) struct OwningQueue {
+    pub(super) inner: Box<dyn OwningRx>,
     pub(super) tap: CaptureTap,
 }
 
-forward_queue!(Brings);
+forward_queue!(OwningQueue);
 
-impl RxBrings for Brings {
+impl OwningRx for OwningQueue {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         let Self { inner, tap } = self;
         let before = burst.frames().len();
@@ -37,8 +37,8 @@ impl RxBrings for Brings {
         self.inner.release(frames)
     }
 
-    fn keep(&mut self) -> Result<Option<Kept>, Fault> {
-        let kept = self.inner.keep()?;
+    fn detach(&mut self) -> Result<Option<DetachedFrame>, Fault> {
+        let kept = self.inner.detach()?;
         self.tap.seen = self.tap.seen.saturating_sub(usize::from(kept.is_some()));
         Ok(kept)
     }
@@ -48,14 +48,14 @@ impl RxBrings for Brings {
     }
 }
 
-pub(super) struct Borrows {
-    pub(super) inner: Box<dyn RxBorrows>,
+pub(super) struct SyscallQueue {
+    pub(super) inner: Box<dyn SyscallRx>,
     pub(super) tap: CaptureTap,
 }
 
-forward_queue!(Borrows);
+forward_queue!(SyscallQueue);
 
-impl RxBorrows for Borrows {
+impl SyscallRx for SyscallQueue {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
         let got = self.inner.recv(room)?;
         let (len, dropped) = match got {

@@ -11,8 +11,8 @@ use crate::loopback::Loopback;
 use crate::null::Null;
 use crate::probe::Probe;
 use crate::{
-    Armed, Burst, Channel, DropReason, Event, Fault, FrameMeta, Function, Plan, Queue, Recv,
-    RxBorrows, RxBrings, TxBorrows, TxBrings,
+    Armed, Burst, Channel, DropReason, Fault, FrameMeta, Function, OwningRx, OwningTx, Plan, Queue,
+    Recv, SyscallRx, SyscallTx, WakeSource,
 };
 
 static TICKS: AtomicU64 = AtomicU64::new(1);
@@ -23,7 +23,7 @@ fn clock() -> u64 {
 }
 
 fn config(drops_only: bool, snaplen: u32, ring_bytes: u32) -> CaptureConfig {
-    let direction = Direction::Inbound;
+    let direction = CaptureDirection::Inbound;
     CaptureConfig { channel: 3, direction, drops_only, snaplen, ring_bytes, clock }
 }
 
@@ -50,12 +50,12 @@ impl Queue for Fake {
         Err(Fault { channel: need as u16, what: "armed".into() })
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl RxBrings for Fake {
+impl OwningRx for Fake {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         for (frame, _) in self.frames.iter().take(budget) {
             let (head, tail) = frame.split_at(self.split.min(frame.len()));
@@ -72,7 +72,7 @@ impl RxBrings for Fake {
     }
 }
 
-impl RxBorrows for Fake {
+impl SyscallRx for Fake {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
         let Some((frame, dropped)) = self.frames.pop_front() else { return Ok(Recv::Empty) };
         let n = room.head.copy_from(Span::of(&frame));
@@ -91,7 +91,7 @@ struct Picky {
     drop: Vec<Option<DropReason>>,
     fault_at: usize,
     at: usize,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl Queue for Picky {
@@ -99,12 +99,12 @@ impl Queue for Picky {
         Ok(Armed::Sleep)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl TxBorrows for Picky {
+impl SyscallTx for Picky {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let mut taken = 0;
         for _ in &burst.frames()[from..] {
@@ -151,10 +151,10 @@ proptest! {
         let mut fake = Fake::new(&lens);
         fake.split = split;
         let (tap, mut reader) = tap(config(false, 70_000, 1 << 20));
-        let mut rx = wrap_rx(Rx::Brings(Box::new(fake)), tap);
+        let mut rx = wrap_rx(Rx::Owning(Box::new(fake)), tap);
         let (mut released, mut shown) = (0, 0);
         for (i, &(budget, part)) in steps.iter().enumerate() {
-            let Rx::Brings(q) = &mut rx else { panic!("shape") };
+            let Rx::Owning(q) = &mut rx else { panic!("shape") };
             let now = {
                 let mut burst = Burst::new();
                 q.peek(&mut burst, budget).unwrap();
@@ -188,10 +188,10 @@ proptest! {
         every in 1usize..50,
     ) {
         let (tap, mut reader) = tap(config(false, snaplen, ring_bytes));
-        let mut rx = wrap_rx(Rx::Borrows(Box::new(Fake::new(&lens))), tap);
+        let mut rx = wrap_rx(Rx::Syscall(Box::new(Fake::new(&lens))), tap);
         let (mut frames, mut missed, mut room) = (Vec::new(), 0, vec![0u8; 600]);
         for (i, &len) in lens.iter().enumerate() {
-            let Rx::Borrows(q) = &mut rx else { panic!("shape") };
+            let Rx::Syscall(q) = &mut rx else { panic!("shape") };
             let (head, tail) = room.split_at_mut(i);
             let (head, tail) = (SpanMut::of(head), SpanMut::of(tail));
             let got = q.recv(&mut Segments::new(head, tail)).unwrap();
@@ -226,11 +226,11 @@ proptest! {
     ) {
         let from = from.min(count);
         let drop: Vec<_> = drop.iter().map(|d| d.map(|i| DropReason::ALL[i])).collect();
-        let stats = Arc::new(ChannelStats::default());
+        let stats = Arc::new(QueuePairStats::default());
         let picky = Picky { room, drop: drop.clone(), fault_at, at: 0, stats: stats.clone() };
         let (tap, mut reader) = tap(config(true, 70_000, 1 << 20));
-        let mut tx = wrap_tx(Tx::Borrows(Box::new(picky)), tap, stats);
-        let Tx::Borrows(q) = &mut tx else { panic!("shape") };
+        let mut tx = wrap_tx(Tx::Syscall(Box::new(picky)), tap, stats);
+        let Tx::Syscall(q) = &mut tx else { panic!("shape") };
         let memory: Vec<Vec<u8>> = (0..count).map(|i| bytes(i, 20 + i)).collect();
         let mut burst = Burst::new();
         for frame in &memory {
@@ -261,7 +261,7 @@ fn rx_drops_are_captured_with_reason() {
         let mut fake = Fake::new(&[10, 20, 4000]);
         fake.frames[2].1 = Some(DropReason::TooLong);
         let (tap, mut reader) = tap(config(drops_only, 70_000, 8000));
-        let Rx::Borrows(mut q) = wrap_rx(Rx::Borrows(Box::new(fake)), tap) else { panic!() };
+        let Rx::Syscall(mut q) = wrap_rx(Rx::Syscall(Box::new(fake)), tap) else { panic!() };
         let mut room = vec![0u8; 2000];
         for _ in 0..4 {
             let (head, tail) = (SpanMut::of(&mut room), SpanMut::empty());
@@ -282,7 +282,7 @@ struct Choosy {
     at: usize,
     /// Number of reservations until the queue is full.
     rooms: usize,
-    stats: Arc<crate::ChannelStats>,
+    stats: Arc<crate::QueuePairStats>,
 }
 
 impl Choosy {
@@ -300,12 +300,12 @@ impl Queue for Choosy {
         Ok(Armed::Sleep)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl TxBrings for Choosy {
+impl OwningTx for Choosy {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let frames = burst.frames().len() - from;
         (0..frames).for_each(|_| self.take());
@@ -342,11 +342,11 @@ impl TxBrings for Choosy {
 // received for it; the queue receives every frame whole, and the tap can be removed.
 #[test]
 fn drops_of_memory_queues_are_captured() {
-    let stats = Arc::<crate::ChannelStats>::default();
+    let stats = Arc::<crate::QueuePairStats>::default();
     let inner = Choosy { page: Vec::new(), at: 0, rooms: usize::MAX, stats: stats.clone() };
     let (tap_out, mut reader) = tap(config(true, 2000, 1 << 16));
-    let mut out = wrap_tx(Tx::Brings(Box::new(inner)), tap_out, stats.clone());
-    let Tx::Brings(tx) = &mut out else { panic!("shape") };
+    let mut out = wrap_tx(Tx::Owning(Box::new(inner)), tap_out, stats.clone());
+    let Tx::Owning(tx) = &mut out else { panic!("shape") };
     let frames: Vec<Vec<u8>> = (0..8).map(|n| bytes(n, 40 + n)).collect();
     let mut burst = Burst::new();
     for frame in &frames[..4] {
@@ -373,7 +373,7 @@ fn taps_make_no_payload_copy() {
     let (ours, nothing) = (channel(&mut looped), channel(&mut null));
     let (tap_in, mut reader) = tap(config(false, 64, 1 << 16));
     let (tap_out, _out) = tap(config(true, 64, 1 << 16));
-    let (Rx::Brings(mut rx), Tx::Brings(mut tx)) =
+    let (Rx::Owning(mut rx), Tx::Owning(mut tx)) =
         (wrap_rx(ours.rx, tap_in), wrap_tx(ours.tx, tap_out, looped.stats()[0].clone()))
     else {
         panic!("shapes")
@@ -388,7 +388,7 @@ fn taps_make_no_payload_copy() {
     rx.peek(&mut burst, 64).unwrap();
     assert_eq!(burst.frames().len(), 1);
     let (tap_null, mut drops) = tap(config(true, 64, 1 << 16));
-    let Tx::Borrows(mut sink) = wrap_tx(nothing.tx, tap_null, null.stats()[0].clone()) else {
+    let Tx::Syscall(mut sink) = wrap_tx(nothing.tx, tap_null, null.stats()[0].clone()) else {
         panic!("shape")
     };
     assert_eq!(sink.submit(&burst, 0).unwrap(), 1);
@@ -408,7 +408,7 @@ fn taps_make_no_payload_copy() {
 fn taps_are_removable() {
     let (tap_a, reader) = tap(config(false, 64, 0));
     let (tap_b, _other) = tap(config(false, 64, 0));
-    let rx = wrap_rx(Rx::Brings(Box::new(Fake::new(&[1]))), tap_a);
+    let rx = wrap_rx(Rx::Owning(Box::new(Fake::new(&[1]))), tap_a);
     let mut rx = wrap_rx(rx, tap_b);
     assert_eq!(rx.queue().arm(77).unwrap_err().channel, 77);
     drop(reader);
@@ -417,9 +417,9 @@ fn taps_are_removable() {
     let (rx, tap_a) = unwrap_rx(rx);
     assert!(tap_a.unwrap().is_abandoned());
     let (rx, none) = unwrap_rx(rx);
-    assert!(none.is_none() && matches!(rx, Rx::Brings(_)));
+    assert!(none.is_none() && matches!(rx, Rx::Owning(_)));
     let (tx, none) = unwrap_tx(channel(&mut Null::new(1)).tx);
-    assert!(none.is_none() && matches!(tx, Tx::Borrows(_)));
+    assert!(none.is_none() && matches!(tx, Tx::Syscall(_)));
 }
 
 // Goal: frames of several taps are returned in the order of their times.
@@ -439,10 +439,10 @@ fn readers_are_merged_by_time() {
 // Goal: the fault of a queue that loses its room names the channel of the queue.
 #[test]
 fn faults_of_taps_name_the_channel() {
-    let stats = Arc::<crate::ChannelStats>::default();
+    let stats = Arc::<crate::QueuePairStats>::default();
     let inner = Choosy { page: Vec::new(), at: 0, rooms: 1, stats: stats.clone() };
     let (tap_out, _reader) = tap(config(true, 2000, 1 << 16));
-    let Tx::Brings(mut tx) = wrap_tx(Tx::Brings(Box::new(inner)), tap_out, stats.clone()) else {
+    let Tx::Owning(mut tx) = wrap_tx(Tx::Owning(Box::new(inner)), tap_out, stats.clone()) else {
         panic!("shape")
     };
     assert!(tx.reserve(60).unwrap().is_some());
@@ -457,12 +457,12 @@ fn detached_frames_are_captured_once() {
     let mut probe = Probe::new().unwrap();
     probe.frames = 3;
     let (tap_in, mut reader) = tap(config(false, 2000, 1 << 16));
-    let Rx::Brings(mut rx) = wrap_rx(Rx::Brings(Box::new(probe)), tap_in) else { panic!("shape") };
+    let Rx::Owning(mut rx) = wrap_rx(Rx::Owning(Box::new(probe)), tap_in) else { panic!("shape") };
     let mut returner = rx.returner().unwrap();
     for budget in [1, 2, 3] {
         rx.peek(&mut Burst::new(), budget).unwrap();
-        rx.keep().unwrap().expect("a waiting frame").give_back(&mut returner);
+        rx.detach().unwrap().expect("a waiting frame").free(&mut returner);
     }
-    assert!(rx.keep().unwrap().is_none());
+    assert!(rx.detach().unwrap().is_none());
     assert_eq!(taken(&mut reader).len(), 3);
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use mqnet_shmem::{Segments, Span, SpanMut};
 
 use super::CaptureTap;
-use crate::{Burst, ChannelStats, DropReason, Fault, Fill, Frame, FrameMeta, TxBorrows, TxBrings};
+use crate::{
+    Burst, DropReason, Fault, Fill, Frame, FrameMeta, OwningTx, QueuePairStats, SyscallTx,
+};
 
 /// Snapshot of the drop counters of a queue.
 type Counts = [u64; DropReason::ALL.len()];
@@ -16,13 +18,13 @@ type Counts = [u64; DropReason::ALL.len()];
 /// Observer of the drops of a queue.
 pub(super) struct Watch {
     tap: CaptureTap,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
     /// A fault that occurred after frames had been taken; returned by the next call.
     fault: Option<Fault>,
 }
 
 impl Watch {
-    pub(super) fn new(tap: CaptureTap, stats: Arc<ChannelStats>) -> Self {
+    pub(super) fn new(tap: CaptureTap, stats: Arc<QueuePairStats>) -> Self {
         Self { tap, stats, fault: None }
     }
 
@@ -80,14 +82,14 @@ impl Watch {
     }
 }
 
-pub(super) struct Borrows {
-    pub(super) inner: Box<dyn TxBorrows>,
+pub(super) struct SyscallQueue {
+    pub(super) inner: Box<dyn SyscallTx>,
     pub(super) watch: Watch,
 }
 
-forward_queue!(Borrows);
+forward_queue!(SyscallQueue);
 
-impl TxBorrows for Borrows {
+impl SyscallTx for SyscallQueue {
     fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
         self.inner.fill(enough)
     }
@@ -100,16 +102,16 @@ impl TxBorrows for Borrows {
 
 /// Tap on a queue with memory. Frames are received into a private page, because a dropped frame
 /// could not be read back from the queue's memory.
-pub(super) struct Brings {
-    pub(super) inner: Box<dyn TxBrings>,
+pub(super) struct OwningQueue {
+    pub(super) inner: Box<dyn OwningTx>,
     pub(super) watch: Watch,
     page: Vec<u8>,
     /// Size of the last reservation.
     max: u32,
 }
 
-impl Brings {
-    pub(super) fn new(inner: Box<dyn TxBrings>, watch: Watch) -> Self {
+impl OwningQueue {
+    pub(super) fn new(inner: Box<dyn OwningTx>, watch: Watch) -> Self {
         Self { inner, watch, page: Vec::new(), max: 0 }
     }
 
@@ -132,9 +134,9 @@ impl Brings {
     }
 }
 
-forward_queue!(Brings);
+forward_queue!(OwningQueue);
 
-impl TxBrings for Brings {
+impl OwningTx for OwningQueue {
     fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
         self.inner.fill(enough)
     }

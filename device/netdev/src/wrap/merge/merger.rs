@@ -5,12 +5,12 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use mqnet_shmem::Span;
 use mqnet_wire::VnetHdr;
-use mqnet_wire::offload::{MERGED_HEADERS_MAX, Merge, Part};
+use mqnet_wire::offload::{MERGED_HEADERS_MAX, Merge, MergeCandidate};
 
 use super::Merging;
 use crate::limits::{BURST_FRAMES, BURST_MORE_PIECES};
 use crate::wrap::pieces::{Pieces, payload, read_head, sums};
-use crate::{Burst, ChannelStats, Fault, Frame, Offloads};
+use crate::{Burst, Fault, Frame, Offloads, QueuePairStats};
 
 /// Maximum number of bursts forwarded unseen after an inspection without a match.
 const UNSEEN_MAX: u32 = 64;
@@ -42,7 +42,7 @@ struct Sent {
 
 pub(super) struct Merger {
     how: Merging,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
     /// Header buffers, one for each coalesced frame of a burst.
     heads: Box<[Head]>,
     /// Remaining bursts to forward unseen.
@@ -65,7 +65,7 @@ fn may_be_one(one: &Frame<'_>, next: &Frame<'_>) -> bool {
 }
 
 impl Merger {
-    pub(super) fn new(how: Merging, stats: Arc<ChannelStats>) -> Self {
+    pub(super) fn new(how: Merging, stats: Arc<QueuePairStats>) -> Self {
         let heads = vec![[0; MERGED_HEADERS_MAX]; BURST_FRAMES / 2].into_boxed_slice();
         Self { how, stats, heads, unseen: 0, next_unseen: 1 }
     }
@@ -198,9 +198,9 @@ impl Merging {
         &self,
         burst: &Burst<'_>,
         frames: &[Frame<'_>],
-        first: &Part,
+        first: &MergeCandidate,
         merge: &mut Merge,
-    ) -> Option<Part> {
+    ) -> Option<MergeCandidate> {
         let mut pieces = None;
         for two in frames.windows(2) {
             if !may_be_one(&two[0], &two[1]) {
@@ -227,9 +227,9 @@ impl Merging {
     }
 
     /// Parses a frame as a part, if the queue offers segmentation of its kind.
-    fn part(&self, burst: &Burst<'_>, frame: &Frame<'_>) -> Option<Part> {
+    fn part(&self, burst: &Burst<'_>, frame: &Frame<'_>) -> Option<MergeCandidate> {
         let (head, n) = read_head::<MERGED_HEADERS_MAX>(frame, burst.more(frame));
-        let part = Part::find(frame.hdr, frame.len, &head[..n], self.layer)?;
+        let part = MergeCandidate::find(frame.hdr, frame.len, &head[..n], self.layer)?;
         let kind = match (part.is_tcp(), part.is_v6()) {
             (true, false) => Offloads::TSO4,
             (true, true) => Offloads::TSO6,
@@ -240,7 +240,7 @@ impl Merging {
 }
 
 /// Number of payload pieces of a frame, if its checksum is correct.
-fn sound(burst: &Burst<'_>, frame: &Frame<'_>, part: &Part) -> Option<usize> {
+fn sound(burst: &Burst<'_>, frame: &Frame<'_>, part: &MergeCandidate) -> Option<usize> {
     let pieces = payload_of(burst, frame, part.headers())?;
     part.is_sound(|| sums(&pieces)).then_some(pieces.len())
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::limits::FRAME_MAX;
-use crate::{Armed, Burst, Event, Fault, FrameMeta, Queue, TxBorrows, TxBrings};
+use crate::{Armed, Burst, Fault, FrameMeta, OwningTx, Queue, SyscallTx, WakeSource};
 
 /// A queue with limited room in bytes, and the frames it took.
 #[derive(Default)]
@@ -19,7 +19,7 @@ struct Taken {
 #[derive(Clone, Default)]
 struct Sink {
     taken: Arc<Mutex<Taken>>,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl Sink {
@@ -49,11 +49,11 @@ impl Sink {
         n
     }
 
-    fn wrapped(&self, brings: bool, takes: Offloads) -> Tx {
+    fn wrapped(&self, owning: bool, takes: Offloads) -> Tx {
         let how = Merging { layer: Layer::Ethernet, takes, frame_max: FRAME_MAX };
-        let tx: Tx = match brings {
-            true => Tx::Brings(Box::new(self.clone())),
-            false => Tx::Borrows(Box::new(self.clone())),
+        let tx: Tx = match owning {
+            true => Tx::Owning(Box::new(self.clone())),
+            false => Tx::Syscall(Box::new(self.clone())),
         };
         wrap_tx(tx, how, self.stats.clone())
     }
@@ -70,18 +70,18 @@ impl Queue for Sink {
         Ok(Armed::Sleep)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl TxBorrows for Sink {
+impl SyscallTx for Sink {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         Ok(self.take(burst, from))
     }
 }
 
-impl TxBrings for Sink {
+impl OwningTx for Sink {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         Ok(self.take(burst, from))
     }
@@ -210,10 +210,10 @@ proptest! {
     // original frames, in order, each once; every frame is accounted for; no payload is copied.
     #[test]
     fn every_frame_leaves_once(
-        given in given(), rooms in prop::collection::vec(0usize..100_000, 1..20), brings: bool,
+        given in given(), rooms in prop::collection::vec(0usize..100_000, 1..20), owning: bool,
     ) {
         let sink = Sink::default();
-        let mut tx = sink.wrapped(brings, Offloads::ALL);
+        let mut tx = sink.wrapped(owning, Offloads::ALL);
         let before = copies::made();
         let (mut done, mut turn) = (0, 0);
         while done < given.len() {
@@ -255,7 +255,7 @@ fn one_flow_becomes_one_frame() {
     }
     let sink = Sink::default();
     let how = Merging { layer: Layer::Ethernet, takes: Offloads::ALL, frame_max: 10_100 };
-    let mut tx = wrap_tx(Tx::Borrows(Box::new(sink.clone())), how, sink.stats.clone());
+    let mut tx = wrap_tx(Tx::Syscall(Box::new(sink.clone())), how, sink.stats.clone());
     sink.taken().room = 1 << 20;
     show(&stream(1, 64), &mut |burst| assert_eq!(tx.submit(burst, 0).unwrap(), 64));
     let lengths: Vec<usize> = sink.taken().frames.iter().map(|(_, bytes)| bytes.len()).collect();
@@ -302,9 +302,9 @@ fn inspection_backs_off() {
 // Goal: calls are forwarded to the inner queue, and coalescing can be removed.
 #[test]
 fn coalescing_is_removable() {
-    for brings in [true, false] {
+    for owning in [true, false] {
         let sink = Sink::default();
-        let mut tx = unwrap_tx(sink.wrapped(brings, Offloads::ALL));
+        let mut tx = unwrap_tx(sink.wrapped(owning, Offloads::ALL));
         sink.taken().room = 1 << 20;
         show(&stream(1, 9), &mut |burst| assert_eq!(tx.submit(burst, 0).unwrap(), 9));
         assert_eq!((sink.taken().frames.len(), sink.stats.tx.merged.get()), (9, 0));

@@ -7,10 +7,10 @@ use mqnet_shmem::Span;
 use mqnet_wire::VnetHdr;
 use mqnet_wire::offload::{Cut, Sum, UNFINISHED_HEADERS_MAX, checksum_end, fill_checksum};
 
-use super::{Finish, InHand, PARTIAL};
+use super::{Finish, GsoProgress, PARTIAL};
 use crate::limits::BURST_FRAMES;
 use crate::wrap::pieces::{payload, read_head, sums};
-use crate::{Burst, ChannelStats, DropReason, Fault, Frame, Offloads};
+use crate::{Burst, DropReason, Fault, Frame, Offloads, QueuePairStats};
 
 /// Maximum bursts submitted per call. A frame may become 65,535 segments, and other lanes must run
 /// too.
@@ -75,13 +75,13 @@ enum Stop {
 
 pub(super) struct Finisher {
     how: Finish,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
     /// Header buffers, one for each output frame of a burst.
     heads: Box<[Head]>,
     /// Original headers, one for each input frame of a burst, beginning with the partly sent frame.
     originals: Box<[Original]>,
     partial: Option<Partial>,
-    pub(super) progress: InHand,
+    pub(super) progress: GsoProgress,
 }
 
 /// An output burst with the description of its frames.
@@ -236,14 +236,14 @@ impl Finish {
 }
 
 impl Finisher {
-    pub(super) fn new(how: Finish, stats: Arc<ChannelStats>) -> Self {
+    pub(super) fn new(how: Finish, stats: Arc<QueuePairStats>) -> Self {
         let heads = vec![[0; UNFINISHED_HEADERS_MAX]; BURST_FRAMES].into_boxed_slice();
         let original = Original { head: [0; UNFINISHED_HEADERS_MAX], len: 0 };
         let originals = vec![original; BURST_FRAMES].into_boxed_slice();
-        Self { how, stats, heads, originals, partial: None, progress: InHand::default() }
+        Self { how, stats, heads, originals, partial: None, progress: GsoProgress::default() }
     }
 
-    pub(super) fn in_hand(&self) -> InHand {
+    pub(super) fn in_hand(&self) -> GsoProgress {
         self.progress.clone()
     }
 

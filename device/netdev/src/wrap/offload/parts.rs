@@ -8,7 +8,7 @@ use mqnet_wire::offload::UNFINISHED_HEADERS_MAX;
 use super::Finish;
 use super::finisher::{Finisher, Work};
 use crate::wrap::pieces::read_head;
-use crate::{Burst, ChannelStats, Fault, Frame};
+use crate::{Burst, Fault, Frame, QueuePairStats};
 
 /// Segments and completes single frames for the queue that owns it, which rejected them.
 pub struct Parts(Finisher);
@@ -16,7 +16,7 @@ pub struct Parts(Finisher);
 impl Parts {
     /// Emulation for a queue that accepts frames as `how` describes, and whose channel counts in
     /// `stats`.
-    pub fn new(how: Finish, stats: Arc<ChannelStats>) -> Self {
+    pub fn new(how: Finish, stats: Arc<QueuePairStats>) -> Self {
         Self(Finisher::new(how, stats))
     }
 

@@ -5,7 +5,7 @@ use mqnet_wire::VnetFields;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Armed, Burst, DropReason, Event, Fault, FrameMeta, Queue, TxBorrows, TxBrings};
+use crate::{Armed, Burst, DropReason, Fault, FrameMeta, OwningTx, Queue, SyscallTx, WakeSource};
 
 const HEADERS: usize = 54;
 
@@ -21,7 +21,7 @@ struct Taken {
 #[derive(Clone, Default)]
 struct Sink {
     taken: Arc<Mutex<Taken>>,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
 }
 
 impl Sink {
@@ -52,11 +52,11 @@ impl Sink {
     }
 
     /// A wrapper around the sink.
-    fn wrapped(&self, brings: bool, takes: Offloads, frame_max: u32) -> (Tx, InHand) {
+    fn wrapped(&self, owning: bool, takes: Offloads, frame_max: u32) -> (Tx, GsoProgress) {
         let how = Finish { layer: Layer::Ethernet, takes, frame_max };
-        let tx: Tx = match brings {
-            true => Tx::Brings(Box::new(self.clone())),
-            false => Tx::Borrows(Box::new(self.clone())),
+        let tx: Tx = match owning {
+            true => Tx::Owning(Box::new(self.clone())),
+            false => Tx::Syscall(Box::new(self.clone())),
         };
         wrap_tx(tx, how, self.stats.clone(), 0)
     }
@@ -74,18 +74,18 @@ impl Queue for Sink {
         Ok(Armed::Sleep)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl TxBorrows for Sink {
+impl SyscallTx for Sink {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         Ok(self.take(burst, from))
     }
 }
 
-impl TxBrings for Sink {
+impl OwningTx for Sink {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         Ok(self.take(burst, from))
     }
@@ -226,11 +226,11 @@ proptest! {
     fn every_frame_leaves_once(
         given in prop::collection::vec(given(), 1..80),
         rooms in prop::collection::vec(0usize..70, 1..20),
-        csum: bool, brings: bool,
+        csum: bool, owning: bool,
     ) {
         let takes = if csum { Offloads::CSUM } else { Offloads::NONE };
         let sink = Sink::default();
-        let (mut tx, in_hand) = sink.wrapped(brings, takes, 1500);
+        let (mut tx, in_hand) = sink.wrapped(owning, takes, 1500);
         let before = copies::made();
         let (mut done, mut turn) = (0, 0);
         while done < given.len() {
@@ -354,9 +354,9 @@ fn incompletable_frames_are_dropped_with_reason() {
 #[test]
 fn checksums_are_filled_in_at_any_offset() {
     for (start, cuts) in [(34, vec![]), (100, vec![150]), (500, vec![516]), (900, vec![7, 910])] {
-        for brings in [false, true] {
+        for owning in [false, true] {
             let sink = Sink::default();
-            let (mut tx, _) = sink.wrapped(brings, Offloads::NONE, 1500);
+            let (mut tx, _) = sink.wrapped(owning, Offloads::NONE, 1500);
             sink.taken().room = 10;
             let hdr = VnetHdr::new(VnetFields { csum_start: start, ..CSUM });
             let field = usize::from(start) + 16;
@@ -414,7 +414,7 @@ fn only_unsupported_frames_are_segmented() {
 }
 
 fn receive(tx: &mut Tx, hdr: VnetHdr, bytes: &[u8]) -> bool {
-    let Tx::Brings(tx) = tx else { panic!("it borrows") };
+    let Tx::Owning(tx) = tx else { panic!("it has no memory") };
     let Some(mut room) = tx.reserve(70_000).unwrap() else { return false };
     assert_eq!(room.head.copy_from(Span::of(bytes)), bytes.len());
     tx.commit(&FrameMeta { len: bytes.len() as u32, hdr });

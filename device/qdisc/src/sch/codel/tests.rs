@@ -44,8 +44,8 @@ impl Source for Bare {
     }
 }
 
-fn law(ecn: bool) -> Law {
-    Law { target: 5 * MS, interval: 100 * MS, ecn, ce_threshold: None, tolerance: 1514 }
+fn law(ecn: bool) -> CodelParameters {
+    CodelParameters { target: 5 * MS, interval: 100 * MS, ecn, ce_threshold: None, tolerance: 1514 }
 }
 
 /// Pseudocode of RFC 8289, section 5, with `std` types and no shared code.

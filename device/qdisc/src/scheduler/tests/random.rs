@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::plans::{self, PLANS};
 use super::world::{MS, SECOND, Spec, World, scheduler};
-use crate::{Enqueued, Handle, NodeStats, Packet};
+use crate::{Enqueued, Handle, NodeStats, QueuedPacket};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -51,7 +51,7 @@ struct Checked {
     /// Number of the last packet sent, by flow and channel.
     last: BTreeMap<(u32, u16), u64>,
     /// Last packet sent, if it may still be requeued.
-    out: Option<Packet>,
+    out: Option<QueuedPacket>,
     /// Packets that must leave next, by channel.
     returned: BTreeMap<u16, Vec<u64>>,
 }

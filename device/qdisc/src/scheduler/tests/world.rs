@@ -5,7 +5,7 @@ use mqnet_pktbuf::{PagePool, PoolConfig};
 use mqnet_shmem::Span;
 use mqnet_wire::{FlowKeys, Layer, VnetFields, VnetHdr};
 
-use crate::{Blueprint, Cx, Enqueued, Filters, Handle, Meta, Packet, Scheduler};
+use crate::{Blueprint, Cx, Enqueued, Filters, Handle, Meta, QueuedPacket, Scheduler};
 
 pub(super) const MS: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -67,7 +67,7 @@ impl World {
 
     /// Creates a packet that begins with space for an IP header and its number. A packet longer
     /// than a page is a large frame.
-    pub(super) fn packet(&mut self, spec: Spec) -> Packet {
+    pub(super) fn packet(&mut self, spec: Spec) -> QueuedPacket {
         let mut frag = self.pool.alloc_frag(spec.len.clamp(64, 2048)).unwrap();
         let mut bytes = [0; 48];
         bytes[40..].copy_from_slice(&self.next_id.to_le_bytes());
@@ -75,7 +75,7 @@ impl World {
         self.next_id += 1;
         let large = VnetFields { gso_type: 1, gso_size: 1448, hdr_len: 66, ..Default::default() };
         let is_large = spec.len > 4000;
-        Packet {
+        QueuedPacket {
             frag,
             len: spec.len,
             hdr: if is_large { VnetHdr::new(large) } else { VnetHdr::default() },
@@ -87,7 +87,7 @@ impl World {
         }
     }
 
-    pub(super) fn id(&self, packet: &Packet) -> u64 {
+    pub(super) fn id(&self, packet: &QueuedPacket) -> u64 {
         let mut bytes = [0; 48];
         self.pool.frag_span(&packet.frag).read_header(&mut bytes);
         u64::from_le_bytes(bytes[40..].try_into().unwrap())

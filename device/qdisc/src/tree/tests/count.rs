@@ -89,7 +89,9 @@ fn filters_add_up_and_share_their_rate() {
     let passed = schedulers
         .iter_mut()
         .map(|f| {
-            (0..2).filter(|_| f.run(&keys, &mut Meta::default(), 1000, 7) == crate::Verdict::Pass)
+            (0..2).filter(|_| {
+                f.run(&keys, &mut Meta::default(), 1000, 7) == crate::FilterVerdict::Pass
+            })
         })
         .map(Iterator::count)
         .sum::<usize>();

@@ -3,13 +3,13 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use mqnet_shmem::Table;
+use mqnet_shmem::AtomicTable;
 
 use super::SIZE;
-use crate::driver::Piece;
+use crate::driver::MemoryRange;
 
 /// A chain as the device found it: id, and pieces with their writable flag.
-pub(super) type Found = (u16, Vec<(Piece, bool)>);
+pub(super) type Found = (u16, Vec<(MemoryRange, bool)>);
 
 pub(super) trait Device {
     fn take(&mut self) -> Option<Found>;
@@ -22,7 +22,7 @@ pub(super) trait Device {
 }
 
 pub(super) struct SplitDevice {
-    pub(super) areas: [Table; 3],
+    pub(super) areas: [AtomicTable; 3],
     pub(super) event_idx: bool,
     pub(super) taken: u16,
     pub(super) given: u16,
@@ -41,7 +41,7 @@ impl Device for SplitDevice {
         loop {
             let place = u32::from(id) * 16;
             let flags = desc.half(place + 12).load(Relaxed);
-            let piece = Piece {
+            let piece = MemoryRange {
                 at: desc.double(place).load(Relaxed),
                 len: desc.word(place + 8).load(Relaxed),
             };
@@ -93,7 +93,7 @@ impl Device for SplitDevice {
 }
 
 pub(super) struct PackedDevice {
-    pub(super) areas: [Table; 3],
+    pub(super) areas: [AtomicTable; 3],
     pub(super) event_idx: bool,
     pub(super) take: (u16, bool),
     pub(super) give: (u16, bool),
@@ -117,7 +117,7 @@ impl Device for PackedDevice {
                 assert!(pieces.is_empty(), "a part of a chain was shown");
                 return None;
             }
-            let piece = Piece {
+            let piece = MemoryRange {
                 at: desc.double(place).load(Relaxed),
                 len: desc.word(place + 8).load(Relaxed),
             };

@@ -2,9 +2,9 @@
 
 use crate::Features;
 use crate::net::filter::RxFilter;
-use crate::net::rss::{Hasher, KEY_LEN, Spread, TABLE_MAX, TYPES};
+use crate::net::rss::{Hasher, IndirectionTable, KEY_LEN, TABLE_MAX, TYPES};
 
-use super::{Command, Refused, RxMode};
+use super::{CtrlCommand, CtrlError, RxMode};
 
 /// Result of the negotiation with the driver.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub struct Settings {
     /// Hash configuration, for RSS and hash reports.
     pub hasher: Hasher,
     /// RSS indirection table; `None`: the device selects queues.
-    pub spread: Option<Spread>,
+    pub spread: Option<IndirectionTable>,
     /// Offloads that the driver performs.
     pub guest: Features,
     /// True while the driver should announce itself.
@@ -46,23 +46,23 @@ pub enum Changed {
 }
 
 /// Feature that a command requires.
-fn needs(command: &Command) -> Features {
+fn needs(command: &CtrlCommand) -> Features {
     match command {
-        Command::Rx(RxMode::Promisc | RxMode::AllMulti, _) => Features::CTRL_RX,
-        Command::Rx(..) => Features::CTRL_RX_EXTRA,
-        Command::MacTable { .. } => Features::CTRL_RX,
-        Command::MacAddr(_) => Features::CTRL_MAC_ADDR,
-        Command::VlanAdd(_) | Command::VlanDel(_) => Features::CTRL_VLAN,
-        Command::AnnounceAck => Features::GUEST_ANNOUNCE,
-        Command::Pairs(_) => Features::MQ,
-        Command::Rss { .. } => Features::RSS,
-        Command::Hash(_) => Features::HASH_REPORT,
-        Command::GuestOffloads(_) => Features::CTRL_GUEST_OFFLOADS,
+        CtrlCommand::Rx(RxMode::Promisc | RxMode::AllMulti, _) => Features::CTRL_RX,
+        CtrlCommand::Rx(..) => Features::CTRL_RX_EXTRA,
+        CtrlCommand::MacTable { .. } => Features::CTRL_RX,
+        CtrlCommand::MacAddr(_) => Features::CTRL_MAC_ADDR,
+        CtrlCommand::VlanAdd(_) | CtrlCommand::VlanDel(_) => Features::CTRL_VLAN,
+        CtrlCommand::AnnounceAck => Features::GUEST_ANNOUNCE,
+        CtrlCommand::Pairs(_) => Features::MQ,
+        CtrlCommand::Rss { .. } => Features::RSS,
+        CtrlCommand::Hash(_) => Features::HASH_REPORT,
+        CtrlCommand::GuestOffloads(_) => Features::CTRL_GUEST_OFFLOADS,
     }
 }
 
-fn rule<T>(what: String) -> Result<T, Refused> {
-    Err(Refused::Rule(what))
+fn rule<T>(what: String) -> Result<T, CtrlError> {
+    Err(CtrlError::Rule(what))
 }
 
 impl Rules {
@@ -79,40 +79,40 @@ impl Rules {
     }
 
     /// Executes a command. A rejected command changes nothing.
-    pub fn obey(&self, settings: &mut Settings, bytes: &[u8]) -> Result<Changed, Refused> {
-        let command = Command::parse(bytes)?;
+    pub fn obey(&self, settings: &mut Settings, bytes: &[u8]) -> Result<Changed, CtrlError> {
+        let command = CtrlCommand::parse(bytes)?;
         let needed = needs(&command);
         if !self.features.has(needed) {
             return rule(format!("a command of {needed}, which was not negotiated"));
         }
         match command {
-            Command::Rx(mode, on) => {
+            CtrlCommand::Rx(mode, on) => {
                 settings.filter.modes[mode as usize] = on;
                 Ok(Changed::Receive)
             }
-            Command::MacTable { unicast, multicast } => {
+            CtrlCommand::MacTable { unicast, multicast } => {
                 settings.filter.set_table(unicast, multicast);
                 Ok(Changed::Receive)
             }
-            Command::MacAddr(mac) if mac[0] & 1 == 1 || mac == [0; 6] => {
+            CtrlCommand::MacAddr(mac) if mac[0] & 1 == 1 || mac == [0; 6] => {
                 rule(format!("{mac:02x?} is no station's address"))
             }
-            Command::MacAddr(mac) => {
+            CtrlCommand::MacAddr(mac) => {
                 settings.filter.mac = mac;
                 Ok(Changed::Address)
             }
-            Command::VlanAdd(vlan) => set_vlan(settings, vlan, true),
-            Command::VlanDel(vlan) => set_vlan(settings, vlan, false),
-            Command::AnnounceAck => {
+            CtrlCommand::VlanAdd(vlan) => set_vlan(settings, vlan, true),
+            CtrlCommand::VlanDel(vlan) => set_vlan(settings, vlan, false),
+            CtrlCommand::AnnounceAck => {
                 settings.announce = false;
                 Ok(Changed::Nothing)
             }
-            Command::Pairs(pairs) => {
+            CtrlCommand::Pairs(pairs) => {
                 self.check_pairs(pairs)?;
                 (settings.pairs, settings.spread) = (pairs, None);
                 Ok(Changed::Link)
             }
-            Command::Rss { spread, hasher, pairs } => {
+            CtrlCommand::Rss { spread, hasher, pairs } => {
                 self.check_pairs(pairs)?;
                 self.check_spread(&spread)?;
                 check_hasher(&hasher)?;
@@ -120,12 +120,12 @@ impl Rules {
                 settings.spread = Some(spread);
                 Ok(Changed::Link)
             }
-            Command::Hash(hasher) => {
+            CtrlCommand::Hash(hasher) => {
                 check_hasher(&hasher)?;
                 settings.hasher = hasher;
                 Ok(Changed::Receive)
             }
-            Command::GuestOffloads(wanted) => {
+            CtrlCommand::GuestOffloads(wanted) => {
                 let odd = wanted.minus(self.features.and(Features::GUEST));
                 if odd != Features::default() {
                     return rule(format!("offloads that were not negotiated: {odd}"));
@@ -136,7 +136,7 @@ impl Rules {
         }
     }
 
-    fn check_pairs(&self, pairs: u16) -> Result<(), Refused> {
+    fn check_pairs(&self, pairs: u16) -> Result<(), CtrlError> {
         let most = self.pairs;
         if pairs == 0 || pairs > most {
             return rule(format!("{pairs} queue pairs, there are 1 to {most}"));
@@ -144,7 +144,7 @@ impl Rules {
         Ok(())
     }
 
-    fn check_spread(&self, spread: &Spread) -> Result<(), Refused> {
+    fn check_spread(&self, spread: &IndirectionTable) -> Result<(), CtrlError> {
         let (entries, most) = (spread.table.len(), self.pairs);
         if !entries.is_power_of_two() || entries > usize::from(TABLE_MAX) {
             let allowed = format!("allowed are powers of two to {TABLE_MAX}");
@@ -158,14 +158,14 @@ impl Rules {
     }
 }
 
-fn set_vlan(settings: &mut Settings, vlan: u16, on: bool) -> Result<Changed, Refused> {
+fn set_vlan(settings: &mut Settings, vlan: u16, on: bool) -> Result<Changed, CtrlError> {
     if settings.filter.set_vlan(vlan, on) {
         return Ok(Changed::Receive);
     }
     rule(format!("VLAN {vlan}, there are 0 to 4095"))
 }
 
-fn check_hasher(hasher: &Hasher) -> Result<(), Refused> {
+fn check_hasher(hasher: &Hasher) -> Result<(), CtrlError> {
     let (len, odd) = (usize::from(hasher.key_len), hasher.types & !TYPES);
     if odd != 0 {
         return rule(format!("kinds of hashes that there are not: {odd:#x}"));

@@ -1,16 +1,16 @@
 //! Driver side of a packed virtqueue with `IN_ORDER`.
 
-use mqnet_shmem::Table;
+use mqnet_shmem::AtomicTable;
 
 use super::ring::{Ring, id_of};
 use crate::Broken;
 use crate::driver::sequence::Sequence;
-use crate::driver::{DriverQueue, Piece, Used};
+use crate::driver::{DriverQueue, MemoryRange, UsedBuffer};
 use crate::layout::flag;
 
 /// Driver side of a packed virtqueue with `IN_ORDER`.
 #[derive(Debug)]
-pub struct InOrder {
+pub struct PackedInOrderQueue {
     ring: Ring,
     free: u16,
     /// Number of descriptors that the device has.
@@ -18,15 +18,15 @@ pub struct InOrder {
     buffers: Sequence,
 }
 
-impl InOrder {
-    /// A new queue; see [`Driver::new`](super::Driver::new).
-    pub fn new(queue: u16, size: u16, areas: [Table; 3], event_idx: bool) -> Self {
+impl PackedInOrderQueue {
+    /// A new queue; see [`PackedDriverQueue::new`](super::PackedDriverQueue::new).
+    pub fn new(queue: u16, size: u16, areas: [AtomicTable; 3], event_idx: bool) -> Self {
         let ring = Ring::new(size, areas, event_idx);
         Self { ring, free: size, lent: 0, buffers: Sequence::new(queue, size) }
     }
 
     #[inline(always)]
-    fn write(&mut self, piece: Piece, id: u16, flags: u16) {
+    fn write(&mut self, piece: MemoryRange, id: u16, flags: u16) {
         self.ring.write(piece, id, flags);
         self.lent += 1;
     }
@@ -39,13 +39,13 @@ impl InOrder {
 
     /// General case of [`hold_used`](DriverQueue::hold_used).
     #[inline(never)]
-    fn hold_next(&mut self) -> Result<Option<Used>, Broken> {
+    fn hold_next(&mut self) -> Result<Option<UsedBuffer>, Broken> {
         Ok(self.take_next()?.map(|(_, used)| used))
     }
 
     /// Takes the next used buffer: its number of descriptors, and the used entry.
     #[inline(always)]
-    fn take_next(&mut self) -> Result<Option<(u16, Used)>, Broken> {
+    fn take_next(&mut self) -> Result<Option<(u16, UsedBuffer)>, Broken> {
         let first = self.ring.take.index;
         let next = if self.buffers.is_in_batch() {
             self.buffers.take_of_batch(first)
@@ -63,7 +63,7 @@ impl InOrder {
 
     #[cold]
     #[inline(never)]
-    fn batch(&mut self, word: u64) -> Result<(u16, Used), Broken> {
+    fn batch(&mut self, word: u64) -> Result<(u16, UsedBuffer), Broken> {
         let (first, id) = (self.ring.take.index, id_of(word));
         self.up_to(id)?;
         self.buffers.begin_batch(id, word as u32)?;
@@ -79,7 +79,7 @@ impl InOrder {
     }
 }
 
-impl DriverQueue for InOrder {
+impl DriverQueue for PackedInOrderQueue {
     fn size(&self) -> u16 {
         self.ring.size
     }
@@ -100,7 +100,7 @@ impl DriverQueue for InOrder {
     }
 
     #[inline(always)]
-    fn add_one(&mut self, piece: Piece, readable: bool) -> Option<u16> {
+    fn add_one(&mut self, piece: MemoryRange, readable: bool) -> Option<u16> {
         self.free = self.free.checked_sub(1)?;
         let id = self.ring.add.index;
         self.buffers.lend_one(id, if readable { 0 } else { piece.len });
@@ -108,7 +108,7 @@ impl DriverQueue for InOrder {
         Some(id)
     }
 
-    fn add(&mut self, pieces: &[Piece], readable: usize) -> Option<u16> {
+    fn add(&mut self, pieces: &[MemoryRange], readable: usize) -> Option<u16> {
         if pieces.is_empty() || pieces.len() > usize::from(self.free) {
             return None;
         }
@@ -131,7 +131,7 @@ impl DriverQueue for InOrder {
     }
 
     #[inline(always)]
-    fn add_taken(&mut self, id: u16, piece: Piece) {
+    fn add_taken(&mut self, id: u16, piece: MemoryRange) {
         self.buffers.lend_readable(id);
         self.write(piece, id, 0);
     }
@@ -147,7 +147,7 @@ impl DriverQueue for InOrder {
     }
 
     #[inline(always)]
-    fn take_used(&mut self) -> Result<Option<Used>, Broken> {
+    fn take_used(&mut self) -> Result<Option<UsedBuffer>, Broken> {
         let Some((count, used)) = self.take_next()? else { return Ok(None) };
         self.free += count;
         Ok(Some(used))
@@ -164,7 +164,7 @@ impl DriverQueue for InOrder {
     }
 
     #[inline(always)]
-    fn hold_used(&mut self) -> Result<Option<Used>, Broken> {
+    fn hold_used(&mut self) -> Result<Option<UsedBuffer>, Broken> {
         let first = self.ring.take.index;
         let Some(word) = self.ring.used_at(self.ring.take) else { return self.hold_next() };
         let len = word as u32;
@@ -172,11 +172,11 @@ impl DriverQueue for InOrder {
             return self.hold_next();
         }
         self.pass(1);
-        Ok(Some(Used { id: first, len }))
+        Ok(Some(UsedBuffer { id: first, len }))
     }
 
     #[inline(always)]
-    fn add_again(&mut self, id: u16, piece: Piece) -> u16 {
+    fn add_again(&mut self, id: u16, piece: MemoryRange) -> u16 {
         let at = self.ring.add.index;
         if at != id {
             // Earlier buffers were released, so that this one gets a new position.

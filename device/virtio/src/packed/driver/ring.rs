@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use mqnet_shmem::{Column, Table};
+use mqnet_shmem::{AtomicTable, Column};
 
-use crate::driver::Piece;
+use crate::driver::MemoryRange;
 use crate::layout::{flag, packed as at};
 use crate::packed::cold;
 use crate::ring::passes;
@@ -54,8 +54,8 @@ pub(super) fn id_of(word: u64) -> u16 {
 pub(super) struct Ring {
     desc: Column<[AtomicU64; 2]>,
     /// Event suppression areas of the driver and of the device.
-    ours: Table,
-    theirs: Table,
+    ours: AtomicTable,
+    theirs: AtomicTable,
     pub(super) size: u16,
     event_idx: bool,
     /// Positions of the next buffer to add and of the next to return.
@@ -69,7 +69,7 @@ pub(super) struct Ring {
 
 impl Ring {
     /// A new ring with interrupts suppressed.
-    pub(super) fn new(size: u16, areas: [Table; 3], event_idx: bool) -> Self {
+    pub(super) fn new(size: u16, areas: [AtomicTable; 3], event_idx: bool) -> Self {
         assert!((1..=crate::layout::SIZE_MAX).contains(&size), "queue size {size}");
         let [desc, ours, theirs] = areas;
         let Some(desc) = Column::new(&desc, at::desc(0), size) else {
@@ -105,7 +105,7 @@ impl Ring {
 
     /// Writes one descriptor; the second half of the first unpublished descriptor is deferred.
     #[inline(always)]
-    pub(super) fn write(&mut self, piece: Piece, id: u16, flags: u16) {
+    pub(super) fn write(&mut self, piece: MemoryRange, id: u16, flags: u16) {
         let place = self.add;
         let flags = flags | place.mark;
         let [addr, rest] = self.desc.at(place.index);

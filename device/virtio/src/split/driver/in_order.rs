@@ -5,17 +5,17 @@
 //! cache lines stay shared by both sides. The same applies to descriptors that do not change from
 //! round to round: those of slots with a fixed address and frames of equal length.
 
-use mqnet_shmem::Table;
+use mqnet_shmem::AtomicTable;
 
 use super::ring::Ring;
 use crate::Broken;
 use crate::driver::sequence::Sequence;
-use crate::driver::{DriverQueue, Piece, Used};
+use crate::driver::{DriverQueue, MemoryRange, UsedBuffer};
 use crate::layout::flag;
 
 /// Driver side of a split virtqueue with `IN_ORDER`.
 #[derive(Debug)]
-pub struct InOrder {
+pub struct SplitInOrderQueue {
     ring: Ring,
     /// Mask from index to descriptor.
     mask: u16,
@@ -26,9 +26,9 @@ pub struct InOrder {
     buffers: Sequence,
 }
 
-impl InOrder {
-    /// A new queue; see [`Driver::new`](super::Driver::new).
-    pub fn new(queue: u16, size: u16, areas: [Table; 3], event_idx: bool) -> Self {
+impl SplitInOrderQueue {
+    /// A new queue; see [`SplitDriverQueue::new`](super::SplitDriverQueue::new).
+    pub fn new(queue: u16, size: u16, areas: [AtomicTable; 3], event_idx: bool) -> Self {
         let mut ring = Ring::new(queue, size, areas, event_idx);
         for head in 0..size {
             ring.announce(head);
@@ -51,13 +51,13 @@ impl InOrder {
 
     /// General case of [`hold_used`](DriverQueue::hold_used).
     #[inline(never)]
-    fn hold_next(&mut self) -> Result<Option<Used>, Broken> {
+    fn hold_next(&mut self) -> Result<Option<UsedBuffer>, Broken> {
         Ok(self.take_next()?.map(|(_, used)| used))
     }
 
     /// Takes the next used buffer: its number of descriptors, and the used entry.
     #[inline(always)]
-    fn take_next(&mut self) -> Result<Option<(u16, Used)>, Broken> {
+    fn take_next(&mut self) -> Result<Option<(u16, UsedBuffer)>, Broken> {
         let first = self.back & self.mask;
         let next = if self.buffers.is_in_batch() {
             self.buffers.take_of_batch(first)
@@ -76,7 +76,7 @@ impl InOrder {
 
     #[cold]
     #[inline(never)]
-    fn batch(&mut self, id: u32, len: u32) -> Result<(u16, Used), Broken> {
+    fn batch(&mut self, id: u32, len: u32) -> Result<(u16, UsedBuffer), Broken> {
         let (first, waiting) = (self.back & self.mask, self.waiting());
         self.buffers.up_to(first, id, waiting)?;
         self.buffers.begin_batch(id as u16, len)?;
@@ -90,7 +90,7 @@ impl InOrder {
     }
 }
 
-impl DriverQueue for InOrder {
+impl DriverQueue for SplitInOrderQueue {
     fn size(&self) -> u16 {
         self.ring.size
     }
@@ -111,7 +111,7 @@ impl DriverQueue for InOrder {
     }
 
     #[inline(always)]
-    fn add_one(&mut self, piece: Piece, readable: bool) -> Option<u16> {
+    fn add_one(&mut self, piece: MemoryRange, readable: bool) -> Option<u16> {
         self.free = self.free.checked_sub(1)?;
         let id = self.add & self.mask;
         self.buffers.lend_one(id, if readable { 0 } else { piece.len });
@@ -124,7 +124,7 @@ impl DriverQueue for InOrder {
         Some(id)
     }
 
-    fn add(&mut self, pieces: &[Piece], readable: usize) -> Option<u16> {
+    fn add(&mut self, pieces: &[MemoryRange], readable: usize) -> Option<u16> {
         let count = pieces.len() as u16;
         if pieces.is_empty() || pieces.len() > usize::from(self.free) {
             return None;
@@ -150,7 +150,7 @@ impl DriverQueue for InOrder {
     }
 
     #[inline(always)]
-    fn add_taken(&mut self, id: u16, piece: Piece) {
+    fn add_taken(&mut self, id: u16, piece: MemoryRange) {
         self.buffers.lend_readable(id);
         self.ring.write_if_new(id, piece);
         self.announce(id, 1);
@@ -167,7 +167,7 @@ impl DriverQueue for InOrder {
     }
 
     #[inline(always)]
-    fn take_used(&mut self) -> Result<Option<Used>, Broken> {
+    fn take_used(&mut self) -> Result<Option<UsedBuffer>, Broken> {
         let Some((count, used)) = self.take_next()? else { return Ok(None) };
         self.free += count;
         Ok(Some(used))
@@ -192,7 +192,7 @@ impl DriverQueue for InOrder {
     }
 
     #[inline(always)]
-    fn hold_used(&mut self) -> Result<Option<Used>, Broken> {
+    fn hold_used(&mut self) -> Result<Option<UsedBuffer>, Broken> {
         let first = self.back & self.mask;
         let Some([id, len]) = self.ring.entry()? else { return Ok(None) };
         if id != u32::from(first) || !self.buffers.is_simple(first, len) {
@@ -200,11 +200,11 @@ impl DriverQueue for InOrder {
         }
         self.ring.taken = self.ring.taken.wrapping_add(1);
         self.back = self.back.wrapping_add(1);
-        Ok(Some(Used { id: first, len }))
+        Ok(Some(UsedBuffer { id: first, len }))
     }
 
     #[inline(always)]
-    fn add_again(&mut self, id: u16, piece: Piece) -> u16 {
+    fn add_again(&mut self, id: u16, piece: MemoryRange) -> u16 {
         let at = self.add & self.mask;
         if at != id {
             // Earlier buffers were released, so that this one gets a new position.

@@ -3,10 +3,10 @@
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
-use mqnet_shmem::{Column, Table};
+use mqnet_shmem::{AtomicTable, Column};
 
 use crate::Broken;
-use crate::driver::Piece;
+use crate::driver::MemoryRange;
 use crate::layout::split as at;
 use crate::ring::passes;
 
@@ -18,8 +18,8 @@ pub(super) struct Ring {
     available: Column<AtomicU16>,
     entries: Column<[AtomicU32; 2]>,
     /// Driver area and device area, for the fields around the two rings.
-    avail: Table,
-    used: Table,
+    avail: AtomicTable,
+    used: AtomicTable,
     pub(super) size: u16,
     event_idx: bool,
     /// Indices of the available ring: written, published, and checked for a notification.
@@ -33,7 +33,7 @@ pub(super) struct Ring {
 
 impl Ring {
     /// A new ring with interrupts suppressed.
-    pub(super) fn new(queue: u16, size: u16, areas: [Table; 3], event_idx: bool) -> Self {
+    pub(super) fn new(queue: u16, size: u16, areas: [AtomicTable; 3], event_idx: bool) -> Self {
         assert!(size.is_power_of_two() && size <= crate::layout::SIZE_MAX, "queue size {size}");
         let [desc, avail, used] = areas;
         let columns = (
@@ -64,7 +64,7 @@ impl Ring {
     }
 
     #[inline(always)]
-    pub(super) fn write(&self, id: u16, piece: Piece, flags: u16, next: u16) {
+    pub(super) fn write(&self, id: u16, piece: MemoryRange, flags: u16, next: u16) {
         let [addr, rest] = self.desc.at(id);
         // Relaxed: publish orders all of it before the index.
         addr.store(piece.at.to_le(), Ordering::Relaxed);
@@ -76,7 +76,7 @@ impl Ring {
     /// shared by both sides, and a polling device does not miss it. A value that the device wrote
     /// in violation of the protocol is overwritten.
     #[inline(always)]
-    pub(super) fn write_if_new(&self, id: u16, piece: Piece) {
+    pub(super) fn write_if_new(&self, id: u16, piece: MemoryRange) {
         let [addr, rest] = self.desc.at(id);
         // The piece is device-readable and not chained: flags and next are 0.
         let (at, word) = (piece.at.to_le(), u64::from(piece.len).to_le());

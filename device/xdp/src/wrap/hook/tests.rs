@@ -5,13 +5,13 @@ use mqnet_netdev::probe::hidden_by_rx;
 use mqnet_wire::VnetFields;
 
 use super::super::prepare::tests::{frame, gso, sum};
-use super::super::{InletConfig, hook, strip, unhook, way};
+use super::super::{ReinjectConfig, hook, strip, unhook, way};
 use super::*;
-use mqnet_ebpf::{Insn, Mode, Object};
+use mqnet_ebpf::{ExecutionMode, Insn, ObjectProgram};
 
 struct Silent;
 
-impl super::super::Bell for Silent {
+impl super::super::ReinjectWaker for Silent {
     fn ring(&self) {}
 }
 
@@ -23,12 +23,12 @@ impl Queue for Frames {
         Ok(Armed::Sleep)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl RxBrings for Frames {
+impl OwningRx for Frames {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         for (bytes, hdr) in self.0.iter().take(budget) {
             burst.push(*hdr, bytes.len() as u32, Span::of(bytes));
@@ -44,23 +44,23 @@ impl RxBrings for Frames {
 
 struct Bench {
     rx: Rx,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
     hooked: Hooked,
 }
 
 impl Bench {
     fn new(frames: Vec<(Vec<u8>, VnetHdr)>, section: &str, verdict: i32) -> Self {
-        Self::over(Rx::Brings(Box::new(Frames(frames.into()))), section, verdict)
+        Self::over(Rx::Owning(Box::new(Frames(frames.into()))), section, verdict)
     }
 
     fn over(rx: Rx, section: &str, verdict: i32) -> Self {
         let answer = Insn { code: 0xb7, imm: verdict, ..Insn::default() };
         let exit = Insn { code: 0x95, ..Insn::default() };
         let (name, section) = ("all".to_owned(), section.to_owned());
-        let object = Object { name, section, insns: vec![answer, exit], maps: Vec::new() };
-        let program = Program::new(object, Mode::Interpret, 1).expect("a program");
-        let (stats, hooked) = (Arc::<ChannelStats>::default(), Hooked::default());
-        let inlet = InletConfig {
+        let object = ObjectProgram { name, section, insns: vec![answer, exit], maps: Vec::new() };
+        let program = Program::new(object, ExecutionMode::Interpret, 1).expect("a program");
+        let (stats, hooked) = (Arc::<QueuePairStats>::default(), Hooked::default());
+        let inlet = ReinjectConfig {
             stats: stats.clone(),
             frame_max: 70_000,
             tx_offloads: Offloads::ALL,
@@ -84,7 +84,7 @@ impl Bench {
 
     /// Peeks frames, then releases them.
     fn poll(&mut self, budget: usize) -> Vec<(Vec<u8>, VnetHdr)> {
-        let Rx::Brings(rx) = &mut self.rx else { panic!("it brings memory") };
+        let Rx::Owning(rx) = &mut self.rx else { panic!("it owns its memory") };
         let mut seen = Vec::new();
         let mut burst = Burst::new();
         rx.peek(&mut burst, budget).expect("frames");

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use mqnet_netdev::probe::{Probe, hidden_by_rx};
-use mqnet_netdev::{ChannelStats, Offloads, Rx, null};
+use mqnet_netdev::{Offloads, QueuePairStats, Rx, null};
 use mqnet_shmem::SpanMut;
 use mqnet_wire::VnetHdr;
 
-use super::super::reinject::{Bell, InletConfig, Outlet, way};
+use super::super::reinject::{ReinjectConfig, ReinjectTx, ReinjectWaker, way};
 use super::super::{Hooked, give_returned, join, take_returned};
 use super::*;
 
 struct Silent;
 
-impl Bell for Silent {
+impl ReinjectWaker for Silent {
     fn ring(&self) {}
 }
 
@@ -25,12 +25,12 @@ impl Queue for Bytes {
         Ok(Armed::Sleep)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl RxBrings for Bytes {
+impl OwningRx for Bytes {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         let frames = self.0.chunks(1).take(budget);
         frames.for_each(|frame| {
@@ -45,9 +45,9 @@ impl RxBrings for Bytes {
     }
 }
 
-fn around(rx: Rx, frame_max: u32) -> (Rx, Outlet, Hooked, Arc<ChannelStats>) {
-    let (joined, stats) = (Hooked::default(), Arc::<ChannelStats>::default());
-    let config = InletConfig {
+fn around(rx: Rx, frame_max: u32) -> (Rx, ReinjectTx, Hooked, Arc<QueuePairStats>) {
+    let (joined, stats) = (Hooked::default(), Arc::<QueuePairStats>::default());
+    let config = ReinjectConfig {
         stats: stats.clone(),
         frame_max,
         tx_offloads: Offloads::NONE,
@@ -57,7 +57,7 @@ fn around(rx: Rx, frame_max: u32) -> (Rx, Outlet, Hooked, Arc<ChannelStats>) {
     (join(rx, inlet, 0), outlet, joined, stats)
 }
 
-fn send(outlet: &mut Outlet, bytes: &[u8]) {
+fn send(outlet: &mut ReinjectTx, bytes: &[u8]) {
     let page = bytes.to_vec().into_boxed_slice();
     let owned = OwnedFrame { page, start: 0, len: bytes.len() as u32, hdr: VnetHdr::default() };
     outlet.send(owned).expect("room");
@@ -65,7 +65,7 @@ fn send(outlet: &mut Outlet, bytes: &[u8]) {
 
 /// Peeks frames and releases the first ones; returns the first byte of each peeked frame.
 fn see(rx: &mut Rx, budget: usize, take: usize) -> Vec<u8> {
-    let Rx::Brings(rx) = rx else { panic!("it brings memory") };
+    let Rx::Owning(rx) = rx else { panic!("it owns its memory") };
     let mut seen = Vec::new();
     {
         let mut burst = Burst::new();
@@ -84,7 +84,7 @@ fn see(rx: &mut Rx, budget: usize, take: usize) -> Vec<u8> {
 // peeked and waits, because some of its segments may be sent.
 #[test]
 fn waiting_frames_are_not_overtaken() {
-    let (mut rx, mut outlet, joined, _) = around(Rx::Brings(Box::new(Bytes(vec![1, 2, 3]))), 9);
+    let (mut rx, mut outlet, joined, _) = around(Rx::Owning(Box::new(Bytes(vec![1, 2, 3]))), 9);
     send(&mut outlet, &[100]);
     assert_eq!(see(&mut rx, 8, 1), [100, 1, 2, 3]);
     send(&mut outlet, &[101]);
@@ -108,7 +108,7 @@ fn waiting_frames_are_not_overtaken() {
 // Goal: a closing lane sends the frames that wait, and a bounded number of later ones.
 #[test]
 fn closing_lane_sends_a_bounded_number_of_frames() {
-    let (mut rx, mut outlet, joined, _) = around(Rx::Brings(Box::new(Bytes(vec![]))), 9);
+    let (mut rx, mut outlet, joined, _) = around(Rx::Owning(Box::new(Bytes(vec![]))), 9);
     (0..200).for_each(|n| send(&mut outlet, &[n]));
     joined.close(true);
     let mut taken = 0;
@@ -127,7 +127,7 @@ fn closing_lane_sends_a_bounded_number_of_frames() {
 fn unsent_frames_move_to_the_next_lane() {
     let (mut old, mut outlet, joined, stats) = around(null::silent_rx(), 9);
     [vec![1], vec![7], vec![2; 9], vec![3]].iter().for_each(|bytes| send(&mut outlet, bytes));
-    let Rx::Borrows(queue) = &mut old else { panic!("it has no memory") };
+    let Rx::Syscall(queue) = &mut old else { panic!("it has no memory") };
     let mut room = [0; 9];
     let mut room = Segments::new(SpanMut::of(&mut room), SpanMut::empty());
     assert!(matches!(queue.recv(&mut room), Ok(Recv::Frame(_))));
@@ -135,12 +135,12 @@ fn unsent_frames_move_to_the_next_lane() {
     // A closing lane accepts no more frames.
     joined.close(true);
     send(&mut outlet, &[4]);
-    let Rx::Borrows(queue) = &mut old else { panic!("it has no memory") };
+    let Rx::Syscall(queue) = &mut old else { panic!("it has no memory") };
     assert!(matches!(queue.recv(&mut room), Ok(Recv::Frame(_))));
     assert_eq!(joined.waiting(), 2);
     let (old, returned) = take_returned(old);
     assert_eq!((joined.waiting(), stats.tx.xdp_tx.get()), (0, 4));
-    let (new, mut outlet, _, own) = around(Rx::Brings(Box::new(Bytes(vec![9]))), 5);
+    let (new, mut outlet, _, own) = around(Rx::Owning(Box::new(Bytes(vec![9]))), 5);
     send(&mut outlet, &[5]);
     let mut new = give_returned(new, returned.unwrap());
     assert_eq!(see(&mut new, 8, 4), [3, 4, 5, 9]);
@@ -159,19 +159,19 @@ fn unsent_frames_move_to_the_next_lane() {
 // delay frames adopted from another lane.
 #[test]
 fn peeks_are_void_after_loss_of_memory() {
-    let (mut rx, mut outlet, _, _) = around(Rx::Brings(Box::new(Bytes(Vec::new()))), 100);
+    let (mut rx, mut outlet, _, _) = around(Rx::Owning(Box::new(Bytes(Vec::new()))), 100);
     send(&mut outlet, &[1]);
     assert_eq!(see(&mut rx, 8, 0), [1]);
     let (_, inlet) = super::super::lift(rx);
     let mut rx = super::super::put_back(null::silent_rx(), inlet.unwrap());
     let take = |rx: &mut Rx| {
-        let Rx::Borrows(q) = rx else { panic!("it has no memory") };
+        let Rx::Syscall(q) = rx else { panic!("it has no memory") };
         let mut room = [0; 8];
         let got = q.recv(&mut Segments::new(SpanMut::of(&mut room), SpanMut::empty())).unwrap();
         matches!(got, Recv::Frame(_)).then_some(room[0])
     };
     assert_eq!(take(&mut rx), Some(1));
-    let (other, mut outlet, _, _) = around(Rx::Brings(Box::new(Bytes(Vec::new()))), 100);
+    let (other, mut outlet, _, _) = around(Rx::Owning(Box::new(Bytes(Vec::new()))), 100);
     send(&mut outlet, &[2]);
     let (_, returned) = take_returned(other);
     let mut rx = give_returned(rx, returned.unwrap());
@@ -194,13 +194,13 @@ fn receiving_ends_forward_every_default_method() {
 fn frames_of_the_queue_are_detached_in_order() {
     let mut probe = Probe::new().unwrap();
     probe.frames = 3;
-    let (mut rx, mut outlet, ..) = around(Rx::Brings(Box::new(probe)), 9);
+    let (mut rx, mut outlet, ..) = around(Rx::Owning(Box::new(probe)), 9);
     send(&mut outlet, &[100]);
     assert_eq!(see(&mut rx, 8, 0), [100, 7, 7, 7]);
     let keep = |rx: &mut Rx| {
-        let Rx::Brings(rx) = rx else { panic!("it brings memory") };
-        let kept = rx.keep().unwrap()?;
-        kept.give_back(&mut rx.returner().unwrap());
+        let Rx::Owning(rx) = rx else { panic!("it owns its memory") };
+        let kept = rx.detach().unwrap()?;
+        kept.free(&mut rx.returner().unwrap());
         Some(())
     };
     assert_eq!(keep(&mut rx), None);

@@ -13,13 +13,13 @@ use crate::mpsc::*;
 /// Wake-up of a parked thread.
 struct Unpark(thread::Thread);
 
-impl Bell for Unpark {
+impl Waker for Unpark {
     fn ring(&self) {
         self.0.unpark();
     }
 }
 
-fn send(tx: &mut Sender<[u64; 2]>, begin: Instant, value: [u64; 2]) -> Result<(), Closed> {
+fn send(tx: &mut MpscSender<[u64; 2]>, begin: Instant, value: [u64; 2]) -> Result<(), Closed> {
     let mut permit = tx.reserve(|| begin.elapsed())?;
     *permit = value;
     permit.commit();
@@ -87,7 +87,7 @@ proptest! {
                             next += 1;
                         }
                         Err(refused) => {
-                            prop_assert_eq!(refused, Refused::Full);
+                            prop_assert_eq!(refused, ReserveError::Full);
                             prop_assert_eq!(slots.len(), *size);
                         }
                     }
@@ -225,7 +225,7 @@ fn close_ends_all_senders() {
         }
         assert_eq!(got, sent.load(Ordering::Relaxed));
         assert!(control.resize(2, || [0; 2]).is_err());
-        assert_eq!(control.sender().try_reserve().err(), Some(Refused::Closed));
+        assert_eq!(control.sender().try_reserve().err(), Some(ReserveError::Closed));
         assert!(control.sender().arm().is_err());
     }
 }

@@ -2,13 +2,17 @@
 
 use super::*;
 
-fn on(nodes: &[u32]) -> Vec<Home> {
-    nodes.iter().map(|&node| Home { node: Some(node), vectors: None }).collect()
+fn on(nodes: &[u32]) -> Vec<FunctionLocation> {
+    nodes.iter().map(|&node| FunctionLocation { node: Some(node), vectors: None }).collect()
 }
 
-fn cpus(topology: &Topology, workers: usize, side: Side) -> Vec<usize> {
-    let request = Request { side, ..Request::new(topology, &[], workers as u16) };
-    plan(&Request { workers: Some(workers), ..request }).places.iter().map(|p| p.cpu).collect()
+fn cpus(topology: &Topology, workers: usize, side: CpuListEnd) -> Vec<usize> {
+    let request = PlacementRequest { side, ..PlacementRequest::new(topology, &[], workers as u16) };
+    plan(&PlacementRequest { workers: Some(workers), ..request })
+        .places
+        .iter()
+        .map(|p| p.cpu)
+        .collect()
 }
 
 // Goal: with unknown nodes, no two workers share a core while an idle one exists, from either side,
@@ -16,12 +20,12 @@ fn cpus(topology: &Topology, workers: usize, side: Side) -> Vec<usize> {
 #[test]
 fn distinct_cores_first() {
     let smt = synthetic("1x4x2").unwrap();
-    assert_eq!(cpus(&smt, 6, Side::Low), [0, 1, 2, 3, 4, 5]);
-    assert_eq!(cpus(&smt, 5, Side::High), [7, 6, 5, 4, 3]);
+    assert_eq!(cpus(&smt, 6, CpuListEnd::Low), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(cpus(&smt, 5, CpuListEnd::High), [7, 6, 5, 4, 3]);
     // Nodes are ignored for a function without a node.
-    assert_eq!(cpus(&synthetic("2x2x2").unwrap(), 5, Side::Low), [0, 1, 2, 3, 4]);
-    assert_eq!(cpus(&synthetic("1x1x2").unwrap(), 5, Side::Low), [0, 1, 0, 1, 0]);
-    assert!(cpus(&Topology::default(), 3, Side::Low).is_empty());
+    assert_eq!(cpus(&synthetic("2x2x2").unwrap(), 5, CpuListEnd::Low), [0, 1, 2, 3, 4]);
+    assert_eq!(cpus(&synthetic("1x1x2").unwrap(), 5, CpuListEnd::Low), [0, 1, 0, 1, 0]);
+    assert!(cpus(&Topology::default(), 3, CpuListEnd::Low).is_empty());
 }
 
 // Goal: on the system of 24 CPUs with two functions, the kernel's stride over all channels leaves
@@ -32,7 +36,7 @@ fn where_the_kernels_rule_breaks() {
     let machine = synthetic("2x6x2").unwrap();
     let functions = on(&[0, 1]);
     for (channels, each) in [(24, 1), (12, 2), (8, 3), (6, 4), (2, 12)] {
-        let placement = plan(&Request::new(&machine, &functions, channels));
+        let placement = plan(&PlacementRequest::new(&machine, &functions, channels));
         let mut seen: Vec<usize> = Vec::new();
         for place in &placement.places {
             assert_eq!(place.xps.len(), each, "{channels} channels: {place:?}");
@@ -45,11 +49,11 @@ fn where_the_kernels_rule_breaks() {
         assert_eq!(seen, (0..24).collect::<Vec<_>>(), "{channels} channels");
     }
     // As many channels as CPUs: the table in the kernel's documents.
-    let full = plan(&Request::new(&machine, &functions, 24));
+    let full = plan(&PlacementRequest::new(&machine, &functions, 24));
     let first: Vec<usize> = full.places.iter().take(6).map(|p| p.cpu).collect();
     assert_eq!(first, [0, 6, 1, 7, 2, 8]);
     // Hyperthreads send through the queue of their core.
-    let twelve = plan(&Request::new(&machine, &functions, 12));
+    let twelve = plan(&PlacementRequest::new(&machine, &functions, 12));
     assert_eq!(twelve.places[0].xps, [0, 12]);
     assert_eq!(twelve.places[11].xps, [11, 23]);
 }
@@ -59,10 +63,13 @@ fn where_the_kernels_rule_breaks() {
 #[test]
 fn one_function_for_two_nodes() {
     let machine = synthetic("2x2").unwrap();
-    let placement = plan(&Request::new(&machine, &on(&[1]), 4));
-    let of = |f: fn(&Place) -> usize| -> Vec<usize> { placement.places.iter().map(f).collect() };
+    let placement = plan(&PlacementRequest::new(&machine, &on(&[1]), 4));
+    let of = |f: fn(&ChannelPlacement) -> usize| -> Vec<usize> {
+        placement.places.iter().map(f).collect()
+    };
     assert_eq!(of(|p| p.cpu), [2, 3, 0, 1]);
-    let local: Vec<Option<bool>> = placement.places.iter().map(Place::is_local).collect();
+    let local: Vec<Option<bool>> =
+        placement.places.iter().map(ChannelPlacement::is_local).collect();
     assert_eq!(local, [Some(true), Some(true), Some(false), Some(false)]);
     assert_eq!(of(|p| p.memory as usize), [1, 1, 0, 0]);
     assert!(placement.places.iter().all(|p| p.xps == [p.cpu]));
@@ -76,7 +83,7 @@ fn nodes_without_cpus_or_memory() {
     machine.nodes[1].distances = vec![(0, 40), (1, 10), (2, 15)];
     machine.nodes[2].memory = false;
     machine.nodes[2].distances = vec![(0, 30), (1, 15), (2, 10)];
-    let placement = plan(&Request::new(&machine, &on(&[1]), 2));
+    let placement = plan(&PlacementRequest::new(&machine, &on(&[1]), 2));
     let seen: Vec<_> = placement.places.iter().map(|p| (p.cpu, p.node, p.memory)).collect();
     assert_eq!(seen, [(2, 2, 1), (3, 2, 1)]);
 }

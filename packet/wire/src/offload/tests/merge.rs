@@ -172,8 +172,8 @@ fn head(frame: &Small) -> &[u8] {
 }
 
 /// Parses the frame and verifies its checksum.
-fn part(frame: &Small, layer: Layer) -> Option<Part> {
-    let part = Part::find(frame.hdr, frame.bytes.len() as u32, head(frame), layer)?;
+fn part(frame: &Small, layer: Layer) -> Option<MergeCandidate> {
+    let part = MergeCandidate::find(frame.hdr, frame.bytes.len() as u32, head(frame), layer)?;
     let payload = || {
         let mut sum = Sum::new();
         sum.bytes(&frame.bytes[part.headers()..]);
@@ -285,9 +285,10 @@ proptest! {
         mut flow in flow(), step in step(), shown in 0usize..200,
     ) {
         let layer = if is_ip { Layer::Ip } else { Layer::Ethernet };
-        let _ = Part::find(VnetHdr::from_bytes(&hdr), len, &bytes, layer);
+        let _ = MergeCandidate::find(VnetHdr::from_bytes(&hdr), len, &bytes, layer);
         let frame = flow.next(&step);
-        let part = Part::find(frame.hdr, len, &frame.bytes[..shown.min(frame.bytes.len())], layer);
+        let bytes = &frame.bytes[..shown.min(frame.bytes.len())];
+        let part = MergeCandidate::find(frame.hdr, len, bytes, layer);
         if let Some(part) = part {
             prop_assert!(part.headers() <= shown && part.headers() < len as usize);
         }

@@ -1,6 +1,6 @@
 //! Metrics of disciplines: backlog and drops.
 
-use mqnet_control_api::Qdisc;
+use mqnet_control_api::QdiscEntry;
 use prometheus::{IntCounterVec, IntGaugeVec, Registry};
 
 use super::{counter, gauge};
@@ -36,8 +36,8 @@ impl Qdiscs {
         })
     }
 
-    pub(super) fn of_device(&self, [device, link, side]: &super::Labels, qdiscs: &[Qdisc]) {
-        for Qdisc { kind, handle, parent, counters, .. } in qdiscs {
+    pub(super) fn of_device(&self, [device, link, side]: &super::Labels, qdiscs: &[QdiscEntry]) {
+        for QdiscEntry { kind, handle, parent, counters, .. } in qdiscs {
             let parent = parent.as_deref().unwrap_or("root");
             let labels = [device, link, side, kind, handle, parent];
             let level = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);

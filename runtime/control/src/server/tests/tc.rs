@@ -1,4 +1,4 @@
-use mqnet_control_api::{ApiError, Class, Filter, Qdisc};
+use mqnet_control_api::{ApiError, Class, Filter, QdiscEntry};
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn set(server: &Server, body: &Value) -> Result<Value, ApiError> {
     server.client().request("POST", "/v1/netdevs/vm0/tc", Some(body))
 }
 
-fn qdiscs(server: &Server) -> Vec<Qdisc> {
+fn qdiscs(server: &Server) -> Vec<QdiscEntry> {
     serde_json::from_value(server.client().get("/v1/netdevs/vm0/qdiscs").unwrap()).unwrap()
 }
 

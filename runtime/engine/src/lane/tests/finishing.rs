@@ -1,6 +1,6 @@
 //! Lanes with segmentation emulation.
 
-use mqnet_netdev::{Offloads, TxBrings};
+use mqnet_netdev::{Offloads, OwningTx};
 use mqnet_shmem::SpanMut;
 use mqnet_wire::VnetFields;
 
@@ -35,12 +35,12 @@ impl Queue for Large {
         Ok(Armed::Sleep)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl RxBrings for Large {
+impl OwningRx for Large {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         self.1 = self.0.world().source.iter().take(budget).cloned().collect();
         self.1.iter().for_each(|frame| burst.push(tso(), frame.len() as u32, Span::of(frame)));
@@ -53,7 +53,7 @@ impl RxBrings for Large {
     }
 }
 
-impl RxBorrows for Large {
+impl SyscallRx for Large {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
         let Some(frame) = self.0.world().source.pop_front() else { return Ok(Recv::Empty) };
         let len = room.head.copy_from(Span::of(&frame)) as u32;
@@ -63,7 +63,7 @@ impl RxBorrows for Large {
 }
 
 /// A sink that records each segment as its frame's number and the offset of its payload.
-struct Cuts(Hands, Arc<ChannelStats>);
+struct Cuts(Hands, Arc<QueuePairStats>);
 
 impl Queue for Cuts {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
@@ -71,18 +71,18 @@ impl Queue for Cuts {
         Ok(Armed::Sleep)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl TxBorrows for Cuts {
+impl SyscallTx for Cuts {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         self.take(burst, from)
     }
 }
 
-impl TxBrings for Cuts {
+impl OwningTx for Cuts {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         self.take(burst, from)
     }
@@ -139,15 +139,15 @@ pub(super) fn bench_of(rx_brings: bool, tx_brings: bool) -> Bench {
     let (hands, stats) = (bench.hands.clone(), bench.stats.clone());
     let source = Large(hands.clone(), Vec::new());
     let rx = match rx_brings {
-        true => Rx::Brings(Box::new(source)),
-        false => Rx::Borrows(Box::new(source)),
+        true => Rx::Owning(Box::new(source)),
+        false => Rx::Syscall(Box::new(source)),
     };
     let sink = Cuts(hands, stats.clone());
     let tx = match tx_brings {
-        true => Tx::Brings(Box::new(sink)),
-        false => Tx::Borrows(Box::new(sink)),
+        true => Tx::Owning(Box::new(sink)),
+        false => Tx::Syscall(Box::new(sink)),
     };
-    let id = LaneId { set: 0, channel: 0, way: Way::Forth };
+    let id = LaneId { set: 0, channel: 0, way: Direction::AToB };
     let lane = Lane::new(id, rx, tx, 1518, None, stats).unwrap();
     let how = Finish { layer: Layer::Ethernet, takes: Offloads::NONE, frame_max: 1518 };
     bench.lane = lane.finishing(65_554, how).unwrap();
@@ -192,7 +192,7 @@ fn lanes_complete_partial_frames() {
         let mut bench = bench(brings);
         bench.hands.world().source.push_back(large(0));
         bench.hands.world().room = 2;
-        assert_eq!(bench.poll().rest, Rest::Full);
+        assert_eq!(bench.poll().rest, PollEnd::Full);
         assert!(!bench.lane.is_settled());
         bench.hands.world().room = 9;
         bench.poll();

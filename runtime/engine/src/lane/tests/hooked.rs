@@ -1,10 +1,10 @@
 //! Lanes with XDP programs around their source.
 
-use mqnet_ebpf::{Insn, Mode, Object, Origin, Program};
+use mqnet_ebpf::{ExecutionMode, Insn, ObjectProgram, Origin, Program};
 use mqnet_netdev::Offloads;
-use mqnet_netdev::wrap::capture::{self, CaptureConfig, CaptureReader, Direction};
+use mqnet_netdev::wrap::capture::{self, CaptureConfig, CaptureDirection, CaptureReader};
 use mqnet_sysio::eventfd::EventFd;
-use mqnet_xdp::wrap::{self, HookConfig, Hooked, InletConfig, Outlet, Pages, Return};
+use mqnet_xdp::wrap::{self, HookConfig, Hooked, Pages, ReinjectConfig, ReinjectRx, ReinjectTx};
 
 use super::*;
 use crate::lane::Merges;
@@ -18,21 +18,21 @@ fn program(verdict: i32) -> Arc<Program> {
     let answer = Insn { code: 0xb7, imm: verdict, ..Insn::default() };
     let exit = Insn { code: 0x95, ..Insn::default() };
     let (name, section) = ("all".to_owned(), "xdp.frags".to_owned());
-    let object = Object { name, section, insns: vec![answer, exit], maps: Vec::new() };
-    Program::new(object, Mode::Interpret, 1).unwrap()
+    let object = ObjectProgram { name, section, insns: vec![answer, exit], maps: Vec::new() };
+    Program::new(object, ExecutionMode::Interpret, 1).unwrap()
 }
 
 struct Silent;
 
-impl wrap::Bell for Silent {
+impl wrap::ReinjectWaker for Silent {
     fn ring(&self) {}
 }
 
-fn way(bench: &Bench) -> (Outlet, Return, Hooked) {
+fn way(bench: &Bench) -> (ReinjectTx, ReinjectRx, Hooked) {
     let joined = Hooked::default();
     let (stats, frame_max) = (bench.stats.clone(), 1518);
     let own = joined.clone();
-    let config = InletConfig { stats, frame_max, tx_offloads: Offloads::NONE, joined: own };
+    let config = ReinjectConfig { stats, frame_max, tx_offloads: Offloads::NONE, joined: own };
     let (outlet, inlet) = wrap::way(config, Box::new(Silent));
     (outlet, inlet, joined)
 }
@@ -44,7 +44,7 @@ pub(super) fn hook(bench: &mut Bench, verdict: i32) {
 }
 
 /// Attaches a program that reinjects through `outlet`.
-fn hook_with(bench: &mut Bench, verdict: i32, outlet: Outlet) {
+fn hook_with(bench: &mut Bench, verdict: i32, outlet: ReinjectTx) {
     let config = HookConfig {
         program: program(verdict),
         origin: Origin::default(),
@@ -61,7 +61,7 @@ fn hook_with(bench: &mut Bench, verdict: i32, outlet: Outlet) {
 }
 
 /// Lets a program of another lane reinject frames, and then removes it.
-fn send_back(outlet: Outlet, frames: impl IntoIterator<Item = Vec<u8>>) {
+fn send_back(outlet: ReinjectTx, frames: impl IntoIterator<Item = Vec<u8>>) {
     let mut other = Bench::new();
     other.hands.world().source.extend(frames);
     hook_with(&mut other, TX, outlet);
@@ -109,7 +109,7 @@ fn dropping_programs_do_not_empty_the_source() {
     let (mut taken, mut polls) = (0, 0);
     loop {
         let polled = bench.poll();
-        assert_eq!((polled.moved(), polled.rest), (0, Rest::Empty));
+        assert_eq!((polled.moved(), polled.rest), (0, PollEnd::Empty));
         (taken, polls) = (taken + bench.lane.taken_of_source(polled.frames), polls + 1);
         let left = bench.hands.world().source.len();
         assert_eq!(taken as usize + left, 3000);
@@ -143,7 +143,7 @@ fn frames_passed_by_an_earlier_program_are_kept() {
 
 /// Starts a capture of frames that the sink drops.
 fn watch_drops(bench: &mut Bench) -> CaptureReader {
-    let direction = Direction::Outbound;
+    let direction = CaptureDirection::Outbound;
     let (snaplen, ring_bytes) = (64, 1 << 16);
     let config =
         CaptureConfig { channel: 0, direction, drops_only: true, snaplen, ring_bytes, clock: || 0 };

@@ -2,7 +2,7 @@
 
 use mqnet_netdev::limits::FRAME_MAX;
 use mqnet_netdev::wrap::merge::Merging;
-use mqnet_netdev::{Offloads, TxBrings};
+use mqnet_netdev::{Offloads, OwningTx};
 use mqnet_shmem::SpanMut;
 use mqnet_wire::VnetFields;
 use mqnet_wire::offload::{Cut, Sum};
@@ -46,12 +46,12 @@ impl Queue for Segmented {
         Ok(Armed::Sleep)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl RxBrings for Segmented {
+impl OwningRx for Segmented {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         self.1 = self.0.world().source.iter().take(budget).cloned().collect();
         self.1.iter().for_each(|frame| burst.push(begun(), frame.len() as u32, Span::of(frame)));
@@ -64,7 +64,7 @@ impl RxBrings for Segmented {
     }
 }
 
-impl RxBorrows for Segmented {
+impl SyscallRx for Segmented {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
         let Some(frame) = self.0.world().source.pop_front() else { return Ok(Recv::Empty) };
         let len = room.head.copy_from(Span::of(&frame)) as u32;
@@ -74,7 +74,7 @@ impl RxBorrows for Segmented {
 }
 
 /// A sink that accepts large frames and records the numbers of the segments in them.
-struct Stack(Hands, Arc<ChannelStats>, Vec<u8>);
+struct Stack(Hands, Arc<QueuePairStats>, Vec<u8>);
 
 impl Stack {
     fn note(&self, hdr: VnetHdr, bytes: &[u8]) {
@@ -113,18 +113,18 @@ impl Queue for Stack {
         Ok(Armed::Sleep)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl TxBorrows for Stack {
+impl SyscallTx for Stack {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         Ok(self.take(burst, from))
     }
 }
 
-impl TxBrings for Stack {
+impl OwningTx for Stack {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         Ok(self.take(burst, from))
     }
@@ -161,15 +161,15 @@ pub(super) fn bench(rx_brings: bool, tx_brings: bool) -> Bench {
     let (hands, stats) = (bench.hands.clone(), bench.stats.clone());
     let source = Segmented(hands.clone(), Vec::new());
     let rx = match rx_brings {
-        true => Rx::Brings(Box::new(source)),
-        false => Rx::Borrows(Box::new(source)),
+        true => Rx::Owning(Box::new(source)),
+        false => Rx::Syscall(Box::new(source)),
     };
     let sink = Stack(hands, stats.clone(), Vec::new());
     let tx = match tx_brings {
-        true => Tx::Brings(Box::new(sink)),
-        false => Tx::Borrows(Box::new(sink)),
+        true => Tx::Owning(Box::new(sink)),
+        false => Tx::Syscall(Box::new(sink)),
     };
-    let id = LaneId { set: 0, channel: 0, way: Way::Forth };
+    let id = LaneId { set: 0, channel: 0, way: Direction::AToB };
     bench.lane = Lane::new(id, rx, tx, 1518, None, stats).unwrap();
     bench
 }

@@ -1,7 +1,7 @@
 //! Lanes that receive in place into a sink with little memory.
 
 use mqnet_netdev::limits::{BUDGET, room_for};
-use mqnet_netdev::{Fill, TxBrings};
+use mqnet_netdev::{Fill, OwningTx};
 use mqnet_shmem::SpanMut;
 
 use super::*;
@@ -12,7 +12,7 @@ const LARGEST: u32 = 64 << 10;
 /// A sink with memory for [`SIZE`] bytes of frames.
 struct Ring {
     hands: Hands,
-    stats: Arc<ChannelStats>,
+    stats: Arc<QueuePairStats>,
     bytes: Vec<u8>,
     /// Lengths of the frames that the reader has not taken.
     lies: Arc<Mutex<VecDeque<u32>>>,
@@ -40,12 +40,12 @@ impl Queue for Ring {
         Ok(if self.room() >= need { Armed::MoreWork } else { Armed::Sleep })
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl TxBrings for Ring {
+impl OwningTx for Ring {
     fn fill(&mut self, _enough: u32) -> Result<Option<Fill>, Fault> {
         Ok(Some(Fill { used: SIZE - self.room(), size: SIZE }))
     }
@@ -103,7 +103,7 @@ struct Narrow {
 
 impl Narrow {
     fn new() -> Self {
-        let (hands, stats) = (Hands::default(), Arc::<ChannelStats>::default());
+        let (hands, stats) = (Hands::default(), Arc::<QueuePairStats>::default());
         let (lies, need) = (Arc::default(), Arc::default());
         let ring = Ring {
             hands: hands.clone(),
@@ -112,8 +112,8 @@ impl Narrow {
             lies: Arc::clone(&lies),
             need: Arc::clone(&need),
         };
-        let id = LaneId { set: 0, channel: 0, way: Way::Forth };
-        let (rx, tx) = (Rx::Borrows(Box::new(Calls(hands.clone()))), Tx::Brings(Box::new(ring)));
+        let id = LaneId { set: 0, channel: 0, way: Direction::AToB };
+        let (rx, tx) = (Rx::Syscall(Box::new(Calls(hands.clone()))), Tx::Owning(Box::new(ring)));
         let lane = Lane::new(id, rx, tx, LARGEST, None, stats.clone()).unwrap();
         let bench = Bench { hands, lane, stats, now: Duration::from_secs(1) };
         Self { bench, lies, need, pushed: 0 }
@@ -137,7 +137,7 @@ impl Narrow {
         lies.drain(..frames);
     }
 
-    fn lies(&self) -> u32 {
+    fn occupancy(&self) -> u32 {
         self.lies.lock().unwrap().iter().sum()
     }
 
@@ -164,7 +164,7 @@ fn small_frames_use_all_sink_memory() {
     let mut narrow = Narrow::new();
     (0..2000).for_each(|_| narrow.push(100));
     narrow.run();
-    assert!(narrow.lies() > SIZE - 100, "{} of {SIZE}", narrow.lies());
+    assert!(narrow.occupancy() > SIZE - 100, "{} of {SIZE}", narrow.occupancy());
     let (came, left) = (narrow.came_in_order(), narrow.left());
     assert!(narrow.bench.lane.holds_a_frame() && came + left + 16 >= 2000);
     assert_eq!(narrow.bench.lane.arm().unwrap(), Armed::Sleep);
@@ -208,7 +208,7 @@ fn jumbo_frames_are_small_enough() {
     let mut narrow = Narrow::new();
     (0..20).for_each(|_| narrow.push(9014));
     narrow.run();
-    assert!(narrow.lies() >= 8 * 9014, "{}", narrow.lies());
+    assert!(narrow.occupancy() >= 8 * 9014, "{}", narrow.occupancy());
 }
 
 // Goal: with full=drop frames for a full sink are dropped and counted, and none is kept.
@@ -220,7 +220,7 @@ fn tail_drop_keeps_no_batched_frame() {
     narrow.run();
     let lost = narrow.bench.dropped(DropReason::SinkFull);
     assert_eq!((narrow.came_in_order() as u64 + lost, narrow.left()), (2000, 0));
-    assert!(!narrow.bench.lane.holds_a_frame() && narrow.lies() > SIZE - 100);
+    assert!(!narrow.bench.lane.holds_a_frame() && narrow.occupancy() > SIZE - 100);
 }
 
 // Goal: full=drop with frames of all sizes drops no frame that the sink has room for.

@@ -1,13 +1,13 @@
 //! Polls of several bursts of small frames that are copied.
 
-use mqnet_netdev::TxBrings;
+use mqnet_netdev::OwningTx;
 use mqnet_netdev::limits::{BUDGET, SMALL, TURN};
 
 use super::*;
 
-impl TxBrings for Sink {
+impl OwningTx for Sink {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
-        TxBorrows::submit(self, burst, from)
+        SyscallTx::submit(self, burst, from)
     }
 
     fn reserve(&mut self, _max: u32) -> Result<Option<Segments<'_>>, Fault> {
@@ -33,8 +33,8 @@ impl TxBrings for Sink {
 /// frames of room in its sink.
 fn bench(lens: impl IntoIterator<Item = u32>, room: usize) -> Bench {
     let mut bench = Bench::new();
-    let rx = Rx::Brings(Box::new(Source(bench.hands.clone(), Vec::new())));
-    let tx = Tx::Brings(Box::new(Sink(bench.hands.clone(), bench.stats.clone())));
+    let rx = Rx::Owning(Box::new(Source(bench.hands.clone(), Vec::new())));
+    let tx = Tx::Owning(Box::new(Sink(bench.hands.clone(), bench.stats.clone())));
     bench.lane = Lane::new(bench.lane.id(), rx, tx, 1518, None, bench.stats.clone()).unwrap();
     let frame = |(number, len): (u32, u32)| {
         let mut frame = vec![0; len as usize];
@@ -54,10 +54,10 @@ fn bench(lens: impl IntoIterator<Item = u32>, room: usize) -> Bench {
 fn small_frames_have_a_larger_budget() {
     let mut small = bench([SMALL; 300], 1000);
     let polled = small.poll();
-    assert_eq!((polled.frames, polled.rest), (TURN, Rest::Budget));
+    assert_eq!((polled.frames, polled.rest), (TURN, PollEnd::Budget));
     let polled = small.poll();
-    assert_eq!((polled.frames, polled.rest), (300 - TURN, Rest::Budget));
-    assert_eq!(small.poll().rest, Rest::Empty);
+    assert_eq!((polled.frames, polled.rest), (300 - TURN, PollEnd::Budget));
+    assert_eq!(small.poll().rest, PollEnd::Empty);
     let mixed = |number: usize| if number.is_multiple_of(BUDGET / 2) { 60 } else { 1500 };
     for lens in [[SMALL + 1; 300].to_vec(), (0..300).map(mixed).collect()] {
         let mut large = bench(lens, 1000);
@@ -72,10 +72,10 @@ fn small_frames_have_a_larger_budget() {
 fn polls_end_with_source_or_sink() {
     let mut short = bench([60; 128], 1000);
     let polled = short.poll();
-    assert_eq!((polled.frames, polled.rest), (128, Rest::Empty));
+    assert_eq!((polled.frames, polled.rest), (128, PollEnd::Empty));
     let mut full = bench([60; 300], 100);
     let polled = full.poll();
-    assert_eq!((polled.frames, polled.rest), (100, Rest::Full));
+    assert_eq!((polled.frames, polled.rest), (100, PollEnd::Full));
     full.hands.world().room = 1000;
     assert_eq!(full.poll().frames, 200);
     assert_eq!(full.hands.world().sink, (0..300).collect::<Vec<u32>>());
@@ -88,8 +88,8 @@ fn frames_left_by_a_full_sink_are_dropped_next() {
     let mut bench = bench([60; 300], 100);
     bench.lane.set_full(Full::Drop).unwrap();
     let polled = bench.poll();
-    assert_eq!((polled.frames, polled.rest), (100, Rest::Budget));
-    while bench.poll().rest != Rest::Empty {}
+    assert_eq!((polled.frames, polled.rest), (100, PollEnd::Budget));
+    while bench.poll().rest != PollEnd::Empty {}
     let drops = bench.stats.tx.drops.get(DropReason::SinkFull);
     assert_eq!((bench.hands.world().sink.len(), drops), (100, 200));
 }
@@ -99,11 +99,11 @@ fn frames_left_by_a_full_sink_are_dropped_next() {
 fn polls_end_with_the_allowance() {
     let mut lane = bench([60; 300], 1000);
     let polled = lane.lane.move_across::<true>(70 * 60).unwrap();
-    assert_eq!((polled.frames, polled.rest), (70, Rest::Full));
+    assert_eq!((polled.frames, polled.rest), (70, PollEnd::Full));
     let polled = lane.lane.move_across::<true>(64 * 60).unwrap();
-    assert_eq!((polled.frames, polled.rest), (64, Rest::Budget));
+    assert_eq!((polled.frames, polled.rest), (64, PollEnd::Budget));
     let polled = lane.lane.move_across::<true>(u32::MAX).unwrap();
-    assert_eq!((polled.frames, polled.rest), (166, Rest::Budget));
+    assert_eq!((polled.frames, polled.rest), (166, PollEnd::Budget));
 }
 
 // Goal: an empty discipline counts every bypassing frame of all bursts, and frames without room in

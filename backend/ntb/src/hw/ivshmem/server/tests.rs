@@ -9,7 +9,7 @@ struct Client {
 }
 
 impl Client {
-    fn join(server: &Server) -> Self {
+    fn join(server: &IvshmemServer) -> Self {
         let socket = StreamSocket::connect(&server.config.path).unwrap();
         Self { socket, roster: Roster::new() }
     }
@@ -35,13 +35,13 @@ fn path(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("mqnet-ivshmem-{name}-{}", std::process::id()))
 }
 
-fn server(name: &str) -> Server {
+fn server(name: &str) -> IvshmemServer {
     let config = ServerConfig { path: path(name), size: 1 << 20, vectors: VECTORS_EACH };
-    Server::new(config).unwrap()
+    IvshmemServer::new(config).unwrap()
 }
 
 /// Lets the server work and the clients listen until nothing is on its way any more.
-fn settle(server: &mut Server, clients: &mut [Client]) {
+fn settle(server: &mut IvshmemServer, clients: &mut [Client]) {
     for _ in 0..50 {
         server.turn(Duration::ZERO);
         clients.iter_mut().for_each(Client::listen);
@@ -101,7 +101,7 @@ fn a_hung_peer_is_put_out() {
     drop(hung);
 }
 
-fn settle_once(server: &mut Server, clients: &mut [Client]) {
+fn settle_once(server: &mut IvshmemServer, clients: &mut [Client]) {
     server.turn(Duration::ZERO);
     clients.iter_mut().for_each(Client::listen);
 }
@@ -110,7 +110,8 @@ fn settle_once(server: &mut Server, clients: &mut [Client]) {
 #[test]
 fn missing_folder_is_named() {
     let path = PathBuf::from("/nonexistent/x.sock");
-    let refused = Server::new(ServerConfig { path, size: 1 << 20, vectors: 1 }).err().unwrap();
+    let refused =
+        IvshmemServer::new(ServerConfig { path, size: 1 << 20, vectors: 1 }).err().unwrap();
     let why = "/nonexistent/x.sock: no folder /nonexistent: make it, or choose another path";
     assert_eq!(refused, why);
 }
@@ -120,17 +121,19 @@ fn missing_folder_is_named() {
 fn sockets_are_not_shared() {
     let first = server("twice");
     let config = first.config.clone();
-    let refused = Server::new(config.clone()).err().unwrap();
+    let refused = IvshmemServer::new(config.clone()).err().unwrap();
     assert!(refused.starts_with("another server is at"), "{refused}");
     drop(first);
     let stale = StreamSocket::listen(&config.path).unwrap();
-    assert!(Server::new(config.clone()).err().unwrap().starts_with("another process listens at"));
+    assert!(
+        IvshmemServer::new(config.clone()).err().unwrap().starts_with("another process listens at")
+    );
     drop(stale);
-    drop(Server::new(config.clone()).unwrap());
+    drop(IvshmemServer::new(config.clone()).unwrap());
     std::fs::write(&config.path, "").unwrap();
-    let refused = Server::new(config.clone()).err().unwrap();
+    let refused = IvshmemServer::new(config.clone()).err().unwrap();
     assert!(refused.contains("is not a socket"), "{refused}");
     std::fs::remove_file(&config.path).unwrap();
     let odd = ServerConfig { size: 3 << 20, ..config };
-    assert!(Server::new(odd).err().unwrap().contains("powers of two from 1M to 1G"));
+    assert!(IvshmemServer::new(odd).err().unwrap().contains("powers of two from 1M to 1G"));
 }

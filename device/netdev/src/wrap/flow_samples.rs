@@ -12,7 +12,7 @@ use mqnet_counters::Counter;
 use mqnet_pktbuf::Returner;
 use mqnet_shmem::{Scatter, Segments, Span};
 
-use crate::{BucketOf, Burst, Fault, Kept, Recv, Rx, RxBorrows, RxBrings};
+use crate::{BucketOf, Burst, DetachedFrame, Fault, OwningRx, Recv, Rx, SyscallRx};
 
 /// Sampling interval for frames that are received one by one.
 pub const EVERY: u32 = 8;
@@ -22,9 +22,9 @@ const HEADERS: usize = 96;
 
 /// Sample counts of each bucket in one channel.
 #[derive(Debug)]
-pub struct Sights(Box<[Counter]>);
+pub struct FlowSamples(Box<[Counter]>);
 
-impl Sights {
+impl FlowSamples {
     /// Counts for a table of `buckets` buckets, all 0.
     pub fn new(buckets: usize) -> Arc<Self> {
         Arc::new(Self((0..buckets).map(|_| Counter::new()).collect()))
@@ -37,7 +37,7 @@ impl Sights {
 }
 
 struct Sampler {
-    sights: Arc<Sights>,
+    sights: Arc<FlowSamples>,
     bucket_of: BucketOf,
     count: u32,
 }
@@ -61,22 +61,22 @@ impl Sampler {
 }
 
 /// Adds a sampler that counts in `sights`. No other queue may count there at the same time.
-pub fn wrap_rx(rx: Rx, sights: Arc<Sights>, bucket_of: BucketOf) -> Rx {
+pub fn wrap_rx(rx: Rx, sights: Arc<FlowSamples>, bucket_of: BucketOf) -> Rx {
     let sampler = Sampler { sights, bucket_of, count: 0 };
     match rx {
-        Rx::Brings(inner) => Rx::Brings(Box::new(Brings { inner, sampler })),
-        Rx::Borrows(inner) => Rx::Borrows(Box::new(Borrows { inner, sampler })),
+        Rx::Owning(inner) => Rx::Owning(Box::new(OwningQueue { inner, sampler })),
+        Rx::Syscall(inner) => Rx::Syscall(Box::new(SyscallQueue { inner, sampler })),
     }
 }
 
-struct Brings {
-    inner: Box<dyn RxBrings>,
+struct OwningQueue {
+    inner: Box<dyn OwningRx>,
     sampler: Sampler,
 }
 
-forward_queue!(Brings);
+forward_queue!(OwningQueue);
 
-impl RxBrings for Brings {
+impl OwningRx for OwningQueue {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         let Self { inner, sampler } = self;
         let before = burst.frames().len();
@@ -96,8 +96,8 @@ impl RxBrings for Brings {
         self.inner.release(frames)
     }
 
-    fn keep(&mut self) -> Result<Option<Kept>, Fault> {
-        self.inner.keep()
+    fn detach(&mut self) -> Result<Option<DetachedFrame>, Fault> {
+        self.inner.detach()
     }
 
     fn returner(&mut self) -> Option<Returner> {
@@ -105,14 +105,14 @@ impl RxBrings for Brings {
     }
 }
 
-struct Borrows {
-    inner: Box<dyn RxBorrows>,
+struct SyscallQueue {
+    inner: Box<dyn SyscallRx>,
     sampler: Sampler,
 }
 
-forward_queue!(Borrows);
+forward_queue!(SyscallQueue);
 
-impl RxBorrows for Borrows {
+impl SyscallRx for SyscallQueue {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
         let got = self.inner.recv(room)?;
         if let Recv::Frame(frame) = got {

@@ -1,16 +1,16 @@
 //! Coalescing for a queue that sends frames by a system call, which gathers headers and payloads.
 
 use super::Merger;
-use crate::{Burst, Fault, Fill, TxBorrows};
+use crate::{Burst, Fault, Fill, SyscallTx};
 
-pub(super) struct Borrows {
-    pub(super) inner: Box<dyn TxBorrows>,
+pub(super) struct SyscallQueue {
+    pub(super) inner: Box<dyn SyscallTx>,
     pub(super) merger: Merger,
 }
 
-forward_queue!(Borrows);
+forward_queue!(SyscallQueue);
 
-impl TxBorrows for Borrows {
+impl SyscallTx for SyscallQueue {
     fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
         self.inner.fill(enough)
     }

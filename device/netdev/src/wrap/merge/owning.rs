@@ -3,16 +3,16 @@
 use mqnet_shmem::Segments;
 
 use super::Merger;
-use crate::{Burst, Fault, Fill, FrameMeta, TxBrings};
+use crate::{Burst, Fault, Fill, FrameMeta, OwningTx};
 
-pub(super) struct Brings {
-    pub(super) inner: Box<dyn TxBrings>,
+pub(super) struct OwningQueue {
+    pub(super) inner: Box<dyn OwningTx>,
     pub(super) merger: Merger,
 }
 
-forward_queue!(Brings);
+forward_queue!(OwningQueue);
 
-impl TxBrings for Brings {
+impl OwningTx for OwningQueue {
     fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
         self.inner.fill(enough)
     }

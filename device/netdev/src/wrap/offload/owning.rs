@@ -6,10 +6,10 @@
 use mqnet_shmem::{Segments, Span, SpanMut};
 
 use super::{DISCARD, Finisher, STAGED};
-use crate::{Burst, DropReason, Fault, Fill, FrameMeta, TxBrings};
+use crate::{Burst, DropReason, Fault, Fill, FrameMeta, OwningTx};
 
-pub(super) struct Brings {
-    inner: Box<dyn TxBrings>,
+pub(super) struct OwningQueue {
+    inner: Box<dyn OwningTx>,
     finisher: Finisher,
     page: Vec<u8>,
     /// Frame in the page, while the queue has no room for all of it.
@@ -18,8 +18,8 @@ pub(super) struct Brings {
     fault: Option<Fault>,
 }
 
-impl Brings {
-    pub(super) fn new(inner: Box<dyn TxBrings>, finisher: Finisher, room: u32) -> Self {
+impl OwningQueue {
+    pub(super) fn new(inner: Box<dyn OwningTx>, finisher: Finisher, room: u32) -> Self {
         Self { inner, finisher, page: vec![0; room as usize], staged: None, fault: None }
     }
 
@@ -49,9 +49,9 @@ impl Brings {
     }
 }
 
-forward_queue!(Brings);
+forward_queue!(OwningQueue);
 
-impl TxBrings for Brings {
+impl OwningTx for OwningQueue {
     fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
         self.inner.fill(enough)
     }
@@ -100,7 +100,7 @@ impl TxBrings for Brings {
     }
 }
 
-impl Drop for Brings {
+impl Drop for OwningQueue {
     fn drop(&mut self) {
         if self.staged.is_some() {
             self.finisher.count_drop(DropReason::LinkClosed);

@@ -4,7 +4,7 @@ use mqnet_shmem::SpanMut;
 use mqnet_wire::VnetHdr;
 
 use super::*;
-use crate::{Armed, Event, FrameMeta, Queue};
+use crate::{Armed, FrameMeta, Queue, WakeSource};
 
 /// Frames with the bucket in the first byte, in pieces of one byte.
 struct Fake(VecDeque<Vec<u8>>);
@@ -23,12 +23,12 @@ impl Queue for Fake {
         Ok(Armed::Sleep)
     }
 
-    fn event(&self) -> Option<Event<'_>> {
+    fn event(&self) -> Option<WakeSource<'_>> {
         None
     }
 }
 
-impl RxBrings for Fake {
+impl OwningRx for Fake {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         for frame in self.0.iter().take(budget) {
             let more = [Span::of(&frame[1..2]), Span::of(&frame[2..])];
@@ -43,7 +43,7 @@ impl RxBrings for Fake {
     }
 }
 
-impl RxBorrows for Fake {
+impl SyscallRx for Fake {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
         let Some(frame) = self.0.pop_front() else { return Ok(Recv::Empty) };
         let n = room.head.copy_from(Span::of(&frame));
@@ -52,7 +52,7 @@ impl RxBorrows for Fake {
     }
 }
 
-fn counts(sights: &Sights) -> Vec<u64> {
+fn counts(sights: &FlowSamples) -> Vec<u64> {
     sights.counts().collect()
 }
 
@@ -60,9 +60,9 @@ fn counts(sights: &Sights) -> Vec<u64> {
 // the inner queue is unaffected; unknown buckets are ignored.
 #[test]
 fn one_frame_of_a_burst_is_sampled() {
-    let sights = Sights::new(4);
-    let inner = Rx::Brings(Box::new(fake(&[0, 1, 2, 9])));
-    let Rx::Brings(mut rx) = wrap_rx(inner, sights.clone(), Arc::new(bucket_of)) else {
+    let sights = FlowSamples::new(4);
+    let inner = Rx::Owning(Box::new(fake(&[0, 1, 2, 9])));
+    let Rx::Owning(mut rx) = wrap_rx(inner, sights.clone(), Arc::new(bucket_of)) else {
         panic!("it brought memory");
     };
     for expected in [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 0], [2, 1, 1, 0]] {
@@ -82,10 +82,10 @@ fn one_frame_of_a_burst_is_sampled() {
 // behind their end.
 #[test]
 fn one_of_eight_received_frames_is_sampled() {
-    let sights = Sights::new(4);
+    let sights = FlowSamples::new(4);
     let frames: Vec<u8> = (0..17).map(|i| if i % 8 == 0 { 2 } else { 1 }).collect();
-    let inner = Rx::Borrows(Box::new(fake(&frames)));
-    let Rx::Borrows(mut rx) = wrap_rx(inner, sights.clone(), Arc::new(bucket_of)) else {
+    let inner = Rx::Syscall(Box::new(fake(&frames)));
+    let Rx::Syscall(mut rx) = wrap_rx(inner, sights.clone(), Arc::new(bucket_of)) else {
         panic!("it borrowed memory");
     };
     for _ in 0..20 {

@@ -7,13 +7,13 @@ use mqnet_wire::VnetHdr;
 /// A part of a frame in a buffer that the owner of this value owns.
 #[derive(Debug)]
 #[must_use = "memory that is not given back is lost to its pool"]
-pub struct KeptPiece {
+pub struct DetachedFragment {
     frag: Frag,
     from: u32,
     len: u32,
 }
 
-impl KeptPiece {
+impl DetachedFragment {
     /// `len` bytes of a buffer from offset `from` on, which must be within the buffer.
     pub fn new(frag: Frag, from: u32, len: u32) -> Self {
         debug_assert!(u64::from(from) + u64::from(len) <= u64::from(frag.len()));
@@ -68,24 +68,24 @@ impl KeptPiece {
 /// A frame detached from a queue with its memory.
 #[derive(Debug)]
 #[must_use = "memory that is not given back is lost to its pool"]
-pub struct Kept {
+pub struct DetachedFrame {
     /// Virtio header: pending checksum and segmentation of the frame.
     pub hdr: VnetHdr,
     /// First part of the frame.
-    pub head: KeptPiece,
+    pub head: DetachedFragment,
     /// Further parts.
-    pub more: Vec<KeptPiece>,
+    pub more: Vec<DetachedFragment>,
 }
 
-impl Kept {
+impl DetachedFrame {
     /// Parts of the frame, in order.
-    pub fn pieces(&self) -> impl Iterator<Item = &KeptPiece> {
+    pub fn pieces(&self) -> impl Iterator<Item = &DetachedFragment> {
         std::iter::once(&self.head).chain(&self.more)
     }
 
     /// Length in bytes.
     pub fn len(&self) -> u32 {
-        self.pieces().map(KeptPiece::len).sum()
+        self.pieces().map(DetachedFragment::len).sum()
     }
 
     /// True when the frame has no bytes.
@@ -97,7 +97,7 @@ impl Kept {
     ///
     /// # Panics
     /// When the returner belongs to another pool.
-    pub fn give_back(self, returner: &mut Returner) {
+    pub fn free(self, returner: &mut Returner) {
         returner.free_frag(self.head.frag);
         self.more.into_iter().for_each(|piece| returner.free_frag(piece.frag));
     }
@@ -119,14 +119,14 @@ mod tests {
         let mut frag = pool.alloc_frag(1536).unwrap();
         let room = pool.frag_span_mut(&mut frag);
         room.split_at(64).1.write_header(b"payload");
-        let mut head = KeptPiece::new(frag, 64, 7);
+        let mut head = DetachedFragment::new(frag, 64, 7);
         assert_eq!((head.headroom(), head.place(&returner)), (64, 64));
         assert!(!head.push_front(&[0; 65], &returner) && head.push_front(b"tag ", &returner));
         assert_eq!((head.headroom(), head.len(), head.place(&returner)), (60, 11, 60));
         assert_eq!(&head.span(&returner).header::<11>().unwrap(), b"tag payload");
-        let kept = Kept { hdr: VnetHdr::default(), head, more: Vec::new() };
+        let kept = DetachedFrame { hdr: VnetHdr::default(), head, more: Vec::new() };
         assert_eq!(kept.len(), 11);
-        kept.give_back(&mut returner);
+        kept.free(&mut returner);
         returner.flush();
         pool.drain();
         assert_eq!((pool.outstanding(), pool.foreign()), (0, 1));

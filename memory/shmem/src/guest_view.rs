@@ -38,7 +38,7 @@ impl Range {
 /// process overlap in the peer's memory, as they can with the peer's own writes. Only the peer's
 /// data is affected; nothing in this process depends on it.
 #[derive(Debug)]
-pub struct Lent {
+pub struct GuestMemoryView {
     map: Arc<MemoryMap>,
     /// Range of the last lookup: a guest has few ranges, and its buffers are usually in one of
     /// them. The range belongs to `map`, which keeps it mapped.
@@ -46,9 +46,9 @@ pub struct Lent {
 }
 
 // SAFETY: the pointer refers to a region of `map`, which is Send and Sync and is held by `map`.
-unsafe impl Send for Lent {}
+unsafe impl Send for GuestMemoryView {}
 
-impl Lent {
+impl GuestMemoryView {
     /// Creates the view of this address space for one queue.
     pub fn new(map: Arc<MemoryMap>) -> Self {
         Self { map, last: Cell::new(Range::NONE) }
@@ -99,7 +99,7 @@ impl Lent {
     /// Prefetches, for writing, the first line after a header of `header` bytes at address `at`. A
     /// hint without an effect on memory. A line that will be streamed is not prefetched.
     #[inline(always)]
-    pub fn ask_for(&self, at: u64, header: u64, is_streamed: bool) {
+    pub fn prefetch_for_write(&self, at: u64, header: u64, is_streamed: bool) {
         if let Some(place) = self.find(at.wrapping_add(header), 1)
             && !(is_streamed && place.addr().is_multiple_of(LINE))
         {
@@ -157,7 +157,7 @@ impl Lent {
 /// Writes a header, unless it is already present and the bytes after it begin at a cache line.
 ///
 /// # Safety
-/// `place` must be mapped for `N` bytes, and exclusive as in `Lent::room`.
+/// `place` must be mapped for `N` bytes, and exclusive as in `GuestMemoryView::room`.
 #[inline(always)]
 unsafe fn put_header<const N: usize>(place: *mut u8, header: &[u8; N]) {
     let ends_at_line = (place.addr() + N).is_multiple_of(LINE);
@@ -175,10 +175,10 @@ mod tests {
     use super::*;
     use crate::{Area, Region};
 
-    fn lent() -> Lent {
+    fn lent() -> GuestMemoryView {
         let region = Arc::new(Region::private(8192, false, None).unwrap());
         let area = Area { start: 0x1000, len: 8192, region, offset: 0 };
-        Lent::new(Arc::new(MemoryMap::new(vec![area]).unwrap()))
+        GuestMemoryView::new(Arc::new(MemoryMap::new(vec![area]).unwrap()))
     }
 
     // Goal: the cached range is only an optimisation: other ranges are found too, and none is
@@ -190,7 +190,7 @@ mod tests {
             Area { start, len: 4096, region, offset: 0 }
         };
         let map = MemoryMap::new(vec![area(0x1000), area(0x8000), area(0x9000)]).unwrap();
-        let mut lent = Lent::new(Arc::new(map));
+        let mut lent = GuestMemoryView::new(Arc::new(map));
         for (at, value) in [(0x1000, b"a"), (0x8fff, b"b"), (0x9000, b"c"), (0x1000, b"d")] {
             lent.room(at, 1).unwrap().copy_from(Span::of(value));
             let mut read = [0];
@@ -243,7 +243,7 @@ mod tests {
             for at in [0x1000, 0x1000 + 60, 0x1000 + 61, 0x1000 + 64] {
                 lent.room(0x1000, 256).unwrap().copy_from(Span::of(&[turn as u8; 256]));
                 for header in [header, header] {
-                    lent.ask_for(at, 4, false);
+                    lent.prefetch_for_write(at, 4, false);
                     assert!(lent.place(at, header, Span::of(b"frame")));
                 }
                 let mut read = [0; 256];
@@ -255,7 +255,7 @@ mod tests {
                 assert_eq!(read, expected);
             }
         }
-        lent.ask_for(u64::MAX, 12, false);
+        lent.prefetch_for_write(u64::MAX, 12, false);
         assert!(!lent.place(0x2fff, b"head", Span::of(b"")));
     }
 
@@ -270,7 +270,7 @@ mod tests {
         for (len, place) in lens.flat_map(|len| (0..128).map(move |place| (len, place))) {
             lent.room(0x1000, ROOM as u32).unwrap().copy_from(Span::of(&[0; ROOM]));
             let streaming = Streaming::new();
-            lent.ask_for(0x1000 + place as u64, 4, true);
+            lent.prefetch_for_write(0x1000 + place as u64, 4, true);
             let bytes = Span::of(&frame[..len]);
             assert!(lent.stream(0x1000 + place as u64, b"head", bytes, &streaming));
             drop(streaming);
