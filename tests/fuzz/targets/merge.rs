@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use mqnet_wire::offload::{
-    Cut, MERGED_HEADERS_MAX, Merge, Part, Sum, UNFINISHED_HEADERS_MAX, fill_checksum,
+    Cut, MERGED_HEADERS_MAX, Merge, MergeCandidate, Sum, UNFINISHED_HEADERS_MAX, fill_checksum,
 };
 use mqnet_wire::{Layer, VnetFields, VnetHdr};
 
@@ -26,7 +26,7 @@ fuzz_target!(|input: Input<'_>| {
     let hdr = VnetHdr::new(VnetFields { flags: flags & !1, ..VnetFields::default() });
     let head = |bytes: &[u8]| bytes[..bytes.len().min(MERGED_HEADERS_MAX)].to_vec();
     let part = |bytes: &[u8]| {
-        let part = Part::find(hdr, bytes.len() as u32, &head(bytes), layer)?;
+        let part = MergeCandidate::find(hdr, bytes.len() as u32, &head(bytes), layer)?;
         assert!(part.headers() < bytes.len());
         let mut sum = Sum::new();
         sum.bytes(&bytes[part.headers()..]);

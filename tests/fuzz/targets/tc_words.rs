@@ -4,20 +4,20 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mqnet_qdisc::{Attach, Command, Handle, Object, Tree, Verb};
+use mqnet_qdisc::{Attach, Handle, ObjectType, TcCommand, Tree, Verb};
 use mqnet_wire::Layer;
 
 const CHANNELS: u16 = 4;
 
 /// Parses a line: the first bytes select verb and object, the rest are kind and options.
-fn command(line: &str) -> Option<Command> {
+fn command(line: &str) -> Option<TcCommand> {
     let (head, words) = line.split_at_checked(6)?;
     let &[verb, object, attach, handle, prio, protocol] = head.as_bytes() else { return None };
     let mut words = words.split_whitespace().map(str::to_owned);
     let small = |byte: u8| Handle::new(u16::from(byte % 4), u16::from(byte / 4 % 4));
-    Some(Command {
+    Some(TcCommand {
         verb: [Verb::Add, Verb::Change, Verb::Replace, Verb::Delete][usize::from(verb % 4)],
-        object: [Object::Qdisc, Object::Class, Object::Filter][usize::from(object % 3)],
+        object: [ObjectType::Qdisc, ObjectType::Class, ObjectType::Filter][usize::from(object % 3)],
         attach: match attach {
             b'r' => Attach::Root,
             b'e' => Attach::Egress,

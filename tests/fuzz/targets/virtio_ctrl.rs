@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use mqnet_virtio::Features;
-use mqnet_virtio::net::ctrl::{Command, Rules};
+use mqnet_virtio::net::ctrl::{CtrlCommand, Rules};
 
 fuzz_target!(|data: &[u8]| {
     let Some((features, mut rest)) = data.split_first_chunk() else { return };
@@ -13,8 +13,8 @@ fuzz_target!(|data: &[u8]| {
     while let Some((&len, more)) = rest.split_first() {
         let (bytes, after) = more.split_at(usize::from(len).min(more.len()));
         rest = after;
-        if let Ok(command) = Command::parse(bytes) {
-            assert_eq!(Command::parse(&command.to_bytes()), Ok(command));
+        if let Ok(command) = CtrlCommand::parse(bytes) {
+            assert_eq!(CtrlCommand::parse(&command.to_bytes()), Ok(command));
         }
         let before = settings.clone();
         if rules.obey(&mut settings, bytes).is_err() {
