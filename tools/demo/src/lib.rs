@@ -57,7 +57,8 @@ pub fn run(args: &DemoArgs) -> Result<(), Failure> {
     if args.json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
-        print!("{}", report.table());
+        let program = std::env::args().next().unwrap_or_default();
+        print!("{}{}", report.table(), report::next_steps(&program));
     }
     if let Some(path) = &args.plot {
         plot::draw(path, &played, &world)

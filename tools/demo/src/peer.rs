@@ -116,8 +116,14 @@ impl Drop for Folder {
     }
 }
 
+/// Number of phases.
+const PHASES: usize = 5;
+
 /// Progress on stderr: one line that is overwritten on a terminal, otherwise one line per phase.
+/// Lines have at most 80 columns: a longer line would not be overwritten.
 pub(super) struct Progress {
+    /// Number of the phase, from 1.
+    number: usize,
     terminal: bool,
     phase: String,
     shown: Instant,
@@ -127,12 +133,13 @@ pub(super) struct Progress {
 impl Progress {
     pub(super) fn new() -> Self {
         let terminal = io::stderr().is_terminal();
-        Self { terminal, phase: String::new(), shown: Instant::now(), open: false }
+        Self { number: 0, terminal, phase: String::new(), shown: Instant::now(), open: false }
     }
 
     /// Starts a phase.
     pub(super) fn phase(&mut self, name: &str) {
-        name.clone_into(&mut self.phase);
+        self.number += 1;
+        self.phase = format!("{}/{PHASES} {name}", self.number);
         if self.terminal {
             self.write("");
         }
@@ -149,7 +156,7 @@ impl Progress {
         self.shown = Instant::now();
         self.open = true;
         // "Erase to the end of the line" after the text: no flicker.
-        eprint!("\r  {:<36} {text}\x1b[K", self.phase);
+        eprint!("\r  {:<26} {text}\x1b[K", self.phase);
     }
 
     /// Ends the phase.
@@ -158,7 +165,7 @@ impl Progress {
             self.write(text);
             eprintln!();
         } else {
-            eprintln!("  {:<36} {text}", self.phase);
+            eprintln!("  {:<26} {text}", self.phase);
         }
         self.open = false;
     }

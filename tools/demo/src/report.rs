@@ -9,6 +9,9 @@ use super::protocol::{KernelCounters, Side, StreamReport, millis};
 use super::script::{Played, RUN_BEFORE, RUN_FAST, RUN_KILL};
 use super::world::{Counters, HostState, Life};
 
+/// Width of the output.
+const COLUMNS: usize = 80;
+
 /// All numbers of a run.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -160,6 +163,11 @@ impl LinkReport {
             series: state.samples.iter().map(|s| Sample::new(started, s)).collect(),
             counters,
         }
+    }
+
+    /// Side and number of the process.
+    fn name(&self) -> String {
+        format!("{} {}", self.host.name(), self.life + 1)
     }
 
     fn problems(&self, problems: &mut Vec<String>) {
@@ -350,7 +358,11 @@ impl Report {
         Self::row(out, "  lost", each(&|d| tally(&d.udp_fast)))?;
         let other = |f: &Datagrams| format!("{} / {} / {}", f.duplicated, f.reordered, f.corrupt);
         Self::row(out, "  duplicated / reordered / corrupt", each(&|d| other(&d.udp_fast)))?;
-        Self::row(out, "UDP while the link died: lost", each(&|d| tally(&d.udp_through_the_kill)))?;
+        Self::row(
+            out,
+            "UDP while the link was down: lost",
+            each(&|d| tally(&d.udp_through_the_kill)),
+        )?;
         let quiet = each(&|d| other(&d.udp_through_the_kill));
         Self::row(out, "  duplicated / reordered / corrupt", quiet)?;
         for direction in &self.directions {
@@ -367,25 +379,25 @@ impl Report {
 
     fn write_heal(&self, out: &mut String) -> std::fmt::Result {
         let heal = &self.heal;
-        writeln!(out, "\nSIGKILL of the right link: the left one said \"{}\"", heal.why_down)?;
-        writeln!(
-            out,
-            "  new process {:.0} ms, link up {:.0} ms, bytes flow again {:.0} ms, on every stream \
-             {:.0} ms after it;",
-            heal.restarted_ms, heal.up_ms, heal.first_bytes_ms, heal.all_streams_ms
-        )?;
-        writeln!(
-            out,
-            "  the same TCP connections went on; {} frames handed over and not taken (peer-lost)",
-            heal.peer_lost
-        )
+        writeln!(out, "\nSIGKILL of the right link, times after the signal")?;
+        Self::step(out, "new process started", heal.restarted_ms)?;
+        Self::step(out, "link up", heal.up_ms)?;
+        Self::step(out, "first TCP stream receives bytes again", heal.first_bytes_ms)?;
+        Self::step(out, "all TCP streams (same connections)", heal.all_streams_ms)?;
+        let name = "  frames lost with the process (peer-lost)";
+        writeln!(out, "{name:<46} {:>10}", heal.peer_lost)?;
+        write_wrapped(out, &format!("  reason shown by the left link: {}", heal.why_down))
+    }
+
+    fn step(out: &mut String, name: &str, millis: f64) -> std::fmt::Result {
+        writeln!(out, "  {name:<44} {millis:>10.0} ms")
     }
 
     fn write_links(&self, out: &mut String) -> std::fmt::Result {
         writeln!(
             out,
-            "\n{:<15} {:<11} {:>2} {:>10} {:>14} {:>10} {:>6} {:>6} {:>6} {:>12}",
-            "link process",
+            "\n{:<7} {:<10} {:>2} {:>10} {:>9} {:>10} {:>6} {:>5} {:>6} {:>6}",
+            "process",
             "direction",
             "ch",
             "rx-packets",
@@ -394,25 +406,24 @@ impl Report {
             "drops",
             "lost",
             "stops",
-            "kicks/frame"
+            "kicks"
         )?;
         for link in &self.links {
-            let name = format!("{} {}", link.host.name(), link.life + 1);
             for (i, lanes) in link.counters.channels.iter().enumerate() {
                 for (lane, direction) in
                     [(&lanes.a_to_b, "tap -> ntb"), (&lanes.b_to_a, "ntb -> tap")]
                 {
                     writeln!(
                         out,
-                        "{name:<15} {direction:<11} {i:>2} {:>10} {:>14} {:>10} {:>6} {:>6} {:>6} \
-                         {:>12.5}",
+                        "{:<7} {direction:<10} {i:>2} {:>10} {:>9} {:>10} {:>6} {:>5} {:>6} {:>6}",
+                        link.name(),
                         lane.rx_packets,
-                        lane.rx_bytes,
+                        si(lane.rx_bytes as f64).trim_end(),
                         lane.tx_packets,
                         lane.dropped(),
                         lane.tx_lost,
                         lane.tx_stop,
-                        lane.kicks as f64 / lane.tx_packets.max(1) as f64
+                        lane.kicks
                     )?;
                 }
             }
@@ -423,19 +434,20 @@ impl Report {
     fn write_check(&self, out: &mut String) -> std::fmt::Result {
         writeln!(out, "\nconservation check (frames in = frames out + drops + in flight)")?;
         for link in &self.links {
-            let name = format!("{} {}", link.host.name(), link.life + 1);
+            let name = link.name();
             if link.killed {
-                writeln!(
-                    out,
-                    "  {name:<8} killed ({}): its counters died with it; above are its last words",
-                    link.ended
-                )?;
+                let ended = &link.ended;
+                let text = format!(
+                    "  {name}: killed ({ended}), no final counters; the table shows its last report"
+                );
+                write_wrapped(out, &text)?;
                 continue;
             }
             let sums = &link.counters.sums;
             for (lane, direction) in [(&sums.a_to_b, "tap -> ntb"), (&sums.b_to_a, "ntb -> tap")] {
                 let holds = if lane.in_flight == 0 { "holds" } else { "BROKEN" };
-                writeln!(out, "  {name:<8} {direction}: {}: {holds}", lane.equation())?;
+                let equation = lane.equation();
+                write_wrapped(out, &format!("  {name} {direction}: {holds}: {equation}"))?;
             }
         }
         let verdict = if self.verified { "every byte verified" } else { "NOT VERIFIED" };
@@ -443,9 +455,31 @@ impl Report {
     }
 }
 
+/// Writes one paragraph in lines of at most [`COLUMNS`], indented from the second line on.
+fn write_wrapped(out: &mut String, text: &str) -> std::fmt::Result {
+    let options = textwrap::Options::new(COLUMNS).subsequent_indent("      ");
+    textwrap::wrap(text, options).iter().try_for_each(|line| writeln!(out, "{line}"))
+}
+
+/// Three commands to try after the demo; `program` is the name by which this one was started.
+pub(super) fn next_steps(program: &str) -> String {
+    // A longer path leaves no room for the meaning within 80 columns.
+    let program = if program.len() <= 20 { program } else { "mqnet" };
+    let steps = [
+        ("doctor", "check this kernel and user"),
+        ("demo --plot demo.svg", "draw the throughput"),
+        ("link --help", "join endpoints of your own"),
+    ];
+    let line = |(command, meaning)| format!("  {program} {command:<22} # {meaning}\n");
+    "\nTry next:\n".to_owned() + &steps.map(line).concat()
+}
+
 #[cfg(test)]
 mod tests {
+    use mqnet_daemon::status::DirectionSums;
+
     use super::*;
+    use crate::world::Lanes;
 
     const MS: u64 = 1_000_000;
 
@@ -500,5 +534,33 @@ mod tests {
         assert_eq!(of(&direction), "");
         direction.udp_through_the_kill.corrupt = 1;
         assert!(of(&direction).contains("1 corrupt"));
+    }
+
+    // Goal: the output fits a terminal of 80 columns, also with large numbers and long reasons.
+    #[test]
+    fn output_fits_80_columns() {
+        let mut world: [HostState; 2] = Default::default();
+        for (host, killed) in world.iter_mut().zip([None, Some(MS)]) {
+            let lane: DirectionSums = serde_json::from_value(serde_json::json!({
+                "rx-packets": 9_876_543_210_u64, "rx-bytes": 1_u64 << 40, "tx-packets": 1,
+                "tx-stop": 987_654, "tx-lost": 12_345, "kicks": 654_321,
+                "drops": {"sink-full": 123_456, "no-buffer": 7}, "in-flight": 99,
+            }))
+            .unwrap();
+            let lanes = Lanes { a_to_b: lane.clone(), b_to_a: lane };
+            let counters = Counters { channels: vec![lanes.clone()], sums: lanes };
+            let samples = vec![(0, counters)];
+            let status = Some("signal: 9 (SIGKILL) (core dumped)".into());
+            let life = Life { samples, status, killed, ..Life::default() };
+            host.lives.push(life);
+        }
+        let mut report = Report::new(&Played::default(), &world);
+        report.heal.why_down = "the peer closed its connection without a reason, ".repeat(4);
+        let text = report.table() + &next_steps("target/release/mqnet");
+        assert!(text.contains("right 1: killed") && text.contains("9876543210"), "{text}");
+        for line in text.lines() {
+            assert!(line.chars().count() <= COLUMNS, "{line}");
+        }
+        assert_eq!(text.trim_end().lines().rev().take_while(|l| l.starts_with("  ")).count(), 3);
     }
 }

@@ -111,7 +111,7 @@ impl Script {
         };
         while let Some((side, event)) = next {
             let host = &mut self.world[side as usize];
-            let gone = || Err("it ended before its time".to_owned());
+            let gone = || Err("process ended during the demo".to_owned());
             let done = event.map_or_else(gone, |event| host.take(event));
             done.map_err(|what| Failure::Broken(format!("{} host: {what}", side.name())))?;
             next = self.events.try_recv().ok();
@@ -135,7 +135,7 @@ impl Script {
         while !done(&self.world) {
             if Instant::now() > until {
                 let limit = LIMIT.as_secs();
-                return Err(Failure::Broken(format!("{what}: it did not happen in {limit} s")));
+                return Err(Failure::Broken(format!("{what}: not done after {limit} s")));
             }
             self.listen(until)?;
         }
@@ -153,7 +153,7 @@ impl Script {
     }
 
     fn build(&mut self) -> Result<(), Failure> {
-        self.show.phase("building two hosts");
+        self.show.phase("start two hosts");
         let start = now();
         self.wait("entering the namespaces", |w| w.iter().all(|h| h.ready))?;
         self.tell_both(&Order::LinkStart)?;
@@ -167,12 +167,12 @@ impl Script {
         self.tell_both(&Order::UdpStart { run: RUN_BEFORE, pace_us: Some(KILL_PACE_US) })?;
         self.wait("the hosts reach each other", |w| w.iter().all(|h| h.now().udp > 0))?;
         self.udp_stop(RUN_BEFORE)?;
-        self.show.done(&format!("linked after {:.0} ms", millis(start, now())));
+        self.show.done(&format!("link up after {:.0} ms", millis(start, now())));
         Ok(())
     }
 
     fn tcp(&mut self, played: &mut Played, time: Duration) -> Result<(), Failure> {
-        self.show.phase("TCP both ways");
+        self.show.phase("TCP in both directions");
         let mut wanted = 0;
         while wanted < STREAMS_MAX {
             wanted += STREAMS;
@@ -197,7 +197,7 @@ impl Script {
         let rates = self.tcp_rates(played.tcp);
         self.rest("the TCP streams come to rest")?;
         let [right, left] = rates.map(|r| r * 8.0 / 1e9);
-        self.show.done(&format!("{right:.2} Gb/s there, {left:.2} Gb/s back, {wanted} streams"));
+        self.show.done(&format!("{right:.2} / {left:.2} Gb/s, {wanted} streams"));
         Ok(())
     }
 
@@ -239,7 +239,7 @@ impl Script {
     }
 
     fn udp(&mut self, played: &mut Played, time: Duration) -> Result<(), Failure> {
-        self.show.phase("UDP both ways");
+        self.show.phase("UDP in both directions");
         self.udp_report(RUN_BEFORE)?;
         let before = self.given_up();
         self.tell_both(&Order::UdpStart { run: RUN_FAST, pace_us: None })?;
@@ -260,7 +260,7 @@ impl Script {
     }
 
     fn kill(&mut self, played: &mut Played, time: Duration) -> Result<(), Failure> {
-        self.show.phase("SIGKILL the right link in mid-flow");
+        self.show.phase("SIGKILL the right link");
         played.kill.0 = now();
         self.tell_both(&Order::TcpRun { on: true })?;
         self.tell_both(&Order::UdpStart { run: RUN_KILL, pace_us: Some(KILL_PACE_US) })?;
@@ -268,10 +268,10 @@ impl Script {
         self.tell(Side::Right, &Order::LinkKill)?;
         self.tell(Side::Right, &Order::LinkStart)?;
         let up_again = |w: &[HostState; 2]| {
-            let newborn = w[1].lives.get(1).is_some_and(|l| !l.ups.is_empty());
-            newborn && w[0].lives[0].ups.len() >= 2
+            let restarted = w[1].lives.get(1).is_some_and(|l| !l.ups.is_empty());
+            restarted && w[0].lives[0].ups.len() >= 2
         };
-        self.wait("the link heals", up_again)?;
+        self.wait("the link comes up after SIGKILL", up_again)?;
         let [left, right] = &self.world;
         let lives = &right.lives;
         played.killed = lives[0].killed.unwrap_or_default();
@@ -284,19 +284,19 @@ impl Script {
             };
             w.iter().zip(&before).all(grew)
         };
-        self.wait("every TCP stream flows again", all_flow)?;
+        self.wait("every TCP stream receives bytes again", all_flow)?;
         self.pass(time.mul_f64(0.7))?;
         played.kill.1 = now();
         self.udp_stop(RUN_KILL)?;
         self.rest("the TCP streams come to rest")?;
         self.udp_report(RUN_KILL)?;
         let outage = millis(played.killed, played.up);
-        self.show.done(&format!("up again after {outage:.0} ms, every stream goes on"));
+        self.show.done(&format!("link up after {outage:.0} ms, all streams continue"));
         Ok(())
     }
 
     fn finish(&mut self) -> Result<(), Failure> {
-        self.show.phase("ending in good order");
+        self.show.phase("stop the links");
         let start = now();
         self.tell_both(&Order::TcpFinish)?;
         self.wait("the TCP streams end", |w| w.iter().all(|h| h.tcp_done.is_some()))?;
@@ -306,7 +306,7 @@ impl Script {
             let ended = |h: &HostState| h.lives.last().is_some_and(|l| l.status.is_some());
             self.wait("the link ends", |w| ended(&w[side as usize]))?;
         }
-        self.show.done(&format!("after {:.0} ms", millis(start, now())));
+        self.show.done(&format!("done after {:.0} ms", millis(start, now())));
         Ok(())
     }
 }
@@ -325,7 +325,7 @@ fn live_text(world: &[HostState; 2]) -> String {
     };
     let [(back, frames_back), (there, frames_there)] = [rate(&world[0]), rate(&world[1])];
     format!(
-        "TCP -> {there:5.2} <- {back:5.2} Gb/s   UDP -> {:>7} <- {:>7} frames/s",
+        "TCP {there:.2} / {back:.2} Gb/s, UDP {} / {} frames/s",
         si(frames_there).trim_end(),
         si(frames_back).trim_end()
     )
