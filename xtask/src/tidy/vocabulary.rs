@@ -114,7 +114,7 @@ const KNOWN: [(&str, usize, usize); 33] = [
     ("tests/soak", 2, 4),
     ("tests/testkit", 10, 4),
     ("tools/bench", 21, 24),
-    ("tools/demo", 5, 2),
+    ("tools/demo", 5, 1),
     ("xtask", 8, 37),
 ];
 
