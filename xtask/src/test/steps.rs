@@ -84,7 +84,7 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "tidy",
-        title: "law of the rooms",
+        title: "rules of code, documents and layers",
         commands: &[run("{xtask} tidy")],
         has_tests: false,
         each: None,
