@@ -203,7 +203,7 @@ mod tests {
     fn replaceable_queues_forward_every_default_method() {
         let rx = |rx| Slot::around(Channel { rx, tx: swallowing_tx() }).1.rx;
         let tx = |tx| Slot::around(Channel { rx: silent_rx(), tx }).1.tx;
-        assert_eq!(hidden_by_rx(true, rx).unwrap(), ["keep", "returner"]);
+        assert_eq!(hidden_by_rx(true, rx).unwrap(), ["detach", "returner"]);
         assert_eq!(hidden_by_rx(false, rx).unwrap(), [""; 0]);
         assert_eq!(hidden_by_tx(true, tx).unwrap(), [""; 0]);
         assert_eq!(hidden_by_tx(false, tx).unwrap(), [""; 0]);

@@ -19,7 +19,7 @@ use crate::{
 
 /// Methods with a default body that the probe overrides.
 pub const METHODS: [&str; 7] =
-    ["park", "prefetch", "gather", "keep", "returner", "fill", "capacity"];
+    ["park", "prefetch", "gather", "detach", "returner", "fill", "capacity"];
 
 const HOLD_OFF: Duration = Duration::from_millis(7);
 const FILL: Fill = Fill { used: 1, size: 2 };
@@ -182,7 +182,7 @@ pub fn hidden_by_rx(
     rx.peek(&mut Burst::new(), 1)?;
     let kept = rx.detach()?;
     let returner = rx.returner();
-    let memory = [("keep", kept.is_some()), ("returner", returner.is_some())];
+    let memory = [("detach", kept.is_some()), ("returner", returner.is_some())];
     if let (Some(kept), Some(mut returner)) = (kept, returner) {
         kept.free(&mut returner);
     }
