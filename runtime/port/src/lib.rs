@@ -11,8 +11,8 @@
 //! until the program receives them, and senders get [`Error::NotInUse`].
 //!
 //! ```
-//! use mqnet_engine::{LinkConfig, Wish};
-//! use mqnet_port::{Driver, Error, PortConfig, PortFunction};
+//! use mqnet_engine::{LinkConfig, LinkSettings};
+//! use mqnet_port::{Error, LinkDriver, PortConfig, PortFunction};
 //! use mqnet_sysio::clock;
 //! use mqnet_wire::Layer;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -27,10 +27,10 @@
 //! // Two ports of one program, joined by a link.
 //! let (a, mut near) = PortFunction::open(config("near"))?;
 //! let (b, mut far) = PortFunction::open(config("far"))?;
-//! let driver = Driver::start(Box::new(a), b, LinkConfig::default())?;
+//! let driver = LinkDriver::start(Box::new(a), b, LinkConfig::default())?;
 //!
-//! let wish = Wish { channels: Some(1), mtu: Some(9000), ..Wish::default() };
-//! driver.ask(move |link| link.ask(wish, clock::monotonic()));
+//! let settings = LinkSettings { channels: Some(1), mtu: Some(9000), ..LinkSettings::default() };
+//! driver.call(move |link| link.request(settings, clock::monotonic()));
 //! while driver.plan().channels != 1 {
 //!     std::thread::yield_now();
 //! }

@@ -21,7 +21,10 @@ mod tests {
     #[test]
     fn generated_pages_are_current() {
         let (page, source, text) = PAGES[0];
-        let count = |files: &[(&str, &str)]| findings("generated", files).len();
+        // Pages of the same source that the files lack.
+        let others = PAGES.iter().filter(|(other, from, _)| *from == source && *other != page);
+        let others = others.count();
+        let count = |files: &[(&str, &str)]| findings("generated", files).len() - others;
         assert_eq!(count(&[(source, ""), (page, &text())]), 0);
         assert_eq!(count(&[(source, ""), (page, "old")]), 1);
         assert_eq!(count(&[(source, "")]), 1);
