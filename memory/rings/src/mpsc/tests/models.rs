@@ -12,7 +12,7 @@ use crate::primitive::sync::Arc;
 
 struct Doorbell(Arc<Notify>);
 
-impl Bell for Doorbell {
+impl Waker for Doorbell {
     fn ring(&self) {
         self.0.notify();
     }
@@ -24,7 +24,7 @@ fn numbers(size: u32) -> (Control<u32>, Arc<Notify>) {
     (ring(size, || 0, Doorbell(bell.clone()), Silent), bell)
 }
 
-fn send(tx: &mut Sender<u32>, value: u32) -> Result<(), Closed> {
+fn send(tx: &mut MpscSender<u32>, value: u32) -> Result<(), Closed> {
     let mut permit = tx.reserve(|| Duration::ZERO)?;
     *permit = value;
     permit.commit();
@@ -32,7 +32,7 @@ fn send(tx: &mut Sender<u32>, value: u32) -> Result<(), Closed> {
 }
 
 /// Takes at most `most` available values, in one batch.
-fn take(rx: &mut Consumer<u32>, most: usize, into: &mut Vec<u32>) -> usize {
+fn take(rx: &mut MpscConsumer<u32>, most: usize, into: &mut Vec<u32>) -> usize {
     let before = into.len();
     into.extend(rx.peek().take(most));
     rx.release(into.len() - before);
@@ -40,7 +40,7 @@ fn take(rx: &mut Consumer<u32>, most: usize, into: &mut Vec<u32>) -> usize {
 }
 
 /// Takes batches until `n` values have arrived, and sleeps in between.
-fn receive(rx: &mut Consumer<u32>, bell: &Notify, n: usize) -> Vec<u32> {
+fn receive(rx: &mut MpscConsumer<u32>, bell: &Notify, n: usize) -> Vec<u32> {
     let mut got = Vec::new();
     while got.len() < n {
         if take(rx, 2, &mut got) == 0 && rx.arm() {
@@ -117,7 +117,7 @@ fn two_senders_are_told_full() {
                     Some(value)
                 }
                 Err(refused) => {
-                    assert_eq!(refused, Refused::Full);
+                    assert_eq!(refused, ReserveError::Full);
                     None
                 }
             })
@@ -163,7 +163,7 @@ fn waiting_sender_gives_up_when_woken() {
         });
         waits.store(false, Ordering::Release);
         control.wake_senders();
-        assert_eq!(sender.join().unwrap(), Some(Refused::Full));
+        assert_eq!(sender.join().unwrap(), Some(ReserveError::Full));
     });
 }
 
@@ -175,7 +175,7 @@ fn close_wakes_senders_and_loses_nothing() {
         let (mut tx, mut rx) = (control.sender(), control.attach().unwrap());
         let sender = thread::spawn(move || {
             let sent = (0..3).take_while(|&i| send(&mut tx, i).is_ok()).count();
-            assert_eq!(tx.try_reserve().err().filter(|_| sent < 3), Some(Refused::Closed));
+            assert_eq!(tx.try_reserve().err().filter(|_| sent < 3), Some(ReserveError::Closed));
             sent
         });
         let mut got = receive(&mut rx, &bell, 1);
