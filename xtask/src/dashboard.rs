@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Size of a panel in the grid of 24 columns.
 const WIDTH: usize = 12;
 const HEIGHT: usize = 7;
-/// Labels by which a counter is drawn.
+/// Labels that separate the series of a panel.
 const LABELS: &str = "link, side, channel";
 
 /// `packaging/grafana/mqnet.json`.

@@ -78,6 +78,8 @@ struct Release {
     profile: String,
     /// Folder of the packages.
     out: PathBuf,
+    /// Build folder of cargo.
+    target: PathBuf,
 }
 
 /// Runs the command.
@@ -87,10 +89,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         false => (arguments.architectures.clone(), arguments.formats.clone()),
     };
     let out = project::target().join("packages");
-    let release = Release::new(&arguments.profile, &out)?;
+    let release = Release::new(&arguments.profile, &out, "package")?;
     let made = make(&release, &architectures, &formats)?;
     if arguments.twice {
-        let again = Release::new(&arguments.profile, &project::target().join("packages.again"))?;
+        let folder = project::target().join("packages.again");
+        let again = Release::new(&arguments.profile, &folder, "package.again")?;
+        // A program of an earlier run would not be built again.
+        let _ = fs::remove_dir_all(&again.target);
         compare(&made, &make(&again, &architectures, &formats)?)?;
     }
     if arguments.check {
@@ -100,7 +105,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 impl Release {
-    fn new(profile: &str, out: &Path) -> Result<Self> {
+    /// `target` is the name of cargo's build folder.
+    fn new(profile: &str, out: &Path, target: &str) -> Result<Self> {
         let text = fs::read_to_string(project::root().join("Cargo.toml"))?;
         let manifest: toml::Table = text.parse()?;
         let version = manifest.get("workspace").and_then(|w| w.get("package"));
@@ -109,7 +115,13 @@ impl Release {
         // The folder may not exist.
         let _ = fs::remove_dir_all(out);
         fs::create_dir_all(out)?;
-        Ok(Self { version, epoch: epoch()?, profile: profile.to_owned(), out: out.to_owned() })
+        Ok(Self {
+            version,
+            epoch: epoch()?,
+            profile: profile.to_owned(),
+            out: out.to_owned(),
+            target: project::target().join(target),
+        })
     }
 
     /// Empty folder for one part of the work.
@@ -138,8 +150,12 @@ fn make(release: &Release, architectures: &[Arch], formats: &[Format]) -> Result
     let texts = build::program(release, Arch::Amd64, build::Libc::Gnu, &notices)?;
     for &arch in architectures {
         if formats.iter().any(|&format| format != Format::Tar) {
-            let program = build::program(release, arch, build::Libc::Gnu, &notices)?;
-            let stage = build::stage(release, arch, &program, &texts, &notices)?;
+            let other = match arch {
+                Arch::Amd64 => None,
+                Arch::Arm64 => Some(build::program(release, arch, build::Libc::Gnu, &notices)?),
+            };
+            let program = other.as_ref().unwrap_or(&texts);
+            let stage = build::stage(release, arch, program, &texts, &notices)?;
             if formats.contains(&Format::Deb) {
                 made.extend(deb::write(release, arch, &stage, &release.version)?);
             }

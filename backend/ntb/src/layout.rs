@@ -161,8 +161,8 @@ pub const DEPTH_LEAST: u32 = 72 << 10;
 /// Bytes of the ring of one or two queue pairs at least, if the bank holds as many. A line that is
 /// written again while both CPUs still have it in their second-level caches has to be taken from
 /// the reader's: with rings of 512 KiB that was 80 % of the sender's time, and a ring that is
-/// longer than those caches (of 1 MiB here) moves three times the frames of 1514 B. Rejected: to
-/// ask for the lines ahead of the copy (`prefetchw`), which gained a few per cent.
+/// longer than those caches (of 1 MiB here) moves three times the frames of 1514 B. Rejected:
+/// prefetch for write ahead of the copy (`prefetchw`), which gained a few per cent.
 /// book/src/measurements/findings.md has the figures. (Where the reader is far no ring is long
 /// enough: what helps there is in `mqnet_shmem`, stores.)
 pub const FOOTPRINT: u32 = 2 << 20;

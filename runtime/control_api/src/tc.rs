@@ -82,7 +82,7 @@ pub struct Class {
     /// The discipline in it, if it was attached by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaf: Option<String>,
-    /// What is set, as for [`QdiscEntry::options`].
+    /// Values of the options, as in [`QdiscEntry::options`].
     #[serde(default)]
     pub options: BTreeMap<String, Value>,
     /// Its counters.

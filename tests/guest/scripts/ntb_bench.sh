@@ -1,10 +1,10 @@
 # One guest with a port of each kind to the host: ntb_netdev (10.1.0.x), virtio-net over vhost-user
-# (10.2.0.x), and mqnet over ivshmem (10.3.0.x). MTU, PAIRS, ROUNDS and SECONDS_EACH come from the
+# (10.2.0.x), and mqnet over ivshmem (10.3.0.x). MTU, ROUNDS and SECONDS_EACH come from the
 # host. Each run leaves ROUND.PORT.KIND.QUEUES.json and .busy (ticks of the CPUs before and after).
 modprobe -q virtio_pci; modprobe -q virtio_net
-insmod /ntb/ntb.ko && insmod /ntb/ntb_hw_epf.ko && insmod /ntb/ntb_transport.ko max_num_clients=2 &&
-    insmod /ntb/ntb_netdev.ko || echo "failed: drivers"
 fail() { echo "failed: $1"; dmesg | tail -20; cat /tmp/*.log; ip -s link; exit 1; }
+insmod /ntb/ntb.ko && insmod /ntb/ntb_hw_epf.ko && insmod /ntb/ntb_transport.ko max_num_clients=2 &&
+    insmod /ntb/ntb_netdev.ko || fail "drivers"
 # Network device of a driver.
 port() {
     for _ in $(seq 100); do
@@ -16,8 +16,7 @@ port() {
     done
 }
 ntb=$(port ntb_netdev); card=$(port virtio_net)
-[ "$ntb" ] || ntb=$(port Linux)
-[ "$ntb" ] || ntb=eth0
+[ "$ntb" ] || fail "no NTB device"
 [ "$card" ] || fail "no virtio-net device"
 for dev in /sys/bus/pci/devices/*; do
     [ "$(cat "$dev/device")" = 0x1110 ] && device=${dev##*/}

@@ -82,7 +82,7 @@ fn pages(folder: &str) -> Vec<PathBuf> {
     pages
 }
 
-/// Blocks of a page whose language is `sh`; a block of terminal output with commands in it fails.
+/// Blocks of a page in the language `sh`; a block of terminal output with commands in it fails.
 fn blocks(page: &Path) -> Vec<Block> {
     let text = std::fs::read_to_string(page).expect("a page");
     let name = page.strip_prefix(root()).unwrap_or(page).display().to_string();

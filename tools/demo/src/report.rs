@@ -461,7 +461,7 @@ fn write_wrapped(out: &mut String, text: &str) -> std::fmt::Result {
     textwrap::wrap(text, options).iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
-/// Three commands to try after the demo; `program` is the name by which this one was started.
+/// Three commands to try after the demo; `program` is the path of the running program.
 pub(super) fn next_steps(program: &str) -> String {
     // A longer path leaves no room for the meaning within 80 columns.
     let program = if program.len() <= 20 { program } else { "mqnet" };

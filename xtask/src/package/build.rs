@@ -50,9 +50,10 @@ pub(super) fn program(
         output(Command::new("rustup").args(["target", "add", &target]))?;
     }
     let root = project::root().display().to_string();
-    let sources = notices.sources.display();
+    let (sources, folder) = (notices.sources.display(), release.target.display());
     let flags = format!(
-        "--remap-path-prefix={root}=/mqnet --remap-path-prefix={sources}=/crates \
+        "--remap-path-prefix={root}=/mqnet --remap-path-prefix={folder}=/target \
+         --remap-path-prefix={sources}=/crates \
          -C link-arg=-Wl,--build-id=sha1"
     );
     let name = target.to_uppercase().replace('-', "_");
@@ -61,7 +62,7 @@ pub(super) fn program(
     cargo.args(["--target", &target]);
     cargo.env(format!("CARGO_TARGET_{name}_RUSTFLAGS"), flags).env_remove("RUSTFLAGS");
     cargo.env("SOURCE_DATE_EPOCH", &release.epoch).env("CARGO_INCREMENTAL", "0");
-    cargo.env("CARGO_TARGET_DIR", project::target().join("package"));
+    cargo.env("CARGO_TARGET_DIR", &release.target);
     if arch == Arch::Arm64 {
         let linker = format!("{}gcc", cross(arch));
         cargo.env(format!("CARGO_TARGET_{name}_LINKER"), linker);
@@ -69,7 +70,7 @@ pub(super) fn program(
     if !cargo.status()?.success() {
         return Err(format!("the program for {target} could not be built").into());
     }
-    let built = project::target().join("package").join(&target).join(&release.profile);
+    let built = release.target.join(&target).join(&release.profile);
     split(release, arch, &target, &built.join("mqnet"))
 }
 
@@ -90,7 +91,7 @@ pub(super) fn build_id(program: &Path) -> Result<String> {
     Ok(found.ok_or_else(|| format!("{}: no build ID", program.display()))?.to_owned())
 }
 
-/// Newest version of glibc whose symbols the program uses.
+/// Newest version of glibc among the symbols of the program.
 pub(super) fn glibc(program: &Path) -> Result<String> {
     let text = output(Command::new("readelf").args(["-W", "--version-info"]).arg(program))?;
     Ok(newest_glibc(&text).ok_or("the program uses no symbol of glibc")?)

@@ -9,7 +9,8 @@ use super::build::{Stage, build_id, glibc, settle};
 use super::{Arch, Release, output};
 use crate::{Result, project};
 
-const MAINTAINER: &str = "The mqnet developers <mqnet@packages.debian.org>";
+/// Placeholder in a reserved domain: a distribution states its own maintainer.
+const MAINTAINER: &str = "The mqnet developers <maintainers@mqnet.invalid>";
 /// Scripts of `packaging/debian`.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 

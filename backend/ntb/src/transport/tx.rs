@@ -45,7 +45,7 @@ impl Senders {
         self.of_channel[usize::from(channel)].load(Ordering::Relaxed)
     }
 
-    /// Gives channels whose pair is not in use a pair of `used` that no channel has.
+    /// Assigns a pair of `used` without a channel to each channel with an unused pair.
     pub(crate) fn follow(&self, used: &[u16]) {
         for channel in 0..self.of_channel.len() as u16 {
             let before = self.of(channel);

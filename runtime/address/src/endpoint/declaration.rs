@@ -15,7 +15,7 @@ pub struct KindDecl {
     pub summary: &'static str,
     /// Further sentences, or nothing.
     pub notes: &'static str,
-    /// Page of the book with details, beside `endpoints.md`, or nothing.
+    /// Page of the book with details, in the folder of `endpoints.md`, or nothing.
     pub document: &'static str,
     /// Address of the kind, with options.
     pub example: &'static str,

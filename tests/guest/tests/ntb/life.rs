@@ -13,8 +13,8 @@ const ROUNDS: u32 = 3;
 /// Time of a guest for each round.
 const ROUND: Duration = Duration::from_secs(100);
 
-/// Memory in MiB that the kernel loses in a round: `ntb_netdev` of Linux 7.3.4 does not free the
-/// buffers of its queues when it is removed.
+/// Upper limit for the memory in MiB that the guest's kernel (7.3.4) does not free in a round of
+/// module removals.
 const LEAK: u32 = 16;
 
 /// The guest with time and memory for so many rounds.

@@ -1,4 +1,4 @@
-//! What the verbs, metrics and captures report about a link with a kernel's `ntb_netdev`.
+//! Verbs, metrics and captures of a link with a kernel's `ntb_netdev`.
 
 use std::process::Command;
 
