@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// Connection to one running mqnet, or to several with joined lists. Paths begin with `/v1/`.
 pub(crate) trait Api {
-    /// Connections behind a joined one, for resources that exist in one process only.
+    /// Connections to each process if this connection joins several; none for one process.
     fn several(&self) -> Option<Vec<&dyn Api>> {
         None
     }
@@ -15,18 +15,18 @@ pub(crate) trait Api {
     fn get(&self, path: &str) -> Result<Value, ApiError>;
     /// `PATCH path` with a JSON body.
     fn patch(&self, path: &str, body: &Value) -> Result<Value, ApiError>;
-    /// `POST path` with a JSON body; a read-only connection refuses the request.
+    /// `POST path` with a JSON body. The default implementation returns `NotSupported`.
     fn post(&self, path: &str, _body: &Value) -> Result<Value, ApiError> {
         Err(ApiError::new(mqnet_control_api::Code::NotSupported, format!("POST {path}: no")))
     }
 }
 
-/// `GET path`, decoded as a type of the interface.
+/// Sends `GET path` and decodes the response.
 pub(crate) fn get<T: DeserializeOwned>(api: &dyn Api, path: &str) -> Result<T, ApiError> {
     parse(api.get(path)?)
 }
 
-/// `PATCH path`, decoded as a type of the interface.
+/// Sends `PATCH path` and decodes the response.
 pub(crate) fn patch<B: Serialize, T: DeserializeOwned>(
     api: &dyn Api,
     path: &str,
@@ -36,7 +36,7 @@ pub(crate) fn patch<B: Serialize, T: DeserializeOwned>(
     parse(api.patch(path, &body)?)
 }
 
-/// `POST path`, decoded as a type of the interface.
+/// Sends `POST path` and decodes the response.
 pub(crate) fn post<B: Serialize, T: DeserializeOwned>(
     api: &dyn Api,
     path: &str,

@@ -19,7 +19,7 @@ use signal_hook::iterator::Signals;
 use crate::stats::segment;
 use blocks::Blocks;
 
-/// Response body without an end.
+/// Connection that streams a response body.
 pub(crate) trait Stream {
     /// `GET path`; writes the body to `out` as it arrives, until the body ends or `out` fails.
     fn stream(&self, path: &str, out: &mut dyn Write) -> Result<(), ApiError>;
@@ -30,18 +30,18 @@ pub struct CaptureArgs {
     /// A netdev.
     #[arg(value_name = "DEV")]
     pub(crate) dev: String,
-    /// Only this channel.
+    /// Capture this channel only.
     #[arg(long, value_name = "N",
           value_parser = value_parser!(u16).range(0..=i64::from(CHANNELS_MAX) - 1))]
     pub(crate) channel: Option<u16>,
-    /// Only frames that are dropped; the reason stands beside each as a comment.
+    /// Capture dropped frames only, each with its drop reason as a comment.
     #[arg(long)]
     pub(crate) drops: bool,
-    /// Bytes kept of each frame.
+    /// Maximum number of bytes kept of each frame.
     #[arg(short, long, value_name = "N", default_value_t = FRAME_MAX,
           value_parser = value_parser!(u32).range(1..=i64::from(FRAME_MAX)))]
     pub(crate) snaplen: u32,
-    /// Where to: a file, or - for standard output, which must not be a terminal.
+    /// Output file, or - for standard output, which must not be a terminal.
     #[arg(short, long, value_name = "FILE|-", default_value = "-")]
     pub(crate) write: PathBuf,
     /// End after N frames [default: Ctrl-C].
@@ -64,7 +64,8 @@ pub(crate) fn run(args: &CaptureArgs, stream: &dyn Stream) -> Result<(), Failure
     std::thread::scope(|scope| {
         scope.spawn(|| {
             if signals.forever().next().is_some() {
-                // A thread that writes without a pause rarely leaves the lock to this one.
+                // The flag ends the writer, which could otherwise reacquire the sink's lock
+                // repeatedly before this thread gets the lock.
                 ending.store(true, Ordering::Relaxed);
                 end_between_blocks(&sink);
             }
@@ -75,13 +76,13 @@ pub(crate) fn run(args: &CaptureArgs, stream: &dyn Stream) -> Result<(), Failure
     })
 }
 
-/// Ends the process. The sink's lock excludes writers, so the file ends with a whole block. A
-/// blocked reader (a stopped pager) must not delay the end without limit.
+/// Ends the process. The sink's lock excludes the writer, so the file ends with a whole block. If
+/// the lock stays held for a second (a blocked reader), the exit code is 1.
 fn end_between_blocks(sink: &Mutex<Sink>) -> ! {
     for _ in 0..20 {
         if let Ok(sink) = sink.try_lock() {
             sink.summary();
-            // The held lock keeps the other thread from beginning a block.
+            // The lock is still held: the writer cannot begin a block.
             std::process::exit(0);
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -185,7 +186,7 @@ impl Sink {
 /// Writer of the stream, shared with the thread that ends the process.
 struct Shared<'a> {
     sink: &'a Mutex<Sink>,
-    /// True when the process is about to end: nothing more is written.
+    /// True if the process is about to end; the writer then writes nothing more.
     ending: &'a AtomicBool,
 }
 

@@ -3,11 +3,11 @@
 use mqnet_control_api::{LinkInfo, RecentDrops};
 use mqnet_netdev::DropReason;
 
-/// One line for each reason and remedy, sorted by number of frames, largest first.
+/// One line for each reason with its remedy, sorted by number of frames, largest first.
 pub(crate) fn lines(link: &LinkInfo) -> Vec<String> {
     let mut all: Vec<(String, u64)> = Vec::new();
     for drop in &link.recent_drops {
-        // A frame is counted at the receiving or at the sending netdev.
+        // Entries of both netdevs with the same explanation are added.
         let what = explanation(link, drop);
         match all.iter_mut().find(|(other, _)| *other == what) {
             Some((_, frames)) => *frames += drop.frames,
@@ -28,7 +28,7 @@ fn explanation(link: &LinkInfo, drop: &RecentDrops) -> String {
     format!("{}{knob}", drop.reason)
 }
 
-/// Setting that helps against a drop between one netdev and the other.
+/// Remedy for a drop reason, with the names of both netdevs and the MTU inserted.
 fn knob(link: &LinkInfo, drop: &RecentDrops, reason: DropReason) -> String {
     let here = &drop.netdev;
     let other = link.netdevs.iter().map(|dev| &dev.name).find(|name| *name != here);

@@ -51,11 +51,11 @@ Usage: mqnet ethtool [--json] VERB DEVICE [ARGUMENTS]     (as ethtool 6.1)
   --set-priv-flags           FLAG on|off ...
 ";
 
-/// What stands behind `mqnet ethtool`.
+/// Arguments of `mqnet ethtool`.
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub struct EthtoolArgs {
-    /// As ethtool takes them; `-h` lists the verbs.
+    /// Arguments in the syntax of ethtool; `-h` lists the verbs.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
     pub args: Vec<String>,
 }
@@ -145,7 +145,7 @@ const UNSUPPORTED: &[&str] = &[
     "--monitor",
 ];
 
-/// Runs one command and returns the exit code. Output that cannot be written is a failure.
+/// Runs one command and returns the exit code, which is 1 if the output cannot be written.
 pub(crate) fn run(
     args: &EthtoolArgs,
     find: Find<'_>,

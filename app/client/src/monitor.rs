@@ -12,7 +12,7 @@ use crate::api::{self, Api};
 
 #[derive(Args, Debug)]
 pub struct MonitorArgs {
-    /// One JSON object a line.
+    /// Print one JSON object per line.
     #[arg(short, long)]
     pub(crate) json: bool,
 }
@@ -80,7 +80,7 @@ mod tests {
 
     fn watched(json: bool) -> (String, Vec<String>) {
         let (api, mut out) = (api(), Vec::new());
-        // The fake server has no third response: the process has ended.
+        // The fake server has no third response: the request fails as if the process had ended.
         let end = run_with(&MonitorArgs { json }, &api, &mut out, &|_| {});
         assert!(matches!(end, Err(Failure::Broken(_))));
         (String::from_utf8(out).unwrap(), api.asked.into_inner())
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(asked, [0, 7, 8].map(|n| format!("/v1/events?after={n}")));
     }
 
-    // Goal: as JSON, one object per line.
+    // Goal: with `json`, every event is one JSON object on one line.
     #[test]
     fn events_as_json() {
         let (text, _) = watched(true);

@@ -21,12 +21,12 @@ pub struct ShowArgs {
     /// A link or one of its netdevs [default: every link].
     #[arg(value_name = "LINK|DEV")]
     pub(crate) name: Option<String>,
-    /// JSON.
+    /// Print JSON.
     #[arg(short, long)]
     pub(crate) json: bool,
 }
 
-/// Runs the command. `verbose` adds facts that hold in every normal setup.
+/// Runs the command. `verbose` adds lines about normal operation, such as coalescing.
 pub(crate) fn run(
     args: &ShowArgs,
     verbose: bool,
@@ -47,7 +47,7 @@ pub(crate) fn run(
     put(out, &text)
 }
 
-/// Every link, or the one that `name` selects.
+/// Every link, or the one that `name` selects. An unknown or ambiguous name is an error.
 pub(crate) fn links(api: &dyn Api, name: Option<&str>) -> Result<Vec<LinkInfo>, Failure> {
     let all: Vec<LinkInfo> = api::get(api, "/v1/links")?;
     let Some(name) = name else { return Ok(all) };
@@ -72,14 +72,15 @@ fn state(state: LinkState) -> &'static str {
     }
 }
 
-/// Time from now to `at_ms`, in milliseconds since the epoch.
+/// Time from now to `at_ms` (milliseconds since the epoch) in seconds, as text; 0.0 if it has
+/// passed.
 fn seconds_to(at_ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let left = Duration::from_millis(at_ms).saturating_sub(now);
     format!("{:.1} s", left.as_secs_f64())
 }
 
-/// State of a link in a few words.
+/// State of a link, with reason, next attempt, channels, MTU and largest frame.
 pub(crate) fn standing(link: &LinkInfo) -> String {
     let mut out = state(link.state).to_owned();
     let next = link.next_attempt_ms.map(|at| format!("next attempt in {}", seconds_to(at)));
@@ -136,7 +137,7 @@ fn members(dev: &NetdevInfo) -> Vec<Vec<String>> {
     dev.members.iter().map(row).collect()
 }
 
-/// Offload emulation in one direction, if any.
+/// Offload emulation in one direction, if any. `verbose` adds coalescing.
 fn emulation(way: &WayOffloads, verbose: bool) -> Option<String> {
     let list = |names: &[String]| {
         if names.is_empty() { "none".to_owned() } else { names.join(",") }
@@ -294,7 +295,7 @@ fn text(instance: &Instance, links: &[LinkInfo], verbose: bool) -> String {
     out
 }
 
-/// Appends the rows without the headings, which add nothing.
+/// Appends the rows of a table without its headings.
 fn push_rows(out: &mut String, table: &TextTable) {
     for line in table.text().lines().skip(1) {
         out.push_str(line);

@@ -24,19 +24,19 @@ pub struct StatsArgs {
     /// A netdev or a link [default: every link].
     #[arg(value_name = "DEV|LINK")]
     pub(crate) name: Option<String>,
-    /// JSON; with --interval, one line each time.
+    /// Print JSON; with --interval, one line for each reading.
     #[arg(short, long)]
     pub(crate) json: bool,
-    /// Again every S seconds, with rates.
+    /// Repeat every S seconds, with rates.
     #[arg(short, long, value_name = "S", value_parser = seconds)]
     pub(crate) interval: Option<Duration>,
-    /// End after N times.
+    /// End after N intervals.
     #[arg(short, long, value_name = "N", requires = "interval",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
 }
 
-/// Seconds, 0.1 to 3600.
+/// Parses a number of seconds from 0.1 to 3600.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let value: f64 = text.parse().map_err(|_| "not a number (0.1 to 3600 seconds)".to_owned())?;
     if !(0.1..=3600.0).contains(&value) {
@@ -95,10 +95,10 @@ pub(crate) fn segment(name: &str) -> String {
     out
 }
 
-/// Counters of the link with this name or netdev, or of every link.
+/// Counters of the link with this name, of the link of the netdev with this name, or of every link.
 pub(crate) fn read(api: &dyn Api, name: Option<&str>) -> Result<Vec<LinkStats>, Failure> {
     if let Some(several) = api.several() {
-        // Links of two processes may have the same name.
+        // Each process is read separately: links of two processes may have the same name.
         let all = several.into_iter().map(|one| read(one, name));
         return Ok(all.collect::<Result<Vec<_>, _>>()?.concat());
     }

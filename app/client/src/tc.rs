@@ -38,11 +38,11 @@ Usage: mqnet tc [ OPTIONS ] OBJECT { COMMAND | help }     (as tc 6.1; see tc(8))
 Example: mqnet tc qdisc replace dev vm0 root fq_codel limit 1000
 ";
 
-/// What stands behind `mqnet tc`.
+/// Arguments of `mqnet tc`.
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub struct TcArgs {
-    /// As tc takes them; `help` lists the objects.
+    /// Arguments in the syntax of tc; `help` lists the objects.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
     pub(crate) args: Vec<String>,
 }
@@ -76,7 +76,7 @@ struct Call<'a> {
     err: &'a mut dyn Write,
 }
 
-/// Runs one command and returns the exit code. Output that cannot be written is a failure.
+/// Runs one command and returns the exit code, which is 1 if the output cannot be written.
 pub(crate) fn run(
     args: &TcArgs,
     find: Find<'_>,
@@ -98,7 +98,7 @@ pub(crate) fn run(
 /// Result of a command: an output error, a refusal, or success.
 type Done = io::Result<Result<(), Fail>>;
 
-/// Options in front of the object, in the order in which tc compares them.
+/// Options before the object, in the order in which tc compares them.
 const OPTIONS: [&str; 9] = [
     "-statistics",
     "-details",

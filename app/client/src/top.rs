@@ -23,7 +23,7 @@ use crate::stats::{read, seconds};
 use rows::Sample;
 use view::{After, App};
 
-/// Longest delay of a key, a signal or a new window size.
+/// Longest delay before a key, a signal or a new window size is handled.
 const TICK: Duration = Duration::from_millis(100);
 /// Time until the first rates are shown.
 const FIRST: Duration = Duration::from_millis(300);
@@ -38,7 +38,7 @@ pub struct TopArgs {
     /// Seconds between two readings.
     #[arg(short, long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub(crate) interval: Duration,
-    /// Print one picture as text and end, as it happens by itself where there is no terminal.
+    /// Print the display once as text and end; the default without a terminal.
     #[arg(long)]
     pub(crate) once: bool,
 }
@@ -62,7 +62,7 @@ fn sample(args: &TopArgs, api: &dyn Api) -> Result<Sample, Failure> {
     Ok(Sample::new(stats, &links, load::cpu_ns))
 }
 
-/// Prints one display as text, with all of its lines.
+/// Prints the display once as text, with all of its lines.
 fn once(before: Sample, now: Sample, out: &mut dyn Write) -> Result<(), Failure> {
     let mut app = App::new();
     app.take(before);
@@ -90,8 +90,8 @@ impl Drop for Restore {
 }
 
 fn live(args: &TopArgs, api: &dyn Api, first: Sample) -> Result<(), Failure> {
-    // A handler instead of a signal mask restores the terminal, whichever thread receives the
-    // signal.
+    // Signal handlers that set a flag work in whichever thread receives the signal. The display
+    // then ends and restores the terminal.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, stop.clone())?;

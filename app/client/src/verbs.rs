@@ -52,23 +52,23 @@ impl Stream for Client {
     }
 }
 
-/// Changes a netdev in words that belong to no other tool.
+/// Changes a setting of a netdev.
 #[derive(Args, Debug)]
 pub struct SetArgs {
     /// A netdev.
     #[arg(value_name = "DEV")]
     dev: String,
-    /// What to set.
+    /// Setting to change.
     #[arg(value_name = "KEY", value_parser = ["channels", "mtu", "rx-ring", "tx-ring"])]
     key: String,
-    /// Its value.
+    /// Value of the setting.
     #[arg(value_name = "N")]
     value: u32,
 }
 
 #[derive(Args, Debug)]
 pub struct DelArgs {
-    /// A link, or a netdev of one.
+    /// A link, or a netdev of a link.
     #[arg(value_name = "LINK")]
     link: String,
 }
@@ -78,16 +78,17 @@ pub struct AddArgs {
     /// Name of the link.
     #[arg(value_name = "LINK")]
     link: String,
-    /// One endpoint address.
+    /// First endpoint address.
     a: String,
-    /// The other.
+    /// Second endpoint address.
     b: String,
-    /// Channels wanted.
+    /// Requested number of channels.
     #[arg(short, long)]
     channels: Option<u16>,
 }
 
-/// Every running mqnet; several are joined into one read-only connection.
+/// Connections to every running mqnet. Reads from several processes are joined; changes are
+/// rejected.
 struct All(Vec<Client>);
 
 impl Api for All {
@@ -177,7 +178,8 @@ pub fn reload(search: &Search) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Every running link; a process that does not respond is skipped.
+/// Every running link. Processes that do not respond to the search are skipped; a failed read gives
+/// an empty list and a warning.
 pub fn running(search: &Search) -> Vec<LinkInfo> {
     let links = all(search).and_then(|api| api::get(&api, "/v1/links"));
     links.unwrap_or_else(|e| {
@@ -275,8 +277,8 @@ pub fn set(args: &SetArgs, search: &Search) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Largest value of a key that the device accepts; none for a key that the server validates. For
-/// the other keys the server's error is that of a kernel, without a range.
+/// Largest value of a key that the device accepts; none for `mtu`, which the server validates, and
+/// for rings without a limit. The server's errors for the other keys state no range.
 fn most(client: &Client, args: &SetArgs) -> Result<Option<u32>, Failure> {
     let base = path("netdevs", &args.dev);
     Ok(match args.key.as_str() {
@@ -317,7 +319,7 @@ pub fn add(
     check: &dyn Fn(&LinkSpec) -> Result<(), ApiError>,
 ) -> Result<(), Failure> {
     check_link_name(&args.link)?;
-    // The daemon has its own working directory.
+    // Relative paths are resolved here: the daemon has another working directory.
     let here = std::env::current_dir()?;
     let spec = LinkSpec {
         a: absolute(&args.a, &here),

@@ -23,7 +23,7 @@ pub struct WhyArgs {
     /// A netdev or a link.
     #[arg(value_name = "DEV")]
     pub(crate) name: String,
-    /// JSON.
+    /// Print JSON.
     #[arg(short, long)]
     pub(crate) json: bool,
 }
@@ -54,18 +54,18 @@ struct Report {
     /// Facts about devices that prevent the configured operation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
-    /// Layout of RX buffers that does not follow the requested one.
+    /// RX queues with a buffer layout other than the requested one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rx_buffers: Vec<String>,
     /// Frames dropped in the last seconds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     dropped: Vec<RecentDrops>,
-    /// Frames that the systems dropped before mqnet received them.
+    /// Frames that kernels dropped before mqnet received them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     dropped_outside: Vec<Outside>,
 }
 
-/// Frames without room in the ring of a kernel device.
+/// Frames that a kernel device dropped because its ring was full.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Outside {
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(value[0]["stopped"][0]["since"], "2001-09-09T01:46:38.750Z");
     }
 
-    // Goal: the output states plainly that nothing is stopped, or that a link is down.
+    // Goal: the output states that nothing is stopped, or that a link is down.
     #[test]
     fn nothing_stopped_and_down() {
         let mut quiet = stats(2);

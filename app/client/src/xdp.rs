@@ -25,9 +25,9 @@ pub struct XdpArgs {
 
 #[derive(Debug, Subcommand)]
 enum XdpCommand {
-    /// Prove that a program is harmless, and attach it to what arrives at a netdev.
+    /// Verify a program and attach it to the receive path of a netdev.
     Attach(AttachArgs),
-    /// Take the program off.
+    /// Detach the program.
     Detach {
         /// A netdev.
         dev: String,
@@ -36,7 +36,7 @@ enum XdpCommand {
     Show {
         /// A netdev.
         dev: String,
-        /// In JSON.
+        /// Print JSON.
         #[arg(short, long)]
         json: bool,
     },
@@ -49,35 +49,35 @@ enum XdpCommand {
 struct AttachArgs {
     /// A netdev.
     dev: String,
-    /// An object file, as `clang -O2 -g -target bpf -c` makes it.
+    /// Object file, compiled with `clang -O2 -g -target bpf -c`.
     object: PathBuf,
-    /// The section with the program [default: any that begins with xdp].
+    /// Section with the program [default: the section whose name begins with xdp].
     #[arg(long, value_name = "NAME")]
     section: Option<String>,
-    /// The program's function, where there are several.
+    /// Function of the program, if the section has several functions.
     #[arg(long, value_name = "NAME")]
     program: Option<String>,
-    /// Run it as machine code (x86-64; the default there).
+    /// Run the program as machine code (x86-64 only; default on x86-64).
     #[arg(long, conflicts_with = "interpret")]
     jit: bool,
-    /// Run it instruction by instruction, with every access checked once more.
+    /// Interpret the program, with a check of every memory access.
     #[arg(long)]
     interpret: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum MapCommand {
-    /// Every entry.
+    /// Print all entries.
     Dump {
         /// A netdev.
         dev: String,
         /// Name of a map.
         map: String,
-        /// In JSON.
+        /// Print JSON.
         #[arg(short, long)]
         json: bool,
     },
-    /// The value of a key.
+    /// Print the value of a key.
     Get {
         /// A netdev.
         dev: String,
@@ -94,10 +94,10 @@ enum MapCommand {
         map: String,
         /// A number (little endian), or bytes like 0a:00:00:01.
         key: String,
-        /// As the key.
+        /// Value: a number (little endian), or bytes like 0a:00:00:01.
         value: String,
     },
-    /// Take an entry out.
+    /// Delete an entry.
     Delete {
         /// A netdev.
         dev: String,
@@ -213,8 +213,8 @@ fn map(
     };
     let info: XdpInfo = api::get(api, path)?;
     let maps = info.program.map(|program| program.maps).unwrap_or_default();
-    // The sizes come from the map's definition. For an unknown map the error lists the existing
-    // maps.
+    // The sizes come from the map's definition. For an unknown map, the server's error lists the
+    // existing maps.
     let found = maps.into_iter().find(|map| map.name == *name);
     let is_known = found.is_some();
     let def = found.unwrap_or_default();
@@ -245,7 +245,8 @@ fn write_entry(entry: &XdpEntry, def: &XdpMap, out: &mut dyn Write) -> Result<()
         return Ok(());
     }
     for (channel, value) in entry.values.iter().enumerate() {
-        // Every possible channel has a value: zero values of unused channels are not printed.
+        // The map has a value for each possible channel. Zero values are printed for channel 0
+        // only.
         if value.bytes().any(|b| b != b'0') || channel == 0 {
             writeln!(out, "{key}: channel {channel}: {}", words::readable(value))?;
         }

@@ -22,23 +22,24 @@ use request::{Mode, Request};
 /// Connections to every running mqnet.
 pub(crate) type All<'a> = &'a dyn Fn() -> Result<Vec<Box<dyn Api>>, ApiError>;
 
-/// What is asked.
+/// Arguments of `mqnet ynl`.
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("mode").required(true)))]
 pub struct YnlArgs {
-    /// Every object: queue-get, napi-get, qstats-get, page-pool-get or page-pool-stats-get.
+    /// List all objects: queue-get, napi-get, qstats-get, page-pool-get or page-pool-stats-get.
     #[arg(long, value_name = "OPERATION", group = "mode")]
     pub(crate) dump: Option<String>,
-    /// One object: queue-get, napi-get, page-pool-get or page-pool-stats-get.
+    /// Show one object: queue-get, napi-get, page-pool-get or page-pool-stats-get.
     #[arg(long = "do", value_name = "OPERATION", group = "mode")]
     pub(crate) do_: Option<String>,
     /// Attributes of the request, such as '{"ifindex": 3}'.
     #[arg(long, value_name = "JSON")]
     pub(crate) json: Option<String>,
-    /// JSON instead of Python's notation.
+    /// Print JSON instead of Python's notation.
     #[arg(long)]
     pub(crate) output_json: bool,
-    /// The only one there is; so that command lines of the kernel's tool go through.
+    /// Netlink family. `netdev` is the only one; the option exists for command lines of the
+    /// kernel's tool.
     #[arg(long, default_value = "netdev", value_parser = ["netdev"], hide = true)]
     pub(crate) family: String,
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// Table with minimum column widths. Numbers are aligned right, names left.
+/// Table with minimum column widths. Columns are aligned right, except those that are marked left.
 pub struct TextTable {
     left: Vec<bool>,
     rows: Vec<Vec<String>>,

@@ -45,18 +45,18 @@ Example, two hosts (network namespaces of one machine; ip netns add b) that talk
 #[derive(Args, Debug)]
 #[command(after_help = link_help())]
 pub struct LinkArgs {
-    /// One endpoint.
+    /// First endpoint.
     #[arg(value_parser = address)]
     pub(crate) a: String,
-    /// The other endpoint.
+    /// Second endpoint.
     #[arg(value_parser = address)]
     pub(crate) b: String,
-    /// Channels wanted [default: as many as an endpoint has (the queues of an interface, those of
-    /// a guest, the other end of a bridge, one for each member of a group), else 1]; two ends
-    /// that both want some settle on the smaller number.
+    /// Requested number of channels [default: the number that an endpoint has (the queues of an
+    /// interface or a guest, the channels of the other end of a bridge, one for each member of a
+    /// group), otherwise 1]. If both endpoints have a number, the smaller one is used.
     #[arg(short, long, value_parser = channels())]
     pub(crate) channels: Option<u16>,
-    /// Worker threads [default: one a channel, at most one a CPU].
+    /// Number of worker threads [default: one per channel, at most one per CPU].
     #[arg(short, long, value_parser = workers())]
     pub(crate) workers: Option<u16>,
     /// CPUs for the workers: auto (distinct cores), float (not pinned) or a list like 0-3,8.
@@ -65,30 +65,31 @@ pub struct LinkArgs {
     /// Microseconds that a lane is polled after its last frame before it sleeps.
     #[arg(long, value_name = "US", default_value_t = 1000, value_parser = poll_window())]
     pub(crate) poll_window: u32,
-    /// Leave it running: handed to the daemon if there is one, else by itself.
+    /// Leave the link running in the background: in the daemon if one runs, otherwise in a process
+    /// for this link.
     #[arg(long)]
     pub(crate) detach: bool,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
     #[command(flatten)]
     pub(crate) sandbox: SandboxArgs,
-    /// One JSON object a second on stdout instead of the status line.
+    /// Print one JSON object per second on stdout instead of the status line.
     #[arg(short, long)]
     pub(crate) json: bool,
     /// Milliseconds between two status lines or JSON objects.
     #[arg(long, value_name = "MS", default_value_t = 1000, hide = true,
           value_parser = value_parser!(u64).range(10..=60_000))]
     pub(crate) interval_ms: u64,
-    /// End in good order when this process, our parent, ends.
+    /// End normally when the parent process with this PID ends.
     #[arg(long, value_name = "PID", hide = true)]
     pub(crate) with_parent: Option<u32>,
-    /// This is what `--detach` has started.
+    /// Run as the process that `--detach` has started.
     #[arg(long, hide = true)]
     pub(crate) detached: bool,
 }
 
 impl LinkArgs {
-    /// Arguments for two endpoints, with defaults for everything else.
+    /// Arguments for two endpoints, with defaults for all options.
     pub(crate) fn of(a: &str, b: &str) -> Result<Self, Failure> {
         #[derive(Parser)]
         struct Words {
@@ -115,7 +116,7 @@ impl LinkArgs {
 /// Restrictions of the process.
 #[derive(Args, Clone, Debug, Default)]
 pub struct SandboxArgs {
-    /// Run without the seccomp filter, to find out whether it is the reason of a failure.
+    /// Run without the seccomp filter, to test whether the filter causes a failure.
     #[arg(long)]
     pub(crate) no_seccomp: bool,
 }
@@ -123,14 +124,14 @@ pub struct SandboxArgs {
 /// Control socket of a process.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ControlArgs {
-    /// Socket on which this process answers: a path, @NAME or none [default: in the runtime folder,
+    /// Control socket of this process: a path, @NAME or none [default: in the runtime folder,
     /// $MQNET_RUNTIME_DIR or /run/mqnet or $XDG_RUNTIME_DIR/mqnet].
     #[arg(long = "control-socket", value_name = "SOCKET")]
     pub(crate) control: Option<String>,
-    /// Its permissions [default: 0660].
+    /// Permissions of the control socket [default: 0660].
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub(crate) control_mode: Option<u32>,
-    /// Its owner.
+    /// Owner of the control socket.
     #[arg(long, value_name = "USER[:GROUP]")]
     pub(crate) control_owner: Option<String>,
 }
@@ -161,13 +162,13 @@ impl ControlArgs {
 /// Permissions of a socket for other processes.
 #[derive(Args, Clone, Debug, Default)]
 pub struct AccessArgs {
-    /// Permissions of the socket [default: as the umask leaves them].
+    /// Permissions of the socket [default: according to the umask].
     #[arg(long = "socket-mode", value_name = "MODE", value_parser = mode)]
     mode: Option<u32>,
-    /// Its owner.
+    /// Owner of the socket.
     #[arg(long = "socket-owner", value_name = "USER")]
     owner: Option<String>,
-    /// Its group.
+    /// Group of the socket.
     #[arg(long = "socket-group", value_name = "GROUP")]
     group: Option<String>,
 }

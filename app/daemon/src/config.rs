@@ -21,9 +21,9 @@ const FOLDER: &str = "conf.d";
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Read the configuration and say what is wrong with it: one line FILE:LINE:COLUMN a problem.
+    /// Check the configuration, and print one line FILE:LINE:COLUMN for each problem.
     Check {
-        /// The configuration; the files of conf.d/ beside it are read too.
+        /// Configuration file; the files of conf.d/ in the same folder are read too.
         #[arg(default_value = DEFAULT_FILE)]
         file: PathBuf,
     },
@@ -47,14 +47,15 @@ pub fn run(command: &ConfigCommand) -> Result<(), Failure> {
     }
 }
 
-/// Validates a link of a file or of the control interface as far as possible before it is opened.
+/// Validates a link of a file or of the control interface, as far as possible without opening its
+/// endpoints.
 pub fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
     let link = mqnet_address::check(spec)?;
     check_ends(&link)?;
     Ok(link)
 }
 
-/// The part of [`check`] that uses the file system and the backends.
+/// Performs the part of [`check`] that uses the file system and the backends.
 pub(crate) fn check_ends(link: &CheckedLink) -> Result<(), ApiError> {
     for (field, end) in [("a", &link.a), ("b", &link.b)] {
         endpoint::check(end, link.channels.unwrap_or(1))
@@ -68,7 +69,7 @@ pub(crate) fn check_ends(link: &CheckedLink) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Reads the file and the files of `conf.d`, in the order of their names.
+/// Reads the file, then the `.toml` files of `conf.d`, sorted by name.
 pub(crate) fn sources(file: &Path) -> Result<Vec<Source>, String> {
     let read = |path: &Path| match fs::read_to_string(path) {
         Ok(text) => Ok(Source { name: path.display().to_string(), text }),

@@ -1,4 +1,4 @@
-//! `mqnet daemon`: runs the links of the configuration and those added by requests.
+//! `mqnet daemon`: runs the links of the configuration and the links added by requests.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -27,8 +27,8 @@ const STOPPING: Duration = Duration::from_secs(2);
 
 #[derive(Args, Debug)]
 pub struct DaemonArgs {
-    /// The configuration; the files of conf.d/ beside it are read too. The default one may be
-    /// missing.
+    /// Configuration file; the files of conf.d/ in the same folder are read too. The default file
+    /// may be missing.
     #[arg(short = 'f', long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -74,7 +74,7 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
     })
 }
 
-/// Reads the configuration, or returns all of its errors.
+/// Reads the configuration; the error lists all problems.
 fn read(file: &std::path::Path) -> Result<Config, String> {
     Config::parse(&sources(file)?, check).map_err(|problems| {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -89,13 +89,13 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Changes the links from the configuration in force to this one. Returns the changes that
-    /// failed; the next reload tries them again. Unchanged links keep running.
+    /// Changes the links from the configuration in force to `config`, and returns the changes that
+    /// failed. A later reload retries them. Unchanged links keep running.
     fn apply(&mut self, host: &mut LinkHost, mut config: Config) -> Vec<String> {
         limits::apply(&config.limits);
         host.links_max = config.limits.links.unwrap_or(LINKS_DEFAULT);
         host.policy = config.policy.clone();
-        // Forget links that a user has deleted.
+        // Links that a user has deleted are removed from the old configuration first.
         self.config.links.retain(|name, _| host.entries.iter().any(|entry| entry.name == *name));
         let plan = diff(&self.config, &config);
         let mut problems = Vec::new();
@@ -127,7 +127,8 @@ impl Daemon {
         problems
     }
 
-    /// Reloads the configuration; returns a message if links wait.
+    /// Reloads the configuration and retries waiting links. Returns a message if links still wait;
+    /// failed changes are an error.
     fn reload(&mut self, host: &mut LinkHost) -> Result<Option<String>, ApiError> {
         let config = read(&self.file).map_err(|why| ApiError::new(Code::Invalid, why))?;
         let problems = self.apply(host, config).join("; ");

@@ -20,8 +20,8 @@ pub struct DoctorArgs {
     /// Print JSON.
     #[arg(short, long)]
     pub(crate) json: bool,
-    /// First put back what a killed mqnet has left of queues, tables, interrupts and XPS (every
-    /// start of a link does)
+    /// First restore the queues, tables, interrupts and XPS that a killed mqnet has left changed
+    /// (every start of a link does this).
     #[arg(long)]
     pub(crate) put_back: bool,
 }
@@ -49,7 +49,7 @@ struct Check {
     /// Advice, if the result is not ok.
     #[serde(skip_serializing_if = "String::is_empty")]
     knob: String,
-    /// True if TAP devices and bridges both need the feature.
+    /// True if TAP devices and bridges need the feature.
     needed: bool,
 }
 
@@ -78,11 +78,11 @@ impl Check {
     }
 }
 
-/// Root folder for all facts; tests pass a folder of their own.
+/// Root folder for all facts; tests pass another folder.
 struct Root<'a>(&'a Path);
 
 impl Root<'_> {
-    /// The trimmed text of a file.
+    /// Trimmed text of a file; none if the file cannot be read.
     fn text(&self, path: &str) -> Option<String> {
         let text = std::fs::read_to_string(self.0.join(path)).ok()?;
         Some(text.trim().to_owned())
@@ -96,7 +96,7 @@ impl Root<'_> {
         self.0.join(path).exists()
     }
 
-    /// Names in a directory.
+    /// Names in a directory, sorted; empty if the directory cannot be read.
     fn list(&self, path: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.join(path)).into_iter().flatten().flatten();
         let mut names: Vec<String> =
@@ -105,7 +105,7 @@ impl Root<'_> {
         names
     }
 
-    /// Opens a device for reading and writing.
+    /// Tries to open a file for reading and writing.
     fn open(&self, path: &str) -> std::io::Result<()> {
         std::fs::File::options().read(true).write(true).open(self.0.join(path)).map(drop)
     }

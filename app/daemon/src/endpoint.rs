@@ -24,7 +24,7 @@ use mqnet_address::{
     SocketAccess, TapEndpoint, Vduse, VhostUser, VirtioUser,
 };
 
-/// Validates an endpoint with the rules of its backend, before anything is opened.
+/// Validates an endpoint with the rules of its backend before any endpoint is opened.
 pub(crate) fn check(end: &Endpoint, channels: u16) -> Result<(), String> {
     if let Endpoint::Group(group) = end {
         let (all, share) = (channels, channels.div_ceil(group.members.len() as u16));
@@ -54,7 +54,7 @@ pub(crate) fn check(end: &Endpoint, channels: u16) -> Result<(), String> {
     ))
 }
 
-/// Opens a function. `fds` are the descriptors that its address names.
+/// Opens a function. `fds` contains the descriptors that the endpoint's address names.
 pub fn open(end: Endpoint, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn Error>> {
     let (mut name, mut ifindex, netns) = (end.config().netdev_name(), None, netns_of(&end));
     let function: Box<dyn Function> = match end {
@@ -105,7 +105,7 @@ fn tap(tap: TapEndpoint, fds: Vec<OwnedFd>) -> Result<TapFunction, TapError> {
     })
 }
 
-/// One end of a bridge in the memory of an ivshmem device.
+/// Creates one end of a bridge in the memory of an ivshmem device.
 fn ivshmem(device: Ivshmem) -> NtbFunction {
     let place = match device.at {
         IvshmemAt::Socket(path) => DeviceLocation::Socket(path),
@@ -145,7 +145,7 @@ pub(crate) fn vfio_user_config(end: &NtbVfioUser) -> Result<VfioUserConfig, Stri
     })
 }
 
-/// Configuration of a virtio device that mqnet drives.
+/// Configuration of a virtio device whose driver is mqnet.
 fn virtio_user(virtio: VirtioUser) -> Result<VirtioUserConfig, String> {
     Ok(VirtioUserConfig {
         access: permissions(&virtio.access)?,

@@ -16,14 +16,14 @@ use crate::args::AccessArgs;
 
 #[derive(Args, Debug)]
 pub struct ServerArgs {
-    /// Socket at which to listen.
+    /// Path of the socket to listen on.
     #[arg(value_name = "SOCKET")]
     path: PathBuf,
     /// Size of the memory: a power of two from 1M to 1G.
     #[arg(long, default_value = "16M", value_parser = size)]
     size: u64,
-    /// Interrupt vectors of each peer, the same as vectors= of QEMU's device: 1 for the link and
-    /// one for each queue pair is best; 0 for none (peers look by themselves).
+    /// Interrupt vectors of each peer, equal to vectors= of QEMU's device. Best is 1 for the link
+    /// and one for each queue pair; with 0, peers poll.
     #[arg(long, value_name = "N", default_value_t = 9,
           value_parser = vectors())]
     vectors: u16,
@@ -41,7 +41,7 @@ fn size(text: &str) -> Result<u64, String> {
     size.ok_or_else(|| "must be a power of two from 1M to 1G, like 16M".to_owned())
 }
 
-/// Options for QEMU.
+/// Options for QEMU, and commands for the guest and the host.
 fn flags(args: &ServerArgs) -> String {
     let (path, vectors) = (args.path.display(), args.vectors);
     let server = match vectors {

@@ -1,4 +1,4 @@
-//! Settings of this system that killed processes left changed.
+//! Settings of this system that killed processes have left changed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,9 +11,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 static WAITED: AtomicBool = AtomicBool::new(false);
 
-/// Restores the settings left by killed processes, and starts the restore journal of this process.
+/// Restores the settings that killed processes have left, and starts the restore journal of this
+/// process.
 pub(crate) fn take_care() {
-    // Wait only once per process: later links must not be delayed.
+    // Only the first call waits: later links must not be delayed.
     let patience = if WAITED.swap(true, Ordering::Relaxed) { Duration::ZERO } else { PATIENCE };
     for what in put_back(patience) {
         tracing::warn!("{what}");
@@ -21,7 +22,7 @@ pub(crate) fn take_care() {
     mqnet_undo::keep_in(|| Places::from_env().writable().map_err(std::io::Error::other));
 }
 
-/// Restores the settings; returns one message for each.
+/// Restores the settings that killed processes have left; returns one message for each setting.
 pub(crate) fn put_back(patience: Duration) -> Vec<String> {
     let folders = Places::from_env().existing();
     folders.iter().flat_map(|folder| mqnet_undo::recover(folder, patience)).collect()

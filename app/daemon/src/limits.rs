@@ -14,7 +14,7 @@ use crate::log;
 /// Time limit for resolving a path.
 const PATH_LIMIT: Duration = Duration::from_millis(500);
 
-/// Applies the limits; absent ones get their defaults.
+/// Applies the limits; absent limits get their defaults.
 pub(crate) fn apply(limits: &Limits) {
     mqnet_shmem::set_peer_memory(limits.memory);
     mqnet_vhost_user::set_memory_max(limits.link_memory);
@@ -66,7 +66,7 @@ pub(crate) fn check(policy: &Policy, link: &CheckedLink) -> Result<(), ApiError>
 mod tests {
     use super::*;
 
-    /// A symbolic link that leads out of an allowed folder is refused.
+    /// Goal: a symbolic link that leads out of an allowed folder is refused.
     #[test]
     fn links_lead_nowhere_else() {
         let folder = std::env::temp_dir().join(format!("mqnet-policy-{}", std::process::id()));

@@ -32,7 +32,7 @@ pub fn run(args: &LinkArgs) -> Result<(), Failure> {
     if args.detach {
         return detach::run(args, &spec);
     }
-    // Take inherited descriptors before any descriptor is opened here.
+    // Inherited descriptors are taken before any descriptor is opened here.
     let inherited = ControlSocket::inherited()?;
     let fds = [inherit(&checked.a)?, inherit(&checked.b)?];
     let signals = StopSignals::take()?;
@@ -41,7 +41,7 @@ pub fn run(args: &LinkArgs) -> Result<(), Failure> {
     }
     if let Some(parent) = args.with_parent {
         process::die_with_parent()?;
-        // The parent may have ended before the signal was requested.
+        // The parent may have ended before the signal was set up.
         if std::os::unix::process::parent_id() != parent {
             return Err(Failure::Broken(format!("the parent process {parent} has ended")));
         }
@@ -82,16 +82,17 @@ pub fn run(args: &LinkArgs) -> Result<(), Failure> {
         notify::stopping().await;
         server.end();
         let Some(entry) = host.entries.first_mut() else { return ended };
-        // Stop the lanes first: the counters of both ends and their sums agree only then.
+        // The lanes stop first: only then do the counters of both ends agree.
         entry.end("the peer's user stopped it", Duration::MAX)?;
         front.status.finish(&mut entry.link);
         ended
     })
 }
 
-/// Validates the link as far as possible before it is opened.
+/// Validates the link, as far as possible without opening its endpoints.
 fn checked(spec: &LinkSpec) -> Result<CheckedLink, Failure> {
-    // Descriptors are allowed on the command line only, so validate the address without them first.
+    // Inherited descriptors are allowed on the command line only, so `check` gets addresses without
+    // them.
     let mut plain = spec.clone();
     let ends = [&mut plain.a, &mut plain.b].map(|address| -> Result<_, Failure> {
         if let Ok(Some(found)) = mqnet_address::find_group(address, Path::new("/")) {

@@ -1,8 +1,8 @@
 //! Rate limit of log lines per kind, so that a peer cannot fill a disk.
 //!
-//! Lines of one kind come from one place in the code and have the same object: the text up to the
-//! first `": "`, usually a link. A kind has a burst of [`BURST`] lines and a rate. The first line
-//! after a gap is preceded by the number of suppressed lines.
+//! Lines of one kind come from one place in the code and have the same object. The object is the
+//! text up to the first `": "`, usually a link. A kind has a burst of [`BURST`] lines and a rate.
+//! The first line after a gap is preceded by the number of suppressed lines.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -23,7 +23,7 @@ use tracing_subscriber::registry::LookupSpan;
 const BURST: u32 = 20;
 /// Default rate: lines of one kind per second.
 pub(crate) const PER_SECOND_DEFAULT: u32 = 2;
-/// Number of kinds with a budget of their own; further kinds share one budget.
+/// Number of kinds with separate budgets; further kinds share one budget.
 const KINDS_MAX: usize = 512;
 
 /// Lines of one kind per second, set by [`set_rate`].
@@ -37,7 +37,7 @@ pub(crate) fn set_rate(per_second: u32) {
 /// Starts the log of the process on standard error, with more lines for a higher `verbose`.
 pub fn start(verbose: u8) {
     let filter = match verbose {
-        // A log that shows links go down shows them come up.
+        // The daemon's lines about links that come up match its warnings about links that go down.
         0 => "warn,mqnet_daemon::daemon=info",
         1 => "info",
         _ => "debug",
@@ -58,8 +58,8 @@ struct Budget {
 }
 
 impl Budget {
-    /// Returns the number of lines suppressed since the last one, or `None` if this line is
-    /// suppressed.
+    /// Returns the number of lines suppressed since the last accepted one, or `None` if this line
+    /// is suppressed.
     fn take(&mut self, now: Duration) -> Option<u64> {
         let per_second = PER_SECOND.load(Ordering::Relaxed);
         if self.bucket.take([BURST.max(per_second), per_second], now) {
@@ -70,7 +70,7 @@ impl Budget {
     }
 }
 
-/// Call site of log lines, with the budgets of its kinds.
+/// Formatter that suppresses lines beyond the budget of their kind.
 #[derive(Debug)]
 struct Limited<F> {
     inner: F,
@@ -86,7 +86,7 @@ impl<F> Limited<F> {
         let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
         let mut kind = Some(kind);
         if budgets.len() >= KINDS_MAX && !budgets.contains_key(&kind) {
-            // Remove full budgets: a new budget is full as well.
+            // Budgets unused for 60 seconds are full, like new ones, and are removed.
             budgets.retain(|_, budget| now.saturating_sub(budget.bucket.counted()).as_secs() < 60);
             if budgets.len() >= KINDS_MAX {
                 kind = None;
@@ -97,7 +97,7 @@ impl<F> Limited<F> {
     }
 }
 
-/// The text up to the first `": "`.
+/// Text up to the first `": "`, at most 100 characters.
 fn object(text: &str) -> String {
     text.split(": ").next().unwrap_or_default().chars().take(100).collect()
 }
@@ -144,7 +144,8 @@ where
 mod tests {
     use super::*;
 
-    /// A kind has its burst, then its rate, and the count of suppressed lines is written once.
+    /// Goal: a kind has its burst, then its rate, and the count of suppressed lines is written
+    /// once.
     #[test]
     fn budgets_are_bursts_and_rates() {
         let mut budget = Budget { bucket: Bucket::full(BURST, Duration::ZERO), suppressed: 0 };
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!(taken(&mut budget, 100_000), Some(0));
     }
 
-    /// The object of a line is the text in front of the first colon.
+    /// Goal: the object of a line is the text before the first `": "`.
     #[test]
     fn lines_have_objects() {
         for (text, wanted) in [("left: down: why", "left"), ("no object", "no object"), ("", "")] {

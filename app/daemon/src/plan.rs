@@ -26,38 +26,38 @@ use apply::{Applied, Wanted};
 
 #[derive(Args, Debug, Default)]
 pub struct PlanArgs {
-    /// Endpoints or interfaces, joined by + or each a word: xdp:eth0+xdp:eth1, eth0 eth1 [default:
-    /// the running links, else one function on each node with CPUs].
+    /// Endpoints or interfaces, joined by + or as separate words: xdp:eth0+xdp:eth1, eth0 eth1
+    /// [default: the running links, otherwise one function on each node with CPUs].
     #[arg(value_name = "ENDPOINT", conflicts_with = "functions")]
     pub(crate) endpoints: Vec<String>,
-    /// Channels [default: as many as there are queues, else one a CPU, at most 64].
+    /// Number of channels [default: the number of queues, otherwise one per CPU, at most 64].
     #[arg(short, long, value_parser = crate::args::channels())]
     pub(crate) channels: Option<u16>,
-    /// Most workers [default: one a CPU].
+    /// Maximum number of workers [default: one per CPU].
     #[arg(short, long, value_parser = crate::args::workers())]
     pub(crate) workers: Option<u16>,
-    /// Functions by hand: the node of each, - for one of which nothing is known, as in 0,1 or 0,-.
+    /// Functions given by the node of each, - for an unknown node, as in 0,1 or 0,-.
     #[arg(long, value_name = "NODE,...", value_delimiter = ',', value_parser = request::node)]
     pub(crate) functions: Vec<request::Node>,
-    /// Another machine: a copy of its /sys/devices/system.
+    /// Plan for another machine: folder with a copy of its /sys/devices/system.
     #[arg(long, value_name = "FOLDER", conflicts_with = "synthetic")]
     pub(crate) topology: Option<PathBuf>,
-    /// A machine on paper: NODESxCORES[xTHREADS], joined by + for nodes that differ.
+    /// Plan for a synthetic machine: NODESxCORES[xTHREADS], joined by + for nodes that differ.
     #[arg(long, value_name = "MACHINE", value_parser = machine)]
     pub(crate) synthetic: Option<Topology>,
     /// Take the highest CPU numbers first, as the second end of a bridge on one machine does.
     #[arg(long)]
     pub(crate) high: bool,
-    /// JSON.
+    /// Print JSON.
     #[arg(short, long)]
     pub(crate) json: bool,
-    /// The table alone.
+    /// Print the table without the picture.
     #[arg(long, conflicts_with = "json")]
     pub(crate) no_picture: bool,
-    /// Write the picture as SVG, too.
+    /// Also write the picture to an SVG file.
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
-    /// Set interrupts and XPS of the interfaces, and put them back when the program is ended.
+    /// Set interrupts and XPS of the interfaces, and restore them when the program ends.
     #[arg(long, requires = "endpoints", conflicts_with_all = ["topology", "synthetic"])]
     pub(crate) apply: bool,
 }
@@ -87,7 +87,7 @@ pub(crate) struct Made {
     pub(crate) placement: Placement,
 }
 
-/// Inputs of plans.
+/// Inputs of one plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) title: Option<String>,
@@ -129,8 +129,9 @@ impl Job {
 }
 
 impl Made {
-    /// Settings for the kernel's interfaces. Each interface is planned separately, because its
-    /// network stack does not use the others.
+    /// Interrupt and XPS settings for the kernel's interfaces. Interrupt CPUs come from the common
+    /// plan. Sender CPUs are computed for each interface separately, because the network stack of
+    /// one interface does not use the queues of the others.
     pub(crate) fn wanted(&self) -> Vec<Wanted> {
         let homes: Vec<FunctionLocation> = self.members.iter().map(|member| member.home).collect();
         let request = PlacementRequest {
@@ -152,13 +153,15 @@ impl Made {
     }
 }
 
-/// Runs the command. `links` lists the running links; called only if needed.
+/// Runs the command. `links` returns the running links and is called only if no functions are
+/// given.
 pub fn run(
     args: &PlanArgs,
     links: &dyn Fn() -> Vec<LinkInfo>,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    // Take the signals before anything is set, so that a signal cannot leave settings behind.
+    // Signals are blocked before any setting is changed, so that a signal cannot leave settings
+    // behind.
     let signals = if args.apply { Some(StopSignals::take()?) } else { None };
     let (topology, senders) = request::machines(args)?;
     let jobs = request::jobs(args, &topology, links, Path::new("/"))?;
@@ -184,7 +187,7 @@ pub fn run(
     }
 }
 
-/// Applies the settings of the plan, and restores the old ones on a signal.
+/// Applies the settings of the plan, waits for a signal, and restores the old settings.
 fn hold(made: &Made, signals: &StopSignals, out: &mut dyn Write) -> Result<(), Failure> {
     leftovers::take_care();
     let mut applied = Applied::apply(Path::new("/"), &made.wanted());

@@ -15,11 +15,12 @@ use crate::args::SandboxArgs;
 const SOCKETS: [Capability; 3] =
     [Capability::Chown, Capability::DacOverride, Capability::FileOwner];
 
-/// Capabilities for queues, MTU and addresses, the steering program, and the target namespace.
+/// Capabilities to change queues, MTU and addresses, load the steering program, and enter the
+/// network namespace.
 const TAP: [Capability; 4] =
     [Capability::NetAdmin, Capability::Bpf, Capability::SysAdmin, Capability::SysChroot];
 
-/// Capabilities of a TAP device, plus raw sockets and locked memory.
+/// Capabilities of a TAP device, and those for raw sockets and locked memory.
 const AF_XDP: [Capability; 6] = [
     Capability::NetAdmin,
     Capability::Bpf,
@@ -32,11 +33,11 @@ const AF_XDP: [Capability; 6] = [
 /// Capabilities for the management of vDPA devices.
 const VDUSE: [Capability; 3] = [Capability::NetAdmin, Capability::Bpf, Capability::DacOverride];
 
-/// Capabilities for the configuration space and memory of a PCI function.
+/// Capabilities for the configuration space and the memory of a PCI function.
 const PCI: [Capability; 3] = [Capability::SysAdmin, Capability::SysRawIo, Capability::DacOverride];
 
-/// Adds the capabilities that an endpoint needs after it was opened: to change it, to close it, and
-/// to open it again after a loss.
+/// Adds the capabilities that an open endpoint needs: to be changed, closed, and opened again after
+/// a loss.
 fn of_endpoint(end: &Endpoint, keep: &mut BTreeSet<Capability>) {
     match end {
         Endpoint::Tap(_) => keep.extend(TAP),
@@ -53,8 +54,8 @@ fn of_endpoint(end: &Endpoint, keep: &mut BTreeSet<Capability>) {
     }
 }
 
-/// Reduces the capabilities of the calling thread to those of a link with these endpoints and a
-/// control socket.
+/// Reduces the capabilities of the calling thread to those that these endpoints and a control
+/// socket need.
 pub(crate) fn keep_for_link(ends: [&Endpoint; 2]) {
     let mut keep = BTreeSet::from(SOCKETS);
     ends.into_iter().for_each(|end| of_endpoint(end, &mut keep));
@@ -65,7 +66,8 @@ pub(crate) fn keep_for_link(ends: [&Endpoint; 2]) {
 pub(crate) fn keep_for_daemon() {
     let all = [&SOCKETS[..], &TAP, &AF_XDP, &VDUSE, &PCI];
     let mut keep: BTreeSet<Capability> = all.into_iter().flatten().copied().collect();
-    // The metrics server needs a low port, and its thread inherits capabilities from this one.
+    // The metrics address may have a low port, and the server's thread inherits capabilities from
+    // this thread.
     keep.insert(Capability::NetBindService);
     keep_only(&keep);
 }
@@ -77,7 +79,8 @@ fn keep_only(keep: &BTreeSet<Capability>) {
     }
 }
 
-/// Installs the seccomp filter, before any endpoint is opened and any thread is started.
+/// Installs the seccomp filter, before any endpoint is opened and any thread is started. Invalid
+/// input is an error; other failures are logged only.
 pub(crate) fn filter_calls(sandbox: &SandboxArgs) -> Result<(), Failure> {
     if sandbox.no_seccomp {
         return Ok(());
@@ -92,8 +95,8 @@ pub(crate) fn filter_calls(sandbox: &SandboxArgs) -> Result<(), Failure> {
     }
 }
 
-/// Restricts the process that receives descriptors. The process has no capabilities. Unless its
-/// parent runs without a seccomp filter, calls of the control thread are blocked as well.
+/// Restricts the process that receives descriptors: no capabilities, and the seccomp filter of a
+/// thread unless the parent runs without one.
 pub(crate) fn restrict_receiver(sandbox: &SandboxArgs) -> io::Result<()> {
     process::drop_capabilities(&[])?;
     if sandbox.no_seccomp { Ok(()) } else { seccomp::restrict_like_thread() }
@@ -103,8 +106,7 @@ pub(crate) fn restrict_receiver(sandbox: &SandboxArgs) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A link keeps the capabilities that its endpoint kinds need, also inside a group, and no
-    /// others.
+    /// Goal: a link keeps exactly the capabilities of its endpoint kinds, also inside a group.
     #[test]
     fn capabilities_follow_endpoints() {
         let of = |address: &str| {

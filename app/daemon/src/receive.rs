@@ -11,15 +11,15 @@ use mqnet_sysio::{broker, process, seccomp};
 use crate::args::SandboxArgs;
 use crate::privileges;
 
-/// Enables the separate process for messages of peers, from the first message on.
+/// Makes peers' messages go to a separate process, which the first message starts.
 pub(crate) fn enable() {
     broker::enable(start);
 }
 
 fn start(socket: OwnedFd) -> io::Result<()> {
     let mut command = Command::new("/proc/self/exe");
-    // The receiver ends with this process: terminal signals do not reach the receiver, and its
-    // inherited descriptors must not keep pipes open.
+    // The receiver ends with this process. Terminal signals must not reach it, and its inherited
+    // descriptors must not keep pipes open.
     command.arg0("mqnet").arg("receive-descriptors").stdin(Stdio::from(socket));
     if !seccomp::is_restricted() {
         command.arg("--no-seccomp");
@@ -27,7 +27,7 @@ fn start(socket: OwnedFd) -> io::Result<()> {
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.process_group(0).spawn()?;
     let reap = move || {
-        // The parent end only waits and needs no privilege.
+        // This thread of the parent only waits for the receiver and needs no privilege.
         let _ = process::drop_capabilities(&[]);
         child.wait()
     };
@@ -35,10 +35,10 @@ fn start(socket: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs the process.
+/// Runs the receiver process.
 pub fn run(sandbox: &SandboxArgs) -> Result<(), Failure> {
     privileges::restrict_receiver(sandbox)?;
-    // Set the name: the process was executed under the name of a link.
+    // The process was executed with another name.
     process::set_name(c"mqnet-receive")?;
     let socket = io::stdin().as_fd().try_clone_to_owned()?;
     Ok(broker::serve(socket)?)

@@ -1,5 +1,5 @@
-//! Control thread: runs the steps of the links, the calls of the server, and signals. The server
-//! has a thread of its own, without privileges.
+//! Control thread: runs the steps of the links and the calls of the server, and handles signals.
+//! The server runs on another thread, without privileges.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -30,13 +30,14 @@ use crate::receive;
 pub(crate) trait Frontend {
     /// Reports an event of a link.
     fn notice(&mut self, entry: &mut HostedLink, notice: &Notice);
-    /// Runs after every iteration; returns the time until the next one must start.
+    /// Runs in every iteration; returns the time within which the next iteration must start.
     fn tick(&mut self, host: &mut LinkHost) -> Duration;
     /// Handles SIGHUP; returns true to continue.
     fn hangup(&mut self, host: &mut LinkHost) -> bool;
 }
 
-/// Reads `$MQNET_STORES`: the method by which queues write payload to shared memory.
+/// Reads `$MQNET_STORES`, the method by which queues write payload to shared memory. Unknown values
+/// are an error.
 pub fn take_stores() -> Result<(), Failure> {
     const NAME: &str = "MQNET_STORES";
     let Some(value) = std::env::var_os(NAME) else { return Ok(()) };
@@ -56,8 +57,8 @@ pub fn take_stores() -> Result<(), Failure> {
 /// Minimum number of descriptors.
 const DESCRIPTORS_MIN: u64 = 64;
 
-/// Prepares the process for its links: drops privileges that are never needed, raises the
-/// descriptor limit, and starts the receiver of peers' descriptors.
+/// Prepares the process for its links: installs the seccomp filter, enables the receiver of peers'
+/// descriptors, and raises the descriptor limit.
 pub(crate) fn prepare(sandbox: &SandboxArgs) -> Result<(), Failure> {
     privileges::filter_calls(sandbox)?;
     receive::enable();
@@ -74,12 +75,12 @@ pub(crate) fn prepare(sandbox: &SandboxArgs) -> Result<(), Failure> {
     }
 }
 
-/// Creates a runtime for the calling thread.
+/// Creates a single-threaded runtime for the calling thread.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
-/// Opens the control socket; `None` if the user disabled it.
+/// Opens the control socket, or returns the inherited one; `None` if the user disabled the socket.
 pub(crate) fn open_control(
     args: &ControlArgs,
     inherited: Option<ControlSocket>,
@@ -95,7 +96,7 @@ pub(crate) fn open_control(
     ControlSocket::open(&options, role, &mqnet_control::socket::Places::from_env()).map(Some)
 }
 
-/// Runs the steps of the links until a stop signal arrives or no link is left to run.
+/// Runs the steps of the links until a stop signal arrives or no link remains.
 pub(crate) async fn turn(
     host: &mut LinkHost,
     server: &mut Server,
@@ -113,7 +114,8 @@ pub(crate) async fn turn(
         let mut ready = pin!(any_readable(fds));
         let mut pause = pin!(tokio::time::sleep(host.patience().min(due)));
         loop {
-            // Requests come last: a flood of requests must not delay the steps of the links.
+            // Requests have the lowest priority: a flood of requests must not delay the steps of
+            // the links.
             tokio::select! {
                 biased;
                 readable = &mut ready => break readable?,
@@ -133,8 +135,8 @@ pub(crate) async fn turn(
     }
 }
 
-/// Waits until one of the descriptors is readable. The descriptors are owned copies, so they stay
-/// open during the call; the deprecated function requires no more, and its successor is `unsafe`.
+/// Waits until one of the descriptors is readable. Each `AsyncFd` owns its descriptor, as the
+/// deprecated function requires; its successor is `unsafe`.
 #[allow(deprecated, reason = "an OwnedFd keeps its descriptor open, which is what it is about")]
 async fn any_readable(fds: Vec<OwnedFd>) -> std::io::Result<()> {
     let mut watched = Vec::with_capacity(fds.len());
@@ -152,28 +154,30 @@ async fn any_readable(fds: Vec<OwnedFd>) -> std::io::Result<()> {
     .await
 }
 
-/// Time limit for the end of the server thread; somewhat longer than its own limit for replies.
+/// Time limit for the end of the server thread, longer than the server's limit for replies.
 const SERVER_END: Duration = Duration::from_secs(1);
 
-/// Time between two attempts to listen at the metrics address.
+/// Time between two attempts to bind the metrics address.
 const METRICS_RETRY: Duration = Duration::from_secs(1);
 
-/// Server of the control socket and of the metrics, on a thread of its own.
+/// Server of the control socket and of the metrics, with its thread.
 pub(crate) struct Server {
     calls: HostCalls,
-    /// Keeps the request queue open if there is no server.
+    /// Sender that keeps the request queue open if there is no server thread.
     handle: HostHandle,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Starts the server thread, if there is something to serve, and feeds the watchdog.
+    /// Starts the server thread if there is a control socket or a metrics address, and starts the
+    /// watchdog task.
     pub(crate) fn start(
         control: Option<&ControlSocket>,
         metrics: Option<SocketAddr>,
     ) -> Result<Self, Failure> {
         let (handle, calls) = calls();
-        // The control thread feeds the watchdog: systemd restarts the process if that thread hangs.
+        // The watchdog task runs on the control thread: systemd restarts the process if that thread
+        // hangs.
         tokio::spawn(notify::watchdog(|| true));
         let mut server = Self { calls, handle, thread: None };
         if control.is_none() && metrics.is_none() {
@@ -182,7 +186,7 @@ impl Server {
         let listener = control.map(ControlSocket::std_listener).transpose()?;
         let (handle, runtime) = (server.handle.clone(), runtime()?);
         let body = move || {
-            // The metrics address may have a low port.
+            // Binding the metrics address may need the capability for low ports.
             let keep = metrics.map(|_| process::Capability::NetBindService);
             if let Err(e) = process::restrict_thread(keep.as_slice()) {
                 tracing::warn!("the server keeps its privileges: {e}");
@@ -211,7 +215,7 @@ impl Server {
         self.calls.run_next(host).await;
     }
 
-    /// Ends the server, after the replies in progress are sent.
+    /// Ends the server after the replies in progress are sent, and waits at most [`SERVER_END`].
     pub(crate) fn end(self) {
         drop(self.calls);
         if let Some(thread) = self.thread
@@ -229,7 +233,7 @@ async fn serve(listener: std::os::unix::net::UnixListener, host: HostHandle) {
     }
 }
 
-/// Serves the metrics. If the address is unavailable, links run anyway and the server tries again.
+/// Serves the metrics. While the address is unavailable, the bind is retried every second.
 async fn serve_metrics(address: SocketAddr, host: HostHandle) {
     let mut last = None;
     let listener = loop {

@@ -120,12 +120,12 @@ impl Status {
         let _ = writeln!(std::io::stderr(), "mqnet: {text}");
     }
 
-    /// Time until the next line is due.
+    /// Time until the next line is due; zero if it is due.
     pub(crate) fn due_in(&self) -> Duration {
         (self.last + self.interval).saturating_sub(clock::monotonic())
     }
 
-    /// Prints a line if the interval has passed; called often.
+    /// Prints a line if the interval has passed.
     pub(crate) fn tick(&mut self, link: &mut Link) {
         let now = clock::monotonic();
         let passed = now - self.last;
@@ -182,7 +182,7 @@ impl Status {
         let columns = size.map_or(0, |size| size.columns);
         let columns = if columns == 0 { COLUMNS } else { columns };
         let text = fitting(&parts, columns);
-        // Overwrite the rest of a longer previous line.
+        // Padding overwrites the rest of a longer previous line.
         let width = self.line_len.min(room(columns));
         print(format_args!("\r{text:<width$}"));
         self.line_len = text.len();
@@ -209,12 +209,12 @@ impl Status {
 /// Columns of a terminal that does not report a size.
 const COLUMNS: u16 = 80;
 
-/// Columns for a line that must not wrap: some terminals wrap after the last column.
+/// Columns of a line that does not wrap: some terminals wrap after the last column.
 fn room(columns: u16) -> usize {
     usize::from(columns).saturating_sub(1)
 }
 
-/// Returns the leading parts of a line that fit into the terminal.
+/// Joins the leading parts that fit into the terminal.
 fn fitting(parts: &[String], columns: u16) -> String {
     let mut line = String::new();
     for part in parts {
@@ -226,7 +226,7 @@ fn fitting(parts: &[String], columns: u16) -> String {
     line
 }
 
-/// Writes to standard output. Errors are ignored: the link continues after the reader has closed
+/// Writes to standard output. Errors are ignored: the link must continue after a reader has closed
 /// the pipe (`| head -1`).
 fn print(text: std::fmt::Arguments<'_>) {
     let mut out = std::io::stdout().lock();
@@ -237,7 +237,8 @@ fn print(text: std::fmt::Arguments<'_>) {
 mod tests {
     use super::*;
 
-    // Goal: the line ends before the last column at every width, and omits its last parts first.
+    // Goal: the line ends before the last column at every width, and its last parts are omitted
+    // first.
     #[test]
     fn lines_fit_the_terminal() {
         let parts = [13, 26, 26, 11, 12, 20].map(|width| "x".repeat(width));

@@ -1,5 +1,5 @@
-//! VMM options for a guest of a listening socket, ready to paste; and the command line of a
-//! vhost-user backend program.
+//! Command line of a VMM for a guest on a listening socket, and arguments of a vhost-user backend
+//! program.
 
 use std::fmt::Write;
 
@@ -13,7 +13,8 @@ use crate::args::{AccessArgs, LinkArgs};
 /// Default number of queue pairs of a guest.
 const PAIRS: u16 = 4;
 
-/// Options of QEMU and cloud-hypervisor for a guest with this network card.
+/// Options of QEMU and cloud-hypervisor for a guest with this network card; none for an inherited
+/// descriptor.
 pub(crate) fn flags(card: &VhostUser, channels: Option<u16>) -> Option<String> {
     if card.fd.is_some() {
         return None;
@@ -21,7 +22,8 @@ pub(crate) fn flags(card: &VhostUser, channels: Option<u16>) -> Option<String> {
     let pairs = channels.unwrap_or(PAIRS).min(card.queues);
     let (rings, vectors) = (2 * pairs, 2 * pairs + 2);
     let path = card.path.display();
-    // The side that does not listen connects. QEMU reconnects after a restart of mqnet.
+    // The VMM has the opposite role, client or server. As a client, QEMU reconnects after a restart
+    // of mqnet.
     let (chardev, mode) = match card.connect {
         true => (",server=on,wait=off", "server"),
         false => (",reconnect=1", "client"),
@@ -51,7 +53,7 @@ pub(crate) fn flags(card: &VhostUser, channels: Option<u16>) -> Option<String> {
     Some(text)
 }
 
-/// Slot size of a kernel's `ntb_transport` without parameters.
+/// Default slot size of the kernel's `ntb_transport`.
 const TRANSPORT_MTU: u32 = 64 << 10;
 /// Largest window that a guest can allocate without `cma=`.
 const WINDOW_PLAIN: u32 = 4 << 20;
@@ -87,11 +89,11 @@ pub(crate) fn ntb_commands(end: &NtbVfioUser) -> String {
 /// Options of a backend program according to QEMU (docs/interop/vhost-user.rst).
 #[derive(Args, Debug)]
 pub struct BackendArgs {
-    /// Path of the socket to listen at.
+    /// Path of the socket to listen on.
     #[arg(long, value_name = "PATH", conflicts_with = "fd",
           required_unless_present_any = ["fd", "print_capabilities"])]
     socket_path: Option<String>,
-    /// Descriptor of a socket inherited from the caller.
+    /// Number of an inherited socket descriptor.
     #[arg(long, value_name = "FDNUM")]
     fd: Option<i32>,
     /// Print the capabilities of this program as JSON and exit.
@@ -99,7 +101,7 @@ pub struct BackendArgs {
     print_capabilities: bool,
     #[command(flatten)]
     access: AccessArgs,
-    /// The endpoint on the other side, such as tap:vm0.
+    /// Second endpoint of the link, such as tap:vm0.
     #[arg(long = "link", value_name = "ENDPOINT", default_value = "tap:vm%d")]
     other: String,
 }

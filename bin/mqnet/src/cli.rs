@@ -16,72 +16,75 @@ use mqnet_demo::{DemoArgs, HostArgs};
 
 use crate::generate::{CompleteAddressArgs, CompletionsArgs, ManArgs};
 
-/// Plugs any two packet endpoints together and gives the link what a good NIC has: many queues,
+/// Joins any two packet endpoints and gives the link the features of a good NIC: many queues,
 /// backpressure instead of drops, counters that account for every packet.
 #[derive(Debug, Parser)]
 #[command(name = "mqnet", version, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// Say more on stderr (twice: still more).
+    /// Log more on stderr (twice: debug messages).
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub(crate) verbose: u8,
-    /// Ask the process at this socket only [default: $MQNET_CONTROL, else whoever has the device].
+    /// Use the process at this socket only [default: $MQNET_CONTROL, otherwise the process that has
+    /// the device].
     #[arg(long, value_name = "SOCKET", global = true)]
     pub(crate) control: Option<String>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// The name by which VMMs call a backend program for network cards.
+/// Name under which VMMs start a backend program for network cards.
 pub(crate) const VHOST_USER_NET: &str = "vhost-user-net";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Join two endpoints and run the link until Ctrl-C.
     Link(LinkArgs),
-    /// The network card of a guest, as QEMU's conventions for backend programs have it.
+    /// Run the backend of a guest's network card, with the options of QEMU's conventions for
+    /// backend programs.
     #[command(name = VHOST_USER_NET)]
     VhostUserNet(BackendArgs),
-    /// Lend guests a shared memory with doorbells (QEMU's ivshmem), until Ctrl-C.
+    /// Provide a shared memory with doorbells (QEMU's ivshmem) for guests, until Ctrl-C.
     IvshmemServer(ServerArgs),
     /// Build two hosts, link them, run traffic, kill one side and watch the link heal (no root).
     Demo(DemoArgs),
-    /// Run the links of the configuration, and those that are asked for. A link of the
-    /// configuration whose ends cannot be opened yet waits, and is tried again.
+    /// Run the links of the configuration and the links added by requests. A link of the
+    /// configuration waits while its endpoints cannot be opened, and is retried.
     Daemon(DaemonArgs),
-    /// Add a link to the daemon. Fails when an end cannot be opened; links of the configuration
-    /// wait instead.
+    /// Add a link to the daemon. The command fails if an endpoint cannot be opened; links of the
+    /// configuration wait instead.
     Add(AddArgs),
-    /// End a link, in whatever process it is.
+    /// Delete a link of any process.
     Del(DelArgs),
     /// Change a running netdev: channels, MTU, rings.
     Set(SetArgs),
-    /// Let the daemon read its configuration again; links that did not change go on, those that
-    /// wait are tried at once.
+    /// Make the daemon read its configuration again. Unchanged links keep running; waiting links
+    /// are retried immediately.
     Reload,
     /// Show links and netdevs.
     Show(ShowArgs),
-    /// Show every counter, and that none is missing.
+    /// Show every counter and the conservation check.
     Stats(StatsArgs),
-    /// Watch channels live.
+    /// Show all lanes live.
     Top(TopArgs),
-    /// Print which CPU, memory and interrupt each channel gets on this machine, or another.
+    /// Print CPU, memory and interrupt of each channel for this machine or another one.
     Plan(PlanArgs),
-    /// Say why a queue is stopped, since when and by whom.
+    /// Show stopped queues with cause and time, and recent drops with remedies.
     Why(WhyArgs),
-    /// Tell what happens, as it happens.
+    /// Print events as they occur.
     Monitor(MonitorArgs),
     /// Write the frames of a netdev as pcapng.
     Capture(CaptureArgs),
-    /// Look at configuration files.
+    /// Check configuration files.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// One host of the demo.
+    /// Run one host of the demo.
     #[command(hide = true)]
     DemoHost(HostArgs),
-    /// Receive the descriptors of peers for another mqnet, which is the standard input.
+    /// Receive the descriptors of peers for another mqnet, connected to the standard input.
     #[command(hide = true)]
     ReceiveDescriptors(SandboxArgs),
-    /// Say what this kernel and this user can do, and which knob changes that.
+    /// Show the features of this kernel, the privileges of this user, and the setting that changes
+    /// each.
     Doctor(DoctorArgs),
     /// Print the completions of a shell.
     Completions(CompletionsArgs),
@@ -91,13 +94,13 @@ pub(crate) enum Command {
     /// Write the man pages.
     #[command(hide = true)]
     Man(ManArgs),
-    /// Show and change a device in the manner of ethtool.
+    /// Show and change a device with the syntax of ethtool.
     Ethtool(EthtoolArgs),
-    /// Show and change queueing disciplines, classes and filters in the manner of tc.
+    /// Show and change queueing disciplines, classes and filters with the syntax of tc.
     Tc(TcArgs),
-    /// Let an eBPF program decide about each frame that arrives.
+    /// Process received frames with an XDP program.
     Xdp(XdpArgs),
-    /// Query the `netdev` family in the manner of the kernel's ynl tool.
+    /// Query the `netdev` family with the syntax of the kernel's ynl tool.
     Ynl(YnlArgs),
 }
 
@@ -112,7 +115,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    // Goal: what cannot be is refused with the field and the range.
+    // Goal: an impossible value is refused with the field and the allowed range.
     #[test]
     fn bad_options_are_refused() {
         let base = ["mqnet", "link", "tap:a", "null:"];
@@ -128,7 +131,7 @@ mod tests {
         }
     }
 
-    // Goal: clap hands every command line on as it is.
+    // Goal: clap passes every argument of `mqnet ethtool` unchanged.
     #[test]
     fn clap_takes_nothing_away() {
         for line in

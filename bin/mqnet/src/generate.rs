@@ -1,4 +1,4 @@
-//! `mqnet completions` and `mqnet man`: what a package installs beside the program.
+//! `mqnet completions` and `mqnet man`: files that a package installs with the program.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -9,13 +9,13 @@ use mqnet_command::{Failure, put};
 
 #[derive(Args, Debug)]
 pub(crate) struct CompletionsArgs {
-    /// The shell.
+    /// Shell.
     pub(crate) shell: Shell,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ManArgs {
-    /// Directory for the pages, one for each command; it is made if it is not there.
+    /// Directory for the pages, one for each command; created if it does not exist.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
 }
@@ -27,7 +27,7 @@ pub(crate) struct CompleteAddressArgs {
     text: String,
 }
 
-/// Endpoint addresses in bash, which counts ':' and '=' as ends of words.
+/// Completion of endpoint addresses in bash, which splits words at ':' and '='.
 const BASH_ADDRESSES: &str = r#"
 _mqnet_address() {
     _mqnet "$@"
@@ -49,7 +49,7 @@ _mqnet_address() {
 complete -F _mqnet_address -o bashdefault -o default mqnet
 "#;
 
-/// The same in zsh, defined in front of the command's own function.
+/// Completion of endpoint addresses in zsh; inserted before the function of the command.
 const ZSH_ADDRESSES: &str = r#"
 _mqnet_address() {
     local -a found=(${(f)"$(mqnet complete-address "$PREFIX" 2>/dev/null | cut -f 1)"})
@@ -58,7 +58,7 @@ _mqnet_address() {
 
 _mqnet() {"#;
 
-/// The same in fish.
+/// Completion of endpoint addresses in fish.
 const FISH_ADDRESSES: &str = r#"
 complete -c mqnet -n "__fish_mqnet_using_subcommand link add" \
     -a "(mqnet complete-address (commandline -ct) 2>/dev/null)"
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
-    // Goal: every shell gets completions that know a command and an option of it.
+    // Goal: the completions of every shell contain a command and one of its options.
     #[test]
     fn completions_of_every_shell() {
         use clap::ValueEnum;
@@ -132,8 +132,9 @@ mod tests {
         }
     }
 
-    // Goal: each visible command has its page, a hidden one has none, that of `link` has every
-    // option of an address, and a directory that cannot be made is named.
+    // Goal: each visible command has a man page and a hidden one has none. The page of `link` has
+    // every option of an address. The error for a directory that cannot be created names the
+    // directory.
     #[test]
     fn a_page_for_each_command() {
         let folder = std::env::temp_dir().join(format!("mqnet-man-{}", std::process::id()));

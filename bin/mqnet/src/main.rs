@@ -1,4 +1,4 @@
-//! `mqnet`: plugs any two packet endpoints together.
+//! `mqnet`: joins any two packet endpoints.
 
 #![forbid(unsafe_code)]
 
@@ -39,12 +39,12 @@ fn dispatch(command: Command, control: Option<&str>, verbose: bool) -> Result<()
         }
         Command::CompleteAddress(args) => generate::complete_address(&args, &mut std::io::stdout()),
         Command::Man(args) => generate::man(&args, Cli::command()),
-        // The verbs have been looked at before.
+        // All other commands were run by `verbs::run` before.
         _ => Ok(()),
     }
 }
 
-/// The command line. Under the name that VMMs look for, the program is that command.
+/// Command line. If the program was started as `vhost-user-net`, that command is inserted.
 fn words() -> Vec<OsString> {
     let mut words: Vec<OsString> = std::env::args_os().collect();
     let name = words.first().and_then(|me| Path::new(me).file_name());

@@ -9,7 +9,7 @@ use mqnet_daemon::{config, plan};
 
 use crate::cli::Command;
 
-/// Runs a verb; `None` when the command is none.
+/// Runs a command that sends requests; `None` if `command` is another one.
 pub(crate) fn run(
     command: &Command,
     control: Option<&str>,

@@ -1,5 +1,8 @@
-//! Receives from a virtio device into a memory file of this program's, and says where each frame
-//! lies: `payload SOCKET [FRAMES]`, with `mqnet link tap:x vhost-user:SOCKET` behind the socket.
+//! Receives from a virtio device into a memory file of this program, and prints the position of
+//! each frame in the file.
+//!
+//! Usage: `payload SOCKET [FRAMES]`, with `mqnet link tap:x vhost-user:SOCKET` at the other end of
+//! the socket.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -15,8 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let socket = words.first().ok_or("payload SOCKET [FRAMES]")?;
     let frames: usize = words.get(1).map_or(Ok(10), |n| n.parse())?;
 
-    // Any memory file does: a memfd, or one in /dev/shm or hugetlbfs. A program that wants to look
-    // at the bytes without system calls maps it; this one reads it.
+    // Any memory file works: a memfd, or a file in /dev/shm or hugetlbfs. A program could map the
+    // file to read frames without system calls; this one reads the file.
     let name = format!("/dev/shm/mqnet-payload-{}", std::process::id());
     let file = File::options().read(true).write(true).create_new(true).open(&name)?;
     std::fs::remove_file(&name)?;

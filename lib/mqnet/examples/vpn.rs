@@ -1,7 +1,7 @@
 //! A tunnel of plain UDP datagrams between two TUNs: `vpn NAME ADDRESS LOCAL REMOTE [QDISC [US]]`.
 //!
-//! US is a pause in microseconds before each datagram: a slow path. A line on stdin ends it, and
-//! what was moved is printed.
+//! US is a pause in microseconds before each datagram, which simulates a slow path. A line on stdin
+//! ends the program, which then prints its counters.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -21,7 +21,8 @@ fn main() -> Result<(), Anything> {
     std::thread::spawn(move || -> Result<(), Anything> {
         loop {
             let mut room = tx.room()?;
-            // The peer may not be there yet: its refusals are no reason to stop.
+            // Errors such as a refused connection are ignored, because the peer may not have
+            // started yet.
             let Ok(len @ 1..) = incoming.recv(&mut room) else { continue };
             room.send(len)?;
         }

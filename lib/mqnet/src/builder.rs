@@ -10,7 +10,7 @@ use mqnet_tap::{TapConfig, TapFunction, wait_until_active};
 use crate::Device;
 use crate::join::{Join, Shape};
 
-/// Longest wait for the kernel to send through a device that is up.
+/// Longest wait for a device that is up to carry traffic.
 const ACTIVE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Reason why a device could not be opened, with the option to change.
@@ -40,7 +40,7 @@ impl Tap {
     }
 }
 
-/// Options of a device, which [`open`](Self::open) creates.
+/// Options of a device; [`open`](Self::open) creates the device.
 #[derive(Clone, Debug)]
 #[must_use = "`open` creates the device"]
 pub struct Builder {
@@ -155,7 +155,7 @@ impl Builder {
                 .push(text.parse::<InterfaceAddress>().map_err(|e| fail(format!("address: {e}")))?);
         }
         let tap = TapConfig { tun: self.tun, ..TapConfig::default() };
-        // Checks the options before any change of the system.
+        // Options are checked before any change of the system.
         let join = Join::prepare(Shape {
             name: name.clone(),
             queues,
@@ -180,7 +180,8 @@ impl Builder {
         let device = tap.device().to_owned();
         let opened = join.start("tap", Box::new(tap), device.clone())?;
         if is_up {
-            // A timeout is not an error: until then the kernel drops and counts packets.
+            // A timeout is not an error: the kernel drops and counts packets until the device is
+            // active.
             wait_until_active(self.netns.as_deref(), &device, ACTIVE_WITHIN)
                 .map_err(|e| fail(format!("reading the device: {e}")))?;
         }

@@ -18,7 +18,7 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Side of the program's port in the link.
 const PROGRAM_SIDE: usize = 1;
 
-/// Link of a device, and the changes that are under way.
+/// Link of a device, and the changes in progress.
 pub(crate) struct Hosted {
     link: HostedLink,
     changes: Vec<(Ticket, mpsc::Sender<Result<Outcome, ApiError>>)>,
@@ -38,7 +38,7 @@ impl Steered for Hosted {
     fn stepped(&mut self) {
         self.link.answer();
         self.changes.retain(|(ticket, waiter)| match ticket.result() {
-            // The caller is gone after its timeout.
+            // `send` fails only if the caller has stopped waiting after its timeout.
             Some(outcome) => {
                 let _ = waiter.send(outcome);
                 false
@@ -64,12 +64,11 @@ pub enum Taken {
     Before(u16),
 }
 
-/// An open TUN, TAP or NIC.
+/// An open TUN, TAP or NIC. All methods may be called from any thread while the queues carry
+/// traffic.
 ///
-/// Dropping it closes the device, also during a change: packets in the receivers' queues can still
-/// be received, then receivers and senders report the end.
-///
-/// Its methods may be called from any thread while the queues carry traffic.
+/// Dropping the device closes it, also during a change. Packets in the receivers' queues can still
+/// be received; then receivers and senders report the end.
 pub struct Device {
     name: String,
     queues: Mutex<Vec<Option<(Receiver, Sender)>>>,
@@ -94,8 +93,8 @@ impl Device {
         &self.name
     }
 
-    /// MTU in force, in bytes: the largest IP packet. A TAP or NIC has frames of 22 bytes more, for
-    /// the Ethernet header with two VLAN tags.
+    /// MTU in force, in bytes: the largest IP packet. Frames of a TAP or NIC are up to 22 bytes
+    /// longer, for the Ethernet header with two VLAN tags.
     pub fn mtu(&self) -> u32 {
         self.driver.plan().mtu
     }
@@ -110,7 +109,7 @@ impl Device {
         self.driver.plan().channels
     }
 
-    /// Both ends of a queue. A queue can be taken once, and also while it is not in use.
+    /// Receiver and sender of a queue. Each queue can be taken once, also while it is not in use.
     pub fn queue(&self, queue: u16) -> Result<(Receiver, Sender), Taken> {
         let mut all = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let queues = self.queues_max;
@@ -119,23 +118,21 @@ impl Device {
     }
 
     /// Sets the number of queues in use, 1 to [`queues`](Self::queues), while traffic continues
-    /// (`ethtool -L`). Queues 0 to `channels - 1` are in use afterwards. Nothing is lost and
-    /// nothing is duplicated.
+    /// (`ethtool -L`). Queues 0 to `channels - 1` are in use afterwards. No packet is lost or
+    /// duplicated.
     ///
-    /// On a queue that is not in use, packets that arrived before can still be received, then
-    /// [`Receiver::recv`] waits until the queue is in use again; every send is
-    /// [`Error::NotInUse`](crate::Error::NotInUse). The kernel sends packets of such a queue's
-    /// flows to other queues. To keep the order of these flows, receive from the retired queue
-    /// first.
+    /// On a queue that is not in use, packets that arrived before can still be received. Then
+    /// [`Receiver::recv`] waits until the queue is in use again, and every send returns
+    /// [`Error::NotInUse`](crate::Error::NotInUse). The kernel moves the flows of such a queue to
+    /// other queues. To keep the order of these flows, receive from the retired queue first.
     ///
-    /// Returns when the change is done. The change waits until packets on their way to the program
-    /// fit into its queues, so the thread that receives should not call this under load.
+    /// Returns when the change is done. The change waits until packets for the program fit into its
+    /// queues, so the receiving thread should not call this method under load.
     ///
-    /// # Errors
-    /// [`Code::Invalid`] if `channels` is out of range, [`Code::Changing`] while another change is
-    /// under way, [`Code::TimedOut`] if the program does not receive for 10 s, [`Code::Failed`] if
-    /// the kernel refuses, [`Code::Down`] if the device is closed. The device then continues with
-    /// the queues that it had.
+    /// # Errors [`Code::Invalid`] if `channels` is out of range, [`Code::Changing`] while another
+    /// change is in progress, [`Code::TimedOut`] if the program does not receive for 10 s,
+    /// [`Code::Failed`] if the kernel refuses, [`Code::Down`] if the device is closed. After an
+    /// error the device continues with its previous queues.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -178,9 +175,9 @@ impl Device {
         self.request_of(0, request)
     }
 
-    /// Sends a request about the program's end of the link. A qdisc there holds the packets on
-    /// their way to the program. Channels and MTU are those of the device. Its rings have the
-    /// `depth` of the builder and cannot be changed.
+    /// Sends a request about the program's end of the link. A qdisc at this end holds packets for
+    /// the program. Channels and MTU are those of the device. The rings have the `depth` of the
+    /// builder and cannot be changed.
     pub fn request_of_program(&self, request: NetdevRequest) -> Result<Reply, ApiError> {
         self.request_of(PROGRAM_SIDE, request)
     }
@@ -212,13 +209,14 @@ impl Device {
         Ok(reply)
     }
 
-    /// Counters so far: `taken + segments = sent + merged + drops + waiting`, in each direction.
+    /// Counters since the start. In each direction, `taken + segments = sent + merged + drops +
+    /// waiting`.
     pub fn stats(&self) -> Stats {
         self.driver.stats()
     }
 }
 
-/// Refuses requests about the rings of the program's end, which are fixed.
+/// Refuses requests about the rings of the program's end, whose size is fixed.
 fn check_rings(side: usize, request: &NetdevRequest) -> Result<(), ApiError> {
     let is_of_rings = matches!(request, NetdevRequest::Rings | NetdevRequest::SetRings(_));
     if side == PROGRAM_SIDE && is_of_rings {
@@ -228,7 +226,7 @@ fn check_rings(side: usize, request: &NetdevRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Refuses an MTU for which the device has no room, with the allowed range.
+/// Refuses an MTU above the limit of either function; the error states the allowed range.
 fn check_mtu(link: &mut Link, request: &NetdevRequest) -> Result<(), ApiError> {
     let NetdevRequest::SetMtu(SetMtu { mtu }) = request else { return Ok(()) };
     let most = link.functions().map(|function| function.caps().mtu_max);

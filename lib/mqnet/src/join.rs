@@ -14,21 +14,21 @@ use crate::{Device, OpenError};
 /// Name of the program's end among the netdevs of the link.
 const PROGRAM: &str = "program";
 
-/// Configuration that all kinds of devices share.
+/// Configuration common to all kinds of devices.
 pub(crate) struct Shape {
     /// Endpoint address, for errors.
     pub(crate) name: String,
     pub(crate) queues: u16,
     pub(crate) layer: Layer,
     pub(crate) mtu: u32,
-    /// Largest MTU of the open device; `None`: `mtu`.
+    /// Largest MTU that the open device supports; `None` stands for `mtu`.
     pub(crate) mtu_max: Option<u32>,
     pub(crate) depth: u32,
     pub(crate) qdisc: String,
     pub(crate) workers: Option<usize>,
 }
 
-/// The program's port, before it is joined.
+/// Checked configuration and the program's port, before the port is linked.
 pub(crate) struct Join {
     shape: Shape,
     port: PortFunction,
@@ -68,13 +68,13 @@ impl Join {
     ) -> Result<Device, OpenError> {
         let Self { shape: Shape { name, queues, qdisc, workers, .. }, port, ends } = self;
         let fail = |what: String| OpenError(format!("{name}: {what}"));
-        // The port is the second function of the link.
+        // Options of the second function, which is the port.
         let qdisc = Some(qdisc).filter(|words| !words.trim().is_empty());
         let egress = [EgressConfig::default(), EgressConfig { qdisc, ..EgressConfig::default() }];
         let config = LinkConfig {
             channels: Some(queues),
             workers,
-            // Workers share the CPUs with the program's own threads.
+            // Workers are not pinned: they share the CPUs with the program's threads.
             cpus: Cpus::Float,
             egress,
             ..LinkConfig::default()

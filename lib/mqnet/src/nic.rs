@@ -14,8 +14,9 @@ use crate::{Device, OpenError};
 /// Longest wait for busy queues: the kernel releases the queues of a closed socket with a delay.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A network interface whose frames go to the program instead of the kernel's stack (AF_XDP,
-/// book/src/reference/af_xdp.md): every RX queue of it, zero-copy where the driver can.
+/// A network interface whose received frames go to the program instead of the network stack
+/// (AF_XDP, book/src/reference/af_xdp.md). All RX queues are used, with zero copy if the driver
+/// supports it.
 #[derive(Debug)]
 pub enum Nic {}
 
@@ -37,7 +38,7 @@ impl Nic {
     }
 }
 
-/// Options of an interface, which [`open`](Self::open) takes over.
+/// Options of an interface; [`open`](Self::open) takes the interface over.
 #[derive(Clone, Debug)]
 #[must_use = "`open` takes the interface over"]
 pub struct NicBuilder {
@@ -57,14 +58,14 @@ impl NicBuilder {
         self
     }
 
-    /// Sets the number of queues of the interface itself, and restores it at the end (default:
+    /// Sets the number of queues of the interface, and restores the old number at the end (default:
     /// unchanged).
     pub fn set_queues(mut self, queues: u16) -> Self {
         self.config.queues = Some(queues);
         self
     }
 
-    /// Takes frames in the network stack (generic XDP, any driver) instead of in the driver.
+    /// Receives frames in the network stack (generic XDP, any driver) instead of in the driver.
     pub fn generic(mut self) -> Self {
         self.config.mode = ModeWish::Generic;
         self
@@ -84,7 +85,7 @@ impl NicBuilder {
         self
     }
 
-    /// Takes only frames to the interface's own address (default: all frames).
+    /// Receives only frames that pass the address filter of the interface (default: all frames).
     pub fn keep_filter(mut self) -> Self {
         self.config.keep_filter = true;
         self

@@ -14,10 +14,10 @@ use mqnet_sysio::{clock, poll};
 use mqnet_virtio_user::{ProvidedMemory, RequestedLayout, VirtioUserConfig, VirtioUserFunction};
 use mqnet_wire::Layer;
 
-/// Looks at the device at least so often while it is not there.
+/// Longest interval between two checks for the device while the device is not ready.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A device could not be had, or is gone.
+/// Reason why a device could not be opened, or is lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct PayloadError(String);
@@ -28,11 +28,11 @@ impl From<Fault> for PayloadError {
     }
 }
 
-/// A virtio device over vhost-user whose frames come into memory of the program's.
+/// A virtio device over vhost-user that writes received frames to memory of the program.
 pub struct PayloadDevice {
     function: VirtioUserFunction,
     session: u64,
-    /// Transmit queues: the device expects them to stay.
+    /// Transmit queues, kept open because the device expects them.
     _tx: Vec<mqnet_netdev::Tx>,
 }
 
@@ -52,8 +52,8 @@ fn caps(queues: u16) -> Caps {
 }
 
 impl PayloadDevice {
-    /// Connects to the socket of a device and waits for it, up to `patience`. `memory` is shared
-    /// out equally among `queues` RX queues; there is a receiver for each.
+    /// Connects to the socket of a device and waits for the device, at most `patience`. `memory` is
+    /// divided equally among `queues` RX queues. Returns one receiver for each queue.
     pub fn open(
         socket: impl Into<PathBuf>,
         memory: ProvidedMemory,
@@ -85,7 +85,8 @@ impl PayloadDevice {
         Ok((Self { function, session, _tx: tx }, receivers))
     }
 
-    /// An error, with the reason, when the device has gone away: nothing comes any more.
+    /// Checks the connection to the device. Returns an error with the reason after the device was
+    /// lost or restarted: the receivers then get no more frames.
     pub fn check(&mut self) -> Result<(), PayloadError> {
         match self.function.poll_link(clock::monotonic()) {
             LinkStatus::Up { session } if session == self.session => Ok(()),
@@ -94,7 +95,7 @@ impl PayloadDevice {
         }
     }
 
-    /// How the buffers lie, and what the page pools have done.
+    /// Layout of the receive buffers, and counters of the page pools.
     pub fn rx_memory(&self) -> Vec<RxMemory> {
         self.function.rx_memory()
     }
@@ -113,55 +114,54 @@ fn wait(function: &mut VirtioUserFunction, patience: Duration) -> Result<u64, Pa
     }
 }
 
-/// A frame in the program's memory. It belongs to the program until it is given back.
+/// A received frame in the program's memory. The program owns the memory until it calls
+/// [`PayloadReturner::free`].
 #[derive(Debug)]
 #[must_use = "memory that is not given back is lost to the queue"]
 pub struct Payload {
     kept: DetachedFrame,
-    /// Where in the program's file each piece begins, and its length.
+    /// Offset in the program's memory file and length of each segment.
     places: Vec<(u64, u32)>,
 }
 
 impl Payload {
-    /// Where in the program's memory file the frame lies: the offset and the length of each piece,
-    /// in order. A frame that fits a buffer has one.
+    /// Segments of the frame in the program's memory file: offset and length of each, in order. A
+    /// frame that fits into one buffer has one segment.
     pub fn places(&self) -> &[(u64, u32)] {
         &self.places
     }
 
-    /// Its length.
+    /// Length in bytes.
     pub fn len(&self) -> u32 {
         self.kept.len()
     }
 
-    /// Never true: a frame has an Ethernet header.
+    /// Always false: a frame contains an Ethernet header.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// Free bytes in front of it, for a header more.
+    /// Free bytes before the frame, for an additional header.
     pub fn headroom(&self) -> u32 {
         self.kept.head.headroom()
     }
 }
 
-/// Gives payload back to one queue, from any thread; one for each.
+/// Returns payload to one queue. Any thread may have a clone.
 #[derive(Clone, Debug)]
 pub struct PayloadReturner(Returner);
 
 impl PayloadReturner {
-    /// Gives a frame's memory back to the device. It is handed over in batches of 64.
+    /// Returns a frame's memory to the queue, in batches of 64 frames.
     ///
-    /// # Panics
-    /// When the frame came from another queue.
+    /// # Panics If the frame belongs to another queue.
     pub fn free(&mut self, payload: Payload) {
         payload.kept.free(&mut self.0);
     }
 
-    /// Puts a header in front of a frame, in place; false when there is no room for it.
+    /// Prepends a header to a frame, in place. Returns false if the headroom is too small.
     ///
-    /// # Panics
-    /// When the frame came from another queue.
+    /// # Panics If the frame belongs to another queue.
     pub fn push_front(&self, payload: &mut Payload, header: &[u8]) -> bool {
         let done = payload.kept.head.push_front(header, &self.0);
         if let Some(place) = payload.places.first_mut().filter(|_| done) {
@@ -170,14 +170,15 @@ impl PayloadReturner {
         done
     }
 
-    /// Hands over what was given back: before this thread pauses.
+    /// Passes the returned frames of an incomplete batch to the queue. Call this method before the
+    /// thread pauses.
     pub fn flush(&mut self) {
-        // What does not fit goes with the next batch.
+        // Frames that do not fit are passed with the next batch.
         let _ = self.0.flush();
     }
 }
 
-/// Receives the frames of one queue.
+/// Receiver of the frames of one queue.
 pub struct PayloadReceiver {
     rx: Box<dyn OwningRx>,
     home: Returner,
@@ -190,12 +191,12 @@ impl PayloadReceiver {
         Some(Self { rx, home })
     }
 
-    /// A way back for payload, for another thread.
+    /// Handle by which another thread returns payload to this queue.
     pub fn returner(&self) -> PayloadReturner {
         PayloadReturner(self.home.clone())
     }
 
-    /// The next frame, if there is one.
+    /// Next frame; none if no frame has arrived.
     pub fn try_recv(&mut self) -> Result<Option<Payload>, PayloadError> {
         if let Some(kept) = self.rx.detach()? {
             return Ok(Some(self.found(kept)));
@@ -210,14 +211,15 @@ impl PayloadReceiver {
         Payload { kept, places }
     }
 
-    /// Asks for [`fd`](Self::fd) to become readable when the next frame comes. False when
-    /// one is there already, and while frames that were not given back have so much of the memory
-    /// that the device may have no room for the next: give some back, flush, and ask again.
+    /// Makes [`fd`](Self::fd) readable on arrival of the next frame, and returns true. Returns
+    /// false if a frame has already arrived, or if the program holds so much memory that the device
+    /// may lack buffers. In the second case return frames, call `flush`, and call `arm` again.
     pub fn arm(&mut self) -> Result<bool, PayloadError> {
         Ok(self.rx.arm(1)? == Armed::Sleep)
     }
 
-    /// What to wait for after [`arm`](Self::arm).
+    /// Descriptor to wait for after [`arm`](Self::arm) has returned true; none if the queue has no
+    /// event.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.rx.event().map(|event| event.fd)
     }

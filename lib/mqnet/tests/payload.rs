@@ -1,4 +1,4 @@
-//! Payload in the program's own memory, from our own device.
+//! Payload in the program's memory, received from a vhost-user device of mqnet.
 
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -46,7 +46,8 @@ fn send(channel: &mut Channel, bytes: &[u8]) {
     channel.tx.flush().unwrap();
 }
 
-/// A device on a thread of its own, which sends what it is told; dropped, it ends.
+/// Starts a device on a thread. The device sends each frame that is passed to the returned channel,
+/// and ends when the channel is dropped.
 fn device(path: PathBuf) -> mpsc::SyncSender<Vec<u8>> {
     let mut function = VhostUserFunction::open(VhostUserConfig {
         name: "vhost-user:test".to_owned(),
@@ -80,9 +81,9 @@ fn frame(number: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + number) as u8).collect()
 }
 
-// Goal: what a device sends lies in the program's own mapping of its own file, at the places that
-// are told, without one copy on the program's side; memory that another thread gives back is used
-// again, and a header goes in front of a frame in place.
+// Goal: received frames lie in the program's mapping of its memory file, at the reported places,
+// without a copy by the program. Memory returned by another thread is used again, and a header is
+// prepended in place.
 #[test]
 fn payload_lies_in_the_programs_memory() {
     let path = std::env::temp_dir().join(format!("mqnet-payload-{}", std::process::id()));
@@ -91,7 +92,7 @@ fn payload_lies_in_the_programs_memory() {
     let len = PAGES * 4096;
     let file = memory_file("mqnet-test", len, false).unwrap();
     let memory = ProvidedMemory::new(file.try_clone().unwrap(), len as u64);
-    // The program's own mapping.
+    // Mapping of the file by the program.
     let (mine, _) = Region::of_guest(file, 0, len as u64).unwrap();
     let (mut nic, mut receivers) = PayloadDevice::open(&path, memory, 1, PATIENCE).unwrap();
     let rx = &mut receivers[0];
@@ -121,7 +122,7 @@ fn payload_lies_in_the_programs_memory() {
         let mut found = vec![0; bytes.len()];
         mine.span(place as usize, size as usize).read_header(&mut found);
         assert_eq!(found, bytes, "frame {number} at {place}");
-        // The virtio header was in front of it.
+        // The virtio header precedes the frame and leaves at least 12 bytes of headroom.
         assert!(payload.headroom() >= 12 && rx.returner().push_front(&mut payload, b"a tag"));
         let at = payload.places()[0].0 as usize;
         assert_eq!((at, &mine.span(at, 5).header::<5>().unwrap()), (place as usize - 5, b"a tag"));
@@ -138,7 +139,7 @@ fn payload_lies_in_the_programs_memory() {
     let _ = std::fs::remove_file(&path);
 }
 
-// Goal: memory that is too small is refused with what is needed.
+// Goal: memory that is too small is refused, and the error states the necessary size.
 #[test]
 fn too_little_memory_is_refused() {
     let path = std::env::temp_dir().join(format!("mqnet-payload-few-{}", std::process::id()));
@@ -151,7 +152,7 @@ fn too_little_memory_is_refused() {
     let _ = std::fs::remove_file(&path);
 }
 
-/// A driver with so many pages of the program's, behind a device of ours.
+/// A driver with a number of pages of the program, and a device.
 struct World {
     tell: mpsc::SyncSender<Vec<u8>>,
     function: VirtioUserFunction,
@@ -184,7 +185,8 @@ impl World {
         Self { tell, function, rx, path, number: 0 }
     }
 
-    /// Carries so many frames, and gives back their memory, or not.
+    /// Transmits a number of frames. With `keep`, the frames are detached and returned to the
+    /// caller; otherwise their memory is returned to the queue.
     fn carry(&mut self, frames: usize, keep: bool) -> Vec<DetachedFrame> {
         let mut all = Vec::new();
         for _ in 0..frames {
@@ -226,8 +228,8 @@ impl Drop for World {
     }
 }
 
-// Goal: whole pages that could never fill the ring are refused with the numbers, before anything
-// is changed, and traffic goes on as it was.
+// Goal: full-page buffers that could never fill the ring are refused with the numbers. Nothing is
+// changed, and traffic continues.
 #[test]
 fn impossible_pages_are_refused() {
     let mut world = World::new("refused", 300);
@@ -243,9 +245,9 @@ fn impossible_pages_are_refused() {
     );
 }
 
-// Goal: whole pages run out while frames flow, because the program keeps some: the queue goes back
-// to parts, the flag says off and why, every frame arrives; asked again when there is memory, it
-// is done; and it is switched off and on under traffic.
+// Goal: if full-page buffers run out because the program keeps frames, the queue returns to page
+// fragments, and the flag shows off with a reason. Every frame arrives. A later request succeeds if
+// there is memory, and the flag can be changed under traffic.
 #[test]
 fn pages_that_run_out_are_rolled_back() {
     let mut world = World::new("rolled", 520);

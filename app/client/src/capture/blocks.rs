@@ -10,7 +10,7 @@ const INTERFACE_STATISTICS: u32 = 5;
 /// `isb_ifdrop`: number of frames that were not captured.
 const DROPPED: u16 = 5;
 
-/// Length of a block's framing: type and length in front, length at the end.
+/// Bytes of a block's framing: type and total length at the start, total length again at the end.
 const FRAMING: usize = 12;
 
 /// Largest accepted block: far above a frame with its comment.
@@ -20,11 +20,13 @@ const BLOCK_MAX: usize = 16 << 20;
 pub(super) struct Block {
     pub(super) bytes: Vec<u8>,
     pub(super) is_frame: bool,
-    /// Frames missed since the start, if the block contains that number.
+    /// Frames missed since the start, if the block is an interface statistics block with that
+    /// number.
     pub(super) missed: Option<u64>,
 }
 
-/// Number of missed frames in an interface statistics block.
+/// Number of missed frames in an interface statistics block; none without that option, or if the
+/// block is truncated.
 fn missed(block: &[u8], big_endian: bool) -> Option<u64> {
     let half = |at: usize| {
         let bytes = block.get(at..at.checked_add(2)?)?.try_into().ok()?;
@@ -65,7 +67,8 @@ impl Blocks {
         Some(if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
     }
 
-    /// Returns the next block, if all of its bytes have arrived.
+    /// Returns the next block, or none until all of its bytes have arrived. Bytes outside a section
+    /// and invalid lengths are errors.
     pub(super) fn next(&mut self) -> io::Result<Option<Block>> {
         if self.waiting.len() < FRAMING {
             return Ok(None);

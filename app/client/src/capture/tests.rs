@@ -16,7 +16,7 @@ fn args(words: &[&str]) -> CaptureArgs {
     Line::try_parse_from([&["x"], words].concat()).unwrap_or_else(|e| panic!("{e}")).args
 }
 
-/// Stream that writes its bytes in pieces, then ends or fails.
+/// Stream that writes its bytes in chunks of `piece` bytes, then ends or fails.
 struct Script {
     bytes: Vec<u8>,
     piece: usize,
@@ -86,7 +86,7 @@ fn paths() {
     assert_eq!(path(&all), "/v1/netdevs/a%2Fb%3Fc/capture?snaplen=96&channel=3&drops=true");
 }
 
-// Goal: impossible values are rejected with the allowed ones.
+// Goal: values outside an option's range are rejected, and the error states the range.
 #[test]
 fn bad_values() {
     for (option, value, words) in [
@@ -163,7 +163,7 @@ proptest! {
         prop_assert_eq!(got, count.unwrap_or(u64::MAX) - left);
     }
 
-    // Goal: bytes that are not pcapng, and wrong lengths, are an error or wait for more bytes.
+    // Goal: bytes that are not pcapng, and blocks with wrong lengths, cause no panic.
     #[test]
     fn garbage_is_harmless(
         bytes in proptest::collection::vec(any::<u8>(), 0..100),
@@ -208,7 +208,7 @@ impl Stream for Endless {
 
 const FILE: &str = "MQNET_CAPTURE_TEST";
 
-// Goal: none of its own: the process that the test below interrupts.
+// Goal: capture endlessly, as the process that `an_interrupt_ends_it_cleanly` interrupts.
 #[test]
 #[ignore = "an_interrupt_ends_it_cleanly runs it as a process"]
 fn interrupted() {

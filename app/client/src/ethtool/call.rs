@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::errno;
 use crate::api::{self, Api};
 
-/// Finds the running mqnet that has the netdev with that name.
+/// Function that returns a connection to the mqnet process with the named netdev.
 pub(crate) type Find<'a> = &'a dyn Fn(&str) -> Result<Box<dyn Api>, ApiError>;
 
 /// Error text of ethtool for an unknown verb.
@@ -22,7 +22,7 @@ pub(super) fn unsupported() -> ApiError {
     ApiError::new(Code::NotSupported, "")
 }
 
-/// Error of the API as the kernel reports it.
+/// Error of the API as the kernel reports it: `NotSupported` has no message.
 pub(super) fn kernel_error(error: ApiError) -> ApiError {
     match error.code {
         Code::NotSupported => unsupported(),
@@ -79,7 +79,8 @@ impl Call<'_> {
         Ok(Device { api, base: format!("/v1/netdevs/{}", segment(self.dev)) })
     }
 
-    /// Requests a resource that ethtool reads by netlink, without further arguments.
+    /// Requests a resource for a verb without arguments. The inner error is the exit code of an
+    /// error that is already printed.
     pub(super) fn request<T: DeserializeOwned>(&mut self, what: &str) -> io::Result<Result<T, u8>> {
         if let Some(extra) = self.args.first() {
             writeln!(self.err, "ethtool: unexpected parameter '{extra}'")?;
@@ -105,7 +106,7 @@ impl Call<'_> {
         }
         writeln!(self.err, "netlink error: {strerror}")?;
         if self.json {
-            // ethtool has begun the list at this point.
+            // The real ethtool has begun the JSON list at this point.
             writeln!(self.out, "[ ]")?;
         }
         Ok(exit)
@@ -126,7 +127,7 @@ impl Call<'_> {
         }
     }
 
-    /// Prints the notes on a change that was made.
+    /// Prints the note on a change, if there is one.
     pub(super) fn note(&mut self, outcome: Option<&Outcome>) -> io::Result<()> {
         match outcome.and_then(|outcome| outcome.note.as_deref()) {
             Some(note) => writeln!(self.err, "netlink warning: {note}"),

@@ -1,4 +1,4 @@
-//! `-l` and `-L`. mqnet's devices have combined channels only.
+//! `-l` and `-L`: number of channels. mqnet's devices have combined channels only.
 
 use std::io;
 
@@ -16,7 +16,7 @@ const PARAMS: [Param; 4] = [
     params::number("combined"),
 ];
 
-/// `-l`.
+/// `-l`: prints the maximum and current number of channels.
 pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     let channels: Channels = match call.request("channels")? {
         Ok(channels) => channels,
@@ -46,7 +46,7 @@ pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     Ok(0)
 }
 
-/// `-L`.
+/// `-L`: changes the number of channels.
 pub(super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
     params::set("-L", call, &PARAMS, 1, change)
 }
@@ -63,7 +63,7 @@ fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, ApiError>
             return Err(ApiError::new(Code::Invalid, why));
         }
     }
-    // The other kinds can be set to 0 only, which is their current value.
+    // The other kinds have been set to 0, which is their current value.
     let Some(combined) = params::find(given, "combined") else { return Ok(None) };
     if combined.value == 0 && now.combined != 0 {
         let why = "requested channel counts would result in no RX or TX channel being configured";

@@ -1,4 +1,4 @@
-//! `-c` and `-C`: the poll window is `rx-usecs`, wake batching `tx-frames`.
+//! `-c` and `-C`: coalescing. `rx-usecs` is the poll window, `tx-frames` the wake batch.
 
 use std::io;
 
@@ -8,8 +8,8 @@ use super::call::{Call, kernel_error};
 use super::json::{self, Json};
 use super::params::{self, Given, Param};
 
-/// Parameters by number of the netlink attribute: the kernel's error names the first unsupported
-/// one.
+/// Parameters in the order of their netlink attributes: the kernel's error names the first
+/// unsupported one.
 const PARAMS: [Param; 24] = [
     params::number("rx-usecs"),
     params::number("rx-frames"),
@@ -46,7 +46,7 @@ const GROUPS: [&[&str]; 5] = [
     &["rx-usecs-high", "rx-frame-high", "tx-usecs-high", "tx-frame-high"],
 ];
 
-/// `-c`.
+/// `-c`: prints the coalescing parameters.
 pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     let now: Coalesce = match call.request("coalesce")? {
         Ok(now) => now,
@@ -73,14 +73,14 @@ pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     Ok(0)
 }
 
-/// `-C`.
+/// `-C`: changes coalescing parameters.
 pub(super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
     params::set("-C", call, &PARAMS, 1, change)
 }
 
 fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, ApiError> {
     let device = call.device()?;
-    // A device without coalescing reports this before its parameters are checked.
+    // A device without coalescing reports `NotSupported` before its parameters are checked.
     let _: Coalesce = device.get("coalesce").map_err(kernel_error)?;
     let ours = |name: &str| name == "rx-usecs" || name == "tx-frames";
     for param in PARAMS.iter().filter(|param| !ours(param.name)) {

@@ -1,4 +1,4 @@
-//! `-k` (and `-K`, in `set`).
+//! `-k` (and `-K`, in `set`): offload features.
 
 mod names;
 pub(super) mod set;
@@ -26,7 +26,7 @@ fn all(device: &Device) -> Result<Vec<Feature>, ApiError> {
     Ok(known.iter().cloned().chain(ours).collect())
 }
 
-/// One line of the listing: a feature under its displayed name, or the sum of a group.
+/// One line of the listing: a feature under its displayed name, or the summary of a group.
 enum Line<'a> {
     Feature { name: &'a str, indent: &'static str, feature: &'a Feature },
     Sum { name: &'a str, active: bool },
@@ -62,7 +62,7 @@ fn on(active: bool) -> &'static str {
     if active { "on" } else { "off" }
 }
 
-/// `-k`.
+/// `-k`: prints the features, or with `--sides` the offloads of both sides of the link.
 pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     if let [flag] = call.args
         && flag == "--sides"

@@ -1,4 +1,4 @@
-//! `-i`.
+//! `-i`: driver information.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use mqnet_control_api::{ApiError, DriverInfo, NamedCounter, PrivFlag};
 
 use super::call::Call;
 
-/// `-i`.
+/// `-i`: prints driver, version, bus and supported groups of verbs.
 pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     if !call.args.is_empty() {
         return call.bad_command();

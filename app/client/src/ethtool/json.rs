@@ -1,5 +1,5 @@
-//! JSON in the layout that ethtool and tc share: four blanks per level, lists on one line; or the
-//! whole value on one line.
+//! JSON in the layout that ethtool and tc share (four blanks per level, lists on one line), or with
+//! the whole value on one line.
 
 use std::fmt::Write as _;
 use std::io;

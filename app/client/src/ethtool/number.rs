@@ -1,7 +1,8 @@
-//! Numbers as the C library reads them: white space, a sign and a prefix are allowed before the
-//! digits, nothing after them, and an unsigned number may wrap around its sign.
+//! Numbers as the C library reads them: white space, a sign and a base prefix may precede the
+//! digits, and nothing follows. Functions for unsigned numbers negate modulo 2^64.
 
-/// Sign (true: minus) and magnitude. `base` 0 derives the base from the prefix.
+/// Sign (true: minus) and magnitude; none if the text is not a number. `base` 0 derives the base
+/// from the prefix.
 fn scan(text: &str, base: u32) -> Option<(bool, u64)> {
     let space = |c: char| matches!(c, ' ' | '\t'..='\r');
     let text = text.trim_start_matches(space);
@@ -24,7 +25,7 @@ fn scan(text: &str, base: u32) -> Option<(bool, u64)> {
     Some((minus, u64::from_str_radix(digits, base).ok()?))
 }
 
-/// 32-bit value of a keyword: decimal, or hexadecimal after `0x`.
+/// 32-bit value of a keyword: decimal, or hexadecimal after `0x`; none for any other text.
 pub(crate) fn keyword(text: &str) -> Option<u32> {
     let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let (minus, value) = match hex {
@@ -34,13 +35,14 @@ pub(crate) fn keyword(text: &str) -> Option<u32> {
     u32::try_from(if minus { value.wrapping_neg() } else { value }).ok()
 }
 
-/// 32-bit number of any base.
+/// 32-bit number whose base follows from the prefix; none for any other text.
 pub(crate) fn unsigned(text: &str) -> Option<u32> {
     let (minus, value) = scan(text, 0)?;
     u32::try_from(if minus { value.wrapping_neg() } else { value }).ok()
 }
 
-/// Signed number of any base, from `min` to `max`.
+/// Number from `min` to `max` whose base follows from the prefix. -0 is 0; other negative numbers
+/// are rejected.
 pub(crate) fn ranged(text: &str, min: u32, max: u32) -> Option<u32> {
     match scan(text, 0)? {
         (true, 0) => Some(0),
@@ -54,7 +56,7 @@ pub(crate) fn ranged(text: &str, min: u32, max: u32) -> Option<u32> {
 mod tests {
     use super::*;
 
-    // Goal: every spelling that was tried on the real ethtool has the same value here.
+    // Goal: every spelling that was tried with the real ethtool gives the same value.
     #[test]
     fn spellings() {
         for (text, value) in [

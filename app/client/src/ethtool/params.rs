@@ -1,4 +1,4 @@
-//! `NAME VALUE NAME VALUE ...` behind a verb that changes something.
+//! Pairs `NAME VALUE` after a verb that changes settings.
 
 use std::io;
 
@@ -29,7 +29,7 @@ pub(super) const fn switch(name: &'static str) -> Param {
     Param { name, kind: Kind::Switch }
 }
 
-/// Name and value as they were given.
+/// Name and parsed value of one pair.
 #[derive(Debug)]
 pub(super) struct Given {
     pub(super) name: &'static str,

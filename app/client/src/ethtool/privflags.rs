@@ -1,4 +1,4 @@
-//! `--show-priv-flags` and `--set-priv-flags`.
+//! `--show-priv-flags` and `--set-priv-flags`: private flags.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use mqnet_control_api::{ApiError, Code, Outcome, PrivFlag, SetPrivFlags};
 
 use super::call::{Call, unsupported};
 
-/// `--show-priv-flags`.
+/// `--show-priv-flags`: prints the flags, then their notes.
 pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     let flags: Vec<PrivFlag> = match call.request("priv-flags")? {
         Ok(flags) => flags,
@@ -30,14 +30,15 @@ pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     Ok(0)
 }
 
-/// Requested flags: names, or bits by number in hexadecimal with a mask of the bits that count.
+/// Requested flags: names with values, or hexadecimal bits with an optional mask of the bits to
+/// change.
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted<'a> {
     Names(Vec<(&'a str, bool)>),
     Bits(&'a str, Option<&'a str>),
 }
 
-/// `--set-priv-flags`.
+/// `--set-priv-flags`: changes flags.
 pub(super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
     let wanted = match parse(call.args) {
         Ok(wanted) => wanted,
@@ -51,7 +52,7 @@ fn parse(args: &[String]) -> Result<Wanted<'_>, String> {
     if let Some(first) = args.first()
         && let Some(bits) = bits(first)?
     {
-        // Further arguments are ignored.
+        // Arguments after the bits are ignored, as in ethtool.
         return Ok(bits);
     }
     let mut names = Vec::new();

@@ -1,4 +1,4 @@
-//! `-g` and `-G`.
+//! `-g` and `-G`: ring sizes.
 
 use std::io;
 
@@ -28,7 +28,7 @@ const UNSUPPORTED: [(&str, &str); 3] = [
     ("tx-push", "setting tx push not supported"),
 ];
 
-/// `-g`.
+/// `-g`: prints maximum and current ring sizes.
 pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     let rings: Rings = match call.request("rings")? {
         Ok(rings) => rings,
@@ -61,7 +61,7 @@ pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     Ok(0)
 }
 
-/// `-G`.
+/// `-G`: changes ring sizes.
 pub(super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
     params::set("-G", call, &PARAMS, REFUSED, change)
 }

@@ -1,4 +1,4 @@
-//! `-x`.
+//! `-x`: indirection table and hash function of RSS.
 
 use std::io;
 
@@ -14,7 +14,7 @@ pub(super) const FUNCTIONS: [&str; 3] = ["toeplitz", "xor", "crc32"];
 /// Largest number of an RSS context.
 pub(super) const CONTEXT_MAX: u32 = u32::MAX - 1;
 
-/// `-x`.
+/// `-x`: prints the table. RSS contexts are not supported.
 pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     for pair in call.args.chunks(2) {
         match pair {

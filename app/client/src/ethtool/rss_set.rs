@@ -1,4 +1,4 @@
-//! `-X`.
+//! `-X`: changes the indirection table and the hash function of RSS.
 
 mod options;
 
@@ -22,7 +22,7 @@ enum No {
     BadCommand,
 }
 
-/// `-X`.
+/// `-X`: applies the options and prints the reason of a refusal.
 pub(super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
     let Some(options) = options::parse(call.args) else { return call.bad_command() };
     if let Some(line) = options.conflict() {
@@ -116,7 +116,8 @@ fn low(i: usize) -> u32 {
     u32::try_from(i).unwrap_or(u32::MAX)
 }
 
-/// Table in which queue `start + j` has buckets in proportion to weight `j`, in one run.
+/// Table with one contiguous range of buckets per queue: the range of queue `start + j` is
+/// proportional to weight `j`.
 fn weighted(weights: &[u32], sum: u64, size: usize, start: u32) -> Vec<u32> {
     let mut table = Vec::with_capacity(size);
     let mut until = 0;

@@ -11,7 +11,7 @@ use super::call::Call;
 use super::number;
 use options::{Bad, Rule};
 
-/// Flow types that ethtool accepts for a hash setting. The hash cannot be changed.
+/// Flow types that ethtool accepts after `rx-flow-hash`. mqnet's devices have no hash settings.
 const HASHED: [&str; 17] = [
     "tcp4", "udp4", "sctp4", "ah4", "esp4", "ah4|esp4", "ip4", "tcp6", "udp6", "sctp6", "ah6",
     "esp6", "ah6|esp6", "ip6", "gtpc4", "gtpu4", "ether",
@@ -21,7 +21,7 @@ fn unsupported() -> ApiError {
     ApiError::new(Code::NotSupported, "")
 }
 
-/// `-n`.
+/// `-n`: prints all rules or one rule.
 pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     let words: Vec<&str> = call.args.iter().map(String::as_str).collect();
     match words[..] {
@@ -76,7 +76,7 @@ fn show_one(call: &mut Call<'_>, location: u32) -> io::Result<u8> {
     }
 }
 
-/// `-N`.
+/// `-N`: inserts or deletes a rule.
 pub(super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
     let words: Vec<&str> = call.args.iter().map(String::as_str).collect();
     match words[..] {
@@ -84,7 +84,7 @@ pub(super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
             Ok(rule) => insert(call, rule),
             Err(bad) => refuse(call, &bad),
         },
-        // Further arguments are ignored.
+        // Arguments after the number are ignored, as in ethtool.
         ["delete", number, ..] => match number::unsigned(number).filter(|_| number != "-1") {
             Some(location) => delete(call, location),
             None => call.bad_command(),

@@ -1,4 +1,4 @@
-//! `-S`.
+//! `-S`: counters.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use super::call::Call;
 /// Standard groups of counters; none of mqnet's devices has one.
 const GROUPS: [&str; 5] = ["eth-phy", "eth-mac", "eth-ctrl", "rmon", "phydev"];
 
-/// `-S`.
+/// `-S`: prints the counters, or the standard groups of counters.
 pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     if !call.args.is_empty() {
         return groups(call);

@@ -66,7 +66,8 @@ fn veth_as_the_real_one() {
     compare("veth.txt");
 }
 
-// Goal: the same for a TAP and the loopback device, which have fixed or unavailable features.
+// Goal: features, counters, driver and unsupported verbs of a TAP and the loopback device match
+// byte for byte; both have fixed or unavailable features.
 #[test]
 fn tap_and_loopback_as_the_real_one() {
     compare("tap.txt");
@@ -108,9 +109,8 @@ fn repeat(name: &str, setup: &str) {
     }
 }
 
-// Goal: the recordings are true. Where ethtool 6.1 and a network namespace are available, the test
-// runs ethtool again on the same devices (on the recorded kernel only, since features depend on the
-// kernel).
+// Goal: the recordings match the output of ethtool 6.1, if ethtool 6.1 and a network namespace are
+// available. Features depend on the kernel and are compared on the recorded kernel only.
 #[test]
 fn recordings_are_true() {
     if !golden::real_one_is_here() {
@@ -148,7 +148,7 @@ fn arbitrary_lines_as_the_real_one() {
             cases.push(ours(&World::new(), &args));
         }
     }
-    // Chunks that fit on a command line.
+    // Chunks keep the script within the maximum length of a command line.
     let real = cases.chunks(200).flat_map(|some| golden::record("", some));
     let real: Vec<Case> = real.map(|case| without_offsets(&case)).collect();
     assert_eq!(real.len(), cases.len(), "the script broke off");

@@ -57,7 +57,7 @@ fn a_link_is_shown_whole() {
     }
 }
 
-// Rule: windows, slots and credits of each queue pair with an `ntb_transport` are printed.
+// Rule: windows, slots and credits of each queue pair of an `ntb_transport` are printed.
 #[test]
 fn slot_rings_are_shown() {
     let pair = |id: u16| QueuePairInfo {

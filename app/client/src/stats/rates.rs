@@ -15,8 +15,8 @@ pub(crate) struct Rates {
     pub(crate) stopped: f64,
 }
 
-/// Pairs each reading with the previous one of its link; a new link is its own predecessor. Links
-/// of two processes may have one name: their order distinguishes them.
+/// Pairs each reading with the previous one of its link; a new link is paired with itself. Links of
+/// two processes may have one name; their order distinguishes them.
 pub(crate) fn pairs<'a>(
     before: &'a [LinkStats],
     now: &'a [LinkStats],
@@ -34,8 +34,8 @@ pub(crate) fn stopped_ns(lane: &LaneStats) -> u64 {
     lane.stopped_ns.saturating_add(open.map_or(0, |stop| stop.for_ns))
 }
 
-/// Rates of `now` since `before`, `seconds` earlier. A counter that decreased (the process was
-/// restarted) counts from zero.
+/// Rates between two readings that are `seconds` apart; all 0 if `seconds` is not positive. A
+/// counter that decreased (the process was restarted) counts from zero.
 pub(crate) fn rates(before: &LaneStats, now: &LaneStats, seconds: f64) -> Rates {
     if seconds <= 0.0 {
         return Rates::default();
@@ -76,7 +76,8 @@ mod tests {
         assert!((rates(&lane(&now), &opened, 2.0).stopped - 0.5).abs() < 1e-9);
     }
 
-    // Goal: each of two links with one name is paired with itself, and so is a new one.
+    // Goal: each of two links with one name is paired with its own previous reading; a new link is
+    // paired with itself.
     #[test]
     fn namesakes_are_told_apart() {
         let (before, now) = ([stats(1), stats(2)], [stats(3), stats(4), stats(5)]);

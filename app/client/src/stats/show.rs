@@ -144,7 +144,7 @@ pub(super) fn rates(before: &[LinkStats], now: &[LinkStats]) -> String {
     out
 }
 
-/// Appends heading, table, conservation check, and frames dropped outside.
+/// Appends heading, table, conservation check, frames dropped by the kernel, and bytes per node.
 fn finish(out: &mut String, before: &LinkStats, now: &LinkStats, table: &TextTable) {
     let gap = if out.is_empty() { "" } else { "\n" };
     let _ = writeln!(out, "{gap}link {}: {} <-> {}", now.link, now.a, now.b);
@@ -168,7 +168,7 @@ fn finish(out: &mut String, before: &LinkStats, now: &LinkStats, table: &TextTab
     out.push_str(&locality(now));
 }
 
-/// Bytes that crossed between nodes, one line per function.
+/// Bytes that stayed on a node and bytes that crossed between nodes, one line per function.
 fn locality(now: &LinkStats) -> String {
     let mut out = String::new();
     for one in &now.locality {
@@ -214,8 +214,8 @@ mod tests {
     use super::*;
     use crate::stats::fixture::stats;
 
-    // Goal: a function is printed with its bytes that crossed between nodes, also if it has none.
-    // Links without functions on a node are not printed.
+    // Goal: a function on a node is printed with its bytes that crossed between nodes, even if no
+    // bytes did. Links without functions on a node are not printed.
     #[test]
     fn what_crossed_is_told() {
         let mut now = stats(2);

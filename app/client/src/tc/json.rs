@@ -19,7 +19,7 @@ fn text(fields: &mut Fields, name: &str, value: &str) {
     put(fields, name, Json::Text(value.to_owned()));
 }
 
-/// Converts any value; members of objects keep the order of their names.
+/// Converts a JSON value. Members of objects are sorted by name, with `start` and `end` first.
 fn any(value: &Value) -> Json {
     match value {
         Value::Null => Json::Null,
@@ -105,7 +105,7 @@ pub(super) fn class(class: &Class, style: Style) -> Json {
     Json::Object(fields)
 }
 
-/// JSON of a filter; `show` omits the fields that all printed filters have in common.
+/// JSON of a filter, without the fields in `common`.
 pub(super) fn filter(filter: &Filter, common: Common, style: Style) -> Json {
     let mut fields = Fields::new();
     if !common.parent {

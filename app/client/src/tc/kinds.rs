@@ -114,7 +114,7 @@ fn fq_codel_options(values: &Values) -> String {
 
 fn tbf(values: &Values, style: Style) -> String {
     let of = |name: &str| values.get(name).and_then(Value::as_u64);
-    // Rest of a rate that tc -d prints: a cell of one byte and no smallest packet.
+    // `tc -d` also prints the cell size and the minimum packet size of a rate.
     let (cell, least) = if style.details { ("/1", "mpu 0b ") } else { ("", "") };
     let mut out = format!("rate {} ", units::rate(number(values, "rate")));
     let _ = write!(out, "burst {}{cell} {least}", units::size(number(values, "burst")));

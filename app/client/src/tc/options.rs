@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Keys that flower matches.
+/// Keys of flower in the order of `tc`.
 pub(super) const KEYS: [&str; 18] = [
     "vlan_id",
     "vlan_prio",
@@ -26,7 +26,7 @@ pub(super) const KEYS: [&str; 18] = [
     "mark",
 ];
 
-/// Fields that actions set.
+/// Options of actions in the order of `tc`.
 pub(super) const ACTION_OPTIONS: [&str; 9] = [
     "queue_mapping",
     "priority",
@@ -39,7 +39,7 @@ pub(super) const ACTION_OPTIONS: [&str; 9] = [
     "overhead",
 ];
 
-/// Values in this order; other values follow at the end.
+/// Values in the order of `order`; other values follow, sorted by name.
 pub(super) fn ordered<'a>(
     values: &'a BTreeMap<String, Value>,
     order: &[&str],

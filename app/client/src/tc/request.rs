@@ -9,7 +9,7 @@ use crate::api;
 use crate::ethtool::segment;
 use mqnet_qdisc::id::{parse_class, parse_handle, parse_protocol};
 
-/// Parsed words in front of the kind.
+/// Device and request, parsed from the command line.
 struct Draft {
     dev: Option<String>,
     want: TcRequest,
@@ -21,8 +21,8 @@ pub(super) fn run(call: &mut Call<'_>, object: TcObject, verb: &str, words: Word
         "add" => TcVerb::Add,
         "replace" => TcVerb::Replace,
         "delete" => TcVerb::Delete,
-        // In tc, `link` moves an existing object here. A tree of mqnet has one place for each
-        // object.
+        // `link` of tc can also move an existing object. Objects of mqnet have one possible place,
+        // so `link` equals `change`.
         _ => TcVerb::Change,
     };
     match read(object, command, words) {
@@ -111,8 +111,8 @@ impl Draft {
         Ok(true)
     }
 
-    /// Parses `root`, `egress`, `clsact`: a parent by name. The error texts of tc for a second one
-    /// vary.
+    /// Parses a parent given by name: `root`, `egress` or `clsact`. `twice` ends the error text for
+    /// a second parent, which varies in tc.
     fn place(&mut self, word: &str, twice: &str) -> Result<bool, Fail> {
         if self.want.parent.is_some() {
             return Err(Fail::usage(format!("Error: \"{word}\" is {twice}")));
@@ -222,7 +222,7 @@ pub(super) fn number(text: &str) -> Option<u16> {
     }
 }
 
-/// Class id with both halves; a handle omits the minor number.
+/// Text of a class id with major and minor number. A handle has no minor number.
 fn full(class: Handle) -> String {
     format!("{:x}:{:x}", class.major(), class.minor())
 }
@@ -230,7 +230,7 @@ fn full(class: Handle) -> String {
 /// Parent id of the egress hook of clsact.
 pub(super) const EGRESS_HOOK: Handle = Handle(0xffff_fff3);
 
-/// Parses the parent of a request; `Some(None)`: no parent.
+/// Parses the parent of a request: none if the text is invalid, `Some(None)` for no parent.
 fn parse_parent(text: &str) -> Option<Option<String>> {
     if text == "root" {
         return Some(Some("root".to_owned()));

@@ -88,7 +88,7 @@ fn fetch<T: DeserializeOwned>(call: &Call<'_>, dev: &str, what: &str) -> Result<
     answer.map_err(|e| Fail::refused(&e, dev))
 }
 
-/// Disciplines of every netdev of every process.
+/// Queueing disciplines of every netdev of every process.
 fn every_qdisc(call: &Call<'_>, wanted: &Wanted<'_>) -> Result<Shown, Fail> {
     let failed = |e| Fail::refused(&e, "");
     let mut shown = Shown::default();

@@ -55,8 +55,8 @@ fn our_numbers_are_printed_as_by_tc() {
     replay("simulated.txt", &World::of_numbers());
 }
 
-// Goal: the interface accepts tc -j output for a kernel's disciplines, and prints the same text and
-// the same JSON again.
+// Goal: output of `tc -j` for a kernel's disciplines is accepted by the interface and printed again
+// as the same text and the same JSON.
 #[test]
 fn numbers_of_a_kernel_are_printed_as_by_tc() {
     let mut world = World::default();
@@ -181,7 +181,7 @@ fn requests_say_what_was_asked() {
     }
 }
 
-// Goal: a refusal is printed as tc prints a kernel's, with its exit code.
+// Goal: a refusal has the text and exit code that tc prints for a kernel's refusal.
 #[test]
 fn refusals_are_said_as_by_tc() {
     let usage = |message: &str| ApiError::field("options", message);

@@ -19,17 +19,17 @@ impl Fail {
         Self { line: line.into(), exit }
     }
 
-    /// Invalid words.
+    /// Error for invalid words.
     pub(super) fn usage(line: impl Into<String>) -> Self {
         Self::new(USAGE, line)
     }
 
-    /// Invalid value of a word.
+    /// Error for an invalid value of a word.
     pub(super) fn wrong(value: &str, what: &str) -> Self {
         Self::usage(format!("Error: argument \"{value}\" is wrong: {what}"))
     }
 
-    /// Repeated word.
+    /// Error for a repeated word.
     pub(super) fn duplicate(word: &str, value: &str) -> Self {
         Self::usage(format!("Error: duplicate \"{word}\": \"{value}\" is the second value."))
     }
@@ -39,8 +39,8 @@ impl Fail {
         let strerror = errno::text(error.code);
         match (error.code, error.field.as_deref()) {
             (Code::NoDevice, _) => no_device(dev),
-            // The server parses these words, which configuration files and the library also send:
-            // its message is printed.
+            // The server parses `options`, also for configuration files and the library. Its
+            // message is printed without tc's prefix.
             (Code::Invalid | Code::Range, Some("options")) => Self::new(1, error.message.clone()),
             (Code::TimedOut | Code::Failed | Code::Down | Code::Permission, _)
             | (Code::Busy, Some("name")) => Self::new(1, format!("mqnet: {}", error.message)),
@@ -50,7 +50,7 @@ impl Fail {
     }
 }
 
-/// Refusal without further text.
+/// Refusal with the error text of the kernel only.
 pub(super) fn answer(code: Code) -> Fail {
     Fail::new(2, format!("RTNETLINK answers: {}", errno::text(code)))
 }
@@ -97,7 +97,7 @@ impl<'a> Words<'a> {
         self.next()
     }
 
-    /// Returns the word that must follow.
+    /// Returns the next word; an error if none follows.
     pub(super) fn value(&mut self) -> Result<&'a str, Fail> {
         let missing = || Fail::usage("Command line is not complete. Try option \"help\"");
         self.next().ok_or_else(missing)
@@ -109,7 +109,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Returns true if a word abbreviates a name: tc accepts any prefix.
+/// True if a word abbreviates a name: tc accepts any prefix that is not empty.
 pub(super) fn is_short_for(word: &str, name: &str) -> bool {
     !word.is_empty() && name.starts_with(word)
 }

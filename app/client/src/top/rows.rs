@@ -13,7 +13,7 @@ type WorkerKey = (String, usize, u16);
 /// One reading of all links and workers.
 pub(super) struct Sample {
     stats: Vec<LinkStats>,
-    /// CPU and run time of each worker. Links of two processes may have one name.
+    /// CPU and run time of each worker.
     workers: BTreeMap<WorkerKey, (Option<u32>, Option<u64>)>,
     /// Links that are not up, with the reason.
     pub(super) down: Vec<String>,
@@ -45,7 +45,7 @@ impl Sample {
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) channel: u16,
-    /// True for the direction from a to b.
+    /// True for the direction `AToB`.
     pub(super) forth: bool,
     pub(super) lane: String,
     pub(super) rates: Rates,

@@ -28,7 +28,8 @@ pub(super) fn bytes(what: &str, text: &str, size: u32) -> Result<Vec<u8>, String
     Ok(bytes)
 }
 
-/// Formats bytes as a number if they fit one, otherwise as bytes.
+/// Formats hex digits of 1, 2, 4 or 8 bytes as a little-endian number, any other length as bytes
+/// with colons.
 pub(super) fn readable(hex: &str) -> String {
     let pairs: Vec<&str> = (0..hex.len() / 2).filter_map(|i| hex.get(2 * i..2 * i + 2)).collect();
     if matches!(pairs.len(), 1 | 2 | 4 | 8) {
@@ -44,8 +45,8 @@ pub(super) fn readable(hex: &str) -> String {
 mod tests {
     use super::*;
 
-    // Goal: numbers have the size of the map, bytes are unchanged, and other input is rejected with
-    // the field.
+    // Goal: a number gets the size of the map's values, bytes are unchanged, and other input is
+    // rejected with the name of the field.
     #[test]
     fn words_become_bytes() {
         assert_eq!(bytes("key", "258", 4).unwrap(), [2, 1, 0, 0]);

@@ -11,7 +11,7 @@ use crate::ethtool::segment;
 
 type Hosts = [Box<dyn Api>];
 
-/// Netdev and the process that has it.
+/// Netdev, and a connection to the process that has it.
 struct Device<'a> {
     info: NetdevInfo,
     /// Name that is unique within its process.
@@ -39,7 +39,8 @@ pub(super) fn run(request: &Request, hosts: &Hosts) -> Result<Value, Fault> {
     }
 }
 
-/// Every netdev, by ifindex. A process that does not respond must not hide the others.
+/// Every netdev, sorted by ifindex. A process that does not respond is skipped; its error is
+/// returned only if no netdev was found.
 fn devices(hosts: &Hosts) -> Result<Vec<Device<'_>>, Fault> {
     let mut devices = Vec::new();
     let mut failed = None;
@@ -101,7 +102,7 @@ fn dump(request: &Request, hosts: &Hosts, what: &str) -> Result<Value, Fault> {
         }
         return Ok(Value::Array(all));
     };
-    // Only errors of the statistics name the rejected attribute.
+    // Only errors of the statistics operation name the rejected attribute.
     let blame = |code| match request.operation.subject {
         Subject::QStats => NlError::attribute(code, "", ".ifindex"),
         _ => NlError::bare(code),
@@ -130,7 +131,7 @@ fn queue(request: &Request, hosts: &Hosts) -> Result<Value, Fault> {
         QueueType::Tx => "tx",
     };
     let queues = device.get("queues")?;
-    // A netdev that is down lists no queues, whatever their number.
+    // A netdev that is down lists no queues, so the kernel's error for every queue is ENOENT.
     let none = if queues.is_empty() { Code::NoEntry } else { Code::Invalid };
     let wanted = |queue: &Value| has(queue, "id", id) && queue["type"] == kind;
     queues.into_iter().find(wanted).ok_or_else(|| NlError::bare(none))

@@ -46,7 +46,7 @@ fn write(value: &Value, indent: usize, allowance: usize, out: &mut String) {
     }
 }
 
-/// Returns true if a text fits; none means negative room.
+/// True if a text has at most `room` characters; `None` stands for a negative width.
 fn fits(text: &str, room: Option<usize>) -> bool {
     room.is_some_and(|room| text.chars().count() <= room)
 }
@@ -103,8 +103,8 @@ fn is_line_end(c: char) -> bool {
     )
 }
 
-/// Splits after every run of characters that end a piece. `\r\n` is one line end, other line ends
-/// are lines of their own; a run of blanks belongs to the preceding word.
+/// Splits a text after each line end (`\r\n` is one), or, if `ends` matches blanks, after each run
+/// of blanks.
 fn split(text: &str, ends: impl Fn(char) -> bool) -> Vec<&str> {
     let lines = ends('\n') && !ends(' ');
     let mut pieces = Vec::new();
@@ -179,7 +179,8 @@ pub(super) fn quote(text: &str) -> String {
     out
 }
 
-/// The standard library's set of printable characters excludes combining marks.
+/// True if Python prints the character unescaped. `escape_debug` also escapes combining marks, so
+/// alphabetic ones are tested separately.
 fn printable(c: char) -> bool {
     c != '\u{ad}' && (c.escape_debug().len() == 1 || c.is_alphabetic())
 }

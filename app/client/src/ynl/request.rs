@@ -32,7 +32,7 @@ pub(super) struct Operation {
     one: &'static [&'static str],
     /// Attributes of a `dump`.
     all: &'static [&'static str],
-    /// Attributes by number (those after number 4 matter only as names).
+    /// Attributes in the order of their numbers, which distinguish unknown from unsupported ones.
     numbers: &'static [&'static str],
     /// Attributes in the order in which the kernel sends them.
     pub(super) order: &'static [&'static str],
@@ -182,8 +182,8 @@ impl Request {
         if self.mode == Mode::Do { self.operation.one } else { self.operation.all }
     }
 
-    /// Checks that the request accepts an attribute. The kernel distinguishes attributes with a
-    /// number above its policy from rejected ones below.
+    /// Checks that the request accepts an attribute. The kernel reports an attribute with a number
+    /// above all accepted ones as unknown, any other rejected attribute as unsupported.
     fn allowed(&self, name: &str) -> Result<(), Fault> {
         let names = self.names();
         if names.contains(&name) {
@@ -260,7 +260,7 @@ fn number(name: &str, value: &Value) -> Result<u32, Fault> {
     n.ok_or_else(|| Fault::Usage(format!("--json: {name} is {value} (allowed: 0..={})", u32::MAX)))
 }
 
-/// Number with 0 out of range.
+/// Number other than 0; 0 is a range error.
 fn positive(name: &str, value: &Value, path: &str, kind: &str) -> Result<u32, Fault> {
     match number(name, value)? {
         0 => Err(NlError::range(path, 1, u32::MAX, kind)),

@@ -253,7 +253,7 @@ fn refusals() {
     ]);
 }
 
-// Goal: the same for pools.
+// Goal: refusals of page pool requests match the errors of a kernel, in the tool's form.
 #[test]
 fn pool_refusals() {
     let zero_pool = range(1, u32::MAX, "uint", ".id");

@@ -8,7 +8,7 @@ use mqnet_vhost_user::vduse;
 use super::caps::{self, Caps};
 use super::{Check, Level, Root};
 
-/// Oldest kernel that mqnet is tested on.
+/// Oldest kernel on which mqnet is tested.
 const OLDEST: (u32, u32) = (5, 10);
 
 fn release(text: &str) -> Option<(u32, u32)> {
@@ -162,7 +162,7 @@ fn virtio_cards(root: &Root<'_>) -> Check {
     match vduse::probe() {
         Ok(true) => check.ok(format!("{found}; a control queue is possible, mqnet has none yet")),
         Ok(false) => check.ok(format!("{found}; one queue pair each (it takes no control queue)")),
-        // Skip the check: the facts are those of another machine.
+        // The control device exists only below the root of a test: keep the result of the check.
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => check,
         Err(e) => check.warn(
             format!("{found}; making a card: {e}"),

@@ -88,7 +88,8 @@ fn hugepages(root: &Root<'_>) -> Check {
     }
 }
 
-/// Returns the soft and hard limit of this name; `None` means "unlimited".
+/// Soft and hard limit of this name. The outer `None` means no such limit, an inner `None`
+/// unlimited.
 fn limit(root: &Root<'_>, name: &str) -> Option<(Option<u64>, Option<u64>)> {
     let text = root.text("proc/self/limits")?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -122,7 +123,7 @@ fn locked_memory(root: &Root<'_>) -> Check {
     }
 }
 
-/// Candidate folders for control sockets, best first.
+/// Candidate folders for control sockets, in order of preference.
 fn runtime_paths() -> Vec<PathBuf> {
     let path = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     if let Some(chosen) = path("MQNET_RUNTIME_DIR") {
@@ -132,7 +133,8 @@ fn runtime_paths() -> Vec<PathBuf> {
     std::iter::once("/run/mqnet".into()).chain(session).collect()
 }
 
-/// Checks that files can be created in `path`, or in its parent while `path` does not exist.
+/// Returns an error unless files can be created in `path`, or in its parent if `path` is not a
+/// folder.
 fn is_writable(path: &Path) -> std::io::Result<()> {
     let place = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
     let trial = place.join(format!(".mqnet-doctor-{}", std::process::id()));

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use super::*;
 
-/// Creates a machine of fact files.
+/// Creates a folder with the fact files of a machine.
 fn machine(name: &str, files: &[(&str, &str)]) -> PathBuf {
     let root = std::env::temp_dir().join(format!("mqnet-doctor-{name}-{}", std::process::id()));
     for (path, text) in files {
@@ -18,8 +18,8 @@ fn level(checks: &[Check], what: &str) -> Level {
     checks.iter().find(|check| check.what == what).unwrap_or_else(|| panic!("{what}")).level
 }
 
-// Goal: this machine can be examined. Every line has a purpose and a state, every line that is not
-// ok names its remedy, and no device remains.
+// Goal: on this machine every line has a purpose and a state, every line that is not ok names its
+// remedy, and no device remains.
 #[test]
 fn this_machine() {
     let devices = || std::fs::read_dir("/sys/class/net").unwrap().count();
@@ -38,7 +38,8 @@ fn this_machine() {
     assert!(text.lines().all(|line| !line.ends_with(' ')), "{text}");
 }
 
-// Goal: a machine without features: every gap is reported, nothing panics, a missing TUN is fatal.
+// Goal: on a machine without features every gap is reported without a panic, and a missing TUN is
+// fatal.
 #[test]
 fn an_empty_machine() {
     let root = machine("empty", &[("proc/self/status", "CapEff:\tzzz\n")]);
@@ -52,7 +53,7 @@ fn an_empty_machine() {
     std::fs::remove_dir_all(root).unwrap();
 }
 
-// Goal: a machine with all features: each probe finds its feature.
+// Goal: on a machine with all features each probe finds its feature.
 #[test]
 fn a_rich_machine() {
     let root = machine(

@@ -10,7 +10,7 @@ use mqnet_sysio::uring;
 use super::caps::{self, Caps};
 use super::{Check, Root};
 
-/// Result of the creation of a device.
+/// Results of the operations on a temporary device.
 struct Tried {
     features: u32,
     attached: io::Result<()>,
@@ -20,7 +20,8 @@ struct Tried {
     batches: io::Result<()>,
 }
 
-/// Opens the clone device and creates a device that the kernel removes with its last descriptor.
+/// Opens the clone device and creates a TAP device that the kernel removes when its last descriptor
+/// is closed.
 fn attempt() -> io::Result<Tried> {
     let (one, two) = (tap::open_clone_device()?, tap::open_clone_device()?);
     let features = tap::features(one.as_fd())?;
@@ -50,14 +51,15 @@ fn attempt() -> io::Result<Tried> {
     })
 }
 
-/// Runs the attempt on a thread. With the privilege for it, the thread enters a new network
-/// namespace, so that no network manager sees the device; the namespace ends with the thread.
+/// Runs `attempt` on a thread. With CAP_SYS_ADMIN the thread enters a new network namespace, so
+/// that no network manager sees the device. The namespace ends with the thread.
 fn attempt_aside(caps: &Caps) -> io::Result<Tried> {
     let alone = caps.has(caps::SYS_ADMIN);
     std::thread::scope(|scope| {
         let tried = scope.spawn(move || {
             if alone {
-                // Without a namespace of its own the device is just as short-lived.
+                // After a failure the device is created in this namespace, and is just as
+                // short-lived.
                 let _ = namespace::enter_new_net();
             }
             attempt()

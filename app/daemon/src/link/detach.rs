@@ -23,7 +23,7 @@ pub(super) fn run(args: &LinkArgs, spec: &LinkSpec) -> Result<(), Failure> {
         let name =
             mqnet_address::parse(&spec.a).map(|end| end.config().netdev_name()).unwrap_or_default();
         check_link_name(&name)?;
-        // The daemon has another working folder.
+        // Relative paths are resolved here: the daemon has another working directory.
         let here = std::env::current_dir()?;
         let [a, b] = [&spec.a, &spec.b].map(|end| absolute(end, &here));
         let body = serde_json::to_value(LinkSpec { a, b, ..spec.clone() })?;

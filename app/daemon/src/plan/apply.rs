@@ -1,4 +1,4 @@
-//! Interrupt affinity and XPS of kernel interfaces, set as long as they are needed.
+//! Interrupt affinity and XPS of kernel interfaces, restored when the settings are dropped.
 
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use mqnet_undo::{Setting, SettingNetns, Undo, Value};
 /// Settings for one queue of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Name of the interface, or the address of a PCI function that mqnet drives; the queues of the
-    /// latter are vectors.
+    /// Name of the interface, or the PCI address of a function that mqnet drives. Queue numbers of
+    /// such a function are its vectors.
     pub(crate) interface: String,
     /// Network namespace of the interface, if it differs from this process's.
     pub(crate) netns: Option<PathBuf>,
@@ -26,7 +26,7 @@ pub(crate) struct Wanted {
 #[derive(Clone, Copy, Debug)]
 enum Format {
     List,
-    /// Mask with as many digits as the machine has CPUs.
+    /// Mask with digits for this number of CPUs.
     Mask(usize),
 }
 
@@ -53,7 +53,7 @@ type Goal<'a> = (Format, &'a [usize]);
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
     changed: Vec<Undo>,
-    /// Messages about settings that were changed or could not be.
+    /// Messages about changed settings and failures.
     pub(crate) said: Vec<String>,
     /// Number of settings that could not be changed.
     pub(crate) failed: usize,
@@ -71,7 +71,7 @@ impl Applied {
             let Err(e) = done else { continue };
             let place = netns.map(|place| place.display().to_string()).unwrap_or_default();
             if e.kind() == ErrorKind::PermissionDenied {
-                // Report this as information, like unknown interfaces: a warning at every start is
+                // A missing privilege is information, not a failure: a warning at every start is
                 // too much.
                 applied.said.push(format!("{place}: nothing placed there: needs CAP_SYS_ADMIN"));
             } else {
@@ -95,7 +95,7 @@ impl Applied {
             for irq in nic.irqs_of(one.queue) {
                 let file = root.join(format!("proc/irq/{irq}/smp_affinity_list"));
                 let what = format!("{queue}: irq {irq}");
-                // Interrupts have no namespace.
+                // Interrupts have no network namespace.
                 self.set(&what, file, &SettingNetns::here(), (Format::List, &[one.irq_cpu]));
             }
             // An interface with a single TX queue has no XPS file.
@@ -134,7 +134,7 @@ impl Applied {
     }
 
     /// Restores the old settings, the last change first, and returns the failures. A setting that
-    /// another program has changed since is kept.
+    /// another program has changed in the meantime is kept.
     pub(crate) fn put_back(&mut self) -> Vec<String> {
         mqnet_undo::put_back(std::mem::take(&mut self.changed))
     }
@@ -220,8 +220,8 @@ mod tests {
         ]
     }
 
-    // Goal: each queue's interrupt and senders are set in the kernel's formats, the link interrupt
-    // is unchanged, and everything is restored at the end.
+    // Goal: each queue's interrupt and sender CPUs are set in the kernel's formats, the link
+    // interrupt is unchanged, and all settings are restored at the end.
     #[test]
     fn set_and_put_back() {
         let tree = Tree::new("apply");
@@ -239,8 +239,8 @@ mod tests {
         assert_eq!(tree.state(), before);
     }
 
-    // Goal: drop restores the settings, too. A setting changed by another program is kept; a
-    // removed device is no failure.
+    // Goal: `drop` restores the settings. A setting changed by another program is kept, and a
+    // removed device is not a failure.
     #[test]
     fn others_changes_are_theirs() {
         let tree = Tree::new("theirs");

@@ -1,4 +1,4 @@
-//! Settings of the interfaces of a running link, which follow its workers.
+//! Settings of a running link's interfaces, which follow the CPUs of its workers.
 
 use std::path::Path;
 
@@ -9,7 +9,8 @@ use mqnet_topology::{ChannelPlacement, FunctionLocation, Placement, Topology};
 use super::apply::{Applied, Wanted};
 use super::{Made, Member};
 
-/// Sets interrupts and XPS of the devices of a link. `served` has CPU and node of each channel.
+/// Sets interrupts and XPS of the devices of a link. `served` contains CPU and node of the worker
+/// of each channel.
 pub(crate) fn apply(
     link: &str,
     devices: &[Vec<HardwareDevice>; 2],
@@ -35,8 +36,8 @@ pub(crate) fn apply(
     applied
 }
 
-/// Settings for the interfaces among `devices` if these CPUs, with their nodes, serve the channels
-/// in order.
+/// Settings for the interfaces among `devices`. `served` contains CPU and node of the worker of
+/// each channel.
 fn wanted_of(
     devices: &[HardwareDevice],
     served: &[(usize, u32)],
@@ -93,8 +94,7 @@ mod tests {
     use super::*;
 
     // Goal: the interrupts of each interface follow the CPUs that serve its channels, and every CPU
-    // of the machine sends through one queue of each. A device without an interface has no
-    // settings.
+    // sends through one queue of each interface. A device without an interface has no settings.
     #[test]
     fn interfaces_follow_the_workers() {
         let machine = mqnet_topology::synthetic("2x2").unwrap();

@@ -9,14 +9,14 @@ use super::Made;
 /// Columns inside a box.
 const WIDTH: usize = 76;
 
-/// Channels of a CPU, for every picture.
+/// Channels that a CPU serves or sends through.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Duty {
     /// Channels whose worker runs on the CPU.
     pub(super) serves: Vec<u16>,
     /// Other channels that the CPU sends through.
     pub(super) sends: Vec<u16>,
-    /// True if some of the channels belong to a function of another node.
+    /// True if one of these channels belongs to a function of another node.
     pub(super) far: bool,
 }
 
@@ -40,7 +40,7 @@ impl Duty {
     }
 }
 
-/// Returns the channel numbers as text, abbreviated if there are many.
+/// Channel numbers as text; the first four if there are more.
 pub(super) fn numbers(channels: &[u16]) -> String {
     let shown: Vec<String> = channels.iter().take(4).map(u16::to_string).collect();
     let more = if channels.len() > 4 { ",.." } else { "" };
@@ -62,7 +62,7 @@ fn cell(made: &Made, cpu: &Cpu) -> String {
     out
 }
 
-/// Nodes in a picture: nodes with CPUs and nodes of functions.
+/// Nodes in a picture, sorted: all nodes of the machine and the nodes of its CPUs.
 pub(super) fn nodes(made: &Made) -> Vec<u32> {
     let mut nodes: Vec<u32> = made.senders.nodes.iter().map(|node| node.id).collect();
     nodes.extend(made.senders.cpu_nodes());
@@ -71,7 +71,8 @@ pub(super) fn nodes(made: &Made) -> Vec<u32> {
     nodes
 }
 
-/// Functions on a node, or on no node.
+/// Numbers of the functions on a node. `None` selects functions without a node or on a node without
+/// a nearest CPU.
 pub(super) fn functions_on(made: &Made, node: Option<u32>) -> String {
     let on = |home: Option<u32>| match home {
         Some(home) if made.senders.nearest_cpu_node(home).is_some() => Some(home),

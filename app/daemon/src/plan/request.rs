@@ -11,10 +11,10 @@ use mqnet_topology::{CpuListEnd, FunctionLocation, Topology, nic};
 
 use super::{Job, Member, PlanArgs};
 
-/// Most functions of a group.
+/// Maximum number of functions of a group.
 const FUNCTIONS_MAX: usize = 8;
 
-/// A node, or none.
+/// Node of a function; none if unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Node(pub(crate) Option<u32>);
 
@@ -33,7 +33,7 @@ fn bad(what: String) -> Failure {
     Failure::BadInput(what)
 }
 
-/// CPUs for workers, and CPUs that send.
+/// Machine with the CPUs for workers, and machine with the CPUs that send.
 pub(super) fn machines(args: &PlanArgs) -> Result<(Topology, Topology), Failure> {
     let whole = |topology: Topology| (topology.clone(), topology);
     if let Some(topology) = &args.synthetic {
@@ -57,7 +57,7 @@ pub(super) fn machines(args: &PlanArgs) -> Result<(Topology, Topology), Failure>
     Ok(whole(topology))
 }
 
-/// Functions of endpoints; `root` is `/` except in tests.
+/// Functions of endpoints, each with its number of queues; `root` is `/` except in tests.
 fn members(endpoints: &[String], root: &Path) -> Result<Vec<(Member, u16)>, Failure> {
     let mut found = Vec::new();
     for endpoint in endpoints {
@@ -112,7 +112,7 @@ fn members(endpoints: &[String], root: &Path) -> Result<Vec<(Member, u16)>, Fail
     Ok(all)
 }
 
-/// A function with nothing but a node.
+/// Function with a node only.
 fn plain(number: usize, node: Option<u32>) -> Member {
     let home = FunctionLocation { node, vectors: None };
     Member { name: format!("function {number}"), home, interface: None, netns: None }
@@ -175,7 +175,7 @@ pub(super) fn jobs(
             let what = "--apply: is no interface of the kernel, so there is nothing to set";
             return Err(bad(format!("{}: {what}", member.name)));
         }
-        // The member with the fewest queues limits the group, because the map distributes channels
+        // The member with the fewest queues limits the group, because channels are distributed
         // evenly.
         let queues = found.iter().map(|(_, queues)| *queues).filter(|&q| q > 0).min();
         let channels = queues.map(|q| q.saturating_mul(found.len() as u16));

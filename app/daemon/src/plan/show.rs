@@ -21,7 +21,7 @@ fn cores(topology: &Topology) -> usize {
     topology.cpus.iter().map(|cpu| cpu.core).collect::<BTreeSet<_>>().len()
 }
 
-/// Locality of the memory of a channel, as one word.
+/// Locality of the memory of a channel, as one word; empty if unknown.
 fn locality(place: &ChannelPlacement) -> &'static str {
     match place.is_local() {
         Some(true) => "local",

@@ -73,7 +73,7 @@ channel  function  queue  worker  cpu  node  irq-cpu  memory  bytes  sent-to-by-
 }
 
 // Goal: the plan of one function for two nodes reports the traffic between nodes, also in the
-// picture. For a function without a node it reports that near and far are equal.
+// picture. For a function without a node the plan reports that near and far are equal.
 #[test]
 fn what_crosses_is_marked() {
     let text = planned(&["--synthetic", "2x1", "--functions", "1"]).unwrap();
@@ -110,7 +110,7 @@ fn nonsense_is_refused() {
     }
 }
 
-// Goal: the JSON plan equals the text plan and includes the distances used.
+// Goal: the JSON plan equals the text plan and includes the distances between nodes.
 #[test]
 fn the_plan_as_json() {
     let text = planned(&["--synthetic", "2x2", "--functions", "0,1", "-j"]).unwrap();
@@ -171,8 +171,8 @@ fn running_links_are_planned() {
     assert_eq!((none.len(), none[0].channels, none[0].members[0].home.node), (1, 4, Some(0)));
 }
 
-// Goal: interrupts and senders are set for the queues of each interface separately. Every CPU sends
-// through one queue of each, although the plan of the group uses only near CPUs.
+// Goal: interrupts and sender CPUs are set for each interface separately. Every CPU sends through
+// one queue of each interface, although the plan of the group uses near CPUs only.
 #[test]
 fn interfaces_are_set_one_by_one() {
     let topology = mqnet_topology::synthetic("2x2").unwrap();

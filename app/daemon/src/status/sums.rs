@@ -1,4 +1,4 @@
-//! Sums of a link's counters, and their JSON.
+//! Sums of a link's counters, and their JSON form.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -39,14 +39,14 @@ impl DirectionSums {
         self.drops.values().sum()
     }
 
-    /// The conservation check as text.
+    /// Conservation check as text.
     pub fn equation(&self) -> String {
         let drops = self.drops.iter().map(|(reason, frames)| (&**reason, *frames));
         equation(&self.counters, drops, self.in_flight)
     }
 }
 
-/// Counters under the names of the counter table.
+/// Serialization of counters under the names of the counter table.
 mod by_name {
     use serde::{Deserializer, Serializer};
 
@@ -73,7 +73,7 @@ pub(crate) fn channel_stats(link: &mut Link) -> [Vec<Arc<QueuePairStats>>; 2] {
     link.stats().map(<[_]>::to_vec)
 }
 
-/// Both directions of each channel.
+/// Both directions of each channel as JSON.
 pub(crate) fn channels_json(link: &mut Link) -> Vec<Value> {
     let [a, b] = channel_stats(link);
     let lane =

@@ -1,6 +1,6 @@
 //! Names of the kernel's features, and ethtool's older names for groups of them.
 
-/// Features of a kernel of 2026, by number.
+/// Feature names in the order of the kernel's feature bits.
 pub(super) const KERNEL: [&str; 60] = [
     "tx-scatter-gather",
     "tx-checksum-ipv4",
@@ -93,7 +93,7 @@ pub(super) const LEGACY: [Legacy; 12] = [
 ];
 
 impl Legacy {
-    /// Returns true if a feature belongs to the group.
+    /// True if the feature `name` belongs to the group.
     pub(super) fn covers(&self, name: &str) -> bool {
         match self.pattern.split_once('*') {
             Some((head, tail)) => {

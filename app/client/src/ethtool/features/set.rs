@@ -1,4 +1,4 @@
-//! `-K`.
+//! `-K`: changes offload features.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,14 +16,15 @@ const REFUSED: u8 = 92;
 struct Changed {
     before: Vec<Feature>,
     after: Vec<Feature>,
-    /// Every requested feature, older names resolved.
+    /// Requested state by feature; older names are replaced by the features of their group.
     asked: BTreeMap<String, bool>,
     outcome: Option<Outcome>,
-    /// True for a TAP device, which the kernel's ethtool shows under the same name.
+    /// True if the device is a TAP, which the kernel's ethtool shows under the same name, and a
+    /// change was sent.
     is_tap: bool,
 }
 
-/// `-K`.
+/// `-K`: changes features and prints differences from the request.
 pub(in super::super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
     let mut given = Vec::new();
     for pair in call.args.chunks(2) {
@@ -87,8 +88,8 @@ fn change(call: &Call<'_>, given: &[(&String, bool)]) -> Result<Changed, ApiErro
     Ok(Changed { before, after: all(&device)?, asked, outcome: Some(outcome), is_tap })
 }
 
-/// Direction of the features that were changed on a TAP: the kernel's ethtool shows the opposite
-/// direction under the same names.
+/// Hint after a change of `tx-` or `rx-` features of a TAP; none otherwise. The kernel's ethtool
+/// shows the opposite direction under the same names.
 fn direction(changed: &Changed, dev: &str) -> Option<String> {
     let has = |prefix: &str| changed.asked.keys().any(|name| name.starts_with(prefix));
     let (name, ours, kernels) = match (has("tx-"), has("rx-")) {

@@ -1,5 +1,5 @@
-//! `-k DEV --sides`: offloads of the two sides of a link, offloads that cross it, and emulation for
-//! the side without them. ethtool has no such listing; plain `-k` is unchanged.
+//! `-k DEV --sides`: offloads of both sides of a link, offloads that cross the link, and offload
+//! emulation. ethtool has no such listing; plain `-k` is unchanged.
 
 use std::io;
 
@@ -26,7 +26,7 @@ fn link(call: &Call<'_>) -> Result<LinkInfo, ApiError> {
     all.into_iter().find(of).ok_or_else(|| ApiError::new(Code::NoDevice, "it has just gone"))
 }
 
-/// Action on frames of a kind in one direction.
+/// Text for the emulation of one kind of offload in one direction; empty if frames pass unchanged.
 fn done(way: &WayOffloads, kind: &str) -> &'static str {
     let has = |list: &[String]| list.iter().any(|name| name == kind);
     let large = kind != "csum";
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(line("uso4")[2..], ["no", "yes", "off", "[emulated: merged]"]);
     }
 
-    // Goal: each action has a text.
+    // Goal: each emulation has its text.
     #[test]
     fn words_for_what_is_done() {
         let csum = WayOffloads { emulated: names(&["csum"]), ..WayOffloads::default() };

@@ -21,8 +21,8 @@ pub(super) struct Options<'a> {
     pub(super) function: Option<&'a str>,
     pub(super) context: bool,
     delete: bool,
-    /// `weight` was given twice: ethtool then counts both lists together and reads past the second
-    /// one.
+    /// True if `weight` was given twice: ethtool then counts both lists as one and reads past the
+    /// end of the second.
     pub(super) weights_again: bool,
 }
 

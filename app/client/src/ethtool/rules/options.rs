@@ -19,7 +19,8 @@ pub(super) enum Bad {
 pub(super) struct Rule {
     pub(super) rule: FlowRule,
     pub(super) location: Option<u32>,
-    /// False for requests that mqnet does not support: matches beyond headers, drops.
+    /// False if mqnet does not support the request: AH or ESP flows, unsupported match options,
+    /// drop actions.
     pub(super) possible: bool,
 }
 
@@ -30,7 +31,7 @@ enum Form {
     V4,
     V6,
     Mac,
-    /// Option of ethtool without a meaning for mqnet.
+    /// Option of ethtool that mqnet does not support.
     Foreign,
     Queue,
     Location,
@@ -102,11 +103,11 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Parses the arguments. A single last word is ignored, if it is an option.
+/// Parses the arguments. A last option without a value is ignored.
 pub(super) fn parse(kind: &str, words: &[&str]) -> Result<Rule, Bad> {
     let forms = forms(kind).ok_or(Bad::Syntax)?;
     let rule = FlowRule { flow: kind.to_owned(), ..FlowRule::default() };
-    // mqnet cannot match these headers.
+    // mqnet cannot match AH and ESP headers.
     let possible = !kind.starts_with("ah") && !kind.starts_with("esp");
     let mut parsed = Rule { rule, location: None, possible };
     let mut seen: Vec<&str> = Vec::new();
@@ -151,7 +152,7 @@ fn take(parsed: &mut Rule, name: &str, form: Form, text: &str) -> Option<()> {
         Form::Foreign => parsed.possible = false,
         Form::Queue => match number::ranged(text, 0, u32::MAX) {
             Some(queue) => parsed.rule.queue = u16::try_from(queue).unwrap_or(u16::MAX),
-            // A drop action, or a number that is no queue of any device.
+            // -1 is the drop action. Other numbers out of range become a queue that no device has.
             None if text == "-1" => parsed.possible = false,
             None => {
                 number::unsigned(text.strip_prefix('-')?)?;

@@ -82,7 +82,7 @@ fn lines(flow: &str) -> (String, Vec<Line>) {
     (kind, addresses.into_iter().chain(own).collect())
 }
 
-/// All lines of a rule and an empty one.
+/// Lines of a rule, followed by an empty line.
 pub(super) fn of(rule: &FlowRule) -> String {
     let (kind, lines) = lines(&rule.flow);
     let mut out = format!("Filter: {}\n\t{kind}\n", rule.location);

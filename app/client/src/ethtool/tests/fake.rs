@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::golden::Case;
 use crate::api::Api;
 
-/// Responses of a device by `GET` path; a missing path is not supported.
+/// Responses of a device by `GET` path. A path without a response returns `NotSupported`.
 type Answers = BTreeMap<&'static str, Value>;
 
 #[derive(Default)]
@@ -42,7 +42,8 @@ fn features(file: &str, dev: &str) -> Value {
     let all: Vec<BTreeMap<String, Value>> = serde_json::from_str(&case.out).unwrap();
     let mut list = Vec::new();
     for (name, value) in &all[0] {
-        // Sums have no `fixed` field. Features that are off and fixed are left out, as mqnet does.
+        // `fixed` is null for a legacy name that stands for several kernel features; such names are
+        // skipped. Features that are off and fixed are skipped too, as mqnet does not list them.
         let Some(fixed) = value.get("fixed").and_then(Value::as_bool) else { continue };
         let name = kernel.iter().find(|(old, _)| old == name).map_or(name.as_str(), |(_, k)| k);
         let is = |key: &str| value[key].as_bool().unwrap();
@@ -75,7 +76,7 @@ fn no_rules() -> FlowRules {
     FlowRules { rings: 4, size: 64, rules: Vec::new() }
 }
 
-/// Applies a change of rules to a device with 4 rings and room for 64 rules.
+/// Applies a change of rules to a device with 4 rings and 64 rule locations.
 fn change_rules(all: &mut FlowRules, want: SetFlowRules) -> Result<(), ApiError> {
     let place = want.delete.or(want.add.as_ref().map(|rule| rule.location)).unwrap();
     let at = all.rules.iter().position(|rule| rule.location == place);
@@ -208,7 +209,8 @@ impl Api for World {
 }
 
 /// Applies a change as the kernel does: dependent features follow the feature that they need.
-/// `finished`: a TAP with a peer that needs complete checksums, so checksum offload stays off.
+/// `finished` is true for a TAP with a peer that needs complete checksums: checksum offload then
+/// stays off.
 fn apply(list: &mut [Feature], want: &SetFeatures, finished: bool) {
     for (name, on) in &want.features {
         let feature = list.iter_mut().find(|feature| feature.name == *name).unwrap();

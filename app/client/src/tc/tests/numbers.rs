@@ -13,7 +13,8 @@ fn qdisc(handle: u32, attach: Attach, params: Params) -> QdiscInfo {
     QdiscInfo { handle: Handle(handle), attach, params, refcnt: 2, totals: Totals::default() }
 }
 
-/// Counters in the order of the recording: `tc` omits the last three while they are 0.
+/// Reorders the counters of a recording into the order of the engine. In the recording, the last
+/// three are those that `tc` omits while they are 0.
 fn fq_codel(extra: [u64; 9]) -> [u64; 9] {
     let [maxpacket, overlimit, ecn_mark, new_flows, new_len, old_len, ce_mark, memory, overmemory] =
         extra;
@@ -286,7 +287,8 @@ fn others() -> Vec<(&'static str, Vec<FilterInfo>)> {
     ]
 }
 
-/// Netdev, kind of list, list. The recordings lack the line for each priority, except for `f1`.
+/// Lists of all netdevs: netdev, name of the list, list. The recordings lack the line for each
+/// priority, except for `f1`.
 pub(super) fn all() -> Vec<(&'static str, &'static str, Value)> {
     let mut all = Vec::new();
     for (dev, infos) in qdiscs() {

@@ -23,7 +23,7 @@ struct State {
 pub(super) struct World(Rc<RefCell<State>>);
 
 impl World {
-    /// Netdevs of the simulated recordings, and `t1` with nothing special.
+    /// Netdevs of the simulated recordings, and `t1` with the discipline `noqueue`.
     pub(super) fn of_numbers() -> Self {
         let world = Self::default();
         world.put("t1", "qdiscs", json!([{ "kind": "noqueue", "handle": "0:", "root": true }]));
@@ -38,8 +38,8 @@ impl World {
         state.lists.entry(dev.to_owned()).or_default().insert(what, list);
     }
 
-    /// Adds a netdev with the disciplines that `tc -s -j` printed. A discipline of a kind with
-    /// classes has one class for every child, or one class.
+    /// Adds a netdev with the disciplines that `tc -s -j` printed. `mq` gets one class for each
+    /// child, `tbf` one class, other kinds none.
     pub(super) fn add_json(&mut self, dev: &str, text: &str) {
         let qdiscs: Value = serde_json::from_str(text).unwrap();
         let list = qdiscs.as_array().unwrap();

@@ -27,7 +27,7 @@ impl Api for Panics {
     }
 }
 
-// Goal: none of its own: the process that runs inside the terminal of the test below.
+// Goal: run the display, as the process that `in_a_terminal` starts inside a terminal.
 #[test]
 #[ignore = "in_a_terminal runs it in a terminal"]
 fn inside() {
@@ -49,7 +49,8 @@ fn inside() {
     live(&args, api, reading(1, &link("up"))).unwrap();
 }
 
-/// Output of the terminal; types `keys` after `after` appears.
+/// Runs `inside` in a terminal and returns the terminal's output. Types `keys` after the text
+/// `after` has appeared.
 fn terminal(how: &str, after: &str, keys: &str) -> String {
     let exe = std::env::current_exe().unwrap();
     let line = format!(
