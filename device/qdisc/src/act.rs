@@ -11,7 +11,7 @@ pub(crate) use police::{Bucket, Police};
 /// Control result of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// Accept the packet with the filter's decision.
+    /// Ends the actions; the filter's class applies.
     Ok,
     /// Drop the packet.
     Drop,
@@ -37,7 +37,7 @@ impl Control {
 pub(crate) struct Skbedit {
     pub(crate) queue_mapping: Option<u16>,
     pub(crate) priority: Option<u32>,
-    /// Value and mask.
+    /// Value and mask of the mark; bits outside the mask stay unchanged.
     pub(crate) mark: Option<(u32, u32)>,
 }
 
@@ -60,7 +60,7 @@ impl Skbedit {
 pub(crate) enum Act {
     Gact,
     Skbedit(Skbedit),
-    /// Rate limit. All schedulers of a netdev share the bucket: the rate is the netdev's.
+    /// Rate limit. All schedulers of a netdev share the bucket, so the rate applies to the netdev.
     Police(Police, Arc<Bucket>),
 }
 
@@ -68,7 +68,7 @@ pub(crate) enum Act {
 #[derive(Clone, Debug)]
 pub(crate) struct Action {
     pub(crate) act: Act,
-    /// Control result; for police: of packets within the rate.
+    /// Control result; for a police action, that of packets within the rate.
     pub(crate) control: Control,
     /// Number of the action within the netdev.
     pub(crate) index: u32,
@@ -88,7 +88,8 @@ impl Action {
         matches!(self.act, Act::Skbedit(Skbedit { queue_mapping: Some(_), .. }))
     }
 
-    /// True if both actions have the same effect; numbers and bucket levels are not compared.
+    /// True if both actions have the same kind, parameters and control result. The action numbers
+    /// and the levels of police buckets are not compared.
     pub(crate) fn same(&self, other: &Self) -> bool {
         let acts = match (&self.act, &other.act) {
             (Act::Gact, Act::Gact) => true,
@@ -99,7 +100,8 @@ impl Action {
         acts && self.control == other.control
     }
 
-    /// Options by tc's names: `priority` as a class, police values in bytes (per second).
+    /// Options in force, with the names of `tc -j`: `priority` as a class id, police rates in bytes
+    /// per second, sizes in bytes.
     pub(crate) fn options(&self) -> Vec<(&'static str, String)> {
         let control = self.control.name().to_owned();
         match &self.act {

@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use crate::QueuedPacket;
 use crate::qdisc::{CHANNELS, bit};
 
-/// Next packets of each channel: packets that did not fit into the sink, and at most one that the
-/// qdiscs selected while another channel was served.
+/// Packets of each channel that leave before those in the qdiscs. They did not fit into the sink,
+/// or the qdiscs selected them while another channel was served (at most one per channel).
 #[derive(Default)]
 pub(crate) struct Ahead {
     queues: Vec<VecDeque<QueuedPacket>>,
-    /// Channels with packets.
+    /// Mask of the channels with packets.
     pub(crate) channels: u64,
     pub(crate) len: u32,
     pub(crate) bytes: u64,
@@ -57,7 +57,7 @@ impl Ahead {
         self.queues.get(usize::from(channel)).map_or(0, |queue| queue.len() as u32)
     }
 
-    /// Takes the packets of the channels in a mask.
+    /// Moves the packets of the channels in the mask `channels` to `out`.
     pub(crate) fn take(&mut self, channels: u64, out: &mut Vec<QueuedPacket>) {
         for channel in (0..CHANNELS).filter(|channel| bit(*channel) & channels != 0) {
             out.extend(std::iter::from_fn(|| self.pop(channel)));

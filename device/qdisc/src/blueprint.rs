@@ -8,13 +8,13 @@ use crate::{DrrClass, Filters, Handle, NodeStats, Params};
 /// A qdisc and its descendants.
 #[derive(Debug)]
 pub struct Blueprint {
-    /// Handle; [`Handle::default`] for a default child, which the user did not attach.
+    /// Handle of the qdisc; [`Handle::default`] for a default child that the user did not attach.
     pub handle: Handle,
     /// Kind and parameters; never mq, mqprio or clsact.
     pub params: Params,
     /// Statistics of the qdisc.
     pub stats: Arc<NodeStats>,
-    /// Classes, in order: prio's bands, tbf's one class, drr's classes.
+    /// Classes in order: the bands of prio, the one class of tbf, or the classes of drr.
     pub classes: Vec<ClassPlan>,
     /// Filters that select a class.
     pub filters: Filters,
@@ -23,9 +23,9 @@ pub struct Blueprint {
 /// One class.
 #[derive(Debug)]
 pub struct ClassPlan {
-    /// Its id.
+    /// Id of the class.
     pub id: Handle,
-    /// drr's quantum.
+    /// Quantum of a drr class; `None` for classes of other kinds.
     pub drr: Option<DrrClass>,
     /// Statistics of the class.
     pub stats: Arc<NodeStats>,
@@ -34,7 +34,7 @@ pub struct ClassPlan {
 }
 
 impl Blueprint {
-    /// A qdisc without classes and filters, with counters at 0.
+    /// Creates a qdisc without classes and filters, with counters at 0.
     pub fn plain(handle: Handle, params: Params) -> Self {
         let stats = Arc::default();
         Self { handle, params, stats, classes: Vec::new(), filters: Filters::default() }
@@ -42,7 +42,7 @@ impl Blueprint {
 }
 
 impl ClassPlan {
-    /// A class with its default qdisc.
+    /// Creates a class of the user with its default qdisc, a pfifo.
     pub fn plain(id: Handle) -> Self {
         let child = Classes::User.default_child();
         let child = Blueprint::plain(Handle::default(), child);

@@ -15,7 +15,7 @@ pub(crate) enum Matcher {
     Flower(Box<Flower>),
     /// Every packet.
     Matchall,
-    /// The mark.
+    /// Bits of the mark that are in `mask`.
     Fw { mark: u32, mask: u32 },
 }
 
@@ -36,7 +36,8 @@ impl Matcher {
         }
     }
 
-    /// Match conditions by tc's names.
+    /// Match conditions with the names of `tc -j`. The mark of fw is the filter's handle and is not
+    /// listed.
     pub(crate) fn keys(&self) -> Vec<(&'static str, String)> {
         match self {
             Self::Flower(flower) => flower.keys(),

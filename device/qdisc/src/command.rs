@@ -5,22 +5,22 @@ use crate::Handle;
 /// Verb of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Creates the object; an error if it exists. A default qdisc, or one of another kind if no
-    /// handle is given, is replaced, as in Linux.
+    /// Creates the object; an error if it exists. A default qdisc is replaced, as in Linux. A qdisc
+    /// of another kind is replaced if no handle is given.
     Add,
     /// Changes the object in place; an error if it does not exist. A qdisc of another kind is
     /// replaced if no handle is given, as in Linux.
     Change,
-    /// Changes the object, or replaces it.
+    /// Changes the object, replaces it, or creates it if it does not exist.
     Replace,
-    /// Deletes the object and restores the default.
+    /// Deletes the object. A deleted qdisc is replaced by the default qdisc.
     Delete,
 }
 
 /// Type of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectType {
-    /// A discipline.
+    /// A qdisc.
     Qdisc,
     /// A class.
     Class,
@@ -31,11 +31,11 @@ pub enum ObjectType {
 /// Parent of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attach {
-    /// `root`, or no parent given: the root qdisc, also for classes and filters.
+    /// `root`, or no parent given; for classes and filters, the root qdisc.
     Root,
-    /// `parent 1:2`
+    /// `parent 1:2`: a qdisc or a class.
     Parent(Handle),
-    /// `egress` (filters), `clsact` (qdisc)
+    /// `egress` for filters, `clsact` for a qdisc.
     Egress,
 }
 
@@ -48,20 +48,20 @@ pub struct TcCommand {
     pub object: ObjectType,
     /// Parent of the object.
     pub attach: Attach,
-    /// `handle 1:` of a discipline, `classid 1:2` of a class, `handle 0x1` of a filter.
+    /// `handle 1:` of a qdisc, `classid 1:2` of a class, `handle 0x1` of a filter.
     pub handle: Option<Handle>,
-    /// Filters: `prio`/`pref`; `None`: the next free one.
+    /// Priority of a filter (`prio`, `pref`); `None`: the next free one.
     pub prio: Option<u16>,
-    /// Filters: `protocol` as an EtherType, 3 (`ETH_P_ALL`) for all; `None`: not given.
+    /// Protocol of a filter as an EtherType, 3 (`ETH_P_ALL`) for all; `None`: not given.
     pub protocol: Option<u16>,
     /// Kind, such as `fq_codel` or `flower`.
     pub kind: Option<String>,
-    /// Words after the kind, in tc's syntax: `limit 1000 target 5ms`. The mask of fw's `handle
-    /// 0x1/0xff` is a word here: `mask 0xff`.
+    /// Words after the kind, in tc's syntax: `limit 1000 target 5ms`. The mask of an fw filter
+    /// (`handle 0x1/0xff`) is passed here as `mask 0xff`.
     pub options: Vec<String>,
 }
 
-/// Errno that tc reports.
+/// Error number in tc's report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errno {
     /// `EEXIST`
@@ -78,7 +78,7 @@ pub enum Errno {
     Range,
 }
 
-/// Refusal of a command that changed nothing.
+/// Error of a command; a failed command changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct TcError {

@@ -1,53 +1,58 @@
 //! Dynamic limit on the bytes in a sink, so that packets wait in the qdiscs.
 //!
 //! Qdiscs cannot reorder or drop bytes that are in a sink. A sink needs the bytes that its reader
-//! takes between two visits, and no more. The limit is derived from observations: if the sink ran
-//! empty while packets waited, the limit was too small; if bytes always remained at a visit, the
-//! limit was too large by the remainder.
+//! takes between two visits of the writer, and no more. The limit is adapted at each visit. If the
+//! sink ran empty while packets waited, the limit was too small. If bytes remained at every visit,
+//! the limit was too large by the smallest remainder.
 
-/// Bytes of an Ethernet frame: two of them are always allowed.
+/// Bytes of an Ethernet frame. The limit is at least two frames.
 const FRAME: u32 = 1514;
 
-/// Observation time before the limit shrinks; longer than the pauses of a descheduled reader, so
-/// that such pauses count as normal.
+/// Observation time in nanoseconds before the limit shrinks. The time is longer than the pauses of
+/// a descheduled reader, so that such pauses count as normal.
 const WATCH: u64 = 250_000_000;
 
-/// The limit covers at least the bytes that the reader takes in this time; otherwise a fast reader
-/// requires a visit every few frames. The time is small compared with the target delay of any
-/// qdisc.
+/// Time in nanoseconds. The limit covers at least the bytes that the reader takes in this time;
+/// otherwise a fast reader would require a visit every few frames. The time is small compared with
+/// the target delay of any qdisc.
 const STRETCH: u64 = 250_000;
 
-/// A dynamic limit on the bytes that a sink holds. Pure: the caller passes sizes and times.
+/// Dynamic limit on the bytes in a sink. The type reads no clock: the caller passes sizes and
+/// times.
 ///
-/// On each visit, call [`observe`](Self::observe) with the bytes still in the sink, send frames
-/// while [`allow`](Self::allow) is above 0 (so that a frame longer than the limit is not stuck),
-/// then report their bytes with [`sent`](Self::sent).
+/// On each visit, call [`observe`](Self::observe) with the bytes still in the sink. Then send
+/// frames while [`allow`](Self::allow) returns more than 0, and report their bytes with
+/// [`sent`](Self::sent). The last frame may exceed the limit, so that a frame longer than the limit
+/// can leave.
 #[derive(Clone, Copy, Debug)]
 pub struct ByteLimit {
     limit: u32,
     min: u32,
     max: u32,
-    /// Bytes in the sink at the end of the last visit, and its time.
+    /// Bytes in the sink at the end of the last visit.
     filled: u32,
+    /// Time of the last visit.
     seen: u64,
-    /// Least remainder in the sink at visits with held packets since the last change of the limit;
-    /// the time and the bytes that the reader took between them.
+    /// Least number of bytes that remained in the sink at a visit with waiting packets, since the
+    /// last change of the limit.
     slack: u32,
+    /// Sum of the intervals between these visits, in nanoseconds.
     watched: u64,
+    /// Bytes that the reader took in these intervals.
     taken: u64,
 }
 
 impl ByteLimit {
-    /// Creates a limit for frames of up to `mtu` bytes with their header, in a sink of `sink`
-    /// bytes. The limit is never above the sink, and never below two frames (long frames count as
-    /// Ethernet frames: a reader that needs more raises the limit).
+    /// Creates a limit for a sink of `sink` bytes and frames of up to `mtu` bytes with their
+    /// header. The limit starts at two frames and never exceeds the sink. A frame counts at most as
+    /// an Ethernet frame: a reader that needs more raises the limit.
     pub fn new(mtu: u32, sink: u32) -> Self {
         let max = sink.max(1);
         let min = (2 * mtu.clamp(64, FRAME)).min(max);
         Self { limit: min, min, max, filled: 0, seen: 0, slack: u32::MAX, watched: 0, taken: 0 }
     }
 
-    /// Current limit.
+    /// Current limit in bytes.
     pub fn limit(&self) -> u32 {
         self.limit
     }
@@ -65,12 +70,13 @@ impl ByteLimit {
         self.filled = self.filled.saturating_add(bytes);
     }
 
-    /// Records the start of a visit. `used`: bytes still in the sink; `had_backlog`: the last visit
-    /// left packets that still wait.
+    /// Records the start of a visit and adapts the limit. `used`: bytes still in the sink;
+    /// `had_backlog`: the last visit left packets in the qdiscs.
     pub fn observe(&mut self, used: u32, had_backlog: bool, now_ns: u64) {
         let passed = now_ns.saturating_sub(self.seen);
         let taken = self.filled.saturating_sub(used);
-        // Otherwise packets or space were missing, and the observation has no value.
+        // Skip the observation unless packets waited and the limit was used up: the source or the
+        // sink's size was the bottleneck.
         if had_backlog && self.filled >= self.limit {
             if used == 0 {
                 self.set(self.limit.saturating_mul(2));
@@ -90,7 +96,7 @@ impl ByteLimit {
         if self.watched >= 4 * STRETCH && stretch > self.limit {
             return self.set(stretch.min(self.limit.saturating_mul(2)));
         }
-        // A sink whose reader stalls proves nothing: the reader must have taken a full limit once.
+        // Shrink only if the reader has taken a full limit: a stalled reader shows no excess.
         if self.watched >= WATCH && self.taken >= self.limit.into() {
             let excess = self.slack.saturating_sub(FRAME);
             self.set(self.limit.saturating_sub(excess).max(stretch));

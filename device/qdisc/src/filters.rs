@@ -19,7 +19,7 @@ pub(crate) const ETH_P_ALL: u16 = 3;
 /// Result of a filter list for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterVerdict {
-    /// No filter matched, or one accepted the packet without a class.
+    /// No filter matched, or the matching filter accepted the packet and names no class.
     Pass,
     /// Class of the packet (`flowid`/`classid`).
     Class(Handle),
@@ -30,7 +30,7 @@ pub enum FilterVerdict {
 /// Match conditions and actions of a filter.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// EtherType of the frame with its tag; [`ETH_P_ALL`] for all.
+    /// Outer EtherType of the frame: the TPID of a tagged frame; [`ETH_P_ALL`] matches all.
     pub(crate) protocol: u16,
     pub(crate) matcher: Matcher,
     pub(crate) class: Option<Handle>,
@@ -41,7 +41,7 @@ pub(crate) struct Plan {
 #[derive(Debug, Default)]
 pub(crate) struct FilterStats {
     pub(crate) hits: Counter,
-    /// One entry for each action.
+    /// Counters of each action.
     pub(crate) actions: Vec<ActionStats>,
 }
 
@@ -75,7 +75,8 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// Filters that cannot move packets to other channels: those of a qdisc for a single channel.
+    /// Creates an empty list that never moves a packet to another channel: that of a qdisc for one
+    /// channel.
     pub(crate) fn of_one_channel() -> Self {
         Self { list: Vec::new(), keeps_channel: true }
     }
@@ -89,8 +90,8 @@ impl Filters {
         self.list.is_empty()
     }
 
-    /// Runs the list over one packet of `len` bytes at time `now` (nanoseconds; from one origin for
-    /// all schedulers of a netdev, which share the buckets of police actions).
+    /// Runs the list over one packet of `len` bytes at time `now` in nanoseconds. All schedulers of
+    /// a netdev must use one clock, because they share the buckets of police actions.
     pub fn run(&mut self, keys: &FlowKeys, meta: &mut Meta, len: u32, now: u64) -> FilterVerdict {
         let channel = meta.channel;
         let verdict = self.decide(keys, meta, len, now);
@@ -117,7 +118,7 @@ impl Filters {
 }
 
 impl Plan {
-    /// Runs the actions. `None`: continue with the next filter.
+    /// Runs the actions. Returns `None` if the next filter must run.
     fn act(
         &self,
         stats: &FilterStats,
@@ -155,7 +156,7 @@ impl Plan {
         Some(self.class.map_or(FilterVerdict::Pass, FilterVerdict::Class))
     }
 
-    /// True if both filters match and act the same.
+    /// True if both filters have the same protocol, match conditions, class and actions.
     pub(crate) fn same(&self, other: &Self) -> bool {
         self.protocol == other.protocol
             && self.matcher == other.matcher

@@ -2,7 +2,8 @@
 
 use crate::Handle;
 
-/// Parses a hexadecimal number as C does: returns its value and the remaining text.
+/// Parses the leading hexadecimal number, with or without `0x`; returns its value and the remaining
+/// text.
 fn hex(text: &str) -> Option<(u32, &str)> {
     let digits = text.strip_prefix("0x").or(text.strip_prefix("0X")).unwrap_or(text);
     let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
@@ -10,7 +11,7 @@ fn hex(text: &str) -> Option<(u32, &str)> {
     Some((u32::from_str_radix(number, 16).ok()?, rest))
 }
 
-/// `1:`, `1` or `none`; text after the colon is ignored.
+/// Parses a qdisc handle: `1:`, `1` or `none`; text after the colon is ignored.
 pub fn parse_handle(text: &str) -> Option<Handle> {
     if text == "none" {
         return Some(Handle::default());
@@ -20,7 +21,7 @@ pub fn parse_handle(text: &str) -> Option<Handle> {
     (rest.is_empty() || rest.starts_with(':')).then_some(Handle::new(major, 0))
 }
 
-/// `1:2`, `1:`, `:2`, a whole number, or `none`.
+/// Parses a class id: `1:2`, `1:`, `:2`, all 32 bits in hexadecimal, or `none`.
 pub fn parse_class(text: &str) -> Option<Handle> {
     if text == "none" {
         return Some(Handle::default());
@@ -38,7 +39,7 @@ pub fn parse_class(text: &str) -> Option<Handle> {
     Some(Handle::new(half(major)?, half(minor)?))
 }
 
-/// EtherTypes with names in tc that frames here may have.
+/// EtherTypes and their names in tc.
 const PROTOCOLS: [(&str, u16); 10] = [
     ("all", 0x0003),
     ("ip", 0x0800),
@@ -52,7 +53,8 @@ const PROTOCOLS: [(&str, u16); 10] = [
     ("LLDP", 0x88cc),
 ];
 
-/// A protocol by name or number.
+/// Parses a protocol: a name of tc in either case, a decimal number, or a hexadecimal number with
+/// `0x`.
 pub fn parse_protocol(text: &str) -> Option<u16> {
     let named = PROTOCOLS.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
     named.map(|(_, number)| *number).or_else(|| {
@@ -64,7 +66,7 @@ pub fn parse_protocol(text: &str) -> Option<u16> {
     })
 }
 
-/// Name of a protocol as tc prints it.
+/// Name of a protocol in tc's output; `[number]` if it has no name.
 pub fn protocol_name(number: u16) -> String {
     let named = PROTOCOLS.iter().find(|(_, n)| *n == number);
     named.map_or_else(|| format!("[{number}]"), |(name, _)| (*name).to_owned())

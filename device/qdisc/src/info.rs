@@ -3,59 +3,59 @@
 use crate::kind::ExtraCounter;
 use crate::{Attach, DrrClass, Handle, Params, Totals};
 
-/// One discipline.
+/// One qdisc.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QdiscInfo {
-    /// Its handle; 0 for the default leaves of mq, which tc prints as `0:`.
+    /// Handle of the qdisc; 0 for the default leaves of mq, which tc prints as `0:`.
     pub handle: Handle,
-    /// Kind and parameters.
+    /// Parent of the qdisc.
     pub attach: Attach,
-    /// What it is.
+    /// Kind and parameters.
     pub params: Params,
-    /// Value of `refcnt N`, which tc prints unless 1: for mq 1; for a root qdisc shared by all
-    /// channels 1 plus the number of channels.
+    /// Value of `refcnt N`, which tc prints unless it is 1. For a root that is not multi-queue, the
+    /// value is 1 plus the number of channels, or 2 for the default noqueue; otherwise 1.
     pub refcnt: u32,
-    /// Counters, including those of former schedulers.
+    /// Counters of the qdisc, including those of former schedulers.
     pub totals: Totals,
 }
 
 /// One class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassInfo {
-    /// Kind of its discipline.
+    /// Kind of the qdisc that owns the class.
     pub kind: &'static str,
     /// Counters that only classes of this kind have.
     pub counters: &'static [ExtraCounter],
-    /// Its id.
+    /// Id of the class.
     pub id: Handle,
-    /// The class above; `None`: root.
+    /// Parent class; `None`: the root qdisc.
     pub parent: Option<Handle>,
-    /// Handle of the discipline in it (`leaf 10:`), if the user attached one.
+    /// Handle of the class's qdisc (`leaf 10:`), if the user attached one.
     pub leaf: Option<Handle>,
-    /// drr's quantum.
+    /// Quantum of a drr class.
     pub drr: Option<DrrClass>,
-    /// Its counters.
+    /// Counters of the class.
     pub totals: Totals,
 }
 
 /// One filter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FilterInfo {
-    /// Where it is attached: a discipline's handle, or egress.
+    /// Attachment point: a qdisc's handle, or egress.
     pub attach: Attach,
-    /// EtherType; 3 for all.
+    /// EtherType; 3 (`ETH_P_ALL`) for all.
     pub protocol: u16,
-    /// Its priority.
+    /// Priority of the filter.
     pub pref: u16,
     /// `flower`, `matchall`, `fw`.
     pub kind: &'static str,
-    /// Its handle.
+    /// Handle of the filter.
     pub handle: u32,
-    /// Where matching packets go.
+    /// Class of matching packets.
     pub class: Option<Handle>,
-    /// What it matches, by the names of `tc -j` (`dst_ip`, `ip_proto`), in the order of printing.
+    /// Match conditions with the names of `tc -j` (`dst_ip`, `ip_proto`), in the order of printing.
     pub keys: Vec<(&'static str, String)>,
-    /// Its actions, in order.
+    /// Actions in order.
     pub actions: Vec<ActionInfo>,
     /// Packets that matched.
     pub hits: u64,
@@ -66,17 +66,17 @@ pub struct FilterInfo {
 pub struct ActionInfo {
     /// `skbedit`, `police`, `gact`.
     pub kind: &'static str,
-    /// Its number, counted from 1 within the netdev (`index 1`).
+    /// Number of the action within the netdev, from 1 (`index 1`).
     pub index: u32,
-    /// What is set, by the names of `tc -j`: rates in bytes per second, sizes in bytes, priority as
-    /// a class.
+    /// Parameters with the names of `tc -j`: rates in bytes per second, sizes in bytes, priority as
+    /// a class id.
     pub options: Vec<(&'static str, String)>,
-    /// Packets that it saw.
+    /// Packets on which the action ran.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets on the wire.
     pub bytes: u64,
-    /// What it dropped.
+    /// Packets that the action dropped.
     pub drops: u64,
-    /// Packets that were over the rate (police).
+    /// Packets above the rate of a police action.
     pub overlimits: u64,
 }

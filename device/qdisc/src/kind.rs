@@ -1,4 +1,4 @@
-//! Contract of a kind of qdisc.
+//! Trait and tables that each kind of qdisc implements.
 
 use crate::parse::Words;
 use crate::{Blueprint, Fifo, Params, Qdisc, TcError};
@@ -9,7 +9,7 @@ pub const EXTRA_MAX: usize = 9;
 /// Default limit of a fifo in packets: the `txqueuelen` of a device.
 pub(crate) const TXQUEUELEN: u32 = 1000;
 
-/// A kind of qdisc: one type in the file of the kind, listed in `sch.rs`.
+/// A kind of qdisc: one type per kind, listed in `sch.rs`.
 pub(crate) trait Kind {
     /// Parameters as numbers. Times are nanoseconds, rates bytes per second.
     type Params;
@@ -17,13 +17,13 @@ pub(crate) trait Kind {
     const NAME: &'static str;
     /// Counters of the qdisc, in the order of [`NodeStats::extra`](crate::NodeStats::extra).
     const COUNTERS: &'static [ExtraCounter] = &[];
-    /// Counters of a class.
+    /// Counters of each class, in the same order.
     const CLASS_COUNTERS: &'static [ExtraCounter] = &[];
-    /// Condition under which a packet may pass the empty qdisc without a decision.
+    /// Condition under which a packet may bypass the empty qdisc.
     const BYPASS: Bypass = Bypass::Always;
 
-    /// Reads the options of a command. `old`: parameters in force when a qdisc of the same kind is
-    /// changed; an option that the words do not name keeps its value as far as the kernel keeps it.
+    /// Parses the options of a command. `old`: parameters in force when a qdisc of the same kind is
+    /// changed. An option that the words omit keeps its old value if the kernel keeps it too.
     fn parse(
         words: Words<'_>,
         old: Option<&Self::Params>,
@@ -38,10 +38,10 @@ pub(crate) trait Kind {
     /// Builds the scheduler. `mtu`: MTU with its link-layer header; `seed` perturbs flow hashes.
     fn build(params: &Self::Params, plan: Blueprint, mtu: u32, seed: u64) -> Box<dyn Qdisc>;
 
-    /// Replaces a value that depends on the frame size (bytes) by its number.
+    /// Replaces each default that depends on the frame size by its value for `frame` bytes.
     fn resolve(_: &mut Self::Params, _frame: u32) {}
 
-    /// Classes below the qdisc.
+    /// Classes of the qdisc.
     fn classes(_: &Self::Params) -> Classes {
         Classes::None
     }
@@ -95,7 +95,7 @@ pub struct ExtraCounter {
     merge: Merge,
 }
 
-/// Rule by which the values of several schedulers become one.
+/// Rule by which the values of several schedulers are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Merge {
     Sum,
@@ -109,28 +109,28 @@ impl ExtraCounter {
         Self { name, merge: Merge::Sum }
     }
 
-    /// A counter whose largest value counts.
+    /// A counter whose values are combined by their maximum.
     pub(crate) const fn max(name: &'static str) -> Self {
         Self { name, merge: Merge::Max }
     }
 
-    /// A value of running schedulers alone: that of an ended one is 0.
+    /// A value of running schedulers only; ended schedulers count as 0.
     pub(crate) const fn gauge(name: &'static str) -> Self {
         Self { name, merge: Merge::Gauge }
     }
 
-    /// True for a value that ends with its scheduler.
+    /// True for a value that becomes 0 when its scheduler ends.
     pub(crate) fn is_gauge(self) -> bool {
         self.merge == Merge::Gauge
     }
 
-    /// The value of two schedulers together.
+    /// Combined value of two schedulers.
     pub(crate) fn merged(self, a: u64, b: u64) -> u64 {
         if self.merge == Merge::Max { a.max(b) } else { a.wrapping_add(b) }
     }
 }
 
-/// Values that defaults depend on.
+/// Values on which defaults depend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Env {
     /// MTU with its link-layer header, in bytes.
@@ -142,22 +142,22 @@ pub(crate) struct Env {
 /// Classes of a qdisc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Classes {
-    /// None: the qdisc is classless.
+    /// No classes.
     None,
-    /// Flows that the qdisc makes. Filters choose among them; no qdisc can be attached.
+    /// Flows that the qdisc creates. Filters select among them; no qdisc can be attached.
     Flows,
-    /// One class with this qdisc by default; any minor number is that class.
+    /// One class with this qdisc as default. Every minor number means this class.
     One(Params),
-    /// Classes 1 to this number, each with a pfifo by default.
+    /// Classes 1 to this number, each with a pfifo as default.
     Bands(u16),
     /// One class for each channel.
     Channels,
-    /// Classes that the user makes.
+    /// Classes that the user creates.
     User,
 }
 
 impl Classes {
-    /// The qdisc of a class to which the user attached none. The tree decides about channels.
+    /// Default qdisc of a class. For [`Channels`](Self::Channels) the tree selects another default.
     pub(crate) fn default_child(self) -> Params {
         match self {
             Self::One(child) => child,
@@ -166,7 +166,8 @@ impl Classes {
     }
 }
 
-/// Condition under which a packet may pass an empty qdisc without a decision.
+/// Condition under which a packet may bypass an empty qdisc: the qdisc would neither delay nor
+/// reclassify the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bypass {
     Always,
@@ -175,7 +176,7 @@ pub(crate) enum Bypass {
 }
 
 impl Bypass {
-    /// True if a qdisc with or without filters may be passed.
+    /// True if a packet may bypass a qdisc that has, or has no, filters.
     pub(crate) const fn holds(self, has_filters: bool) -> bool {
         match self {
             Self::Always => true,

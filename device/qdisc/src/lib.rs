@@ -1,9 +1,9 @@
 //! Queueing disciplines, classifiers and actions with Linux's names, defaults and semantics.
 //!
-//! The control thread keeps a [`Tree`]: what the user attached to a netdev, by handle. From it
-//! come [`Scheduler`]s, which workers run: filters of the egress hook, then one tree of
-//! disciplines. A multi-queue root (`mq`) has a scheduler for each channel; any other root is one
-//! scheduler for all channels, and lanes take turns with it.
+//! The control thread keeps a [`Tree`] of the qdiscs, classes and filters that the user attached to
+//! a netdev. The tree builds [`Scheduler`]s, which workers run: the filters of the egress hook,
+//! then the qdiscs. A multi-queue root (`mq`) has one scheduler for each channel. Any other root
+//! has one scheduler, which all channels share under a lock.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -39,39 +39,40 @@ pub use scheduler::Scheduler;
 pub use stats::{NodeStats, Totals};
 pub use tree::{ChannelMap, Shape, Tree};
 
-/// A handle or a class id, `major:minor` in 16 bits each. 0 is "none".
+/// A qdisc handle or a class id, `major:minor` in 16 bits each; 0 is `none`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub u32);
 
 impl Handle {
-    /// `major:minor`.
+    /// Creates the handle `major:minor`.
     pub const fn new(major: u16, minor: u16) -> Self {
         Self((major as u32) << 16 | minor as u32)
     }
 
-    /// The upper half.
+    /// Upper 16 bits: the number of the qdisc.
     pub const fn major(self) -> u16 {
         (self.0 >> 16) as u16
     }
 
-    /// The lower half.
+    /// Lower 16 bits: the number of the class; 0 for the qdisc.
     pub const fn minor(self) -> u16 {
         self.0 as u16
     }
 
-    /// A class as tc takes it: `1:2`, `:2`, `1:`, `root`, `none`, or 32 bits in hexadecimal.
+    /// Parses a class id in tc's syntax: `1:2`, `:2`, `1:`, `root`, `none`, or 32 bits in
+    /// hexadecimal.
     pub fn of_class(word: &str) -> Option<Self> {
         parse::number::class(word)
     }
 
-    /// The handle of a discipline as tc takes it: `1:` or `1`.
+    /// Parses a qdisc handle in tc's syntax: `1:`, `1` or `none`.
     pub fn of_qdisc(word: &str) -> Option<Self> {
         parse::number::qdisc(word)
     }
 }
 
 impl std::fmt::Display for Handle {
-    /// As tc prints it: hexadecimal, halves of 0 left out.
+    /// Formats the handle as tc does: hexadecimal, with halves of 0 left out; `0:` for handle 0.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.major(), self.minor()) {
             (0, 0) => write!(f, "0:"),

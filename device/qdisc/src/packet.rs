@@ -3,14 +3,14 @@
 use mqnet_pktbuf::Frag;
 use mqnet_wire::VnetHdr;
 
-/// Header bytes of a segment without a header-length hint: Ethernet, IPv4, TCP with timestamps.
+/// Assumed header bytes of a segment without a header-length hint: Ethernet, IPv4, TCP with
+/// timestamps.
 const HEADERS: u32 = 66;
 
 /// Metadata that filters and qdiscs use and may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// `skb->priority`: 0 to 15, or a class id. Set from DSCP or VLAN priority only by a filter; 0
-    /// otherwise.
+    /// `skb->priority`: 0 unless a filter sets it; 0 to 15, or a class id.
     pub priority: u32,
     /// `skb->mark`.
     pub mark: u32,
@@ -22,9 +22,9 @@ pub struct Meta {
 #[derive(Debug)]
 #[must_use = "a packet that is neither sent nor freed is in flight for ever"]
 pub struct QueuedPacket {
-    /// Frame data, from the start of the fragment.
+    /// Fragment with the frame data from its start.
     pub frag: Frag,
-    /// Length in bytes, with its link-layer header.
+    /// Frame length in bytes, with the link-layer header.
     pub len: u32,
     /// GSO and checksum state of the frame.
     pub hdr: VnetHdr,
@@ -36,12 +36,12 @@ pub struct QueuedPacket {
     pub segments: u16,
     /// Offset of the IP header, if any, for ECN marks.
     pub ip: Option<u16>,
-    /// When it was enqueued, in nanoseconds since the scheduler's clock began.
+    /// Enqueue time in nanoseconds since the scheduler's clock began.
     pub at: u64,
 }
 
 impl QueuedPacket {
-    /// Bytes on the wire, with the headers of every segment; the unit of rates and statistics.
+    /// Bytes on the wire, with the headers of every segment: the unit of rates and statistics.
     #[inline]
     pub fn wire_len(&self) -> u32 {
         match self.segments {
@@ -60,8 +60,8 @@ impl QueuedPacket {
         }
     }
 
-    /// Header length of a segment: the hint of the frame's sender if plausible, otherwise a
-    /// default.
+    /// Header length of a segment: the `hdr_len` hint of the frame's sender if it is 28 to 256,
+    /// otherwise [`HEADERS`].
     fn headers(&self) -> u32 {
         match u32::from(self.hdr.fields().hdr_len) {
             said @ 28..=256 => said,

@@ -1,6 +1,6 @@
 //! Parser of tc's words.
 //!
-//! Error texts are those of tc where tc has one.
+//! Error texts are those of tc wherever tc has a text for the error.
 
 mod action;
 mod filter;
@@ -11,7 +11,7 @@ use crate::command::Errno;
 
 pub(crate) use filter::{Keys, filter};
 
-/// Remaining words.
+/// Words of a command that remain to be parsed.
 pub(crate) struct Words<'a> {
     rest: std::slice::Iter<'a, String>,
 }
@@ -21,7 +21,7 @@ impl<'a> Words<'a> {
         Self { rest: words.iter() }
     }
 
-    /// Returns the next word, if any.
+    /// Takes the next word; `None` at the end.
     pub(crate) fn next(&mut self) -> Option<&'a str> {
         self.rest.next().map(String::as_str)
     }
@@ -30,12 +30,13 @@ impl<'a> Words<'a> {
         self.rest.as_slice().first().map(String::as_str)
     }
 
-    /// Returns the word after an option name.
+    /// Takes the word after an option name; a syntax error if there is none.
     pub(crate) fn value(&mut self) -> Result<&'a str, TcError> {
         self.next().ok_or_else(|| usage("Command line is not complete. Try option \"help\""))
     }
 
-    /// Returns the word after `name`, parsed by `read`.
+    /// Takes the word after option `name` and parses it with `read`; a syntax error if the word is
+    /// missing or `read` returns `None`.
     pub(crate) fn read<T>(
         &mut self,
         name: &str,
@@ -46,12 +47,12 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Syntax error of tc.
+/// Syntax error, which tc itself would report.
 pub(crate) fn usage(message: impl Into<String>) -> TcError {
     TcError { errno: Errno::Invalid, message: message.into(), usage: true }
 }
 
-/// Error for values that the kernel refuses.
+/// Error for values that the kernel rejects.
 pub(crate) fn invalid(message: impl Into<String>) -> TcError {
     TcError { errno: Errno::Invalid, message: message.into(), usage: false }
 }

@@ -1,4 +1,4 @@
-//! Contract of a qdisc.
+//! The trait of a qdisc.
 
 use std::any::Any;
 
@@ -8,12 +8,12 @@ use mqnet_wire::FlowKeys;
 
 use crate::{QueuedPacket, Totals};
 
-/// Context of a call.
+/// Context of a call to a qdisc.
 pub struct Cx<'a> {
-    /// Now, in nanoseconds since the scheduler's clock began; never goes back.
+    /// Current time in nanoseconds since the scheduler's clock began; never decreases.
     pub now: u64,
-    /// Channels that may be served. A packet of another channel is not dequeued and blocks no other
-    /// packet. Bit *i* is channel *i*.
+    /// Mask of the channels that may be served; bit *i* is channel *i*. Packets of other channels
+    /// are not dequeued and do not block the open channels.
     pub open: u64,
     /// Pool with the bytes of the packets.
     pub pool: &'a mut PagePool,
@@ -34,10 +34,10 @@ impl Cx<'_> {
     }
 }
 
-/// Number of channels in a mask.
+/// Number of channels in a channel mask.
 pub(crate) const CHANNELS: u16 = 64;
 
-/// Bit of a channel; 0 if the channel is outside the mask.
+/// Bit of a channel in a mask; 0 if the channel is outside the mask.
 pub(crate) const fn bit(channel: u16) -> u64 {
     if channel < CHANNELS { 1 << channel } else { 0 }
 }
@@ -45,7 +45,7 @@ pub(crate) const fn bit(channel: u16) -> u64 {
 /// Result of an enqueue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enqueued {
-    /// The packet is queued. (Another one may have been dropped instead.)
+    /// The packet was queued; the qdisc may have dropped another packet instead.
     Queued,
     /// The packet was dropped, freed and counted.
     Dropped,
@@ -58,19 +58,19 @@ pub trait Qdisc: Any + Send {
     /// Enqueues a packet. `keys` are the flow keys of its headers, for class filters.
     fn enqueue(&mut self, packet: QueuedPacket, keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued;
 
-    /// Dequeues the next packet of an open channel. May drop others first.
+    /// Dequeues the next packet of an open channel; `None` if no such packet may leave now. Other
+    /// packets may be dropped first.
     fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<QueuedPacket>;
 
-    /// Time at which the earliest packet that a rate held back in the last
-    /// [`dequeue`](Self::dequeue) may leave; valid after a `dequeue` without a packet. `None`: no
-    /// rate held a packet back. Packets of channels that were closed then, and new ones, may leave
-    /// earlier.
+    /// Time at which the earliest packet that the rate held back may leave; `None` if no rate held
+    /// a packet back. Valid after a [`dequeue`](Self::dequeue) that returned `None`. New packets,
+    /// and packets of channels that were closed then, may leave earlier.
     fn next_time(&self) -> Option<u64>;
 
-    /// Number of packets queued in the qdisc and below.
+    /// Number of packets queued in the qdisc and its children.
     fn len(&self) -> u32;
 
-    /// Number of packets for one channel.
+    /// Number of queued packets of one channel.
     fn len_of(&self, channel: u16) -> u32;
 
     /// True if no packet is queued.
@@ -78,18 +78,17 @@ pub trait Qdisc: Any + Send {
         self.len() == 0
     }
 
-    /// Bytes of the queued packets.
+    /// Bytes of the queued packets on the wire.
     fn backlog(&self) -> u64;
 
-    /// Statistics of the qdisc. A classful qdisc includes everything below it.
+    /// Statistics of the qdisc; those of a classful qdisc include all its children.
     fn totals(&self) -> Totals;
 
-    /// Moves all queued packets to `out`, in an order that keeps the order of each flow. Nothing is
-    /// counted.
+    /// Moves all queued packets to `out` without counting them. The order of each flow is kept.
     fn take_all(&mut self, out: &mut Vec<QueuedPacket>);
 
-    /// Replaces `old`: takes packets and state from a qdisc of the same kind (and below it, class
-    /// by class). Packets without a place are appended to `rest`, as by
+    /// Replaces `old`: takes packets and state from a qdisc of the same kind, and class by class
+    /// from its children. Packets that find no matching queue are appended to `rest`, as by
     /// [`take_all`](Self::take_all).
     fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<QueuedPacket>, cx: &mut Cx<'_>);
 }

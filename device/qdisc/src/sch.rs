@@ -1,4 +1,4 @@
-//! Kinds of qdiscs: the table, and what is generated from it.
+//! The table of the kinds of qdiscs, and the code generated from it.
 
 mod bucket;
 mod channels;
@@ -33,7 +33,7 @@ pub use mqprio::Mqprio;
 pub use prio::{PRIOMAP, Prio};
 pub use tbf::Tbf;
 
-/// Declares [`Params`] and what depends on the kind.
+/// Declares [`Params`] and the functions that depend on the kind.
 macro_rules! kinds {
     (
         bare { $($(#[$unit_doc:meta])* $unit:ident = $unit_kind:ty,)+ }
@@ -47,7 +47,8 @@ macro_rules! kinds {
         }
 
         impl Params {
-            /// Reads the options of a kind; see [`Kind::parse`].
+            /// Parses the options of a kind; see [`Kind::parse`]. Returns `ENOENT` for an unknown
+            /// kind.
             pub(crate) fn parse(
                 kind: &str,
                 options: &[String],
@@ -104,7 +105,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Classes below the qdisc.
+            /// Classes of the qdisc.
             pub(crate) fn classes(&self) -> Classes {
                 match self {
                     $(Self::$unit => <$unit_kind as Kind>::classes(&()),)+
@@ -112,7 +113,8 @@ macro_rules! kinds {
                 }
             }
 
-            /// The same with values that depend on the frame size (bytes) as numbers.
+            /// Returns the parameters with each default that depends on the frame size replaced by
+            /// its value for `frame` bytes.
             pub(crate) fn resolved(mut self, frame: u32) -> Self {
                 match &mut self {
                     $(Self::$unit => {})+
@@ -129,7 +131,7 @@ macro_rules! kinds {
             }
         }
 
-        /// Builds a qdisc and those below it; see [`Kind::build`].
+        /// Builds a qdisc and its children; see [`Kind::build`].
         pub(crate) fn build(plan: Blueprint, mtu: u32, seed: u64) -> Box<dyn Qdisc> {
             match plan.params.clone() {
                 $(Params::$unit => <$unit_kind as Kind>::build(&(), plan, mtu, seed),)+
@@ -141,7 +143,7 @@ macro_rules! kinds {
 
 kinds! {
     bare {
-        /// No queue: a full sink stops the source, or drops (`full=drop`).
+        /// No queue: a full sink stops the source, or drops the frame if `full=drop` is set.
         Noqueue = unscheduled::Noqueue,
         /// One qdisc for each channel.
         Mq = unscheduled::Mq,
@@ -155,11 +157,11 @@ kinds! {
         Pfifo(Fifo) = fifo::Pfifo,
         /// First in, first out; limit in bytes.
         Bfifo(Fifo) = fifo::Bfifo,
-        /// Three bands by priority; limit in packets for each.
+        /// Three bands by priority; each band has the limit, in packets.
         PfifoFast(Fifo) = pfifo_fast::PfifoFast,
-        /// Bands by priority, with a qdisc each.
+        /// Bands by priority, each with a qdisc.
         Prio(Prio) = prio::PrioKind,
-        /// One qdisc for each channel; the priority selects among channels.
+        /// One qdisc for each channel; the priority selects a group of channels.
         Mqprio(Mqprio) = mqprio::MqprioKind,
         /// Token bucket.
         Tbf(Tbf) = tbf::TbfKind,
@@ -168,13 +170,14 @@ kinds! {
     }
 }
 
-/// True when a packet may pass an empty qdisc: nothing would be decided about it.
+/// True if packets may bypass the empty qdisc and all its children.
 pub(crate) fn can_bypass(plan: &Blueprint) -> bool {
     plan.params.bypass().holds(!plan.filters.is_empty())
         && plan.classes.iter().all(|class| can_bypass(&class.child))
 }
 
-/// The predecessor if it is a `T`; otherwise its packets are moved to `rest`.
+/// Returns the predecessor if it is a `T`. Otherwise moves its packets to `rest` and returns
+/// `None`.
 fn same_kind<T: Qdisc>(mut old: Box<dyn Qdisc>, rest: &mut Vec<QueuedPacket>) -> Option<Box<T>> {
     let any: &dyn Any = &*old;
     if !any.is::<T>() {
@@ -185,8 +188,8 @@ fn same_kind<T: Qdisc>(mut old: Box<dyn Qdisc>, rest: &mut Vec<QueuedPacket>) ->
     any.downcast().ok()
 }
 
-/// Runs the filters of a qdisc. They cannot move the packet to another channel: its lane has been
-/// chosen, and the lane of another channel would not know that a packet waits for it.
+/// Runs the filters of a qdisc. The channel of the packet stays unchanged: a lane polls the
+/// packet's channel, and the lane of another channel would not see the packet.
 fn run_filters(
     filters: &mut Filters,
     packet: &mut QueuedPacket,

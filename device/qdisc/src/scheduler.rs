@@ -11,14 +11,14 @@ use crate::{
     Blueprint, Cx, Enqueued, FilterVerdict, Filters, Handle, NodeStats, Qdisc, QueuedPacket, sch,
 };
 
-/// The qdiscs of one egress.
+/// Scheduler of the qdiscs of one channel, or of all channels of a netdev.
 pub struct Scheduler {
     root: Box<dyn Qdisc>,
     handle: Handle,
     stats: Arc<NodeStats>,
     filters: Filters,
     layer: Layer,
-    /// True if no packet needs a decision while no packet is queued.
+    /// True if packets may bypass the scheduler while no packet is queued.
     passive: bool,
     ahead: Ahead,
     /// Number of channels in use.
@@ -26,9 +26,9 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Builds the scheduler of a plan. `mtu` is the MTU with its link-layer header (fq_codel's
-    /// quantum, CoDel's tolerance); `seed` perturbs flow hashes; `layer` is the link layer of the
-    /// frames.
+    /// Builds the scheduler of a plan. `mtu` is the MTU with its link-layer header (for fq_codel's
+    /// quantum and CoDel's tolerance). `seed` perturbs flow hashes; `layer` is the link layer of
+    /// the frames.
     pub fn new(root: Blueprint, filters: Filters, mtu: u32, seed: u64, layer: Layer) -> Self {
         Self {
             handle: root.handle,
@@ -42,9 +42,9 @@ impl Scheduler {
         }
     }
 
-    /// Classifies a packet: filters of the egress hook may drop it, or set priority, mark and
-    /// channel. `None`: the packet was dropped, freed and counted. A separate step before
-    /// [`enqueue`](Self::enqueue), because the channel determines the scheduler.
+    /// Runs the filters of the egress hook, which may drop a packet or set its priority, mark and
+    /// channel. Returns `None` if the packet was dropped, freed and counted. The step is separate
+    /// from [`enqueue`](Self::enqueue) because the channel determines the scheduler.
     pub fn classify(
         &mut self,
         mut packet: QueuedPacket,
@@ -58,7 +58,8 @@ impl Scheduler {
         match self.filters.run(keys, &mut packet.meta, bytes, cx.now) {
             FilterVerdict::Pass => Some(packet),
             FilterVerdict::Class(class) => {
-                // The hook has no classes of its own; the priority names a class of the root.
+                // Store the class as the priority: the hook has no classes, but the root may have
+                // this class.
                 if self.handle.0 != 0 && class.major() == self.handle.major() {
                     packet.meta.priority = class.0;
                 }
@@ -85,8 +86,8 @@ impl Scheduler {
         result
     }
 
-    /// Enqueues a packet from another scheduler: its enqueue time is kept, its keys are parsed
-    /// again.
+    /// Enqueues a packet from another scheduler. The packet keeps its enqueue time, and its flow
+    /// keys are parsed again.
     pub fn enqueue_anew(&mut self, mut packet: QueuedPacket, cx: &mut Cx<'_>) -> Enqueued {
         let mut headers = [0; HEADERS_MAX];
         let frame = cx.pool.frag_span(&packet.frag).first(packet.len as usize);
@@ -98,8 +99,8 @@ impl Scheduler {
         result
     }
 
-    /// Limits the channels in use to the first `n`. A packet for another channel moves to the first
-    /// one; if any is queued, all packets are enqueued again. Without this call, all 64 are in use.
+    /// Limits the channels in use to the first `n`; initially all 64 are in use. Packets for other
+    /// channels move to channel 0: if any such packet is queued, all packets are enqueued again.
     pub fn set_channels(&mut self, n: u16, cx: &mut Cx<'_>) {
         self.channels = n.clamp(1, CHANNELS);
         if (self.channels..CHANNELS).all(|channel| self.len_of(channel) == 0) {
@@ -118,8 +119,9 @@ impl Scheduler {
         }
     }
 
-    /// Returns the next packet to send through `channel`. A packet that the qdiscs select for
-    /// another open channel is set aside for it, at most one per channel.
+    /// Returns the next packet to send through `channel`; `None` if the channel is closed or no
+    /// packet may leave. Packets that the qdiscs select for other open channels are set aside, at
+    /// most one per channel.
     pub fn dequeue(&mut self, channel: u16, cx: &mut Cx<'_>) -> Option<QueuedPacket> {
         if !cx.is_open(channel) {
             return None;
@@ -145,16 +147,17 @@ impl Scheduler {
         chosen
     }
 
-    /// Takes back a packet that did not fit into the sink: it leaves next. Counted as a requeue.
-    /// Return several packets in reverse order of their dequeue.
+    /// Returns a packet that did not fit into the sink to the head of its channel, and counts a
+    /// requeue. Requeue several packets in reverse order of their dequeue.
     pub fn requeue(&mut self, packet: QueuedPacket, _cx: &mut Cx<'_>) {
         self.stats.requeues.add(1);
         self.ahead.push_front(packet);
         self.publish();
     }
 
-    /// True if no packet is queued and no packet needs a decision: frames may go directly from
-    /// source to sink, and are counted with [`note_bypass`](Self::note_bypass).
+    /// True if frames may go directly from source to sink: no packet is queued, and the qdiscs
+    /// decide nothing about a single packet. Report such frames with
+    /// [`note_bypass`](Self::note_bypass).
     #[inline]
     pub fn can_bypass(&self) -> bool {
         self.passive && self.ahead.len == 0 && self.root.is_empty()
@@ -167,7 +170,7 @@ impl Scheduler {
         self.stats.bytes.add(bytes);
     }
 
-    /// Packets queued for all channels.
+    /// Number of packets queued for all channels.
     pub fn len(&self) -> u32 {
         self.root.len() + self.ahead.len
     }
@@ -177,21 +180,22 @@ impl Scheduler {
         self.len() == 0
     }
 
-    /// Packets queued for `channel`.
+    /// Number of packets queued for `channel`.
     pub fn len_of(&self, channel: u16) -> u32 {
         self.root.len_of(channel) + self.ahead.len_of(channel)
     }
 
-    /// Time at which the earliest packet held back by a rate (a token bucket) may leave; valid
-    /// right after a [`dequeue`](Self::dequeue) without a packet. `None`: no such time. Try earlier
-    /// when a channel opens or a packet arrives.
+    /// Time at which the earliest packet that a rate held back may leave; `None` if no rate held a
+    /// packet back. Valid directly after a [`dequeue`](Self::dequeue) that returned `None`. A
+    /// packet may leave earlier when a channel opens or a packet arrives.
     pub fn next_time(&self) -> Option<u64> {
         self.root.next_time()
     }
 
-    /// Replaces a scheduler: nodes at the same position and of the same kind keep their packets and
-    /// state (tokens, deficits, CoDel); other packets are enqueued again, in order. Both have the
-    /// same page pool and clock. Gauges of the old scheduler are 0 afterwards.
+    /// Replaces `old`: qdiscs and classes at the same position and of the same kind pass on their
+    /// packets and state (tokens, deficits, CoDel). Other packets are enqueued again, in order.
+    /// Both schedulers must use the same page pool and clock. The gauges of the old scheduler
+    /// become 0.
     pub fn adopt(&mut self, old: Self, cx: &mut Cx<'_>) {
         let Self { root, ahead, stats, .. } = old;
         let mut rest = Vec::new();
@@ -204,42 +208,45 @@ impl Scheduler {
         self.publish();
     }
 
-    /// Takes packets that have left the qdiscs: they leave next here too, and are already counted.
+    /// Takes the packets that another scheduler set aside; they leave first and are already counted
+    /// as sent.
     fn take_ahead(&mut self, mut ahead: Ahead) {
         let mut packets = Vec::new();
         ahead.take_all(&mut packets);
         packets.into_iter().for_each(|packet| self.ahead.push_back(packet));
     }
 
-    /// Moves all queued packets to `out`, in an order that keeps the order of each flow: for
-    /// [`enqueue_anew`](Self::enqueue_anew) of schedulers of another shape. Nothing is counted.
+    /// Moves all queued packets to `out` without counting them; the order of each flow is kept.
+    /// Pass them to [`enqueue_anew`](Self::enqueue_anew) of the new schedulers if the number of
+    /// schedulers changes.
     pub fn take_all(&mut self, out: &mut Vec<QueuedPacket>) {
         self.ahead.take_all(out);
         self.root.take_all(out);
         self.publish();
     }
 
-    /// Moves the packets that are set aside for the channels of a mask to `out`: for
+    /// Moves the packets that are set aside for the channels in the mask to `out`, for
     /// [`set_aside`](Self::set_aside) of another scheduler.
     pub fn take_aside(&mut self, channels: u64, out: &mut Vec<QueuedPacket>) {
         self.ahead.take(channels, out);
         self.publish();
     }
 
-    /// Moves the other queued packets to `out`, as [`take_all`](Self::take_all) does.
+    /// Moves the packets that are queued in the qdiscs to `out`; packets set aside stay.
     pub fn take_waiting(&mut self, out: &mut Vec<QueuedPacket>) {
         self.root.take_all(out);
         self.publish();
     }
 
-    /// Takes a packet that has left other qdiscs: it leaves before all queued packets.
+    /// Sets aside a packet that has left other qdiscs: the packet leaves before all packets in the
+    /// qdiscs.
     pub fn set_aside(&mut self, mut packet: QueuedPacket) {
         self.settle(&mut packet);
         self.ahead.push_back(packet);
         self.publish();
     }
 
-    /// Frees all queued packets, counts them as `LinkClosed`, and returns their number.
+    /// Drops all queued packets with reason `LinkClosed`; returns their number.
     pub fn clear(&mut self, cx: &mut Cx<'_>) -> u32 {
         let mut all = Vec::new();
         self.take_all(&mut all);
@@ -248,7 +255,7 @@ impl Scheduler {
         n
     }
 
-    /// Publishes the gauges; the root's include packets that are set aside.
+    /// Publishes the queue length of the root, packets set aside included.
     fn publish(&self) {
         self.stats.waiting(self.len(), self.root.backlog() + self.ahead.bytes);
     }

@@ -5,16 +5,16 @@ use mqnet_counters::Counter;
 use crate::QueuedPacket;
 use crate::kind::EXTRA_MAX;
 
-/// Counters of one discipline or class in one scheduler.
+/// Counters of one qdisc or class in one scheduler.
 #[derive(Debug, Default)]
 pub struct NodeStats {
     /// Bytes sent.
     pub bytes: Counter,
-    /// Packets sent (segments of large frames count one each).
+    /// Packets sent; each segment of a GSO frame counts as one.
     pub packets: Counter,
     /// Packets dropped.
     pub drops: Counter,
-    /// Number of times over the limit or rate.
+    /// Number of times that the limit or rate was exceeded.
     pub overlimits: Counter,
     /// Packets requeued because the sink was full.
     pub requeues: Counter,
@@ -22,12 +22,12 @@ pub struct NodeStats {
     pub backlog: Counter,
     /// Gauge: packets queued.
     pub qlen: Counter,
-    /// Counters that only the kind has, in the order of its declaration.
+    /// Counters specific to the kind, in the order of the kind's declaration.
     pub extra: [Counter; EXTRA_MAX],
 }
 
 impl NodeStats {
-    /// The counters, read once.
+    /// Reads the counters once.
     pub fn totals(&self) -> Totals {
         Totals {
             bytes: self.bytes.get(),
@@ -41,14 +41,14 @@ impl NodeStats {
         }
     }
 
-    /// Counts a packet that leaves.
+    /// Counts a packet that was sent.
     #[inline]
     pub(crate) fn sent(&self, packet: &QueuedPacket) {
         self.bytes.add(packet.wire_len().into());
         self.packets.add(packet.segments.max(1).into());
     }
 
-    /// Sets the packets and bytes queued.
+    /// Sets the gauges of queued packets and bytes.
     #[inline]
     pub(crate) fn waiting(&self, packets: u32, bytes: u64) {
         self.qlen.set(packets.into());
@@ -56,7 +56,7 @@ impl NodeStats {
     }
 }
 
-/// The counters of a node, read once; those of several schedulers are merged.
+/// Values of the counters of a qdisc or class, merged over its schedulers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Bytes sent.
@@ -65,7 +65,7 @@ pub struct Totals {
     pub packets: u64,
     /// Packets dropped.
     pub drops: u64,
-    /// Times over the limit or rate.
+    /// Number of times that the limit or rate was exceeded.
     pub overlimits: u64,
     /// Packets requeued.
     pub requeues: u64,
@@ -73,6 +73,6 @@ pub struct Totals {
     pub backlog: u64,
     /// Packets queued.
     pub qlen: u64,
-    /// Counters that only the kind has, in the order of its declaration.
+    /// Counters specific to the kind, in the order of the kind's declaration.
     pub extra: [u64; EXTRA_MAX],
 }

@@ -1,4 +1,4 @@
-//! What the user attached to a netdev: the control thread's side.
+//! Qdiscs, classes and filters that the user attached to a netdev: the state of the control thread.
 
 mod build;
 mod channel_map;
@@ -23,64 +23,65 @@ pub use channel_map::ChannelMap;
 use filter::Chain;
 use node::Node;
 
-/// How lanes run what is attached.
+/// Assignment of schedulers to lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Not at all: noqueue without egress filters.
+    /// No schedulers: noqueue without egress filters.
     None,
-    /// Each lane has a scheduler of its own (mq without filters that move packets to other
-    /// channels).
+    /// Each lane has a separate scheduler: one channel, or mq (or noqueue) without egress filters
+    /// that move packets to other channels.
     PerChannel,
-    /// All lanes of the direction share schedulers: one for each channel (mq or mqprio with
-    /// packets that may change their channel).
+    /// All lanes of the direction share the schedulers, one for each channel: mqprio, or mq (or
+    /// noqueue) with egress filters that move packets.
     SharedLeaves,
-    /// All lanes share one scheduler (any other root on more than one channel; with one channel
-    /// the shape is `PerChannel`).
+    /// All lanes share one scheduler: any other root on more than one channel.
     SharedRoot,
 }
 
-/// What is attached to a netdev.
+/// Qdiscs, classes and filters attached to a netdev.
 ///
-/// Channels that are added under mq get a leaf of the configured default kind, or, when the user
-/// gave every leaf in use the same discipline with the same options, that one. (Linux gives them
-/// pfifo_fast, whatever was configured.)
+/// Channels that are added under mq get a leaf of the configured default kind. If the user gave
+/// every leaf in use the same qdisc with the same options, new channels get that qdisc. (Linux
+/// always gives them pfifo_fast.)
 #[derive(Debug)]
 pub struct Tree {
     state: State,
-    /// What frames begin with.
+    /// Link layer of the frames.
     layer: Layer,
-    /// Where the maps handed out count packets for channels that there are not.
+    /// Counters of packets that a filter sent to a missing channel; one counter for each channel
+    /// map.
     misdirected: Vec<Arc<Counter>>,
 }
 
 /// Major number of the handle of clsact.
 const CLSACT: u16 = 0xffff;
 
-/// What a command may change. A command works on a copy, which a refused one leaves behind.
+/// State that a command may change. A command works on a copy, which is discarded if the command
+/// fails.
 #[derive(Clone, Debug)]
 struct State {
     root: Node,
-    /// Filters of clsact, if it is there.
+    /// Filters of clsact; `None` if clsact is not attached.
     egress: Option<Chain>,
-    /// What a deleted root's successor is.
+    /// Parameters of the qdisc that replaces a deleted root.
     default_root: Params,
-    /// What a deleted leaf's successor is.
+    /// Parameters of the qdisc that replaces a deleted leaf.
     default_leaf: Params,
-    /// What leaves of channels are that are added later.
+    /// Parameters of the leaves of channels that are added later.
     later_leaf: Params,
-    /// MTU with its link-layer header, as last told.
+    /// MTU with its link-layer header, from the last build.
     frame: u32,
-    /// Most channels, as far as known.
+    /// Largest number of channels known so far.
     most: u16,
-    /// Disciplines attached so far.
+    /// Number of qdiscs attached so far.
     born: u64,
-    /// The last handle that was given automatically.
+    /// Last handle that was assigned automatically.
     auto_handle: u16,
-    /// The last number that was given to an action.
+    /// Last number that was assigned to an action.
     last_action: u32,
 }
 
-/// How many channels there are.
+/// Number of channels in use, and the largest number possible.
 #[derive(Clone, Copy, Debug)]
 struct Room {
     used: u16,
@@ -96,10 +97,10 @@ fn not_supported() -> TcError {
 }
 
 impl Tree {
-    /// Nothing attached: noqueue. `default` are the words of the discipline that mq's leaves and
-    /// a deleted root's successor get, such as `fq_codel limit 1000`; empty: pfifo_fast, and
-    /// noqueue for the root. With words the root is mq with such leaves (which on a single channel
-    /// is that discipline), `mq` alone gives it leaves of pfifo_fast.
+    /// Creates the tree of a netdev on which nothing is attached. `default` are the words of the
+    /// default qdisc, such as `fq_codel limit 1000`. If empty, the root is noqueue and leaves are
+    /// pfifo_fast; with `mq`, the root is mq with leaves of pfifo_fast. With any other words, the
+    /// root is mq with leaves of that qdisc, or on a single channel the qdisc itself.
     pub fn new(default: &str, layer: Layer) -> Result<Self, TcError> {
         let words: Vec<String> = default.split_whitespace().map(str::to_owned).collect();
         let frame = match layer {
@@ -134,8 +135,8 @@ impl Tree {
         Ok(Self { state, layer, misdirected: Vec::new() })
     }
 
-    /// Carries out a command, wholly or not at all. `Ok(false)`: nothing is different. `channels`
-    /// are those in use, `channels_max` the most there can be.
+    /// Executes a command, completely or not at all. Returns false if nothing changed. `channels`
+    /// is the number of channels in use, `max` the largest number possible.
     pub fn apply(&mut self, c: &TcCommand, channels: u16, max: u16) -> Result<bool, TcError> {
         let room = Room { used: channels.max(1), most: max.max(channels).max(1) };
         let mut state = self.state.clone();
@@ -149,7 +150,7 @@ impl Tree {
         Ok(changed)
     }
 
-    /// How lanes run it with this many channels.
+    /// Assignment of schedulers to lanes for `channels` channels.
     pub fn shape(&self, channels: u16) -> Shape {
         let moved = self.state.egress.as_ref().is_some_and(Chain::moves);
         match &self.state.root.params {
@@ -162,13 +163,13 @@ impl Tree {
         }
     }
 
-    /// True when the root is noqueue; there may be filters nevertheless.
+    /// True if the root is noqueue; egress filters may exist nevertheless.
     pub fn is_noqueue(&self) -> bool {
         self.state.root.params == Params::Noqueue
     }
 
-    /// True when a packet may leave through another channel than it came by (mqprio, `skbedit
-    /// queue_mapping`).
+    /// True if a packet may leave through another channel than it was received on. Causes are
+    /// mqprio, and `skbedit queue_mapping` of an egress filter or of a filter below a shared root.
     pub fn may_change_channel(&self) -> bool {
         let State { root, egress, .. } = &self.state;
         egress.as_ref().is_some_and(Chain::moves)
@@ -178,7 +179,7 @@ impl Tree {
 }
 
 impl State {
-    /// True when packets need not be looked at.
+    /// True if packets need no scheduler: the root is noqueue and no egress filter exists.
     fn is_idle(&self) -> bool {
         self.root.params == Params::Noqueue && self.egress.as_ref().is_none_or(Chain::is_empty)
     }

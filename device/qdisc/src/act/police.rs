@@ -20,15 +20,16 @@ pub(crate) struct Police {
 }
 
 impl Police {
-    /// Takes the tokens of a packet of `len` bytes and returns true if the packet is within the
-    /// rate.
+    /// Takes the tokens for a packet of `len` bytes. Returns false, and takes none, if tokens are
+    /// missing or the packet is longer than `mtu`.
     pub(crate) fn conforms(&self, bucket: &Bucket, len: u32, now: u64) -> bool {
         if self.mtu.is_some_and(|mtu| len > mtu) {
             return false;
         }
         let mut state = bucket.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (time, level) = state.unwrap_or((now, self.full()));
-        // The clock may be behind: another worker may have updated the bucket after `now` was read.
+        // `now` may be earlier than `time`: another worker may have updated the bucket after `now`
+        // was read.
         let passed = now.saturating_sub(time);
         let gained = u128::from(passed) * u128::from(self.rate);
         let level = level.saturating_add(gained).min(self.full());
@@ -44,7 +45,8 @@ impl Police {
     }
 }
 
-/// Remaining burst: time of the last update, and tokens. A token is a billionth of a byte, so that
-/// a rate in bytes per second adds a whole number of tokens per nanosecond.
+/// Token bucket: time of the last update in nanoseconds, and tokens; `None` is a full bucket, never
+/// used. A token is a billionth of a byte, so that a rate in bytes per second adds a whole number
+/// of tokens per nanosecond.
 #[derive(Debug, Default)]
 pub(crate) struct Bucket(Mutex<Option<(u64, u128)>>);

@@ -8,7 +8,7 @@ use mqnet_wire::FlowKeys;
 /// Addresses with a common prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
-    /// Address bits; IPv4 in the upper 32 bits, as in the keys. Bits after the prefix are 0.
+    /// Address bits as in the flow keys: IPv4 in the upper 32 bits. Bits after the prefix are 0.
     bits: u128,
     mask: u128,
     prefix: u8,
@@ -16,7 +16,8 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Returns `None` if the prefix is too long.
+    /// Creates the condition; the default prefix is the whole address. Returns `None` if the prefix
+    /// is longer than the address.
     pub(crate) fn new(address: std::net::IpAddr, prefix: Option<u8>) -> Option<Self> {
         let (bits, longest) = match address {
             std::net::IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 32),
@@ -62,14 +63,14 @@ pub(crate) type Ports = RangeInclusive<u16>;
 pub(crate) struct Flower {
     pub(crate) vlan_id: Option<u16>,
     pub(crate) vlan_prio: Option<u8>,
-    /// EtherType after the VLAN tags.
+    /// EtherType after the VLAN tag; without a tag, the EtherType of the frame.
     pub(crate) ethertype: Option<u16>,
-    /// True if the EtherType was given as `vlan_ethtype`, not as the filter's protocol.
+    /// True if `ethertype` was given as `vlan_ethtype`, false if it is the filter's protocol.
     pub(crate) in_vlan: bool,
     pub(crate) dst_mac: Option<([u8; 6], [u8; 6])>,
     pub(crate) src_mac: Option<([u8; 6], [u8; 6])>,
     pub(crate) ip_proto: Option<u8>,
-    /// Value and mask.
+    /// Value and mask of the IPv4 TOS or IPv6 traffic class.
     pub(crate) ip_tos: Option<(u8, u8)>,
     pub(crate) dst_ip: Option<Address>,
     pub(crate) src_ip: Option<Address>,
@@ -111,7 +112,7 @@ impl Flower {
         let address = |wanted: &Option<Address>, address| {
             wanted.is_none_or(|wanted| wanted.is_v6 == keys.is_v6 && wanted.matches(address))
         };
-        // Ports of a fragment are unknown and match no port condition.
+        // Reject fragments: their ports are unknown.
         let port = |wanted: &Option<Ports>, port: u16| {
             wanted.as_ref().is_none_or(|wanted| !keys.fragment && wanted.contains(&port))
         };
@@ -124,7 +125,7 @@ impl Flower {
             && port(&self.dst_port, keys.ports[1])
     }
 
-    /// Conditions in the order in which tc prints them.
+    /// Conditions with the names of `tc -j`, in the order in which tc prints them.
     pub(super) fn keys(&self) -> Vec<(&'static str, String)> {
         let ethertype = self.ethertype.map(ethertype_text);
         let (in_vlan, plain) = if self.in_vlan { (ethertype, None) } else { (None, ethertype) };

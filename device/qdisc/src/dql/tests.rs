@@ -5,7 +5,7 @@ use super::*;
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const MTU: u32 = 1514;
-/// Bytes per second.
+/// Bytes per second of one Mbit/s.
 const MBIT: u64 = 125_000;
 
 /// A sink with a reader that takes whole frames every `period`, at `rate`, and a source that always
@@ -16,7 +16,7 @@ struct Model {
     used: u32,
     now: u64,
     last_read: u64,
-    /// Bytes that the reader could take, in billionths.
+    /// Bytes that the reader may take, in billionths of a byte.
     credit: u128,
     taken: u64,
     /// Largest number of bytes in the sink after a visit, since the last reset.
@@ -53,7 +53,7 @@ impl Model {
             self.used -= frame;
             self.sink.pop_front();
         }
-        // A reader loses the time in which the sink is empty, except for the rest of one frame.
+        // Limit the credit to one frame: a reader cannot save time in which the sink is empty.
         let keep = u128::from(MTU) * 1_000_000_000;
         self.missed += (self.credit.saturating_sub(keep) / 1_000_000_000) as u64;
         self.credit = self.credit.min(keep);
@@ -90,8 +90,8 @@ impl Model {
     }
 }
 
-// Goal: a slow sink, read in bursts every millisecond, holds no more than about 3 ms of bytes and
-// never runs dry.
+// Goal: a slow sink, read in bursts every millisecond, holds at most about 3 ms of bytes and never
+// runs empty.
 #[test]
 fn a_slow_sink_stays_shallow_and_busy() {
     let mut model = Model::new(1 << 20);
@@ -113,7 +113,8 @@ fn a_fast_sink_is_not_slowed() {
         model.run(2_000 * MS, poll, 10 * US, 10_000 * MBIT);
         let offered = 10_000 * MBIT * 2;
         assert!(model.taken * 1000 >= offered * 998, "{poll}: {} of {offered}", model.taken);
-        // At least a quarter of a millisecond, so that no visit per frame is required.
+        // At least a quarter of a millisecond, so that the reader does not require a visit per
+        // frame.
         assert!(u64::from(model.limit.limit()) >= 10_000 * MBIT / 4500);
     }
 }
@@ -135,7 +136,8 @@ fn the_limit_follows_the_rate() {
     assert!(model.missed * 1000 <= model.taken, "{} of {}", model.missed, model.taken);
 }
 
-// Goal: a stall of any length hardly changes the limit: bytes left during a stall are no slack.
+// Goal: a stall of any length hardly changes the limit: the bytes left during a stall do not count
+// as excess.
 #[test]
 fn a_stall_teaches_nothing() {
     let mut model = Model::new(4 << 20);
@@ -143,11 +145,11 @@ fn a_stall_teaches_nothing() {
     model.run(2_000 * MS, 100 * US, 100 * US, 1_000 * MBIT);
     let before = model.limit.limit();
     model.run(10_000 * MS, 100 * US, 100 * US, 0);
-    // The observation in progress when the reader stopped may still complete.
+    // The observation that was in progress when the reader stopped may still complete.
     assert!(model.limit.limit().abs_diff(before) * 10 < before);
 }
 
-// Goal: a source that is the bottleneck does not move the limit either way.
+// Goal: a source that is the bottleneck leaves the limit unchanged.
 #[test]
 fn a_slow_source_teaches_nothing() {
     let mut limit = ByteLimit::new(MTU, 1 << 20);
@@ -161,7 +163,7 @@ fn a_slow_source_teaches_nothing() {
 
 proptest! {
     // Goal: for any inputs the limit stays within its bounds, an empty sink always accepts a frame,
-    // and nothing overflows.
+    // and no arithmetic overflows.
     #[test]
     fn bounds_hold(
         mtu: u32,
@@ -179,8 +181,8 @@ proptest! {
         }
     }
 
-    // Goal: for any steady reader and any visit interval, after one second the sink is kept busy,
-    // and its bytes are bounded by those that the reader takes between two visits.
+    // Goal: for any steady reader and any visit interval, the sink is kept busy after one second.
+    // The bytes in the sink are bounded by the bytes that the reader takes between two visits.
     #[test]
     fn any_steady_reader_is_served(
         mbit in 5u64..2_000,

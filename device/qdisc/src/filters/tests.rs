@@ -72,8 +72,8 @@ fn flower_matches_what_it_says() {
     assert!(matches(3, "fw mask 0xfff", &tcp()) && !matches(3, "fw mask 0xffff", &tcp()));
 }
 
-// Goal: a tagged frame has the protocol of the tag, as in the kernel: `protocol ip` does not match,
-// `protocol 802.1q` does, and vlan_ethtype matches the inner protocol.
+// Goal: a tagged frame has the protocol of its tag, as in the kernel. `protocol 802.1q` matches it,
+// `protocol ip` does not, and vlan_ethtype matches the inner protocol.
 #[test]
 fn tags_are_a_protocol() {
     let tagged = FlowKeys { vlan: Some(3 << 13 | 5), tpid: 0x8100, ..tcp() };
@@ -89,8 +89,8 @@ fn tags_are_a_protocol() {
     assert!(matches(IP, "flower ip_proto tcp", &fragment));
 }
 
-// Goal: the first match decides. `continue`, also of an exceeded rate, runs the next filter; `pipe`
-// runs the next action; earlier changes to metadata persist.
+// Goal: the first matching filter decides. `continue` runs the next filter, also as the result of
+// an exceeded rate, and `pipe` runs the next action. Changes to metadata persist in both cases.
 #[test]
 fn the_first_match_decides() {
     let mut list = filters(&[
@@ -119,7 +119,7 @@ fn the_first_match_decides() {
     assert_eq!(meta.mark, 0xaf);
 }
 
-// Goal: filters below one channel's leaf cannot send packets to another.
+// Goal: filters of a qdisc for one channel cannot move packets to another channel.
 #[test]
 fn a_leaf_keeps_its_channel() {
     let moved = plan(3, "matchall action skbedit queue_mapping 3 priority 2");
@@ -156,8 +156,8 @@ fn police(rate: u64, burst: u32, mtu: Option<u32>) -> Police {
 }
 
 proptest! {
-    // Goal: over any time no more bytes conform than burst and rate allow, and a packet is refused
-    // only if it would exceed them, by exact arithmetic.
+    // Goal: over any time, at most the bytes that burst and rate allow conform. A packet is
+    // rejected only if it would exceed them, by exact arithmetic.
     #[test]
     fn police_is_exact(
         rate in 1u64..20_000_000_000,
@@ -193,7 +193,7 @@ proptest! {
     }
 }
 
-// Goal: a clock that is slightly behind (another worker's) adds no tokens twice, and a packet above
+// Goal: the clock of another worker, slightly behind, adds no tokens twice, and a packet above
 // `mtu` never conforms.
 #[test]
 fn police_bears_late_clocks() {
@@ -206,7 +206,7 @@ fn police_bears_late_clocks() {
     assert!(!slow.conforms(&Bucket::default(), 901, 0));
 }
 
-// Goal: workers that share a bucket keep one rate together.
+// Goal: workers that share a bucket stay within the one rate.
 #[test]
 fn police_holds_for_all_workers() {
     let (police, bucket, sent) =

@@ -32,7 +32,7 @@ fn bad(word: &str) -> TcError {
     usage(format!("Bad action type {word} (there are: {kinds})"))
 }
 
-/// Parses an action; its number is assigned later.
+/// Parses an action, with index 0; the caller assigns the index later.
 pub(super) fn action(words: &mut Words<'_>) -> Result<Action, TcError> {
     let word = words.value()?;
     match word {
@@ -52,7 +52,7 @@ fn gact(control: Control) -> Result<Action, TcError> {
 
 fn skbedit(words: &mut Words<'_>) -> Result<Action, TcError> {
     let mut edit = Skbedit::default();
-    // A word must follow.
+    // At least one word must follow.
     words.peek().map_or_else(|| words.value().map(drop), |_| Ok(()))?;
     while let Some(word) = words.peek() {
         match word {
@@ -72,19 +72,19 @@ fn skbedit(words: &mut Words<'_>) -> Result<Action, TcError> {
     Ok(Action { act: Act::Skbedit(edit), control, index: 0 })
 }
 
-/// `EXCEED` or `EXCEED/CONFORM`.
+/// Parses `EXCEED` or `EXCEED/CONFORM`; the default of `CONFORM` is `ok`.
 fn controls(word: &str) -> Option<(Control, Control)> {
     let (exceed, conform) = word.split_once('/').unwrap_or((word, "ok"));
     Some((control(exceed)?, control(conform)?))
 }
 
-/// Packets above the rate are dropped by default. (The default of tc is `reclassify`, which runs
-/// the same filters again until the kernel drops the packet.) Without `mtu`, only the burst limits
-/// a packet: tc's 2 KiB would drop every large GSO frame.
+/// Parses a police action. Packets above the rate are dropped by default, because tc's default
+/// `reclassify` only repeats the filters until the kernel drops the packet. Without `mtu`, the
+/// burst alone limits a packet: tc's default of 2 KiB would drop every large GSO frame.
 fn police(words: &mut Words<'_>) -> Result<Action, TcError> {
     let (mut rate, mut burst, mut mtu) = (None, None, None);
     let (mut exceed, mut conform) = (Control::Drop, Control::Ok);
-    // A word must follow.
+    // At least one word must follow.
     words.peek().map_or_else(|| words.value().map(drop), |_| Ok(()))?;
     while let Some(word) = words.peek() {
         match word {

@@ -15,15 +15,15 @@ const PROTOCOLS: [(&str, u8); 5] =
     [("tcp", 6), ("udp", 17), ("sctp", 132), ("icmp", 1), ("icmpv6", 58)];
 const WITH_PORTS: [u8; 3] = [6, 17, 132];
 
-/// Properties of a filter that are given before its options.
+/// Properties of a filter that precede its options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys {
     pub(crate) protocol: u16,
-    /// Mark of an fw filter.
+    /// Handle of the filter; for fw, the mark to match.
     pub(crate) handle: Option<Handle>,
 }
 
-/// Parses a filter of this kind; numbers of actions are assigned later.
+/// Parses a filter of kind `kind`. The caller assigns the indexes of the actions later.
 pub(crate) fn filter(kind: &str, options: &[String], known: Keys) -> Result<Plan, TcError> {
     let mut words = Words::new(options);
     let mut plan = Plan {
@@ -63,7 +63,7 @@ pub(crate) fn filter(kind: &str, options: &[String], known: Keys) -> Result<Plan
     Ok(plan)
 }
 
-/// Parses the options of all kinds, and those that `own` accepts.
+/// Parses the options that all kinds have, and passes other words to `own`.
 fn common<'a>(
     words: &mut Words<'a>,
     plan: &mut Plan,
@@ -135,13 +135,13 @@ fn ethertype(word: &str) -> Option<u16> {
     }
 }
 
-/// A name, or a hexadecimal number as in tc.
+/// Parses an IP protocol: a name, or a hexadecimal number as in tc.
 fn proto(word: &str) -> Option<u8> {
     let named = PROTOCOLS.iter().find(|(name, _)| *name == word);
     named.map(|(_, proto)| *proto).or_else(|| hex(word))
 }
 
-/// Value and mask in hexadecimal.
+/// Parses a value with an optional mask, both in hexadecimal; the default mask is 0xff.
 fn tos(word: &str) -> Option<(u8, u8)> {
     match word.split_once('/') {
         Some((value, mask)) => Some((hex(value)?, hex(mask)?)),
@@ -163,7 +163,7 @@ fn address(words: &mut Words<'_>, v6: bool) -> Result<Address, TcError> {
     read().ok_or_else(|| usage(format!("{family} prefix is expected rather than \"{word}\"")))
 }
 
-/// A port or a range `FROM-TO`.
+/// Parses a port, or a range `FROM-TO` with FROM less than TO.
 fn ports(word: &str) -> Option<Ports> {
     match word.split_once('-') {
         Some((first, last)) => {
@@ -174,7 +174,8 @@ fn ports(word: &str) -> Option<Ports> {
     }
 }
 
-/// Six bytes, and a mask of six bytes or a number of bits.
+/// Parses a MAC address with an optional mask, which is six bytes or a number of bits. Returns the
+/// address and the mask.
 fn mac(word: &str) -> Option<([u8; 6], [u8; 6])> {
     let six = |word: &str| -> Option<[u8; 6]> {
         let bytes: Option<Vec<u8>> = word.split(':').map(hex).collect();

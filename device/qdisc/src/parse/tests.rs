@@ -25,7 +25,7 @@ fn read_filter(text: &str, protocol: u16) -> Result<crate::filters::Plan, String
     filter(&words[0], &words[1..], known).map_err(|e| e.message)
 }
 
-// Goal: units have tc's values, in either case, with fractions; anything else is refused.
+// Goal: units have tc's values, in upper or lower case, with fractions; any other unit is rejected.
 #[test]
 fn units() {
     let rates = [
@@ -73,7 +73,7 @@ fn units() {
     assert_eq!((number::rate("999999999tbit"), number::time("5000s")), (None, None));
 }
 
-// Goal: plain numbers have C's bases and no sign; masks follow a slash.
+// Goal: plain numbers have C's bases and no sign, and a mask follows a slash.
 #[test]
 fn plain_numbers() {
     let read = ["10", "0x1F", "017", "0", "4294967295"].map(|word| number::number(word).unwrap());
@@ -86,7 +86,7 @@ fn plain_numbers() {
     assert_eq!((number::masked("1/x"), number::decimal::<u16>("+1")), (None, None));
 }
 
-// Goal: handles and classes use tc's syntax: hexadecimal halves, either optional.
+// Goal: handles and classes use tc's syntax: hexadecimal halves, of which either may be omitted.
 #[test]
 fn handles() {
     let class = |word| number::class(word).map(|handle| handle.0);
@@ -118,7 +118,8 @@ fn defaults() {
     assert_eq!((read("drr"), read("mq")), (Ok(Params::Drr), Ok(Params::Mq)));
 }
 
-// Goal: tbf's bucket, limit and second bucket, with latency turned into the limit that tc sends.
+// Goal: tbf accepts a bucket, a limit and a second bucket, and `latency` becomes the limit that tc
+// would send.
 #[test]
 fn tbf() {
     let tbf = |text: &str| match read(&format!("tbf {text}")) {
@@ -135,7 +136,7 @@ fn tbf() {
     assert_eq!(tbf("rate 100tbit burst 10mb latency 1000s").4, u32::MAX);
 }
 
-// Goal: tbf's refusals have tc's texts.
+// Goal: errors of tbf have tc's texts.
 #[test]
 fn tbf_refusals() {
     let cases = [
@@ -166,7 +167,7 @@ fn tbf_refusals() {
     cases.iter().for_each(|(text, error)| assert_eq!(refusal(&format!("tbf {text}")), *error));
 }
 
-// Goal: the other kinds refuse the same values as tc or the kernel, with the same texts.
+// Goal: the other kinds reject the same values as tc or the kernel, with the same texts.
 #[test]
 fn refusals() {
     let cases = [
@@ -212,8 +213,8 @@ fn refusals() {
     cases.iter().for_each(|(text, error)| assert_eq!(refusal(text), *error, "{text}"));
 }
 
-// Goal: a change keeps omitted options where the kernel does: fifo and fq_codel keep them, prio
-// resets them, and fq_codel's number of flows never changes.
+// Goal: a change keeps omitted options where the kernel does. The fifos and fq_codel keep them,
+// prio resets them, and the number of flows of fq_codel never changes.
 #[test]
 fn changes() {
     let old = read("fq_codel limit 5 target 1ms noecn flows 7").unwrap();
@@ -238,7 +239,7 @@ fn changes() {
     assert!(DrrClass::parse(&words("quantum 0"), old).is_err());
 }
 
-// Goal: mqprio's map is completed as by tc, but never with classes that do not exist.
+// Goal: mqprio's map is completed as by tc, but never with traffic classes that do not exist.
 #[test]
 fn mqprio_maps() {
     let map = |text: &str| match read(text) {
@@ -250,7 +251,7 @@ fn mqprio_maps() {
     assert_eq!(map("mqprio num_tc 2 map 1 0 queues 1@0 3@1")[..4], [1, 0, 0, 0]);
 }
 
-// Goal: filters are refused with tc's texts.
+// Goal: errors of filters have tc's texts.
 #[test]
 fn filter_refusals() {
     let (ip, vlan) = (0x0800, 0x8100);
@@ -292,7 +293,8 @@ fn filter_refusals() {
     }
 }
 
-// Goal: a filter is shown with the values it was created from, by tc's names, in tc's order.
+// Goal: a filter is shown with the values from which it was created, with tc's names, in tc's
+// order.
 #[test]
 fn filters_are_shown_as_they_were_said() {
     let shown = |text, protocol| {
@@ -366,7 +368,7 @@ fn any_word() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    // Goal: no words cause a panic, a refusal is one line, and accepted values are in the ranges
+    // Goal: no words cause a panic, an error is one line, and accepted values are in the ranges
     // that the qdiscs require.
     #[test]
     fn any_words_are_understood_or_refused(
@@ -393,7 +395,8 @@ proptest! {
         let _ = DrrClass::parse(&options, DrrClass::default());
     }
 
-    // Goal: the same for filters of any protocol.
+    // Goal: no words cause a panic in a filter of any protocol, an error is one line, and accepted
+    // filters have the kind that was given.
     #[test]
     fn any_filters_are_understood_or_refused(
         kind in prop::sample::select(&["flower", "matchall", "fw"]),

@@ -1,17 +1,18 @@
-//! A token bucket, exact to the nanosecond.
+//! Token bucket with exact arithmetic in nanoseconds.
 
-/// Parts per token. A token is the right to send a byte; with this many parts each, every
-/// nanosecond adds a whole number of parts.
+/// Parts of a token. A token is the right to send one byte. With a billion parts, a rate in bytes
+/// per second adds a whole number of parts each nanosecond.
 const PARTS: i128 = 1_000_000_000;
 
 /// Token bucket: bytes per second with a depth.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
     rate: i128,
-    /// Largest level.
+    /// Largest level, in parts.
     depth: i128,
+    /// Current level in parts; negative after a frame larger than the depth.
     level: i128,
-    /// Time of `level`.
+    /// Time of `level`, in nanoseconds.
     at: u64,
 }
 
@@ -22,13 +23,13 @@ impl Bucket {
         Self { rate: i128::from(rate.max(1)), depth, level: depth, at: 0 }
     }
 
-    /// Continues from the level of another bucket.
+    /// Copies the level and the time of another bucket, limited to the depth of this bucket.
     pub(crate) fn adopt(&mut self, old: &Self) {
         (self.level, self.at) = (old.level.min(self.depth), old.at);
     }
 
-    /// Level required to send so many bytes. For more bytes than the depth, the bucket must be full
-    /// and the level becomes negative: such frames are not stuck, and the rate still holds.
+    /// Returns the level required to send `bytes` bytes. More bytes than the depth require a full
+    /// bucket and make the level negative, so that such frames can leave and the rate still holds.
     fn need(&self, bytes: u32) -> i128 {
         (i128::from(bytes) * PARTS).min(self.depth)
     }
@@ -39,7 +40,7 @@ impl Bucket {
         self.at = self.at.max(now);
     }
 
-    /// Returns the first time from `now` on at which so many bytes may leave.
+    /// Returns the first time, not before `now`, at which `bytes` bytes may leave.
     pub(crate) fn ready(&mut self, bytes: u32, now: u64) -> u64 {
         self.refill(now);
         let missing = (self.need(bytes) - self.level).max(0);
@@ -47,7 +48,7 @@ impl Bucket {
         now.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX))
     }
 
-    /// Takes the tokens for so many bytes.
+    /// Takes the tokens for `bytes` bytes.
     pub(crate) fn spend(&mut self, bytes: u32) {
         self.level -= i128::from(bytes) * PARTS;
     }
@@ -60,8 +61,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Goal: bytes may leave at the returned time and not a nanosecond earlier. Never more than
-        // rate * time + depth leave, except that a frame larger than the depth may exceed it once.
+        // Goal: bytes may leave at the returned time and not a nanosecond earlier. At most rate *
+        // time + depth bytes leave, plus the excess of one frame larger than the depth.
         #[test]
         fn ready_is_exact_and_the_rate_is_kept(
             rate in 1u64..20_000_000_000,

@@ -1,4 +1,4 @@
-//! FIFO queues of the open channels.
+//! One FIFO queue for each channel.
 
 use mqnet_netdev::DropReason;
 
@@ -13,12 +13,12 @@ pub(crate) enum Unit {
     Bytes,
 }
 
-/// One queue for each channel; the oldest packet of an open channel leaves first.
+/// One queue for each channel; the oldest packet of all open channels leaves first.
 #[derive(Default)]
 pub(crate) struct Channels {
     store: Store,
     queues: Vec<PerChannel>,
-    /// Channels with packets.
+    /// Mask of the channels with packets.
     waiting: u64,
     len: u32,
     bytes: u64,
@@ -75,7 +75,8 @@ impl Channels {
         self.store.push(&mut self.queues[at].queue, packet);
     }
 
-    /// Appends a packet if the limit allows it; the second result counts the packets dropped.
+    /// Appends a packet if the limit allows. Also returns the number of packets dropped, the new
+    /// one included.
     pub(crate) fn offer(
         &mut self,
         packet: QueuedPacket,
@@ -105,8 +106,9 @@ impl Channels {
         }
     }
 
-    /// Returns a closed channel that uses an open channel's share of the limit. With tail drop
-    /// alone, a stalled channel would fill the queue and block all others.
+    /// Returns the closed channel with the largest queue if its queue is larger than that of the
+    /// packet's open channel. Its packets are dropped first: with tail drop, a stalled channel
+    /// would fill the queue and block all others.
     fn in_the_way(&self, packet: &QueuedPacket, unit: Unit, cx: &Cx<'_>) -> Option<u16> {
         let own = packet.meta.channel;
         if !cx.is_open(own) {
@@ -122,7 +124,7 @@ impl Channels {
         (size(fattest) > own + after).then_some(fattest)
     }
 
-    /// Takes the oldest packet of the channels in `open`.
+    /// Removes the oldest packet of the channels in the mask `open`.
     pub(crate) fn pop(&mut self, open: u64) -> Option<QueuedPacket> {
         let mask = self.waiting & open;
         let channel = if mask & mask.wrapping_sub(1) == 0 {
@@ -148,7 +150,7 @@ impl Channels {
         Some(packet)
     }
 
-    /// Appends all packets to `out`, oldest first.
+    /// Moves all packets to `out`, oldest first.
     pub(crate) fn take_all(&mut self, out: &mut Vec<QueuedPacket>) {
         while let Some(packet) = self.pop(u64::MAX) {
             out.push(packet);

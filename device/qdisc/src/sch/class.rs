@@ -1,8 +1,7 @@
 //! A class: its qdisc, and the accounting of its packets.
 //!
-//! Drops below the class are derived from the queue length before and after a call: every packet
-//! that entered has left, is queued, or was dropped.
-
+//! Every packet that entered a class was dequeued, is queued, or was dropped. The drops of a call
+//! are therefore derived from the queue length before and after the call.
 use std::sync::Arc;
 
 use mqnet_wire::FlowKeys;
@@ -11,7 +10,7 @@ use super::channels::bits;
 use super::held::Held;
 use crate::{ClassPlan, Cx, Enqueued, Handle, NodeStats, Qdisc, QueuedPacket};
 
-/// A class of a discipline.
+/// A class of a qdisc.
 pub(crate) struct Class {
     pub(crate) id: Handle,
     child: Box<dyn Qdisc>,
@@ -19,7 +18,7 @@ pub(crate) struct Class {
     stats: Arc<NodeStats>,
 }
 
-/// Change of the counts by a call.
+/// Queue length before and after a call, and the packets dropped by the call.
 #[derive(Clone, Copy)]
 pub(crate) struct Change {
     before: (u32, u64),
@@ -27,7 +26,7 @@ pub(crate) struct Change {
     drops: u64,
 }
 
-/// Total of the classes of a qdisc, and its statistics.
+/// Total queue length of the classes of a qdisc, and the qdisc's statistics.
 pub(crate) struct Sum {
     len: u32,
     bytes: u64,
@@ -48,7 +47,7 @@ impl Class {
         self.size().0 == 0
     }
 
-    /// Queued packets and bytes.
+    /// Number of queued packets, and their bytes.
     pub(crate) fn size(&self) -> (u32, u64) {
         (self.child.len() + self.held.len(), self.child.backlog() + self.held.bytes())
     }
@@ -57,8 +56,8 @@ impl Class {
         self.child.len_of(channel) + self.held.len_of(channel)
     }
 
-    /// True if the held packet may leave through one of these channels, or if all queued packets
-    /// may: the selection is then not forced by closed channels.
+    /// True if the held packet may leave through a channel of the mask `open`, or if every queued
+    /// packet may. Otherwise closed channels restrict the selection.
     pub(crate) fn is_choice_free(&self, open: u64) -> bool {
         let waiting = self.size().0;
         self.held.first(open).is_some()
@@ -69,7 +68,8 @@ impl Class {
         self.child.next_time()
     }
 
-    /// Computes the change of a call with `entered` enqueued and `left` dequeued packets.
+    /// Computes the change by a call that enqueued `entered` and dequeued `left` packets, and
+    /// counts the drops.
     fn settle(&self, before: (u32, u64), entered: u32, left: u32) -> Change {
         let after = self.size();
         let drops = u64::from((before.0 + entered).saturating_sub(after.0 + left));
@@ -89,7 +89,8 @@ impl Class {
         (result, self.settle(before, 1, 0))
     }
 
-    /// Dequeues the next packet, held or not.
+    /// Dequeues the next packet: the held packet if its channel is open, otherwise a packet of the
+    /// qdisc.
     pub(crate) fn dequeue(&mut self, cx: &mut Cx<'_>) -> (Option<QueuedPacket>, Change) {
         let before = self.size();
         let packet = self.held.take(cx.open).or_else(|| self.child.dequeue(cx));
@@ -100,7 +101,7 @@ impl Class {
         (packet, self.settle(before, 0, left))
     }
 
-    /// Returns the packet that [`dequeue`](Self::dequeue) would take, and holds it.
+    /// Returns the packet that [`dequeue`](Self::dequeue) would return, and holds it.
     pub(crate) fn peek(&mut self, cx: &mut Cx<'_>) -> (Option<&QueuedPacket>, Change) {
         let before = self.size();
         if self.held.first(cx.open).is_none()
@@ -118,7 +119,7 @@ impl Class {
         self.stats.waiting(0, 0);
     }
 
-    /// Replaces `old`.
+    /// Takes the held packets, the packets and the state of `old`.
     pub(crate) fn adopt(&mut self, old: Self, rest: &mut Vec<QueuedPacket>, cx: &mut Cx<'_>) {
         self.held = old.held;
         old.stats.waiting(0, 0);
@@ -145,7 +146,7 @@ impl Sum {
         &self.stats
     }
 
-    /// Adds the change of a call to a class.
+    /// Applies the change that a call to a class caused.
     pub(crate) fn apply(&mut self, change: Change) {
         self.len = self.len - change.before.0 + change.after.0;
         self.bytes = self.bytes - change.before.1 + change.after.1;
@@ -153,7 +154,7 @@ impl Sum {
         self.stats.waiting(self.len, self.bytes);
     }
 
-    /// Recomputes the total from the classes.
+    /// Recomputes the total queue length from the classes.
     pub(crate) fn recount<'a>(&mut self, classes: impl Iterator<Item = &'a Class>) {
         (self.len, self.bytes) = classes
             .map(Class::size)

@@ -1,28 +1,28 @@
 //! Controlled delay (RFC 8289): state of one queue, and its control law.
 
-/// Parameters.
+/// Parameters of CoDel; times are nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CodelParameters {
     /// Target delay.
     pub(crate) target: u64,
-    /// Time for which the delay may exceed the target.
+    /// Time for which the delay may exceed the target before drops begin.
     pub(crate) interval: u64,
     /// Mark instead of drop if the packet is ECN-capable.
     pub(crate) ecn: bool,
-    /// Mark above this delay.
+    /// Delay above which ECN-capable packets are marked; `None`: off.
     pub(crate) ce_threshold: Option<u64>,
-    /// Backlog in bytes up to which nothing is dropped, because the link would become idle.
+    /// Backlog in bytes up to which no packet is dropped, so that the link does not become idle.
     pub(crate) tolerance: u64,
 }
 
 /// State of one queue; times are nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Codel {
-    /// Approximate number of drops in the dropping state: the drop rate grows with its square root.
+    /// Drop count of the dropping state; the drop rate grows with its square root.
     pub(crate) count: u32,
     last_count: u32,
     dropping: bool,
-    /// Time at which the delay has been above target for an interval.
+    /// Time from which drops may begin if the delay stays above target; `None`: below target.
     first_above: Option<u64>,
     drop_next: u64,
 }
@@ -34,31 +34,31 @@ pub(crate) enum Mark {
     Threshold,
 }
 
-/// Queue operations that CoDel needs.
+/// Queue operations that CoDel uses.
 pub(crate) trait Source {
     /// Packet type of the queue.
     type Item;
-    /// Takes the oldest packet.
+    /// Removes the oldest packet; `None` if the queue is empty.
     fn pop(&mut self) -> Option<Self::Item>;
     /// Time at which the packet was enqueued.
     fn since(item: &Self::Item) -> u64;
-    /// Bytes queued behind the packet that was popped.
+    /// Bytes queued after the packet that was popped.
     fn backlog(&self) -> u64;
     /// Drops the packet.
     fn drop(&mut self, item: Self::Item);
-    /// Marks the packet if it is ECN-capable.
+    /// Marks the packet; returns false if the packet is not ECN-capable.
     fn mark(&mut self, item: &mut Self::Item, why: Mark) -> bool;
 }
 
 impl Codel {
-    /// Records that the queue is or was empty: an earlier delay was no standing queue. Otherwise
-    /// the first packet after a pause might be dropped for an old delay.
+    /// Resets the state because the queue became empty: an earlier delay was no standing queue.
+    /// Without the reset, the first packet after a pause could be dropped for an old delay.
     pub(crate) fn went_empty(&mut self) {
         self.first_above = None;
         self.dropping = false;
     }
 
-    /// Returns the next packet that is not dropped.
+    /// Returns the next packet that is not dropped; `None` if the queue becomes empty.
     pub(crate) fn dequeue<S: Source>(
         &mut self,
         law: &CodelParameters,
@@ -85,7 +85,8 @@ impl Codel {
                 }
             }
         } else if above {
-            // Enter the state before the next packet is popped: an empty queue leaves it.
+            // Enter the dropping state before the next pop: a pop from an empty queue leaves the
+            // state.
             self.begin(law, now);
             if !(law.ecn && s.mark(&mut item, Mark::InsteadOfDrop)) {
                 s.drop(item);
@@ -99,7 +100,8 @@ impl Codel {
         Some(item)
     }
 
-    /// Pops the oldest packet; true if the delay has been above target for an interval.
+    /// Pops the oldest packet; also returns true if the delay has been above target for an
+    /// interval.
     fn pop<S: Source>(
         &mut self,
         law: &CodelParameters,
@@ -123,7 +125,7 @@ impl Codel {
         self.dropping = true;
         let since = self.count.wrapping_sub(self.last_count);
         let recently = now < self.drop_next.saturating_add(law.interval.saturating_mul(16));
-        // Shortly after the last dropping state, its drop rate is still a good estimate.
+        // Reuse the drop count of the last dropping state if that state ended recently.
         self.count = if since > 1 && since <= self.count && recently { since } else { 1 };
         self.last_count = self.count;
         self.drop_next = self.after(law, now);

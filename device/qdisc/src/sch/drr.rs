@@ -1,4 +1,4 @@
-//! drr.
+//! Deficit round robin: drr.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,12 +16,12 @@ use crate::{
 /// Parameters of a class of drr.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DrrClass {
-    /// Bytes per round; 0: the MTU with its link-layer header.
+    /// Bytes per round; 0 means the MTU with its link-layer header.
     pub quantum: u32,
 }
 
 impl DrrClass {
-    /// The same with the frame size (bytes) for a quantum of 0.
+    /// Returns the parameters with a quantum of 0 replaced by `frame`, the frame size in bytes.
     pub(crate) fn resolved(self, frame: u32) -> Self {
         Self { quantum: if self.quantum == 0 { frame } else { self.quantum } }
     }
@@ -31,7 +31,7 @@ impl DrrClass {
         vec![("quantum", self.quantum.into())]
     }
 
-    /// Reads the options of a class; `old`: parameters in force.
+    /// Parses the options of a class; `old`: parameters in force.
     pub(crate) fn parse(options: &[String], old: Self) -> Result<Self, TcError> {
         let mut words = Words::new(options);
         let mut class = old;
@@ -50,10 +50,10 @@ impl DrrClass {
     }
 }
 
-/// drr.
+/// The kind drr.
 pub(crate) struct Drr;
 
-/// Index of the counter of a class.
+/// Index of the deficit in the counters of a class.
 const DEFICIT: usize = 0;
 
 impl Kind for Drr {
@@ -78,13 +78,14 @@ impl Kind for Drr {
 /// Deficit round robin: in each round, a class may send its quantum plus the deficit left over from
 /// earlier rounds.
 ///
-/// A class with packets for closed channels only (or held back by a rate below) is skipped: it
-/// keeps its position and gets no quantum, so that it neither delays others nor accumulates.
+/// A class is skipped while all its packets are for closed channels or held back by a rate. The
+/// class keeps its position and gets no quantum, so that it neither delays others nor accumulates
+/// deficit.
 struct DrrQdisc {
     handle: Handle,
     classes: Vec<Turn>,
     by_id: BTreeMap<Handle, usize>,
-    /// Classes with packets, in round-robin order.
+    /// Indexes of the classes with packets, in round-robin order.
     active: VecDeque<usize>,
     filters: Filters,
     sum: Sum,
@@ -100,8 +101,10 @@ struct Turn {
 /// Result of a round among the active classes.
 enum Round {
     Served(QueuedPacket),
-    /// No class has enough deficit; so many more rounds are needed.
+    /// No class has enough deficit: at least one more round is needed. The value is the number of
+    /// rounds after which the first class can send.
     Saving(u64),
+    /// No class has a packet that may leave.
     Nothing,
 }
 
@@ -130,8 +133,8 @@ impl DrrQdisc {
         }
     }
 
-    /// Class of a packet: a priority with the id of a class, or the result of the filters. There is
-    /// no default class: other packets are dropped, as in the kernel.
+    /// Class of a packet: the class whose id is the priority, otherwise the result of the filters.
+    /// Other packets are dropped, as in the kernel: there is no default class.
     fn class_of(
         &mut self,
         packet: &mut QueuedPacket,
@@ -162,7 +165,7 @@ impl DrrQdisc {
         }
     }
 
-    /// Tries every active class once, from the first on.
+    /// Tries every active class once, in order, until one sends a packet.
     fn round(&mut self, cx: &mut Cx<'_>) -> Round {
         let (mut place, mut saving) = (0, None);
         for _ in 0..self.active.len() {
@@ -206,8 +209,8 @@ impl DrrQdisc {
         packet
     }
 
-    /// Adds the quanta of so many rounds to every class that can send: with a small quantum and
-    /// large frames, single rounds would be thousands.
+    /// Adds the quanta of `rounds` rounds to every class that can send. Single rounds could be
+    /// thousands for a small quantum and large frames.
     fn save(&mut self, rounds: u64, cx: &mut Cx<'_>) {
         for at in &self.active {
             let turn = &mut self.classes[*at];

@@ -5,10 +5,11 @@ use mqnet_shmem::Span;
 
 use crate::QueuedPacket;
 
-/// ECN field, and the mark: both bits set. Both clear: not ECN-capable.
+/// Mask of the ECN field, and its value "congestion experienced". A field of 0 means not
+/// ECN-capable.
 const CE: u8 = 3;
 
-/// Marks a packet; returns false if the packet is not ECN-capable.
+/// Marks a packet; returns false if the packet is not an ECN-capable IP packet.
 pub(crate) fn mark(packet: &mut QueuedPacket, pool: &PagePool) -> bool {
     let Some(ip) = packet.ip.map(usize::from) else { return false };
     let frame = pool.frag_span(&packet.frag).first(packet.len as usize);
@@ -34,7 +35,8 @@ pub(crate) fn mark(packet: &mut QueuedPacket, pool: &PagePool) -> bool {
     true
 }
 
-/// Sets the mark and updates the header checksum (RFC 1624, equation 3).
+/// Sets the mark and updates the header checksum (RFC 1624, equation 3); returns false if the
+/// header is not ECN-capable.
 fn mark_v4(header: &mut [u8; 12]) -> bool {
     if header[1] & CE == 0 {
         return false;
@@ -104,7 +106,7 @@ mod tests {
             prop_assert_eq!(after, expected);
         }
 
-        // Goal: of an IPv6 header exactly the two bits change.
+        // Goal: exactly the two ECN bits of an IPv6 header change.
         #[test]
         fn ipv6_has_no_checksum(mut header in any::<[u8; 40]>()) {
             header[0] = 0x60 | header[0] & 0xf;
@@ -117,7 +119,7 @@ mod tests {
             prop_assert_eq!(after, expected);
         }
 
-        // Goal: nothing is written at an offset beyond the frame, or in a frame that is not IP.
+        // Goal: a mark writes nothing at an offset beyond the frame, or in a frame that is not IP.
         #[test]
         fn nothing_else_is_written(bytes in prop::collection::vec(any::<u8>(), 1..64), at: u16) {
             prop_assume!(usize::from(at) + 12 > bytes.len());

@@ -10,17 +10,17 @@ use crate::kind::{Env, Kind, KindOptions, TXQUEUELEN};
 use crate::parse::{Words, number, usage};
 use crate::{Blueprint, Cx, Enqueued, NodeStats, Qdisc, QueuedPacket, TcError, Totals};
 
-/// Parameters of pfifo (packets), bfifo (bytes) and pfifo_fast (packets of a band).
+/// Parameters of pfifo, bfifo and pfifo_fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fifo {
-    /// Packets or bytes.
+    /// Limit: packets for pfifo, bytes for bfifo, packets of each band for pfifo_fast.
     pub limit: u32,
 }
 
-/// pfifo.
+/// The kind pfifo.
 pub(crate) struct Pfifo;
 
-/// bfifo.
+/// The kind bfifo.
 pub(crate) struct Bfifo;
 
 impl Kind for Pfifo {
@@ -74,7 +74,8 @@ fn parse(kind: &str, mut words: Words<'_>, old: Fifo) -> Result<Fifo, TcError> {
     Ok(fifo)
 }
 
-/// Scheduler: first in, first out, up to a limit; later packets are dropped.
+/// FIFO queue with a limit. A packet above the limit is dropped unless a closed channel exceeds its
+/// share.
 pub(crate) struct FifoQdisc {
     waiting: Channels,
     unit: Unit,
@@ -82,13 +83,13 @@ pub(crate) struct FifoQdisc {
     stats: Arc<NodeStats>,
 }
 
-/// A pfifo for kinds without a scheduler. No blueprint has such a kind.
+/// Creates a pfifo for kinds without a scheduler; no blueprint contains such a kind.
 pub(crate) fn placeholder(plan: Blueprint) -> Box<dyn Qdisc> {
     Box::new(FifoQdisc::packets(TXQUEUELEN, plan.stats))
 }
 
 impl FifoQdisc {
-    /// A limit in packets.
+    /// Creates a FIFO queue with a limit in packets.
     pub(crate) fn packets(limit: u32, stats: Arc<NodeStats>) -> Self {
         Self::new(Unit::Packets, limit, stats)
     }
@@ -142,7 +143,8 @@ impl Qdisc for FifoQdisc {
         self.publish();
     }
 
-    /// Queued packets stay if the new limit is smaller: nothing is admitted until they have left.
+    /// Takes the queued packets, even above a smaller limit: the queue then accepts no packet until
+    /// it has drained below the limit.
     fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<QueuedPacket>, _cx: &mut Cx<'_>) {
         if let Some(mut old) = same_kind::<Self>(old, rest) {
             self.waiting = std::mem::take(&mut old.waiting);

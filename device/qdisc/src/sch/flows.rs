@@ -1,8 +1,8 @@
 //! Flows of fq_codel and their round-robin order.
 //!
-//! Every channel has its own flows and lists, so that flows of a closed channel cost nothing and a
-//! bucket never holds packets of two channels. Among the open channels, the flow that joined its
-//! list first is served first: the order of a single list of all flows.
+//! Every channel has separate flows and lists, so that flows of a closed channel are never searched
+//! and a bucket never holds packets of two channels. Among the open channels, the flow with the
+//! earliest ticket is served first. The order is therefore that of a single list of all flows.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ pub(crate) struct Flow {
     pub(crate) codel: Codel,
     /// Time at which the last packet left.
     pub(crate) empty_since: u64,
-    /// Position in the order of all lists; increases.
+    /// Position in the order of all lists; a flow gets a higher ticket each time it is appended.
     ticket: u64,
     listed: bool,
 }
@@ -28,9 +28,9 @@ pub(crate) struct Flow {
 /// The flows of one channel.
 #[derive(Default)]
 pub(crate) struct Lane {
-    /// Empty until the channel has had a packet.
+    /// Flows of the channel; empty until the channel has had a packet.
     pub(crate) flows: Vec<Flow>,
-    /// Packets in them.
+    /// Number of packets in the flows.
     pub(crate) len: u32,
     new: VecDeque<u32>,
     old: VecDeque<u32>,
@@ -43,13 +43,14 @@ pub(crate) struct At {
     pub(crate) flow: u32,
 }
 
-/// The flows of all channels, those with packets in lists: new ones are served first.
+/// Flows of all channels. Flows with packets are in lists; new flows are served before old flows.
 #[derive(Default)]
 pub(crate) struct Flows {
     lanes: Vec<Lane>,
     next_ticket: u64,
-    /// Channels with new flows, with old flows.
+    /// Mask of the channels with new flows.
     new: u64,
+    /// Mask of the channels with old flows.
     old: u64,
     pub(crate) new_len: u32,
     pub(crate) old_len: u32,
@@ -60,7 +61,7 @@ impl Flows {
         self.lanes.get(usize::from(channel))
     }
 
-    /// Flows of the channel, `n` of them, allocated on first use.
+    /// Returns the flows of the channel; allocates `n` flows on first use.
     pub(crate) fn lane_mut(&mut self, channel: u16, n: u32) -> &mut Lane {
         let at = usize::from(channel);
         if self.lanes.len() <= at {
@@ -73,12 +74,13 @@ impl Flows {
         lane
     }
 
-    /// A flow that is in a list.
+    /// Returns a flow whose channel has been allocated.
     pub(crate) fn flow_mut(&mut self, at: At) -> &mut Flow {
         &mut self.lanes[usize::from(at.channel)].flows[at.flow as usize]
     }
 
-    /// Appends a flow to the new list unless it is in a list; returns true if it was appended.
+    /// Appends a flow to the new list and gives it a quantum; returns false if the flow is already
+    /// in a list.
     pub(crate) fn start(&mut self, at: At, quantum: i64) -> bool {
         let flow = self.flow_mut(at);
         if flow.listed {
@@ -106,7 +108,7 @@ impl Flows {
         }
     }
 
-    /// Returns the next flow among the channels in `open`, and whether it is new.
+    /// Returns the next flow among the channels in the mask `open`, and true if the flow is new.
     pub(crate) fn first(&self, open: u64) -> Option<(At, bool)> {
         let is_new = self.new & open != 0;
         let mask = if is_new { self.new } else { self.old } & open;
@@ -140,8 +142,9 @@ impl Flows {
         self.append(at, false);
     }
 
-    /// Removes an empty flow from its list. A new flow must pass through the old list once:
-    /// otherwise a flow with one packet at a time would always be new and starve the old flows.
+    /// Removes an empty flow from its list. A new flow moves to the old list instead if that has
+    /// flows: a flow with one packet at a time would otherwise always be new and starve the old
+    /// flows.
     pub(crate) fn retire(&mut self, at: At, is_new: bool) {
         if is_new && self.old != 0 {
             return self.rotate(at, is_new);
@@ -150,7 +153,7 @@ impl Flows {
         self.flow_mut(at).listed = false;
     }
 
-    /// The flow with the most bytes.
+    /// Returns the listed flow with the most bytes.
     pub(crate) fn fattest(&self) -> Option<At> {
         let of_lane = |(channel, lane): (usize, &Lane)| {
             let listed = lane.new.iter().chain(&lane.old);
@@ -162,7 +165,7 @@ impl Flows {
         lanes.filter_map(of_lane).max_by_key(|(bytes, _)| *bytes).map(|(_, at)| at)
     }
 
-    /// Flows that are in a list, in any order.
+    /// Returns all flows that are in a list, in any order.
     pub(crate) fn listed(&self) -> Vec<At> {
         let of_lane = |(channel, lane): (usize, &Lane)| {
             let at = |flow: &u32| At { channel: channel as u16, flow: *flow };

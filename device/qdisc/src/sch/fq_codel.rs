@@ -19,23 +19,24 @@ use crate::{
 /// Parameters of fq_codel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FqCodel {
-    /// Limit in packets.
+    /// Limit of queued packets.
     pub limit: u32,
-    /// Flows (buckets); cannot be changed later.
+    /// Number of flows (hash buckets); cannot be changed later.
     pub flows: u32,
-    /// Bytes of a flow per round; 0: the MTU with its link-layer header, at least 256.
+    /// Bytes of a flow per round; 0 means the MTU with its link-layer header. Values below 256
+    /// count as 256.
     pub quantum: u32,
-    /// Target delay.
+    /// Target delay in nanoseconds.
     pub target: u64,
-    /// Time for which the delay may exceed the target.
+    /// Time in nanoseconds for which the delay may exceed the target before drops begin.
     pub interval: u64,
-    /// Mark instead of drop.
+    /// True if ECN-capable packets are marked instead of dropped.
     pub ecn: bool,
-    /// Mark above this delay; `None`: off.
+    /// Delay in nanoseconds above which ECN-capable packets are marked; `None`: off.
     pub ce_threshold: Option<u64>,
-    /// Bytes of memory.
+    /// Limit of the memory of queued packets, in bytes.
     pub memory_limit: u32,
-    /// Largest number of packets in one drop above the limit.
+    /// Largest number of packets that one arrival above a limit drops.
     pub drop_batch: u32,
 }
 
@@ -59,7 +60,7 @@ const FLOWS_MAX: u32 = 65_536;
 const QUANTUM_MAX: u32 = 1 << 20;
 const MEMORY_MAX: u32 = 1 << 31;
 
-/// fq_codel.
+/// The kind fq_codel.
 pub(crate) struct FqCodelKind;
 
 /// Indices of the counters of fq_codel.
@@ -166,15 +167,16 @@ fn parse(mut words: Words<'_>, old: FqCodel, change: bool) -> Result<FqCodel, Tc
     Ok(q)
 }
 
-/// Smallest quantum: smaller ones only add rounds.
+/// Smallest quantum in bytes: smaller quanta only add rounds.
 const QUANTUM_MIN: u32 = 256;
 
-/// Backlog in bytes behind a packet up to which CoDel does not drop: two full Ethernet frames.
+/// Largest backlog in bytes after a packet up to which CoDel does not drop: two full Ethernet
+/// frames.
 ///
-/// The tolerance keeps the link busy. The kernel uses the MTU, so with a 64 KiB MTU CoDel ignores
-/// 64 KiB of standing queue (50 ms at 10 Mbit/s). Two frames keep any link busy until more arrive.
-/// A single large frame is never dropped either, because only bytes *behind* the packet count. The
-/// backlog is that of the whole qdisc, as in the kernel: packets of any flow keep the link busy.
+/// The tolerance keeps the link busy until more packets arrive. The kernel uses the MTU instead:
+/// with a 64 KiB MTU, CoDel would ignore a standing queue of 64 KiB (50 ms at 10 Mbit/s). A single
+/// large frame is never dropped, because only bytes *after* the packet count. The backlog is that
+/// of the whole qdisc, as in the kernel: packets of any flow keep the link busy.
 const TOLERANCE_MAX: u32 = 2 * 1514;
 
 /// Fair queueing among flows, each with controlled delay.
@@ -189,7 +191,7 @@ struct FqCodelQdisc {
     stats: Arc<NodeStats>,
 }
 
-/// State that a successor takes over.
+/// Queued packets, which a successor takes over.
 #[derive(Default)]
 struct Waiting {
     store: Store,
@@ -226,8 +228,8 @@ impl FqCodelQdisc {
         }
     }
 
-    /// Flow of a packet: a priority or filter result with a flow number (from 1), or the hash. The
-    /// kernel instead drops packets that match no filter, as soon as there is a filter.
+    /// Flow of a packet: the flow number (from 1) in its priority or filter class, otherwise the
+    /// hash. A packet that matches no filter is hashed too; the kernel drops it.
     fn flow_of(
         &mut self,
         packet: &mut QueuedPacket,
@@ -259,8 +261,9 @@ impl FqCodelQdisc {
         self.waiting.held.memory > self.set.memory_limit.into()
     }
 
-    /// Drops up to half of the packets of the fattest flow, from its head: one drop per arrival
-    /// would need a search each time. Returns the flow if it is empty.
+    /// Drops up to half of the bytes of the fattest flow from its head, at most `drop_batch`
+    /// packets. Dropping one packet per arrival would repeat the search each time. Returns the flow
+    /// if it becomes empty.
     fn drop_from_fattest(&mut self, cx: &mut Cx<'_>) -> Option<At> {
         let over_memory = self.is_over_memory();
         let at = self.waiting.flows.fattest()?;
@@ -296,7 +299,7 @@ impl FqCodelQdisc {
     }
 }
 
-/// Bucket of a hash.
+/// Maps a flow hash to a bucket.
 fn bucket(hash: u32, seed: u64, flows: u32) -> u32 {
     let mixed = (u64::from(hash) ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -304,14 +307,14 @@ fn bucket(hash: u32, seed: u64, flows: u32) -> u32 {
 }
 
 impl Waiting {
-    /// Returns a flow with all state that changes when a packet leaves it.
+    /// Returns a flow and the state that changes when a packet leaves the flow.
     fn head<'a, 'c>(
         &'a mut self,
         at: At,
         cx: &'a mut Cx<'c>,
         stats: &'a NodeStats,
     ) -> (Head<'a, 'c>, &'a mut Flow) {
-        // The lane exists: only flows in lists are requested.
+        // The lane exists: callers request only flows that are in lists.
         let lane = self.flows.lane_mut(at.channel, at.flow + 1);
         let flow = &mut lane.flows[at.flow as usize];
         let head =
@@ -327,7 +330,7 @@ impl Waiting {
         let lane = self.flows.lane_mut(at.channel, flows);
         lane.len += 1;
         let flow = &mut lane.flows[at.flow as usize];
-        // The channel may have been closed since the flow became empty, so that no dequeue noticed.
+        // Reset CoDel here: while its channel is closed, no dequeue notices that the flow is empty.
         if flow.queue.is_empty() && now.saturating_sub(flow.empty_since) >= law.target {
             flow.codel.went_empty();
         }
@@ -336,7 +339,7 @@ impl Waiting {
     }
 }
 
-/// Queue of one flow and the state that a dequeue changes.
+/// State outside a flow that changes when a packet leaves the flow.
 struct Head<'a, 'c> {
     store: &'a mut Store,
     len: &'a mut u32,
@@ -359,7 +362,7 @@ impl Head<'_, '_> {
     }
 }
 
-/// A flow as CoDel sees it.
+/// A flow as the packet source of CoDel.
 struct Controlled<'a, 'c> {
     head: Head<'a, 'c>,
     flow: &'a mut Flow,
@@ -481,7 +484,7 @@ impl Qdisc for FqCodelQdisc {
     fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<QueuedPacket>, cx: &mut Cx<'_>) {
         let Some(mut old) = same_kind::<Self>(old, rest) else { return };
         if old.set.flows != self.set.flows {
-            // A different number of flows changes the hash assignment.
+            // Queue all packets again: a different number of flows changes the hash assignment.
             return old.take_all(rest);
         }
         self.waiting = std::mem::take(&mut old.waiting);

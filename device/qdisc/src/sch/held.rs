@@ -1,4 +1,4 @@
-//! Packets that a parent has peeked at and not yet sent.
+//! Packets that a parent qdisc has peeked at but not sent.
 //!
 //! A child qdisc may drop, mark or reorder in a dequeue, so a peek must take the packet. A qdisc
 //! that needs the packet length for its decision (tbf, drr) holds the packet here. At most one
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use crate::QueuedPacket;
 use crate::qdisc::bit;
 
-/// At most one packet per channel, in the order of their dequeue.
+/// Held packets, at most one per channel, in the order of their dequeue.
 #[derive(Default)]
 pub(crate) struct Held {
     packets: VecDeque<QueuedPacket>,
@@ -30,12 +30,12 @@ impl Held {
         u32::from(self.channels & bit(channel) != 0)
     }
 
-    /// Returns the oldest packet of the channels in `open`.
+    /// Returns the oldest held packet of the channels in the mask `open`.
     pub(crate) fn first(&self, open: u64) -> Option<&QueuedPacket> {
         self.packets.iter().find(|packet| bit(packet.meta.channel) & open != 0)
     }
 
-    /// Holds a packet; the channel must have none.
+    /// Holds a packet; the packet's channel must have none.
     pub(crate) fn put(&mut self, packet: QueuedPacket) {
         debug_assert_eq!(self.len_of(packet.meta.channel), 0);
         self.channels |= bit(packet.meta.channel);
@@ -43,7 +43,7 @@ impl Held {
         self.packets.push_back(packet);
     }
 
-    /// Takes the packet that [`first`](Self::first) returns.
+    /// Removes the packet that [`first`](Self::first) returns.
     pub(crate) fn take(&mut self, open: u64) -> Option<QueuedPacket> {
         let is_open = |packet: &QueuedPacket| bit(packet.meta.channel) & open != 0;
         let at = self.packets.iter().position(is_open)?;

@@ -8,17 +8,17 @@ use crate::{Blueprint, Meta, Qdisc, TcError};
 /// Parameters of mqprio.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mqprio {
-    /// Traffic classes, 1 to 16.
+    /// Number of traffic classes, 1 to 16.
     pub num_tc: u8,
-    /// Class of each priority.
+    /// Traffic class of each priority.
     pub map: [u8; 16],
-    /// Channels of each class: count and first.
+    /// Channels of each traffic class: count and first channel.
     pub queues: Vec<(u16, u16)>,
 }
 
 impl Mqprio {
-    /// Channel of a packet. If a class has a channel that is not in use, classes have no effect, as
-    /// in Linux.
+    /// Channel of a packet. The packet keeps its channel if any traffic class has a channel that is
+    /// not in use, as in Linux.
     pub(crate) fn pick(&self, meta: &Meta, channels: u16) -> u16 {
         let used = u32::from(channels);
         let ends = |(count, first): (u16, u16)| u32::from(count) + u32::from(first);
@@ -33,7 +33,7 @@ impl Mqprio {
     }
 }
 
-/// mqprio.
+/// The kind mqprio.
 pub(crate) struct MqprioKind;
 
 impl Kind for MqprioKind {
@@ -76,13 +76,13 @@ fn wrong(word: &str) -> TcError {
     usage(format!("argument \"{word}\" is wrong: unknown argument"))
 }
 
-/// `count@first`
+/// Parses `count@first`.
 fn range(word: &str) -> Option<(u16, u16)> {
     let (count, first) = word.split_once('@')?;
     Some((number::decimal(count)?, number::decimal(first)?))
 }
 
-/// The default of `hw` in tc is 1. Only 0 is supported here, so the default is 0.
+/// Parses the options. Only `hw 0` is supported and is the default; tc's default is 1.
 fn parse(mut words: Words<'_>, channels: u16) -> Result<Mqprio, TcError> {
     let mut q = Mqprio { num_tc: 8, map: MAP, queues: Vec::new() };
     let mut mapped = 0;
@@ -119,7 +119,7 @@ fn parse(mut words: Words<'_>, channels: u16) -> Result<Mqprio, TcError> {
         );
         return Err(usage(text));
     }
-    // Entries that tc fills in must not cause an error.
+    // Map the entries that tc fills in to existing classes, so that they cause no error.
     q.map[mapped..].iter_mut().filter(|class| **class >= q.num_tc).for_each(|class| *class = 0);
     check(&q, channels)?;
     Ok(q)

@@ -12,7 +12,7 @@ use crate::kind::{Env, Kind, KindOptions, TXQUEUELEN};
 use crate::parse::{Words, usage};
 use crate::{Blueprint, Cx, Enqueued, NodeStats, Qdisc, QueuedPacket, TcError, Totals};
 
-/// pfifo_fast.
+/// The kind pfifo_fast.
 pub(crate) struct PfifoFast;
 
 impl Kind for PfifoFast {
@@ -35,10 +35,11 @@ impl Kind for PfifoFast {
     }
 }
 
-/// Scheduler: three bands by priority; a band is served when those before it are empty.
+/// Three bands by priority; a band is served if the bands before it have no packet of an open
+/// channel.
 struct PfifoFastQdisc {
     bands: [Channels; 3],
-    /// Packets of a band.
+    /// Limit of each band in packets.
     limit: u32,
     stats: Arc<NodeStats>,
 }

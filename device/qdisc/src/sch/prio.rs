@@ -30,7 +30,7 @@ impl Default for Prio {
     }
 }
 
-/// prio.
+/// The kind prio.
 pub(crate) struct PrioKind;
 
 impl Kind for PrioKind {
@@ -55,7 +55,7 @@ impl Kind for PrioKind {
     }
 }
 
-/// Options of a qdisc with bands.
+/// Options of a qdisc with bands: prio and pfifo_fast.
 pub(crate) fn band_options(bands: u8, priomap: &[u8; 16]) -> KindOptions {
     vec![
         ("bands", u32::from(bands).into()),
@@ -74,7 +74,7 @@ fn parse(mut words: Words<'_>) -> Result<Prio, TcError> {
                 prio.bands = bands.try_into().unwrap_or(u8::MAX);
             }
             ("priomap", None) => {
-                // An element must follow.
+                // At least one element must follow.
                 words.peek().map_or_else(|| words.value().map(drop), |_| Ok(()))?;
                 mapped = Some(0);
             }
@@ -103,7 +103,7 @@ fn parse(mut words: Words<'_>) -> Result<Prio, TcError> {
     }
 }
 
-/// Bands with a qdisc each; a band is served when no earlier band has a packet that may leave.
+/// Bands, each with a qdisc; a band is served if no earlier band has a packet that may leave.
 struct PrioQdisc {
     handle: Handle,
     bands: Vec<Class>,
@@ -128,7 +128,8 @@ impl PrioQdisc {
         }
     }
 
-    /// Band of a packet: a priority with the id of a class, then filters, then the map.
+    /// Band of a packet: the class id in its priority, otherwise the result of the filters,
+    /// otherwise the map.
     fn band(
         &mut self,
         packet: &mut QueuedPacket,
@@ -148,7 +149,7 @@ impl PrioQdisc {
         let mapped = |priority: u32| usize::from(self.priomap[(priority & 15) as usize]);
         let band = match named.map(|class| usize::from(class.minor())) {
             Some(minor) if (1..=self.bands.len()).contains(&minor) => minor - 1,
-            // A class that does not exist maps like priority 0.
+            // Map a class that does not exist like priority 0.
             Some(_) => mapped(0),
             None if Handle(packet.meta.priority).major() != 0 => mapped(0),
             None => mapped(packet.meta.priority),

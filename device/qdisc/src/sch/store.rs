@@ -1,30 +1,30 @@
 //! Packets of many queues in one array.
 //!
-//! A qdisc may have thousands of queues but a limited number of packets. Queues are chains through
-//! one array that grows to the largest number of packets queued so far. A queue costs twelve bytes,
-//! and an empty one holds no memory.
+//! A qdisc may have thousands of queues but a limited number of packets. Queues are linked lists in
+//! one array, which grows to the largest number of packets queued so far. A queue costs twelve
+//! bytes, and an empty queue uses no slot.
 
 use crate::QueuedPacket;
 
 const NONE: u32 = u32::MAX;
 
-/// Packet slots.
+/// Slots for the packets of all queues.
 #[derive(Default)]
 pub(crate) struct Store {
     slots: Vec<Slot>,
-    /// Slots without a packet.
+    /// Indexes of the slots without a packet.
     free: Vec<u32>,
     next_ticket: u64,
 }
 
 struct Slot {
     packet: Option<QueuedPacket>,
-    /// Increases with every packet that enters the store.
+    /// Sequence number of the packet's entry into the store.
     ticket: u64,
     next: u32,
 }
 
-/// A chain of packets.
+/// A linked list of packets.
 #[derive(Clone, Copy)]
 pub(crate) struct Queue {
     head: u32,
@@ -39,19 +39,19 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Packets in it.
+    /// Number of packets in the queue.
     pub(crate) fn len(&self) -> u32 {
         self.len
     }
 
-    /// True when there is none.
+    /// True if the queue has no packet.
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 }
 
 impl Store {
-    /// Appends a packet.
+    /// Appends a packet to a queue.
     pub(crate) fn push(&mut self, queue: &mut Queue, packet: QueuedPacket) {
         let slot = Slot { packet: Some(packet), ticket: self.next_ticket, next: NONE };
         self.next_ticket += 1;
@@ -73,7 +73,7 @@ impl Store {
         queue.len += 1;
     }
 
-    /// Takes the oldest packet of a queue.
+    /// Removes the oldest packet of a queue; `None` if the queue is empty.
     pub(crate) fn pop(&mut self, queue: &mut Queue) -> Option<QueuedPacket> {
         let at = queue.head;
         let slot = self.slots.get_mut(at as usize)?;
@@ -87,7 +87,8 @@ impl Store {
         packet
     }
 
-    /// Ticket of the oldest packet: increases in the order of entry into the store.
+    /// Ticket of the oldest packet, which gives the order of entry into the store; `None` if the
+    /// queue is empty.
     pub(crate) fn ticket(&self, queue: &Queue) -> Option<u64> {
         self.slots.get(queue.head as usize).map(|slot| slot.ticket)
     }

@@ -1,4 +1,4 @@
-//! tbf.
+//! Token bucket filter: tbf.
 
 use mqnet_netdev::DropReason;
 use mqnet_wire::FlowKeys;
@@ -15,19 +15,19 @@ use crate::{
 /// Parameters of tbf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tbf {
-    /// Bytes per second.
+    /// Rate in bytes per second.
     pub rate: u64,
-    /// Bytes of the bucket.
+    /// Depth of the bucket in bytes.
     pub burst: u32,
-    /// Bytes per second of the second bucket; 0: none.
+    /// Rate of the second bucket in bytes per second; 0: no second bucket.
     pub peakrate: u64,
-    /// Bytes of the second bucket.
+    /// Depth of the second bucket in bytes.
     pub mtu: u32,
-    /// Limit of queued bytes (of the inner bfifo).
+    /// Limit of queued bytes, which is the limit of the inner bfifo.
     pub limit: u32,
 }
 
-/// tbf.
+/// The kind tbf.
 pub(crate) struct TbfKind;
 
 impl Kind for TbfKind {
@@ -39,7 +39,8 @@ impl Kind for TbfKind {
         parse(words)
     }
 
-    /// Options in force; the limit is shown as a latency, unless it is within the bucket.
+    /// Options in force. The limit is shown as a latency, unless the limit is smaller than each
+    /// bucket.
     fn options(tbf: &Tbf) -> KindOptions {
         let mut all = vec![("rate", tbf.rate.into()), ("burst", tbf.burst.into())];
         let delay = |rate: u64, bucket: u32| {
@@ -64,7 +65,7 @@ impl Kind for TbfKind {
     }
 }
 
-/// Reads a value with the error texts of tbf.
+/// Parses a value of an option that may be given once, with the error texts of tbf.
 fn tbf_value<T: Copy>(
     words: &mut Words<'_>,
     name: &str,
@@ -81,7 +82,7 @@ fn tbf_value<T: Copy>(
     Ok(())
 }
 
-/// Bytes; a cell size after a slash is validated and ignored.
+/// Parses a number of bytes. A cell size after a slash is validated and ignored.
 fn burst(word: &str) -> Option<u32> {
     match word.split_once('/') {
         Some((bytes, cell)) => {
@@ -132,7 +133,8 @@ fn parse(mut words: Words<'_>) -> Result<Tbf, TcError> {
     Ok(Tbf { rate, burst: bucket, peakrate, mtu, limit })
 }
 
-/// Bytes that leave within a latency: rate and burst of the slower bucket.
+/// Number of bytes that leave within a latency: the smaller result of both buckets, each with its
+/// rate and depth.
 fn latency_limit(latency: u64, slow: (u64, u32), peak: (u64, u32)) -> u32 {
     let through = |(rate, burst): (u64, u32)| {
         let bytes = u128::from(rate) * u128::from(latency) / 1_000_000_000 + u128::from(burst);
@@ -141,19 +143,20 @@ fn latency_limit(latency: u64, slow: (u64, u32), peak: (u64, u32)) -> u32 {
     if peak.0 > 0 { through(slow).min(through(peak)) } else { through(slow) }
 }
 
-/// Length of the shortest frame: nothing can leave before its tokens are available.
+/// Length of the shortest frame in bytes; no packet can leave before the tokens for it are
+/// available.
 const SHORTEST: u32 = 64;
 
-/// Token bucket filter. A GSO frame longer than the burst passes whole when the bucket is full (see
-/// [`Bucket`]). Any other frame longer than the burst can never be sent and is dropped, as in the
-/// kernel.
+/// Token bucket filter. A GSO frame whose segments fit the burst may exceed the burst as a whole;
+/// it leaves when the bucket is full (see [`Bucket`]). A frame with a segment longer than the burst
+/// is dropped, as in the kernel.
 struct TbfQdisc {
     class: Class,
     rate: Bucket,
     peak: Option<Bucket>,
-    /// Longest frame that fits the buckets.
+    /// Longest frame on the wire that fits the buckets, in bytes.
     max_frame: u32,
-    /// Time at which the held packet may leave.
+    /// Time at which the next packet may leave, if the buckets hold it back.
     wake: Option<u64>,
     sum: Sum,
 }
@@ -177,7 +180,7 @@ impl TbfQdisc {
         }
     }
 
-    /// True if so many bytes may not leave yet.
+    /// True if `bytes` bytes may not leave yet; records the time at which they may.
     fn waits_for(&mut self, bytes: u32, now: u64) -> bool {
         let ready = self.buckets().map(|bucket| bucket.ready(bytes, now)).fold(now, u64::max);
         let wake = (ready > now).then_some(ready);
@@ -207,9 +210,9 @@ impl Qdisc for TbfQdisc {
     }
 
     fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<QueuedPacket> {
-        // A held packet leaves before all others. While some channels are closed (or have a packet
-        // set aside), the held packet might be of another channel, out of its flow's order. So do
-        // not peek before the shortest frame could leave.
+        // Do not peek before the shortest frame could leave if closed channels restrict the
+        // selection. A held packet leaves before all others, so the peek would select it from the
+        // open channels too early.
         if !self.class.is_choice_free(cx.open) && self.waits_for(SHORTEST, cx.now) {
             return None;
         }
@@ -233,7 +236,7 @@ impl Qdisc for TbfQdisc {
     }
 
     fn next_time(&self) -> Option<u64> {
-        // With a held packet, the wait of the inner qdisc is over.
+        // Prefer the wait for the buckets: a peeked packet no longer waits in the inner qdisc.
         self.wake.or_else(|| self.class.next_time())
     }
 
@@ -259,7 +262,7 @@ impl Qdisc for TbfQdisc {
         self.sum.recount(std::iter::empty());
     }
 
-    /// Keeps the tokens: a change must not allow a second burst.
+    /// Keeps the levels of the buckets, so that a change does not allow a second burst.
     fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<QueuedPacket>, cx: &mut Cx<'_>) {
         let Some(old) = same_kind::<Self>(old, rest) else { return };
         let mut old = *old;

@@ -1,20 +1,20 @@
-//! Kinds without a scheduler of their own: noqueue, mq and clsact.
+//! Kinds that need no scheduler: noqueue, mq and clsact.
 
 use super::fifo::placeholder;
 use crate::kind::{Classes, Env, Kind};
 use crate::parse::{Words, unknown, usage};
 use crate::{Blueprint, Qdisc, TcError};
 
-/// noqueue.
+/// The kind noqueue.
 pub(crate) struct Noqueue;
 
-/// mq.
+/// The kind mq.
 pub(crate) struct Mq;
 
-/// clsact.
+/// The kind clsact.
 pub(crate) struct Clsact;
 
-/// Refuses any option, with the text of `tc`.
+/// Rejects any option, with the text of `tc`.
 fn no_options(kind: &str, mut words: Words<'_>) -> Result<(), TcError> {
     words.next().map_or(Ok(()), |word| {
         Err(usage(format!("Unknown qdisc \"{kind}\", hence option \"{word}\" is unparsable")))

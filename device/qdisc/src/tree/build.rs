@@ -5,9 +5,9 @@ use super::{Chain, Tree};
 use crate::{Blueprint, ClassPlan, Filters, Handle, Scheduler};
 
 impl Tree {
-    /// Builds a scheduler for a channel (`SharedRoot`: for all; pass 0). `mtu` is the MTU with its
-    /// link-layer header, `seed` perturbs flow hashes. The counters continue those of earlier
-    /// schedulers of the same nodes. `None` for the shape `None`.
+    /// Builds the scheduler of a channel; for the shape `SharedRoot` pass channel 0. `mtu` is the
+    /// MTU with its link-layer header; `seed` perturbs flow hashes. The counters continue those of
+    /// earlier schedulers of the same qdiscs. Returns `None` for the shape `None`.
     pub fn build(&mut self, channel: u16, mtu: u32, seed: u64) -> Option<Scheduler> {
         let state = &mut self.state;
         state.frame = mtu;

@@ -7,7 +7,7 @@ use mqnet_counters::Counter;
 use super::Tree;
 use crate::{Meta, Mqprio, Params};
 
-/// Selects the channel after the egress filters. Each lane has its own map.
+/// Selection of the TX channel after the egress filters. Each lane has its own map.
 #[derive(Debug)]
 pub struct ChannelMap {
     mqprio: Option<Mqprio>,
@@ -15,12 +15,13 @@ pub struct ChannelMap {
 }
 
 impl ChannelMap {
-    /// Returns the TX channel of a packet from channel `came_by`, of `channels` in use.
+    /// Returns the TX channel of a packet that was received on channel `came_by`, of `channels` in
+    /// use.
     ///
-    /// A channel selected by a filter is kept; if it does not exist, channel 0 is used (and
-    /// counted), as in Linux. With mqprio the packet's class has a range of channels, and each RX
-    /// channel maps to one of the range. If part of the range is not in use, classes have no
-    /// effect, as in Linux.
+    /// A channel that a filter selected is kept. If that channel does not exist, the packet is
+    /// counted and uses channel 0, as in Linux. Under mqprio, the packet's traffic class has a
+    /// range of channels, and each RX channel maps to one of them. If any class has a channel that
+    /// is not in use, mqprio selects no channel, as in Linux.
     pub fn pick(&self, meta: &Meta, came_by: u16, channels: u16) -> u16 {
         if meta.channel >= channels {
             self.misdirected.add(1);
@@ -55,7 +56,8 @@ impl Tree {
         ChannelMap { mqprio, misdirected }
     }
 
-    /// Packets that a filter sent to a channel that did not exist; they left through channel 0.
+    /// Number of packets that a filter sent to a channel that did not exist; they left through
+    /// channel 0.
     pub fn misdirected(&self) -> u64 {
         self.misdirected.iter().map(|counter| counter.get()).sum()
     }

@@ -1,4 +1,4 @@
-//! `tc class add|change|replace|del`, for drr with its user-defined classes.
+//! `tc class add|change|replace|del`, for the user's classes of drr.
 
 use super::node::Class;
 use super::{State, not_supported, refused};

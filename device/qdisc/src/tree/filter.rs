@@ -1,4 +1,4 @@
-//! `tc filter add|change|replace|del`
+//! `tc filter add|change|replace|del`.
 
 use super::ledger::FilterLedger;
 use super::{CLSACT, State, refused};
@@ -8,10 +8,10 @@ use crate::kind::Classes;
 use crate::parse::{self, Keys};
 use crate::{Attach, Filters, Handle, TcCommand, TcError, Verb};
 
-/// Smallest automatic priority; the first one is [`AUTO_FIRST`].
+/// Smallest automatic priority. Automatic priorities count down from [`AUTO_FIRST`].
 const AUTO_LEAST: u16 = 0x8000;
 const AUTO_FIRST: u16 = 0xc000;
-/// Minors of `parent ffff:...`: the hooks of clsact.
+/// Minor numbers of `parent ffff:...`, which select a hook of clsact.
 const INGRESS: u16 = 0xfff2;
 const EGRESS: u16 = 0xfff3;
 
@@ -24,7 +24,7 @@ pub(super) struct Entry {
     pub(super) ledger: FilterLedger,
 }
 
-/// Filters of a qdisc: by priority, then in the order of creation.
+/// Filters of a qdisc, by priority, then in the order of creation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chain {
     pub(super) list: Vec<Entry>,
@@ -40,12 +40,12 @@ impl Chain {
         self.list.iter().any(|entry| entry.plan.moves())
     }
 
-    /// True if a filter selects this class.
+    /// True if a filter selects `class`.
     pub(super) fn names(&self, class: Handle) -> bool {
         self.list.iter().any(|entry| entry.plan.class == Some(class))
     }
 
-    /// Builds the filters for one more scheduler.
+    /// Adds the filters to those of a new scheduler and registers its counters.
     pub(super) fn build(&mut self, mut filters: Filters) -> Filters {
         for entry in &mut self.list {
             let stats = entry.ledger.open(&entry.plan);
@@ -54,13 +54,13 @@ impl Chain {
         filters
     }
 
-    /// Next automatic priority, below all earlier ones.
+    /// Next automatic priority, one less than the smallest automatic priority in use.
     fn auto_prio(&self) -> u16 {
         let first = self.list.iter().map(|entry| entry.prio).find(|prio| *prio >= AUTO_LEAST);
         first.map_or(AUTO_FIRST, |prio| prio - 1)
     }
 
-    /// Lowest unused handle of this priority.
+    /// Lowest unused handle of the priority `prio`.
     fn free_handle(&self, prio: u16) -> u32 {
         let taken = |handle| self.list.iter().any(|e| e.prio == prio && e.handle == handle);
         (1..=u32::MAX).find(|handle| !taken(*handle)).unwrap_or(u32::MAX)
@@ -96,7 +96,8 @@ impl Chain {
         }
     }
 
-    /// Protocol of an existing priority; kind and protocol of the command must match it.
+    /// Returns the protocol of the filters with priority `prio`; `None` if there is no such filter.
+    /// The kind and protocol of the command, if given, must match them.
     fn check_prio(&self, prio: u16, c: &TcCommand) -> Result<Option<u16>, TcError> {
         let Some(entry) = self.list.iter().find(|entry| entry.prio == prio) else {
             return Ok(None);
@@ -114,7 +115,7 @@ impl Chain {
 
     fn modify(&mut self, c: &TcCommand, last_action: &mut u32) -> Result<bool, TcError> {
         let creates = c.verb != Verb::Change;
-        // The default is all protocols if a filter may be created.
+        // Match all protocols by default if the command may create a filter.
         let protocol = c.protocol.or(creates.then_some(ETH_P_ALL));
         let prio = match c.prio.filter(|prio| *prio != 0) {
             Some(prio) => prio,
@@ -162,7 +163,8 @@ impl Chain {
         }
     }
 
-    /// Filter of the command's handle, or a filter with the same match conditions.
+    /// Finds the filter with the command's handle; without a handle, the filter with the same match
+    /// conditions. For matchall any filter of the priority is found.
     fn existing(&mut self, prio: u16, c: &TcCommand, plan: &Plan) -> Option<&mut Entry> {
         let handle = c.handle.filter(|handle| handle.0 != 0);
         let one = plan.matcher.kind() == "matchall";
@@ -175,7 +177,7 @@ impl Chain {
     }
 }
 
-/// Assigns numbers to the actions.
+/// Assigns indexes to the actions.
 fn number(plan: &mut Plan, last: &mut u32) {
     for action in &mut plan.actions {
         *last = last.wrapping_add(1);
@@ -195,7 +197,7 @@ impl State {
         Ok(changed)
     }
 
-    /// Filters attached at this place.
+    /// Filters of the qdisc or hook that `attach` names.
     fn chain(&mut self, attach: Attach) -> Result<&mut Chain, TcError> {
         let no_parent = || refused(Errno::Invalid, "Parent Qdisc doesn't exists");
         let parent = match attach {

@@ -6,7 +6,7 @@ use crate::filters::{FilterStats, Plan};
 use crate::kind::ExtraCounter;
 use crate::{NodeStats, Totals};
 
-/// Counters that only the kind of the qdisc, or of its classes, has.
+/// Declarations of the counters specific to a kind.
 type Extra = &'static [ExtraCounter];
 
 /// Counters of a qdisc or class in all its schedulers, running and ended.
@@ -17,7 +17,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Counters for one more scheduler. Those of ended schedulers are merged.
+    /// Creates the counters of a new scheduler, and merges the counters of ended schedulers.
     pub(super) fn open(&mut self, extra: Extra) -> Arc<NodeStats> {
         let past = &mut self.past;
         self.live.retain_mut(|stats| {
@@ -94,7 +94,7 @@ pub(super) struct FilterLedger {
 }
 
 impl FilterLedger {
-    /// See [`Ledger::open`].
+    /// Creates the counters of a new scheduler; see [`Ledger::open`].
     pub(super) fn open(&mut self, plan: &Plan) -> Arc<FilterStats> {
         let past = &mut self.past;
         self.live.retain_mut(|stats| {

@@ -1,4 +1,4 @@
-//! Qdiscs and their classes, by handle.
+//! Qdiscs and their classes, in a tree.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use super::ledger::Ledger;
 use crate::kind::Classes;
 use crate::{DrrClass, Handle, Params};
 
-/// Hash bits of the kernel's qdisc table; tc shows qdiscs in the order of its buckets.
+/// Hash bits of the kernel's qdisc table: tc shows qdiscs in the order of the table's buckets.
 const BUCKET_BITS: u32 = 4;
 
-/// A qdisc.
+/// A qdisc of the tree.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     /// Handle; 0 for a default qdisc.
     pub(super) handle: Handle,
     pub(super) params: Params,
-    /// Classes by minor number. For mq and mqprio those of current and former channels.
+    /// Classes by minor number. For mq and mqprio, the classes of current and former channels.
     pub(super) classes: BTreeMap<u16, Class>,
     pub(super) chain: Chain,
     pub(super) ledger: Ledger,
-    /// Sequence number of the attachment.
+    /// Sequence number of the attachment; 0 for a default qdisc.
     pub(super) born: u64,
 }
 
@@ -53,12 +53,12 @@ impl Node {
         node
     }
 
-    /// True if each channel has its own leaf.
+    /// True if each channel has a separate leaf: mq and mqprio.
     pub(super) fn is_multi_queue(&self) -> bool {
         matches!(self.params.classes(), Classes::Channels)
     }
 
-    /// Adapts the automatic classes to the parameters.
+    /// Adapts the classes that the parameters imply: bands of prio, the class of tbf.
     fn fit_classes(&mut self) {
         match self.params.classes() {
             Classes::Bands(bands) => {
@@ -79,7 +79,8 @@ impl Node {
         }
     }
 
-    /// The qdisc of a class to which the user attached none. The tree decides about channels.
+    /// Creates the default qdisc of a class. For leaves of channels the tree selects another
+    /// default.
     pub(super) fn default_child(&self) -> Self {
         Self::of(self.params.classes().default_child())
     }
@@ -90,7 +91,7 @@ impl Node {
         self.fit_classes();
     }
 
-    /// Visits the node and all nodes below it, parents first: `visit(parent class, node)`.
+    /// Visits the qdisc and its descendants, parents first, as `visit(parent class, qdisc)`.
     pub(super) fn walk<'a>(
         &'a self,
         parent: Option<Handle>,
@@ -106,7 +107,7 @@ impl Node {
         is_so(self) || self.classes.values().any(|class| class.child.any(is_so))
     }
 
-    /// The attached discipline with this handle.
+    /// Finds the attached qdisc with the major number `major`, which must not be 0.
     pub(super) fn find(&self, major: u16) -> Option<&Self> {
         if major != 0 && self.handle.major() == major {
             return Some(self);
@@ -121,7 +122,8 @@ impl Node {
         self.classes.values_mut().find_map(|class| class.child.find_mut(major))
     }
 
-    /// Number of qdiscs above the one with this handle.
+    /// Number of ancestors of the qdisc with the major number `major`; `None` if there is no such
+    /// qdisc.
     pub(super) fn depth_of(&self, major: u16) -> Option<usize> {
         if self.handle.major() == major {
             return Some(0);
@@ -129,7 +131,7 @@ impl Node {
         self.classes.values().find_map(|class| class.child.depth_of(major)).map(|depth| depth + 1)
     }
 
-    /// Position in the kernel's table: bucket, then the younger first.
+    /// Position in the kernel's table: the bucket, then later attachments first.
     pub(super) fn order(&self) -> (u32, std::cmp::Reverse<u64>) {
         let bucket = self.handle.0.wrapping_mul(0x61c8_8647) >> (32 - BUCKET_BITS);
         (bucket, std::cmp::Reverse(self.born))

@@ -1,4 +1,4 @@
-//! `tc qdisc add|change|replace|del`
+//! `tc qdisc add|change|replace|del`.
 
 use super::node::{Class, Node};
 use super::{CLSACT, Room, State, not_supported, refused};
@@ -51,7 +51,7 @@ impl State {
         Ok(changed)
     }
 
-    /// Finds the slot of a command; creates the leaf of a channel if absent.
+    /// Finds the attachment point of a command; creates the leaf of a channel if absent.
     fn slot(&mut self, c: &TcCommand, room: Room) -> Result<Slot, TcError> {
         let Attach::Parent(parent) = c.attach else { return Ok(Slot::Root) };
         let leaf = self.later_leaf.clone();
@@ -81,8 +81,8 @@ impl State {
         node.classes.contains_key(&minor).then_some(class).ok_or_else(no_class)
     }
 
-    /// Returns the qdisc in a slot. `None` for an invalid slot, which [`slot`](Self::slot) never
-    /// returns.
+    /// Returns the qdisc at an attachment point; `None` if the point does not exist.
+    /// [`slot`](Self::slot) returns only existing points.
     fn at(&mut self, slot: Slot) -> Option<&mut Node> {
         match slot {
             Slot::Root => Some(&mut self.root),
@@ -102,7 +102,7 @@ impl State {
         }
     }
 
-    /// Default qdisc of a slot.
+    /// Creates the default qdisc of an attachment point.
     fn default_of(&self, slot: Slot) -> Node {
         match slot {
             Slot::Root => Node::of(self.default_root.clone()),
@@ -166,7 +166,7 @@ impl State {
         self.change(c, slot)
     }
 
-    /// Refuses a handle that is in use elsewhere.
+    /// Rejects a handle with a minor number, the handle of clsact, and a handle that is in use.
     fn check_handle(&self, wanted: Handle) -> Result<(), TcError> {
         if wanted.minor() != 0 {
             return Err(refused(Errno::Invalid, "Invalid minor handle"));
@@ -183,7 +183,7 @@ impl State {
         }
     }
 
-    /// The next free handle from 8001: on.
+    /// Returns the next free automatic handle, counting from 8001: and wrapping after fffe:.
     fn next_handle(&mut self) -> Handle {
         loop {
             self.auto_handle = match self.auto_handle {
@@ -234,7 +234,7 @@ impl State {
         let env = self.env();
         let node = self.at(slot).ok_or_else(no_class)?;
         let kind = node.params.kind();
-        // mqprio cannot be changed; the same parameters again change nothing.
+        // Accept the same parameters again: mqprio cannot be changed.
         let again = matches!(node.params, Params::Mqprio(_))
             && Params::parse(kind, &c.options, None, env)? == node.params;
         if again {
@@ -248,7 +248,7 @@ impl State {
         Ok(true)
     }
 
-    /// Sets the default leaf of future channels, including channels that are unused now and have a
+    /// Sets the qdisc of channels that are added later, also for channels above `used` that have a
     /// default leaf.
     fn settle_leaves(&mut self, used: u16) {
         let leaves: Vec<_> = (1..=used).map(|minor| self.root.classes.get(&minor)).collect();

@@ -6,15 +6,15 @@ use super::{State, Tree, ledger};
 use crate::kind::Classes;
 use crate::{ActionInfo, Attach, ClassInfo, FilterInfo, Handle, Params, QdiscInfo, Totals};
 
-/// Minor number of mqprio's class for its first traffic class.
+/// Minor number of mqprio's first traffic class.
 const MQPRIO_FIRST: u16 = 0xffe0;
 
 /// A qdisc and its parent class.
 type Placed<'a> = (Option<Handle>, &'a Node);
 
 impl Tree {
-    /// `tc qdisc show`, in tc's order: the root, others in the order of the kernel's table, clsact.
-    /// Default children are not shown, except for the leaves of channels.
+    /// `tc qdisc show`, in tc's order: the root, the others in the order of the kernel's table,
+    /// clsact. Default children are omitted, except the leaves of channels.
     pub fn qdiscs(&self, channels: u16) -> Vec<QdiscInfo> {
         let state = &self.state;
         let root = &state.root;
@@ -25,14 +25,15 @@ impl Tree {
         };
         let mut shown = Vec::new();
         if root.handle.0 == 0 && root.is_multi_queue() && channels.max(state.most) == 1 {
-            // The default mq applies to more than one channel only.
+            // Show the leaf: a default mq is used only with more than one channel.
             shown.push(state.qdisc_info(None, leaf(0), channels));
         } else {
             shown.push(state.qdisc_info(None, root, channels));
             let mut others: Vec<Placed<'_>> = Vec::new();
             if root.is_multi_queue() {
                 let class = |channel| Handle::new(root.handle.major(), channel + 1);
-                // Default leaves have the same age: the last one comes first.
+                // Reverse the default leaves: they have the same age, and the kernel lists the last
+                // one first.
                 let all = (0..channels).rev().map(|channel| (Some(class(channel)), leaf(channel)));
                 others.extend(all.filter(|(_, leaf)| leaf.handle.0 == 0));
             }
@@ -63,7 +64,7 @@ impl Tree {
         nodes.iter().flat_map(|(_, node)| state.class_infos(node, channels)).collect()
     }
 
-    /// `tc filter show`: those of qdiscs, then those of the egress hook.
+    /// `tc filter show`: the filters of the qdiscs, then those of the egress hook.
     pub fn filters(&self) -> Vec<FilterInfo> {
         let state = &self.state;
         let of = |chain: &Chain, attach| {
@@ -80,7 +81,7 @@ impl Tree {
 }
 
 impl State {
-    /// The root and what the user attached below it, except on channels that are not in use.
+    /// The root and the qdiscs that the user attached below it, without those of unused channels.
     fn attached(&self, channels: u16) -> Vec<Placed<'_>> {
         let mut nodes: Vec<Placed<'_>> = vec![(None, &self.root)];
         for (minor, class) in &self.root.classes {
@@ -101,7 +102,8 @@ impl State {
         let params = node.params.clone().resolved(self.frame);
         let refcnt = match (parent, &params) {
             (Some(_), _) | (None, Params::Mq | Params::Mqprio(_)) => 1,
-            // References of the device and of the one queue that every kernel device has.
+            // Count the reference of the device and that of the one queue that every kernel device
+            // has.
             (None, Params::Noqueue) if node.handle.0 == 0 => 2,
             (None, _) => 1 + u32::from(channels.max(1)),
         };
@@ -166,7 +168,8 @@ impl Node {
 }
 
 impl super::node::Class {
-    /// A user's class has its own counters; other classes have those of their qdisc.
+    /// Counters of the class. A class of the user has separate counters; other classes have those
+    /// of their qdisc.
     fn totals(&self, parent: &Params) -> Totals {
         match parent.classes() {
             Classes::User => self.ledger.totals(parent.class_counters()),

@@ -59,7 +59,7 @@ fn tree(default: &str) -> Tree {
     Tree::new(default, Layer::Ethernet).unwrap()
 }
 
-/// Runs a command with four channels, of four.
+/// Runs a command on a netdev that uses all of its four channels.
 fn tc(tree: &mut Tree, text: &str) -> Result<bool, TcError> {
     tree.apply(&command(text), 4, 4)
 }
@@ -73,7 +73,7 @@ fn run(tree: &mut Tree, commands: &[&str]) {
     commands.iter().for_each(|text| assert_eq!(tc(tree, text), Ok(true), "{text}"));
 }
 
-/// `tc qdisc show`, with the options needed to distinguish kinds and changes.
+/// `tc qdisc show`, reduced to the options that distinguish kinds and changes.
 fn shown(tree: &Tree, channels: u16) -> Vec<String> {
     let line = |q: crate::QdiscInfo| {
         let place = match q.attach {

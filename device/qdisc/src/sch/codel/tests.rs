@@ -6,7 +6,7 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-/// A queue of packets of 1000 bytes, by their time of arrival.
+/// A queue of packets of 1000 bytes, represented by their arrival times.
 #[derive(Default)]
 struct Bare {
     waiting: VecDeque<u64>,
@@ -48,7 +48,7 @@ fn law(ecn: bool) -> CodelParameters {
     CodelParameters { target: 5 * MS, interval: 100 * MS, ecn, ce_threshold: None, tolerance: 1514 }
 }
 
-/// Pseudocode of RFC 8289, section 5, with `std` types and no shared code.
+/// Pseudocode of RFC 8289, section 5, which shares no code with the implementation.
 #[derive(Default)]
 struct Rfc {
     first_above_time: f64,
@@ -111,12 +111,12 @@ impl Rfc {
 }
 
 proptest! {
-    // Goal: for any arrivals and services, the implementation drops exactly the packets that the
-    // RFC's pseudocode drops, and delivers the others at the same time.
+    // Goal: for any arrivals and services, the implementation drops the same packets as the RFC's
+    // pseudocode and delivers the others at the same time.
     #[test]
     fn as_the_rfc_does(steps in prop::collection::vec((0usize..40, 1u64..60), 1..400)) {
         let (mut ours, mut state, mut rfc) = (Bare::default(), Codel::default(), Rfc::default());
-        // Start above 0: 0 is a valid time in the RFC's pseudocode.
+        // Start above 0: in the RFC's pseudocode, 0 means no time.
         let mut now = 10_000 * MS;
         for (arrivals, services) in steps {
             for at in 0..arrivals as u64 {
@@ -132,8 +132,8 @@ proptest! {
         }
     }
 
-    // Goal: ECN-capable packets are never dropped, and as many are marked as would be dropped at
-    // the same standing delay.
+    // Goal: ECN-capable packets are never dropped, and the number of marks equals the number of
+    // drops at the same standing delay.
     #[test]
     fn marks_take_the_place_of_drops(load in 2u64..6) {
         let mut source = Bare { understands: true, ..Bare::default() };
@@ -150,8 +150,8 @@ proptest! {
     }
 }
 
-// Goal: the first drop occurs an interval after the delay exceeds the target, the next ones at
-// interval / sqrt(n).
+// Goal: the first drop occurs one interval after the delay exceeds the target, and the following
+// drops occur at intervals of interval / sqrt(n).
 #[test]
 fn the_law_of_drops() {
     let (mut source, mut state) = (Bare::default(), Codel::default());
@@ -166,8 +166,8 @@ fn the_law_of_drops() {
     assert_eq!(times[..5], [100, 200, 271, 329, 379]);
 }
 
-// Goal: a queue that became empty above target resets its state: the first packet after a long
-// pause is not dropped, even if the packet is late.
+// Goal: a queue that becomes empty resets its state: the first packet after a long pause is not
+// dropped, even if its delay is above target.
 #[test]
 fn a_pause_is_forgotten() {
     let (mut source, mut state) = (Bare { others: 50_000, ..Bare::default() }, Codel::default());

@@ -2,8 +2,8 @@ use super::plans::{self, PLANS};
 use super::world::{MS, Spec, World, scheduler};
 use crate::{Enqueued, Handle};
 
-// Goal: a stalled channel that has filled all queues does not affect another channel: none of the
-// other's packets is refused, each leaves in order.
+// Goal: a stalled channel that has filled all queues does not affect another channel: every packet
+// of the other channel is queued and leaves in order.
 #[test]
 fn a_full_closed_channel_is_in_nobodys_way() {
     for plan in 0..PLANS {
@@ -27,7 +27,7 @@ fn a_full_closed_channel_is_in_nobodys_way() {
 }
 
 // Goal: a full queue drops packets of a closed channel only above its share, in favour of an open
-// channel. With open channels alone, the newest packet is dropped, as in the kernel.
+// channel. If all channels are open, the newest packet is dropped, as in the kernel.
 #[test]
 fn a_closed_channel_keeps_its_share() {
     let mut world = World::new(plans::pfifo(20));
@@ -63,7 +63,7 @@ fn no_channel_starves() {
         let spec = Spec { priority: Handle::new(1, 1).0, ..Spec::new(3, 500) };
         let mut served = [0u32; 4];
         for round in 0..2000 {
-            // The first arrival takes the free position: vary the order of the channels.
+            // Vary the order of the channels: the first arrival takes the free position.
             (0..4).for_each(|n| world.fill(1, spec.on((n + round as u16 / 4) % 4)));
             world.now += 2 * MS;
             let channel = round % 4;
@@ -76,8 +76,8 @@ fn no_channel_starves() {
     }
 }
 
-// Goal: a bypass is possible only for qdiscs that decide nothing about a single packet, and only
-// while no packet is queued.
+// Goal: a bypass is possible only while no packet is queued, and only for qdiscs that decide
+// nothing about a single packet.
 #[test]
 fn who_may_be_passed_by() {
     let passive = [0, 1, 2, 3, 4, 9, 10, 11, 13];
@@ -96,7 +96,7 @@ fn who_may_be_passed_by() {
     assert_eq!((stats.packets.get(), stats.bytes.get()), (3, 4000));
 }
 
-// Goal: a channel outside the mask becomes channel 0; its packet does not stay queued.
+// Goal: a channel outside the mask becomes channel 0, so that its packet can leave.
 #[test]
 fn a_channel_out_of_range_is_the_first() {
     let mut world = World::new(plans::pfifo(10));

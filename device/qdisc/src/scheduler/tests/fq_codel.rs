@@ -7,7 +7,8 @@ use super::world::{Left, MS, SECOND, Spec, World};
 use crate::sch::fq_codel::counter;
 use crate::{Enqueued, Filters, FqCodel, Handle, Scheduler};
 
-/// A link that sends a byte in 800 ns (10 Mbit/s), and sources with a packet per period.
+/// Simulates a link that sends a byte in 800 ns (10 Mbit/s), and sources with one packet per
+/// period.
 fn simulate(world: &mut World, sources: &[(Spec, u64)], time: u64) -> Vec<Left> {
     let end = world.now + time;
     let mut next: Vec<u64> = sources.iter().map(|(_, every)| world.now + every / 3).collect();
@@ -41,12 +42,12 @@ fn shares(left: &[Left], flows: u32) -> Vec<f64> {
     (0..flows).map(of).collect()
 }
 
-/// Eight flows, each at twice its share, the first at ten times that.
+/// Eight flows: each sends at twice its share, the first at ten times that rate.
 fn greedy() -> Vec<(Spec, u64)> {
     (0..8).map(|n| (Spec::new(n, 1250), if n == 0 { 400_000 } else { 4 * MS })).collect()
 }
 
-// Goal: one greedy flow of eight gets no more than the others; in a pfifo it does.
+// Goal: one greedy flow of eight gets no more than the others, unlike in a pfifo.
 #[test]
 fn a_greedy_flow_gains_nothing() {
     let mut world = World::new(fq(FqCodel::default()));
@@ -69,7 +70,8 @@ fn bytes_are_shared() {
     world.finish();
 }
 
-// Goal: a packet of a sparse flow waits for at most two frames of others; in a pfifo for all.
+// Goal: a packet of a sparse flow waits for at most two frames of other flows; in a pfifo it waits
+// for the whole queue.
 #[test]
 fn a_sparse_flow_hardly_waits() {
     let sources = [(Spec::new(1, 100), 10 * MS), (Spec::new(2, 1514), MS / 2)];
@@ -86,8 +88,8 @@ fn a_sparse_flow_hardly_waits() {
     assert!(slowest(plans::pfifo(1000)) > SECOND);
 }
 
-// Goal: a sender that reacts to drops as TCP does stays near the target: the median delay of a bulk
-// flow is within 4 targets, and the link stays busy.
+// Goal: with a sender that reacts to drops as TCP does, the median delay of a bulk flow stays
+// within 4 targets, and the link stays busy.
 #[test]
 fn a_reacting_flow_stands_near_the_target() {
     let mut world = World::new(fq(FqCodel::default()));
@@ -125,8 +127,8 @@ fn a_reacting_flow_stands_near_the_target() {
     world.finish();
 }
 
-// Goal: above the limit, the fattest flow loses up to half of its packets and at most drop_batch;
-// the new packet is not dropped.
+// Goal: above the limit, the fattest flow loses up to half of its packets, at most `drop_batch`,
+// and the new packet of another flow is queued.
 #[test]
 fn the_fattest_flow_pays() {
     for (batch, expected) in [(64, 45), (8, 8)] {
@@ -144,7 +146,8 @@ fn the_fattest_flow_pays() {
     }
 }
 
-// Goal: a packet that is the only one of the fattest flow is reported as dropped.
+// Goal: a new packet that exceeds the memory limit and is the only packet of the fattest flow is
+// reported as dropped.
 #[test]
 fn a_lone_large_packet_is_dropped_itself() {
     let plan = fq(FqCodel { memory_limit: 1500, ..FqCodel::default() });
@@ -174,7 +177,8 @@ fn fold(bytes: &[u8]) -> u16 {
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// Serves a standing queue of ECN-capable packets every 2 ms; returns packets sent and marked.
+/// Serves a standing queue of ECN-capable packets every 2 ms; returns the packets sent, the packets
+/// marked, both mark counters, and the drops.
 fn marks(set: FqCodel) -> (u64, u64, [u64; 2], u64) {
     let plan = fq(set);
     let stats = plan.stats.clone();
@@ -201,7 +205,7 @@ fn marks(set: FqCodel) -> (u64, u64, [u64; 2], u64) {
 }
 
 // Goal: CoDel marks ECN-capable packets instead of dropping them, counts each mark, and updates the
-// checksum; without `ecn` it drops.
+// checksum. Without `ecn` CoDel drops them.
 #[test]
 fn marks_instead_of_drops() {
     let (_, marked, [ecn_mark, ce_mark], drops) = marks(FqCodel::default());
@@ -222,8 +226,8 @@ fn the_threshold_marks_all() {
     assert!(marked >= left - 2);
 }
 
-// Goal: a flow that becomes empty above target is new much later, also if its channel was closed
-// and no dequeue noticed: its first packets are not dropped.
+// Goal: a flow that became empty long ago starts with a new CoDel state, even if no dequeue noticed
+// because its channel was closed. Its first packets are not dropped.
 #[test]
 fn delays_of_long_ago_are_forgotten() {
     for closed in [false, true] {
@@ -285,8 +289,8 @@ fn a_large_mtu_does_not_blind_codel() {
     }
 }
 
-// Goal: flows share a common rate regardless of their channels: one flow of channel 0 gets no more
-// than each of three of channel 1.
+// Goal: flows share a common rate regardless of their channels: a single flow of channel 0 gets no
+// more than each of three flows of channel 1.
 #[test]
 fn flows_of_all_channels_share() {
     let bucket = simple_tbf(1_250_000, 3000);

@@ -46,15 +46,16 @@ proptest! {
         strict(plans::prio(vec![pfifo(), pfifo(), pfifo()]), band, &steps);
     }
 
-    // Goal: the same for pfifo_fast, which uses only the low four bits of the priority.
+    // Goal: the oldest packet of the lowest non-empty band of pfifo_fast leaves, and only the low
+    // four bits of the priority select the band.
     #[test]
     fn pfifo_fast_is_strict(steps in prop::collection::vec((0u32..40, any::<bool>()), 1..200)) {
         let plan = plans::leaf(Params::PfifoFast(Fifo { limit: 1000 }));
         strict(plan, |priority| PRIOMAP[(priority & 15) as usize], &steps);
     }
 
-    // Goal: pfifo holds its limit of packets and bfifo never more than its bytes; the new packet is
-    // refused, with the right reason.
+    // Goal: pfifo holds at most its limit of packets, and bfifo at most its limit of bytes; the new
+    // packet is dropped with the right reason.
     #[test]
     fn limits_are_exact(limit in 1u32..40, lens in prop::collection::vec(60u32..1515, 1..100)) {
         let mut world = World::new(plans::pfifo(limit));
@@ -75,8 +76,8 @@ proptest! {
         world.finish();
     }
 
-    // Goal: backlogged classes of drr share by their quanta for any packet lengths: at any time
-    // within one quantum and one packet of each.
+    // Goal: backlogged drr classes share by their quanta for any packet lengths, at any time within
+    // one quantum and one packet of each class.
     #[test]
     fn drr_shares_by_quantum(
         quanta in prop::collection::vec(1u32..6000, 2..5),
@@ -117,8 +118,8 @@ fn drr_has_no_default() {
     world.finish();
 }
 
-// Goal: a drr class with packets for a closed channel only accumulates no deficit: when it has
-// others, or its channel opens, it gets its share without a burst.
+// Goal: a drr class whose packets are all for a closed channel accumulates no deficit. When it can
+// send again, it gets its share without a burst.
 #[test]
 fn drr_saves_nothing_for_closed_channels() {
     let classes = vec![(1, 1500, plans::pfifo(1000)), (2, 1500, plans::pfifo(1000))];

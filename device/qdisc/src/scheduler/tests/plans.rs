@@ -52,10 +52,10 @@ pub(super) fn small_fq(limit: u32, flows: u32) -> FqCodel {
     FqCodel { limit, flows, ..FqCodel::default() }
 }
 
-/// Number of plans of [`any`].
+/// Number of plans that [`any`] returns.
 pub(super) const PLANS: usize = 14;
 
-/// Plan number `n`: each kind, and nested ones.
+/// Plan number `n`: single kinds and nested qdiscs.
 pub(super) fn any(n: usize) -> Blueprint {
     let peak = Tbf { peakrate: 3_000_000, mtu: 2000, ..simple_tbf(1_000_000, 5000) };
     match n {
@@ -78,7 +78,7 @@ pub(super) fn any(n: usize) -> Blueprint {
     }
 }
 
-/// True if a rate may hold packets back.
+/// True if a rate may hold back packets in plan `n`.
 pub(super) fn has_rate(n: usize) -> bool {
     matches!(n, 5 | 6 | 8 | 12)
 }

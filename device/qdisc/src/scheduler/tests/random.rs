@@ -19,7 +19,7 @@ enum Op {
     Clear,
 }
 
-/// Priority of a flow; constant, since a change would reorder the flow in any qdisc.
+/// Priority of a flow. The priority is constant: a change would reorder the flow in any qdisc.
 fn priority(flow: u32) -> u32 {
     let class = |minor| Handle::new(1, minor).0;
     [0, 6, class(1), class(2), class(9), class(1)][flow as usize % 6]
@@ -118,7 +118,8 @@ impl Checked {
         }
     }
 
-    /// Checks that no packet is queued for a channel without a result, unless a rate holds it.
+    /// Checks that a dequeue without a result left no packet of an open channel, unless a rate
+    /// holds it back.
     fn nothing(&self, channel: u16) {
         let (s, now) = (&self.world.s, self.world.now);
         let waits = s.len_of(channel) > 0 && self.world.open >> channel & 1 == 1;
@@ -153,7 +154,7 @@ impl Checked {
         assert!(!s.can_bypass() || waiting == 0);
     }
 
-    /// Checks that everything leaves after all channels are open, apart from waits for a rate.
+    /// Checks that all packets leave once all channels are open, apart from waits for a rate.
     fn drain(mut self) {
         self.world.open = u64::MAX;
         while !self.world.s.is_empty() {
@@ -176,9 +177,9 @@ impl Checked {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    // Goal: for any operations, in any qdisc and across changes: every packet leaves once or is
-    // dropped and counted once, flows keep their order, closed channels are not served and block no
-    // other, gauges are right and no memory is lost.
+    // Goal: for any operations and changes, every packet leaves once, or is dropped and counted
+    // once, and flows keep their order. Closed channels are not served and block no other channel;
+    // gauges are right, and no memory is lost.
     #[test]
     fn nothing_is_lost_blocked_or_reordered(
         plan in 0..PLANS,
@@ -189,8 +190,8 @@ proptest! {
         checked.drain();
     }
 
-    // Goal: the counters of a node match its packets: bytes and packets sent (segments count), and
-    // drops, which its parent counts too.
+    // Goal: the counters of a qdisc match its packets: bytes and packets sent (each segment
+    // counts), and drops, which the parent counts too.
     #[test]
     fn statistics_are_those_of_the_packets(
         plan in 0..PLANS,
@@ -234,7 +235,7 @@ fn a_requeue_is_counted_once() {
     world.finish();
 }
 
-// Goal: a scheduler of another shape takes over all packets, in order and with their enqueue times.
+// Goal: a scheduler with other qdiscs takes over all packets, in order, with their enqueue times.
 #[test]
 fn packets_move_between_shapes() {
     let mut world = World::new(plans::any(13));

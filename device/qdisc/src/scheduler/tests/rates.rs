@@ -4,7 +4,7 @@ use super::plans::{self, simple_tbf};
 use super::world::{SECOND, Spec, World};
 use crate::{Enqueued, Tbf};
 
-/// Serves a saturated bucket for some seconds; returns the packets sent with their times.
+/// Keeps a bucket saturated for `seconds`; returns the time and length of each packet sent.
 fn serve(world: &mut World, seconds: u64, lens: &[u32]) -> Vec<(u64, u32)> {
     let (start, mut left) = (world.now, Vec::new());
     let mut lens = lens.iter().cycle();
@@ -27,7 +27,7 @@ fn serve(world: &mut World, seconds: u64, lens: &[u32]) -> Vec<(u64, u32)> {
     left
 }
 
-/// Checks `rate * t + burst` at every packet, and 1 % at the end.
+/// Checks the bound `rate * t + burst` at every packet, and the rate within 1 % at the end.
 fn check(left: &[(u64, u32)], rate: u64, burst: u32, seconds: u64) {
     let mut sent = 0u128;
     for (at, bytes) in left {
@@ -57,8 +57,8 @@ proptest! {
     }
 }
 
-// Goal: GSO frames longer than the burst are not stuck, and the rate counts the bytes of their
-// segments on the wire.
+// Goal: GSO frames longer than the burst can leave, and the rate counts the bytes of their segments
+// on the wire.
 #[test]
 fn large_frames_pass_at_the_rate() {
     let mut world = World::new(plans::tbf(simple_tbf(2_000_000, 3000), None));
@@ -69,7 +69,7 @@ fn large_frames_pass_at_the_rate() {
     world.finish();
 }
 
-// Goal: a frame that can never be sent is dropped immediately and does not block the head.
+// Goal: a frame that can never be sent is dropped immediately and does not block the queue.
 #[test]
 fn a_frame_longer_than_the_burst_is_dropped() {
     let mut world = World::new(plans::tbf(simple_tbf(1_000_000, 1000), None));
@@ -79,7 +79,8 @@ fn a_frame_longer_than_the_burst_is_dropped() {
     world.finish();
 }
 
-// Goal: with a peak rate two frames are never closer than it allows, and the rate holds.
+// Goal: with a peak rate, two frames are never closer than the peak rate allows, and the rate
+// holds.
 #[test]
 fn the_peak_rate_spaces_packets() {
     let tbf = Tbf { peakrate: 2_000_000, mtu: 1514, ..simple_tbf(1_000_000, 50_000) };

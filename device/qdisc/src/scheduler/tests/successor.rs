@@ -7,7 +7,7 @@ fn change(world: &mut World, plan: Blueprint) {
     world.with(|s, cx| s.adopt(old, cx));
 }
 
-// Goal: repeated changes of a bucket allow no additional burst.
+// Goal: repeated changes of a token bucket allow no additional burst.
 #[test]
 fn tokens_survive_a_change() {
     let plan = || plans::tbf(simple_tbf(1_000_000, 3000), None);
@@ -25,8 +25,8 @@ fn tokens_survive_a_change() {
     world.finish();
 }
 
-// Goal: a smaller limit of fq_codel takes effect immediately, at the fattest flows; a larger number
-// of flows moves packets without loss.
+// Goal: a smaller limit of fq_codel takes effect immediately and drops from the fattest flows. A
+// larger number of flows moves packets without loss.
 #[test]
 fn fq_codel_meets_its_new_limit() {
     let mut world = World::new(fq(small_fq(1000, 64)));
@@ -64,7 +64,8 @@ fn codel_goes_on() {
     assert_eq!(drops(true), undisturbed);
 }
 
-// Goal: each band and class keeps its packets; those of a removed class move to another one.
+// Goal: each band and class keeps its packets; the packets of a removed class move to another
+// class.
 #[test]
 fn classes_keep_their_packets() {
     let pfifo = || plans::pfifo(100);
@@ -74,7 +75,7 @@ fn classes_keep_their_packets() {
     }
     change(&mut world, plans::prio(vec![fq(FqCodel::default()), pfifo()]));
     let flows: Vec<u32> = std::iter::from_fn(|| world.dequeue(0)).map(|l| l.flow).collect();
-    // Class 1:3 is removed: its packets now have the band of priority 0.
+    // Class 1:3 is removed: its packets move to the band of priority 0.
     assert_eq!(flows, [[1; 5], [2; 5], [3; 5]].concat());
     assert_eq!(world.stats.drops.total(), 0);
     world.finish();
@@ -97,8 +98,8 @@ fn drr_keeps_turns() {
     world.finish();
 }
 
-// Goal: packets for unused channels move to the first one, in order; also those in buckets, flows
-// and classes, and those set aside.
+// Goal: packets for channels that are no longer used move to channel 0, in order. The rule holds
+// for packets in buckets, flows and classes, and for packets set aside.
 #[test]
 fn no_packet_stays_behind_on_a_channel_that_is_gone() {
     for plan in 0..PLANS {

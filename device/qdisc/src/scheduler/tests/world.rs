@@ -1,4 +1,4 @@
-//! A scheduler with its pool and its clock.
+//! A scheduler with a page pool and a virtual clock.
 
 use mqnet_netdev::TxStats;
 use mqnet_pktbuf::{PagePool, PoolConfig};
@@ -65,8 +65,8 @@ impl World {
         f(s, &mut Cx { now: *now, open: *open, pool, stats })
     }
 
-    /// Creates a packet that begins with space for an IP header and its number. A packet longer
-    /// than a page is a large frame.
+    /// Creates a packet that begins with space for an IP header, followed by the packet's number. A
+    /// packet longer than 4000 bytes is a GSO frame.
     pub(super) fn packet(&mut self, spec: Spec) -> QueuedPacket {
         let mut frag = self.pool.alloc_frag(spec.len.clamp(64, 2048)).unwrap();
         let mut bytes = [0; 48];
@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    /// Dequeues and frees a packet: flow, channel, length on the wire and number.
+    /// Dequeues and frees a packet; returns its properties.
     pub(super) fn dequeue(&mut self, channel: u16) -> Option<Left> {
         let packet = self.with(|s, cx| s.dequeue(channel, cx))?;
         let left = Left {

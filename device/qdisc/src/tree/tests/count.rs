@@ -2,15 +2,15 @@ use super::*;
 use crate::sch::fq_codel::counter;
 use crate::{Filters, Meta};
 
-/// Counters of the last scheduler of a qdisc.
+/// Opens the counters of a new scheduler of a qdisc.
 fn counters(tree: &mut Tree, major: u16) -> Arc<crate::NodeStats> {
     let node = tree.state.root.find_mut(major).unwrap();
     let params = node.params.clone();
     node.ledger.open(params.counters())
 }
 
-// Goal: counters of the schedulers of a qdisc add up, including ended ones without their gauges,
-// and memory does not grow.
+// Goal: the counters of all schedulers of a qdisc add up. Ended schedulers are included without
+// their gauges, and their memory is freed.
 #[test]
 fn counters_outlive_schedulers() {
     let mut tree = tree("");
@@ -34,7 +34,7 @@ fn counters_outlive_schedulers() {
     assert!(tree.state.root.ledger.live.len() <= 2);
 }
 
-// Goal: a drr class shows its deficit, and none after its scheduler has ended.
+// Goal: a drr class shows its deficit, and 0 after its scheduler has ended.
 #[test]
 fn drr_class_shows_deficit() {
     let mut tree = tree("");
@@ -52,7 +52,8 @@ fn drr_class_shows_deficit() {
     assert_eq!(deficit(&tree), 0);
 }
 
-// Goal: mq shows the sum of its leaves, a class of prio its content; a replaced qdisc starts at 0.
+// Goal: mq shows the sum of its leaves, a class of prio shows the counters of its qdisc, and a
+// replaced qdisc starts at 0.
 #[test]
 fn parents_show_sums() {
     let mut tree = tree("");
@@ -76,8 +77,8 @@ fn parents_show_sums() {
     assert_eq!(bytes(&tree, Handle::new(1, 0)), 11);
 }
 
-// Goal: filters count in each scheduler separately, and the tree shows the sum, including ended
-// schedulers; the police bucket is shared.
+// Goal: filters count in each scheduler separately, the tree shows the sum with ended schedulers,
+// and all schedulers share the police bucket.
 #[test]
 fn filters_add_up_and_share_their_rate() {
     let mut tree = tree("");
@@ -106,7 +107,7 @@ fn filters_add_up_and_share_their_rate() {
 }
 
 // Goal: a built scheduler has the handles, kinds, classes and filters of the tree, and each channel
-// its own leaf.
+// has a separate leaf.
 #[test]
 fn blueprints_are_what_is_attached() {
     let mut tree = tree("fq_codel");

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Replays commands with their replies: empty for success. Lines with `=` are the shown state.
+/// Replays commands with their error texts; no text means success. Lines with `=` are the shown
+/// state.
 fn replay(tree: &mut Tree, script: &str) {
     let mut expected: Vec<&str> = Vec::new();
     let lines: Vec<&str> = script.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
@@ -21,8 +22,8 @@ fn replay(tree: &mut Tree, script: &str) {
     }
 }
 
-// Goal: roots are added, changed, replaced and deleted as in the kernel, with its texts, handles
-// and reference counts.
+// Goal: roots are added, changed, replaced and deleted as in the kernel, with the kernel's texts,
+// handles and reference counts.
 #[test]
 fn roots() {
     replay(
@@ -68,7 +69,7 @@ fn roots() {
     );
 }
 
-// Goal: leaves of mq and the child of tbf have the kernel's texts, order and handles.
+// Goal: leaves of mq and the child of tbf have the kernel's error texts, order and handles.
 #[test]
 fn leaves() {
     let mut tree = tree("");
@@ -114,8 +115,8 @@ fn leaves() {
     assert_eq!(classes(&tree, 4)[4..], ["tbf 20:1 parent 20:"]);
 }
 
-// Goal: leaves are deleted and filled by handle as in the kernel; invalid children of a class are
-// refused with its texts.
+// Goal: leaves are deleted and attached by handle as in the kernel; invalid children of a class are
+// rejected with the kernel's texts.
 #[test]
 fn leaves_below_leaves() {
     let mut tree = tree("");
@@ -205,7 +206,7 @@ fn classes_of_drr() {
 }
 
 // Goal: filters are added, changed and deleted by priority, protocol and handle as in the kernel,
-// with its texts and automatic priorities.
+// with the kernel's texts and automatic priorities.
 #[test]
 fn filters() {
     let mut tree = tree("");
@@ -253,7 +254,7 @@ fn filters() {
     assert_eq!(tree.filters()[0].class, Some(Handle::new(1, 2)));
 }
 
-// Goal: mq is refused on a single queue, noqueue is not.
+// Goal: on a single queue mq is rejected and noqueue is accepted.
 #[test]
 fn one_queue() {
     let mut tree = tree("");

@@ -1,7 +1,8 @@
 use super::*;
 
 /// Rules that differ from Linux or do not exist there.
-// Goal: a channel added later has the configured default leaf, not pfifo_fast (Linux's trap).
+// Goal: a channel that is added later has the configured default leaf, unlike in Linux, where it
+// gets pfifo_fast.
 #[test]
 fn later_channels_get_the_configured_leaf() {
     let mut tree = tree("fq_codel limit 77");
@@ -10,8 +11,8 @@ fn later_channels_get_the_configured_leaf() {
     assert_eq!(shown(&tree, 3)[1..], [leaf(3), leaf(2), leaf(1)]);
 }
 
-// Goal: if all leaves in use are equal, later channels get the same leaf; a different or deleted
-// one restores the default.
+// Goal: if all leaves in use are equal, later channels get the same leaf. A leaf that differs or is
+// deleted restores the default.
 #[test]
 fn later_channels_get_what_all_others_have() {
     let mut tree = tree("");
@@ -36,8 +37,8 @@ fn later_channels_get_what_all_others_have() {
     assert!(shown(&tree, 8).contains(&"pfifo_fast 0: parent 1:7".to_owned()));
 }
 
-// Goal: default words mean mq with such leaves on several channels and the qdisc itself on one, and
-// apply again after a root is deleted; invalid words are refused.
+// Goal: default words mean mq with such leaves on several channels and the qdisc itself on one
+// channel. They apply again after the root is deleted; invalid words are rejected.
 #[test]
 fn default_words() {
     let mut tree = tree("fq_codel limit 77");
@@ -58,7 +59,7 @@ fn default_words() {
     assert_eq!(shown(&tun, 1), ["fq_codel 0: root refcnt 2 limit 10240p quantum 1500"]);
 }
 
-// Goal: the shape follows from root, filters and channels.
+// Goal: the shape follows from the root, the filters and the number of channels.
 #[test]
 fn shapes() {
     let shapes = |tree: &Tree| [tree.shape(1), tree.shape(4)];
@@ -87,7 +88,7 @@ fn shapes() {
     assert!(tree.may_change_channel());
 }
 
-// Goal: mqprio maps a priority to a channel of its class, keeps a filter's selection, and has no
+// Goal: mqprio maps a priority to a channel of its class and keeps a filter's selection. It has no
 // effect if channels of a class are not in use. A missing channel becomes 0 and is counted.
 #[test]
 fn mqprio_chooses_channels() {
@@ -115,7 +116,7 @@ fn mqprio_chooses_channels() {
     assert!(tree.misdirected.len() <= 3, "maps that are no more are remembered");
 }
 
-// Goal: the same command again changes nothing and reports that.
+// Goal: a repeated command changes nothing and reports so.
 #[test]
 fn repeated_commands_change_nothing() {
     let commands = [
@@ -142,8 +143,8 @@ fn repeated_commands_change_nothing() {
     assert_eq!(refusal(&mut tree, &other).1, "Change operation not supported by specified qdisc");
 }
 
-// Goal: fewer bands delete their qdiscs, more bands have default ones; tbf's inner fifo follows its
-// limit.
+// Goal: fewer bands delete the qdiscs of the removed bands, more bands get default qdiscs, and
+// tbf's inner bfifo follows the limit.
 #[test]
 fn classes_follow_a_change() {
     let mut tree = tree("");
@@ -166,7 +167,7 @@ fn classes_follow_a_change() {
     assert_eq!(tbf.classes[&1].child.params, Params::Bfifo(Fifo { limit: 6000 }));
 }
 
-// Goal: the nesting depth of qdiscs is limited, so that the stack is too.
+// Goal: the nesting depth of qdiscs is limited, which bounds the stack.
 #[test]
 fn nesting_has_an_end() {
     let mut tree = tree("");
@@ -178,7 +179,7 @@ fn nesting_has_an_end() {
     assert_eq!((errno, &*text), (Errno::Invalid, "Disciplines can be nested 8 deep"));
 }
 
-// Goal: automatic handles count from 8001: and skip used ones, also after the last one.
+// Goal: automatic handles count from 8001:, skip handles in use, and wrap after the last handle.
 #[test]
 fn automatic_handles() {
     let mut tree = tree("");

@@ -116,9 +116,9 @@ fn check(tree: &mut Tree, channels: u16) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    // Goal: for any commands, a refused command and one that reports no change leave the state as
-    // it was, a change is visible, and the tree stays valid: handles are unique, parents exist,
-    // filters are in order, schedulers can be built.
+    // Goal: for any commands, a rejected command and one that reports no change leave the state
+    // unchanged, and a change is visible. The tree stays valid: handles are unique, parents exist,
+    // filters are in order, and schedulers can be built.
     #[test]
     fn trees_stay_sound(
         default in prop_oneof![Just(""), Just("fq_codel"), Just("mq"), Just("prio bands 4")],
@@ -130,7 +130,8 @@ proptest! {
             let result = tree.apply(&command(&text), channels, 6);
             let same = dump(&tree) == before;
             match result {
-                // A replaced default may have the same visible state as before; nothing else may.
+                // Accept a change without a visible effect: a replaced default may look the same as
+                // before.
                 Ok(changed) => prop_assert!(changed || same, "{text}"),
                 Err(e) => {
                     prop_assert!(same, "refused, but changed: {text}");
