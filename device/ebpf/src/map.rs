@@ -74,7 +74,7 @@ impl MapKind {
         }
     }
 
-    /// True when each channel has its own value.
+    /// True if each channel has its own value.
     pub fn is_per_channel(self) -> bool {
         matches!(self, Self::PercpuArray | Self::PercpuHash | Self::LruPercpuHash)
     }

@@ -275,7 +275,7 @@ impl GroupFunction {
         }
     }
 
-    /// True when every member has all channels open.
+    /// True if every member has all channels open.
     pub(crate) fn is_whole(&self) -> bool {
         self.far.as_ref().is_some_and(|far| far.whole)
     }

@@ -77,7 +77,7 @@ impl GroupFunction {
         Some(format!("group: {first} wants the mtu {one}, {other} wants {two}"))
     }
 
-    /// True when a member is down or has another session than the one it joined with.
+    /// True if a member is down or has another session than the one it joined with.
     pub(crate) fn any_lost(&self) -> bool {
         let stays = |(at, session): &(usize, u64)| {
             self.members[*at].status == LinkStatus::Up { session: *session }

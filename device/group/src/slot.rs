@@ -158,7 +158,7 @@ impl Slot {
         (Self { rx: rx_cell, tx: tx_cell }, Channel { rx, tx })
     }
 
-    /// True when the channel has the same memory rule, which is part of the lane's type.
+    /// True if the channel has the same memory rule, which is part of the lane's type.
     pub(crate) fn fits(&self, channel: &Channel) -> bool {
         matches!(self.rx, RxCell::Owning(_)) == matches!(channel.rx, Rx::Owning(_))
             && matches!(self.tx, TxCell::Owning(_)) == matches!(channel.tx, Tx::Owning(_))

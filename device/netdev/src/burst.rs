@@ -20,7 +20,7 @@ pub struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// True when the head holds the whole frame.
+    /// True if the head holds the whole frame.
     #[inline]
     pub fn is_one_piece(&self) -> bool {
         self.more_count == 0
@@ -70,7 +70,7 @@ impl<'a> Burst<'a> {
         self.frames.truncate(frames);
     }
 
-    /// True when the burst has room for no further frame.
+    /// True if the burst has room for no further frame.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.frames.is_full()

@@ -69,12 +69,12 @@ impl Offloads {
         self.minus(other).consistent()
     }
 
-    /// True when this set includes all of `other`.
+    /// True if this set includes all of `other`.
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// True when this set includes all offloads that a frame with this header needs.
+    /// True if this set includes all offloads that a frame with this header needs.
     pub fn covers(self, hdr: VnetHdr) -> bool {
         if hdr.needs_checksum() && !self.has(Self::CSUM) {
             return false;
@@ -90,7 +90,7 @@ impl Offloads {
         self.has(kind.or(ecn))
     }
 
-    /// True when frames may be larger than the MTU.
+    /// True if frames may be larger than the MTU.
     pub fn any_large(self) -> bool {
         self.0 & Self::LARGE.0 != 0
     }
@@ -198,7 +198,7 @@ pub struct Emulation {
 }
 
 impl Emulation {
-    /// True when nothing is emulated.
+    /// True if nothing is emulated.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }

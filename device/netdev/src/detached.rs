@@ -34,7 +34,7 @@ impl DetachedFragment {
         self.len
     }
 
-    /// True when the part has no bytes.
+    /// True if the part has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -88,7 +88,7 @@ impl DetachedFrame {
         self.pieces().map(DetachedFragment::len).sum()
     }
 
-    /// True when the frame has no bytes.
+    /// True if the frame has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

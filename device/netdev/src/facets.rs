@@ -55,7 +55,7 @@ facet_trait! {
     /// Choice of the RX queue of each frame.
     Steering;
     steering: {
-        /// True when [`steer`](Self::steer) moves only the flows that must move: to new queues when
+        /// True if [`steer`](Self::steer) moves only the flows that must move: to new queues when
         /// channels are added, from retired queues when they are removed. Otherwise any flow may
         /// move.
         fn steers(&self) -> bool {
@@ -67,7 +67,7 @@ facet_trait! {
             None
         }
 
-        /// True when buckets of [`indirection`](Self::indirection) can follow the other direction
+        /// True if buckets of [`indirection`](Self::indirection) can follow the other direction
         /// of their flows, at least in some sessions.
         fn can_follow(&self) -> bool {
             false
@@ -138,7 +138,7 @@ facet_trait! {
             None
         }
 
-        /// True when frames sent through this function go to a network stack, which processes a few
+        /// True if frames sent through this function go to a network stack, which processes a few
         /// large frames faster than many small ones.
         fn feeds_a_stack(&self) -> bool {
             false
@@ -183,7 +183,7 @@ facet_trait! {
             Vec::new()
         }
 
-        /// True when workers should be placed from the high end of the CPU list, because the other
+        /// True if workers should be placed from the high end of the CPU list, because the other
         /// end of a bridge on the same machine places its workers from the low end.
         fn takes_high_cpus(&self) -> bool {
             false
@@ -277,7 +277,7 @@ facet_trait! {
             None
         }
 
-        /// Reports the failure of a lane. True when the reason is the loss of a member and the
+        /// Reports the failure of a lane. True if the reason is the loss of a member and the
         /// group continues without it: [`refit`](Self::refit) returns the channels after the next
         /// [`poll_link`](Self::poll_link).
         fn survives(&mut self, now: Duration) -> bool {

@@ -174,7 +174,7 @@ pub trait OwningTx: Queue {
     /// `false` publishes the held frames.
     fn hold(&mut self, on: bool) -> Result<(), Fault>;
 
-    /// True when the peer has consumed every published frame.
+    /// True if the peer has consumed every published frame.
     fn is_drained(&mut self) -> Result<bool, Fault>;
 }
 

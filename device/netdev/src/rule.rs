@@ -90,7 +90,7 @@ pub struct SteeringRule {
 pub const RULES_MAX: u32 = 64;
 
 impl SteeringRule {
-    /// True when every field exists in the kind and has the right width.
+    /// True if every field exists in the kind and has the right width.
     pub fn is_sound(&self) -> bool {
         let fits = |m: &MaskedField| {
             self.kind.width(m.field).is_some_and(|n| m.value.len() == n && m.mask.len() == n)

@@ -143,7 +143,7 @@ impl DmaMap {
         Ok(segments)
     }
 
-    /// True when a file was truncated below a mapped range.
+    /// True if a file was truncated below a mapped range.
     pub fn is_lost(&self) -> bool {
         self.ranges.values().any(|range| range.memory.as_ref().is_some_and(|m| m.0.is_lost()))
     }

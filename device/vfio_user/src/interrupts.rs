@@ -47,7 +47,7 @@ impl Interrupts {
         self.vectors.get(vector).map_or(Ok(()), |vector| vector.event.ring())
     }
 
-    /// True when the client has set an eventfd for this vector.
+    /// True if the client has set an eventfd for this vector.
     pub fn is_set(&self, vector: usize) -> bool {
         self.vectors.get(vector).is_some_and(|vector| vector.is_set.load(Ordering::Relaxed))
     }

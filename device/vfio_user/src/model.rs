@@ -47,7 +47,7 @@ impl Bar {
         }
     }
 
-    /// True when an access of `len` bytes at `offset` is within one mapped range.
+    /// True if an access of `len` bytes at `offset` is within one mapped range.
     pub(crate) fn is_mapped(&self, offset: u64, len: u64) -> bool {
         self.mapped.iter().any(|range| range.start <= offset && offset + len <= range.end)
     }

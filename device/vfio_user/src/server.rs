@@ -170,7 +170,7 @@ impl VfioUserServer {
         Ok(())
     }
 
-    /// True when there is a new client.
+    /// True if there is a new client.
     fn accept(&mut self, now: Duration) -> Result<bool, String> {
         let Some((listener, _)) = self.listener.as_ref().filter(|_| now >= self.accept_at) else {
             return Ok(false);

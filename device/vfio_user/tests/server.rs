@@ -213,7 +213,7 @@ impl World {
         (reply.error, self.server.last_refusal().map(ToString::to_string).unwrap())
     }
 
-    /// True when the server has closed the connection.
+    /// True if the server has closed the connection.
     fn is_closed(&mut self) -> bool {
         self.client.receive_bytes(&mut [0]).is_ok_and(|len| len == Some(0))
             || self.client.send(&[0], &[]).is_err()

@@ -1,4 +1,4 @@
-//! Descriptor chains, as a device reads them: each field is read once and checked.
+//! Descriptor chains that a device reads: each field is read once and checked.
 
 use mqnet_shmem::MemoryMap;
 
@@ -8,7 +8,7 @@ use crate::layout::{DESC_LEN, flag};
 /// Maximum number of descriptors of an indirect table.
 pub const INDIRECT_MAX: u32 = 1024;
 
-/// One buffer element, as its descriptor names it. The address is checked when it is translated.
+/// One buffer element of a descriptor. The address is checked when it is translated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferElement {
     /// Address, in the driver's address space.
@@ -17,85 +17,87 @@ pub struct BufferElement {
     pub len: u32,
 }
 
-/// A descriptor chain: readable pieces, then writable ones.
+/// A descriptor chain: device-readable buffer elements, then device-writable ones.
 ///
-/// The pieces after the first are in a list that the caller provides, so that reading a chain
-/// allocates nothing.
+/// Elements after the first are in a list that the caller provides, so that reading a chain does
+/// not allocate memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
     /// Buffer id.
     pub id: u16,
     /// Number of descriptors in the ring.
     pub slots: u16,
-    /// Number of readable pieces, which come first.
+    /// Number of device-readable elements, which come first.
     pub readable: u16,
+    /// Number of elements after the first.
     more: u16,
+    /// Position of the second element in the caller's list.
     from: u32,
     /// Total length in bytes.
     pub len: u32,
-    /// The first piece.
+    /// First element.
     pub head: BufferElement,
 }
 
 impl Chain {
-    /// Makes a chain of one descriptor.
+    /// Creates a chain of one simple descriptor.
     #[inline]
     pub fn single(head: &ChainHead) -> Self {
         let (id, piece, readable) = (head.id, head.piece(), u16::from(!head.is_writable()));
         Self { id, slots: 1, readable, more: 0, from: 0, len: piece.len, head: piece }
     }
 
-    /// Number of pieces.
+    /// Number of elements.
     #[inline]
     pub fn pieces(&self) -> u16 {
         1 + self.more
     }
 
-    /// Pieces after the first; `list` is the list that the chain was read with.
+    /// Elements after the first; `list` is the list into which the chain was read.
     #[inline]
     pub fn more<'a>(&self, list: &'a [BufferElement]) -> &'a [BufferElement] {
         &list[self.from as usize..][..usize::from(self.more)]
     }
 
-    /// True when all pieces are readable.
+    /// True if all elements are device-readable.
     #[inline]
     pub fn is_readable(&self) -> bool {
         self.readable == self.pieces()
     }
 
-    /// True when all pieces are writable.
+    /// True if all elements are device-writable.
     #[inline]
     pub fn is_writable(&self) -> bool {
         self.readable == 0
     }
 }
 
-/// A descriptor, read once.
+/// A descriptor of a ring or an indirect table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Desc {
     pub(crate) addr: u64,
     pub(crate) len: u32,
     pub(crate) flags: u16,
-    /// Split: index of the next descriptor. Packed: buffer id.
+    /// Index of the next descriptor in a split ring; buffer id in a packed ring.
     pub(crate) other: u16,
 }
 
 impl Desc {
-    /// Decodes a descriptor of a split ring or of its indirect tables: addr, then len, flags, next.
+    /// Decodes a descriptor of a split ring or its indirect tables: addr; then len, flags, next.
     #[inline]
     pub(crate) fn split(addr: u64, rest: u64) -> Self {
         let (len, flags, other) = (rest as u32, (rest >> 32) as u16, (rest >> 48) as u16);
         Self { addr, len, flags, other }
     }
 
-    /// Decodes a descriptor of a packed ring or of its indirect tables: addr, then len, id, flags.
+    /// Decodes a descriptor of a packed ring or its indirect tables: addr; then len, id, flags.
     #[inline]
     pub(crate) fn packed(addr: u64, rest: u64) -> Self {
         let (len, other, flags) = (rest as u32, (rest >> 32) as u16, (rest >> 48) as u16);
         Self { addr, len, flags, other }
     }
 
-    /// True when the descriptor is a whole chain with a valid length.
+    /// True if the descriptor is a complete chain with a length above 0.
     #[inline]
     pub(crate) fn is_simple(&self) -> bool {
         self.flags & (flag::NEXT | flag::INDIRECT) == 0 && self.len != 0
@@ -116,48 +118,48 @@ pub struct ChainHead {
 }
 
 impl ChainHead {
-    /// True when the descriptor is the whole chain, with a valid length.
+    /// True if the descriptor is a complete chain with a length above 0.
     #[inline]
     pub fn is_simple(&self) -> bool {
         self.desc.is_simple()
     }
 
-    /// True when the chain is [simple](Self::is_simple) and readable.
+    /// True if the chain is [simple](Self::is_simple) and device-readable.
     #[inline(always)]
     pub fn is_simple_readable(&self) -> bool {
         let flags = self.desc.flags & (flag::NEXT | flag::INDIRECT | flag::WRITE);
         flags == 0 && self.desc.len != 0
     }
 
-    /// True when the descriptor is the whole chain and writable. Its length may be 0.
+    /// True if the descriptor is a complete device-writable chain; its length may be 0.
     #[inline(always)]
     pub fn is_lone_writable(&self) -> bool {
         self.desc.flags & (flag::NEXT | flag::INDIRECT | flag::WRITE) == flag::WRITE
     }
 
-    /// Buffer of a simple chain.
+    /// Buffer element of a simple chain.
     #[inline]
     pub fn piece(&self) -> BufferElement {
         self.desc.piece()
     }
 
-    /// True when the descriptor is writable.
+    /// True if the descriptor is device-writable.
     #[inline]
     pub fn is_writable(&self) -> bool {
         self.desc.flags & flag::WRITE != 0
     }
 }
 
-/// Linkage of the entries of an indirect table.
+/// Order of the entries of an indirect table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Links {
-    /// By `next` fields (split).
+    /// Linked by `next` fields (split ring).
     Next,
-    /// Consecutive (packed).
+    /// Consecutive (packed ring).
     Order,
 }
 
-/// Assembles a chain, descriptor by descriptor.
+/// Assembles a chain, one descriptor at a time.
 pub(crate) struct Builder<'a> {
     pub(crate) queue: u16,
     chain: Chain,
@@ -178,7 +180,8 @@ impl<'a> Builder<'a> {
         Broken { queue: self.queue, what }
     }
 
-    /// Appends the piece of a descriptor.
+    /// Appends the buffer element of a descriptor. Fails if the length is 0, if the chain exceeds 4
+    /// GiB, or if a readable element follows a writable one.
     pub(crate) fn add(&mut self, desc: &Desc) -> Result<(), Broken> {
         let at = self.pieces;
         if desc.len == 0 {
@@ -207,7 +210,8 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Appends the pieces of the indirect table that a descriptor names.
+    /// Appends the elements of the indirect table to which the descriptor `table` points. Fails if
+    /// the table or an entry violates the specification.
     pub(crate) fn add_table(
         &mut self,
         table: &Desc,
@@ -254,12 +258,12 @@ impl<'a> Builder<'a> {
         Err(self.broken(format!("a chain of more descriptors than its table's {entries}")))
     }
 
-    /// Completes the chain, which uses `slots` descriptors of the ring.
+    /// Returns the chain, which uses `slots` descriptors of the ring.
     pub(crate) fn done(self, slots: u16) -> Chain {
         Chain { slots, ..self.chain }
     }
 
-    /// Sets the buffer id, for layouts with the id in the last descriptor.
+    /// Sets the buffer id; in a packed ring the last descriptor has the id.
     pub(crate) fn set_id(&mut self, id: u16) {
         self.chain.id = id;
     }

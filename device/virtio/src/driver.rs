@@ -1,15 +1,15 @@
 //! Driver side of a virtqueue, for every ring layout.
 //!
-//! A buffer has an *id* below the queue size. The next id is known before the buffer is added, so
-//! that memory can belong permanently to an id, without an allocation per frame. Recently returned
-//! ids are reused first, because their memory is in the cache. With `IN_ORDER`, ids are used
-//! cyclically.
+//! A buffer has an *id* below the queue size. The next id is known before the buffer is added.
+//! Memory can therefore belong permanently to an id, without an allocation per frame. Ids that
+//! returned last are reused first, because their memory is in the cache. With `IN_ORDER`, ids are
+//! used cyclically.
 
 pub(crate) mod sequence;
 
 use crate::Broken;
 
-/// A range of memory, in the device's address space.
+/// A range of memory in the device's address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryRange {
     /// First address.
@@ -23,8 +23,8 @@ pub struct MemoryRange {
 pub struct UsedBuffer {
     /// Buffer id.
     pub id: u16,
-    /// Bytes that the device wrote, at most the writable length. Always 0 for a read-only buffer,
-    /// regardless of the device's value.
+    /// Number of bytes that the device wrote, at most the device-writable length. Always 0 for a
+    /// buffer that is only device-readable, regardless of the device's value.
     pub len: u32,
 }
 
@@ -33,7 +33,7 @@ pub trait DriverQueue: Send {
     /// Number of descriptors.
     fn size(&self) -> u16;
 
-    /// True when the device returns buffers in the order in which they were added.
+    /// True if the device returns buffers in the order in which they were added (`IN_ORDER`).
     fn in_order(&self) -> bool {
         false
     }
@@ -41,79 +41,82 @@ pub trait DriverQueue: Send {
     /// Number of free descriptors.
     fn free(&self) -> u16;
 
-    /// Number of descriptors that are not free.
+    /// Number of descriptors in use.
     fn in_flight(&self) -> u16 {
         self.size() - self.free()
     }
 
-    /// Id of the next buffer, if a descriptor is free. With `IN_ORDER`, this may be the id of a
-    /// [held](Self::hold_used) buffer while a later one was released: a new buffer may be added
-    /// only after the held one was added again or released.
+    /// Id of the next buffer; `None` if no descriptor is free. With `IN_ORDER`, add or release
+    /// every [held](Self::hold_used) buffer first: the id may be that of a held buffer if a later
+    /// buffer was released.
     fn next_id(&self) -> Option<u16>;
 
-    /// Adds a buffer of one or more pieces. The first `readable` pieces are device-readable, the
-    /// others device-writable. `None`, without effect, when too few descriptors are free (or there
-    /// is no piece). The device does not see the buffer before [`publish`](Self::publish).
+    /// Adds a buffer of one or more memory ranges; the first `readable` ranges are device-readable,
+    /// the others device-writable. Returns the id, or `None` without effect if `pieces` is empty or
+    /// too few descriptors are free. The buffer becomes visible to the device with
+    /// [`publish`](Self::publish).
     fn add(&mut self, pieces: &[MemoryRange], readable: usize) -> Option<u16>;
 
-    /// Adds a buffer of one piece; see [`add`](Self::add).
+    /// Adds a buffer of one memory range; see [`add`](Self::add).
     fn add_one(&mut self, piece: MemoryRange, readable: bool) -> Option<u16>;
 
-    /// Reserves the next id; its buffer is added [later](Self::add_taken).
+    /// Reserves the next id for [`add_taken`](Self::add_taken); `None` if no descriptor is free.
     fn take_id(&mut self) -> Option<u16>;
 
-    /// Adds a device-readable buffer of one piece with a reserved id.
+    /// Adds a device-readable buffer of one memory range with a reserved id.
     fn add_taken(&mut self, id: u16, piece: MemoryRange);
 
     /// Makes all added buffers available to the device.
     fn publish(&mut self);
 
     /// True if the device requests a notification for the buffers published since the last call.
-    /// Call after [`publish`](Self::publish).
+    /// Call the function after [`publish`](Self::publish).
     fn needs_kick(&mut self) -> bool;
 
-    /// Takes the next used buffer.
+    /// Takes the next used buffer; `None` if there is no used buffer.
     fn take_used(&mut self) -> Result<Option<UsedBuffer>, Broken>;
 
-    /// Takes the next used buffer of a queue with device-readable buffers only; returns its id. [In
-    /// order](Self::in_order), all buffers up to this id are used.
+    /// Takes used buffers of a queue with device-readable buffers only. Returns the id of the last
+    /// buffer taken, or `None` if no buffer is used. The result means one buffer, or with
+    /// [`IN_ORDER`](Self::in_order) all buffers up to this id.
     fn take_sent(&mut self) -> Result<Option<u16>, Broken>;
 
-    /// Takes the next used buffer of a queue with buffers of one piece. The id stays reserved until
-    /// it is [added again](Self::add_again) or [released](Self::let_go).
+    /// Takes the next used buffer of a queue whose buffers have one memory range; `None` if there
+    /// is no used buffer. The id stays reserved until the buffer is [added again](Self::add_again)
+    /// or the id is [released](Self::let_go).
     fn hold_used(&mut self) -> Result<Option<UsedBuffer>, Broken>;
 
-    /// Adds the buffer of a held id again; `piece` must be unchanged. Returns the new id. With
-    /// `IN_ORDER`, the id changes if free descriptors precede it; held buffers must then be added
-    /// in the order in which they were taken.
+    /// Adds the buffer of a held id again, with its memory range `piece` unchanged, and returns its
+    /// id. With `IN_ORDER`, the id changes if ids before it were released. Held buffers must then
+    /// be added in the order in which they were taken.
     fn add_again(&mut self, id: u16, piece: MemoryRange) -> u16;
 
-    /// Id of the used buffer `ahead` positions after the next one, if it is known already. A hint:
-    /// the entry is read again and checked when the buffer is taken.
+    /// Id of the used buffer `ahead` positions after the next one; `None` if it is not known. The
+    /// id is a hint: the entry is read again and checked when the buffer is taken.
     fn coming(&self, ahead: u16) -> Option<u16>;
 
     /// Releases a held id.
     fn let_go(&mut self, id: u16);
 
-    /// Requests an interrupt after `after` more used buffers (at least one). True when they are
-    /// used already: then no interrupt may follow.
+    /// Requests an interrupt after `after` more used buffers (at least one). Returns true if they
+    /// are used already; an interrupt is then not guaranteed.
     fn arm(&mut self, after: u16) -> bool;
 
-    /// Suppresses interrupts. One or two may still follow.
+    /// Suppresses interrupts; one or two may still follow.
     fn disarm(&mut self);
 }
 
 /// State of one buffer id.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Buffer {
-    /// Number of descriptors; 0 while the buffer is not with the device.
+    /// Number of descriptors; 0 if the device does not own the buffer.
     pub(crate) count: u16,
     /// Number of device-writable bytes.
     pub(crate) room: u32,
 }
 
 impl Buffer {
-    /// State of a buffer with these pieces; the first `readable` are device-readable.
+    /// Creates the state of a buffer; the first `readable` memory ranges are device-readable.
     #[inline]
     fn of(pieces: &[MemoryRange], readable: usize) -> Self {
         let room = pieces.iter().skip(readable).fold(0, |sum: u32, p| sum.saturating_add(p.len));
@@ -143,21 +146,21 @@ impl Buffers {
         self.list[usize::from(id)] = Buffer { count: 1, room: if readable { 0 } else { len } };
     }
 
-    /// Marks the buffer as available again, with the same room.
+    /// Marks the buffer as available again, with the same writable length.
     #[inline(always)]
     pub(crate) fn lend_again(&mut self, id: u16) {
         self.list[usize::from(id)].count = 1;
     }
 
-    /// Marks a used buffer as returned, after a check of id and length. Returns its number of
-    /// descriptors and the used entry.
+    /// Marks a used buffer as returned after a check of id and length. Returns its number of
+    /// descriptors, and the buffer.
     #[inline(always)]
     pub(crate) fn take_back(&mut self, id: u32, len: u32) -> Result<(u16, UsedBuffer), Broken> {
         let Some(buffer) = self.list.get_mut(id as usize).filter(|b| b.count > 0) else {
             return Err(self.not_available(id));
         };
         let Buffer { count, room } = *buffer;
-        // The room stays valid for `lend_again`.
+        // Keep `room` for `lend_again`.
         buffer.count = 0;
         if len > room && room > 0 {
             return Err(self.too_long(id, room, len));
@@ -165,7 +168,7 @@ impl Buffers {
         Ok((count, UsedBuffer { id: id as u16, len: len.min(room) }))
     }
 
-    /// Marks a used buffer of one device-writable piece as returned.
+    /// Marks a used buffer of one device-writable memory range as returned.
     #[inline(always)]
     pub(crate) fn take_back_one(&mut self, id: u32, len: u32) -> Result<UsedBuffer, Broken> {
         let Some(buffer) = self.list.get_mut(id as usize).filter(|b| b.count > 0) else {

@@ -1,4 +1,4 @@
-//! Feature bits (virtio 1.3, 5.1.3 and 6), and the corresponding offloads.
+//! Feature bits (virtio 1.3, 5.1.3 and 6), and the offloads that they announce.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use mqnet_netdev::Offloads;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features(pub u64);
 
-/// Defines one constant per bit, and the table of names.
+/// Defines one constant for each bit, and the table of names.
 macro_rules! bits {
     ($($name:ident = $bit:literal, $text:literal;)*) => {
         impl Features {
@@ -58,7 +58,7 @@ bits! {
     RSS = 60, "rss";
 }
 
-/// Offloads that a driver may use, by the device's feature bits.
+/// Offloads of frames that a driver sends, by feature bit of the device.
 const HOST: [(Features, Offloads); 6] = [
     (Features::CSUM, Offloads::CSUM),
     (Features::HOST_TSO4, Offloads::TSO4),
@@ -68,7 +68,7 @@ const HOST: [(Features, Offloads); 6] = [
     (Features::HOST_USO, Offloads::USO6),
 ];
 
-/// Offloads that a driver performs, by the driver's feature bits.
+/// Offloads of frames that a driver receives, by feature bit of the driver.
 const GUEST: [(Features, Offloads); 6] = [
     (Features::GUEST_CSUM, Offloads::CSUM),
     (Features::GUEST_TSO4, Offloads::TSO4),
@@ -89,7 +89,7 @@ fn bits(offloads: Offloads, of: &[(Features, Offloads)]) -> Features {
 }
 
 impl Features {
-    /// All bits that announce offloads of the driver.
+    /// All bits by which a driver announces receive offloads.
     pub const GUEST: Self = Self::GUEST_CSUM
         .or(Self::GUEST_TSO4)
         .or(Self::GUEST_TSO6)
@@ -98,7 +98,7 @@ impl Features {
         .or(Self::GUEST_USO4)
         .or(Self::GUEST_USO6);
 
-    /// True when all bits of `other` are in this set.
+    /// True if all bits of `other` are in this set.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -121,22 +121,22 @@ impl Features {
         Self(self.0 & !other.0)
     }
 
-    /// Offloads that frames sent by the driver may need: the device's RX.
+    /// Offloads that frames from the driver may need; the device receives such frames.
     pub fn sent_by_driver(self) -> Offloads {
         offloads(self, &HOST)
     }
 
-    /// Offloads that the driver performs on received frames: the device's TX.
+    /// Offloads that the driver completes for frames that the device transmits.
     pub fn taken_by_driver(self) -> Offloads {
         offloads(self, &GUEST)
     }
 
-    /// Feature bits of a device that performs these offloads.
+    /// Feature bits of a device that accepts frames with the offloads in `taken`.
     pub fn of_device_that_takes(taken: Offloads) -> Self {
         bits(taken, &HOST)
     }
 
-    /// Feature bits of a driver that performs these offloads.
+    /// Feature bits of a driver that accepts frames with the offloads in `taken`.
     pub fn of_driver_that_takes(taken: Offloads) -> Self {
         bits(taken, &GUEST)
     }
@@ -159,7 +159,7 @@ impl fmt::Display for Features {
 mod tests {
     use super::*;
 
-    // Goal: the offloads of each role follow from its own bits, reduced to sets that the kernel
+    // Goal: the offloads of each role follow from its feature bits, reduced to sets that the kernel
     // accepts.
     #[test]
     fn offloads_of_either_role() {
@@ -172,7 +172,8 @@ mod tests {
         assert_eq!((all.taken_by_driver(), all.sent_by_driver()), (Offloads::ALL, Offloads::NONE));
     }
 
-    // Goal: sets are printed with names, unknown bits as a number, and the empty set as a word.
+    // Goal: a feature set is printed with names, unknown bits as a number, and the empty set as
+    // `none`.
     #[test]
     fn features_are_printed_by_name() {
         let odd = Features::CSUM.or(Features::RING_PACKED).or(Features(1 << 63));

@@ -1,11 +1,11 @@
-//! In-flight region of a device (vhost-user `INFLIGHT_SHMFD`): a restarted device neither loses nor
-//! repeats a chain.
+//! In-flight region of a device (vhost-user `INFLIGHT_SHMFD`), with which a restarted device
+//! neither loses nor repeats a chain.
 //!
-//! Chains are used in order, so that none is in flight between two polls, and a split ring needs no
-//! record: `used.idx` is sufficient. In a packed ring, used descriptors overwrite available ones,
-//! and a device that ends in the middle of a batch leaves a mixture. Each batch is therefore
-//! recorded before it is written, and the restarted device either completes the batch or restores
-//! the overwritten descriptors.
+//! Chains are used in order, so that none is in flight between two polls. A split ring therefore
+//! needs no record: `used.idx` is sufficient. In a packed ring, used descriptors overwrite
+//! available ones, and a device that ends in the middle of a batch leaves a mixture. Each batch is
+//! therefore recorded before it is written. The restarted device either completes the batch or
+//! restores the overwritten descriptors.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -16,45 +16,48 @@ use crate::packed::device::is_available;
 use crate::ring::UsedChain;
 
 const VERSION: u16 = 1;
-/// Alignment of the regions of queues.
+/// Alignment of each queue's region.
 const ALIGN: u32 = 64;
 
-/// Offsets in every region, after features (u64).
+/// Offsets of the header, which follows the features (u64), in every region.
 mod head {
     pub(super) const VERSION: u32 = 8;
     pub(super) const SIZE: u32 = 10;
 }
 
-/// Region of a split ring: 16 bytes, and 16 for each descriptor. The first byte of an entry marks
-/// it as in flight.
+/// Layout for a split ring: a header of 16 bytes, and 16 bytes for each descriptor. The first byte
+/// of an entry is 1 if the descriptor is in flight.
 mod split {
     pub(super) const fn entry(i: u16) -> u32 {
         16 + 16 * i as u32
     }
 }
 
-/// Region of a packed ring: 32 bytes, and 32 for each descriptor.
+/// Layout for a packed ring: a header of 32 bytes, and 32 bytes for each descriptor.
 mod packed {
-    /// used_idx, old_used_idx (u16 each), their wrap counters (a byte each): one word.
+    /// Offset of one 64-bit word: used_idx and old_used_idx (u16 each), and their wrap counters
+    /// (one byte each).
     pub(super) const USED: u32 = 16;
-    /// inflight and padding (a byte each), next, last, num (u16 each): one word.
+    /// Offset of entry `i`; its first 64-bit word is inflight and padding (one byte each), next,
+    /// last, num (u16 each).
     pub(super) const fn entry(i: u16) -> u32 {
         32 + 32 * i as u32
     }
-    /// Counter that orders the entries.
+    /// Offset in an entry: the counter that gives the order of the chains.
     pub(super) const COUNTER: u32 = 8;
-    /// id, flags (u16 each), len (u32): one word.
+    /// Offset in an entry: a 64-bit word of id, flags (u16 each) and len (u32).
     pub(super) const REST: u32 = 16;
+    /// Offset in an entry: the address of the descriptor.
     pub(super) const ADDR: u32 = 24;
 }
 
-/// Bytes of the region of one queue.
+/// Bytes of the region of a queue.
 pub const fn region_len(is_packed: bool, size: u16) -> u32 {
     let len = if is_packed { packed::entry(size) } else { split::entry(size) };
     len.next_multiple_of(ALIGN)
 }
 
-/// A region with an invalid header or size.
+/// Error for a region with an invalid header, size or alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "inflight region: version {version} for {found} descriptors in {len} bytes, the queue has \
@@ -67,7 +70,8 @@ pub struct BadRegion {
     size: u16,
 }
 
-/// Checks a region, or initializes a blank one. True if it was blank.
+/// Checks a region, or initializes it if its version is 0. Returns true if the region was
+/// initialized.
 fn open(region: &AtomicTable, is_packed: bool, size: u16) -> Result<bool, BadRegion> {
     let len = region.len();
     if len < region_len(is_packed, size) || !region.is_aligned(8) {
@@ -87,8 +91,8 @@ fn open(region: &AtomicTable, is_packed: bool, size: u16) -> Result<bool, BadReg
     }
 }
 
-/// Initializes or takes over the region of a split ring, and clears its entries. (Chains that
-/// another program had in flight are still available: the ring resumes at `used.idx`.)
+/// Initializes or takes over the region of a split ring, and clears its entries. Chains that
+/// another program had in flight are still available, because the ring resumes at `used.idx`.
 pub fn take_over_split(region: &AtomicTable, size: u16) -> Result<(), BadRegion> {
     if !open(region, false, size)? {
         for i in 0..size {
@@ -103,16 +107,16 @@ pub fn take_over_split(region: &AtomicTable, size: u16) -> Result<(), BadRegion>
 pub struct PackedInflight {
     region: AtomicTable,
     size: u16,
-    /// True if the region was blank: the state of the ring is unknown.
+    /// True if the region was initialized here, so that it has no state of the ring.
     blank: bool,
     counter: u64,
-    /// Number of entries of the batch that is being written.
+    /// Position up to which chains are recorded as used, with its wrap counter.
     recorded: u16,
     /// `used_idx` with its wrap counter, as last recorded.
     used: u16,
 }
 
-/// Encodes `used` and `old`, positions with their wrap counters, as in the region.
+/// Encodes the positions `used` and `old`, with their wrap counters, in the format of the region.
 fn used_word(used: u16, old: u16) -> u64 {
     let at = |place: u16| u64::from(place & 0x7fff);
     let wrap = |place: u16| u64::from(place >> 15);
@@ -120,7 +124,7 @@ fn used_word(used: u16, old: u16) -> u64 {
 }
 
 impl PackedInflight {
-    /// Takes over the region of a ring of `size` descriptors.
+    /// Takes over, or initializes, the region of a ring of `size` descriptors.
     pub fn new(region: AtomicTable, size: u16) -> Result<Self, BadRegion> {
         let blank = open(&region, true, size)?;
         let record = Self { region, size, blank, counter: 0, recorded: 0, used: 0 };
@@ -130,7 +134,7 @@ impl PackedInflight {
         Ok(record)
     }
 
-    /// Returns entries to the free list, which is always in order.
+    /// Marks entries as free and links each to the next entry.
     fn free(&self, entries: impl Iterator<Item = u16>) {
         for entry in entries {
             let next = u64::from(entry + 1) << 16;
@@ -143,8 +147,8 @@ impl PackedInflight {
         self.region.double(packed::USED).store(used_word(used, old).to_le(), Release);
     }
 
-    /// Repairs the ring after its device ended; returns the position to resume at, as in the lower
-    /// half of a base. For a blank region the result is `base`.
+    /// Repairs the ring after its device ended. Returns the position at which the new device
+    /// resumes, with the wrap counter in bit 15. The result is `base` if the region was blank.
     pub(crate) fn recover(&mut self, ring: &AtomicTable, base: u16) -> u16 {
         if self.blank {
             self.set_used(base, base);
@@ -174,7 +178,7 @@ impl PackedInflight {
         is_available((rest >> 48) as u16, place >> 15 != 0)
     }
 
-    /// Chains in flight: counter, first entry, number of entries.
+    /// Chains in flight: counter, index of the first entry, number of entries.
     fn heads(&self) -> Vec<(u64, u16, u16)> {
         let head = |i: u16| {
             let entry = packed::entry(i);
@@ -186,8 +190,8 @@ impl PackedInflight {
         (0..self.size).filter_map(head).collect()
     }
 
-    /// Restores the recorded descriptors from position `from` on. The driver wrote them itself and
-    /// does not read them before they are used.
+    /// Restores the recorded descriptors from position `from` on. The driver wrote these
+    /// descriptors and does not read them until they are used.
     fn restore(&self, ring: &AtomicTable, from: u16, heads: &[(u64, u16, u16)]) {
         let mut at = from & 0x7fff;
         let mut left = self.size;
@@ -211,7 +215,8 @@ impl PackedInflight {
         }
     }
 
-    /// Records a batch before it is written, from position `from` to `to` (with wrap counters).
+    /// Records a batch before it is written, from position `from` up to `to`, both with wrap
+    /// counters.
     pub(crate) fn begin(&mut self, ring: &AtomicTable, batch: &[UsedChain], from: u16, to: u16) {
         let mut at = from & 0x7fff;
         let mut entry = 0;
@@ -237,7 +242,7 @@ impl PackedInflight {
             self.region.double(offset + packed::COUNTER).store(counter, Relaxed);
             let (next, last, num) = (head + 1, entry - 1, entry - head);
             let word = 1 | u64::from(next) << 16 | u64::from(last) << 32 | u64::from(num) << 48;
-            // The mark is written last, so that a marked entry is always complete.
+            // Write the in-flight byte last, so that an entry in flight is always complete.
             self.region.double(offset).store(word.to_le(), Release);
         }
         self.recorded = entry;

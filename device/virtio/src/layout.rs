@@ -11,9 +11,9 @@ pub mod flag {
     pub const WRITE: u16 = 2;
     /// The buffer holds an indirect table.
     pub const INDIRECT: u16 = 4;
-    /// Packed: wrap counter of the driver when it made the descriptor available.
+    /// Wrap counter of the driver when it made the descriptor available (packed ring).
     pub const AVAIL: u16 = 1 << 7;
-    /// Packed: wrap counter of the device when it used the descriptor.
+    /// Wrap counter of the device when it used the descriptor (packed ring).
     pub const USED: u16 = 1 << 15;
 }
 
@@ -24,43 +24,45 @@ pub const DESC_LEN: u32 = 16;
 pub mod split {
     use super::DESC_LEN;
 
-    /// `avail.flags`: the driver suppresses interrupts.
+    /// Value of `avail.flags`: the driver suppresses interrupts.
     pub const NO_INTERRUPT: u16 = 1;
-    /// `used.flags`: the device suppresses notifications.
+    /// Value of `used.flags`: the device suppresses notifications.
     pub const NO_NOTIFY: u16 = 1;
 
-    /// Descriptor `i`: addr (u64), len (u32), flags (u16), next (u16).
+    /// Offset of descriptor `i`: addr (u64), len (u32), flags (u16), next (u16).
     pub const fn desc(i: u16) -> u32 {
         i as u32 * DESC_LEN
     }
 
-    /// Driver area: flags, idx, the ring of heads, `used_event`.
+    /// Offset of `avail.flags` in the driver area, which is flags, idx, the ring of heads,
+    /// `used_event`.
     pub const AVAIL_FLAGS: u32 = 0;
-    /// See [`AVAIL_FLAGS`].
+    /// Offset of `avail.idx` in the driver area.
     pub const AVAIL_IDX: u32 = 2;
-    /// Entry `i` of the available ring.
+    /// Offset of entry `i` of the available ring.
     pub const fn avail_ring(i: u16) -> u32 {
         4 + 2 * i as u32
     }
-    /// `used_event`: used index at which the driver requests an interrupt.
+    /// Offset of `used_event`: the used index at which the driver requests an interrupt.
     pub const fn used_event(size: u16) -> u32 {
         avail_ring(size)
     }
 
-    /// Device area: flags, idx, the ring of (id u32, len u32), `avail_event`.
+    /// Offset of `used.flags` in the device area, which is flags, idx, the ring of id and len (u32
+    /// each), `avail_event`.
     pub const USED_FLAGS: u32 = 0;
-    /// See [`USED_FLAGS`].
+    /// Offset of `used.idx` in the device area.
     pub const USED_IDX: u32 = 2;
-    /// Entry `i` of the used ring.
+    /// Offset of entry `i` of the used ring.
     pub const fn used_ring(i: u16) -> u32 {
         4 + 8 * i as u32
     }
-    /// `avail_event`: available index at which the device requests a notification.
+    /// Offset of `avail_event`: the available index at which the device requests a notification.
     pub const fn avail_event(size: u16) -> u32 {
         used_ring(size)
     }
 
-    /// Bytes of the descriptor table, the driver area and the device area.
+    /// Lengths of the descriptor table, the driver area and the device area, in bytes.
     pub const fn areas(size: u16) -> [u32; 3] {
         [desc(size), used_event(size) + 2, avail_event(size) + 2]
     }
@@ -70,36 +72,38 @@ pub mod split {
 pub mod packed {
     use super::DESC_LEN;
 
-    /// Descriptor `i`: addr (u64), len (u32), id (u16), flags (u16).
+    /// Offset of descriptor `i`: addr (u64), len (u32), id (u16), flags (u16).
     pub const fn desc(i: u16) -> u32 {
         i as u32 * DESC_LEN
     }
 
-    /// Event suppression structure, in either area: offset and wrap counter (u16), flags (u16).
+    /// Offset of the position and wrap counter (u16) in the event suppression structure of either
+    /// area.
     pub const EVENT_OFF_WRAP: u32 = 0;
-    /// See [`EVENT_OFF_WRAP`].
+    /// Offset of the flags (u16) in the event suppression structure.
     pub const EVENT_FLAGS: u32 = 2;
-    /// Events are enabled.
+    /// Value of the flags: events are enabled.
     pub const ENABLE: u16 = 0;
-    /// Events are disabled.
+    /// Value of the flags: events are disabled.
     pub const DISABLE: u16 = 1;
-    /// Events are enabled for one descriptor (`EVENT_IDX`).
+    /// Value of the flags: one descriptor raises an event (`EVENT_IDX`).
     pub const DESC: u16 = 2;
 
-    /// Bytes of the ring, the driver area and the device area.
+    /// Lengths of the ring, the driver area and the device area, in bytes.
     pub const fn areas(size: u16) -> [u32; 3] {
         [desc(size), 4, 4]
     }
 }
 
-/// Alignments of the three areas (2.7; for packed rings, 2.8 requires 4 in the second).
+/// Alignments of the descriptor table, the driver area and the device area (2.7). For packed rings
+/// 2.8 requires 4 for the driver area.
 pub const ALIGN: [usize; 3] = [16, 2, 4];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    // Goal: the areas have the sizes of the specification's formulas (2.7: 16, 6 + 2, 6 + 8).
+    // Goal: the areas have the lengths of the specification's formulas (2.7: 16n, 6 + 2n, 6 + 8n).
     #[test]
     fn areas_are_as_specified() {
         assert_eq!(split::areas(256), [16 * 256, 6 + 2 * 256, 6 + 8 * 256]);

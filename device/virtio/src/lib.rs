@@ -19,7 +19,7 @@ pub use chain::{BufferElement, Chain};
 pub use features::Features;
 pub use ring::{DeviceRing, Ring, UsedChain};
 
-/// Protocol violation of the other side. The function is closed.
+/// Protocol violation by the other side of a virtqueue. The function is closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("queue {queue}: {what}")]
 pub struct Broken {

@@ -9,26 +9,28 @@ use mqnet_shmem::AtomicTable;
 /// Binary logarithm of the page size in the log.
 const PAGE_SHIFT: u32 = 12;
 
-/// Bitmap in memory. The frontend reads and clears bits while this side sets them.
+/// Bitmap of written pages in shared memory. The frontend reads and clears bits while the device
+/// sets them.
 #[derive(Debug)]
 pub struct Log {
     bits: AtomicTable,
 }
 
 impl Log {
-    /// A log in this memory, with eight pages per byte.
+    /// Creates a log in the memory `bits`, with eight pages per byte.
     pub fn new(bits: AtomicTable) -> Self {
         Self { bits }
     }
 
-    /// Marks `len` bytes at guest-physical address `at` as written. Call it after the write: a page
-    /// that is copied in between is then marked again. Pages beyond the log are ignored, because
-    /// the frontend sizes the log by the guest's memory.
+    /// Marks `len` bytes at guest-physical address `at` as written. Call the function after the
+    /// write: if the frontend copied the page before the write, the mark makes it copy the page
+    /// again. Pages beyond the log are ignored, because the frontend sizes the log by the guest's
+    /// memory.
     pub fn mark(&self, at: u64, len: u32) {
         if len == 0 {
             return;
         }
-        // Pairs with the frontend's exchange of the word: the write comes before its bit.
+        // Pairs with the frontend's exchange of the word: the write is visible before its bit.
         fence(SeqCst);
         let last = at.saturating_add(u64::from(len) - 1) >> PAGE_SHIFT;
         for page in at >> PAGE_SHIFT..=last {
@@ -38,7 +40,7 @@ impl Log {
             }
             let bit = 1u8 << (page % 8);
             let byte = self.bits.byte(byte as u32);
-            // Reading first keeps the cache line shared when the bit is set already.
+            // Read first: the cache line stays shared if the bit is set already.
             if byte.load(Relaxed) & bit == 0 {
                 byte.fetch_or(bit, Relaxed);
             }
@@ -46,12 +48,12 @@ impl Log {
     }
 }
 
-/// Addresses of a ring in guest memory, to log the device's writes to the ring.
+/// Log and guest addresses of a ring, for the device's writes to the ring.
 #[derive(Clone, Debug)]
 pub struct RingLog {
     /// Dirty log.
     pub log: Arc<Log>,
-    /// Guest-physical address of the descriptors (written by the device in packed rings).
+    /// Guest-physical address of the descriptors, which the device writes in packed rings.
     pub desc: u64,
     /// Guest-physical address of the device area.
     pub device: u64,
@@ -80,7 +82,7 @@ mod tests {
     }
 
     proptest! {
-        // Goal: exactly the written pages are marked (oracle: a check of each page), and a write
+        // Goal: exactly the written pages are marked (the oracle checks each page), and a write
         // beyond the log is harmless.
         #[test]
         fn exactly_the_written_pages_are_marked(at in 0u64..600 << 12, len in 0u32..100_000) {

@@ -1,33 +1,35 @@
-//! The network device: the header of each frame, the config space (virtio 1.3, 5.1.4, 5.1.6), and
-//! the commands of its control queue.
+//! The network device: frame header, config space (virtio 1.3, 5.1.4, 5.1.6), and the commands of
+//! the control queue.
 
 pub mod ctrl;
 pub mod filter;
 pub mod rss;
 
-/// Bytes of the frame header: 12 with VERSION_1 or MRG_RXBUF.
+/// Bytes of the frame header with VERSION_1 or MRG_RXBUF.
 pub const HDR_LEN: u32 = 12;
 
 /// Bytes of the frame header with hash reports (`HASH_REPORT`).
 pub const HDR_LEN_HASH: u32 = 20;
 
-/// Virtqueue number of the receive queue of a pair: even, in the driver's numbering.
+/// Virtqueue number of the receiveq of queue pair `pair` (even; the driver receives from this
+/// queue).
 pub const fn rx_queue(pair: u16) -> u16 {
     2 * pair
 }
 
-/// Virtqueue number of the transmit queue of a pair: odd, in the driver's numbering.
+/// Virtqueue number of the transmitq of queue pair `pair` (odd; the driver transmits to this
+/// queue).
 pub const fn tx_queue(pair: u16) -> u16 {
     2 * pair + 1
 }
 
-/// `status`: the link is up.
+/// Bit of `status`: the link is up.
 pub const STATUS_LINK_UP: u16 = 1;
 
-/// `status`: the driver should announce itself.
+/// Bit of `status`: the driver should announce its addresses.
 pub const STATUS_ANNOUNCE: u16 = 2;
 
-/// Virtqueue number of the control queue of a device with this number of pairs.
+/// Virtqueue number of the control queue of a device with `pairs` queue pairs.
 pub const fn ctrl_queue(pairs: u16) -> u16 {
     2 * pairs
 }
@@ -38,13 +40,13 @@ pub const CONFIG_LEN: usize = 12;
 /// Config space up to the MTU: mac, status, max_virtqueue_pairs, mtu.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Ethernet address (`MAC`).
+    /// MAC address (`MAC`).
     pub mac: [u8; 6],
     /// Link status (`STATUS`).
     pub status: u16,
     /// Maximum number of queue pairs (`MQ`, `RSS`).
     pub pairs: u16,
-    /// Largest MTU of the driver (`MTU`).
+    /// Largest MTU that the driver may use (`MTU`).
     pub mtu: u16,
 }
 
@@ -71,7 +73,7 @@ impl Config {
 mod tests {
     use super::*;
 
-    // Goal: every field has its offset.
+    // Goal: every field of the config space has the offset of the specification.
     #[test]
     fn config_has_its_layout() {
         let config = Config { mac: [1, 2, 3, 4, 5, 6], status: 1, pairs: 0x0208, mtu: 9000 };

@@ -5,7 +5,7 @@ pub mod driver;
 
 pub use device::PackedDeviceQueue;
 
-/// Marks the path as unlikely. A branch is cheaper than two conditional moves per descriptor.
+/// Marks a path as unlikely: a branch is cheaper than two conditional moves per descriptor.
 #[cold]
 #[inline(always)]
 pub(crate) fn cold() {}

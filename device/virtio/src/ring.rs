@@ -1,15 +1,15 @@
-//! Operations of a device on a ring, split or packed.
+//! Operations of a device on a split or packed ring.
 //!
 //! A device uses chains in the order in which they were made available. A single position therefore
-//! separates used chains from available ones. Chains beyond it can be read any number of times; if
-//! the device stops or ends, they are still available, unchanged.
+//! separates used chains from available ones. Chains beyond this position can be read any number of
+//! times. If the device stops or ends, they are still available, unchanged.
 
 use mqnet_shmem::{AtomicTable, MemoryMap};
 
 use crate::chain::{BufferElement, Chain, ChainHead};
 use crate::{Broken, packed, split};
 
-/// True when an index that moves from `old` to `new` passes `event` (virtio 1.3, 2.7.7.1).
+/// True if an index that moves from `old` to `new` passes `event` (virtio 1.3, 2.7.7.1).
 #[inline]
 pub(crate) fn passes(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
@@ -22,7 +22,7 @@ pub struct UsedChain {
     pub id: u16,
     /// Number of descriptors in the ring.
     pub slots: u16,
-    /// Bytes written into the chain.
+    /// Number of bytes written into the chain.
     pub len: u32,
 }
 
@@ -40,11 +40,11 @@ pub trait DeviceRing {
     /// Position of the next chain to use.
     fn place(&self) -> Self::Place;
 
-    /// True when a chain is available.
+    /// True if a chain is available.
     fn has_chain(&mut self) -> Result<bool, Broken>;
 
-    /// Reads the first descriptor of the chain at `place` and advances `place`; `None` when no
-    /// chain is available.
+    /// Reads the first descriptor of the chain at `place` and advances `place` by one descriptor;
+    /// `None` if no chain is available.
     fn head_at(&mut self, place: &mut Self::Place) -> Result<Option<ChainHead>, Broken>;
 
     /// Reads the first descriptor of the next chain without advancing.
@@ -54,7 +54,8 @@ pub trait DeviceRing {
     }
 
     /// Reads the first descriptors of up to `most` chains of one descriptor from `place` on, and
-    /// advances past those that `take` accepts. False when no chain follows them.
+    /// advances past those that `take` accepts. Returns false if the chains end before `most` were
+    /// accepted and before `take` rejected one.
     #[inline(always)]
     fn heads(
         &mut self,
@@ -73,8 +74,8 @@ pub trait DeviceRing {
         Ok(true)
     }
 
-    /// Reads the rest of a chain that is not simple, and advances `place`. The pieces after the
-    /// first are appended to `list`.
+    /// Reads the rest of a chain that is not simple, and advances `place`. Elements after the first
+    /// are appended to `list`.
     fn whole_chain(
         &self,
         head: &ChainHead,
@@ -83,8 +84,8 @@ pub trait DeviceRing {
         list: &mut Vec<BufferElement>,
     ) -> Result<Chain, Broken>;
 
-    /// Reads the chain at `place`, simple or not, and advances `place`; `None` when no chain is
-    /// available. The pieces after the first are appended to `list`.
+    /// Reads the chain at `place` and advances `place`; `None` if no chain is available. Elements
+    /// after the first are appended to `list`.
     #[inline]
     fn chain_at(
         &mut self,
@@ -99,11 +100,11 @@ pub trait DeviceRing {
         self.whole_chain(&head, place, memory, list).map(Some)
     }
 
-    /// Returns the next chain as used, with `len` bytes written. `id` and `slots` are those of the
-    /// chain. The driver sees it after [`publish`](Self::publish).
+    /// Returns the next chain as used, with `len` bytes written; `id` and `slots` are those of the
+    /// chain. The chain becomes visible to the driver with [`publish`](Self::publish).
     fn give_back(&mut self, id: u16, slots: u16, len: u32);
 
-    /// Returns the next chains as used, in this order.
+    /// Returns the next chains as used, in the order of `chains`.
     #[inline(always)]
     fn give_back_all(&mut self, chains: impl Iterator<Item = UsedChain>) {
         for UsedChain { id, slots, len } in chains {
@@ -112,29 +113,29 @@ pub trait DeviceRing {
     }
 
     /// Returns the next `chains` chains, without written bytes, by a single used entry
-    /// (`IN_ORDER`). The chains use `slots` descriptors; `id` is that of the last chain. False,
-    /// without effect, where each chain needs its own entry.
+    /// (`IN_ORDER`). The chains have `slots` descriptors; `id` is that of the last chain. Returns
+    /// false, without effect, if each chain needs a used entry.
     fn give_back_many(&mut self, id: u16, slots: u16, chains: u16) -> bool;
 
-    /// Publishes the used chains; true when the driver requests an interrupt.
+    /// Publishes the used chains; returns true if the driver requests an interrupt.
     fn publish(&mut self) -> bool;
 
-    /// Requests a notification for a chain at `place`; true when one is available already.
+    /// Requests a notification for a chain at `place`; returns true if one is available already.
     fn arm(&mut self, place: Self::Place) -> Result<bool, Broken>;
 
     /// Suppresses notifications.
     fn disarm(&mut self);
 
-    /// Position in the frontend's format (`VRING_BASE`), to resume there later.
+    /// Position after the published chains in the format of `VRING_BASE`, for a later resume.
     fn base(&self) -> u32;
 }
 
-/// A ring of either layout. Operations on many chains match the layout once.
+/// A ring of either layout. Operations on many chains select the layout once.
 #[derive(Debug)]
 pub enum Ring {
-    /// Virtio 1.3, 2.7.
+    /// Split ring (virtio 1.3, 2.7).
     Split(split::SplitDeviceQueue),
-    /// Virtio 1.3, 2.8.
+    /// Packed ring (virtio 1.3, 2.8).
     Packed(packed::PackedDeviceQueue),
 }
 
@@ -149,15 +150,15 @@ macro_rules! on_ring {
     };
 }
 
-/// Error for a chain with `piece` outside the driver's memory.
+/// Error for a chain whose element `piece` is outside the driver's memory.
 #[cold]
 pub fn not_memory(queue: u16, piece: BufferElement) -> Broken {
     let BufferElement { addr, len } = piece;
     Broken { queue, what: format!("a buffer of {len} bytes at {addr:#x}, which is no memory") }
 }
 
-/// True when the areas of a ring have the required lengths and alignments, so that every later
-/// access is in bounds and aligned.
+/// True if the areas of a ring have at least the required lengths and alignments, so that every
+/// later access is in bounds and aligned.
 pub(crate) fn areas_fit(tables: [&AtomicTable; 3], lens: [u32; 3], aligns: [usize; 3]) -> bool {
     let needs = lens.into_iter().zip(aligns);
     tables.iter().zip(needs).all(|(table, (len, to))| table.len() >= len && table.is_aligned(to))

@@ -1,4 +1,4 @@
-//! Split chains against the device side of rust-vmm.
+//! Split chains of the device side, compared with the device side of rust-vmm.
 
 use mqnet_testkit::virtq::{Driver, Memory, START, Shape};
 use mqnet_virtio::layout::DESC_LEN;
@@ -38,7 +38,7 @@ fn bytes(raw: &Raw) -> Vec<u8> {
     out
 }
 
-/// The same memory and ring, as the oracle sees them.
+/// Opens the memory and the ring in the oracle.
 fn oracle(memory: &Memory, driver: &Driver) -> (GuestMemoryMmap, Queue) {
     let file = memory.region().file().unwrap().try_clone_to_owned().unwrap();
     let range = (GuestAddress(START), BYTES, Some(FileOffset::new(file.into(), 0)));
@@ -62,8 +62,8 @@ proptest! {
     })]
 
     // Goal: for any bytes in the descriptor table and in an indirect table, an accepted chain
-    // equals that of rust-vmm's device (the oracle), and a chain that the oracle reads as valid is
-    // not rejected.
+    // equals that of rust-vmm's device (the oracle). A chain that the oracle reads as valid is not
+    // rejected.
     #[test]
     fn chains_are_those_of_rust_vmm(
         table in prop::collection::vec(raw(SIZE), SIZE as usize),
@@ -85,7 +85,7 @@ proptest! {
         memory.write(avail + 4, &head.to_le_bytes());
         memory.write(avail + 2, &1u16.to_le_bytes());
 
-        // Created before the oracle reads: our ring first writes to the used ring, which a table
+        // Create our ring before the oracle reads: creation writes to the used ring, which a table
         // may overlap.
         let tables = driver.tables(&memory);
         let mut ring =
@@ -111,8 +111,8 @@ proptest! {
     }
 }
 
-/// True when the chain breaks a rule that the oracle does not check, or the oracle stopped in the
-/// middle of it.
+/// True if the chain violates a rule that the oracle does not check, or if the oracle stopped in
+/// the middle of the chain.
 fn is_odd(table: &[Raw], inner: &[Raw], head: u16, seen: &[(u64, u32, bool)]) -> bool {
     let empty = seen.iter().any(|&(_, len, _)| len == 0);
     let order = seen.is_sorted_by_key(|&(_, _, write)| write);
@@ -120,7 +120,7 @@ fn is_odd(table: &[Raw], inner: &[Raw], head: u16, seen: &[(u64, u32, bool)]) ->
     empty || !order || all > u64::from(u32::MAX) || !ends(table, inner, head, seen.len())
 }
 
-/// Walks the chain by the specification; true when it ends after `pieces` descriptors.
+/// Walks the chain by the specification; returns true if the chain ends after `pieces` descriptors.
 fn ends(table: &[Raw], inner: &[Raw], head: u16, pieces: usize) -> bool {
     let (mut list, mut at, mut is_inner) = (table, head, false);
     let mut seen = 0;

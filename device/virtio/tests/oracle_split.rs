@@ -1,4 +1,4 @@
-//! Driver side of a split queue against the device side of the `virtio-queue` crate.
+//! Driver side of a split queue, tested with the device side of the `virtio-queue` crate.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -19,7 +19,7 @@ fn area(number: usize) -> usize {
     number * 4096
 }
 
-/// The same memory file, mapped by both sides.
+/// Maps one memory file for the driver and the device.
 fn both(event_idx: bool) -> (SplitDriverQueue, Queue, GuestMemoryMmap) {
     let region = Arc::new(Region::shared("oracle", LEN, false).unwrap());
     let file: File = region.file().unwrap().try_clone_to_owned().unwrap().into();
@@ -42,8 +42,8 @@ fn both(event_idx: bool) -> (SplitDriverQueue, Queue, GuestMemoryMmap) {
 }
 
 proptest! {
-    // Goal: an independent device finds the chains as they were added, and the driver finds the
-    // used buffers; both sides agree on notifications and interrupts.
+    // Goal: an independent device finds the chains that the driver added, and the driver finds the
+    // used buffers. Both sides agree on notifications and interrupts.
     #[test]
     fn an_independent_device_agrees(
         event_idx in any::<bool>(),

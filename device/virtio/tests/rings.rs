@@ -1,4 +1,4 @@
-//! Device side of both rings against a simple driver.
+//! Device side of both ring layouts, tested with a simple driver.
 
 use std::collections::VecDeque;
 
@@ -26,7 +26,7 @@ fn device(memory: &Memory, driver: &Driver, base: u32) -> Ring {
 /// Base of a ring that was never used.
 const FRESH: u32 = 0x8000_8000;
 
-/// A chain as both sides see it: buffers, number of readable ones, and id.
+/// A chain as both sides see it: buffers, number of device-readable buffers, and id.
 type Seen = (Vec<(u64, u32)>, usize, u16);
 
 /// Reads up to `most` chains without using them.
@@ -69,12 +69,12 @@ fn base(ring: &Ring) -> u32 {
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Adds readable and writable buffers, through an indirect table or not.
+    /// Adds readable and writable buffers; true: through an indirect table.
     Add(usize, usize, bool),
     Look(usize),
     Use(usize),
     Collect(usize),
-    /// The device stops, and another one resumes.
+    /// Stops the device and resumes with another one.
     Restart,
 }
 
@@ -114,9 +114,9 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    // Goal: for any order of adding, reading, using, collecting and restarting, the device sees
-    // exactly the chains of the driver, in order, and the driver gets each back once, with its
-    // length (oracle: two queues of the test).
+    // Goal: for any order of operations, the device sees exactly the chains of the driver, in
+    // order. The driver gets each chain back once, with its length. (The oracle consists of two
+    // queues of the test.)
     #[test]
     fn chains_return_once_in_order(shape in shape(), ops in prop::collection::vec(op(), 1..120)) {
         let mut memory = Memory::new(1 << 20);
@@ -169,8 +169,8 @@ proptest! {
         }
     }
 
-    // Goal: neither side sleeps while the other has work for it, over many rounds of the ring;
-    // without event indices no side is notified without a request.
+    // Goal: neither side sleeps while the other has work for it, over many rounds of the ring.
+    // Without event indexes no side is notified unless it requested that.
     #[test]
     fn neither_side_sleeps_with_work(
         shape in shape(),
@@ -236,7 +236,8 @@ proptest! {
     }
 }
 
-// Goal: a device resumes from any base that it reported, at the wrap of 16 bits and of the ring.
+// Goal: a device resumes from any base that it reported, also where 16-bit indexes and the ring
+// wrap.
 #[test]
 fn bases_survive_every_wrap() {
     for (packed, size, laps) in [(false, 4u16, 70_000u32), (true, 3, 50), (true, 1, 20)] {
@@ -283,8 +284,8 @@ fn use_all(ring: &mut Ring, memory: &Memory) -> usize {
     all
 }
 
-// Goal: descriptors that a VMM marks as used from a remembered position, while there is no device,
-// are skipped; the driver gets every buffer back once, and the next round is normal.
+// Goal: the device skips descriptors that a VMM marked as used while no device was connected. The
+// driver gets every buffer back once, and the next round is normal.
 #[test]
 fn foreign_used_descriptors_are_skipped() {
     let mut memory = Memory::new(1 << 16);
@@ -300,7 +301,8 @@ fn foreign_used_descriptors_are_skipped() {
     assert_eq!(use_all(&mut ring, &memory), 6);
     assert_eq!(std::iter::from_fn(|| driver.used()).count(), 6);
     let stands = base(&ring);
-    // Two in this round and five in the next one. The VMM resumes at the start of the next round.
+    // Two descriptors in this round and five in the next. The VMM resumes at the start of the next
+    // round.
     add(&mut driver, 7);
     let mut vmm = device(&memory, &driver, 0);
     assert_eq!(use_all(&mut vmm, &memory), 5);

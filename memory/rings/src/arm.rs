@@ -65,7 +65,7 @@ impl Ringer {
         Self { generation, served: 0 }
     }
 
-    /// True when a doorbell is due, to be called after each publication. `have` is the number of
+    /// True if a doorbell is due, to be called after each publication. `have` is the number of
     /// units now available to the waiter. A word with another generation is ignored: it is from
     /// another session.
     #[inline]

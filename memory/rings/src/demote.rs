@@ -10,7 +10,7 @@
 
 use crate::prefetch::{LINE, lines_of};
 
-/// True when this CPU supports the hint.
+/// True if this CPU supports the hint.
 #[cfg(target_arch = "x86_64")]
 pub fn is_possible() -> bool {
     use std::arch::x86_64::{__cpuid_count, __get_cpuid_max};
@@ -27,7 +27,7 @@ pub fn is_possible() -> bool {
     *POSSIBLE
 }
 
-/// True when this CPU supports the hint.
+/// True if this CPU supports the hint.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn is_possible() -> bool {
     false

@@ -192,7 +192,7 @@ impl ReturnRingOwner {
         n
     }
 
-    /// True when parked entries exist. May lag behind [`ReturnRingProducer::park`].
+    /// True if parked entries exist. May lag behind [`ReturnRingProducer::park`].
     #[inline]
     pub fn any_parked(&self) -> bool {
         // Relaxed: a hint; take_parked uses the lock.

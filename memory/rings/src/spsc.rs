@@ -219,7 +219,7 @@ impl<T: Send> SpscConsumer<T> {
         self.cursor.refresh(tail).unwrap_or_else(broken) as usize
     }
 
-    /// True when no entry is available now.
+    /// True if no entry is available now.
     #[inline]
     pub fn is_empty(&mut self) -> bool {
         self.len() == 0

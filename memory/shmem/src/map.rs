@@ -158,12 +158,12 @@ impl AtomicTable {
         self.len
     }
 
-    /// True when the length is 0.
+    /// True if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// True when the mapping of the table is aligned to `align`, so that numbers of that width can
+    /// True if the mapping of the table is aligned to `align`, so that numbers of that width can
     /// be accessed.
     pub fn is_aligned(&self, align: usize) -> bool {
         self.base.addr().get().is_multiple_of(align)

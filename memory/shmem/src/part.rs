@@ -47,7 +47,7 @@ impl RegionPart {
         self.len
     }
 
-    /// True when the length is 0.
+    /// True if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

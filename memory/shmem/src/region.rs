@@ -231,7 +231,7 @@ impl Region {
         Ok(Self { ptr, len, kind: PageKind::Small, file: None, guest })
     }
 
-    /// True when pages of a guest's memory were removed.
+    /// True if pages of a guest's memory were removed.
     pub fn is_lost(&self) -> bool {
         self.guest.as_ref().is_some_and(|guest| {
             let shrank = || sys::file_len(guest.file.as_fd()).is_ok_and(|len| len < guest.end);

@@ -130,7 +130,7 @@ impl<'a> Span<'a> {
         self.len as usize
     }
 
-    /// True when the length is 0.
+    /// True if the length is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -219,7 +219,7 @@ impl<'a> SpanMut<'a> {
         self.len as usize
     }
 
-    /// True when the length is 0.
+    /// True if the length is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -321,7 +321,7 @@ impl<'a> Segments<'a> {
         self.head.len() + self.tail.len() + more
     }
 
-    /// True when the total length is 0.
+    /// True if the total length is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -113,9 +113,9 @@ pub struct Stores {
     until_trial: u64,
     verdict: Option<bool>,
     trial: Option<Trial>,
-    /// True when the mode is forced.
+    /// True if the mode is forced.
     is_fixed: bool,
-    /// True when cached lines may be demoted.
+    /// True if cached lines may be demoted.
     may_demote: bool,
 }
 
@@ -124,7 +124,7 @@ pub struct Stores {
 pub struct StoreMode {
     /// Non-temporal stores while this value exists; `None` for cached stores.
     pub streaming: Option<Streaming>,
-    /// True when the first lines may be demoted ([`Window::demote`]), for a reader that is behind;
+    /// True if the first lines may be demoted ([`Window::demote`]), for a reader that is behind;
     /// for a reader that keeps up, demotion only costs the writer time. False in a sample, which
     /// measures the cost of lines.
     ///
@@ -164,7 +164,7 @@ impl Stores {
         }
     }
 
-    /// True when stores outside a burst may be demoted; see [`StoreMode::demotes`].
+    /// True if stores outside a burst may be demoted; see [`StoreMode::demotes`].
     #[inline(always)]
     pub fn demotes(&self) -> bool {
         self.may_demote && !self.is_streaming
@@ -288,7 +288,7 @@ impl Trial {
         self.round % 2 == 1
     }
 
-    /// True when frames of the previous round have left the ring.
+    /// True if frames of the previous round have left the ring.
     fn has_drained_the_ring(&self) -> bool {
         self.bytes >= ROUND_SKIPPED
             && (self.frames >= ROUND_SKIPPED_FRAMES || self.bytes >= ROUND_SKIPPED_MOST)

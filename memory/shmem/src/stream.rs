@@ -8,7 +8,7 @@ pub(crate) const UNIT: usize = 16;
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
 
-/// True when this CPU has non-temporal stores.
+/// True if this CPU has non-temporal stores.
 pub(crate) const fn is_possible() -> bool {
     cfg!(target_arch = "x86_64")
 }

@@ -41,7 +41,7 @@ impl Window {
         self.len
     }
 
-    /// True when the length is 0.
+    /// True if the length is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0

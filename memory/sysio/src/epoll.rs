@@ -26,7 +26,7 @@ pub enum Interest {
 pub struct Ready {
     /// Key passed to [`Epoll::add`].
     pub key: u64,
-    /// True when the other end hung up or the descriptor has an error.
+    /// True if the other end hung up or the descriptor has an error.
     pub hangup: bool,
 }
 

@@ -20,7 +20,7 @@ use crate::descriptors::{explained, is_eventfd};
 #[derive(Debug)]
 pub struct EventFd {
     fd: OwnedFd,
-    /// True when another process holds, or may have held, the open file description.
+    /// True if another process holds, or may have held, the open file description.
     is_shared: AtomicBool,
 }
 

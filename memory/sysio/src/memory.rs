@@ -39,7 +39,7 @@ pub fn seal_size(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// True when the file can neither shrink nor grow.
+/// True if the file can neither shrink nor grow.
 pub fn size_is_sealed(fd: BorrowedFd<'_>) -> bool {
     let want = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
     fcntl(fd, FcntlArg::F_GET_SEALS)

@@ -172,7 +172,7 @@ impl NetNs {
         run_in(&self.file, f)
     }
 
-    /// True when the namespace has no name, no process and no mount, so that only descriptors keep
+    /// True if the namespace has no name, no process and no mount, so that only descriptors keep
     /// it. A namespace without a path is gone if a process or a mount held it before. Descriptors
     /// of other processes are not searched.
     pub fn is_gone(&mut self) -> bool {

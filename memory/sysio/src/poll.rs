@@ -27,14 +27,14 @@ fn wait(mut polled: Vec<PollFd<'_>>, timeout: Duration) -> io::Result<()> {
     }
 }
 
-/// True when a read would return data now.
+/// True if a read would return data now.
 pub fn is_readable(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let mut polled = [PollFd::new(fd, PollFlags::POLLIN)];
     nix::poll::poll(&mut polled, PollTimeout::ZERO)?;
     Ok(polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLIN)))
 }
 
-/// True when the object behind the descriptor is gone or failed; poll(2) always reports this.
+/// True if the object behind the descriptor is gone or failed; poll(2) always reports this.
 pub fn is_in_error(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let mut polled = [PollFd::new(fd, PollFlags::empty())];
     nix::poll::poll(&mut polled, PollTimeout::ZERO)?;

@@ -5,7 +5,7 @@ use std::io;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// True when the effective user is root (of its user namespace).
+/// True if the effective user is root (of its user namespace).
 pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }

@@ -60,7 +60,7 @@ impl Guard {
         Ok(Self { slot: at })
     }
 
-    /// True when the peer removed pages; the mapping then consists of private zeros.
+    /// True if the peer removed pages; the mapping then consists of private zeros.
     pub fn is_lost(&self) -> bool {
         SLOTS[self.slot].lost.load(Ordering::Acquire)
     }

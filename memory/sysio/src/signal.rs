@@ -27,7 +27,7 @@ impl StopSignals {
         Ok(Self { fd: SignalFd::with_flags(&set, flags).map_err(explained)? })
     }
 
-    /// True when a stop signal has arrived since the last call.
+    /// True if a stop signal has arrived since the last call.
     pub fn pending(&self) -> bool {
         matches!(self.fd.read_signal(), Ok(Some(_)))
     }

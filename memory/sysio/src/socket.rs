@@ -45,7 +45,7 @@ pub struct Received {
     pub fds: Vec<OwnedFd>,
     /// Descriptors of the message whose use or close may wait for a process.
     pub refused: RejectedDescriptors,
-    /// True when the message or its descriptors were truncated.
+    /// True if the message or its descriptors were truncated.
     pub truncated: bool,
 }
 
@@ -303,7 +303,7 @@ impl FileLock {
         &self.held
     }
 
-    /// True when `path` still names the locked file. The previous owner may have removed the file
+    /// True if `path` still names the locked file. The previous owner may have removed the file
     /// between this process's open and lock; such a lock excludes no other process.
     pub fn is_at(&self, path: &Path) -> bool {
         use std::os::unix::fs::MetadataExt;

@@ -199,7 +199,7 @@ pub struct QueueSetup {
     /// Split ring: the next available index. Packed ring: wrap counter and index of the next
     /// available descriptor, then of the next used descriptor.
     pub state: [u16; 4],
-    /// True when the driver has enabled the queue.
+    /// True if the driver has enabled the queue.
     pub ready: bool,
 }
 

@@ -30,7 +30,7 @@ impl RawRange {
         self.0.iov_len
     }
 
-    /// True when the length is 0.
+    /// True if the length is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.iov_len == 0

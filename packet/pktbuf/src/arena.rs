@@ -37,7 +37,7 @@ pub(crate) struct Arena {
     /// Pool identity, shifted to its position in a handle.
     tag: u32,
     page_shift: u32,
-    /// True when no handle of this pool exists any more, so that the identity may be reused.
+    /// True if no handle of this pool exists any more, so that the identity may be reused.
     settled: AtomicBool,
     /// Pushes that found the return ring full: the only statistic that returners write.
     ring_full: AtomicU64,

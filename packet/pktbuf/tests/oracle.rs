@@ -71,7 +71,7 @@ fn sign(mut bytes: SpanMut<'_>, stamp: u64) {
     bytes.split_at(end).1.copy_from(Span::of(&stamp));
 }
 
-/// True when both stamps are unchanged: no other holder wrote these bytes.
+/// True if both stamps are unchanged: no other holder wrote these bytes.
 fn signed(bytes: Span<'_>, stamp: u64) -> bool {
     let (mut start, mut end) = ([0; 8], [0; 8]);
     bytes.read_header(&mut start);

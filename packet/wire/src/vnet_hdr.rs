@@ -118,7 +118,7 @@ impl VnetHdr {
         Self::new(out)
     }
 
-    /// True when the device has validated the checksum and none must be filled in. The content of
+    /// True if the device has validated the checksum and none must be filled in. The content of
     /// the checksum field is then undefined.
     #[inline]
     pub const fn is_vouched(self) -> bool {
@@ -164,7 +164,7 @@ impl VnetHdr {
         }
     }
 
-    /// True when a checksum must be filled in.
+    /// True if a checksum must be filled in.
     #[inline]
     pub const fn needs_checksum(self) -> bool {
         self.word as u8 & NEEDS_CSUM != 0
@@ -176,7 +176,7 @@ impl VnetHdr {
         (self.word >> 8) as u8 & !GSO_ECN != 0
     }
 
-    /// True when the segmentation must handle ECN bits.
+    /// True if the segmentation must handle ECN bits.
     pub const fn has_ecn(self) -> bool {
         (self.word >> 8) as u8 & GSO_ECN != 0
     }

@@ -60,7 +60,7 @@ impl MachineState<'_> {
         }
     }
 
-    /// True when every claim of `state` holds.
+    /// True if every claim of `state` holds.
     pub(crate) fn fits(&self, state: &State) -> bool {
         let mut known = Same::new();
         let regs = state.regs.iter().zip(self.regs);

@@ -82,7 +82,7 @@ impl Slot {
         self.saved = Reg::Uninit;
     }
 
-    /// True when every use of this slot that was verified is valid for `other` too.
+    /// True if every use of this slot that was verified is valid for `other` too.
     fn covers(self, other: Self, same: &mut Same) -> bool {
         // Uninitialized bytes were never read, so `other` may hold anything there.
         self.written == 0
@@ -197,7 +197,7 @@ impl State {
         });
     }
 
-    /// True when every concrete state of `other` is one of this state, so the proof from here on
+    /// True if every concrete state of `other` is one of this state, so the proof from here on
     /// holds for `other` too.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let mut same = Same { pairs: vec![(DATA, DATA), (META, META)] };

@@ -2,6 +2,7 @@
 //!
 //! Every packet that entered a class was dequeued, is queued, or was dropped. The drops of a call
 //! are therefore derived from the queue length before and after the call.
+
 use std::sync::Arc;
 
 use mqnet_wire::FlowKeys;

@@ -1,24 +1,24 @@
-//! State of buffers that return in the order in which they were added (`IN_ORDER`, virtio 1.3,
-//! 2.7.9 and 2.8.9).
+//! State of buffers that the device returns in the order in which they were added (`IN_ORDER`,
+//! virtio 1.3, 2.7.9 and 2.8.9).
 //!
-//! The id of such a buffer is the position of its first descriptor, so that no lookup and no list
-//! of ids is needed. A device may name only the last of several buffers; the others then count as
-//! used, and as written completely.
+//! The id of such a buffer is the index of its first descriptor, so that no lookup and no list of
+//! ids is needed. A device may write one used entry for several buffers, with the id of the last.
+//! The other buffers then count as used and as completely written.
 
 use super::{Buffer, MemoryRange, UsedBuffer};
 use crate::Broken;
 
-/// State of the buffers. Positions are descriptor indices.
+/// State of the buffers of a queue. Positions are descriptor indexes.
 #[derive(Debug)]
 pub(crate) struct Sequence {
     queue: u16,
-    /// Buffer that begins at each descriptor. Initially one descriptor and no writable bytes.
+    /// Buffer that begins at each descriptor; initially one descriptor without writable bytes.
     list: Box<[Buffer]>,
-    /// True while all buffers had one descriptor.
+    /// True as long as every buffer had one descriptor.
     pub(crate) singles: bool,
-    /// True while all buffers had one device-readable descriptor.
+    /// True as long as every buffer had one device-readable descriptor.
     plain: bool,
-    /// Last buffer of a batch that was returned by one entry, until it is taken.
+    /// Last buffer of a batch that one used entry returned, until the buffer is taken.
     batch: Option<UsedBuffer>,
 }
 
@@ -28,14 +28,14 @@ impl Sequence {
         Self { queue, list, singles: true, plain: true, batch: None }
     }
 
-    /// Position `by` descriptors after `place`; at most one round.
+    /// Position `by` descriptors after `place`; `by` is at most the queue size.
     #[inline(always)]
     fn after(&self, place: u16, by: u16) -> u16 {
         let (at, size) = (usize::from(place) + usize::from(by), self.list.len());
         (if at < size { at } else { at - size }) as u16
     }
 
-    /// Adds a device-readable buffer of one piece.
+    /// Adds a device-readable buffer of one memory range.
     #[inline(always)]
     pub(crate) fn lend_readable(&mut self, id: u16) {
         if !self.plain {
@@ -43,7 +43,7 @@ impl Sequence {
         }
     }
 
-    /// Adds a buffer of one piece with `room` writable bytes.
+    /// Adds a buffer of one memory range with `room` writable bytes.
     #[inline(always)]
     pub(crate) fn lend_one(&mut self, id: u16, room: u32) {
         self.plain &= room == 0;
@@ -57,8 +57,8 @@ impl Sequence {
         self.list[usize::from(id)] = buffer;
     }
 
-    /// Numbers of buffers and descriptors from the buffer at `first` to the named buffer inclusive:
-    /// at most `most` buffers.
+    /// Number of buffers and of descriptors from the buffer at `first` up to the buffer `id`
+    /// inclusive. Fails if `id` is not one of the `most` buffers from `first` on.
     #[inline(always)]
     pub(crate) fn up_to(&self, first: u16, id: u32, most: u16) -> Result<(u16, u16), Broken> {
         let size = self.list.len() as u32;
@@ -90,7 +90,8 @@ impl Sequence {
         Err(self.broken(what))
     }
 
-    /// Number of descriptors and used entry of the buffer at `place`.
+    /// Number of descriptors of the buffer at `place`, and the used buffer. Fails if `len` exceeds
+    /// the writable length.
     #[inline(always)]
     pub(crate) fn take(&self, place: u16, len: u32) -> Result<(u16, UsedBuffer), Broken> {
         let Buffer { count, room } = self.list[usize::from(place)];
@@ -100,7 +101,7 @@ impl Sequence {
         Ok((count, UsedBuffer { id: place, len: len.min(room) }))
     }
 
-    /// True when no batch is in progress, and `len` bytes fit the buffer at `place`.
+    /// True if no batch is in progress and `len` bytes fit the buffer at `place`.
     #[inline(always)]
     pub(crate) fn is_simple(&self, place: u16, len: u32) -> bool {
         self.batch.is_none() && len <= self.list[usize::from(place)].room
@@ -111,14 +112,14 @@ impl Sequence {
         self.batch.is_some()
     }
 
-    /// Begins a batch: the device named only its last buffer.
+    /// Begins a batch: the device returned several buffers by one used entry for the last.
     #[cold]
     pub(crate) fn begin_batch(&mut self, id: u16, len: u32) -> Result<(), Broken> {
         self.batch = Some(self.take(id, len)?.1);
         Ok(())
     }
 
-    /// Takes the next buffer of the batch, which is at `place`.
+    /// Takes the next buffer of the batch, at position `place`.
     #[cold]
     #[inline(never)]
     pub(crate) fn take_of_batch(&mut self, place: u16) -> (u16, UsedBuffer) {

@@ -1,4 +1,4 @@
-//! Both layouts against a minimal device.
+//! Driver queues of both layouts against a minimal device.
 
 mod device;
 
@@ -64,7 +64,7 @@ fn all() -> impl Iterator<Item = Pair> {
     events.flat_map(|e| [split(e, false), split(e, true), packed(e, false), packed(e, true)])
 }
 
-/// Queues that return buffers in order.
+/// Pairs with `IN_ORDER`.
 fn in_order() -> impl Iterator<Item = Pair> {
     all().filter(|(driver, _)| driver.in_order())
 }
@@ -99,7 +99,7 @@ fn room(pieces: &[(MemoryRange, bool)]) -> u32 {
     pieces.iter().filter(|(_, writes)| *writes).map(|(piece, _)| piece.len).sum()
 }
 
-/// Returns buffers by one entry; the result is what the driver must find.
+/// Returns several buffers by one used entry; the result is what the driver must find.
 fn give_many(
     device: &mut dyn Device,
     buffers: impl ExactSizeIterator<Item = Found>,
@@ -117,7 +117,7 @@ fn give_many(
     given
 }
 
-/// Applies operations to a queue and to a list with its expected content.
+/// Applies operations to a queue and to a model of its content.
 fn run((mut driver, mut device): Pair, acts: &[Act]) {
     let (mut hidden, mut shown) = (VecDeque::new(), VecDeque::new());
     let (mut taken, mut given) = (Vec::new(), VecDeque::new());
@@ -166,7 +166,7 @@ fn run((mut driver, mut device): Pair, acts: &[Act]) {
                 given.push_back((UsedBuffer { id, len }, pieces.len() as u16));
             }
             Act::Give(_) => {}
-            // All but the last count as written completely.
+            // Expect all buffers except the last as completely written.
             Act::GiveMany(n) if driver.in_order() && n <= taken.len() => {
                 given.extend(give_many(&mut *device, taken.drain(..n)));
             }
@@ -184,9 +184,9 @@ fn run((mut driver, mut device): Pair, acts: &[Act]) {
 }
 
 proptest! {
-    // Goal: for any order of adding, publishing, taking, returning (out of order; in order also
-    // several at a time) and reaping, each side finds exactly the data of the other, over many
-    // rounds of the ring.
+    // Goal: for any operations, each side finds exactly the data of the other, over many rounds of
+    // the ring. Buffers return out of order; with `IN_ORDER` they return in order, also several by
+    // one entry.
     #[test]
     fn both_sides_see_the_same(acts in prop::collection::vec(act(), 1..400)) {
         for pair in all() {
@@ -194,8 +194,8 @@ proptest! {
         }
     }
 
-    // Goal: random bytes in all device-writable areas are detected or harmless: no id returns that
-    // was not with the device, and none twice.
+    // Goal: random bytes in all device-writable areas are detected or harmless: an id that the
+    // device does not own never returns, and no id returns twice.
     #[test]
     fn noise_is_harmless(noise in prop::collection::vec((0..512u32, any::<u32>()), 1..60)) {
         for in_order in [false, true] {
@@ -233,8 +233,9 @@ fn disturb(driver: &mut dyn DriverQueue, memory: &AtomicTable, noise: &[(u32, u3
     }
 }
 
-// Goal: an id out of range, an id that is not with the device, an id returned twice, and a length
-// beyond the buffer each fail the queue, with the number of the queue and the invalid values.
+// Goal: an id out of range, an id that the device does not own, an id returned twice, and a length
+// beyond the buffer each fail the queue. The error has the number of the queue and the invalid
+// values.
 #[test]
 fn invalid_used_entries_are_detected() {
     type Violation = fn(&mut dyn Device, u16);
@@ -274,8 +275,8 @@ fn used_index_ahead_is_detected() {
     assert_eq!(broken.to_string(), "queue 3: used index 2 is 2 ahead, 1 are possible");
 }
 
-// Goal: a device that requests a notification gets exactly one, another device gets none, and no
-// buffer is notified twice.
+// Goal: the driver sends exactly one notification to a device that requests notifications, and none
+// to another device. No buffer is notified twice.
 #[test]
 fn kicks_follow_requests() {
     for (mut driver, mut device) in all() {
@@ -296,7 +297,7 @@ fn kicks_follow_requests() {
     }
 }
 
-// Goal: an armed event raises an interrupt; arming reports an event that has occurred already;
+// Goal: an armed event raises an interrupt, arming reports an event that has occurred already, and
 // without a request there is no interrupt.
 #[test]
 fn interrupts_come_when_armed() {
@@ -327,7 +328,8 @@ fn interrupts_come_when_armed() {
 }
 
 // Goal: the device finds a held buffer that is added again unchanged, over many rounds of the ring
-// and out of order; a device that returns a held buffer is detected; a released buffer is free.
+// and out of order. The driver detects a device that returns a held buffer; a released buffer is
+// free.
 #[test]
 fn held_buffers_are_added_again() {
     for (mut driver, mut device) in all() {
@@ -362,8 +364,8 @@ fn held_buffers_are_added_again() {
     }
 }
 
-// Goal: in order, buffers move up after one is released: the device finds each under the id that
-// adding it returned, and returns it under this id, over many rounds.
+// Goal: with `IN_ORDER`, buffers move up after one is released. The device finds and returns each
+// buffer under the id that the driver's add returned, over many rounds.
 #[test]
 fn in_order_buffers_move_up() {
     for (mut driver, mut device) in in_order() {
@@ -398,9 +400,8 @@ fn in_order_buffers_move_up() {
     }
 }
 
-// Goal: for device-readable buffers, the device names the last one, and all up to it are free, also
-// across the end of the ring and for several named in sequence; a buffer that is not added yet or
-// has returned already is detected.
+// Goal: a used entry of a device-readable buffer frees all buffers up to it, across the end of the
+// ring and for several entries. An id that was not added or has returned already is detected.
 #[test]
 fn sent_buffers_return_by_one_entry() {
     for (mut driver, mut device) in in_order() {
@@ -437,8 +438,8 @@ fn sent_buffers_return_by_one_entry() {
     }
 }
 
-// Goal: device-readable chains return whole too: several by one entry, and after a buffer of one
-// descriptor.
+// Goal: device-readable chains return completely, also several chains by one used entry, and chains
+// after a buffer of one descriptor.
 #[test]
 fn sent_chains_return_whole() {
     for (mut driver, mut device) in in_order() {
@@ -458,9 +459,9 @@ fn sent_chains_return_whole() {
     }
 }
 
-// Goal: the device finds each descriptor of the present round, for any previous content: unchanged,
-// another address, another length, a device-writable one, a chain, and a value written by the
-// device.
+// Goal: the device finds the descriptors of the current round for any previous content of the ring.
+// The content may be equal, differ in address or length, be device-writable, be a chain, or be
+// written by the device.
 #[test]
 fn descriptors_are_of_this_round() {
     for in_order in [false, true] {
@@ -491,7 +492,7 @@ fn descriptors_are_of_this_round() {
                         .for_each(|id| desc.word(16 * id + 4 * word).store(!0, Relaxed));
                 }
             }
-            // Device-writable descriptors, and chains.
+            // Repeat with device-writable descriptors and with chains.
             driver.add(&[here; 4], 2).unwrap();
             driver.add_one(here, false).unwrap();
             driver.publish();
@@ -505,7 +506,7 @@ fn descriptors_are_of_this_round() {
     }
 }
 
-// Goal: a used index that moves backwards is detected after the buffers shown before are taken.
+// Goal: a used index that moves backwards is detected once the buffers seen before are taken.
 #[test]
 fn used_index_backwards_is_detected() {
     for in_order in [false, true] {

@@ -1,5 +1,5 @@
-//! Commands of the control queue (virtio 1.3, 5.1.6.5): class and number, then data. All numbers
-//! are little-endian.
+//! Commands of the control queue (virtio 1.3, 5.1.6.5): class, number, data. All numbers are
+//! little-endian.
 
 mod rules;
 fn put_key(hasher: &Hasher, out: &mut Vec<u8>) {
@@ -22,24 +22,25 @@ pub const OK: u8 = 0;
 /// Acknowledgement of a failed command.
 pub const ERR: u8 = 1;
 
-/// Maximum length of a command: two address tables with ample room.
+/// Maximum length of a command in bytes; far above two full MAC address tables.
 pub const LEN_MAX: usize = 64 << 10;
 
-/// Receive modes, which admit frames in addition to those for the device's addresses.
+/// Receive modes, with the numbers of the specification. A mode admits or drops frames in addition
+/// to the MAC address table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RxMode {
-    /// All frames.
+    /// Admit all frames.
     Promisc = 0,
-    /// All multicast frames.
+    /// Admit all multicast frames.
     AllMulti = 1,
-    /// All unicast frames.
+    /// Admit all unicast frames.
     AllUni = 2,
-    /// No multicast frames.
+    /// Drop multicast frames.
     NoMulti = 3,
-    /// No unicast frames.
+    /// Drop unicast frames.
     NoUni = 4,
-    /// No broadcast frames.
+    /// Drop broadcast frames.
     NoBcast = 5,
 }
 

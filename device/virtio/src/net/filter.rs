@@ -5,8 +5,8 @@ use mqnet_wire::FlowKeys;
 /// An Ethernet address.
 pub type Mac = [u8; 6];
 
-/// Maximum number of filtered addresses of one kind. A driver with more addresses receives all
-/// frames of that kind.
+/// Maximum number of addresses in each table. If the driver sets more, the filter admits all frames
+/// of that kind.
 pub const MACS_MAX: usize = 256;
 
 const BROADCAST: Mac = [0xff; 6];
@@ -15,7 +15,7 @@ const CUSTOMER_TAG: u16 = 0x8100;
 /// Number of VLAN ids.
 const VLANS: usize = 4096;
 
-/// Addresses of one kind.
+/// Unicast or multicast addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Macs {
     /// Sorted addresses.
@@ -36,7 +36,7 @@ impl Macs {
     }
 }
 
-/// Receive filter, open until the driver configures it.
+/// Receive filter of a device; admits every frame until the driver configures it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RxFilter {
     /// The device's own address.
@@ -45,12 +45,13 @@ pub struct RxFilter {
     pub modes: [bool; 6],
     unicast: Macs,
     multicast: Macs,
-    /// One bit per VLAN; `None` without VLAN filtering.
+    /// One bit for each VLAN; `None`: no VLAN filtering.
     vlans: Option<Box<[u64; VLANS / 64]>>,
 }
 
 impl RxFilter {
-    /// A filter that admits every frame.
+    /// Creates a filter that admits every frame. `filters_vlans`: VLANs are filtered once
+    /// promiscuous mode is off.
     pub fn open(mac: Mac, filters_vlans: bool) -> Self {
         Self {
             mac,
@@ -61,17 +62,17 @@ impl RxFilter {
         }
     }
 
-    /// True when the filter admits every frame.
+    /// True if the filter admits every frame (promiscuous mode).
     pub fn is_open(&self) -> bool {
         self.modes[0]
     }
 
-    /// Sets the addresses to admit, in addition to the device's own.
+    /// Sets the addresses that the filter admits in addition to the device's MAC address.
     pub fn set_table(&mut self, unicast: Vec<Mac>, multicast: Vec<Mac>) {
         (self.unicast, self.multicast) = (Macs::new(unicast), Macs::new(multicast));
     }
 
-    /// Adds or removes a VLAN; false for an invalid VLAN id.
+    /// Adds or removes a VLAN; false if VLANs are not filtered or the id is invalid.
     pub fn set_vlan(&mut self, vlan: u16, on: bool) -> bool {
         let at = usize::from(vlan);
         let Some(word) = self.vlans.as_mut().and_then(|bits| bits.get_mut(at / 64)) else {
@@ -82,7 +83,7 @@ impl RxFilter {
         true
     }
 
-    /// True for a frame that the filter admits.
+    /// True if the filter admits a frame with the flow keys `keys`.
     pub fn passes(&self, keys: &FlowKeys) -> bool {
         let [promisc, all_multi, all_uni, no_multi, no_uni, no_bcast] = self.modes;
         if promisc {
@@ -128,7 +129,7 @@ mod tests {
         filter
     }
 
-    // Goal: each mode admits or drops exactly the frames of its definition.
+    // Goal: each mode admits or drops exactly the frames that the specification defines.
     #[test]
     fn modes_admit_as_specified() {
         let seen = |filter: &RxFilter| {

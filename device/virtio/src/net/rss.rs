@@ -8,14 +8,14 @@ pub const TABLE_MAX: u16 = 128;
 /// Indirection table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndirectionTable {
-    /// Queue pair of each value of the hash's lowest bits; the length is a power of two.
+    /// Queue pairs, indexed by the lowest bits of the hash; the length is a power of two.
     pub table: Vec<u16>,
     /// Queue pair of a frame without a hash.
     pub unclassified: u16,
 }
 
 impl IndirectionTable {
-    /// Queue pair of a frame.
+    /// Queue pair of a frame with the hash `hashed`.
     pub fn pair(&self, hashed: Hashed) -> u16 {
         if hashed.report == 0 {
             return self.unclassified;
@@ -29,8 +29,8 @@ impl IndirectionTable {
 mod tests {
     use super::*;
 
-    // Goal: a frame without a hash goes to the unclassified queue, others follow the lowest bits of
-    // their hash.
+    // Goal: a frame without a hash goes to the unclassified queue; the lowest bits of the hash
+    // select the queue of other frames.
     #[test]
     fn table_selects_by_lowest_bits() {
         let spread = IndirectionTable { table: vec![0, 1, 2, 3], unclassified: 7 };

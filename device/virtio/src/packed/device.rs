@@ -2,8 +2,9 @@
 //!
 //! Used descriptors overwrite available ones in a single ring. All used descriptors of a batch
 //! except the first are written immediately. The first, which the driver polls, is written with
-//! release when the batch is published, so that the driver sees the whole batch. With an in-flight
-//! region or a dirty log, the batch is deferred until it is published, and recorded first.
+//! release order when the batch is published, so that the driver sees the complete batch. With an
+//! in-flight region or a dirty log, the batch is not written before it is published, and is
+//! recorded first.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
@@ -23,10 +24,10 @@ use crate::{Broken, Features};
 pub struct RingPosition {
     /// Index of a descriptor.
     pub(crate) at: u16,
-    /// Flags of an available descriptor there: `AVAIL` if the driver's wrap counter is set,
-    /// otherwise `USED`.
+    /// Flags of an available descriptor at this position: `AVAIL` if the driver's wrap counter is
+    /// set, otherwise `USED`.
     mark: u16,
-    /// Descriptors since the last published position: at most the ring size.
+    /// Descriptors since the last published position, at most the ring size.
     ahead: u16,
 }
 
@@ -42,13 +43,13 @@ impl RingPosition {
         self.mark == flag::AVAIL
     }
 
-    /// Flags of a used descriptor there: both set, or none.
+    /// Flags of a used descriptor at this position: `AVAIL` and `USED`, or none.
     #[inline(always)]
     fn used(&self) -> u16 {
         self.mark ^ flag::USED
     }
 
-    /// Encodes the position as in a base or an event offset.
+    /// Encodes the position as in an event offset: index, and wrap counter in bit 15.
     pub(crate) fn packed(self) -> u16 {
         self.at | u16::from(self.wrap()) << 15
     }
@@ -71,7 +72,7 @@ pub struct PackedDeviceQueue {
     queue: u16,
     size: u16,
     desc: Column<[AtomicU64; 2]>,
-    /// The same memory, for the in-flight region.
+    /// The memory of `desc`, for the in-flight region.
     ring: AtomicTable,
     driver: AtomicTable,
     device: AtomicTable,
@@ -82,40 +83,43 @@ pub struct PackedDeviceQueue {
     next: RingPosition,
     /// Position up to which used descriptors are published.
     published: RingPosition,
-    /// First used descriptor since `published`, unless the batch is deferred: index, and value of
-    /// its second half.
+    /// First used descriptor since `published`: index, and the value of its second 64 bits. `None`
+    /// if the batch is empty or deferred.
     first_used: Option<(u16, u64)>,
-    /// Deferred used chains, and the position of the first.
+    /// Used chains that are written when the batch is published.
     deferred: Vec<UsedChain>,
+    /// Position of the first chain in `deferred`.
     deferred_from: RingPosition,
-    /// True when batches need not be recorded before they are written.
+    /// True if used descriptors are written before the batch is published.
     writes_immediately: bool,
-    /// Published position at the last check for an interrupt.
+    /// Index of the published position at the last check for an interrupt; `None` before the first
+    /// check.
     checked: Option<u16>,
+    /// True if notifications are enabled.
     armed: bool,
     inflight: Option<PackedInflight>,
     log: Option<RingLog>,
 }
 
-/// Flags of an available descriptor where the driver's wrap counter is `wrap`.
+/// Flags of an available descriptor at a position where the driver's wrap counter is `wrap`.
 #[inline]
 fn available(wrap: bool) -> u16 {
     if wrap { flag::AVAIL } else { flag::USED }
 }
 
-/// Second half of a used descriptor.
+/// Second 64 bits of a used descriptor.
 #[inline(always)]
 fn used_word(mark: u16, id: u16, len: u32) -> u64 {
     let flags = if len > 0 { mark | flag::WRITE } else { mark };
     u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48
 }
 
-/// Reads a descriptor, if it is available at a position with these flags.
+/// Reads a descriptor; `None` if its flags differ from those of an available descriptor, `mark`.
 #[inline(always)]
 fn read(desc: &[AtomicU64; 2], mark: u16) -> Option<Desc> {
     let [addr, rest] = desc;
-    // Pairs with the driver's release of the flags of a chain's first descriptor: the chain before
-    // its flags.
+    // Pairs with the driver's release of the flags of a chain's first descriptor: the chain is
+    // visible before these flags.
     let rest = u64::from_le(rest.load(Acquire));
     if ((rest >> 48) as u16 ^ mark) & (flag::AVAIL | flag::USED) != 0 {
         return None;
@@ -123,15 +127,15 @@ fn read(desc: &[AtomicU64; 2], mark: u16) -> Option<Desc> {
     Some(Desc::packed(u64::from_le(addr.load(Relaxed)), rest))
 }
 
-/// True when a descriptor with these flags is available to the device.
+/// True if a descriptor with these flags is available where the driver's wrap counter is `wrap`.
 #[inline]
 pub(crate) fn is_available(flags: u16, wrap: bool) -> bool {
     flags & (flag::AVAIL | flag::USED) == available(wrap)
 }
 
 impl PackedDeviceQueue {
-    /// Resumes a ring at the lower half of `base`, as some frontends do not keep the upper half, or
-    /// at the position in the in-flight region.
+    /// Creates the device side of a ring. The ring resumes at the position in the in-flight region,
+    /// otherwise at the lower half of `base`: some frontends do not keep the upper half.
     pub fn new(
         queue: u16,
         size: u16,
@@ -142,7 +146,7 @@ impl PackedDeviceQueue {
     ) -> Result<Self, Broken> {
         let [ring, driver, device] = tables;
         let tables = [&ring, &driver, &device];
-        // The event suppression of either side is read and written as one word.
+        // Require an alignment of 4 for the event suppression areas: each is accessed as one word.
         let fits = areas_fit(tables, at::areas(size), [16, 4, 4]);
         let (true, Some(desc)) =
             (fits && (1..=SIZE_MAX).contains(&size), Column::new(&ring, at::desc(0), size))
@@ -184,10 +188,10 @@ impl PackedDeviceQueue {
         Ok(ring)
     }
 
-    /// Logs further writes to the ring in `log`.
+    /// Sets the log of all further writes to the ring.
     pub fn set_log(&mut self, log: Option<RingLog>) {
         self.log = log;
-        // Deferred chains must be written before later ones.
+        // Defer until the batch is published: deferred chains must be written before later ones.
         let unrecorded = self.inflight.is_none() && self.log.is_none();
         self.writes_immediately = unrecorded && self.deferred.is_empty();
     }
@@ -197,26 +201,26 @@ impl PackedDeviceQueue {
         Broken { queue: self.queue, what }
     }
 
-    /// Descriptor at `place`, if it is available.
+    /// Reads the descriptor at `place`; `None` if it is not available.
     #[inline(always)]
     fn read(&self, place: &RingPosition) -> Option<Desc> {
         read(self.desc.at(place.at), place.mark)
     }
 
-    /// Skips descriptors that another party marked as used: a VMM discards frames of a guest while
-    /// there is no device. The driver treats them as used when it reaches them. True when
-    /// descriptors were skipped.
+    /// Skips descriptors that another device marked as used: a VMM discards frames of a guest while
+    /// no device is connected. The driver treats these descriptors as used when it reaches them.
+    /// Returns true if descriptors were skipped.
     #[cold]
     fn skip_foreign_used(&mut self) -> bool {
         let from = self.next;
         for _ in 0..self.size {
             let [_, rest] = self.desc.at(self.next.at);
-            // Pairs with the release of the writer, which is unknown: only this word is read.
+            // Pairs with the release of the other device; no other word of the descriptor is read.
             let flags = (u64::from_le(rest.load(Acquire)) >> 48) as u16;
             let used = self.next.used();
             let is_batch_empty = self.first_used.is_none() && self.deferred.is_empty();
-            // With these flags for the present round, a used descriptor was written by another
-            // device.
+            // Stop unless another device wrote the descriptor: the batch must be empty, and the
+            // flags must be those of a used descriptor of the current round.
             if !is_batch_empty || flags & (flag::AVAIL | flag::USED) != used {
                 break;
             }
@@ -227,7 +231,7 @@ impl PackedDeviceQueue {
         self.next != from
     }
 
-    /// Writes a used descriptor, or defers it if it is the first of its batch.
+    /// Writes a used descriptor; the first of a batch is kept in `first_used` instead.
     #[inline(always)]
     fn write(&mut self, at: u16, mark: u16, id: u16, len: u32) {
         let word = used_word(mark, id, len);
@@ -245,17 +249,17 @@ impl PackedDeviceQueue {
         self.deferred.push(used);
     }
 
-    /// Writes the first descriptor of the batch, which the driver polls.
+    /// Writes the first descriptor of the batch, for which the driver polls.
     #[inline(always)]
     fn write_first(&mut self) {
         if let Some((at, word)) = self.first_used.take() {
-            // Pairs with the driver's acquire of the flags of the first descriptor that it polls:
-            // the rest of the batch, and the payload, before them.
+            // Pairs with the driver's acquire of these flags: the rest of the batch and the payload
+            // are visible before them.
             self.desc.at(at)[1].store(word.to_le(), Release);
         }
     }
 
-    /// Records and writes the deferred chains.
+    /// Records the deferred chains in the in-flight region, writes them, and logs the writes.
     #[cold]
     #[inline(never)]
     fn write_deferred(&mut self) {
@@ -283,11 +287,11 @@ impl PackedDeviceQueue {
         self.writes_immediately = self.inflight.is_none() && self.log.is_none();
     }
 
-    /// True if the driver requests an interrupt for the published chains.
+    /// True if the driver requests an interrupt for the chains published since the last check.
     #[inline]
     fn needs_interrupt(&mut self) -> bool {
         // Pairs with the driver's full barrier between its event suppression and its second read of
-        // the ring: our flags before our read of the driver's request.
+        // the ring: our flags precede our read of the driver's request.
         fence(SeqCst);
         let new = self.published;
         let old = self.checked.replace(new.at);
@@ -298,7 +302,7 @@ impl PackedDeviceQueue {
         }
         let Some(mut old) = old else { return true };
         let mut at = event & 0x7fff;
-        // Positions of the previous round count from below zero.
+        // Convert both positions to the current round; those of the previous round are below zero.
         if new.at <= old {
             old = old.wrapping_sub(self.size);
         }
@@ -360,7 +364,7 @@ impl DeviceRing for PackedDeviceQueue {
         mut take: impl FnMut(ChainHead) -> bool,
     ) -> Result<bool, Broken> {
         let (desc, size) = (self.desc.entries(), self.size);
-        // Limits the loop to the ring once, instead of a check per descriptor.
+        // Limit the loop to the ring once, instead of a check per descriptor.
         let there = most.min(size.saturating_sub(place.ahead).into());
         let RingPosition { mut at, mut mark, ahead } = *place;
         let mut taken = 0;
@@ -397,7 +401,7 @@ impl DeviceRing for PackedDeviceQueue {
         let mut builder = Builder::new(self.queue, head.id, list);
         let (mut desc, mut slots) = (head.desc, 1);
         loop {
-            // The id of a chain is in its last descriptor.
+            // Take the id of every descriptor: the id of the chain is in its last one.
             builder.set_id(desc.other);
             if desc.flags & flag::INDIRECT != 0 {
                 if !self.indirect {
@@ -454,7 +458,7 @@ impl DeviceRing for PackedDeviceQueue {
 
     #[inline]
     fn give_back_many(&mut self, id: u16, slots: u16, _chains: u16) -> bool {
-        // The in-flight region needs an entry for each chain.
+        // Write an entry for each chain if they are recorded or logged.
         let may = self.in_order && self.writes_immediately;
         if may {
             self.write(self.next.at, self.next.used(), id, 0);
@@ -484,7 +488,7 @@ impl DeviceRing for PackedDeviceQueue {
         self.device.word(0).store(word.to_le(), Relaxed);
         self.armed = true;
         // Pairs with the driver's full barrier between its flags and its read of our event
-        // suppression: our request before our second read of the ring.
+        // suppression: our request precedes our second read of the ring.
         fence(SeqCst);
         Ok(place.ahead < self.size && self.read(&place).is_some())
     }

@@ -12,21 +12,21 @@ use ring::{Ring, id_of};
 
 pub use in_order::PackedInOrderQueue;
 
-/// Driver side of a packed virtqueue that returns buffers in any order.
+/// Driver side of a packed virtqueue whose device returns buffers in any order.
 #[derive(Debug)]
 pub struct PackedDriverQueue {
     ring: Ring,
-    /// Free ids; the last is used next.
+    /// Free ids; the last id is used next.
     ids: Vec<u16>,
     free: u16,
     buffers: Buffers,
-    /// True while every buffer had one descriptor.
+    /// True as long as every buffer had one descriptor.
     singles: bool,
 }
 
 impl PackedDriverQueue {
-    /// A new queue of `size` descriptors (at most 32768) in three zeroed tables with the lengths of
-    /// [`areas`](crate::layout::packed::areas).
+    /// Creates a queue of `size` descriptors (at most 32768) in three zeroed tables with the
+    /// lengths of [`areas`](crate::layout::packed::areas).
     pub fn new(queue: u16, size: u16, areas: [AtomicTable; 3], event_idx: bool) -> Self {
         Self {
             ring: Ring::new(size, areas, event_idx),
@@ -37,7 +37,7 @@ impl PackedDriverQueue {
         }
     }
 
-    /// Second half of the next descriptor to return, if it is used.
+    /// Second 64 bits of the next descriptor to return; `None` if the device has not used it.
     #[inline(always)]
     fn next_used(&self) -> Option<u64> {
         self.ring.used_at(self.ring.take)
@@ -155,7 +155,7 @@ impl DriverQueue for PackedDriverQueue {
         id
     }
 
-    /// Always `None`: reading an additional descriptor per frame costs more than the hint saves.
+    /// Returns `None`: reading one more descriptor per frame costs more than the hint saves.
     #[inline(always)]
     fn coming(&self, _ahead: u16) -> Option<u16> {
         None
@@ -167,8 +167,8 @@ impl DriverQueue for PackedDriverQueue {
     }
 
     fn arm(&mut self, after: u16) -> bool {
-        // Position after this number of used buffers. With longer buffers only the next position is
-        // known.
+        // Compute the position after this number of used buffers. If buffers have several
+        // descriptors, only the next position is known.
         let most = if self.singles { self.in_flight().max(1) } else { 1 };
         let last = self.ring.arm(after.clamp(1, most));
         self.free < self.ring.size && self.ring.used_at(last).is_some()

@@ -1,10 +1,10 @@
-//! Buffers that hold the largest frame; several per page where they fit.
+//! Buffers that hold the largest frame; several per page if they fit.
 
 use super::align64;
 
-/// Headroom of a frame.
+/// Headroom of a frame in bytes.
 pub const HEADROOM: u32 = 256;
-/// Space after a frame, including its Ethernet header.
+/// Bytes of tailroom, and of the frame's Ethernet header.
 const PAD: u32 = 320 + 14;
 
 /// Buffer sizes for one MTU.
@@ -16,12 +16,12 @@ pub struct Fixed {
     pub size: u32,
     /// Number of buffers per page.
     pub per_page: u32,
-    /// Bytes of the block of a buffer that is alone in its block.
+    /// Bytes of the block of a buffer that shares no page.
     pub block: u32,
 }
 
 impl Fixed {
-    /// Buffers for frames of `mtu` in pages of `page` bytes.
+    /// Computes the sizes for frames of MTU `mtu` in pages of `page` bytes.
     pub const fn new(mtu: u32, page: u32) -> Self {
         let size = align64(mtu + PAD + HEADROOM);
         let per_page = page / size;

@@ -1,16 +1,16 @@
-//! Choice between parts of pages and whole pages, with its reason.
+//! Choice between fragments of pages and whole pages, with its reason.
 
 use std::fmt;
 
 /// Requested layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestedLayout {
-    /// Several buffers share a page where they fit.
+    /// Several buffers share a page if they fit.
     #[default]
     Frag,
     /// Every buffer has a page.
     Full,
-    /// By measurement.
+    /// Measurements decide.
     Auto,
 }
 
@@ -24,7 +24,7 @@ impl RequestedLayout {
         }
     }
 
-    /// Layout from its two flags; `full` takes precedence.
+    /// Layout that two flags select; `full` takes precedence.
     pub const fn of_flags(full: bool, auto: bool) -> Self {
         match (full, auto) {
             (true, _) => Self::Full,
@@ -45,43 +45,44 @@ pub struct Measured {
     pub outstanding: u32,
     /// Pages of the pool.
     pub pages: u32,
-    /// Nanoseconds of a refill per buffer, with parts of pages and with whole pages; 0: unknown.
+    /// Nanoseconds of a refill per buffer, with fragments of pages and with whole pages; 0:
+    /// unknown.
     pub refill_ns: [u32; 2],
-    /// True for some time after whole pages were found to be slower.
+    /// True for some time after whole pages proved slower.
     pub resting: bool,
 }
 
 /// Reason for the layout of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Two buffers of this size do not fit a page.
+    /// A page does not hold two buffers of this size.
     Jumbo {
         /// Bytes of a buffer.
         size: u32,
         /// Bytes of a page.
         page: u32,
     },
-    /// An XDP program needs a page for each frame.
+    /// An XDP program requires a page for each frame.
     Xdp,
-    /// The user requested it.
+    /// The user requested the layout.
     Asked,
-    /// Percentage of buffers that other threads return.
+    /// Percentage of buffers that other threads return; high, so that whole pages are used.
     Foreign(u32),
-    /// Percentage of pages in use.
+    /// Percentage of pages in use; high, so that fragments are used.
     Memory(u32),
-    /// Whole pages are slower; nanoseconds per buffer.
+    /// Whole pages are slower.
     Dear {
-        /// With whole pages.
+        /// Nanoseconds per buffer with whole pages.
         full: u32,
-        /// With parts of pages.
+        /// Nanoseconds per buffer with fragments of pages.
         frag: u32,
     },
-    /// Whole pages were requested, but there were too few.
+    /// Whole pages were requested, but the pool has too few.
     RolledBack {
         /// Pages of the pool.
         pages: u32,
     },
-    /// No reason against several buffers per page.
+    /// Measurements show no reason for whole pages.
     Cheap,
 }
 
@@ -110,7 +111,7 @@ impl fmt::Display for Cause {
 }
 
 impl Cause {
-    /// True when the request of the user has no effect.
+    /// True if the user's request has no effect.
     pub const fn is_forced(self) -> bool {
         matches!(self, Self::Jumbo { .. } | Self::Xdp)
     }
@@ -119,18 +120,18 @@ impl Cause {
 /// Buffer layout of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// True if each buffer has a page of its own.
+    /// True if each buffer has a whole page.
     pub full: bool,
     /// Reason for the layout.
     pub cause: Cause,
 }
 
-/// Percentage of foreign returns above which whole pages are used. Parts of pages are used again
-/// below half of it: hysteresis against oscillation.
+/// Percentage of foreign returns above which whole pages are used. Fragments are used again below
+/// half of it, so that the layout does not oscillate.
 const FOREIGN_HIGH: u32 = 50;
-/// Percentage of pages in use above which parts of pages are used.
+/// Percentage of pages in use above which fragments of pages are used.
 const MEMORY_HIGH: u32 = 75;
-/// Relative refill time of whole pages, in percent, above which parts of pages are used.
+/// Refill time of whole pages, in percent of that of fragments, above which fragments are used.
 const DEAR: u64 = 120;
 /// Minimum number of returned buffers for a decision.
 const ENOUGH: u64 = 1024;
@@ -140,7 +141,8 @@ fn percent(part: u64, of: u64) -> u32 {
 }
 
 impl Layout {
-    /// Layout of buffers of `size` bytes in pages of `page`. `now` is the present layout.
+    /// Selects the layout of buffers of `size` bytes in pages of `page` bytes. `now` is the current
+    /// layout.
     pub fn decide(
         wish: RequestedLayout,
         (size, page): (u32, u32),
@@ -220,7 +222,7 @@ mod tests {
         }
     }
 
-    // Goal: without a forced layout the flag decides, and takes precedence over auto.
+    // Goal: the user's flag decides unless a layout is forced, and takes precedence over `auto`.
     #[test]
     fn requested_layouts() {
         let of = |full, auto| {
@@ -231,8 +233,8 @@ mod tests {
         assert_eq!([of(false, false), of(true, false), of(true, true)], [false, true, true]);
     }
 
-    // Goal: auto selects whole pages when most buffers return from other threads, keeps them until
-    // far fewer do, and leaves them when memory is short.
+    // Goal: `auto` selects whole pages if most buffers return from other threads, keeps them until
+    // far fewer do, and abandons them if memory is short.
     #[test]
     fn measured_layouts() {
         assert!(!auto(seen(100, 100, 0), None).full, "too little was seen");

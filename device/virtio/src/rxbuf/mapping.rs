@@ -4,12 +4,12 @@ use mqnet_pktbuf::Mapping;
 
 use crate::Features;
 
-/// Mapping of the pool of a queue; the device sees page 0 at `base`.
+/// Mapping of the buffer pool of a queue; page 0 has the device address `base`.
 ///
-/// A device that uses addresses as the driver gives them learns the memory once, and a buffer costs
-/// an addition: the pool is mapped as a whole. A device behind an address translation
-/// (`ACCESS_PLATFORM`) gets a mapping for each buffer, so that its pool only allocates. With
-/// vhost-user, the addresses are those of the memory table.
+/// A device that uses the driver's addresses directly needs one mapping of the whole pool; a
+/// buffer's address is then one addition. With vhost-user these are the addresses of the memory
+/// table. A device behind an address translation (`ACCESS_PLATFORM`) needs a mapping for each
+/// buffer, so that the pool only allocates.
 pub fn of(features: Features, base: u64) -> Mapping {
     if features.has(Features::ACCESS_PLATFORM) {
         Mapping::Allocation
@@ -22,7 +22,7 @@ pub fn of(features: Features, base: u64) -> Mapping {
 mod tests {
     use super::*;
 
-    // Goal: a single feature bit decides, independent of other features.
+    // Goal: `ACCESS_PLATFORM` alone decides, independent of other features.
     #[test]
     fn one_bit_decides() {
         let some = Features::VERSION_1.or(Features::MRG_RXBUF);

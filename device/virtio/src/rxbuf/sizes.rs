@@ -1,4 +1,4 @@
-//! Buffer sizes by mode.
+//! Buffer sizes for each placement of frames in buffers.
 
 use super::align64;
 use crate::net::HDR_LEN;
@@ -8,14 +8,15 @@ use crate::net::HDR_LEN;
 pub enum BufferMode {
     /// One small buffer per frame.
     Small,
-    /// As many buffers per frame as needed (`MRG_RXBUF`).
+    /// One or more buffers per frame (`MRG_RXBUF`).
     Mergeable,
     /// One buffer for the largest frame.
     Big,
 }
 
 impl BufferMode {
-    /// Selects the mode of a device by mergeable buffers, largest MTU, and large frames.
+    /// Selects the mode: mergeable if negotiated, otherwise big for an MTU above 1500 or large
+    /// frames.
     pub const fn choose(mergeable: bool, mtu: u32, any_large: bool) -> Self {
         match mergeable {
             true => Self::Mergeable,
@@ -37,14 +38,14 @@ impl BufferMode {
 /// Largest frame of a small buffer: 1500 bytes after an Ethernet header with two VLAN tags.
 pub const SMALL_FRAME: u32 = 1522;
 
-/// Cache line size. A frame begins at a cache line, and its header is at the end of the previous
-/// line. Headers rarely change, so that a device that compares before it writes leaves the line
-/// shared in both caches. If the line also held the first bytes of the frame, it would move between
-/// the caches for each frame.
+/// Cache line size. A frame begins at a cache line; its header is at the end of the previous line.
+/// Headers rarely change, so that a device that compares before it writes leaves that line shared.
+/// If the line also held the start of the frame, it would move between the caches for each frame.
 const LINE: u32 = 64;
 
-/// Space in front of and after a frame for consumers that build packets in place.
+/// Space before a frame, for consumers that build packets in place.
 const PAD: u32 = LINE;
+/// Space after a frame, for consumers that build packets in place.
 const TAIL: u32 = 320;
 
 /// Headroom for an XDP program.
@@ -56,23 +57,25 @@ pub const fn small(xdp: bool) -> u32 {
     align64(HDR_LEN + PAD + SMALL_FRAME + headroom) + TAIL
 }
 
-/// Space in front of the header that the device writes; the frame begins in the next line.
+/// Space before the header that the device writes; the frame begins in the next cache line.
 pub const fn headroom(xdp: bool) -> u32 {
     let lead = LINE - HDR_LEN;
     if xdp { lead + XDP_HEADROOM } else { lead }
 }
 
-/// Space of a mergeable buffer that is reserved for an XDP program. (Value of the kernel; the
-/// remaining line in front of the frame is taken from the tailroom, which is unused here.)
+/// Bytes of a mergeable buffer that are reserved for an XDP program, as in the kernel. The line
+/// that precedes the frame is part of the tailroom of these bytes, which is otherwise unused.
 pub const MERGEABLE_XDP_ROOM: u32 = align64(XDP_HEADROOM + TAIL);
 
-/// Minimum frame part of a mergeable buffer: a full ring of buffers must hold one frame.
+/// Smallest space for a frame in a mergeable buffer, so that a full ring of buffers holds a frame
+/// of `max_mtu`.
 pub fn mergeable_min(max_mtu: u32, ring: u16) -> u32 {
     let per_buffer = (HDR_LEN + 22 + max_mtu).div_ceil(ring.max(1).into());
     (per_buffer.max(HDR_LEN) - HDR_LEN).max(SMALL_FRAME)
 }
 
-/// Size of a mergeable buffer for frames of `average` bytes.
+/// Size of a mergeable buffer for frames of `average` bytes, at least `min` and at most a page.
+/// With an XDP program, the size is a page without the reserved bytes.
 pub fn mergeable(average: u32, min: u32, page: u32, xdp: bool) -> u32 {
     if xdp {
         return page - MERGEABLE_XDP_ROOM;
@@ -106,15 +109,15 @@ mod tests {
 
     use super::*;
 
-    // Goal: the kernel's sizes: two small buffers share a page, with an XDP program none do.
+    // Goal: two small buffers share a page, as in the kernel; with an XDP program a page holds one.
     #[test]
     fn small_buffers() {
         assert_eq!((small(false), small(true)), (1920, 2176));
         assert!(2 * small(false) <= 4096 && 2 * small(true) > 4096);
     }
 
-    // Goal: mergeable buffers begin at 1600 bytes, grow to a page with the average, and have 3520
-    // bytes with an XDP program.
+    // Goal: mergeable buffers begin at 1600 bytes and grow with the average up to a page. With an
+    // XDP program they have 3520 bytes.
     #[test]
     fn mergeable_buffers() {
         let min = mergeable_min(65535, 256);
@@ -126,16 +129,17 @@ mod tests {
         assert_eq!(mergeable_min(65535, 16), 4087, "a short ring needs longer buffers");
     }
 
-    // Goal: sizes at their bounds: a line for the header, granularity of 64 bytes, at most a page.
+    // Goal: sizes at their bounds have a line for the header, a granularity of 64 bytes, and at
+    // most a page.
     #[test]
     fn thresholds() {
         let of = |average| mergeable(average, mergeable_min(1500, 256), 4096, false);
         let lens = [1522, 1536, 1537, 1600, 1601, 1984, 1985, 3968, 3969, 4032, 65_535];
         let sizes = [1600, 1600, 1664, 1664, 1728, 2048, 2112, 4032, 4096, 4096, 4096];
         assert_eq!(lens.map(of), sizes);
-        // 2048 bytes is the largest size that shares a page.
+        // Largest size that shares a page: 2048 bytes.
         assert_eq!([1984, 1985].map(|average| 4096 / of(average)), [2, 1]);
-        // Largest frame in a full ring of buffers: ceil((12 + 22 + mtu) / ring) - 12.
+        // Smallest space for a frame: ceil((12 + 22 + mtu) / ring) - 12.
         let min = |mtu, ring| mergeable_min(mtu, ring);
         assert_eq!([min(65_535, 32), min(65_535, 42), min(65_535, 43)], [2038, 1550, 1522]);
         assert_eq!(min(9000, 1), 9022);
@@ -146,7 +150,8 @@ mod tests {
         assert_eq!(headroom(true) + HDR_LEN + SMALL_FRAME, 1842);
     }
 
-    // Goal: mergeable buffers take precedence, then frames that exceed a small buffer.
+    // Goal: mergeable buffers take precedence; otherwise frames that exceed a small buffer need big
+    // ones.
     #[test]
     fn modes() {
         assert_eq!(BufferMode::choose(true, 9000, true), BufferMode::Mergeable);
@@ -155,7 +160,7 @@ mod tests {
         assert_eq!(BufferMode::choose(false, 1500, false), BufferMode::Small);
     }
 
-    // Goal: the average moves by 1/64, and starts with the first frame.
+    // Goal: the average starts with the first frame and moves by 1/64 of the difference.
     #[test]
     fn averages() {
         let mut average = Average::default();
@@ -166,8 +171,8 @@ mod tests {
     }
 
     proptest! {
-        // Goal: for any frames, a buffer holds its header and 1522 bytes and fits a page, and a
-        // ring of buffers holds a frame of the MTU.
+        // Goal: for any frames, a mergeable buffer holds a header and 1522 bytes and fits a page,
+        // and a ring of buffers holds a frame of the MTU.
         #[test]
         fn sizes_stay_in_bounds(
             lens in prop::collection::vec(0..70_000u32, 0..50),

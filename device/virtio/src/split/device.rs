@@ -12,7 +12,8 @@
 //!   avail_event: a kick?
 //! ```
 //!
-//! The full barriers guarantee that at least one side of each line sees the other's new state.
+//! The full barriers guarantee that of each of the last two pairs, at least one side sees the new
+//! value of the other.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, fence};
@@ -33,8 +34,9 @@ pub struct SplitDeviceQueue {
     desc: Column<[AtomicU64; 2]>,
     available: Column<AtomicU16>,
     used: Column<[AtomicU32; 2]>,
-    /// Driver area and device area, for the fields around the two rings.
+    /// Driver area, for the fields other than the available ring.
     driver: AtomicTable,
+    /// Device area, for the fields other than the used ring.
     device: AtomicTable,
     event_idx: bool,
     indirect: bool,
@@ -58,8 +60,9 @@ fn read([addr, rest]: &[AtomicU64; 2]) -> Desc {
 }
 
 impl SplitDeviceQueue {
-    /// Resumes a ring at `used.idx` in its memory. (A base beyond it stems from a device that ended
-    /// while it processed chains. Chains are used in order, so those are still available.)
+    /// Creates the device side of a ring, which resumes at `used.idx` in the ring's memory. A base
+    /// beyond `used.idx` stems from a device that ended while it processed chains. Chains are used
+    /// in order, so that those chains are still available.
     pub fn new(
         queue: u16,
         size: u16,
@@ -102,7 +105,7 @@ impl SplitDeviceQueue {
         Ok(ring)
     }
 
-    /// Logs further writes to the ring in `log`.
+    /// Sets the log of all further writes to the ring.
     pub fn set_log(&mut self, log: Option<RingLog>) {
         self.log = log;
     }
@@ -118,10 +121,10 @@ impl SplitDeviceQueue {
         Broken { queue: self.queue, what }
     }
 
-    /// Reads `avail.idx`; true when a chain is available at `place`.
+    /// Reads and checks `avail.idx`; returns true if a chain is available at `place`.
     #[inline(never)]
     fn read_avail_idx(&mut self, place: u16) -> Result<bool, Broken> {
-        // Pairs with the driver's release of avail.idx: chains before the index.
+        // Pairs with the driver's release of avail.idx: the chains are visible before the index.
         let idx = u16::from_le(self.driver.half(at::AVAIL_IDX).load(Acquire));
         let (there, seen) = (idx.wrapping_sub(self.published), self.seen);
         if there > self.size || there < seen.wrapping_sub(self.published) {
@@ -142,11 +145,11 @@ impl SplitDeviceQueue {
         log.device(0, at::used_ring(0));
     }
 
-    /// True if the driver requests an interrupt for the published chains.
+    /// True if the driver requests an interrupt for the chains published since the last check.
     #[inline]
     fn needs_interrupt(&mut self) -> bool {
         // Pairs with the driver's full barrier between its used_event (or flags) and its second
-        // read of used.idx: our index before our read of the driver's request.
+        // read of used.idx: our index precedes our read of the driver's request.
         fence(SeqCst);
         if !self.event_idx {
             let flags = u16::from_le(self.driver.half(at::AVAIL_FLAGS).load(Relaxed));
@@ -248,7 +251,8 @@ impl DeviceRing for SplitDeviceQueue {
         if new == 0 {
             return false;
         }
-        // Pairs with the driver's acquire of used.idx: entries and payload before the index.
+        // Pairs with the driver's acquire of used.idx: entries and payload are visible before the
+        // index.
         self.device.half(at::USED_IDX).store(self.next.to_le(), Release);
         if self.log.is_some() {
             self.log_used(new);
@@ -266,14 +270,14 @@ impl DeviceRing for SplitDeviceQueue {
         }
         self.armed = true;
         // Pairs with the driver's full barrier between avail.idx and its read of avail_event (or
-        // flags): our request before our second read of its index.
+        // flags): our request precedes our second read of avail.idx.
         fence(SeqCst);
         self.read_avail_idx(place)
     }
 
     #[inline]
     fn disarm(&mut self) {
-        // An old event index is passed only once in 65536 chains.
+        // Keep the old event index: the driver passes it only once in 65,536 chains.
         if self.armed && !self.event_idx {
             self.device.half(at::USED_FLAGS).store(at::NO_NOTIFY.to_le(), Relaxed);
         }

@@ -12,11 +12,11 @@ use ring::Ring;
 
 pub use in_order::SplitInOrderQueue;
 
-/// Driver side of a split virtqueue that returns buffers in any order.
+/// Driver side of a split virtqueue whose device returns buffers in any order.
 #[derive(Debug)]
 pub struct SplitDriverQueue {
     ring: Ring,
-    /// Free descriptors; the last is used next.
+    /// Free descriptors; the last one is used next.
     free: Vec<u16>,
     /// Next descriptor of each descriptor that is part of a chain.
     next: Box<[u16]>,
@@ -24,7 +24,7 @@ pub struct SplitDriverQueue {
 }
 
 impl SplitDriverQueue {
-    /// A new queue of `size` descriptors (a power of two, at most 32768) in three zeroed tables
+    /// Creates a queue of `size` descriptors (a power of two, at most 32768) in three zeroed tables
     /// with the lengths of [`areas`](crate::layout::split::areas).
     pub fn new(queue: u16, size: u16, areas: [AtomicTable; 3], event_idx: bool) -> Self {
         Self {
@@ -35,7 +35,8 @@ impl SplitDriverQueue {
         }
     }
 
-    /// Takes the next entry of the used ring: id and length.
+    /// Takes the next entry of the used ring, id and length; `None` if the device has published
+    /// none.
     #[inline(always)]
     fn next_entry(&mut self) -> Result<Option<[u32; 2]>, Broken> {
         let entry = self.ring.entry()?;
@@ -63,7 +64,7 @@ impl SplitDriverQueue {
             self.free.push(next);
             id = next;
         }
-        // The head is freed last, because the memory of its id is in the cache.
+        // Free the head last, so that its id is used next: the memory of the id is in the cache.
         self.free.push(head);
     }
 }
@@ -157,7 +158,7 @@ impl DriverQueue for SplitDriverQueue {
 
     #[inline(always)]
     fn add_again(&mut self, id: u16, _piece: MemoryRange) -> u16 {
-        // The descriptor is unchanged.
+        // Keep the descriptor, which is unchanged.
         self.buffers.lend_again(id);
         self.ring.announce(id);
         id

@@ -204,12 +204,12 @@ impl Hook {
         self.hooked.set(self.waiting());
     }
 
-    /// True when frames can be returned, or when the last poll did not empty the queue.
+    /// True if frames can be returned, or when the last poll did not empty the queue.
     fn has_work(&self) -> bool {
         !self.is_empty() || (self.hooked.has_more() && !self.hooked.is_closing())
     }
 
-    /// True when the program is detached and no frame is left.
+    /// True if the program is detached and no frame is left.
     pub(super) fn is_finished(&self) -> bool {
         self.program.is_none() && self.is_empty()
     }

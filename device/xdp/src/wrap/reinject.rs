@@ -223,7 +223,7 @@ impl ReinjectRx {
         !self.taken.is_empty()
     }
 
-    /// True when no frame waits and none can arrive.
+    /// True if no frame waits and none can arrive.
     pub(super) fn is_finished(&mut self) -> bool {
         // The other owner is the outlet.
         let alone = Arc::strong_count(&self.shared) == 1;

@@ -54,7 +54,7 @@ impl<T> MpscConsumer<T> {
         true
     }
 
-    /// True when the ring was closed and every slot has been released.
+    /// True if the ring was closed and every slot has been released.
     pub fn is_closed(&mut self) -> bool {
         self.front.is_finished() && lock(&self.shared.chain).closed
     }

@@ -179,19 +179,19 @@ impl<T> Front<T> {
         if mark & 1 == 0 { Mark::Committed } else { Mark::Aborted }
     }
 
-    /// True when the first slot was handed over, committed or aborted.
+    /// True if the first slot was handed over, committed or aborted.
     #[inline]
     pub(super) fn has_first(&self) -> bool {
         self.mark(self.next) != Mark::Pending
     }
 
-    /// True when every ticket that was taken has been freed.
+    /// True if every ticket that was taken has been freed.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.slots.tail.0.load(Ordering::Relaxed) & !CLOSED == self.next
     }
 
-    /// True when the ring is closed and empty.
+    /// True if the ring is closed and empty.
     pub(super) fn is_finished(&self) -> bool {
         self.slots.tail.0.load(Ordering::Relaxed) == CLOSED | self.next
     }

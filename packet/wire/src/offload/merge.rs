@@ -126,7 +126,7 @@ impl MergeCandidate {
         self.headers.is_v6
     }
 
-    /// True when the checksum is correct. `payload` yields sums and lengths of the payload's
+    /// True if the checksum is correct. `payload` yields sums and lengths of the payload's
     /// pieces; it is called only if the field must be verified.
     pub fn is_sound<I: Iterator<Item = (u64, usize)>>(&self, payload: impl FnOnce() -> I) -> bool {
         if self.field != Field::Unknown {
@@ -179,7 +179,7 @@ pub struct Merge {
     payload: u32,
     count: u32,
     id: u16,
-    /// True when no frame may follow the last one.
+    /// True if no frame may follow the last one.
     is_complete: bool,
     pushes: bool,
     frame_max: u32,
@@ -208,7 +208,7 @@ impl Merge {
         false
     }
 
-    /// True when `part` can be appended: same flow and header fields, next in sequence, not longer
+    /// True if `part` can be appended: same flow and header fields, next in sequence, not longer
     /// than the first frame, and the result within its limit.
     pub fn goes_on_with(&self, part: &MergeCandidate) -> bool {
         let Headers { ip, is_v6, payload, .. } = self.first.headers;

@@ -29,7 +29,7 @@ fn slow_sum(parts: &[&[u8]]) -> u32 {
     sum
 }
 
-/// True when the transport checksum of a completed frame is correct.
+/// True if the transport checksum of a completed frame is correct.
 fn verifies(large: &Large, frame: &[u8]) -> bool {
     let Large { ip, transport, is_v6, is_tcp, .. } = *large;
     let addresses = if is_v6 { &frame[ip + 8..ip + 40] } else { &frame[ip + 12..ip + 20] };

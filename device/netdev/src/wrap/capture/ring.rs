@@ -107,12 +107,12 @@ const fn blocks(kept: usize) -> usize {
 }
 
 impl CaptureTap {
-    /// True when only drops are kept.
+    /// True if only drops are kept.
     pub fn drops_only(&self) -> bool {
         self.config.drops_only
     }
 
-    /// True when the reader is dropped: the tap can be removed for good.
+    /// True if the reader is dropped: the tap can be removed for good.
     pub fn is_abandoned(&self) -> bool {
         Arc::strong_count(&self.missed) == 1
     }

@@ -1,5 +1,4 @@
-//! Minimal device for each layout, written from the specification and independent of the code under
-//! test.
+//! Minimal device for each layout, written from the specification without the code under test.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -8,13 +7,14 @@ use mqnet_shmem::AtomicTable;
 use super::SIZE;
 use crate::driver::MemoryRange;
 
-/// A chain as the device found it: id, and pieces with their writable flag.
+/// A chain as the device found it: its id, and each memory range with its writable flag.
 pub(super) type Found = (u16, Vec<(MemoryRange, bool)>);
 
 pub(super) trait Device {
     fn take(&mut self) -> Option<Found>;
     fn give(&mut self, id: u16, len: u32, count: u16);
-    /// Returns `buffers` buffers of `count` descriptors in all by one entry for the last.
+    /// Returns `buffers` buffers, which have `count` descriptors together, by one entry for the
+    /// last.
     fn give_many(&mut self, last: u16, len: u32, buffers: u16, count: u16);
     /// True if the driver requests an interrupt for the buffers returned since the last call.
     fn interrupts(&mut self) -> bool;
@@ -63,7 +63,7 @@ impl Device for SplitDevice {
     }
 
     fn give_many(&mut self, last: u16, len: u32, buffers: u16, _count: u16) {
-        // The entry is at the position of the first buffer; the index advances past all.
+        // Write the entry at the position of the first buffer, and advance the index past all.
         let used = &self.areas[2];
         let place = 4 + 8 * u32::from(self.given % SIZE);
         used.word(place).store(last.into(), Relaxed);
@@ -97,7 +97,7 @@ pub(super) struct PackedDevice {
     pub(super) event_idx: bool,
     pub(super) take: (u16, bool),
     pub(super) give: (u16, bool),
-    /// Positions used since the last check for an interrupt.
+    /// Positions of the used descriptors since the last check for an interrupt.
     pub(super) unchecked: Vec<(u16, bool)>,
 }
 

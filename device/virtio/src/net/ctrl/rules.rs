@@ -1,4 +1,4 @@
-//! Checks of control commands, and the settings that they change.
+//! Checks of control commands, and the settings that commands change.
 
 use crate::Features;
 use crate::net::filter::RxFilter;
@@ -6,7 +6,7 @@ use crate::net::rss::{Hasher, IndirectionTable, KEY_LEN, TABLE_MAX, TYPES};
 
 use super::{CtrlCommand, CtrlError, RxMode};
 
-/// Result of the negotiation with the driver.
+/// Features and limits that apply to control commands.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// Negotiated features.
@@ -35,13 +35,13 @@ pub struct Settings {
 /// Kind of change that a command has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {
-    /// Queue pairs or offloads: the link must be negotiated again.
+    /// Queue pairs, RSS or offloads: the link must be negotiated again.
     Link,
-    /// Receive filter or queue selection.
+    /// Receive filter or hash configuration.
     Receive,
-    /// The device's own address, and with it the receive filter.
+    /// The device's MAC address, and with it the receive filter.
     Address,
-    /// No effect on other parts.
+    /// Nothing that affects other parts.
     Nothing,
 }
 
@@ -66,7 +66,7 @@ fn rule<T>(what: String) -> Result<T, CtrlError> {
 }
 
 impl Rules {
-    /// Settings after feature negotiation.
+    /// Creates the settings that apply after feature negotiation.
     pub fn begin(&self, mac: [u8; 6]) -> Settings {
         Settings {
             pairs: 1,
@@ -78,7 +78,7 @@ impl Rules {
         }
     }
 
-    /// Executes a command. A rejected command changes nothing.
+    /// Executes a command; returns the kind of change. A rejected command changes nothing.
     pub fn obey(&self, settings: &mut Settings, bytes: &[u8]) -> Result<Changed, CtrlError> {
         let command = CtrlCommand::parse(bytes)?;
         let needed = needs(&command);

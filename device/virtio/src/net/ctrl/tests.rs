@@ -44,7 +44,8 @@ fn commands() -> impl Strategy<Value = CtrlCommand> {
 }
 
 proptest! {
-    // Goal: an encoded command decodes to itself; with a byte more or less it is rejected.
+    // Goal: an encoded command decodes to the same command; with an additional or a missing byte it
+    // is rejected.
     #[test]
     fn commands_round_trip(command in commands(), extra: u8) {
         let bytes = command.to_bytes();
@@ -88,7 +89,7 @@ proptest! {
     }
 }
 
-// Goal: commands have the encoding of the specification (written out independently).
+// Goal: commands have the encoding of the specification, written as bytes here.
 #[test]
 fn commands_have_their_layout() {
     let bytes = |command: CtrlCommand| command.to_bytes();
@@ -110,7 +111,7 @@ fn commands_have_their_layout() {
     assert_eq!(offloads, [5, 0, 2, 0, 0, 0, 0, 0, 0x40, 0]);
 }
 
-// Goal: each check rejects a violation, with its values.
+// Goal: each check rejects a violation and reports the values.
 #[test]
 fn violations_are_rejected_with_values() {
     let refused = |command: CtrlCommand| {

@@ -13,13 +13,13 @@ use crate::layout::flag;
 pub struct PackedInOrderQueue {
     ring: Ring,
     free: u16,
-    /// Number of descriptors that the device has.
+    /// Number of descriptors that the device owns.
     lent: u16,
     buffers: Sequence,
 }
 
 impl PackedInOrderQueue {
-    /// A new queue; see [`PackedDriverQueue::new`](super::PackedDriverQueue::new).
+    /// Creates a queue; see [`PackedDriverQueue::new`](super::PackedDriverQueue::new).
     pub fn new(queue: u16, size: u16, areas: [AtomicTable; 3], event_idx: bool) -> Self {
         let ring = Ring::new(size, areas, event_idx);
         Self { ring, free: size, lent: 0, buffers: Sequence::new(queue, size) }
@@ -37,13 +37,13 @@ impl PackedInOrderQueue {
         self.lent -= slots;
     }
 
-    /// General case of [`hold_used`](DriverQueue::hold_used).
+    /// Slow path of [`hold_used`](DriverQueue::hold_used), for any used entry.
     #[inline(never)]
     fn hold_next(&mut self) -> Result<Option<UsedBuffer>, Broken> {
         Ok(self.take_next()?.map(|(_, used)| used))
     }
 
-    /// Takes the next used buffer: its number of descriptors, and the used entry.
+    /// Takes the next used buffer: returns its number of descriptors and the buffer, or `None`.
     #[inline(always)]
     fn take_next(&mut self) -> Result<Option<(u16, UsedBuffer)>, Broken> {
         let first = self.ring.take.index;
@@ -70,11 +70,11 @@ impl PackedInOrderQueue {
         Ok(self.buffers.take_of_batch(first))
     }
 
-    /// Number of descriptors that return with the named buffer.
+    /// Number of descriptors up to the end of the buffer `id`. Fails if the device does not own it.
     #[inline(always)]
     fn up_to(&self, id: u16) -> Result<u16, Broken> {
         let (_, slots) = self.buffers.up_to(self.ring.take.index, id.into(), self.lent)?;
-        // Entries beyond the lent descriptors may be stale buffers of the last round.
+        // Reject descriptors beyond the `lent` ones: they may be stale buffers of the last round.
         if slots > self.lent { Err(self.buffers.not_available(id.into())) } else { Ok(slots) }
     }
 }
@@ -179,14 +179,14 @@ impl DriverQueue for PackedInOrderQueue {
     fn add_again(&mut self, id: u16, piece: MemoryRange) -> u16 {
         let at = self.ring.add.index;
         if at != id {
-            // Earlier buffers were released, so that this one gets a new position.
+            // Write the buffer at its new position: an earlier buffer was released.
             self.buffers.lend_one(at, piece.len);
         }
         self.write(piece, at, flag::WRITE);
         at
     }
 
-    /// Always `None`: the id of the next buffer is known, but not if the device has used it.
+    /// Returns `None`: the id of the next buffer is known, but not if the device has used it.
     #[inline(always)]
     fn coming(&self, _ahead: u16) -> Option<u16> {
         None
@@ -199,7 +199,7 @@ impl DriverQueue for PackedInOrderQueue {
     fn arm(&mut self, after: u16) -> bool {
         let most = if self.buffers.singles { self.lent.max(1) } else { 1 };
         self.ring.arm(after.clamp(1, most));
-        // The device is sure to write a used entry only at this position.
+        // Read only the next position: the device may write no used entry at later ones.
         self.buffers.is_in_batch() || self.lent > 0 && self.ring.used_at(self.ring.take).is_some()
     }
 

@@ -1,4 +1,4 @@
-//! A packed ring on the driver side, independent of the order in which buffers return.
+//! Driver side of a packed ring, independent of the order in which buffers return.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -9,12 +9,12 @@ use crate::layout::{flag, packed as at};
 use crate::packed::cold;
 use crate::ring::passes;
 
-/// A position in the ring, with its wrap counter.
+/// A position in the ring with its wrap counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) index: u16,
-    /// Flags of a descriptor that is made available here: `AVAIL` if the wrap counter is set,
-    /// otherwise `USED`.
+    /// Flags of a descriptor that is made available at this position: `AVAIL` if the wrap counter
+    /// is set, otherwise `USED`.
     mark: u16,
 }
 
@@ -25,10 +25,10 @@ impl Position {
         self.mark == flag::AVAIL
     }
 
-    /// Position `by` descriptors further; at most one round.
+    /// Position `by` descriptors further; `by` is at most `size`.
     #[inline(always)]
     pub(super) fn advanced(self, by: u16, size: u16) -> Self {
-        // The sum cannot overflow: twice the maximum size fits.
+        // The sum cannot overflow: `u16` holds twice the maximum size.
         let index = self.index.wrapping_add(by);
         if index < size {
             return Self { index, ..self };
@@ -37,38 +37,40 @@ impl Position {
         Self { index: index - size, mark: self.mark ^ (flag::AVAIL | flag::USED) }
     }
 
-    /// Encodes the position as in event suppression areas.
+    /// Encodes the position as in an event offset: index, and wrap counter in bit 15.
     fn packed(self) -> u16 {
         self.index | u16::from(self.wrap()) << 15
     }
 }
 
-/// Buffer id of a used descriptor.
+/// Buffer id in the second 64 bits of a used descriptor.
 #[inline]
 pub(super) fn id_of(word: u64) -> u16 {
     (word >> 32) as u16
 }
 
-/// The areas and positions of a packed ring.
+/// Areas and positions of a packed ring.
 #[derive(Debug)]
 pub(super) struct Ring {
     desc: Column<[AtomicU64; 2]>,
-    /// Event suppression areas of the driver and of the device.
+    /// Event suppression area of the driver.
     ours: AtomicTable,
+    /// Event suppression area of the device.
     theirs: AtomicTable,
     pub(super) size: u16,
     event_idx: bool,
-    /// Positions of the next buffer to add and of the next to return.
+    /// Position of the next buffer to add.
     pub(super) add: Position,
+    /// Position of the next buffer to return.
     pub(super) take: Position,
-    /// First descriptor that is not published yet, and its second half.
+    /// First descriptor that is not published: index, and the value of its second 64 bits.
     first_added: Option<(u16, u64)>,
-    /// Descriptors since the last check for a notification.
+    /// Number of descriptors since the last check for a notification.
     unchecked: u32,
 }
 
 impl Ring {
-    /// A new ring with interrupts suppressed.
+    /// Creates a ring with interrupts suppressed.
     pub(super) fn new(size: u16, areas: [AtomicTable; 3], event_idx: bool) -> Self {
         assert!((1..=crate::layout::SIZE_MAX).contains(&size), "queue size {size}");
         let [desc, ours, theirs] = areas;
@@ -91,25 +93,26 @@ impl Ring {
         ring
     }
 
-    /// Second half of the descriptor at `place`, if the device has used it.
+    /// Second 64 bits of the descriptor at `place`; `None` if the device has not used it.
     #[inline(always)]
     pub(super) fn used_at(&self, place: Position) -> Option<u64> {
-        // Pairs with the Release store of the device: id and length before, or with, the flags. All
-        // three are read in one access, and only once.
+        // Pairs with the device's release of the flags: the rest of the batch and the payload are
+        // visible. Id, length and flags are read in one access, and only once.
         let word = u64::from_le(self.desc.at(place.index)[1].load(Ordering::Acquire));
-        // Both flags equal the wrap counter; compared with an available descriptor only USED
-        // differs.
+        // Compare with `mark`: both flags of a used descriptor equal the wrap counter, so that only
+        // USED differs from an available one.
         let change = ((word >> 48) as u16 ^ place.mark) & (flag::AVAIL | flag::USED);
         (change == flag::USED).then_some(word)
     }
 
-    /// Writes one descriptor; the second half of the first unpublished descriptor is deferred.
+    /// Writes one descriptor. The second 64 bits of the first unpublished descriptor are kept until
+    /// the batch is published.
     #[inline(always)]
     pub(super) fn write(&mut self, piece: MemoryRange, id: u16, flags: u16) {
         let place = self.add;
         let flags = flags | place.mark;
         let [addr, rest] = self.desc.at(place.index);
-        // Relaxed: publish orders all of it before the flags of the first.
+        // Store with relaxed order: `publish` orders the descriptors before the flags of the first.
         addr.store(piece.at.to_le(), Ordering::Relaxed);
         let word = u64::from(piece.len) | u64::from(id) << 32 | u64::from(flags) << 48;
         match self.first_added {
@@ -128,16 +131,16 @@ impl Ring {
     #[inline]
     pub(super) fn publish(&mut self) {
         if let Some((index, word)) = self.first_added.take() {
-            // Pairs with the Acquire load of the device: every descriptor of the batch before the
-            // flags of its first, which the device polls.
+            // Pairs with the device's acquire of the flags of the first descriptor: every
+            // descriptor of the batch is visible before them.
             self.desc.at(index)[1].store(word.to_le(), Ordering::Release);
         }
     }
 
     #[inline]
     pub(super) fn needs_kick(&mut self) -> bool {
-        // Pairs with the barrier of the device between its request for a notification and its last
-        // read of the ring: our descriptors before our read of the request.
+        // Pairs with the device's full barrier between its request for a notification and its
+        // second read of the ring: our descriptors precede our read of the request.
         fence(Ordering::SeqCst);
         let added = std::mem::take(&mut self.unchecked).min(u16::MAX.into()) as u16;
         if added == 0 {
@@ -148,7 +151,7 @@ impl Ring {
             at::DISABLE => false,
             at::DESC if self.event_idx => {
                 let (event, wrap) = (request as u16 & 0x7fff, request & 0x8000 != 0);
-                // Converts the event to the present round; an event of the previous round has a
+                // Convert the event to the current round; an event of the previous round has a
                 // lower number.
                 let round = if wrap == self.add.wrap() { 0 } else { self.size };
                 let new = self.add.index;
@@ -158,8 +161,8 @@ impl Ring {
         }
     }
 
-    /// Requests an interrupt when the device is past the `after`th descriptor (at least one) from
-    /// the next one on. Returns the position of this descriptor.
+    /// Requests an interrupt when the device has used `after` more descriptors (at least one).
+    /// Returns the position of the last of them.
     pub(super) fn arm(&self, after: u16) -> Position {
         let last = self.take.advanced(after - 1, self.size);
         if self.event_idx {
@@ -167,8 +170,8 @@ impl Ring {
         } else {
             self.write_event(0, at::ENABLE);
         }
-        // Pairs with the barrier of the device between its used flags and its read of our request:
-        // our request before our last read.
+        // Pairs with the device's full barrier between its used flags and its read of our request:
+        // our request precedes our last read of the ring.
         fence(Ordering::SeqCst);
         last
     }

@@ -1,9 +1,9 @@
 //! Driver side of a split virtqueue with `IN_ORDER`.
 //!
 //! Descriptors are used in ring order (virtio 1.3, 2.7.9). While all buffers have one descriptor,
-//! the available ring therefore has the same content in every round: it is written once, and its
-//! cache lines stay shared by both sides. The same applies to descriptors that do not change from
-//! round to round: those of slots with a fixed address and frames of equal length.
+//! the available ring has the same content in every round. It is written once, and its cache lines
+//! stay shared by both sides. Descriptors with a fixed address and frames of equal length do not
+//! change either, and are not written again.
 
 use mqnet_shmem::AtomicTable;
 
@@ -17,17 +17,18 @@ use crate::layout::flag;
 #[derive(Debug)]
 pub struct SplitInOrderQueue {
     ring: Ring,
-    /// Mask from index to descriptor.
+    /// Mask that converts an index to a descriptor.
     mask: u16,
     free: u16,
-    /// Indices of the next descriptor to add and of the next to return; both wrap.
+    /// Index of the next descriptor to add; wraps.
     add: u16,
+    /// Index of the next descriptor to return; wraps.
     back: u16,
     buffers: Sequence,
 }
 
 impl SplitInOrderQueue {
-    /// A new queue; see [`SplitDriverQueue::new`](super::SplitDriverQueue::new).
+    /// Creates a queue; see [`SplitDriverQueue::new`](super::SplitDriverQueue::new).
     pub fn new(queue: u16, size: u16, areas: [AtomicTable; 3], event_idx: bool) -> Self {
         let mut ring = Ring::new(queue, size, areas, event_idx);
         for head in 0..size {
@@ -38,7 +39,7 @@ impl SplitInOrderQueue {
         Self { ring, mask: size - 1, free: size, add: 0, back: 0, buffers }
     }
 
-    /// Makes the buffer at `head` available.
+    /// Appends the buffer at `head`, which has `slots` descriptors, to the available ring.
     #[inline(always)]
     fn announce(&mut self, head: u16, slots: u16) {
         if self.buffers.singles {
@@ -49,13 +50,13 @@ impl SplitInOrderQueue {
         self.add = self.add.wrapping_add(slots);
     }
 
-    /// General case of [`hold_used`](DriverQueue::hold_used).
+    /// Slow path of [`hold_used`](DriverQueue::hold_used), for any used entry.
     #[inline(never)]
     fn hold_next(&mut self) -> Result<Option<UsedBuffer>, Broken> {
         Ok(self.take_next()?.map(|(_, used)| used))
     }
 
-    /// Takes the next used buffer: its number of descriptors, and the used entry.
+    /// Takes the next used buffer: returns its number of descriptors and the buffer, or `None`.
     #[inline(always)]
     fn take_next(&mut self) -> Result<Option<(u16, UsedBuffer)>, Broken> {
         let first = self.back & self.mask;
@@ -83,7 +84,7 @@ impl SplitInOrderQueue {
         Ok(self.buffers.take_of_batch(first))
     }
 
-    /// Number of used buffers that are known and not taken.
+    /// Number of used buffers that are published by the device and not taken.
     #[inline(always)]
     fn waiting(&self) -> u16 {
         self.ring.seen.wrapping_sub(self.ring.taken)
@@ -178,8 +179,8 @@ impl DriverQueue for SplitInOrderQueue {
         let Some([id, _]) = self.ring.entry()? else { return Ok(None) };
         let (first, waiting) = (self.back & self.mask, self.waiting());
         let (buffers, slots, last) = match self.buffers.up_to(first, id, waiting)? {
-            // The index is their number and the order is guaranteed: only the first entry is read,
-            // and the cache lines of the others stay with the device.
+            // Read only the first entry: the index gives the number of buffers, and the order is
+            // guaranteed. The cache lines of the other entries stay with the device.
             _ if self.buffers.singles => {
                 (waiting, waiting, first.wrapping_add(waiting - 1) & self.mask)
             }
@@ -207,7 +208,7 @@ impl DriverQueue for SplitInOrderQueue {
     fn add_again(&mut self, id: u16, piece: MemoryRange) -> u16 {
         let at = self.add & self.mask;
         if at != id {
-            // Earlier buffers were released, so that this one gets a new position.
+            // Write the buffer at its new position: an earlier buffer was released.
             self.buffers.lend_one(at, piece.len);
             self.ring.write(at, piece, flag::WRITE, 0);
         }

@@ -1,5 +1,4 @@
-//! The three areas of a split ring on the driver side, independent of the order in which buffers
-//! return.
+//! Driver side of a split ring, independent of the order in which buffers return.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -10,29 +9,33 @@ use crate::driver::MemoryRange;
 use crate::layout::split as at;
 use crate::ring::passes;
 
-/// The areas and indices of a split ring.
+/// Areas and indexes of a split ring.
 #[derive(Debug)]
 pub(super) struct Ring {
     queue: u16,
     desc: Column<[AtomicU64; 2]>,
     available: Column<AtomicU16>,
     entries: Column<[AtomicU32; 2]>,
-    /// Driver area and device area, for the fields around the two rings.
+    /// Driver area, for the fields other than the available ring.
     avail: AtomicTable,
+    /// Device area, for the fields other than the used ring.
     used: AtomicTable,
     pub(super) size: u16,
     event_idx: bool,
-    /// Indices of the available ring: written, published, and checked for a notification.
+    /// Index of the available ring up to which entries are written.
     pub(super) added: u16,
+    /// Index of the available ring up to which entries are published.
     pub(super) published: u16,
+    /// Published index at the last check for a notification.
     checked: u16,
-    /// Indices of the used ring: taken, and last read.
+    /// Index of the used ring up to which entries are taken.
     pub(super) taken: u16,
+    /// Used index that was read last.
     pub(super) seen: u16,
 }
 
 impl Ring {
-    /// A new ring with interrupts suppressed.
+    /// Creates a ring with interrupts suppressed.
     pub(super) fn new(queue: u16, size: u16, areas: [AtomicTable; 3], event_idx: bool) -> Self {
         assert!(size.is_power_of_two() && size <= crate::layout::SIZE_MAX, "queue size {size}");
         let [desc, avail, used] = areas;
@@ -66,40 +69,40 @@ impl Ring {
     #[inline(always)]
     pub(super) fn write(&self, id: u16, piece: MemoryRange, flags: u16, next: u16) {
         let [addr, rest] = self.desc.at(id);
-        // Relaxed: publish orders all of it before the index.
+        // Store with relaxed order: `publish` orders the descriptors before the index.
         addr.store(piece.at.to_le(), Ordering::Relaxed);
         let word = u64::from(piece.len) | u64::from(flags) << 32 | u64::from(next) << 48;
         rest.store(word.to_le(), Ordering::Relaxed);
     }
 
-    /// Writes a device-readable descriptor only if it differs. A cache line without a store stays
-    /// shared by both sides, and a polling device does not miss it. A value that the device wrote
-    /// in violation of the protocol is overwritten.
+    /// Writes a device-readable descriptor only if it differs. Without a store, the cache line
+    /// stays shared by both sides, and a polling device does not miss it. A value that the device
+    /// wrote in violation of the protocol is overwritten.
     #[inline(always)]
     pub(super) fn write_if_new(&self, id: u16, piece: MemoryRange) {
         let [addr, rest] = self.desc.at(id);
-        // The piece is device-readable and not chained: flags and next are 0.
+        // Compare with flags and next of 0: the range is device-readable and not chained.
         let (at, word) = (piece.at.to_le(), u64::from(piece.len).to_le());
         if addr.load(Ordering::Relaxed) != at || rest.load(Ordering::Relaxed) != word {
             self.write(id, piece, 0, 0);
         }
     }
 
-    /// Writes the next entry of the available ring.
+    /// Writes the next entry of the available ring, without publishing it.
     #[inline(always)]
     pub(super) fn announce(&mut self, head: u16) {
         self.available.round(self.added).store(head.to_le(), Ordering::Relaxed);
         self.added = self.added.wrapping_add(1);
     }
 
-    /// Reads the used index; returns the number of entries that wait.
+    /// Reads and checks the used index; returns the number of entries to take.
     #[inline(never)]
     pub(super) fn read_used_idx(&mut self) -> Result<u16, Broken> {
-        // Pairs with the Release store of the device: its entries before its index.
+        // Pairs with the device's release of used.idx: its entries are visible before the index.
         let index = u16::from_le(self.used.half(at::USED_IDX).load(Ordering::Acquire));
         let waiting = index.wrapping_sub(self.taken);
         let most = self.published.wrapping_sub(self.taken);
-        // An index that moved backwards is detected when all entries seen before are taken.
+        // Detect an index that moved backwards, relative to the index read before.
         let least = self.seen.wrapping_sub(self.taken);
         if waiting > most || waiting < least {
             let what = format!("used index {index} is {waiting} ahead, {most} are possible");
@@ -109,7 +112,8 @@ impl Ring {
         Ok(waiting)
     }
 
-    /// The next entry of the used ring, without taking it: id and length, read once.
+    /// Reads the next entry of the used ring, id and length, without taking it; `None` if there is
+    /// none.
     #[inline(always)]
     pub(super) fn entry(&mut self) -> Result<Option<[u32; 2]>, Broken> {
         if self.taken == self.seen && self.read_used_idx()? == 0 {
@@ -118,14 +122,14 @@ impl Ring {
         Ok(Some(self.entry_at(self.taken)))
     }
 
-    /// Reads an entry once, because the device may write it concurrently.
+    /// Reads an entry once: the device may write it concurrently.
     #[inline(always)]
     fn entry_at(&self, number: u16) -> [u32; 2] {
         let entry = self.entries.round(number);
         entry.each_ref().map(|word| u32::from_le(word.load(Ordering::Relaxed)))
     }
 
-    /// Id of the entry `ahead` positions after the next one, if it is known to be used.
+    /// Id of the entry `ahead` positions after the next one; `None` if it is not known to be used.
     #[inline(always)]
     pub(super) fn coming(&self, ahead: u16) -> Option<u16> {
         if self.seen.wrapping_sub(self.taken) <= ahead {
@@ -137,15 +141,16 @@ impl Ring {
 
     #[inline]
     pub(super) fn publish(&mut self) {
-        // Pairs with the Acquire load of the device: descriptors and entries before the index.
+        // Pairs with the device's acquire of avail.idx: descriptors and entries are visible before
+        // the index.
         self.avail.half(at::AVAIL_IDX).store(self.added.to_le(), Ordering::Release);
         self.published = self.added;
     }
 
     #[inline]
     pub(super) fn needs_kick(&mut self) -> bool {
-        // Pairs with the barrier of the device between its request for a notification and its last
-        // read of the available index: our index before our read of the request.
+        // Pairs with the device's full barrier between its request for a notification and its
+        // second read of avail.idx: our index precedes our read of the request.
         fence(Ordering::SeqCst);
         let old = std::mem::replace(&mut self.checked, self.published);
         if old == self.published {
@@ -169,16 +174,17 @@ impl Ring {
         } else {
             self.avail.half(at::AVAIL_FLAGS).store(0, Ordering::Relaxed);
         }
-        // Pairs with the barrier of the device between its used index and its read of our request:
-        // our request before our last read.
+        // Pairs with the device's full barrier between used.idx and its read of our request: our
+        // request precedes our last read of used.idx.
         fence(Ordering::SeqCst);
-        // An invalid index counts as work: the next take reports it.
+        // Count an invalid index as used buffers: the next take reports the error.
         self.read_used_idx().map_or(true, |waiting| waiting > after)
     }
 
     pub(super) fn disarm(&mut self) {
         if self.event_idx {
-            // An index just passed is passed again after 65,536 buffers.
+            // Request the index that was just passed: the device passes it again after 65,536
+            // buffers.
             let behind = self.taken.wrapping_sub(1);
             let place = self.avail.half(at::used_event(self.size));
             place.store(behind.to_le(), Ordering::Relaxed);
