@@ -12,8 +12,8 @@ use crate::{
 };
 use crate::{PrivateFlags, Steering};
 
-/// A function that is not open yet, or not any more. The placeholder keeps the link visible, with
-/// the reason why it carries no traffic.
+/// A function that is not open. The placeholder keeps the link visible, with the reason why the
+/// link carries no traffic.
 #[derive(Debug)]
 pub struct Absent {
     name: String,
@@ -22,8 +22,8 @@ pub struct Absent {
 }
 
 impl Absent {
-    /// A placeholder for the function with this address. `stats` are those of the replaced
-    /// function, if there was one.
+    /// Creates a placeholder for the function with the address `name`. `stats` are the statistics
+    /// of the function that it replaces; empty if there is none.
     pub fn new(name: String, reason: String, stats: Vec<Arc<QueuePairStats>>) -> Self {
         Self { name, reason, stats }
     }
@@ -85,7 +85,8 @@ impl Steering for Absent {
     }
 
     fn can_follow(&self) -> bool {
-        // Unknown before the function is open.
+        // Assume that the table can follow; the function is not open, so that the answer is
+        // unknown.
         true
     }
 

@@ -7,9 +7,9 @@ use std::str::FromStr;
 /// An address with its prefix length, `10.0.0.1/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceAddress {
-    /// The address.
+    /// IP address.
     pub ip: IpAddr,
-    /// Prefix length, 0..=32 or 0..=128.
+    /// Prefix length, 0 to 32 for IPv4 and 0 to 128 for IPv6.
     pub prefix: u8,
 }
 
@@ -36,7 +36,8 @@ impl fmt::Display for InterfaceAddress {
 mod tests {
     use super::*;
 
-    // Goal: addresses of both families parse and print; invalid text is rejected with an example.
+    // Goal: addresses of both families are parsed and printed; invalid text is rejected with an
+    // example.
     #[test]
     fn addresses_round_trip() {
         for text in ["10.0.0.1/24", "fd00::1/64", "0.0.0.0/0"] {

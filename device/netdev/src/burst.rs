@@ -11,24 +11,26 @@ use crate::limits::{BURST_FRAMES, BURST_MORE_PIECES};
 pub struct Frame<'a> {
     /// Virtio header: pending checksum and segmentation of the frame.
     pub hdr: VnetHdr,
+    /// Index of the second segment in the burst's list.
     more: u16,
+    /// Number of segments after the first.
     more_count: u16,
     /// Length in bytes.
     pub len: u32,
-    /// First piece of the frame; usually the whole frame.
+    /// First segment of the frame; usually the complete frame.
     pub head: Span<'a>,
 }
 
 impl Frame<'_> {
-    /// True if the head holds the whole frame.
+    /// True if the first segment holds the complete frame.
     #[inline]
     pub fn is_one_piece(&self) -> bool {
         self.more_count == 0
     }
 }
 
-/// Up to 64 frames, each in one or more pieces. A burst borrows the queue that owns the memory, so
-/// that no frame can be released while it is in use.
+/// Up to 64 frames, each in one or more segments of memory. A burst borrows the queue that owns the
+/// memory, so that no frame can be released while the burst exists.
 #[derive(Debug, Default)]
 pub struct Burst<'a> {
     frames: ArrayVec<Frame<'a>, BURST_FRAMES>,
@@ -36,20 +38,21 @@ pub struct Burst<'a> {
 }
 
 impl<'a> Burst<'a> {
-    /// An empty burst.
+    /// Creates an empty burst.
     #[inline]
     pub fn new() -> Self {
         Self { frames: ArrayVec::new_const(), more: ArrayVec::new_const() }
     }
 
-    /// Appends a frame of `len` bytes in one piece.
+    /// Appends a frame of `len` bytes in one segment.
     #[inline]
     pub fn push(&mut self, hdr: VnetHdr, len: u32, head: Span<'a>) {
         self.frames.push(Frame { hdr, more: 0, more_count: 0, len, head });
     }
 
-    /// Appends a frame that begins in `head` and continues in `more`. False when the burst has no
-    /// room for the pieces: the frame then begins the next burst.
+    /// Appends a frame with the segment `head` and the further segments `more`. Returns false,
+    /// without effect, if the burst has no space for the segments; the frame then begins the next
+    /// burst.
     pub fn push_pieces(
         &mut self,
         hdr: VnetHdr,
@@ -70,13 +73,13 @@ impl<'a> Burst<'a> {
         self.frames.truncate(frames);
     }
 
-    /// True if the burst has room for no further frame.
+    /// True if the burst has no space for another frame.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.frames.is_full()
     }
 
-    /// The frames, in order.
+    /// Frames in order.
     #[inline]
     pub fn frames(&self) -> &[Frame<'a>] {
         &self.frames
@@ -88,7 +91,7 @@ impl<'a> Burst<'a> {
         &mut self.frames
     }
 
-    /// Pieces of a frame after its head.
+    /// Segments of a frame after the first.
     #[inline]
     pub fn more(&self, frame: &Frame<'a>) -> &[Span<'a>] {
         &self.more[usize::from(frame.more)..usize::from(frame.more + frame.more_count)]

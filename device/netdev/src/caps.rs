@@ -6,13 +6,13 @@ use mqnet_wire::{GsoKind, Layer, VnetHdr};
 
 use crate::limits;
 
-/// A set of offloads. RX: offloads that received frames may need. TX: offloads that the queue
-/// performs.
+/// A set of offloads. In the RX direction, the offloads that received frames may need; in the TX
+/// direction, the offloads that the queue performs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offloads(u32);
 
 impl Offloads {
-    /// Partial checksum: the checksum of a frame is not filled in.
+    /// Checksum offload: frames may have a partial checksum.
     pub const CSUM: Self = Self(1);
     /// TCP segmentation over IPv4.
     pub const TSO4: Self = Self(2);
@@ -26,7 +26,7 @@ impl Offloads {
     pub const USO6: Self = Self(32);
     /// All offloads.
     pub const ALL: Self = Self(63);
-    /// No offload: every frame has its checksum and fits the MTU.
+    /// No offload: every frame has a complete checksum and fits the MTU.
     pub const NONE: Self = Self(0);
     /// All segmentation offloads.
     pub const LARGE: Self = Self(2 | 4 | 16 | 32);
@@ -39,7 +39,7 @@ impl Offloads {
         (Self::USO6, "uso6"),
     ];
 
-    /// Set with these bits; unknown bits are ignored.
+    /// Set with the bits `bits`; unknown bits are ignored.
     pub fn from_bits(bits: u32) -> Self {
         Self(bits & Self::ALL.0)
     }
@@ -59,12 +59,12 @@ impl Offloads {
         Self(self.0 | other.0)
     }
 
-    /// Difference.
+    /// Offloads of this set that are not in `other`.
     pub fn minus(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Difference, reduced to a set that the kernel accepts.
+    /// Offloads of this set that are not in `other`, reduced to a set that the kernel accepts.
     pub fn without(self, other: Self) -> Self {
         self.minus(other).consistent()
     }
@@ -74,7 +74,8 @@ impl Offloads {
         self.0 & other.0 == other.0
     }
 
-    /// True if this set includes all offloads that a frame with this header needs.
+    /// True if the set includes all offloads that a frame with this header needs; false for an
+    /// invalid header.
     pub fn covers(self, hdr: VnetHdr) -> bool {
         if hdr.needs_checksum() && !self.has(Self::CSUM) {
             return false;
@@ -90,12 +91,12 @@ impl Offloads {
         self.has(kind.or(ecn))
     }
 
-    /// True if frames may be larger than the MTU.
+    /// True if the set has a segmentation offload: frames may be larger than the MTU.
     pub fn any_large(self) -> bool {
         self.0 & Self::LARGE.0 != 0
     }
 
-    /// Largest subset that the kernel accepts: segmentation needs the checksum offload, ECN needs
+    /// Largest subset that the kernel accepts. Segmentation needs the checksum offload, ECN needs
     /// TCP segmentation, and USO covers both IP versions or none.
     pub fn consistent(self) -> Self {
         let (tso, uso) = (Self::TSO4.0 | Self::TSO6.0, Self::USO4.0 | Self::USO6.0);
@@ -117,7 +118,7 @@ impl Offloads {
         Self::NAMES.iter().filter(move |(bit, _)| self.has(*bit)).map(|(_, name)| *name)
     }
 
-    /// Set without the segmentation offloads.
+    /// Set without the segmentation offloads and the ECN offload.
     pub fn without_large(self) -> Self {
         Self(self.0 & !(Self::LARGE.0 | Self::TSO_ECN.0))
     }
@@ -136,7 +137,7 @@ impl fmt::Display for Offloads {
     }
 }
 
-/// Capabilities of one side of a link.
+/// Capabilities and requests of one side of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caps {
     /// Layer at which frames begin.
@@ -147,37 +148,38 @@ pub struct Caps {
     pub wanted: Option<u16>,
     /// MTU that the user requested; `None`: the MTU of the other side.
     pub mtu: Option<u32>,
-    /// MTU of a device that another program made; in force where no MTU is configured.
+    /// MTU of a device that another program created; applies if no MTU is configured.
     pub mtu_found: Option<u32>,
-    /// Largest possible MTU.
+    /// Largest MTU of this side.
     pub mtu_max: u32,
-    /// Largest possible frame.
+    /// Largest frame of this side in bytes.
     pub frame_max: u32,
-    /// Offloads that frames received here may need.
+    /// Offloads that frames received from this side may need.
     pub rx_offloads: Offloads,
     /// Offloads that this side performs for frames sent to it.
     pub tx_offloads: Offloads,
-    /// Offloads that received frames may need regardless of the negotiation, because the peer
-    /// cannot be notified any more. The engine emulates those that the other side does not offer.
+    /// Offloads that frames received from this side may need regardless of the negotiation, because
+    /// the peer's features cannot be changed any more. The engine emulates those that the other
+    /// side does not perform.
     pub rx_fixed: Offloads,
 }
 
 impl Caps {
-    /// Encodes `mtu` and `mtu_found` in one word of 16 bits each, 0 for none.
+    /// Encodes `mtu` in the lower and `mtu_found` in the upper 16 bits of a word; 0 means none.
     pub fn mtu_word(&self) -> u32 {
         self.mtu.unwrap_or(0) | self.mtu_found.unwrap_or(0) << 16
     }
 
-    /// Decodes a word of [`mtu_word`](Self::mtu_word); `None` if one of the values is not a valid
-    /// MTU.
+    /// Decodes the result of [`mtu_word`](Self::mtu_word) as `[mtu, mtu_found]`; `None` if one of
+    /// the values is not a valid MTU.
     pub fn read_mtu_word(word: u32) -> Option<[Option<u32>; 2]> {
         let halves = [word & 0xffff, word >> 16];
         let is_valid = |mtu: u32| mtu == 0 || (limits::MTU_MIN..=limits::MTU_MAX).contains(&mtu);
         halves.into_iter().all(is_valid).then(|| halves.map(|mtu| Some(mtu).filter(|&mtu| mtu > 0)))
     }
 
-    /// Number of channels of a link with `there`: the smaller request; the only request if one side
-    /// has none; 1 without any request.
+    /// Number of channels of a link with `there`: the smaller request, the only request, or 1
+    /// without a request, limited by both sides.
     pub fn channels_with(&self, there: &Self) -> u16 {
         let wanted = match (self.wanted, there.wanted) {
             (Some(a), Some(b)) => a.min(b),
@@ -231,7 +233,7 @@ pub struct Plan {
     pub tx_emulation: Emulation,
 }
 
-/// Reason why two sides cannot be joined.
+/// Reason why two sides cannot form a link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Incompatible {
     /// A TUN was joined with an Ethernet function.
@@ -294,8 +296,8 @@ impl Plan {
         Ok(plan.with_fixed(here.rx_fixed, there.rx_fixed))
     }
 
-    /// Adds the offloads that frames need regardless of the negotiation ([`Caps::rx_fixed`]), here
-    /// and at the other function, to a plan that was negotiated without them.
+    /// Adds the offloads of [`Caps::rx_fixed`] of this function and of the other one to a plan that
+    /// was negotiated without them.
     pub fn with_fixed(self, here: Offloads, there: Offloads) -> Self {
         Self {
             rx_offloads: self.rx_offloads.or(here),
@@ -305,7 +307,7 @@ impl Plan {
         }
     }
 
-    /// The same plan as seen by the other side.
+    /// Returns the plan as seen by the other side.
     pub fn mirrored(&self) -> Self {
         Self {
             rx_offloads: self.tx_offloads.or(self.tx_emulation.offloads),
@@ -357,8 +359,8 @@ mod tests {
         }
     }
 
-    // Goal: fixed offloads are emulated for a side that does not offer them, and for that side
-    // alone; both sides compute the same plan, and mirroring a plan twice is the identity.
+    // Goal: fixed offloads are emulated for a side that does not offer them, and only for that
+    // side. Both sides compute the same plan, and mirroring a plan twice is the identity.
     #[test]
     fn fixed_offloads_are_emulated() {
         let fixed = Offloads::CSUM.or(Offloads::TSO4).or(Offloads::TSO6);
@@ -379,8 +381,8 @@ mod tests {
         assert_eq!(far.mirrored(), plan);
     }
 
-    // Goal: large frames are segmented in spite of the sink's offload where the link's largest
-    // frame is smaller.
+    // Goal: if the link's largest frame is smaller, large frames are segmented even if the sink
+    // offers segmentation.
     #[test]
     fn frames_beyond_the_largest_are_cut() {
         let guest = Caps { rx_fixed: Offloads::ALL, ..caps() };
@@ -390,8 +392,8 @@ mod tests {
         assert_eq!((plan.frame_max, plan.rx_frame_max()), (20_000, limits::FRAME_MAX));
     }
 
-    // Goal: the smaller channel count wins, offloads are the intersection per direction, and both
-    // sides compute the same plan.
+    // Goal: the smaller number of channels applies, offloads are the intersection per direction,
+    // and both sides compute the same plan.
     #[test]
     fn both_sides_compute_the_same_plan() {
         let mut far = caps();
@@ -404,8 +406,8 @@ mod tests {
         assert_eq!(Plan::join(&far, &caps()).unwrap(), near.mirrored());
     }
 
-    // Goal: a side without a request follows; limits apply to requests too; without any request
-    // there is one channel.
+    // Goal: a side without a request follows the other side, limits apply to requests too, and
+    // without any request there is one channel.
     #[test]
     fn channels_are_agreed() {
         let with = |wanted, channels| Caps { wanted, channels, ..caps() };
@@ -416,7 +418,7 @@ mod tests {
         assert_eq!(agree(with(None, 64), with(None, 64)), 1);
     }
 
-    // Goal: any subset that a peer offers is reduced to one that the kernel accepts.
+    // Goal: any subset that a peer offers is reduced to a subset that the kernel accepts.
     #[test]
     fn subsets_are_made_consistent() {
         let set = |bits| Offloads::from_bits(bits).consistent();
@@ -426,7 +428,8 @@ mod tests {
         assert_eq!(set(63), Offloads::ALL);
     }
 
-    // Goal: without segmentation the frame limit is that of the MTU, with two VLAN tags.
+    // Goal: without segmentation, the largest frame is the MTU with an Ethernet header and two VLAN
+    // tags.
     #[test]
     fn frame_limit_without_segmentation_follows_mtu() {
         let mut plain = caps();
@@ -435,7 +438,7 @@ mod tests {
         assert_eq!(Plan::join(&plain, &caps()).unwrap().frame_max, 1522);
     }
 
-    // Goal: IP packets need no room for an Ethernet header, and a TUN is never joined with an
+    // Goal: IP packets need no space for an Ethernet header, and a TUN is never joined with an
     // Ethernet function.
     #[test]
     fn layers_must_match() {

@@ -1,10 +1,10 @@
-//! Frames detached from a queue with their memory.
+//! Frames detached from a queue together with their memory.
 
 use mqnet_pktbuf::{Frag, Returner};
 use mqnet_shmem::{Span, SpanMut};
 use mqnet_wire::VnetHdr;
 
-/// A part of a frame in a buffer that the owner of this value owns.
+/// A fragment of a detached frame: a range of a page-pool buffer.
 #[derive(Debug)]
 #[must_use = "memory that is not given back is lost to its pool"]
 pub struct DetachedFragment {
@@ -14,17 +14,18 @@ pub struct DetachedFragment {
 }
 
 impl DetachedFragment {
-    /// `len` bytes of a buffer from offset `from` on, which must be within the buffer.
+    /// Creates a fragment of `len` bytes from offset `from` of a buffer; the range must be within
+    /// the buffer.
     pub fn new(frag: Frag, from: u32, len: u32) -> Self {
         debug_assert!(u64::from(from) + u64::from(len) <= u64::from(frag.len()));
         Self { frag, from, len }
     }
 
-    /// Offset of the part in the memory region of the pool. If the caller provided the pages, the
-    /// offset is valid in the caller's own file.
+    /// Offset of the fragment in the memory region of the pool. If the caller provided the pages,
+    /// this is the offset in the caller's file.
     ///
     /// # Panics
-    /// When the returner belongs to another pool.
+    /// Panics if the returner belongs to another pool.
     pub fn place(&self, returner: &Returner) -> u64 {
         returner.frag_place(&self.frag) + u64::from(self.from)
     }
@@ -34,28 +35,28 @@ impl DetachedFragment {
         self.len
     }
 
-    /// True if the part has no bytes.
+    /// True if the fragment has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Free bytes in front of the part, for another header.
+    /// Free bytes before the fragment, for another header.
     pub fn headroom(&self) -> u32 {
         self.from
     }
 
-    /// The bytes.
+    /// Bytes of the fragment.
     ///
     /// # Panics
-    /// When the returner belongs to another pool.
+    /// Panics if the returner belongs to another pool.
     pub fn span<'a>(&'a self, returner: &'a Returner) -> Span<'a> {
         returner.frag_span(&self.frag).skip(self.from as usize).first(self.len as usize)
     }
 
-    /// Prepends a header in place; false when the headroom is too small.
+    /// Prepends a header in place; returns false if the headroom is too small.
     ///
     /// # Panics
-    /// When the returner belongs to another pool.
+    /// Panics if the returner belongs to another pool.
     pub fn push_front(&mut self, header: &[u8], returner: &Returner) -> bool {
         let Some(from) = (self.from as usize).checked_sub(header.len()) else { return false };
         let room: SpanMut<'_> = returner.frag_span_mut(&mut self.frag);
@@ -65,25 +66,25 @@ impl DetachedFragment {
     }
 }
 
-/// A frame detached from a queue with its memory.
+/// A frame detached from a queue together with its memory.
 #[derive(Debug)]
 #[must_use = "memory that is not given back is lost to its pool"]
 pub struct DetachedFrame {
     /// Virtio header: pending checksum and segmentation of the frame.
     pub hdr: VnetHdr,
-    /// First part of the frame.
+    /// First fragment of the frame.
     pub head: DetachedFragment,
-    /// Further parts.
+    /// Further fragments, in order.
     pub more: Vec<DetachedFragment>,
 }
 
 impl DetachedFrame {
-    /// Parts of the frame, in order.
+    /// Fragments of the frame, in order.
     pub fn pieces(&self) -> impl Iterator<Item = &DetachedFragment> {
         std::iter::once(&self.head).chain(&self.more)
     }
 
-    /// Length in bytes.
+    /// Length of the frame in bytes.
     pub fn len(&self) -> u32 {
         self.pieces().map(DetachedFragment::len).sum()
     }
@@ -93,10 +94,10 @@ impl DetachedFrame {
         self.len() == 0
     }
 
-    /// Returns the memory of the frame.
+    /// Returns the memory of the frame to its pool.
     ///
     /// # Panics
-    /// When the returner belongs to another pool.
+    /// Panics if the returner belongs to another pool.
     pub fn free(self, returner: &mut Returner) {
         returner.free_frag(self.head.frag);
         self.more.into_iter().for_each(|piece| returner.free_frag(piece.frag));
@@ -109,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    // Goal: a header is prepended in place as long as there is headroom, and the memory returns to
+    // Goal: a header is prepended in place if there is enough headroom, and the memory returns to
     // its pool.
     #[test]
     fn headers_are_prepended_in_place() {

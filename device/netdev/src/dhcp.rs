@@ -1,6 +1,6 @@
 //! Checksums of DHCP over IPv4. DHCP clients and servers read raw sockets, which deliver frames
-//! with partial checksums; a client regards such a checksum as wrong. QEMU fills in the checksum
-//! for the same ports.
+//! with partial checksums, and reject such frames. The checksum is therefore filled in for the DHCP
+//! ports, as in QEMU.
 
 use arrayvec::ArrayVec;
 use mqnet_shmem::Span;
@@ -15,16 +15,16 @@ use crate::wrap::pieces::{Pieces, payload, read_head, sums};
 /// UDP ports of the DHCP server and client.
 const PORTS: [u16; 2] = [67, 68];
 
-/// First bytes of a frame in private memory.
+/// First bytes of a frame, copied to private memory.
 pub type FrameHead = [u8; UNFINISHED_HEADERS_MAX];
 
-/// True if one of the ports is a DHCP port.
+/// True if one of the ports in the first four bytes of a UDP header is a DHCP port.
 pub fn has_ports(udp: [u8; 4]) -> bool {
     let [a, b, c, d] = udp;
     [[a, b], [c, d]].iter().any(|port| PORTS.contains(&u16::from_be_bytes(*port)))
 }
 
-/// True for a DHCP frame with a partial checksum.
+/// True for a UDP frame with a partial checksum and a DHCP port.
 #[inline]
 pub fn is_unfinished(frame: &Frame<'_>, more: &[Span<'_>]) -> bool {
     lacks_udp_checksum(frame.hdr) && is_dhcp(frame, more)
@@ -42,8 +42,9 @@ fn is_dhcp(frame: &Frame<'_>, more: &[Span<'_>]) -> bool {
     n == udp.len() && has_ports(udp)
 }
 
-/// Pieces of a frame with [partial checksum](is_unfinished), with the checksum filled in: the first
-/// piece is `room`. `None` when the headers are too long, or the pieces too many.
+/// Returns the segments of an [unfinished](is_unfinished) frame, with the checksum filled in. The
+/// first segment is a copy of the headers in `room`. Returns `None` if the headers are too long or
+/// the segments too many.
 pub fn complete<'a>(
     frame: &Frame<'a>,
     more: &[Span<'a>],
@@ -58,7 +59,7 @@ pub fn complete<'a>(
     Some((Span::of(own), rest))
 }
 
-/// Virtio header of a completed frame.
+/// Virtio header of a frame that [`complete`] returned: no pending checksum.
 pub fn completed() -> VnetHdr {
     VnetHdr::default()
 }

@@ -1,6 +1,6 @@
 //! Facets: optional parts of the contract. A function returns each facet that it implements by an
-//! accessor of [`Function`]. A default applies to functions without the facet, and to facets that
-//! do not define the method.
+//! accessor of [`Function`]. The default methods apply to functions without the facet, and to
+//! facets that do not override the method.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::{
     RxMemory, SlotRings, SteeringRule,
 };
 
-/// Declares a facet: the trait, and the same methods of `dyn Function`, which call the facet if
-/// there is one. These methods cannot be overridden, so that no wrapper can hide a facet.
+/// Declares a facet: the trait, and methods of `dyn Function` with the same names. These methods
+/// call the facet if there is one, and cannot be overridden, so that no wrapper can hide a facet.
 macro_rules! facet_trait {
     (
         $(#[$doc:meta])*
@@ -52,60 +52,59 @@ macro_rules! facet_trait {
 }
 
 facet_trait! {
-    /// Choice of the RX queue of each frame.
+    /// Selection of the RX queue of each frame.
     Steering;
     steering: {
-        /// True if [`steer`](Self::steer) moves only the flows that must move: to new queues when
-        /// channels are added, from retired queues when they are removed. Otherwise any flow may
+        /// True if [`steer`](Self::steer) moves only the flows that must move: to new queues if
+        /// channels are added, from retired queues if channels are removed. False if any flow may
         /// move.
         fn steers(&self) -> bool {
             true
         }
 
-        /// Indirection table of the RX queues; `None` where it cannot be read and set.
+        /// Indirection table of the RX queues; `None` if it cannot be read and set.
         fn indirection(&self) -> Option<Indirection> {
             None
         }
 
-        /// True if buckets of [`indirection`](Self::indirection) can follow the other direction
-        /// of their flows, at least in some sessions.
+        /// True if buckets of [`indirection`](Self::indirection) can be assigned to the queue on
+        /// which the other direction of their flows is sent, at least in some sessions.
         fn can_follow(&self) -> bool {
             false
         }
 
-        /// Flow rules, by location. They take precedence over the table. `None` where rules are not
+        /// Flow rules by location, which take precedence over the table; `None` if rules are not
         /// supported.
         fn rules(&self) -> Option<&[SteeringRule]> {
             None
         }
 
-        /// Queues that a table may name with this number of channels.
+        /// Queues that a table may contain for `channels` channels.
         fn table_queues(&self, channels: u16) -> Vec<u16> {
             (0..channels).collect()
         }
     }
     steering_mut: {
         /// Capacity of an RX queue in frames. A reader that has taken this number of frames has
-        /// taken all older ones, even if the queue was never empty.
+        /// taken all frames that were queued before, even if the queue was never empty.
         fn waiting_most(&mut self) -> u32 {
             1 << 16
         }
 
-        /// Steers new frames to the first `channels` queues. All frames that arrive after its
-        /// return have their queue by the new choice.
+        /// Steers new frames to the first `channels` queues. After the return, all arriving frames
+        /// are queued by the new selection.
         fn steer(&mut self, channels: u16) -> Result<(), OpenChannelsError> {
             Ok(())
         }
 
-        /// Reads the table again where other programs can set it; true if another program has set
-        /// it, which then owns it.
+        /// Reads the table again if other programs can set it. Returns true if another program has
+        /// set the table; that program then owns the table.
         fn refresh_indirection(&mut self) -> bool {
             false
         }
 
-        /// Sets the table; `user_set` is false for the default one. As with
-        /// [`steer`](Self::steer), all frames that arrive afterwards have their queue by the new
-        /// table. The caller keeps flows in order.
+        /// Sets the table; `user_set` is false for a default table. After the return, all arriving
+        /// frames are queued by the new table. The caller keeps flows in order.
         fn set_indirection(&mut self, table: &[u16], user_set: bool)
             -> Result<(), OpenChannelsError> {
             let what = "has no such table".to_owned();
@@ -113,14 +112,15 @@ facet_trait! {
         }
 
         /// Mapping from frames to buckets of [`indirection`](Self::indirection) in this session, or
-        /// the reason why it is unknown. Call it before the lanes run, since flows may move; only
-        /// where [`can_follow`](Self::can_follow) is true.
+        /// the reason why the mapping is unknown. Call the method only if
+        /// [`can_follow`](Self::can_follow) is true, and before the lanes run, since it may move
+        /// flows.
         fn buckets(&mut self) -> Result<Buckets, String> {
             Err("has no table".to_owned())
         }
 
-        /// Replaces all rules. As with [`steer`](Self::steer), all frames that arrive afterwards
-        /// have their queue by the new rules. The caller keeps flows in order.
+        /// Replaces all rules. After the return, all arriving frames are queued by the new rules.
+        /// The caller keeps flows in order.
         fn set_rules(&mut self, rules: &[SteeringRule]) -> Result<(), OpenChannelsError> {
             let what = "takes no rules".to_owned();
             Err(OpenChannelsError { function: self.name().to_owned(), what })
@@ -129,38 +129,38 @@ facet_trait! {
 }
 
 facet_trait! {
-    /// Kernel interface of a function: the function is this interface, or is behind it.
+    /// Kernel interface of a function, or behind a function.
     KernelInterface;
     kernel_interface: {
         /// Name, index and state of the interface, which other programs may rename and move at any
-        /// time; `None` while there is none.
+        /// time; `None` if there is no interface now.
         fn interface(&self) -> Option<Interface<'_>> {
             None
         }
 
-        /// True if frames sent through this function go to a network stack, which processes a few
+        /// True if frames sent through the function go to a network stack, which processes a few
         /// large frames faster than many small ones.
         fn feeds_a_stack(&self) -> bool {
             false
         }
     }
     kernel_interface_mut: {
-        /// MTU that another program has set on the device since the last call.
+        /// MTU that another program set on the device since the last call; `None` if none was set.
         fn changed_mtu(&mut self) -> Option<u32> {
             None
         }
 
-        /// Sets the device's MTU to that of the plan in force.
+        /// Sets the device's MTU to that of the current plan.
         fn restore_mtu(&mut self) -> Result<(), String> {
             Ok(())
         }
 
-        /// Sets the carrier of the interface: up while frames sent through the function have a
+        /// Sets the carrier of the interface: up if frames sent through the interface have a
         /// destination.
         fn set_carrier(&mut self, up: bool) {}
 
-        /// Frames that the system dropped before they reached an RX queue, where it counts them;
-        /// at a TAP, those that found its ring full.
+        /// Number of frames that the system dropped before an RX queue, for example at a full TAP
+        /// ring; `None` if the system does not count them.
         fn dropped_outside(&mut self) -> Option<u64> {
             None
         }
@@ -168,23 +168,23 @@ facet_trait! {
 }
 
 facet_trait! {
-    /// Devices of the machine, for the placement of workers and interrupts.
+    /// Hardware devices of a function, for the placement of workers and interrupts.
     Placement;
     placement: {
         /// Permanent identity of the device, independent of its name: a bus address, or the
-        /// factory's Ethernet address. `None` where only the endpoint address identifies it.
+        /// permanent MAC address. `None` if only the endpoint address identifies the device.
         fn identity(&self) -> Option<String> {
             None
         }
 
-        /// Devices behind the function: device `i mod n` of `n` serves channel `i`. Empty where
-        /// none is known. Constant while the function is open.
+        /// Devices behind the function: device `i mod n` of `n` devices serves channel `i`. Empty
+        /// if no device is known. The list is constant while the function is open.
         fn devices(&self) -> Vec<HardwareDevice> {
             Vec::new()
         }
 
-        /// True if workers should be placed from the high end of the CPU list, because the other
-        /// end of a bridge on the same machine places its workers from the low end.
+        /// True if workers are placed from the high end of the CPU list: the other end of the
+        /// bridge is on the same machine and uses the low end.
         fn takes_high_cpus(&self) -> bool {
             false
         }
@@ -194,21 +194,22 @@ facet_trait! {
 }
 
 facet_trait! {
-    /// Far end of a bridge that can have more than one protocol.
+    /// Bridge that supports more than one protocol.
     Bridge;
     bridge: {
-        /// Name of the protocol in use; `None` while the far end is unknown.
+        /// Name of the protocol in use; `None` if the far end is unknown.
         fn protocol(&self) -> Option<&'static str> {
             None
         }
 
-        /// Reason why the number of channels is not this end's choice, with what to do instead;
-        /// `None` where it is.
+        /// Reason why this end cannot select the number of channels, with the remedy; `None` if it
+        /// can.
         fn channels_fixed(&self) -> Option<String> {
             None
         }
 
-        /// Rings of slots; `None` where the protocol has none, and before the peer has set them up.
+        /// Rings of slots; `None` if the protocol has no slots, or the peer has not set them up
+        /// yet.
         fn slot_rings(&self) -> Option<SlotRings> {
             None
         }
@@ -218,16 +219,16 @@ facet_trait! {
 }
 
 facet_trait! {
-    /// Switches of one kind of function (`ethtool --show-priv-flags`).
+    /// Private flags of one kind of function (`ethtool --show-priv-flags`).
     PrivateFlags;
     private_flags: {
-        /// Names and values of the flags.
+        /// Names and values of the private flags.
         fn flags(&self) -> Vec<(&'static str, bool)> {
             Vec::new()
         }
     }
     private_flags_mut: {
-        /// Sets one of [`flags`](Self::flags).
+        /// Sets one of the [`flags`](Self::flags); fails if the function has no such flag.
         fn set_flag(&mut self, flag: &str, on: bool) -> Result<(), OpenChannelsError> {
             let what = format!("has no flag '{flag}'");
             Err(OpenChannelsError { function: self.name().to_owned(), what })
@@ -236,22 +237,22 @@ facet_trait! {
 }
 
 facet_trait! {
-    /// Buffers that a function gives to a device.
+    /// Buffers that a function provides to a device.
     RxBuffers;
     rx_buffers: {
-        /// Buffer layout of each RX queue that has had buffers.
+        /// Buffer layout of each RX queue that has received buffers.
         fn rx_memory(&self) -> Vec<RxMemory> {
             Vec::new()
         }
     }
     rx_buffers_mut: {
-        /// Announces that an XDP program is attached to the RX queues, or detached.
+        /// Reports that an XDP program was attached to the RX queues (true), or detached.
         fn set_xdp(&mut self, attached: bool) {}
     }
 }
 
 facet_trait! {
-    /// Members of a group.
+    /// Members of a group of functions.
     Members;
     group: {
         /// Description of each member.
@@ -259,34 +260,34 @@ facet_trait! {
             Vec::new()
         }
 
-        /// Smallest number of channels with which each member has one.
+        /// Smallest number of channels that gives each member at least one.
         fn least_channels(&self) -> u16 {
             1
         }
 
-        /// Number of channels with statistics in use, where it exceeds that of the plan; otherwise
-        /// 0.
+        /// Number of channels whose statistics are in use if it exceeds the plan's number;
+        /// otherwise 0.
         fn counted(&self) -> u16 {
             0
         }
     }
     group_mut: {
-        /// Member `at`, for access to its own indirection table: its queue `q` is channel
-        /// `q * members + at`. `None` while a channel is not at its place in the group's map.
+        /// Member `at`, for access to its indirection table; queue `q` of the member is channel
+        /// `q * members + at`. `None` while another member serves one of these channels.
         fn member(&mut self, at: usize) -> Option<&mut dyn Function> {
             None
         }
 
-        /// Reports the failure of a lane. True if the reason is the loss of a member and the
-        /// group continues without it: [`refit`](Self::refit) returns the channels after the next
-        /// [`poll_link`](Self::poll_link).
+        /// Reports the failure of a lane. Returns true if the cause is the loss of a member and the
+        /// group continues without it. After the next [`poll_link`](Self::poll_link),
+        /// [`refit`](Self::refit) then returns the affected channels.
         fn survives(&mut self, now: Duration) -> bool {
             false
         }
 
         /// Channels with replacement queues, which become active when the present queues are
-        /// [parked](crate::Queue::park). The caller parks these queues, attaches them again with
-        /// the frames held in their lanes, and calls [`refitted`](Self::refitted).
+        /// [parked](crate::Queue::park). The caller parks the present queues and attaches them
+        /// again, with the frames held in their lanes. Then it calls [`refitted`](Self::refitted).
         fn refit(&mut self) -> Vec<u16> {
             Vec::new()
         }
@@ -296,7 +297,7 @@ facet_trait! {
     }
 }
 
-/// Accessors of the facets that the function implements itself.
+/// Defines the accessors of the facets that the function implements.
 #[macro_export]
 macro_rules! facets {
     ($($facet:ident),*) => { $($crate::facet!($facet);)* };
@@ -362,7 +363,7 @@ macro_rules! facet {
     };
 }
 
-/// Accessors of a function that has the facets of another one, its field.
+/// Defines accessors that return the facets of another function, the field `$inner`.
 #[macro_export]
 macro_rules! forward_facets {
     ($inner:ident) => {
@@ -428,7 +429,7 @@ mod tests {
     use crate::null::Null;
     use crate::{Caps, Channel, Plan, QueuePairStats};
 
-    /// A function with all facets.
+    /// A function that implements all facets.
     struct All(Null);
 
     impl Function for All {
@@ -514,7 +515,8 @@ mod tests {
         crate::forward_facets!(inner);
     }
 
-    /// A wrapper has every facet of the function inside; a function without facets has none.
+    /// Goal: a wrapper returns every facet of the inner function; a function without facets returns
+    /// none.
     #[test]
     fn wrappers_lose_no_facet() {
         let facets = |f: &mut dyn Function| {

@@ -1,4 +1,4 @@
-//! Control-plane half of the contract.
+//! Control-plane part of the contract.
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use crate::{Caps, Channel, Peer, Plan, QueuePairStats};
 /// Link state of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkStatus {
-    /// The link carries no traffic. The text is the reason and the remedy.
+    /// The link carries no traffic. The text is the reason with the remedy.
     Down(String),
-    /// The link is up. `session` changes whenever the peer was lost in between: channels of an
-    /// older session must be closed and opened again.
+    /// The link is up. The number of the session changes if the peer was lost in between: channels
+    /// of an older session must be closed and opened again.
     Up {
         /// Number of the session.
         session: u64,
@@ -29,12 +29,12 @@ pub enum LinkStatus {
 pub struct OpenChannelsError {
     /// Name of the function.
     pub function: String,
-    /// Failure and remedy.
+    /// Cause and remedy.
     pub what: String,
 }
 
 impl Plan {
-    /// Rejects a plan with more channels than the function has.
+    /// Fails if the plan has more than `most` channels.
     pub fn check_channels(&self, function: &str, most: u16) -> Result<(), OpenChannelsError> {
         if self.channels <= most {
             return Ok(());
@@ -49,13 +49,13 @@ impl Plan {
 pub struct Indirection {
     /// Queue of each hash bucket.
     pub table: Vec<u16>,
-    /// True for a table that a user set. Such a table does not follow the number of channels.
+    /// True if a user set the table; such a table does not follow the number of channels.
     pub user_set: bool,
     /// Name of the hash that selects the bucket, as in ethtool(8).
     pub hash: &'static str,
 }
 
-/// Maps a frame, by its first bytes, to its bucket. `None` for a frame without a bucket.
+/// Mapping from the first bytes of a frame to its bucket; `None` for a frame without a bucket.
 pub type BucketOf = Arc<dyn Fn(&[u8]) -> Option<usize> + Send + Sync>;
 
 /// Mappings from frames to buckets of [`Indirection`].
@@ -63,8 +63,8 @@ pub type BucketOf = Arc<dyn Fn(&[u8]) -> Option<usize> + Send + Sync>;
 pub struct Buckets {
     /// Bucket in which replies to a frame arrive.
     pub of_answers: BucketOf,
-    /// Bucket in which a frame arrives, as the driver reports it; the receiving queue verifies the
-    /// report. `None` where this process selects the queue itself.
+    /// Bucket in which a frame arrives, as the driver reports; the receiving queue verifies the
+    /// report. `None` if this process selects the queue.
     pub of_arrivals: Option<BucketOf>,
 }
 
@@ -73,13 +73,13 @@ pub struct Buckets {
 pub struct HardwareDevice {
     /// Endpoint address of the device.
     pub name: String,
-    /// NUMA node of the device, where it is known.
+    /// NUMA node of the device, if known.
     pub node: Option<u32>,
-    /// Name of the kernel interface of the device, if there is one.
+    /// Name of the device's kernel interface, if there is one.
     pub interface: Option<String>,
-    /// Network namespace of the interface, if it is not that of this process.
+    /// Network namespace of the interface, if it differs from that of this process.
     pub netns: Option<PathBuf>,
-    /// Interrupts of the device, where this process handles them.
+    /// Interrupts of the device, if this process handles them.
     pub vectors: Option<Vectors>,
 }
 
@@ -110,11 +110,11 @@ pub enum FullCause {
 pub struct Interface<'a> {
     /// Current name.
     pub name: &'a str,
-    /// Interface index, where the interface belongs to the function.
+    /// Interface index, if the interface belongs to the function.
     pub index: Option<u32>,
-    /// Inode of the network namespace, if it is not that of this process.
+    /// Inode of the network namespace, if it differs from that of this process.
     pub netns: Option<u64>,
-    /// False while the kernel sends nothing: the interface is down or has no carrier.
+    /// True if the kernel sends frames; false if the interface is down or has no carrier.
     pub is_running: bool,
 }
 
@@ -122,16 +122,17 @@ pub struct Interface<'a> {
 ///
 /// # Life cycle
 /// `open` and `close` begin and end a session of the link. Within a session, channels may be
-/// replaced: [`prepare`](Self::prepare) makes the next channels while the present ones stay in use;
-/// the engine moves the traffic; then either [`commit`](Self::commit) or [`abort`](Self::abort)
-/// ends the change. At most one change is open at a time.
+/// replaced: [`prepare`](Self::prepare) creates new channels while the present ones stay in use.
+/// The engine then moves the traffic, and calls [`commit`](Self::commit) or [`abort`](Self::abort)
+/// to end the change. At most one change is open at a time.
 ///
-/// A call that fails leaves the state unchanged. After a failed `open` nothing is open, and the
+/// A call that fails leaves the state unchanged. After a failed `open` no channel is open, and the
 /// caller closes the function. After a failed `prepare` or `steer` the channels in use carry frames
-/// as before. A plan with more channels than the function has is rejected. The caller drops
-/// channels before the call that ends them: the old channels before `commit`, the new ones before
-/// `abort`, all before `close` and before the function is dropped. `tests/conformance` checks these
-/// rules on every backend.
+/// as before. A plan with more channels than the function has is rejected.
+///
+/// The caller drops channels before the call that ends them: the old channels before `commit`, the
+/// new channels before `abort`, all channels before `close` and before the function is dropped.
+/// `tests/conformance` checks these rules on every backend.
 pub trait Function: Send {
     /// Endpoint address of the function, for messages.
     fn name(&self) -> &str;
@@ -139,12 +140,12 @@ pub trait Function: Send {
     /// Capabilities of the function before a peer is known.
     fn caps(&self) -> Caps;
 
-    /// Sets the capabilities of the other function of the link: first before the first
-    /// [`poll_link`](Self::poll_link), and again whenever they change.
+    /// Sets the capabilities of the other function of the link. The engine calls this method before
+    /// the first [`poll_link`](Self::poll_link), and again whenever the capabilities change.
     fn set_partner(&mut self, _partner: &Caps) {}
 
-    /// Advances the link state machine and returns its state. Called after every event and, while
-    /// the link is down, at least every 100 ms.
+    /// Advances the link state machine; returns the state of the link. The engine calls this method
+    /// after every event and, if the link is down, at least every 100 ms.
     fn poll_link(&mut self, _now: Duration) -> LinkStatus {
         LinkStatus::Up { session: 0 }
     }
@@ -154,7 +155,7 @@ pub trait Function: Send {
         Vec::new()
     }
 
-    /// Conditions that keep the device from working as configured, each with its remedy.
+    /// Conditions that prevent the device from working as configured, each with the remedy.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
@@ -162,26 +163,26 @@ pub trait Function: Send {
     /// Opens `plan.channels` channels, in order.
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError>;
 
-    /// Ends the session after the caller has dropped every channel, and ends an open change. The
-    /// reason `why` is sent to the peer, if there is one.
+    /// Ends the session and an open change. The caller has dropped every channel. The reason `why`
+    /// is sent to the peer, if there is one.
     fn close(&mut self, _why: &str) {}
 
-    /// Makes the channels of `plan` while the present channels stay in use unchanged. Limits that
-    /// both sets of channels must keep (a smaller MTU) apply immediately.
+    /// Creates the channels of `plan` while the present channels stay in use. Limits that both sets
+    /// of channels must meet, such as a smaller MTU, apply immediately.
     fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         self.open(plan)
     }
 
     /// Makes the channels of the last [`prepare`](Self::prepare) the current ones; the caller has
-    /// dropped the older channels. A failed cleanup is reported and has no further effect. No-op
-    /// without an open change.
+    /// dropped the older channels. An error reports a failed cleanup, and the commit is still
+    /// effective. Without an open change, the call has no effect.
     fn commit(&mut self) -> Result<(), OpenChannelsError> {
         Ok(())
     }
 
     /// Restores the state before the last [`prepare`](Self::prepare), including flows that
-    /// [`steer`](Self::steer) has moved; the caller has dropped the new channels. No-op without an
-    /// open change.
+    /// [`steer`](Self::steer) moved; the caller has dropped the new channels. Without an open
+    /// change, the call has no effect.
     fn abort(&mut self) {}
 
     /// Far end of this function, if it takes part in channel changes.
@@ -189,14 +190,14 @@ pub trait Function: Send {
         None
     }
 
-    /// Replaces the statistics of the channels by `_stats`. Other functions may share the
-    /// statistics of a channel, if they count at other times.
+    /// Replaces the statistics of the channels. Several functions may share the statistics of a
+    /// channel if they count at different times.
     fn share_stats(&mut self, _stats: &[Arc<QueuePairStats>]) {}
 
-    /// Statistics of every possible channel. They outlive the channels.
+    /// Statistics of every possible channel; they outlive the channels.
     fn stats(&self) -> &[Arc<QueuePairStats>];
 
-    /// Reason why the TX queues are full, when they are.
+    /// Reason why the TX queues are full, if they are.
     fn full_cause(&self) -> FullCause {
         FullCause::Device
     }
@@ -206,8 +207,8 @@ pub trait Function: Send {
         "the device takes no frames"
     }
 
-    /// Selection of RX queues; `None` where frames are distributed elsewhere, or with a single
-    /// queue.
+    /// Selection of RX queues; `None` if the function has a single queue or does not distribute
+    /// frames.
     fn steering(&self) -> Option<&dyn Steering> {
         None
     }
@@ -217,7 +218,7 @@ pub trait Function: Send {
         None
     }
 
-    /// Kernel interface; `None` where there is none.
+    /// Kernel interface; `None` if there is none.
     fn kernel_interface(&self) -> Option<&dyn KernelInterface> {
         None
     }
@@ -227,17 +228,17 @@ pub trait Function: Send {
         None
     }
 
-    /// Hardware devices; `None` where none is known.
+    /// Hardware devices; `None` if no device is known.
     fn placement(&self) -> Option<&dyn Placement> {
         None
     }
 
-    /// Far end of a bridge; `None` where there is a single protocol.
+    /// Bridge; `None` if the function supports a single protocol.
     fn bridge(&self) -> Option<&dyn Bridge> {
         None
     }
 
-    /// Private flags; `None` where there are none.
+    /// Private flags; `None` if there are none.
     fn private_flags(&self) -> Option<&dyn PrivateFlags> {
         None
     }
@@ -247,7 +248,7 @@ pub trait Function: Send {
         None
     }
 
-    /// Buffers of RX queues; `None` where the function gives no buffers to a device.
+    /// Buffers of RX queues; `None` if the function provides no buffers to a device.
     fn rx_buffers(&self) -> Option<&dyn RxBuffers> {
         None
     }

@@ -7,32 +7,32 @@ use mqnet_shmem::Span;
 use crate::limits::BURST_FRAMES;
 use crate::{Burst, Fault, OwningRx};
 
-/// Source of numbers: reads the input, and zeros after its end.
+/// Reader of a fuzzer's input; returns zeros after its end.
 #[derive(Debug)]
 pub struct Input<'a>(pub &'a [u8]);
 
 impl Input<'_> {
-    /// The next byte.
+    /// Reads the next byte.
     pub fn u8(&mut self) -> u8 {
         let Some((&first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         first
     }
 
-    /// The next 2 bytes.
+    /// Reads the next 2 bytes.
     pub fn u16(&mut self) -> u16 {
         u16::from_le_bytes([self.u8(), self.u8()])
     }
 
-    /// The next 8 bytes.
+    /// Reads the next 8 bytes.
     pub fn u64(&mut self) -> u64 {
         (0..8).fold(0, |n, _| n << 8 | u64::from(self.u8()))
     }
 }
 
 /// Peeks a burst, checks every frame against the contract, and releases all but `leave` frames.
-/// Panics at a frame with a length that differs from its pieces or is outside `lens`, or at a
-/// header that does not match the frame.
+/// Panics if the length of a frame is outside `lens` or differs from its segments, or if the header
+/// does not match the frame.
 pub fn receive(
     rx: &mut dyn OwningRx,
     lens: RangeInclusive<u32>,

@@ -1,13 +1,13 @@
 //! Hand-over cell for a resource that exists once per channel.
 //!
-//! While channels change, a channel has an old and a new queue, but the device has one ring for
-//! both. A queue takes the ring for its work, and puts it back after its burst or when it is
-//! [parked](crate::Queue::park). No queue waits for the cell: to the caller an empty cell is a full
-//! or an empty ring.
+//! During a channel change, a channel has an old and a new queue, but the device has one ring for
+//! both. A queue takes the ring for its work, and returns it after its burst or when it is
+//! [parked](crate::Queue::park). No queue waits for the cell: if the cell is empty, the queue
+//! reports a full or an empty ring to its caller.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Hand-over cell: holds a resource between two queues of a channel. Taking it never waits.
+/// Hand-over cell of a resource that two queues of a channel use in turn; taking it never blocks.
 #[derive(Debug)]
 pub struct HandOver<T>(Mutex<Option<Box<T>>>);
 
@@ -17,20 +17,20 @@ impl<T> HandOver<T> {
         Self(Mutex::new(Some(Box::new(thing))))
     }
 
-    /// Takes the resource, if it is here.
+    /// Takes the resource; `None` if another queue has it.
     #[inline]
     pub fn take(&self) -> Option<Box<T>> {
         self.0.try_lock().ok()?.take()
     }
 
-    /// Puts the resource back.
+    /// Returns the resource to the cell.
     #[inline]
     pub fn put(&self, thing: Box<T>) {
-        // No code that runs under the lock can panic, so it cannot be poisoned.
+        // Ignore poisoning: no code that runs under the lock can panic.
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(thing);
     }
 
-    /// Calls `work` with the resource, if it is here.
+    /// Calls `work` with the resource; returns `None` if another queue has it.
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         let mut thing = self.take()?;
         let result = work(&mut thing);
@@ -43,7 +43,7 @@ impl<T> HandOver<T> {
 mod tests {
     use super::*;
 
-    // Goal: a resource has one owner at a time, and can be taken again after it was put back.
+    // Goal: a resource has one owner at a time, and can be taken again after it was returned.
     #[test]
     fn one_owner_at_a_time() {
         let cell = HandOver::new(1);

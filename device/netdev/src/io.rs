@@ -2,13 +2,13 @@
 
 use std::str::FromStr;
 
-/// System calls that write frames to a queue that borrows memory.
+/// System calls by which a TX queue without memory sends frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Io {
-    /// Many frames per system call where the kernel supports it, otherwise one.
+    /// Many frames per system call if the kernel supports io_uring, otherwise one.
     #[default]
     Auto,
-    /// Many frames per system call (io_uring), or failure.
+    /// Many frames per system call (io_uring); fails if not supported.
     Uring,
     /// One frame per system call.
     Plain,

@@ -1,31 +1,31 @@
-//! The contract between the engine and its backends.
+//! The contract between the engine and the backends.
 //!
 //! # Roles
-//! - A [`Function`] is one opened endpoint. It is control plane: the control thread polls its link
-//!   state, opens its channels and closes them.
-//! - A [`Channel`] is one RX queue and one TX queue. Exactly one worker owns each half at a time.
+//! - A [`Function`] is one opened endpoint and the control plane: the control thread polls its link
+//!   state, and opens and closes its channels.
+//! - A [`Channel`] is one RX queue and one TX queue. Exactly one worker owns each queue at a time.
 //!   Queues transfer bursts without allocation and without locks.
-//! - The engine joins the RX half of one function with the TX half of another: a *lane*.
+//! - The engine joins the RX queue of one function with the TX queue of another: a *lane*.
 //!
 //! # The memory rule
-//! A queue either **owns memory** (frames are, or can be placed, in memory that the queue owns)
-//! or **borrows memory** (a system call copies the bytes). The types [`Rx`] and [`Tx`] state which,
-//! so that a lane has exactly four shapes:
+//! An **owning queue** has memory in which frames are, or can be placed. A **system-call queue**
+//! has none: a system call copies the bytes. The types [`Rx`] and [`Tx`] distinguish them, so that
+//! a lane has exactly four shapes:
 //!
 //! | RX | TX | transfer of a frame | payload copies |
 //! |---|---|---|---|
-//! | borrows | owns | `reserve` room, `recv` into it, `commit` | 0 |
-//! | owns | borrows | `peek`, `submit` reads in place, `release` | 0 |
-//! | owns | owns | `peek`, `submit` copies, `release` | 1 |
-//! | borrows | borrows | a page of the page pool is used by both | 0 |
+//! | system call | owning | `reserve` space, `recv` into it, `commit` | 0 |
+//! | owning | system call | `peek`, `submit` reads in place, `release` | 0 |
+//! | owning | owning | `peek`, `submit` copies, `release` | 1 |
+//! | system call | system call | both use a page of the page pool | 0 |
 //!
 //! # Offload emulation
-//! If the sink does not support an offload that the source uses, the engine emulates it:
+//! If the sink does not support an offload that the source uses, the engine emulates the offload:
 //! [`Emulation`].
 //!
 //! # Outcomes, faults and bugs
-//! *Outcome*: full and empty are a short count, `None` or [`Recv::Empty`]; never an error.
-//! *[`Fault`]*: the peer broke the protocol or the device is gone; the function is closed.
+//! *Outcome*: full or empty, reported as a short count, `None` or [`Recv::Empty`]; never an error.
+//! *[`Fault`]*: the peer violated the protocol, or the device is lost; the function is closed.
 //! *Bug*: a failed assertion, never caused by bytes that a peer wrote.
 
 #![forbid(unsafe_code)]

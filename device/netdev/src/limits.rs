@@ -1,41 +1,43 @@
-//! All maximum values, with their relations checked at compile time.
+//! Limits of the project, with their relations checked at compile time.
 
 use mqnet_wire::Layer;
 
-/// Maximum number of channels of a netdev (the limit of the kernel's NTB netdev).
+/// Maximum number of channels of a netdev, as in the kernel's NTB netdev.
 pub const CHANNELS_MAX: u16 = 64;
 
-/// Maximum frames of one poll of a lane (a NAPI budget); see [`TURN`] for small frames.
+/// Maximum number of frames of one poll of a lane (a NAPI budget); [`TURN`] applies to small
+/// frames.
 pub const BUDGET: usize = 64;
 
-/// Maximum frames of one poll while frames are [`SMALL`] and copied. A larger budget amortizes the
-/// cache misses at the switch to the next lane, which cost as much as several small frames.
+/// Maximum number of frames of one poll if the frames are [`SMALL`] and copied. A larger budget
+/// amortizes the cache misses at the switch to the next lane, which cost as much as several small
+/// frames.
 pub const TURN: usize = 4 * BUDGET;
 
-/// Maximum average length of small frames in a burst: [`TURN`] of them are 64 KiB.
+/// Maximum average length in bytes of the small frames of a burst; [`TURN`] of them are 64 KiB.
 pub const SMALL: u32 = 256;
 
-/// Maximum frames of one burst between two queues.
+/// Maximum number of frames of one burst between two queues.
 pub const BURST_FRAMES: usize = 64;
 
-/// Maximum pieces of memory in one burst beyond the first of each frame: room for some frames in
-/// many pages. A ring needs one, where it wraps.
+/// Maximum number of memory segments of a burst, not counting the first segment of each frame. The
+/// number suffices for some frames in many pages. A ring needs one such segment, at its wrap.
 pub const BURST_MORE_PIECES: usize = 64;
 
-/// Bytes after which a queue ends a burst early, so that its memory is returned (and its frames are
-/// published) before the next burst: about two large frames.
+/// Bytes after which a queue ends a burst early: about two large frames. The memory of the burst is
+/// then returned, and its frames are published, before the next burst.
 pub const BURST_BYTES: usize = 128 << 10;
 
-/// Maximum pieces of one frame (64 KiB in 4 KiB pages, unaligned, plus a header piece).
+/// Maximum number of memory segments of a frame: 64 KiB in 4 KiB pages, unaligned, and a header.
 pub const FRAME_PIECES_MAX: usize = 18;
 
-/// Smallest MTU (RFC 791: every IPv4 host forwards 68 bytes).
+/// Smallest MTU: every IPv4 host forwards 68 bytes (RFC 791).
 pub const MTU_MIN: u32 = 68;
 
-/// Largest MTU: a TAP accepts frames of 65,535 bytes with their Ethernet header of 14.
+/// Largest MTU: a TAP accepts frames of 65,535 bytes, with an Ethernet header of 14 bytes.
 pub const MTU_MAX: u32 = 65_521;
 
-/// Largest MTU of a device with frames of this layer.
+/// Largest MTU of a device with frames of the layer `layer`.
 pub const fn mtu_max(layer: Layer) -> u32 {
     match layer {
         Layer::Ethernet => MTU_MAX,
@@ -46,10 +48,10 @@ pub const fn mtu_max(layer: Layer) -> u32 {
 /// Default MTU.
 pub const MTU_DEFAULT: u32 = 1500;
 
-/// Ethernet header with two VLAN tags (QinQ). The MTU includes neither.
+/// Length of an Ethernet header with two VLAN tags (QinQ), which the MTU does not include.
 pub const L2_HEADER: u32 = 22;
 
-/// Maximum length of the headers in front of the network header.
+/// Maximum length of the headers before the network header.
 pub const fn l2_header(layer: Layer) -> u32 {
     match layer {
         Layer::Ethernet => L2_HEADER,
@@ -57,8 +59,8 @@ pub const fn l2_header(layer: Layer) -> u32 {
     }
 }
 
-/// Largest frame of any queue: a 64 KiB segmentation frame (65,536 bytes from the IP header on,
-/// `GSO_MAX_SIZE` of the kernel) with its L2 header.
+/// Largest frame of any queue: 65,536 bytes from the IP header on (the kernel's `GSO_MAX_SIZE`),
+/// and the Ethernet header.
 pub const FRAME_MAX: u32 = 65_536 + L2_HEADER;
 
 /// Largest Ethernet frame of a link without segmentation offloads.
@@ -66,8 +68,8 @@ pub const fn frame_of_mtu(mtu: u32) -> u32 {
     mtu + L2_HEADER
 }
 
-/// Room that a receiver reserves for frames of up to `frame_max` bytes: one byte more, to detect
-/// longer frames.
+/// Space in bytes that a receiver reserves for frames of up to `frame_max` bytes: one byte more, to
+/// detect longer frames.
 pub const fn room_for(frame_max: u32) -> u32 {
     frame_max + 1
 }

@@ -1,7 +1,7 @@
 //! Loopback function: frames sent on a channel arrive on the same channel.
 //!
-//! The TX half owns a page pool; the RX half returns pages on its own thread. The function uses no
-//! operating system service and therefore cannot wake a worker: it is always polled.
+//! The TX queue owns a page pool; the RX queue returns pages on its thread. The function uses no
+//! operating system service, so that it cannot wake a worker and is always polled.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Loopback {
 }
 
 impl Loopback {
-    /// A loopback with `channels` channels (1..=64).
+    /// Creates a loopback function with `channels` channels (1..=64).
     pub fn new(channels: u16) -> Self {
         let channels = channels.clamp(1, CHANNELS_MAX);
         Self { layer: Layer::Ethernet, stats: (0..channels).map(|_| Arc::default()).collect() }
@@ -95,7 +95,7 @@ struct LoopTx {
     pool: PagePool,
     ring: SpscProducer<(Page, FrameMeta)>,
     reserved: Option<Page>,
-    /// Frames held back from the RX half.
+    /// Frames held back from the RX queue; `None` if the queue does not hold frames.
     held: Option<VecDeque<(Page, FrameMeta)>>,
     stats: Arc<QueuePairStats>,
 }
@@ -107,7 +107,7 @@ impl LoopTx {
         if let Some(held) = &mut self.held {
             return held.push_back((page, frame));
         }
-        // The ring has as many entries as the pool has pages, so that a page always fits.
+        // Expect space: the ring has as many entries as the pool has pages.
         if let Err((page, _)) = self.ring.push_one((page, frame)) {
             self.pool.free(page);
         }
@@ -174,7 +174,8 @@ impl OwningTx for LoopTx {
     }
 
     fn is_drained(&mut self) -> Result<bool, Fault> {
-        // The RX half takes frames from the ring before it releases them: pages count, not entries.
+        // Count pages, not entries: the RX queue takes frames from the ring before it releases
+        // them.
         self.pool.drain();
         let own =
             u32::from(self.reserved.is_some()) + self.held.as_ref().map_or(0, VecDeque::len) as u32;

@@ -7,13 +7,13 @@ pub struct MemberView {
     pub address: String,
     /// Permanent identity.
     pub identity: String,
-    /// True for the primary, which determines table, flags and address of the group.
+    /// True for the primary, which determines the table, flags and MAC address of the group.
     pub primary: bool,
-    /// Reason why the member is the primary; empty for others.
+    /// Reason why the member is the primary; empty for other members.
     pub why: String,
-    /// True if the member carries traffic, or could.
+    /// True if the member can carry traffic.
     pub up: bool,
-    /// Reason why the member is down; empty while it is up.
+    /// Reason why the member is down; empty if the member is up.
     pub reason: String,
     /// Channels of the member in the group's fixed channel map.
     pub channels: Vec<u16>,

@@ -20,7 +20,7 @@ pub struct Null {
 }
 
 impl Null {
-    /// A null function with `channels` channels (1..=64).
+    /// Creates a null function with `channels` channels (1..=64).
     pub fn new(channels: u16) -> Self {
         let channels = channels.clamp(1, CHANNELS_MAX);
         Self { layer: Layer::Ethernet, stats: (0..channels).map(|_| Arc::default()).collect() }
@@ -65,12 +65,12 @@ impl Function for Null {
     }
 }
 
-/// An RX queue that never receives a frame.
+/// Creates an RX queue that never receives a frame.
 pub fn silent_rx() -> Rx {
     Rx::Syscall(Box::new(EmptyRx))
 }
 
-/// A TX queue that discards all frames.
+/// Creates a TX queue that discards all frames.
 pub fn swallowing_tx() -> Tx {
     Tx::Syscall(Box::new(DiscardTx(Arc::default())))
 }

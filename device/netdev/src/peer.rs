@@ -1,9 +1,9 @@
-//! Far end of a function that takes part in channel changes: another engine.
+//! Far end of a function, if it is another engine that takes part in channel changes.
 //!
-//! Each end publishes its *wish* (the capabilities and requests of its side of the link) and a
-//! control message (*word*) with its step in a channel change. Both ends compute the same plan from
-//! the same two wishes, so that a message needs to name only the numbers of the wishes. One end
-//! *leads*: only the leader begins changes.
+//! Each end publishes its *wish*: the capabilities and requests of its side of the link. Each end
+//! also publishes a control message with its step of a channel change. Both ends compute the same
+//! plan from the same two wishes, so that a message contains only the numbers of the wishes. One
+//! end *leads*: only the leader begins changes.
 
 use crate::{Caps, Plan};
 
@@ -14,24 +14,25 @@ pub enum Step {
     /// No change is in progress.
     #[default]
     Rest = 0,
-    /// Leader: the new channels are ready; the follower should make its own.
+    /// The leader has its new channels ready; the follower prepares its own.
     Propose = 1,
-    /// Follower: the new channels are ready.
+    /// The follower has its new channels ready.
     Ready = 2,
-    /// Follower: the new channels cannot be made; the old ones stay in use.
+    /// The follower cannot create the new channels; the old ones stay in use.
     Refuse = 3,
-    /// This end sends through the new channels, and all older frames have been consumed.
+    /// The sender of the message transmits through the new channels, and all older frames are
+    /// consumed.
     Switched = 4,
-    /// Follower: the switch failed and was reverted.
+    /// The follower's switch failed and was reverted.
     Failed = 5,
-    /// Leader: the change is complete; drop the old channels.
+    /// The leader completes the change; the old channels are dropped.
     Commit = 6,
-    /// Leader: the change is cancelled; drop the new channels.
+    /// The leader cancels the change; the new channels are dropped.
     Cancel = 7,
 }
 
 impl Step {
-    /// Every step.
+    /// All steps.
     pub const ALL: [Self; 8] = [
         Self::Rest,
         Self::Propose,
@@ -43,7 +44,7 @@ impl Step {
         Self::Cancel,
     ];
 
-    /// Decodes a step that a peer wrote.
+    /// Decodes a step that a peer wrote; `None` if the number is unknown.
     pub fn decode(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|step| *step as u32 == number)
     }
@@ -52,13 +53,13 @@ impl Step {
 /// Control message of one end about a channel change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangeMessage {
-    /// Number of the attempt; counted by the leader.
+    /// Number of the attempt, assigned by the leader.
     pub attempt: u32,
     /// Step of the sender.
     pub step: Step,
-    /// Numbers of the wishes that the attempt uses: the leader's and the follower's.
+    /// Numbers of the leader's and the follower's wish for the attempt.
     pub wishes: [u32; 2],
-    /// Reason of a refusal, a failure or a cancellation.
+    /// Reason of a refusal, a failure or a cancellation; empty for other steps.
     pub why: String,
 }
 

@@ -1,7 +1,7 @@
 //! Probe for tests of wrappers: a queue that overrides every default method.
 //!
-//! A wrapper that does not define a method with a default body hides the method of its inner queue.
-//! [`hidden_by_rx`] and [`hidden_by_tx`] return these methods.
+//! A wrapper that does not define a method with a default body hides that method of its inner
+//! queue. [`hidden_by_rx`] and [`hidden_by_tx`] return the names of such methods.
 
 use std::io;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const FILL: Fill = Fill { used: 1, size: 2 };
 const CAPACITY: u32 = 3;
 const FRAME: [u8; 64] = [7; 64];
 
-/// Calls of the methods without a result.
+/// Flags of the called methods that return nothing.
 #[derive(Debug, Default)]
 struct Calls {
     park: AtomicBool,
@@ -148,7 +148,7 @@ impl SyscallTx for Probe {
     }
 }
 
-/// Names of the methods that did not reach the probe.
+/// Names of the methods whose calls did not reach the probe.
 fn hidden(found: impl IntoIterator<Item = (&'static str, bool)>) -> Vec<&'static str> {
     found.into_iter().filter(|(_, reached)| !reached).map(|(name, _)| name).collect()
 }
@@ -163,10 +163,10 @@ fn reached_of_queue(queue: &mut dyn Queue, calls: &Calls) -> [(&'static str, boo
     ]
 }
 
-/// Methods of an RX queue that this wrapper hides: with memory (`true`) or without.
+/// Names of the methods of an RX queue that the wrapper hides; `owning`: the queue owns memory.
 ///
 /// # Errors
-/// The memory of the probe cannot be allocated, or a fault.
+/// Fails if the memory of the probe cannot be allocated, or with a fault of the wrapper.
 pub fn hidden_by_rx(
     owning: bool,
     wrap: impl FnOnce(Rx) -> Rx,
@@ -189,10 +189,10 @@ pub fn hidden_by_rx(
     Ok(hidden(queue.into_iter().chain(memory)))
 }
 
-/// Methods of a TX queue that this wrapper hides: with memory (`true`) or without.
+/// Names of the methods of a TX queue that the wrapper hides; `owning`: the queue owns memory.
 ///
 /// # Errors
-/// The memory of the probe cannot be allocated, or a fault.
+/// Fails if the memory of the probe cannot be allocated, or with a fault of the wrapper.
 pub fn hidden_by_tx(
     owning: bool,
     wrap: impl FnOnce(Tx) -> Tx,

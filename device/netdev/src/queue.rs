@@ -1,4 +1,4 @@
-//! The queues of a channel: the data-path half of the contract.
+//! Queues of a channel: the data-path part of the contract.
 
 use std::any::Any;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::{Burst, DetachedFrame, DropReason};
 #[derive(Debug, thiserror::Error)]
 #[error("channel {channel}: {what}")]
 pub struct Fault {
-    /// Channel that detected the fault.
+    /// Channel whose queue detected the fault.
     pub channel: u16,
     /// Description, with the values.
     pub what: String,
@@ -24,14 +24,14 @@ pub struct Fault {
 /// Notification mode of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
-    /// Edge-triggered: each event is reported once, whether or not the descriptor is read.
+    /// Edge-triggered: each event is reported once, even if the descriptor is not read.
     Edge,
 }
 
-/// Descriptor that a sleeping worker watches for a queue.
+/// Descriptor by which a queue wakes its sleeping worker.
 #[derive(Clone, Copy, Debug)]
 pub struct WakeSource<'a> {
-    /// The descriptor.
+    /// Descriptor to watch.
     pub fd: BorrowedFd<'a>,
     /// Notification mode of the descriptor.
     pub trigger: Trigger,
@@ -41,7 +41,7 @@ pub struct WakeSource<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Armed {
-    /// The queue is armed: the event reports new work.
+    /// The queue is armed and has no work; an event reports new work.
     Sleep,
     /// Work is available already: poll again.
     MoreWork,
@@ -56,7 +56,7 @@ pub struct Fill {
     pub size: u32,
 }
 
-/// Metadata of a received frame.
+/// Metadata of a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameMeta {
     /// Length in bytes.
@@ -65,36 +65,37 @@ pub struct FrameMeta {
     pub hdr: VnetHdr,
 }
 
-/// Methods of every queue: RX or TX, with or without memory.
+/// Methods of every RX and TX queue.
 pub trait Queue: Any + Send {
-    /// Arms the queue: an RX queue wakes its worker when there is a frame, a TX queue when there is
-    /// room (`need` bytes in one frame, or more, if the queue prefers fewer wake-ups). The queue is
-    /// checked once more after it is armed, so that no event is lost. A TX queue has room for more
-    /// than its capacity when it is empty.
+    /// Arms the queue. An RX queue wakes its worker when a frame arrives. A TX queue wakes its
+    /// worker when it has space for a frame of `need` bytes; it may wait for more space to avoid
+    /// wake-ups. If `need` exceeds the capacity, an empty queue suffices. The queue is checked
+    /// again after it is armed, so that no event is lost.
     fn arm(&mut self, need: u32) -> Result<Armed, Fault>;
 
-    /// Descriptor to watch while the queue is armed; `None` for a queue that always has work.
+    /// Descriptor to watch while the queue is armed; `None` for a queue without events: one that
+    /// always has work, or never.
     fn event(&self) -> Option<WakeSource<'_>>;
 
-    /// Parks the queue until its next poll. Resources that exist once per channel (a guest's ring)
-    /// may then be taken by another queue of the channel.
+    /// Parks the queue until its next poll. Another queue of the channel may then take resources
+    /// that exist once per channel, such as a guest's ring.
     fn park(&mut self) {}
 
-    /// Prefetches the data that the next poll reads first. A hint without side effects.
+    /// Prefetches the data that the next poll reads first; a hint without side effects.
     fn prefetch(&self) {}
 
-    /// Poll hold-off: delay after a poll that found few frames and emptied the queue, during which
-    /// frames accumulate. 0 disables it, as behind an XDP program, which passes only some of the
+    /// Poll hold-off: delay after a poll that found few frames and emptied the queue, so that
+    /// frames accumulate. 0 disables the delay, also behind an XDP program, which passes only some
     /// frames.
     fn gather(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// An RX queue that owns the memory of its frames.
+/// An RX queue with memory for its frames.
 pub trait OwningRx: Queue {
-    /// Lists up to `budget` waiting frames in order, without consuming them. An empty burst is an
-    /// outcome. After a partial release, the list begins with the first frame that was not
+    /// Appends up to `budget` waiting frames to `burst`, in order, without consuming them. No frame
+    /// is a normal outcome. After a partial release, the first frame is the first one that was not
     /// released.
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault>;
 
@@ -102,16 +103,16 @@ pub trait OwningRx: Queue {
     /// and returns their memory to the sender.
     fn release(&mut self, frames: usize) -> Result<(), Fault>;
 
-    /// Detaches the first peeked and unreleased frame from the queue, with its memory and without a
-    /// copy. A [`returner`](Self::returner) gives the memory back later. `None` when no frame
-    /// waits, memory cannot leave this queue, or too much memory is outstanding; a frame that waits
-    /// can then be detached later or released.
+    /// Detaches the first peeked and unreleased frame, with its memory and without a copy. The
+    /// [`returner`](Self::returner) frees the memory later. Returns `None` if no frame waits,
+    /// memory cannot leave this queue, or too much memory is detached already. A waiting frame can
+    /// then be released, or detached later.
     fn detach(&mut self) -> Result<Option<DetachedFrame>, Fault> {
         Ok(None)
     }
 
-    /// Returner for the memory of detached frames, usable on any thread; `None` where frames cannot
-    /// be detached.
+    /// Creates a returner for the memory of detached frames, usable on any thread; `None` if frames
+    /// cannot be detached.
     fn returner(&mut self) -> Option<Returner> {
         None
     }
@@ -120,12 +121,12 @@ pub trait OwningRx: Queue {
 /// Outcome of [`SyscallRx::recv`].
 #[derive(Clone, Copy, Debug)]
 pub enum Recv {
-    /// A frame was received into the room.
+    /// A frame was received into the reserved space.
     Frame(FrameMeta),
-    /// A frame was taken and dropped, with its reason counted. The room is free again. The received
-    /// part of the frame is still in the room, for captures.
+    /// A frame was received and dropped, with its reason counted. The reserved space is free again,
+    /// but still holds the received part of the frame, for captures.
     Dropped {
-        /// Length of the frame, which may exceed the room.
+        /// Length of the frame, which may exceed the reserved space.
         len: u32,
         /// Drop reason.
         reason: DropReason,
@@ -136,79 +137,81 @@ pub enum Recv {
 
 /// An RX queue that receives frames by a system call.
 pub trait SyscallRx: Queue {
-    /// Receives one frame into `room`, which holds `limits::room_for` the largest frame of the
-    /// plan.
+    /// Receives one frame into `room`, which has `limits::room_for` bytes for the largest frame of
+    /// the plan.
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault>;
 }
 
-/// A TX queue with memory in which frames can be placed.
+/// A TX queue with memory in which frames are placed.
 pub trait OwningTx: Queue {
-    /// Occupancy of the queue; `None` where nothing can wait, or it is unknown. A cached value may
-    /// be returned if it is not above `enough`: reading the peer's index costs a cache miss. The
-    /// true occupancy is never higher.
+    /// Occupancy of the queue; `None` if the queue holds nothing or the occupancy is unknown. A
+    /// cached value may be returned if it is at most `enough`, because reading the peer's index
+    /// costs a cache miss. The actual occupancy is at most the returned value.
     fn fill(&mut self, _enough: u32) -> Result<Option<Fill>, Fault> {
         Ok(None)
     }
 
-    /// Constant capacity of the queue in bytes, where it is known. No side effects.
+    /// Capacity of the queue in bytes, if known. The value is constant; the call has no side
+    /// effects.
     fn capacity(&self) -> Option<u32> {
         None
     }
 
     /// Copies the frames from index `from` on into the queue's memory: the only payload copy of the
-    /// engine. Returns the number of frames taken, which form a prefix; fewer means full.
+    /// engine. Returns the number of frames accepted, which form a prefix; fewer than given means
+    /// full.
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault>;
 
-    /// Reserves room for one frame of up to `max` bytes; `None` means full. The frame is sent by
-    /// [`commit`](Self::commit); a reservation without a commit is discarded.
+    /// Reserves space for one frame of up to `max` bytes; `None` means full.
+    /// [`commit`](Self::commit) sends the frame; a reservation without a commit has no effect.
     fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault>;
 
     /// Sends the frame that was placed in the last reservation.
     fn commit(&mut self, frame: &FrameMeta);
 
-    /// Publishes submitted and committed frames, and kicks the peer if it is armed: once per burst.
-    /// Publishes nothing while the queue is [held](Self::hold).
+    /// Publishes submitted and committed frames, and kicks the peer if it requests that; called
+    /// once per burst. Publishes nothing while the queue is [held](Self::hold).
     fn flush(&mut self) -> Result<(), Fault>;
 
-    /// Holds frames back from the peer (`true`) until they may follow those of an older queue;
+    /// Holds back frames from the peer (`true`) until the frames of an older queue are consumed;
     /// `false` publishes the held frames.
     fn hold(&mut self, on: bool) -> Result<(), Fault>;
 
-    /// True if the peer has consumed every published frame.
+    /// True if the peer has consumed all published frames.
     fn is_drained(&mut self) -> Result<bool, Fault>;
 }
 
 /// A TX queue that sends frames by a system call.
 pub trait SyscallTx: Queue {
-    /// Occupancy of the queue, as in [`OwningTx::fill`].
+    /// Occupancy of the queue; see [`OwningTx::fill`].
     fn fill(&mut self, _enough: u32) -> Result<Option<Fill>, Fault> {
         Ok(None)
     }
 
-    /// Sends the frames from index `from` on from their present memory. Returns the number of
-    /// frames taken (sent, or dropped with a counted reason), which form a prefix; fewer means
-    /// full.
+    /// Sends the frames from index `from` on, directly from their memory. Returns the number of
+    /// frames accepted (sent, or dropped with a counted reason), which form a prefix; fewer than
+    /// given means full.
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault>;
 }
 
-/// An RX queue, by the memory rule.
+/// RX queue of either kind.
 pub enum Rx {
-    /// The queue owns the memory of its frames.
+    /// The queue has memory for its frames.
     Owning(Box<dyn OwningRx>),
     /// A system call moves frames.
     Syscall(Box<dyn SyscallRx>),
 }
 
-/// A TX queue, by the memory rule.
+/// TX queue of either kind.
 pub enum Tx {
-    /// Frames can be placed in the queue's memory.
+    /// Frames are placed in the queue's memory.
     Owning(Box<dyn OwningTx>),
     /// A system call moves frames.
     Syscall(Box<dyn SyscallTx>),
 }
 
 impl Rx {
-    /// The methods that do not depend on memory.
+    /// Methods that every queue has.
     pub fn queue(&mut self) -> &mut dyn Queue {
         match self {
             Self::Owning(q) => &mut **q,
@@ -218,7 +221,7 @@ impl Rx {
 }
 
 impl Tx {
-    /// The methods that do not depend on memory.
+    /// Methods that every queue has.
     pub fn queue(&mut self) -> &mut dyn Queue {
         match self {
             Self::Owning(q) => &mut **q,
@@ -228,7 +231,7 @@ impl Tx {
 }
 
 impl Tx {
-    /// See [`OwningTx::fill`].
+    /// Occupancy of the queue; see [`OwningTx::fill`].
     pub fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
         match self {
             Self::Owning(q) => q.fill(enough),
@@ -236,7 +239,7 @@ impl Tx {
         }
     }
 
-    /// Sends frames, with a copy if the queue owns memory; see [`OwningTx::submit`].
+    /// Sends frames; see [`OwningTx::submit`] and [`SyscallTx::submit`].
     pub fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         match self {
             Self::Owning(q) => q.submit(burst, from),
@@ -244,7 +247,7 @@ impl Tx {
         }
     }
 
-    /// See [`OwningTx::flush`].
+    /// Publishes frames; see [`OwningTx::flush`]. A system-call queue has nothing to publish.
     pub fn flush(&mut self) -> Result<(), Fault> {
         match self {
             Self::Owning(q) => q.flush(),
@@ -252,7 +255,8 @@ impl Tx {
         }
     }
 
-    /// See [`OwningTx::hold`]. A system call sends immediately: no frame can be held.
+    /// Holds back frames; see [`OwningTx::hold`]. A system-call queue ignores the call: it sends
+    /// immediately.
     pub fn hold(&mut self, on: bool) -> Result<(), Fault> {
         match self {
             Self::Owning(q) => q.hold(on),
@@ -260,7 +264,7 @@ impl Tx {
         }
     }
 
-    /// See [`OwningTx::is_drained`].
+    /// True if the peer has consumed all published frames; always true for a system-call queue.
     pub fn is_drained(&mut self) -> Result<bool, Fault> {
         match self {
             Self::Owning(q) => q.is_drained(),

@@ -5,16 +5,16 @@
 pub enum FlowKind {
     /// Any Ethernet frame.
     Ether,
-    /// Any IP packet of that version.
+    /// Any IP packet of the given version.
     Ip {
-        /// IPv6.
+        /// True for IPv6, false for IPv4.
         v6: bool,
     },
-    /// TCP, UDP or SCTP over IP, by protocol number; never a fragment.
+    /// TCP, UDP or SCTP over IP, given by protocol number; fragments never match.
     Transport {
-        /// IPv6.
+        /// True for IPv6, false for IPv4.
         v6: bool,
-        /// 6, 17 or 132.
+        /// Protocol number: 6, 17 or 132.
         protocol: u8,
     },
 }
@@ -22,19 +22,19 @@ pub enum FlowKind {
 /// Header field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
-    /// Source of the Ethernet header, 6 bytes.
+    /// Source MAC address, 6 bytes.
     EtherSource,
-    /// Destination of the Ethernet header, 6 bytes.
+    /// Destination MAC address, 6 bytes.
     EtherDestination,
-    /// The EtherType, 2 bytes.
+    /// EtherType, 2 bytes.
     EtherType,
-    /// Source of the IP header, 4 or 16 bytes.
+    /// Source IP address, 4 or 16 bytes.
     Source,
-    /// Destination of the IP header, 4 or 16 bytes.
+    /// Destination IP address, 4 or 16 bytes.
     Destination,
     /// TOS or traffic class, 1 byte.
     TrafficClass,
-    /// Protocol in the IP header, 1 byte.
+    /// Protocol number in the IP header, 1 byte.
     Protocol,
     /// Source port, 2 bytes.
     SourcePort,
@@ -43,7 +43,7 @@ pub enum Field {
 }
 
 impl FlowKind {
-    /// Width of a field in frames of this kind, in bytes; `None` where the kind has no such field.
+    /// Width in bytes of a field in frames of this kind; `None` if the kind has no such field.
     pub fn width(self, field: Field) -> Option<usize> {
         let address = match self {
             Self::Ip { v6 } | Self::Transport { v6, .. } => Some(if v6 { 16 } else { 4 }),
@@ -61,8 +61,8 @@ impl FlowKind {
     }
 }
 
-/// Field, with the value required where bits of the mask are set. Value and mask must have the
-/// width of the field.
+/// Condition on a field: the bits of the mask must equal those of the value. Value and mask must
+/// have the width of the field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MaskedField {
     /// Field to match.
@@ -76,11 +76,11 @@ pub struct MaskedField {
 /// Flow rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SteeringRule {
-    /// Location of the rule: the lowest matching location takes precedence.
+    /// Location of the rule; the matching rule with the lowest location applies.
     pub location: u32,
     /// Kind of the frames.
     pub kind: FlowKind,
-    /// Field matches; every match is required.
+    /// Conditions on fields, all of which must hold.
     pub matches: Vec<MaskedField>,
     /// RX queue of matching frames.
     pub queue: u16,
@@ -90,7 +90,8 @@ pub struct SteeringRule {
 pub const RULES_MAX: u32 = 64;
 
 impl SteeringRule {
-    /// True if every field exists in the kind and has the right width.
+    /// True if the location is below [`RULES_MAX`] and every field exists in the kind, with value
+    /// and mask of the field's width.
     pub fn is_sound(&self) -> bool {
         let fits = |m: &MaskedField| {
             self.kind.width(m.field).is_some_and(|n| m.value.len() == n && m.mask.len() == n)

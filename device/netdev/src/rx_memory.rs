@@ -1,11 +1,10 @@
-//! Description of the buffers that an RX queue gives to its device.
+//! Description of the buffers that an RX queue provides to its device.
 
 use mqnet_pktbuf::{Mapping, PoolStats};
 
 use crate::stats::RxBufferTotals;
 
-/// Snapshot of the buffer layout of an RX queue, the reason for it, and statistics of its page
-/// pool.
+/// Snapshot of an RX queue's buffers: their layout, its reason, and statistics of the page pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RxMemory {
     /// Number of the queue.
@@ -14,11 +13,11 @@ pub struct RxMemory {
     pub mode: &'static str,
     /// Requested layout: `auto`, `frag` or `full`.
     pub wish: &'static str,
-    /// True if each buffer has a page of its own.
+    /// True if each buffer has a whole page.
     pub full: bool,
     /// Reason for the layout.
     pub reason: String,
-    /// True if the layout does not depend on the requested one.
+    /// True if the user's request has no effect on the layout.
     pub forced: bool,
     /// Counters and sizes of the buffers.
     pub buffers: RxBufferTotals,
@@ -26,12 +25,12 @@ pub struct RxMemory {
     pub mapping: Mapping,
     /// True if the consumer of the frames provides the pages.
     pub provided: bool,
-    /// Statistics of the pool.
+    /// Statistics of the page pool.
     pub pool: PoolStats,
 }
 
 impl RxMemory {
-    /// `frag` or `full`.
+    /// Name of the layout: `frag` or `full`.
     pub const fn layout(&self) -> &'static str {
         if self.full { "full" } else { "frag" }
     }

@@ -1,4 +1,4 @@
-//! Statistics of a channel, with the names of the kernel's `netdev` family where it has one.
+//! Statistics of a channel, with the names of the kernel's `netdev` family if the family has one.
 
 mod lane;
 mod reason;
@@ -16,7 +16,7 @@ pub use table::{
     Check, LaneCounter, LaneCounters, LaneSide, QueueCounter, RxStats, TxStats, Unit, XdpStats,
 };
 
-/// Drops by reason.
+/// Counters of drops by reason.
 #[derive(Debug, Default)]
 pub struct Drops {
     by_reason: [Counter; DropReason::ALL.len()],
@@ -29,12 +29,12 @@ impl Drops {
         self.by_reason[reason as usize].add(n);
     }
 
-    /// Frames dropped for `reason`.
+    /// Number of frames dropped for `reason`.
     pub fn get(&self, reason: DropReason) -> u64 {
         self.by_reason[reason as usize].get()
     }
 
-    /// Frames dropped for any reason.
+    /// Number of frames dropped for any reason.
     pub fn total(&self) -> u64 {
         self.by_reason.iter().map(Counter::get).sum()
     }
@@ -43,8 +43,8 @@ impl Drops {
 /// Statistics of one channel; they outlive its queues.
 #[derive(Debug, Default)]
 pub struct QueuePairStats {
-    /// RX half.
+    /// Statistics of the RX queue.
     pub rx: Padded<RxStats>,
-    /// TX half.
+    /// Statistics of the TX queue.
     pub tx: Padded<TxStats>,
 }

@@ -1,7 +1,7 @@
-//! Queues that wrap queues. A wrapper can be added and removed at any time; without a wrapper there
-//! is no cost.
+//! Queues that wrap queues. A wrapper can be added and removed while a lane runs; without a wrapper
+//! there is no cost.
 
-/// Forwards the methods of `Queue` to the inner queue.
+/// Implements `Queue` for a wrapper by forwarding to its field `inner`.
 macro_rules! forward_queue {
     ($outer:ty) => {
         impl $crate::Queue for $outer {

@@ -23,14 +23,15 @@ impl Deref for LaneSums {
 }
 
 impl LaneSums {
-    /// The lane from the RX queue of `from` to the TX queue of `to`.
+    /// Creates the sums of the lane from the RX queue of `from` to the TX queue of `to`.
     pub fn of(from: &QueuePairStats, to: &QueuePairStats) -> Self {
         let mut sums = Self::default();
         sums.add(from, to);
         sums
     }
 
-    /// Adds a lane. The TX queue is read first: while frames flow, more have entered than left.
+    /// Adds a lane. The TX queue is read first, so that the sum of frames that entered is never too
+    /// small while frames move.
     pub fn add(&mut self, from: &QueuePairStats, to: &QueuePairStats) {
         to.tx.add_to(&mut self.counters);
         for (sum, reason) in self.by_reason.iter_mut().zip(DropReason::ALL) {
@@ -40,7 +41,7 @@ impl LaneSums {
         from.rx.add_to(&mut self.counters);
     }
 
-    /// Growth since `before`.
+    /// Increase since `before`.
     pub fn since(&self, before: &Self) -> Self {
         let mut old = before.iter().map(|(_, value)| value);
         let mut new = self.iter().map(|(_, value)| value);
@@ -52,26 +53,26 @@ impl LaneSums {
         Self { counters: LaneCounters::read(grown), by_reason }
     }
 
-    /// Frames dropped for any reason.
+    /// Number of frames dropped for any reason.
     pub fn dropped(&self) -> u64 {
         self.by_reason.iter().sum()
     }
 
-    /// Reasons with at least one drop.
+    /// Reasons with at least one drop, and their numbers of frames.
     pub fn drops(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let all = DropReason::ALL.iter().map(|reason| reason.name()).zip(self.by_reason);
         all.filter(|(_, frames)| *frames > 0)
     }
 
-    /// See [`LaneCounters::in_flight`].
+    /// Number of frames in flight; see [`LaneCounters::in_flight`].
     pub fn in_flight(&self) -> i64 {
         self.counters.in_flight(self.dropped().into()) as i64
     }
 }
 
 impl LaneCounters {
-    /// Conservation check: frames that entered the lane and have neither left it nor were dropped.
-    /// 0 at rest.
+    /// Conservation check: number of frames that entered the lane and neither left it nor were
+    /// dropped. The result is 0 if the lane is idle and holds no frame.
     pub fn in_flight(&self, dropped: i128) -> i128 {
         let terms = self.iter().map(|(row, value)| match row.check {
             Check::In => i128::from(value),
@@ -82,7 +83,7 @@ impl LaneCounters {
     }
 }
 
-/// Conservation check as text: `rx 10 + 44 segments = tx 51 + 3 too-long + 0 in flight`.
+/// Text of the conservation check: `rx 10 + 44 segments = tx 51 + 3 too-long + 0 in flight`.
 pub fn equation<'a>(
     lane: &LaneCounters,
     drops: impl IntoIterator<Item = (&'a str, u64)>,
@@ -118,7 +119,7 @@ mod tests {
     use crate::{RxStats, TxStats, XdpStats};
 
     // Goal: every counter of the conservation check is a term of the sum and of the text, with the
-    // sign of its row; the others are not.
+    // sign of its row; no other counter is.
     #[test]
     fn conservation_check_has_every_term() {
         for (at, (row, _)) in LaneCounters::default().iter().enumerate() {
@@ -139,8 +140,8 @@ mod tests {
         }
     }
 
-    // Goal: no two rows of the table have the same name, and every queue counter is a part of a
-    // lane counter.
+    // Goal: no two rows of the table have the same name, and every queue counter is part of a lane
+    // counter.
     #[test]
     fn names_are_unique() {
         let queues = [RxStats::COUNTERS, XdpStats::COUNTERS, TxStats::COUNTERS].concat();
@@ -152,8 +153,8 @@ mod tests {
         assert_eq!(queues.iter().map(|row| row.lane).collect::<BTreeSet<_>>(), lanes);
     }
 
-    // Goal: a frame that entered a lane is sent, dropped for a reason, or in flight; sums cover
-    // both queues of a lane, and growth.
+    // Goal: a frame that entered a lane is sent, dropped for a reason, or in flight. The sums cover
+    // both queues of a lane, and the increase is a difference of sums.
     #[test]
     fn frames_are_accounted_for() {
         let (from, to) = (QueuePairStats::default(), QueuePairStats::default());

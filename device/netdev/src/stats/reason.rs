@@ -1,6 +1,6 @@
-//! Drop reasons, declared once: variant, name in statistics, meaning, advice.
+//! Drop reasons, declared once: variant, name in statistics, meaning, and advice.
 
-/// Generates [`DropReason`] from the rows.
+/// Generates [`DropReason`] from its rows.
 macro_rules! drop_reasons {
     ($( $variant:ident, $name:literal, $help:literal, $action:literal; )*) => {
         /// Reason why a frame was dropped. Every dropped frame has exactly one reason.
@@ -11,7 +11,7 @@ macro_rules! drop_reasons {
         }
 
         impl DropReason {
-            /// Every reason.
+            /// All reasons.
             pub const ALL: [Self; [$( $name ),*].len()] = [$( Self::$variant ),*];
 
             /// Name in statistics.
@@ -24,7 +24,7 @@ macro_rules! drop_reasons {
                 match self { $( Self::$variant => $help, )* }
             }
 
-            /// Advice for a growing counter. Placeholders: `{from}` and `{to}` (the netdevs
+            /// Advice for a counter that increases. Placeholders: `{from}` and `{to}` (the netdevs
             /// of the lane), `{here}` (the netdev that counts), `{mtu}`.
             pub const fn action(self) -> &'static str {
                 match self { $( Self::$variant => $action, )* }

@@ -3,8 +3,9 @@
 
 use mqnet_counters::Counter;
 
-/// Calls `$then` with `$args` and the counters of the buffers of an RX queue. Row: `field,
-/// "name in ethtool -S (# is the queue; empty: none)", "help"`.
+/// Calls the macro `$then` with `$args` and the counters of an RX queue's buffers. Each row is
+/// `field, "name in ethtool -S", "help"`; `#` in the name is the queue, and an empty name means
+/// none.
 #[macro_export]
 macro_rules! rx_buffer_table {
     ($then:ident $($args:tt)*) => {
@@ -30,8 +31,8 @@ macro_rules! rx_buffer_table {
     };
 }
 
-/// Calls `$then` with `$args` and the counters of a worker. Row: `field, "Prometheus metric",
-/// "help"`.
+/// Calls the macro `$then` with `$args` and the counters of a worker. Each row is `field,
+/// "Prometheus metric", "help"`.
 #[macro_export]
 macro_rules! worker_table {
     ($then:ident $($args:tt)*) => {
@@ -42,12 +43,12 @@ macro_rules! worker_table {
     };
 }
 
-/// Row of a table.
+/// Row of a counter table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ResourceCounter {
-    /// Name of the field; in JSON with `-` for `_`.
+    /// Name of the field; JSON has `-` for `_`.
     pub name: &'static str,
-    /// Name in `ethtool -S` (`#` is the queue), or the metric without `mqnet_`; empty: none.
+    /// Name in `ethtool -S`, where `#` is the queue, or the metric without `mqnet_`; empty: none.
     pub pattern: &'static str,
     /// Meaning, in one sentence.
     pub help: &'static str,

@@ -8,17 +8,17 @@ use super::Drops;
 /// Calls the macro `$then` with the counter table: one block for each statistics struct, one row
 /// for each counter.
 ///
-/// Row: `field: Counter, "name in ethtool -S (# is the queue)", "help"`, then the counter of the
-/// lane: either `=> name: Unit, Check, "metric", "what to do when it grows"`, which declares it, or
-/// `+ name`, which adds to one that another row declares. An empty last text means that growth
-/// is normal.
+/// A row is `field: Counter, "name in ethtool -S", "help"`, where `#` in the name is the queue,
+/// followed by a lane counter. `=> name: Unit, Check, "metric", "advice if it increases"` declares
+/// the lane counter; `+ name` adds to one that another row declares. An empty advice means that an
+/// increase is normal.
 #[macro_export]
 macro_rules! counter_table {
     ($then:ident) => {
         $then! {
             #[doc = "One RX queue. Written by the worker that owns the queue."]
             RxStats, Rx, {
-                /// Frames taken and not delivered.
+                /// Drops of frames that the RX queue consumed.
                 pub drops: Drops,
                 /// Verdicts of an XDP program.
                 pub xdp: XdpStats,
@@ -59,9 +59,10 @@ name the cause; `mqnet xdp show DEV`.";
 
             #[doc = "One TX queue. Written by the worker that owns the queue."]
             TxStats, Tx, {
-                /// Monotonic time at which the queue stopped, 0 while it runs.
+                /// Monotonic time in nanoseconds at which the queue stopped; 0 if it is not
+                /// stopped.
                 pub stopped_since_ns: Counter,
-                /// Frames taken and not sent.
+                /// Drops of frames that the TX queue accepted.
                 pub drops: Drops,
             } {
                 packets: Counter, "tx_queue_#_packets", "Frames handed to the peer."
@@ -132,7 +133,7 @@ pub enum Unit {
     Nanoseconds,
 }
 
-/// Side of a lane that a counter belongs to.
+/// Queue of a lane that has a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneSide {
     /// RX queue: the source of the lane.
@@ -141,25 +142,25 @@ pub enum LaneSide {
     Tx,
 }
 
-/// Part of a counter in the conservation check.
+/// Role of a counter in the conservation check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     /// Frames that enter the lane.
     In,
     /// Frames that leave the lane.
     Out,
-    /// Not a part of it.
+    /// No role in the check.
     None,
 }
 
-/// Counter of one queue.
+/// Description of a counter of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueCounter {
     /// Name in `ethtool -S`; `#` stands for the queue.
     pub pattern: &'static str,
     /// Meaning, in one sentence.
     pub help: &'static str,
-    /// Name of the counter of the lane that includes it.
+    /// Name of the lane counter that includes the queue counter.
     pub lane: &'static str,
 }
 
@@ -170,7 +171,7 @@ impl QueueCounter {
     }
 }
 
-/// Counter of one lane.
+/// Description of a counter of a lane.
 #[derive(Debug)]
 pub struct LaneCounter {
     /// Name, in snake case.
@@ -179,13 +180,13 @@ pub struct LaneCounter {
     pub help: &'static str,
     /// Unit of the value.
     pub unit: Unit,
-    /// Side that has the metric.
+    /// Queue of the lane that declares the counter.
     pub side: LaneSide,
-    /// Part in the conservation check.
+    /// Role in the conservation check.
     pub check: Check,
     /// Name of the Prometheus metric, without the prefix `mqnet_`.
     pub metric: &'static str,
-    /// Advice for a growing counter; empty: growth is normal.
+    /// Advice for a counter that increases; empty: an increase is normal.
     pub action: &'static str,
 }
 
@@ -211,7 +212,7 @@ macro_rules! define {
             }
 
             impl $Stats {
-                /// The table's rows of this struct.
+                /// Rows of the table for this struct.
                 pub const COUNTERS: &[QueueCounter] = &[$( QueueCounter {
                     pattern: $pattern,
                     help: $help,
@@ -239,7 +240,7 @@ macro_rules! define {
         }
 
         impl LaneCounters {
-            /// The table's rows.
+            /// Rows of the table that declare a lane counter.
             pub const TABLE: &[LaneCounter] = &[$( $( $( LaneCounter {
                 name: stringify!($lane),
                 help: $help,
@@ -250,7 +251,7 @@ macro_rules! define {
                 action: $action,
             }, )? )* )*];
 
-            /// Reads each counter by its row.
+            /// Creates the counters from the value that `value` returns for each row.
             pub fn read(mut value: impl FnMut(&'static LaneCounter) -> u64) -> Self {
                 let mut rows = Self::TABLE.iter().map(|row| value(row));
                 Self { $( $( $( $lane: rows.next().unwrap_or(0), )? )* )* }

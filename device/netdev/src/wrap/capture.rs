@@ -1,11 +1,11 @@
-//! Captures of the frames that pass a queue.
+//! Captures of the frames of a queue.
 //!
-//! Every frame of a lane passes its RX queue, so that a tap on the RX queue captures all frames,
-//! and the drops of that queue. A tap on the TX queue captures the drops there. A full capture
+//! Every frame of a lane passes the RX queue, so that a tap on the RX queue captures all frames and
+//! the drops of that queue. A tap on the TX queue captures the drops of that queue. A full capture
 //! therefore wraps only the RX queue; a capture of drops wraps both.
 //!
-//! A tap never blocks and never allocates. A frame that does not fit the capture ring is counted as
-//! missed, and forwarded.
+//! A tap never blocks and never allocates memory. A frame that does not fit the capture ring is
+//! counted as missed, and forwarded.
 
 mod ring;
 mod rx;
@@ -21,7 +21,8 @@ pub use ring::{
 use crate::{QueuePairStats, Rx, Tx};
 use tx::Watch;
 
-/// Adds a tap to an RX queue.
+/// Adds a tap to an RX queue. An owning queue drops no frames, so that a tap for drops is
+/// discarded.
 pub fn wrap_rx(rx: Rx, tap: CaptureTap) -> Rx {
     match rx {
         Rx::Owning(inner) if tap.drops_only() => Rx::Owning(inner),
@@ -30,8 +31,7 @@ pub fn wrap_rx(rx: Rx, tap: CaptureTap) -> Rx {
     }
 }
 
-/// Adds a tap to a TX queue whose channel counts in `stats`. The tap captures the frames that are
-/// dropped there.
+/// Adds a tap for drops to a TX queue whose channel counts in `stats`.
 pub fn wrap_tx(tx: Tx, tap: CaptureTap, stats: Arc<QueuePairStats>) -> Tx {
     match tx {
         Tx::Owning(inner) => {
@@ -43,8 +43,8 @@ pub fn wrap_tx(tx: Tx, tap: CaptureTap, stats: Arc<QueuePairStats>) -> Tx {
     }
 }
 
-/// Removes the outermost tap of an RX queue, if there is one. The tap can be added again and then
-/// captures no frame twice.
+/// Removes the outermost tap of an RX queue and returns it; `None` if the outermost wrapper is no
+/// tap. The tap can be added again and does not capture a frame twice.
 pub fn unwrap_rx(rx: Rx) -> (Rx, Option<CaptureTap>) {
     match rx {
         Rx::Owning(q) if is::<rx::OwningQueue>(&*q) => {
@@ -59,7 +59,8 @@ pub fn unwrap_rx(rx: Rx) -> (Rx, Option<CaptureTap>) {
     }
 }
 
-/// Removes the outermost tap of a TX queue, if there is one.
+/// Removes the outermost tap of a TX queue and returns it; `None` if the outermost wrapper is no
+/// tap.
 pub fn unwrap_tx(tx: Tx) -> (Tx, Option<CaptureTap>) {
     match tx {
         Tx::Syscall(q) if is::<tx::SyscallQueue>(&*q) => {

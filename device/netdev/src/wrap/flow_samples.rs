@@ -1,8 +1,8 @@
-//! Flow sampling: counts the buckets of a sample of the frames that pass an RX queue.
+//! Flow sampling: counts the buckets of a sample of the frames of an RX queue.
 //!
-//! The receiving channel of a flow is the channel on which its other end sends. An indirection
-//! table for which the bucket of replies is known can follow it. The sampler is added below all
-//! other wrappers when the queue is opened. It samples one frame of a burst, or one of [`EVERY`]
+//! A flow should be received on the channel on which its other direction is sent. An indirection
+//! table can be adapted to that if the bucket of replies is known. The sampler is the innermost
+//! wrapper, added when the queue is opened. It samples one frame of each burst, or one of [`EVERY`]
 //! frames that are received singly.
 
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use mqnet_shmem::{Scatter, Segments, Span};
 
 use crate::{BucketOf, Burst, DetachedFrame, Fault, OwningRx, Recv, Rx, SyscallRx};
 
-/// Sampling interval for frames that are received one by one.
+/// Sampling interval for frames that are received singly.
 pub const EVERY: u32 = 8;
 
-/// Bytes read of a frame: two Ethernet headers, the longest IPv4 header, and ports.
+/// Number of bytes read of a frame: two Ethernet headers, the longest IPv4 header, and ports.
 const HEADERS: usize = 96;
 
-/// Sample counts of each bucket in one channel.
+/// Sample count of each bucket in one channel.
 #[derive(Debug)]
 pub struct FlowSamples(Box<[Counter]>);
 
 impl FlowSamples {
-    /// Counts for a table of `buckets` buckets, all 0.
+    /// Creates counts for a table of `buckets` buckets, all 0.
     pub fn new(buckets: usize) -> Arc<Self> {
         Arc::new(Self((0..buckets).map(|_| Counter::new()).collect()))
     }
@@ -43,11 +43,11 @@ struct Sampler {
 }
 
 impl Sampler {
-    /// Counts the bucket of a frame. The headers are read once, because the peer may write them at
-    /// any time.
+    /// Counts the bucket of a frame. The headers are read once, because the peer may write them
+    /// concurrently.
     fn sample(&self, len: u32, head: Span<'_>, more: &[Span<'_>]) {
         let mut headers = [0; HEADERS];
-        // The memory behind the frame may hold stale data.
+        // Limit the headers to the frame: memory after its end may hold stale data.
         let headers = &mut headers[..HEADERS.min(len as usize)];
         let mut filled = 0;
         for piece in std::iter::once(&head).chain(more) {
@@ -60,7 +60,7 @@ impl Sampler {
     }
 }
 
-/// Adds a sampler that counts in `sights`. No other queue may count there at the same time.
+/// Adds a sampler that counts in `sights`, in which no other queue may count at the same time.
 pub fn wrap_rx(rx: Rx, sights: Arc<FlowSamples>, bucket_of: BucketOf) -> Rx {
     let sampler = Sampler { sights, bucket_of, count: 0 };
     match rx {
@@ -83,8 +83,8 @@ impl OwningRx for OwningQueue {
         inner.peek(burst, budget)?;
         let shown = &burst.frames()[before..];
         if !shown.is_empty() {
-            // The position in the burst varies, so that the first flow of a pattern does not hide
-            // the rest.
+            // Vary the position in the burst, so that the first flow of a pattern does not hide the
+            // others.
             let frame = &shown[sampler.count as usize % shown.len()];
             sampler.count = sampler.count.wrapping_add(1);
             sampler.sample(frame.len, frame.head, burst.more(frame));

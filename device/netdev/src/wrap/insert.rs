@@ -1,19 +1,21 @@
-//! Order of a wrapper's own frames relative to those of its inner queue.
+//! Order of the frames that a wrapper inserts, relative to those of its inner queue.
 
-/// Positions of a wrapper's own frames in a burst. Frames that were peeked and not released must
-/// come first in the next [`peek`](crate::OwningRx::peek): some segments of the first may be sent
+/// Positions of inserted frames in a burst. Frames that were peeked and not released must come
+/// first in the next [`peek`](crate::OwningRx::peek). Some segments of the first frame may be sent
 /// already, and would be sent twice if another frame came first. Such frames of the queue therefore
-/// precede the wrapper's own.
+/// precede the inserted frames.
 #[derive(Debug, Default)]
 pub struct Insert {
-    /// Frames that were peeked and not released: of the queue, of the wrapper, and of the queue.
+    /// Number of unreleased frames of the queue before the inserted ones.
     lead: usize,
+    /// Number of unreleased inserted frames.
     own: usize,
+    /// Number of unreleased frames of the queue after the inserted ones.
     rest: usize,
 }
 
 impl Insert {
-    /// Frames of the queue that must precede the wrapper's own.
+    /// Number of frames of the queue that must precede the inserted frames.
     pub fn lead(&self) -> usize {
         match (self.lead, self.own) {
             (0, 0) => self.rest,
@@ -21,17 +23,18 @@ impl Insert {
         }
     }
 
-    /// True if the first frame that was peeked and not released is the wrapper's own.
+    /// True if the first unreleased frame is an inserted one.
     pub fn own_waits(&self) -> bool {
         self.lead == 0 && self.own > 0
     }
 
-    /// Records the peeked frames: of the queue, of the wrapper, and of the queue again.
+    /// Records the peeked frames: `lead` of the queue, `own` inserted, `rest` of the queue.
     pub fn show(&mut self, lead: usize, own: usize, rest: usize) {
         *self = Self { lead, own, rest };
     }
 
-    /// Splits the first `frames` peeked frames into those of the queue and those of the wrapper.
+    /// Releases the first `frames` peeked frames; returns the numbers of the queue's and of
+    /// inserted frames among them.
     pub fn release(&mut self, frames: usize) -> (usize, usize) {
         let lead = frames.min(self.lead);
         let own = (frames - lead).min(self.own);
@@ -50,9 +53,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Goal: for any arrivals and any releases, a peek begins with the first frame that was
-        // peeked and not released; no released frame is peeked again, and the frames of each side
-        // keep their order.
+        // Goal: for any arrivals and releases, a peek begins with the first unreleased frame, no
+        // released frame is peeked again, and the frames of each side keep their order.
         #[test]
         fn unreleased_frames_stay_first(
             rounds in prop::collection::vec((0..4usize, 0..4usize, 1..6usize, 0..7usize), 1..60),

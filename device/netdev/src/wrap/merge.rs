@@ -1,14 +1,13 @@
-//! Coalescing (GRO): small frames of a flow become large frames for a queue that offers
-//! segmentation.
+//! Coalescing (GRO): small frames of a flow become large frames for a queue with segmentation
+//! offload.
+//! Only consecutive frames of one burst are coalesced, so that no frame waits for a later one. The
+//! large frame consists of a private header and of the payloads in place. Segmentation restores the
+//! original frames byte for byte (`mqnet_wire::offload::Merge`). If a queue has no space for a
+//! large frame, its small frames are submitted instead, so that coalescing never reduces what the
+//! queue accepts.
 //!
-//! Only consecutive frames of one burst are coalesced: no frame waits for a later one. The large
-//! frame consists of a private header and of the payloads in place; segmentation restores the
-//! original frames byte for byte (`mqnet_wire::offload::Merge`). If a queue has no room for a large
-//! frame, its small frames are submitted instead, so that the queue never accepts less than without
-//! coalescing.
-//!
-//! Inspection backs off for traffic that cannot be coalesced: after each burst without a match,
-//! twice as many bursts are forwarded unseen.
+//! Inspection backs off for traffic that cannot be coalesced. After each burst without a match, the
+//! number of bursts that are forwarded without inspection doubles.
 
 mod merger;
 mod owning;
@@ -24,7 +23,7 @@ use mqnet_wire::Layer;
 use crate::{Offloads, QueuePairStats, Tx};
 use merger::Merger;
 
-/// Large frames that a queue accepts.
+/// Properties of the large frames that a queue accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Merging {
     /// Layer at which frames begin.
@@ -36,8 +35,8 @@ pub struct Merging {
 }
 
 impl Merging {
-    /// `None` when coalescing has no effect: the queue offers no segmentation, or its frames are
-    /// not larger than frames of `mtu`.
+    /// Returns the consistent configuration; `None` if coalescing has no effect. The queue must
+    /// have a segmentation offload, and a largest frame above twice the MTU.
     pub fn useful(self, mtu: u32) -> Option<Self> {
         let takes = self.takes.consistent();
         let is_room = self.frame_max / 2 > mtu;
@@ -45,7 +44,7 @@ impl Merging {
     }
 }
 
-/// Adds coalescing to a queue. Its channel counts in `stats`.
+/// Adds coalescing to a queue whose channel counts in `stats`.
 pub fn wrap_tx(tx: Tx, how: Merging, stats: Arc<QueuePairStats>) -> Tx {
     let merger = Merger::new(how, stats);
     match tx {
@@ -54,7 +53,7 @@ pub fn wrap_tx(tx: Tx, how: Merging, stats: Arc<QueuePairStats>) -> Tx {
     }
 }
 
-/// Removes coalescing, if it is the outermost wrapper.
+/// Removes coalescing if it is the outermost wrapper.
 pub fn unwrap_tx(tx: Tx) -> Tx {
     fn cast<T: Any>(queue: Box<dyn Any>) -> Box<T> {
         queue.downcast().unwrap_or_else(|_| unreachable!("asked before"))

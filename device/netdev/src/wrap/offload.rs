@@ -1,14 +1,14 @@
-//! Offload emulation: frames with offloads that a queue does not perform are segmented and
-//! completed before it.
+//! Offload emulation: segmentation and checksums in software, for frames with offloads that a queue
+//! does not perform.
 //!
-//! Large frames are segmented, and checksums filled in. Headers are made in private memory and the
-//! payload stays in place, so that emulation adds no copy. The wrapper is added where one end of a
-//! link sends frames that need offloads and cannot be notified to stop. A lane that needs no
-//! emulation has no wrapper; a frame that needs none passes with one branch.
+//! Headers are created in private memory and the payload stays in place, so that emulation adds no
+//! copy. The wrapper is added if one end of a link sends frames with offloads and cannot be told to
+//! stop. A lane that needs no emulation has no wrapper; a frame that needs no emulation passes with
+//! one branch.
 //!
-//! A frame counts as taken when all of its segments are. If the queue has room for only some
-//! segments, the progress is recorded, and sending resumes there when the same frame is submitted
-//! again.
+//! A frame counts as accepted when all of its segments are accepted. If the queue has space for
+//! only some segments, the progress is recorded. Sending resumes at the next segment when the same
+//! frame is submitted again.
 
 mod finisher;
 mod owning;
@@ -26,7 +26,7 @@ use crate::{Offloads, QueuePairStats, Tx};
 use finisher::Finisher;
 pub use parts::Parts;
 
-/// Frames that a queue accepts.
+/// Properties of the frames that a queue accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Finish {
     /// Layer at which frames begin.
@@ -38,22 +38,22 @@ pub struct Finish {
 }
 
 impl Finish {
-    /// True for a frame that needs no emulation.
+    /// True if the queue accepts a frame without emulation.
     #[inline]
     fn passes(&self, hdr: VnetHdr, len: u32) -> bool {
         len <= self.frame_max && (hdr.is_finished() || self.takes.covers(hdr))
     }
 }
 
-/// GSO progress of a wrapper, for the lane that decides whether it may stop.
+/// GSO progress of a wrapper, shared with its lane, which decides whether it may stop.
 #[derive(Clone, Debug, Default)]
 pub struct GsoProgress(Arc<AtomicU8>);
 
-/// A frame is partly sent.
+/// Bit: a frame is partly sent.
 const PARTIAL: u8 = 1;
-/// A received frame is staged in the wrapper.
+/// Bit: a received frame is staged in the wrapper.
 const STAGED: u8 = 2;
-/// The staged frame is to be discarded.
+/// Bit: the staged frame must be discarded.
 const DISCARD: u8 = 4;
 
 impl GsoProgress {
@@ -72,13 +72,13 @@ impl GsoProgress {
         self.0.load(Ordering::Relaxed) & PARTIAL != 0
     }
 
-    /// Discards the progress of a partly sent frame, because the lane dropped it.
+    /// Discards the progress of a partly sent frame, which the lane has dropped.
     pub fn give_up(&self) {
         self.set(PARTIAL, false);
     }
 
     /// Requests that the wrapper discards the rest of its staged frame at the next call, so that
-    /// its lane does not wait for the sink.
+    /// its lane does not wait for the sink. Has no effect if no frame is staged.
     pub fn drop_the_kept(&self) {
         if self.has_a_frame() {
             self.set(DISCARD, true);
@@ -89,14 +89,15 @@ impl GsoProgress {
         self.0.load(Ordering::Relaxed) & DISCARD != 0
     }
 
-    /// True if a frame is staged: consumed from its source, without room in the sink.
+    /// True if a frame is staged: it was received from the source, and the sink has no space for
+    /// it.
     pub fn has_a_frame(&self) -> bool {
         self.0.load(Ordering::Relaxed) & STAGED != 0
     }
 }
 
-/// Adds offload emulation to a queue whose channel counts in `stats`. The staging buffer, for
-/// frames received from a source without memory, has `room` bytes.
+/// Adds offload emulation to a queue whose channel counts in `stats`. `room` is the size in bytes
+/// of the staging buffer, which receives frames of a system-call source.
 pub fn wrap_tx(tx: Tx, how: Finish, stats: Arc<QueuePairStats>, room: u32) -> (Tx, GsoProgress) {
     let finisher = Finisher::new(how, stats);
     let in_hand = finisher.in_hand();

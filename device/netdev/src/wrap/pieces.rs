@@ -1,4 +1,4 @@
-//! Access to frames in pieces.
+//! Access to frames in several memory segments.
 
 use arrayvec::ArrayVec;
 use mqnet_shmem::Span;
@@ -6,10 +6,10 @@ use mqnet_shmem::Span;
 use crate::Frame;
 use crate::limits::BURST_MORE_PIECES;
 
-/// Payload, in pieces.
+/// Payload of a frame in memory segments.
 pub(crate) type Pieces<'a> = ArrayVec<Span<'a>, BURST_MORE_PIECES>;
 
-/// First bytes of a frame in private memory, and their number.
+/// Copies the first bytes of a frame; returns them and their number.
 pub(crate) fn read_head<const N: usize>(frame: &Frame<'_>, more: &[Span<'_>]) -> ([u8; N], usize) {
     let mut head = [0; N];
     let mut n = frame.head.read_header(&mut head);
@@ -22,7 +22,8 @@ pub(crate) fn read_head<const N: usize>(frame: &Frame<'_>, more: &[Span<'_>]) ->
     (head, n)
 }
 
-/// `len` bytes of a frame from offset `at` on; `None` when they are in too many pieces.
+/// Memory segments with `len` bytes of a frame from offset `at` on; `None` if they exceed the limit
+/// of segments.
 pub(crate) fn payload<'a>(
     head: Span<'a>,
     more: &[Span<'a>],

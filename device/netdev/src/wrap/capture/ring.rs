@@ -1,4 +1,4 @@
-//! Bounded ring from a tap to its reader: a record occupies as many blocks as it needs.
+//! Bounded ring from a tap to its reader. A record occupies one or more blocks.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use mqnet_shmem::Span;
 use crate::DropReason;
 use crate::limits::FRAME_MAX;
 
-/// Unit of the ring in bytes: a small frame and its record fit two blocks.
+/// Block size in bytes: a small frame with its record header fits two blocks.
 const BLOCK: usize = 64;
 type Block = [u8; BLOCK];
 
-/// Size of the record header: time, length, captured bytes, and 1 + the number of the drop reason,
-/// or 0.
+/// Bytes of the record header: time (8), frame length (4), captured length (4), and drop reason
+/// (1). The reason is 0 for none, otherwise its number plus 1.
 const HEADER: usize = 8 + 4 + 4 + 1;
 
 /// Direction of the captured frames, relative to the captured netdev.
@@ -35,11 +35,11 @@ pub struct CaptureConfig {
     pub direction: CaptureDirection,
     /// True to capture only dropped frames.
     pub drops_only: bool,
-    /// Maximum captured bytes of a frame; limited to the largest frame.
+    /// Maximum number of captured bytes of a frame, limited to the largest frame.
     pub snaplen: u32,
-    /// Ring size in bytes; raised to the size of one record.
+    /// Ring size in bytes; increased to at least one record.
     pub ring_bytes: u32,
-    /// Clock, in nanoseconds since the epoch.
+    /// Clock that returns nanoseconds since the epoch.
     pub clock: fn() -> u64,
 }
 
@@ -52,11 +52,11 @@ pub struct Captured {
     pub channel: u16,
     /// Direction of the frame.
     pub direction: CaptureDirection,
-    /// Full length of the frame.
+    /// Length of the complete frame.
     pub len: u32,
-    /// Captured bytes.
+    /// Captured bytes, at most the snap length.
     pub bytes: Vec<u8>,
-    /// Drop reason of a dropped frame.
+    /// Drop reason; `None` if the frame was not dropped.
     pub drop_reason: Option<DropReason>,
 }
 
@@ -65,14 +65,14 @@ pub struct Captured {
 pub struct CaptureTap {
     config: CaptureConfig,
     ring: SpscProducer<Block>,
-    /// Buffer in which a record is assembled, so that the reader receives only whole records.
+    /// Buffer in which a record is assembled, so that the reader receives only complete records.
     scratch: Box<[Block]>,
     missed: Arc<Counter>,
-    /// Frames at the front of an RX queue that are captured and not yet released.
+    /// Number of frames at the front of an RX queue that are captured and not released.
     pub(super) seen: usize,
 }
 
-/// Consumer of a capture. Its tap is abandoned when the reader is dropped.
+/// Consumer of a capture. Dropping the reader marks the tap as abandoned.
 #[derive(Debug)]
 pub struct CaptureReader {
     channel: u16,
@@ -83,7 +83,7 @@ pub struct CaptureReader {
     reported: u64,
 }
 
-/// Makes a tap and its reader.
+/// Creates a tap and its reader.
 pub fn tap(config: CaptureConfig) -> (CaptureTap, CaptureReader) {
     let config = CaptureConfig { snaplen: config.snaplen.min(FRAME_MAX), ..config };
     let record = blocks(config.snaplen as usize);
@@ -107,12 +107,12 @@ const fn blocks(kept: usize) -> usize {
 }
 
 impl CaptureTap {
-    /// True if only drops are kept.
+    /// True if the tap captures only dropped frames.
     pub fn drops_only(&self) -> bool {
         self.config.drops_only
     }
 
-    /// True if the reader is dropped: the tap can be removed for good.
+    /// True if the reader was dropped, so that the tap can be removed.
     pub fn is_abandoned(&self) -> bool {
         Arc::strong_count(&self.missed) == 1
     }
@@ -132,7 +132,8 @@ impl CaptureTap {
         self.keep(now, frame.len() as u32, Some(reason), Span::of(frame), &[]);
     }
 
-    /// Captures a frame of `len` bytes that begins in `head` and continues in `more`.
+    /// Captures a frame of `len` bytes with the segments `head` and `more`, if the settings select
+    /// it.
     pub(super) fn keep(
         &mut self,
         time_ns: u64,
@@ -167,9 +168,9 @@ impl CaptureTap {
 }
 
 impl CaptureReader {
-    /// Takes the frames captured since the last call, in order, and returns the number of frames
-    /// missed since then because the ring was full. Takes only frames that are present at the
-    /// start, so that it ends even if the tap continues.
+    /// Appends the frames captured since the last call to `frames`, in order. Returns the number of
+    /// frames missed since then because the ring was full. The call reads only records that were
+    /// present at its start, so that it ends even if the tap continues.
     pub fn take(&mut self, frames: &mut Vec<Captured>) -> u64 {
         let mut left = self.ring.len();
         while left > 0 && self.ring.pop(&mut self.scratch[..1]) == 1 {
@@ -181,7 +182,7 @@ impl CaptureReader {
             let mut time_ns = [0; 8];
             time_ns.copy_from_slice(&header[..8]);
             let used = blocks(kept);
-            // A record is always published whole.
+            // Expect a complete record: records are published as one.
             self.ring.pop(&mut self.scratch[1..used]);
             let bytes = self.scratch[..used].as_flattened()[HEADER..HEADER + kept].to_vec();
             frames.push(Captured {
@@ -199,8 +200,8 @@ impl CaptureReader {
     }
 }
 
-/// Takes the frames that several taps captured since the last call, oldest first. Returns the
-/// number of frames they missed.
+/// Appends the frames that several taps captured since the last call to `frames`, oldest first.
+/// Returns the number of frames that the taps missed.
 pub fn take_all(readers: &mut [CaptureReader], frames: &mut Vec<Captured>) -> u64 {
     let first = frames.len();
     let missed = readers.iter_mut().map(|reader| reader.take(frames)).sum();

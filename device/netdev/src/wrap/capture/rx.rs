@@ -20,7 +20,7 @@ impl OwningRx for OwningQueue {
         let before = burst.frames().len();
         inner.peek(burst, budget)?;
         let shown = &burst.frames()[before..];
-        // Frames of the last peek that were not released come first, and are captured already.
+        // Skip the frames that an earlier peek captured and that are not released: they come first.
         let new = shown.get(tap.seen..).unwrap_or(&[]);
         if !new.is_empty() {
             let now = tap.now();

@@ -17,7 +17,7 @@ use crate::{
 
 static TICKS: AtomicU64 = AtomicU64::new(1);
 
-/// A clock that never returns the same time twice.
+/// Clock that never returns the same time twice.
 fn clock() -> u64 {
     TICKS.fetch_add(1, Ordering::Relaxed)
 }
@@ -27,7 +27,7 @@ fn config(drops_only: bool, snaplen: u32, ring_bytes: u32) -> CaptureConfig {
     CaptureConfig { channel: 3, direction, drops_only, snaplen, ring_bytes, clock }
 }
 
-/// A frame with bytes that depend on its number.
+/// Frame bytes that depend on the frame's number.
 fn bytes(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (number * 7 + i) as u8).collect()
 }
@@ -85,7 +85,7 @@ impl SyscallRx for Fake {
     }
 }
 
-/// A sink with limited room that drops some frames and fails at one.
+/// A sink with limited space that drops some frames and fails at one.
 struct Picky {
     room: usize,
     drop: Vec<Option<DropReason>>,
@@ -140,7 +140,7 @@ fn channel(function: &mut dyn Function) -> Channel {
 
 proptest! {
     // Goal: for any sequence of peeks and releases, each frame is captured exactly once, in order
-    // and whole, and the inner queue receives every release.
+    // and complete, and the inner queue receives every release.
     #[test]
     fn repeated_peeks_capture_once(
         lens in proptest::collection::vec(1usize..300, 0..80),
@@ -178,8 +178,8 @@ proptest! {
         }
     }
 
-    // Goal: captured plus missed frames are exactly those that passed, for any ring size and any
-    // reading interval; captured bytes are correct up to the snap length.
+    // Goal: for any ring size and reading interval, captured and missed frames together are exactly
+    // the frames that passed. Captured bytes are correct up to the snap length.
     #[test]
     fn missed_count_is_exact(
         lens in proptest::collection::vec(1usize..500, 1..200),
@@ -214,8 +214,8 @@ proptest! {
         }
     }
 
-    // Goal: a tapped TX queue takes the same prefix as a bare one, reports which frames were
-    // dropped and why, and holds a fault until the frames before it are released.
+    // Goal: a TX queue with a tap accepts the same prefix as one without, and the tap captures each
+    // dropped frame with its reason. A fault is delayed until the frames before it are released.
     #[test]
     fn tx_drops_are_captured_with_reason(
         room in 0usize..70,
@@ -253,7 +253,7 @@ proptest! {
     }
 }
 
-// Goal: drops at an RX queue are captured, with reason, full length and the received bytes; a
+// Goal: drops at an RX queue are captured with reason, full length and the received bytes. A
 // capture of drops skips other frames and does not count them as missed.
 #[test]
 fn rx_drops_are_captured_with_reason() {
@@ -276,7 +276,7 @@ fn rx_drops_are_captured_with_reason() {
     }
 }
 
-/// A TX queue with memory that drops every second frame.
+/// An owning TX queue that drops every second frame.
 struct Choosy {
     page: Vec<u8>,
     at: usize,
@@ -338,8 +338,8 @@ impl OwningTx for Choosy {
     }
 }
 
-// Goal: drops of a queue with memory are captured, both of frames copied into it and of frames
-// received for it; the queue receives every frame whole, and the tap can be removed.
+// Goal: drops of an owning queue are captured, both of submitted and of committed frames. The queue
+// receives every frame completely, and the tap can be removed.
 #[test]
 fn drops_of_memory_queues_are_captured() {
     let stats = Arc::<crate::QueuePairStats>::default();
@@ -366,7 +366,7 @@ fn drops_of_memory_queues_are_captured() {
     assert!(unwrap_tx(out).1.is_some());
 }
 
-// Goal: loopback and null queues work under taps, and a capture makes no counted payload copy.
+// Goal: loopback and null queues work with taps, and a capture makes no counted payload copy.
 #[test]
 fn taps_make_no_payload_copy() {
     let (mut looped, mut null) = (Loopback::new(1), Null::new(1));
@@ -402,8 +402,8 @@ fn taps_make_no_payload_copy() {
     assert_eq!(taken(&mut drops), []);
 }
 
-// Goal: a tap can be removed, calls are forwarded to the inner queue, and a tap detects the loss of
-// its reader.
+// Goal: a tap can be removed, forwards calls to the inner queue, and detects that its reader was
+// dropped.
 #[test]
 fn taps_are_removable() {
     let (tap_a, reader) = tap(config(false, 64, 0));
@@ -422,7 +422,7 @@ fn taps_are_removable() {
     assert!(none.is_none() && matches!(tx, Tx::Syscall(_)));
 }
 
-// Goal: frames of several taps are returned in the order of their times.
+// Goal: frames of several taps are returned in the order of their capture times.
 #[test]
 fn readers_are_merged_by_time() {
     let (mut one, first) = tap(config(false, 64, 4096));
@@ -436,7 +436,7 @@ fn readers_are_merged_by_time() {
     assert_eq!(frames.iter().map(|f| f.time_ns).collect::<Vec<_>>(), [1, 5, 6, 7]);
 }
 
-// Goal: the fault of a queue that loses its room names the channel of the queue.
+// Goal: the fault of a queue that loses its reserved space names the channel of the queue.
 #[test]
 fn faults_of_taps_name_the_channel() {
     let stats = Arc::<crate::QueuePairStats>::default();
@@ -451,7 +451,7 @@ fn faults_of_taps_name_the_channel() {
     assert_eq!(stats.tx.drops.get(DropReason::LinkClosed), 1);
 }
 
-// Goal: frames are detached through a tap, and each is captured once.
+// Goal: frames can be detached through a tap, and each is captured once.
 #[test]
 fn detached_frames_are_captured_once() {
     let mut probe = Probe::new().unwrap();

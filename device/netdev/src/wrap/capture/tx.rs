@@ -1,6 +1,6 @@
-//! Taps on TX queues: captures of the frames dropped there.
+//! Taps on TX queues, which capture dropped frames.
 //!
-//! Frames are forwarded one at a time, so that the counters of the queue identify the dropped frame
+//! Frames are forwarded one at a time, so that the queue's drop counters identify the dropped frame
 //! and the reason.
 
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::{
     Burst, DropReason, Fault, Fill, Frame, FrameMeta, OwningTx, QueuePairStats, SyscallTx,
 };
 
-/// Snapshot of the drop counters of a queue.
+/// Values of the drop counters of a queue.
 type Counts = [u64; DropReason::ALL.len()];
 
-/// Observer of the drops of a queue.
+/// Detector of a queue's drops.
 pub(super) struct Watch {
     tap: CaptureTap,
     stats: Arc<QueuePairStats>,
-    /// A fault that occurred after frames had been taken; returned by the next call.
+    /// Fault that occurred after frames were accepted; the next call returns it.
     fault: Option<Fault>,
 }
 
@@ -36,7 +36,7 @@ impl Watch {
         DropReason::ALL.map(|reason| self.stats.tx.drops.get(reason))
     }
 
-    /// Captures a frame if a drop counter has grown since `before`.
+    /// Captures a frame if a drop counter has increased since `before`.
     fn keep_drop(&mut self, before: &Counts, len: u32, head: Span<'_>, more: &[Span<'_>]) {
         let drops = &self.stats.tx.drops;
         let mut all = DropReason::ALL.into_iter().zip(before);
@@ -58,7 +58,8 @@ impl Watch {
     ) -> Result<usize, Fault> {
         self.take_fault()?;
         if burst.frames().is_empty() {
-            // An empty burst requests progress of a wrapper further down, which may hold a frame.
+            // Forward an empty burst: it requests progress of an inner wrapper, which may hold a
+            // frame.
             return to(burst);
         }
         let mut taken = 0;
@@ -100,8 +101,8 @@ impl SyscallTx for SyscallQueue {
     }
 }
 
-/// Tap on a queue with memory. Frames are received into a private page, because a dropped frame
-/// could not be read back from the queue's memory.
+/// Tap on an owning queue. Frames are received into a private page, because a dropped frame cannot
+/// be read back from the queue's memory.
 pub(super) struct OwningQueue {
     pub(super) inner: Box<dyn OwningTx>,
     pub(super) watch: Watch,

@@ -6,7 +6,7 @@ use mqnet_wire::VnetHdr;
 use super::*;
 use crate::{Armed, FrameMeta, Queue, WakeSource};
 
-/// Frames with the bucket in the first byte, in pieces of one byte.
+/// Frames with the bucket in the first byte, in segments of one byte.
 struct Fake(VecDeque<Vec<u8>>);
 
 fn fake(buckets: &[u8]) -> Fake {
@@ -56,8 +56,8 @@ fn counts(sights: &FlowSamples) -> Vec<u64> {
     sights.counts().collect()
 }
 
-// Goal: one frame of a burst is sampled, at another position each time, and whole across pieces;
-// the inner queue is unaffected; unknown buckets are ignored.
+// Goal: one frame of each burst is sampled, at another position each time and across its segments.
+// The inner queue is unaffected; unknown buckets are ignored.
 #[test]
 fn one_frame_of_a_burst_is_sampled() {
     let sights = FlowSamples::new(4);
@@ -78,8 +78,8 @@ fn one_frame_of_a_burst_is_sampled() {
     assert_eq!((burst.frames().len(), counts(&sights)), (0, vec![2, 1, 1, 0]));
 }
 
-// Goal: of frames received one by one the first and each eighth after it is sampled, and nothing
-// behind their end.
+// Goal: of frames received singly, the first and every eighth after it are sampled, without bytes
+// after the frame's end.
 #[test]
 fn one_of_eight_received_frames_is_sampled() {
     let sights = FlowSamples::new(4);

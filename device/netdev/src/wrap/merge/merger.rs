@@ -1,4 +1,4 @@
-//! Coalesces the frames of a burst into fewer, larger frames.
+//! Coalescing of the frames of a burst into fewer, larger frames.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use crate::limits::{BURST_FRAMES, BURST_MORE_PIECES};
 use crate::wrap::pieces::{Pieces, payload, read_head, sums};
 use crate::{Burst, Fault, Frame, Offloads, QueuePairStats};
 
-/// Maximum number of bursts forwarded unseen after an inspection without a match.
+/// Maximum number of bursts forwarded without inspection after an inspection without a match.
 const UNSEEN_MAX: u32 = 64;
 
-/// Headers of a coalesced frame.
+/// Buffer for the headers of a coalesced frame.
 type Head = [u8; MERGED_HEADERS_MAX];
 
-/// Submits the frames of a burst from an index on to the inner queue.
+/// Submits the frames of a burst from an index on to the inner queue; returns the number accepted.
 type To<'a> = dyn FnMut(&Burst<'_>, usize) -> Result<usize, Fault> + 'a;
 
-/// Consecutive frames that become one frame.
+/// Consecutive frames that become one output frame.
 struct Run {
     frames: u16,
-    /// Bytes of the headers of each frame.
+    /// Length of the headers of each frame in bytes.
     headers: u16,
     len: u32,
     hdr: VnetHdr,
@@ -32,11 +32,11 @@ struct Run {
 
 /// Result of one submitted burst.
 struct Sent {
-    /// Number of source frames taken.
+    /// Number of input frames accepted.
     frames: usize,
     /// True if the queue is full.
     is_full: bool,
-    /// True if some frames could be coalesced.
+    /// True if some input frames could be coalesced.
     found: bool,
 }
 
@@ -45,22 +45,23 @@ pub(super) struct Merger {
     stats: Arc<QueuePairStats>,
     /// Header buffers, one for each coalesced frame of a burst.
     heads: Box<[Head]>,
-    /// Remaining bursts to forward unseen.
+    /// Number of bursts that are still forwarded without inspection.
     unseen: u32,
-    /// Number of bursts to forward unseen after the next inspection without a match.
+    /// Number of bursts to forward without inspection after the next inspection without a match.
     next_unseen: u32,
 }
 
-/// Pieces of the payload of a frame after `headers` bytes of headers.
+/// Payload segments of a frame with `headers` bytes of headers; `None` if the frame is shorter or
+/// has too many segments.
 fn payload_of<'a>(burst: &Burst<'a>, frame: &Frame<'a>, headers: usize) -> Option<Pieces<'a>> {
     let len = (frame.len as usize).checked_sub(headers)?;
     payload(frame.head, burst.more(frame), headers, len)
 }
 
-/// True if two frames may be parts of one, judged by their lengths.
+/// True if the lengths and virtio headers allow that two frames are coalesced.
 fn may_be_one(one: &Frame<'_>, next: &Frame<'_>) -> bool {
-    // Ethernet, IPv4 and UDP headers have 42 bytes, or 28 without Ethernet; a frame without payload
-    // is not longer.
+    // Exclude frames without payload: Ethernet, IPv4 and UDP headers have 42 bytes, or 28 without
+    // Ethernet.
     next.len <= one.len && next.len > 28 && !one.hdr.is_large() && !next.hdr.is_large()
 }
 
@@ -71,7 +72,7 @@ impl Merger {
     }
 
     /// Sends the frames from index `from` on; `to` submits a burst to the inner queue. Returns the
-    /// number of frames taken.
+    /// number of input frames accepted.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -113,11 +114,12 @@ impl Merger {
             (true, _) => (0, 1),
             (false, n) => (n, UNSEEN_MAX.min(2 * n)),
         };
-        // The caller must release the frames taken before a fault: the next call returns the fault.
+        // Delay a fault until the caller has released the frames accepted before it: the next call
+        // returns it.
         failed.filter(|_| done == 0).map_or(Ok(done), Err)
     }
 
-    /// Sends one burst made of the frames from index `from` on.
+    /// Sends one burst of output frames, made of the input frames from index `from` on.
     fn send_some(
         &mut self,
         burst: &Burst<'_>,
@@ -147,7 +149,7 @@ impl Merger {
         stats.tx.merged.add((sent - taken) as u64);
         let is_full = taken < shown;
         if is_full && runs[taken].frames > 1 {
-            // There was no room for a large frame; some of its parts may fit.
+            // Submit the small frames of the run, of which some may fit.
             sent += match to(burst, from + sent) {
                 Ok(more) => more,
                 Err(fault) if sent == 0 => return Err(fault),
@@ -159,8 +161,8 @@ impl Merger {
 }
 
 impl Merging {
-    /// Groups frames into runs, in order. The headers of coalesced frames are written to `heads`,
-    /// in order.
+    /// Groups frames into runs, in order. Writes the headers of each coalesced frame to `heads`, in
+    /// order.
     fn find_runs(
         &self,
         burst: &Burst<'_>,
@@ -192,8 +194,8 @@ impl Merging {
         runs
     }
 
-    /// Appends frames to `merge` as long as they continue the first of `frames`. Returns the next
-    /// frame if it could begin another run.
+    /// Appends frames to `merge` while they continue the first of `frames`. Returns the first frame
+    /// that did not continue it, if that frame could begin another run.
     fn extend(
         &self,
         burst: &Burst<'_>,
@@ -210,13 +212,13 @@ impl Merging {
             if !merge.goes_on_with(&part) {
                 return Some(part);
             }
-            // A frame that stays alone needs no checksum verification.
+            // Verify the checksum of the first frame only when a second one follows.
             let before = match pieces {
                 Some(pieces) => pieces,
                 None => sound(burst, &frames[0], first).unwrap_or(BURST_MORE_PIECES),
             };
             let more = sound(burst, &two[1], &part)?;
-            // A burst has room for one frame of this number of pieces.
+            // Limit the segments of the coalesced frame to those of one burst.
             if before + more > BURST_MORE_PIECES {
                 return Some(part);
             }
@@ -226,7 +228,8 @@ impl Merging {
         None
     }
 
-    /// Parses a frame as a part, if the queue offers segmentation of its kind.
+    /// Parses a frame as part of a run; `None` if the queue has no segmentation offload for its
+    /// kind.
     fn part(&self, burst: &Burst<'_>, frame: &Frame<'_>) -> Option<MergeCandidate> {
         let (head, n) = read_head::<MERGED_HEADERS_MAX>(frame, burst.more(frame));
         let part = MergeCandidate::find(frame.hdr, frame.len, &head[..n], self.layer)?;
@@ -239,14 +242,14 @@ impl Merging {
     }
 }
 
-/// Number of payload pieces of a frame, if its checksum is correct.
+/// Number of payload segments of a frame if its checksum is correct, otherwise `None`.
 fn sound(burst: &Burst<'_>, frame: &Frame<'_>, part: &MergeCandidate) -> Option<usize> {
     let pieces = payload_of(burst, frame, part.headers())?;
     part.is_sound(|| sums(&pieces)).then_some(pieces.len())
 }
 
-/// Appends the frame made of the first `run.frames` of `frames` to a burst; false when the burst is
-/// full.
+/// Appends the output frame of a run, the first `run.frames` of `frames`, to a burst. Returns false
+/// if the burst is full.
 fn push<'a>(
     out: &mut Burst<'a>,
     burst: &Burst<'a>,

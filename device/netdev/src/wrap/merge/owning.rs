@@ -1,4 +1,4 @@
-//! Coalescing for a queue with memory: the copy into it gathers headers and payloads.
+//! Coalescing for an owning queue, which gathers headers and payloads in its copy.
 
 use mqnet_shmem::Segments;
 

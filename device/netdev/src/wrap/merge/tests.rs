@@ -9,7 +9,7 @@ use super::*;
 use crate::limits::FRAME_MAX;
 use crate::{Armed, Burst, Fault, FrameMeta, OwningTx, Queue, SyscallTx, WakeSource};
 
-/// A queue with limited room in bytes, and the frames it took.
+/// Remaining space of a queue in bytes, and the frames that the queue accepted.
 #[derive(Default)]
 struct Taken {
     room: usize,
@@ -58,7 +58,7 @@ impl Sink {
         wrap_tx(tx, how, self.stats.clone())
     }
 
-    /// Checks that `came` frames are accounted for.
+    /// Checks that `came` input frames are accounted for.
     fn assert_conservation(&self, came: usize) {
         let tx = &self.stats.tx;
         assert_eq!(came as u64, tx.packets.get() + tx.merged.get(), "rx = tx + merged");
@@ -142,7 +142,7 @@ fn tcp(flow: u8, seq: u32, id: u16, flags: u8, payload: usize) -> Vec<u8> {
     frame
 }
 
-/// Segments of a taken frame, with checksums filled in.
+/// Segments of an accepted frame, with checksums filled in.
 fn cut((hdr, bytes): &(VnetHdr, Vec<u8>)) -> Vec<Vec<u8>> {
     if !hdr.is_large() {
         assert_eq!(*hdr, VnetHdr::default());
@@ -160,7 +160,7 @@ fn cut((hdr, bytes): &(VnetHdr, Vec<u8>)) -> Vec<Vec<u8>> {
     (0..cut.count()).map(segment).collect()
 }
 
-/// Whole frames, each with the offsets at which it is split into pieces.
+/// Complete frames, each with the offsets at which it is split into segments of memory.
 type Given = Vec<(Vec<u8>, Vec<usize>)>;
 
 fn show(given: &[(Vec<u8>, Vec<usize>)], burst: &mut impl FnMut(&Burst<'_>)) {
@@ -206,8 +206,8 @@ fn given() -> impl Strategy<Value = Given> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    // Goal: for any frames in any pieces and any room of the queue, segmentation restores the
-    // original frames, in order, each once; every frame is accounted for; no payload is copied.
+    // Goal: for any frames, memory segments and queue space, segmentation restores each original
+    // frame once and in order. Every frame is accounted for, and no payload is copied.
     #[test]
     fn every_frame_leaves_once(
         given in given(), rooms in prop::collection::vec(0usize..100_000, 1..20), owning: bool,
@@ -238,7 +238,7 @@ fn stream(flow: u8, frames: u32) -> Given {
     (0..frames).map(|n| (tcp(flow, 1000 * n, n as u16, 0x10, 1000), Vec::new())).collect()
 }
 
-// Goal: a burst of one flow becomes one frame, bounded by the largest frame; a kind of frame
+// Goal: a burst of one flow becomes one frame, limited by the largest frame. A kind of frame
 // without segmentation offload is not coalesced.
 #[test]
 fn one_flow_becomes_one_frame() {
@@ -262,7 +262,7 @@ fn one_flow_becomes_one_frame() {
     assert_eq!(lengths, [10_054, 10_054, 10_054, 10_054, 10_054, 10_054, 4054]);
 }
 
-// Goal: without room for a large frame, the small frames that fit are sent.
+// Goal: without space for a large frame, the small frames that fit are sent.
 #[test]
 fn small_frames_fill_the_rest_of_the_room() {
     let sink = Sink::default();
@@ -277,7 +277,7 @@ fn small_frames_fill_the_rest_of_the_room() {
 }
 
 // Goal: traffic that cannot be coalesced is rarely inspected after a while, and traffic that can be
-// is detected again soon.
+// coalesced is soon detected again.
 #[test]
 fn inspection_backs_off() {
     let sink = Sink::default();
@@ -299,7 +299,7 @@ fn inspection_backs_off() {
     assert_eq!(sink.stats.tx.merged.get(), before + 63, "from then on all of it");
 }
 
-// Goal: calls are forwarded to the inner queue, and coalescing can be removed.
+// Goal: coalescing forwards calls to the inner queue and can be removed.
 #[test]
 fn coalescing_is_removable() {
     for owning in [true, false] {
@@ -311,8 +311,8 @@ fn coalescing_is_removable() {
     }
 }
 
-// Goal: frames with partial checksums are coalesced without reading their payload; frames with
-// wrong checksums never are, for any flags.
+// Goal: frames with partial checksums are coalesced without a read of their payload. Frames with
+// wrong checksums are never coalesced, for any flags.
 #[test]
 fn wrong_checksums_are_not_merged() {
     let csum = VnetFields { csum_start: 34, csum_offset: 16, ..VnetFields::default() };
@@ -338,8 +338,7 @@ fn wrong_checksums_are_not_merged() {
     }
 }
 
-// Goal: coalescing has an effect only for a queue that accepts frames much larger than those that
-// arrive.
+// Goal: coalescing is used only for a queue whose largest frame is much larger than the MTU.
 #[test]
 fn coalescing_needs_larger_frames() {
     let how = |takes, frame_max| Merging { layer: Layer::Ethernet, takes, frame_max };

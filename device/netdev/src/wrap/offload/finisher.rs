@@ -1,4 +1,4 @@
-//! Segments and completes the frames of a burst for the inner queue.
+//! Segmentation and checksums of the frames of a burst, for the inner queue.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::limits::BURST_FRAMES;
 use crate::wrap::pieces::{payload, read_head, sums};
 use crate::{Burst, DropReason, Fault, Frame, Offloads, QueuePairStats};
 
-/// Maximum bursts submitted per call. A frame may become 65,535 segments, and other lanes must run
-/// too.
+/// Maximum number of bursts submitted per call: a frame may become 65,535 segments, and other lanes
+/// must run too.
 const ROUNDS_MAX: u32 = 64;
 
-/// First bytes of a frame, in private memory.
+/// Buffer for the first bytes of a frame.
 type Head = [u8; UNFINISHED_HEADERS_MAX];
 
-/// First bytes of an input frame, read once. A peer can write them at any time, and changed headers
-/// of a partly sent frame would yield other segments.
+/// First bytes of an input frame, read once. A peer can modify them at any time, and modified
+/// headers of a partly sent frame would result in other segments.
 #[derive(Clone)]
 struct Original {
     head: Head,
@@ -32,29 +32,31 @@ struct Partial {
     hdr: VnetHdr,
     len: u32,
     original: Original,
-    /// Number of the next segment.
+    /// Index of the next segment.
     next: u32,
 }
 
 /// Emulation that a frame needs.
 pub(super) enum Work {
-    /// Fill in the checksum. The value is the end of the field, within the header bytes read.
+    /// Fill in the checksum. The value is the end of the checksum field, within the header bytes
+    /// read.
     Checksum(usize),
-    /// Fill in the checksum. The value is the start of the field, beyond the header bytes read.
+    /// Fill in the checksum. The value is the start of the field, which ends beyond the header
+    /// bytes read.
     FarChecksum(usize),
     Cut(Cut),
     Drop(DropReason),
 }
 
-/// An output frame.
+/// Description of an output frame.
 struct Made {
-    /// True for the last output frame of an input frame.
+    /// True if this is the last output frame of its input frame.
     last: bool,
-    /// True if its checksum was filled in.
+    /// True if the checksum was filled in.
     summed: bool,
 }
 
-/// Submits the frames of a burst from an index on to the inner queue.
+/// Submits the frames of a burst from an index on to the inner queue; returns the number accepted.
 type To<'a> = dyn FnMut(&Burst<'_>, usize) -> Result<usize, Fault> + 'a;
 
 /// Result of one submitted burst.
@@ -63,7 +65,7 @@ enum Round {
         made: ArrayVec<Made, BURST_FRAMES>,
         taken: usize,
     },
-    /// The first frame cannot be segmented or completed.
+    /// The first frame cannot be segmented or completed, and is dropped.
     Dropped(DropReason),
 }
 
@@ -78,7 +80,8 @@ pub(super) struct Finisher {
     stats: Arc<QueuePairStats>,
     /// Header buffers, one for each output frame of a burst.
     heads: Box<[Head]>,
-    /// Original headers, one for each input frame of a burst, beginning with the partly sent frame.
+    /// Original headers, one for each input frame of a burst; those of a partly sent frame come
+    /// first.
     originals: Box<[Original]>,
     partial: Option<Partial>,
     pub(super) progress: GsoProgress,
@@ -101,7 +104,7 @@ impl<'a> Out<'a> {
         made: Made,
     ) -> Result<(), Stop> {
         if !self.burst.push_pieces(hdr, len, head, more) {
-            // An empty burst has room for any frame within the limit of pieces.
+            // Drop a frame that an empty burst cannot hold: it exceeds the limit of segments.
             let is_alone = self.made.is_empty();
             return Err(if is_alone { Stop::Drop(DropReason::BadHeader) } else { Stop::Full });
         }
@@ -116,8 +119,8 @@ impl<'a> Out<'a> {
         self.heads.next().ok_or(Stop::Full)
     }
 
-    /// Appends a frame, or its segments from `first` on. `original` is already set if `first` is
-    /// not 0.
+    /// Appends a frame, or its GSO segments from `first` on. `original` is an input if `first` is
+    /// not 0, otherwise an output.
     fn add(
         &mut self,
         how: &Finish,
@@ -156,8 +159,8 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// Fills in a checksum at an arbitrary offset: the two bytes of the field become a separate
-    /// piece.
+    /// Fills in a checksum at any offset; the two bytes of the field become a separate memory
+    /// segment.
     #[cold]
     fn far_checksum(
         &mut self,
@@ -212,7 +215,7 @@ impl<'a> Out<'a> {
 }
 
 impl Finish {
-    /// Emulation that a frame needs which does not pass.
+    /// Determines the emulation for a frame that does not pass.
     pub(super) fn work(&self, frame: &Frame<'_>, head: &[u8]) -> Work {
         if frame.hdr.check(frame.len).is_err() {
             return Work::Drop(DropReason::BadHeader);
@@ -260,7 +263,7 @@ impl Finisher {
     }
 
     /// Sends the frames from index `from` on; `to` submits a burst to the inner queue. Returns the
-    /// number of frames taken.
+    /// number of input frames accepted.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -272,7 +275,7 @@ impl Finisher {
         let frames = &burst.frames()[from..];
         if frames.iter().all(|frame| how.passes(frame.hdr, frame.len)) {
             if self.partial.is_some() && !frames.is_empty() {
-                // Another frame comes before the partly sent one.
+                // Discard the progress: another frame was submitted than the partly sent one.
                 self.clear_progress();
             }
             return to(burst, from);
@@ -285,9 +288,10 @@ impl Finisher {
         self.progress.set(PARTIAL, false);
     }
 
-    /// Number of the segment at which sending of a frame resumes.
+    /// Index of the GSO segment at which sending of `frame` resumes; 0 if it is not the partly sent
+    /// frame.
     fn resume(&mut self, frame: &Frame<'_>, more: &[Span<'_>]) -> u32 {
-        // A lane that dropped the frame has cleared the progress.
+        // Ignore the progress if the lane dropped the frame and cleared the flag.
         let partial = self.partial.take().filter(|_| self.progress.is_begun());
         self.clear_progress();
         let Some(Partial { hdr, len, original, next }) = partial else { return 0 };
@@ -300,7 +304,7 @@ impl Finisher {
         next
     }
 
-    /// Records the progress of `frame`; its original headers are the first in `originals`.
+    /// Records the progress of `frame`, whose original headers are the first in `originals`.
     fn record_progress(&mut self, frame: &Frame<'_>, next: u32) {
         let original = self.originals[0].clone();
         self.partial = Some(Partial { hdr: frame.hdr, len: frame.len, original, next });
@@ -338,11 +342,13 @@ impl Finisher {
         if next > 0 {
             self.record_progress(&frames[done], next);
         }
-        // The caller must release the frames taken before a fault: the next call returns the fault.
+        // Delay a fault until the caller has released the frames accepted before it: the next call
+        // returns it.
         failed.filter(|_| done == 0).map_or(Ok(done), Err)
     }
 
-    /// Sends one burst made of `frames`, the first of them from segment `first` on.
+    /// Sends one burst of output frames, made of `frames`; the first frame begins at GSO segment
+    /// `first`.
     fn send_some(
         &mut self,
         burst: &Burst<'_>,
@@ -367,7 +373,7 @@ impl Finisher {
         Ok(Round::Sent { made: out.made, taken })
     }
 
-    /// Counts the output frames that the inner queue has taken.
+    /// Counts the output frames that the inner queue accepted, and advances `done` and `next`.
     fn count(&self, made: &[Made], done: &mut usize, next: &mut u32) {
         for frame in made {
             if frame.last {

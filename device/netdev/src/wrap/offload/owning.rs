@@ -1,6 +1,6 @@
-//! Offload emulation for a queue with memory: the copy into it gathers headers and payload.
+//! Offload emulation for an owning queue, which gathers headers and payload in its copy.
 //!
-//! A source without memory cannot receive into the queue's memory, because the frame may have to be
+//! A system-call source cannot receive into the queue's memory, because the frame may have to be
 //! segmented. The source receives into a staging page, and the frame is copied once.
 
 use mqnet_shmem::{Segments, Span, SpanMut};
@@ -12,9 +12,9 @@ pub(super) struct OwningQueue {
     inner: Box<dyn OwningTx>,
     finisher: Finisher,
     page: Vec<u8>,
-    /// Frame in the page, while the queue has no room for all of it.
+    /// Frame in the staging page for which the queue has had no space, or only for a part.
     staged: Option<FrameMeta>,
-    /// A fault detected in a call that cannot return it.
+    /// Fault of a call that cannot return it.
     fault: Option<Fault>,
 }
 
@@ -23,7 +23,7 @@ impl OwningQueue {
         Self { inner, finisher, page: vec![0; room as usize], staged: None, fault: None }
     }
 
-    /// Sends the staged frame; false when it is still staged.
+    /// Sends or discards the staged frame; returns false if the frame is still staged.
     fn send_staged(&mut self) -> Result<bool, Fault> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
@@ -69,7 +69,8 @@ impl OwningTx for OwningQueue {
     }
 
     fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
-        // Applies backpressure before a frame is received, as long as frames are small.
+        // Apply backpressure before a frame is received: require space for the largest output
+        // frame.
         let small = self.finisher.frame_max().min(max);
         if !self.send_staged()? || self.inner.reserve(small)?.is_none() {
             return Ok(None);

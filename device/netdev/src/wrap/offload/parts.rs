@@ -1,4 +1,4 @@
-//! Emulation for single frames that a queue has rejected.
+//! Emulation for single frames that a queue rejected.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use super::finisher::{Finisher, Work};
 use crate::wrap::pieces::read_head;
 use crate::{Burst, Fault, Frame, QueuePairStats};
 
-/// Segments and completes single frames for the queue that owns it, which rejected them.
+/// Segments and completes single frames for the queue that rejected them.
 pub struct Parts(Finisher);
 
 impl Parts {
-    /// Emulation for a queue that accepts frames as `how` describes, and whose channel counts in
-    /// `stats`.
+    /// Creates the emulation for a queue that accepts frames as described by `how`, and whose
+    /// channel counts in `stats`.
     pub fn new(how: Finish, stats: Arc<QueuePairStats>) -> Self {
         Self(Finisher::new(how, stats))
     }
@@ -25,9 +25,9 @@ impl Parts {
         self.0.progress.is_begun()
     }
 
-    /// Sends the segments of a frame; `to` sends a burst of them, and counts them. Returns `None`
-    /// for a frame that cannot be segmented or completed and was not sent, else true if the queue
-    /// took all of it. A frame that is submitted again resumes with its next segment.
+    /// Sends the segments of a frame; `to` sends and counts a burst of them. Returns `None` if the
+    /// frame cannot be segmented or completed and was not sent. Otherwise returns true if all
+    /// segments were accepted. A frame that is submitted again resumes at its next segment.
     pub fn send(
         &mut self,
         frame: &Frame<'_>,
@@ -38,7 +38,7 @@ impl Parts {
         let (head, n) = read_head::<UNFINISHED_HEADERS_MAX>(frame, more);
         if how.passes(frame.hdr, frame.len) || matches!(how.work(frame, &head[..n]), Work::Drop(_))
         {
-            // This frame is not the partly sent one.
+            // Discard the progress: this frame is not the partly sent one.
             self.0.clear_progress();
             return Ok(None);
         }

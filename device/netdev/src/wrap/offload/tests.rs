@@ -9,12 +9,12 @@ use crate::{Armed, Burst, DropReason, Fault, FrameMeta, OwningTx, Queue, Syscall
 
 const HEADERS: usize = 54;
 
-/// A queue with limited room in frames, and the frames it took.
+/// Remaining space of a queue in frames, and the frames that the queue accepted.
 #[derive(Default)]
 struct Taken {
     room: usize,
     frames: Vec<(VnetHdr, Vec<u8>)>,
-    /// Concurrent modification, run once some frames are taken.
+    /// Concurrent modification that runs once some frames are accepted.
     tamper: Option<Box<dyn Fn() + Send>>,
 }
 
@@ -51,7 +51,7 @@ impl Sink {
         fits
     }
 
-    /// A wrapper around the sink.
+    /// Wraps the sink with offload emulation.
     fn wrapped(&self, owning: bool, takes: Offloads, frame_max: u32) -> (Tx, GsoProgress) {
         let how = Finish { layer: Layer::Ethernet, takes, frame_max };
         let tx: Tx = match owning {
@@ -61,7 +61,7 @@ impl Sink {
         wrap_tx(tx, how, self.stats.clone(), 0)
     }
 
-    /// Checks that `came` frames are accounted for.
+    /// Checks that `came` input frames are accounted for.
     fn assert_conservation(&self, came: usize) {
         let tx = &self.stats.tx;
         let (left, made) = (tx.packets.get() + tx.drops.total(), tx.segments.get());
@@ -122,7 +122,7 @@ fn slow_sum(bytes: &[u8]) -> u32 {
     sum
 }
 
-/// Checksum over the pseudo header of a TCP frame over IPv4 and `rest`.
+/// Checksum over the pseudo header of a TCP frame over IPv4 and over `rest`.
 fn tcp_sum(frame: &[u8], rest: &[u8]) -> u32 {
     let mut all = frame[26..34].to_vec();
     all.extend([0, 6]);
@@ -131,7 +131,7 @@ fn tcp_sum(frame: &[u8], rest: &[u8]) -> u32 {
     slow_sum(&all)
 }
 
-/// A TCP frame over IPv4 with a unique payload and a partial checksum.
+/// Creates a TCP frame over IPv4 with a unique payload and a partial checksum.
 fn tcp(number: u32, payload: usize) -> Vec<u8> {
     let mut frame = vec![0u8; HEADERS];
     frame[12] = 8;
@@ -159,7 +159,7 @@ fn tso(size: u16) -> VnetHdr {
 struct Given {
     hdr: VnetHdr,
     bytes: Vec<u8>,
-    /// Offsets at which the frame is split into pieces.
+    /// Offsets at which the frame is split into segments of memory.
     cuts: Vec<usize>,
 }
 
@@ -176,7 +176,7 @@ impl Given {
         pieces
     }
 
-    /// Compares the frame with the output, and returns the number of output frames made from it.
+    /// Compares the frame with the output; returns the number of output frames made from it.
     fn check(&self, came: &[(VnetHdr, Vec<u8>)], takes: Offloads) -> usize {
         let size = match self.hdr.fields().gso_size {
             0 => usize::MAX,
@@ -220,8 +220,8 @@ fn given() -> impl Strategy<Value = Given> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    // Goal: for any frames in any pieces, and a sink with room for a few frames at a time, each
-    // frame is sent once, whole and in order, as the sink accepts it; every frame is accounted for.
+    // Goal: for any frames, memory segments and small sink space, each frame is sent once,
+    // completely and in order, without offloads that the sink lacks. Every frame is accounted for.
     #[test]
     fn every_frame_leaves_once(
         given in prop::collection::vec(given(), 1..80),
@@ -266,8 +266,8 @@ fn submit(tx: &mut Tx, hdr: VnetHdr, bytes: &[u8]) -> usize {
     tx.submit(&burst, 0).unwrap()
 }
 
-// Goal: progress is reported while a frame is partly sent; another frame that comes first is sent
-// from its beginning.
+// Goal: progress is reported while a frame is partly sent. Another frame that is submitted instead
+// is sent from its beginning.
 #[test]
 fn partial_frame_is_reported_and_resumed() {
     let sink = Sink::default();
@@ -302,8 +302,8 @@ fn dropped_partial_frame_restarts() {
     assert_eq!(sink.taken().frames.len(), 5);
 }
 
-// Goal: a peer that changes headers while a frame is segmented has no effect: headers are read
-// once. (Longer headers would yield fewer segments than are sent already.)
+// Goal: a peer that modifies headers while a frame is segmented has no effect, because headers are
+// read once. (Longer headers would result in fewer segments than are sent already.)
 #[test]
 fn changed_headers_have_no_effect() {
     let sink = Sink::default();
@@ -327,8 +327,7 @@ fn changed_headers_have_no_effect() {
     sink.assert_conservation(1);
 }
 
-// Goal: a frame that cannot be completed is dropped with its reason, and the frames after it are
-// sent.
+// Goal: a frame that cannot be completed is dropped with its reason, and later frames are sent.
 #[test]
 fn incompletable_frames_are_dropped_with_reason() {
     let sink = Sink::default();
@@ -350,7 +349,7 @@ fn incompletable_frames_are_dropped_with_reason() {
     sink.assert_conservation(5);
 }
 
-// Goal: a checksum is filled in at any offset, for any split into pieces.
+// Goal: a checksum is filled in at any offset, for any split into memory segments.
 #[test]
 fn checksums_are_filled_in_at_any_offset() {
     for (start, cuts) in [(34, vec![]), (100, vec![150]), (500, vec![516]), (900, vec![7, 910])] {
@@ -376,7 +375,8 @@ fn checksums_are_filled_in_at_any_offset() {
     }
 }
 
-// Goal: a frame with more segments than a burst holds is sent whole, over several bounded calls.
+// Goal: a frame with more GSO segments than a burst holds is sent completely, by several bounded
+// calls.
 #[test]
 fn many_segments_take_several_calls() {
     let sink = Sink::default();
@@ -395,8 +395,8 @@ fn many_segments_take_several_calls() {
     sink.assert_conservation(1);
 }
 
-// Goal: large frames that the sink accepts are segmented nevertheless when they exceed its largest
-// frame; others pass unchanged, with their ECN bit only where the sink accepts it.
+// Goal: a large frame is segmented if it exceeds the sink's largest frame, even if the sink offers
+// segmentation. Other frames pass unchanged if the sink accepts their ECN bit.
 #[test]
 fn only_unsupported_frames_are_segmented() {
     let sink = Sink::default();
@@ -421,8 +421,8 @@ fn receive(tx: &mut Tx, hdr: VnetHdr, bytes: &[u8]) -> bool {
     true
 }
 
-// Goal: a frame received for a sink with memory is segmented into it; until it is sent nothing more
-// is received; it is lost with the wrapper, and counted.
+// Goal: a frame received for an owning sink is segmented into the sink's memory. The next frame is
+// received only after it is sent. A frame that is dropped with the wrapper is counted.
 #[test]
 fn received_frames_are_segmented() {
     let sink = Sink::default();
