@@ -1,4 +1,5 @@
-//! The bridge as a network function: carries the handshake, opens and closes queue pairs.
+//! Network function of the bridge: handshake with the peer, and opening and closing of queue
+//! pairs.
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -27,26 +28,27 @@ use crate::transport::{self, Status, Transport};
 mod kernel;
 mod peer;
 
-/// How long a peer may take from its introduction to its acceptance.
+/// Longest stay in each of the states `Offered` and `Accepted`.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a refused link rests before it tries again: the reason stays to be read, and the user
-/// has time to mend it.
+/// Stay in the state `Refused`, so that the user can read the reason, and delay before the next
+/// attempt. Also the first delay after a violation of a kernel's `ntb_transport`.
 const REFUSED_REST: Duration = Duration::from_secs(1);
-/// Longest rest after repeated violations of a kernel's `ntb_transport`.
+/// Longest delay after repeated violations of a kernel's `ntb_transport`.
 const VIOLATION_REST_MAX: Duration = Duration::from_secs(16);
-/// Time without a violation after which the rests begin anew.
+/// Time after the end of a delay without a violation; the next delay is then `REFUSED_REST`
+/// again.
 const VIOLATION_FORGOTTEN: Duration = Duration::from_secs(60);
-/// How long a faulty link rests.
+/// Delay before the next attempt after a fault of the link.
 const FAULT_REST: Duration = Duration::from_millis(100);
 
-/// How to open a bridge.
+/// Configuration of a bridge between two processes.
 #[derive(Clone, Debug)]
 pub struct NtbConfig {
-    /// Where the two ends meet.
+    /// Path of the Unix socket.
     pub path: PathBuf,
-    /// Bytes of our window.
+    /// Bytes of this end's window.
     pub window: u32,
-    /// Wanted MTU.
+    /// Requested MTU.
     pub mtu: Option<u32>,
 }
 
@@ -56,65 +58,67 @@ pub struct NtbFunction {
     hw: Box<dyn Hw>,
     mtu: Option<u32>,
     partner: Option<Caps>,
-    /// Why our partner carries nothing, if it does not.
+    /// Reason why the partner function carries no traffic; `None` while it does.
     partner_down: Option<String>,
     rings: RequestedRings,
-    /// Its place in a group, which then says what is to be said.
+    /// Membership in a group; the group then decides on changes.
     membership: Option<GroupMembership>,
     stats: Vec<Arc<QueuePairStats>>,
     state: State,
     session: u64,
     since: Duration,
-    /// What we want, while there is a peer that knows it.
+    /// Offer of this end; set from the begin of a handshake until the link is dropped.
     our_offer: Option<Offer>,
-    /// What the peer wants.
+    /// Offer of the peer, with the capabilities of its last control message.
     their_offer: Option<Offer>,
     agreement: Option<Agreement>,
-    /// The next one, while its queue pairs are being brought into use.
+    /// Agreement of a change whose queue pairs are prepared and not yet committed.
     prepared: Option<Agreement>,
-    /// What we say, and how often we have said something.
+    /// Last control message of this end; `sent_messages` counts those sent.
     ours: ControlMessage,
     sent_messages: u64,
-    /// What the peer says, and the mark of its last letter.
+    /// Last control message of the peer; `their_mark` is its number.
     theirs: ControlMessage,
     their_mark: u64,
     why_down: String,
-    /// The last handshake ended with a refusal, whose reason stays to be read.
+    /// True if the last handshake ended with a refusal; its reason is kept until the next
+    /// attempt.
     was_refused: bool,
     seed: u64,
     now: Duration,
-    /// Bytes of a slot for a peer that is an `ntb_transport`.
+    /// Bytes of a slot, if the peer is an `ntb_transport`.
     transport_mtu: u32,
-    /// The link with a peer that is an `ntb_transport`.
+    /// Link with an `ntb_transport`; `None` if the peer is mqnet or absent.
     transport: Option<Transport>,
-    /// Wakes the control thread for it.
+    /// Wakes the control thread for `transport`.
     control: Option<Arc<EventFd>>,
-    /// Rest after the last violation of a kernel's `ntb_transport`, and its end.
+    /// Delay after the last violation of a kernel's `ntb_transport`, and the end of that delay.
     violation_rest: Option<(Duration, Duration)>,
 }
 
 impl NtbFunction {
-    /// A bridge between two processes that meet at a socket. `seed` is any number that differs
-    /// from life to life (a random one); generations come from it.
+    /// Bridge between two processes that meet at a Unix socket. Session generations are derived
+    /// from `seed`, a number that differs in each process (random).
     pub fn memfd(config: &NtbConfig, seed: u64) -> Self {
         Self::memfd_as(config, Access::default(), seed)
     }
 
-    /// The same, with permissions of the socket for the end that listens.
+    /// Bridge between two processes, like [`memfd`](Self::memfd), with permissions of the socket
+    /// for the end that listens.
     pub fn memfd_as(config: &NtbConfig, access: Access, seed: u64) -> Self {
         let hw = Memfd::new(&config.path, config.window, CHANNELS_MAX).with_access(access);
         let name = format!("ntb:{}", config.path.display());
         Self::with_hw(name, Box::new(hw), config.mtu, seed)
     }
 
-    /// A bridge in the shared memory of an ivshmem device.
+    /// Bridge in the shared memory of an ivshmem device.
     pub fn ivshmem(config: IvshmemConfig, mtu: Option<u32>, mut seed: u64) -> Self {
         let name = format!("ntb:ivshmem={}", config.place);
         let hw = IvshmemProvider::new(config, mix::next(&mut seed));
         Self::with_hw(name, Box::new(hw), mtu, seed)
     }
 
-    /// A bridge over any hardware.
+    /// Bridge over any hardware.
     pub fn with_hw(name: String, hw: Box<dyn Hw>, mtu: Option<u32>, seed: u64) -> Self {
         let blank = ControlMessage::blank(&own_caps(mtu));
         Self {
@@ -148,25 +152,25 @@ impl NtbFunction {
         }
     }
 
-    /// The agreement of the running link.
+    /// Agreement of the running link; `None` unless the state is `Up`.
     pub fn agreement(&self) -> Option<&Agreement> {
         self.agreement.as_ref().filter(|_| self.state == State::Up)
     }
 
-    /// Sets the bytes of a slot for a peer that is an `ntb_transport` (its `transport_mtu=`), if
-    /// that is not the default.
+    /// Sets the bytes of a slot for a peer that is an `ntb_transport` (its `transport_mtu=`).
     #[must_use]
     pub fn with_transport_mtu(mut self, bytes: u32) -> Self {
         self.transport_mtu = bytes;
         self
     }
 
-    /// Where the link stands.
+    /// State of the link with a peer that is mqnet.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// What we tell the peer: what our partner behind this function can do, within our own limits.
+    /// Capabilities offered to the peer: those of the partner function, within the limits of the
+    /// bridge.
     fn offered_caps(&self) -> Caps {
         let own = self.caps();
         match &self.partner {
@@ -181,20 +185,21 @@ impl NtbFunction {
                 frame_max: own.frame_max.min(partner.frame_max),
                 rx_offloads: partner.rx_offloads,
                 tx_offloads: partner.tx_offloads,
-                // It is finished before it comes to the bridge.
+                // Offload emulation completes such frames before they reach the bridge.
                 rx_fixed: Offloads::NONE,
             },
         }
     }
 
-    /// Takes a move of the table. A forbidden one is the peer's fault.
+    /// Changes the state on an event; `Err` with the reason if the table forbids the event.
     fn step(&mut self, happening: Happening, now: Duration) -> Result<(), String> {
         self.state = link::next(self.state, happening).map_err(str::to_owned)?;
         self.since = now;
         Ok(())
     }
 
-    /// The peer is lost or at fault: back to the start.
+    /// Returns to the state `Down` and resets the negotiated state. With a delay, the hardware
+    /// link is reset too.
     fn drop_link(&mut self, why: String, now: Duration, rest: Option<Duration>) {
         let happening = if rest.is_some() { Happening::Fault } else { Happening::HwDown };
         self.state = link::next(self.state, happening).unwrap_or(State::Down);
@@ -213,7 +218,7 @@ impl NtbFunction {
     fn announce(&self, phase: Phase) {
         self.hw.peer_spad_write(pad::PHASE, phase as u32);
         if let Some(bell) = self.hw.peer_doorbell(0) {
-            // A peer whose doorbell cannot be rung is found dead by its hardware link.
+            // A doorbell that fails is no error here: the hardware link reports a lost peer.
             let _ = bell.ring();
         }
     }
@@ -221,7 +226,7 @@ impl NtbFunction {
     fn make_offer(&mut self) {
         let offer = Offer {
             versions: (VERSION_MIN, VERSION_MAX),
-            // A new one for every life.
+            // Different for every handshake.
             generation: (mix::next(&mut self.seed) as u32).max(1),
             window: self.hw.window_len(),
             caps: self.offered_caps(),
@@ -237,14 +242,15 @@ impl NtbFunction {
 
     /// Reads the peer's scratchpads, each once.
     fn read_pads(&self) -> [u32; PADS] {
-        // The phase first (it was written last), then the words before it.
+        // Read the phase first (the peer writes it last), then the words before it.
         let phase = self.hw.spad_read(pad::PHASE);
         let mut pads: [u32; PADS] = std::array::from_fn(|at| self.hw.spad_read(at));
         pads[pad::PHASE] = phase;
         pads
     }
 
-    /// One look at what the peer says.
+    /// Handles the peer's scratchpads, and its mailbox while the link is up; `Err` for a
+    /// violation.
     fn listen(&mut self, now: Duration) -> Result<(), String> {
         let pads = self.read_pads();
         let phase = Phase::decode(pads[pad::PHASE])
@@ -260,7 +266,7 @@ impl NtbFunction {
             (Phase::Offer, State::Offered) => self.answer(&pads, now),
             (Phase::Offer, State::Accepted | State::Refused) => Ok(()),
             (Phase::Offer, _) => self.step(Happening::GoodOffer, now),
-            // The peer may have seen our offer, answered, and been faster than our look.
+            // The peer may have read our offer and answered before this poll.
             (Phase::Accept, State::Offered) => {
                 self.answer(&pads, now)?;
                 if self.state == State::Accepted { self.was_accepted(&pads, now) } else { Ok(()) }
@@ -271,7 +277,7 @@ impl NtbFunction {
         }
     }
 
-    /// Answers the peer's offer.
+    /// Answers the peer's offer with an acceptance or a refusal.
     fn answer(&mut self, pads: &[u32; PADS], now: Duration) -> Result<(), String> {
         let window = self.hw.windows().map_or(0, |w| w.outbound_len);
         let Some(ours) = self.our_offer.clone() else { return Err("no offer of ours".to_owned()) };
@@ -309,7 +315,7 @@ impl NtbFunction {
             return Err(format!("the peer accepted generation {theirs:#x}, ours is {ours:x?}"));
         }
         self.step(Happening::PeerAccepts, now)?;
-        // What has been wished for since the offer.
+        // Capabilities that have changed since the offer.
         self.publish_wish();
         if self.sent_messages == 0 {
             self.post();
@@ -317,7 +323,7 @@ impl NtbFunction {
         Ok(())
     }
 
-    /// Looks into the mailbox.
+    /// Reads a new control message of the peer from the mailbox, if there is one.
     fn read_mailbox(&mut self) -> Result<(), String> {
         let Some(windows) = self.hw.windows() else { return Ok(()) };
         if let Some(letter) = mailbox::read(&windows, &mut self.their_mark) {
@@ -355,13 +361,13 @@ impl NtbFunction {
             return Err(self.error(format!("{want} channels wanted, {have} were negotiated")));
         }
         let mut agreement = agreement.clone();
-        // Other members of a group may have less room.
+        // The other members of a group may have a lower limit.
         agreement.plan.frame_max = agreement.plan.frame_max.min(plan.frame_max);
         let opened = session::open_queue_pairs(&*self.hw, &agreement, &self.stats);
         opened.map_err(|what| self.error(what))
     }
 
-    /// The part of a poll after the hardware is known to be up.
+    /// Polls the handshake with a peer that is mqnet, while the hardware link is up.
     fn negotiate(&mut self, now: Duration) {
         if self.state == State::Down {
             if let Err(why) = self.step(Happening::HwUp, now) {
@@ -390,7 +396,7 @@ impl NtbFunction {
     }
 }
 
-/// What the bridge itself can do.
+/// Capabilities of the bridge, without those of the partner function.
 fn own_caps(mtu: Option<u32>) -> Caps {
     Caps {
         layer: Layer::Ethernet,
@@ -482,7 +488,7 @@ impl Function for NtbFunction {
     fn close(&mut self, why: &str) {
         self.close_transport();
         if self.state == State::Up {
-            // The memory of this life is never used again: a peer that reconnects gets a new one.
+            // The memory of this session is never reused: a peer that reconnects gets new memory.
             self.announce(Phase::Bye);
             self.drop_link(why.to_owned(), self.now, Some(FAULT_REST));
         }
@@ -514,7 +520,7 @@ impl Function for NtbFunction {
         self.prepared = None;
     }
 
-    /// `None` for a kernel: it changes its queue pairs without an agreement.
+    /// `None` for a kernel, which changes its queue pairs without an agreement.
     fn peer(&mut self) -> Option<&mut dyn Peer> {
         if self.transport.is_some() { None } else { Some(self) }
     }

@@ -1,5 +1,6 @@
-//! Targets for fuzzing and property tests: each takes any bytes and must neither panic nor leave
-//! the window (which would panic). One body serves the fuzzer (`cargo xtask fuzz`) and the tests.
+//! Targets for fuzzing and property tests. Each accepts any bytes and must neither panic nor
+//! access memory outside the window, which panics too. The fuzzer (`cargo xtask fuzz`) and the
+//! tests call the same functions.
 
 pub(crate) mod board;
 mod endpoint;
@@ -27,7 +28,8 @@ pub use endpoint::endpoint;
 pub use joined::{Cable, joined};
 pub use transport::transport;
 
-/// What a peer says before the link is up: its introduction and its scratchpads.
+/// Bytes of a peer before the link is up: its introduction, a control message and its
+/// scratchpads.
 pub fn handshake(data: &[u8]) {
     let _ = memfd::check_hello(data);
     let mut input = Input(data);
@@ -77,7 +79,7 @@ pub fn handshake(data: &[u8]) {
     assert!(!OfferError::text(input.u64() as u32, input.u64() as u32, b, false).is_empty());
 }
 
-/// What an ivshmem server says.
+/// Byte stream of an ivshmem server.
 pub fn ivshmem(data: &[u8]) {
     ivshmem::check_stream(data);
 }
@@ -93,7 +95,7 @@ impl Doorbell for Mute {
 const WINDOW: usize = 8192;
 const FRAME: u32 = 1518;
 
-/// A queue pair whose two windows are plain memory.
+/// Queue pair whose two windows are plain memory.
 struct Pair {
     geometry: Geometry,
     inbound: Arc<Region>,
@@ -125,12 +127,12 @@ fn pair(generation: u32, depth: u32) -> Option<Pair> {
     Some(Pair { geometry, inbound, stats, rx, tx })
 }
 
-/// What a peer writes into the window while both halves work. Ends at the first fault, as the
-/// engine would.
+/// Writes of a peer into the window while both halves work. Ends at the first fault, as the
+/// engine does.
 pub fn ring(data: &[u8]) {
     let mut input = Input(data);
     let generation = u32::from(input.u8()).max(1);
-    // A full ring, or one in which less may lie.
+    // A ring that may be filled, or one with a limited depth.
     let depth = if generation % 2 == 0 { u32::MAX } else { 2048 };
     prefer(if generation & 2 == 0 { Preference::Cached } else { Preference::Streamed });
     let Some(mut pair) = pair(generation, depth) else { return };
@@ -138,7 +140,8 @@ pub fn ring(data: &[u8]) {
     for _ in 0..400 {
         let step = input.u8();
         let done = match step % 8 {
-            // The peer: an index of the right generation, any word, or any bytes of the ring.
+            // The peer writes an index of the right generation, any word, or any bytes of the
+            // ring.
             0 => {
                 let index = (input.u64() % (2 * u64::from(pair.geometry.ring))) & !15;
                 let word = u64::from(generation) << 32 | index;
@@ -158,7 +161,7 @@ pub fn ring(data: &[u8]) {
                 store(&pair, at + 8, number | (u64::from(input.u8()) * 8));
                 Ok(())
             }
-            // The victim.
+            // The queue pair under test receives, sends or arms.
             4 => receive(&mut pair.rx, 1..=FRAME, usize::from(step >> 3)),
             5 => send(&mut pair.tx, usize::from(step >> 3) * 48 + 1),
             6 => pair.rx.arm(0).map(drop),
@@ -201,21 +204,21 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        // Goal: no bytes of a peer's make the handshake panic or agree to what cannot be.
+        // Goal: no bytes of a peer make the handshake panic or agree to impossible values.
         #[test]
         fn handshake_survives_anything(data in prop::collection::vec(any::<u8>(), 0..300)) {
             super::handshake(&data);
         }
 
-        // Goal: no bytes of a peer's make a queue pair panic, leave its window, or hand on a frame
+        // Goal: no bytes of a peer make a queue pair panic, leave its window, or deliver a frame
         // that breaks the contract.
         #[test]
         fn ring_survives_anything(data in prop::collection::vec(any::<u8>(), 0..1500)) {
             super::ring(&data);
         }
 
-        // Goal: no bytes of a peer's in scratchpads, slots and credits make the function panic,
-        // leave its memory, or hand on a frame that breaks the contract.
+        // Goal: no bytes of a peer in scratchpads, slots and credits make the function panic,
+        // leave its memory, or deliver a frame that breaks the contract.
         #[test]
         fn transport_survives_anything(data in prop::collection::vec(any::<u8>(), 0..1500)) {
             super::transport(&data);
@@ -226,15 +229,15 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(100))]
 
         // Rule: no messages, registers, scratchpads, DMA ranges or slots of a guest make the
-        // function panic, leave its memory, or hand on a frame that breaks the contract.
+        // function panic, leave its memory, or deliver a frame that breaks the contract.
         #[test]
         fn endpoint_survives_anything(data in prop::collection::vec(any::<u8>(), 0..1000)) {
             super::endpoint(&data);
         }
     }
 
-    // Goal: what lies in a ring is bounded by its depth, however long it is, and it wraps at its
-    // length: the lines that are written are not those that were just read.
+    // Goal: the depth limits the bytes in a ring, not its length. The ring still wraps at its
+    // length, so that the writer does not touch lines that were just read.
     #[test]
     fn a_ring_holds_its_depth() {
         let mut pair = super::pair(1, 2048).unwrap();
@@ -246,7 +249,7 @@ mod tests {
             for _ in 0..100 {
                 super::send(&mut pair.tx, 112).unwrap();
             }
-            // Records of 128 bytes: 112 of the frame, 16 before it.
+            // Each record has 128 bytes: a header of 16 and the frame of 112.
             let placed = (pair.stats.tx.bytes.get() - before) as u32 / 112 * 128;
             assert!(placed <= depth && placed > depth - 128, "{placed} of {depth}");
             assert!(!pair.tx.is_drained().unwrap());

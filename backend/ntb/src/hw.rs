@@ -1,4 +1,4 @@
-//! The hardware under a bridge, in the kernel's nouns (Documentation/driver-api/ntb.rst).
+//! Hardware of a bridge, in the terms of the kernel (Documentation/driver-api/ntb.rst).
 
 pub mod ivshmem;
 pub mod memfd;
@@ -13,16 +13,16 @@ use mqnet_netdev::HardwareDevice;
 use mqnet_shmem::{MemoryMap, Region};
 use mqnet_sysio::eventfd::EventFd;
 
-/// Where the two ends' memory is, once the hardware link is up.
+/// Memory windows of both ends, while the hardware link is up.
 #[derive(Clone, Debug)]
 pub struct MemoryWindows {
-    /// Our own memory, which the peer writes. Read by us.
+    /// Memory of this end. The peer writes it; this end reads it.
     pub inbound: Arc<Region>,
-    /// Bytes of it that are window.
+    /// Bytes of the window in `inbound`.
     pub inbound_len: u32,
-    /// The peer's memory. Written by us, never read.
+    /// Memory of the peer. This end writes it and never reads it.
     pub outbound: Arc<Region>,
-    /// Bytes of it that are window.
+    /// Bytes of the window in `outbound`.
     pub outbound_len: u32,
     /// Offset of the window in both regions (registers of the provider may precede it).
     pub offset: usize,
@@ -44,68 +44,69 @@ pub struct MemoryWindow {
 /// Memory of the peer behind a window, in one or more mappings.
 ///
 /// A provider may complete a teardown of the translation only when no other clone of `map` exists
-/// ([`Arc::strong_count`] is 1): until then a worker may still write to the memory. Clones are
-/// dropped when [`Hw::poll_link`] has reported the link down or a new session, and the channels
-/// were closed.
+/// ([`Arc::strong_count`] is 1): until then a worker may still write to the memory. The clones
+/// are dropped after [`Hw::poll_link`] reports the link down or a new session and the channels
+/// are closed.
 #[derive(Clone, Debug)]
 pub struct Outbound {
-    /// The mappings, by offset in the window. Together they cover `0..len` without a gap; one
-    /// frame may be in several.
+    /// Mappings, sorted by offset in the window. Together they cover `0..len` without a gap. One
+    /// frame may be in several mappings.
     pub map: Arc<MemoryMap>,
-    /// Bytes that the peer has set up, as it programmed them.
+    /// Bytes that the peer has set up, as programmed by the peer.
     pub len: u32,
 }
 
-/// Numbering of doorbells: the same for the doorbells of both ends.
+/// Numbering of doorbells; both ends use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doorbells {
-    /// Doorbell of the link. `None` where it belongs to the provider: for `ntb_hw_epf`, vector 0 is
-    /// a link event, and `ntb_transport` lays its rings out anew at each.
+    /// Doorbell of the link. `None` if the provider uses this doorbell: vector 0 of `ntb_hw_epf`
+    /// is a link event, and `ntb_transport` initialises its rings again at each.
     pub link: Option<usize>,
     /// Doorbell of queue pair 0; that of queue pair `q` is `q` higher.
     pub first_pair: usize,
-    /// Number of doorbells, those without a use included.
+    /// Number of doorbells, including unused ones.
     pub count: usize,
 }
 
 impl Doorbells {
-    /// Doorbell of a queue pair; `None` when there are not as many.
+    /// Doorbell of a queue pair; `None` if there is none with that number.
     pub fn of_pair(&self, pair: u16) -> Option<usize> {
         Some(self.first_pair + usize::from(pair)).filter(|bit| *bit < self.count)
     }
 
-    /// Most queue pairs that have a doorbell.
+    /// Largest number of queue pairs that have a doorbell.
     pub fn pairs_max(&self) -> u16 {
         u16::try_from(self.count.saturating_sub(self.first_pair)).unwrap_or(u16::MAX)
     }
 }
 
-/// Wake-ups by a doorbell that is plain memory for the peer unless a sleeper needs it.
+/// Notification for a doorbell that is plain memory for the peer until its owner sleeps.
 pub trait DoorbellTrap: Send + Sync {
-    /// The doorbell's event becomes ready when the peer rings after this call. The caller polls the
-    /// queue once more afterwards: rings before the call may be lost.
+    /// Arms the doorbell: its event becomes ready when the peer rings after this call. The caller
+    /// polls the queue once more afterwards, because rings before the call may be lost.
     fn arm(&self);
 
-    /// The doorbell's event need not become ready any more. Called at the first poll after
-    /// [`arm`](Self::arm), ready or not; a provider that disarms at the first ring ignores it.
+    /// Disarms the doorbell: its event need not become ready any more. The first poll after
+    /// [`arm`](Self::arm) calls this method, ready or not. A provider that disarms at the first
+    /// ring ignores the call.
     fn disarm(&self) {}
 }
 
-/// Interface of hardware with a peer that can be an `ntb_transport`. All methods are called on the
-/// control thread.
+/// Interface of hardware whose peer can be an `ntb_transport`. The control thread calls all
+/// methods.
 ///
 /// # Scratchpads
-/// Both sets read 0 when a session of the hardware link begins. A peer may write its set without a
-/// notification: then [`Hw::events`] has a descriptor that is ready at most 10 ms after a change.
+/// Both sets of scratchpads read 0 when a session of the hardware link begins. A peer may write
+/// its set without a notification: then [`Hw::events`] has a descriptor that is ready at most 10
+/// ms after a change.
 ///
-/// # Sessions
-/// [`Hw::poll_link`] reports a new session, or the link down, when the peer changes or removes a
-/// translation that it has set up, and when memory behind one is lost.
+/// [`Hw::poll_link`] reports a new session, or the link down, in two cases. The peer changes or
+/// removes a translation that it has set up, or memory behind a translation is lost.
 pub trait TransportHw {
     /// Number of memory windows, at least 1.
     fn window_count(&self) -> usize;
 
-    /// Bytes of window `index` of this end; the size announced to the peer, which sets up as many.
+    /// Bytes of window `index` of this end. The peer reads this size and sets up as many bytes.
     fn window_size(&self, index: usize) -> u32;
 
     /// Window `index`; `None` while the link is down.
@@ -114,8 +115,8 @@ pub trait TransportHw {
     /// Number of scratchpads of each end.
     fn spad_count(&self) -> usize;
 
-    /// Writes our own scratchpad `pad`, which the peer writes too, and returns what was in it, in
-    /// one atomic step.
+    /// Atomically writes this end's scratchpad `pad`, which the peer writes too, and returns its
+    /// previous value.
     fn spad_swap(&self, pad: usize, value: u32) -> u32;
 
     /// Reads the peer's scratchpad `pad` back; 0 while the link is down.
@@ -124,27 +125,27 @@ pub trait TransportHw {
     /// Numbering of [`Hw::peer_doorbell`] and [`Hw::doorbell_event`].
     fn doorbells(&self) -> Doorbells;
 
-    /// Interrupt vectors of the peer, those without a queue pair included.
+    /// Number of interrupt vectors of the peer, including those without a queue pair.
     fn vectors(&self) -> u16 {
         u16::try_from(self.doorbells().count).unwrap_or(u16::MAX)
     }
 
-    /// How to be woken by doorbell `bit`; `None` where each ring makes its event ready.
+    /// Trap for doorbell `bit`; `None` if every ring makes the doorbell's event ready.
     fn doorbell_trap(&self, bit: usize) -> Option<Arc<dyn DoorbellTrap>>;
 }
 
-/// State of the hardware link. A link event carries no state: the client asks.
+/// State of the hardware link. A link event carries no state: its receiver polls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HwLink {
-    /// No peer; why.
+    /// No peer, with the reason.
     Down(String),
-    /// A peer is there. The number changes with every new peer.
+    /// A peer is there. The number changes with every new peer and session.
     Up(u64),
 }
 
 /// A doorbell of the peer.
 pub trait Doorbell: Send + Sync {
-    /// Rings it: the peer's event becomes ready.
+    /// Rings the doorbell: the peer's event becomes ready.
     fn ring(&self) -> io::Result<()>;
 }
 
@@ -156,35 +157,36 @@ impl Doorbell for EventFd {
 
 /// One port of a bridge with one peer.
 pub trait Hw: Send {
-    /// Makes progress with the hardware link and says how it stands.
+    /// Makes progress with the hardware link and returns its state.
     fn poll_link(&mut self, now: Duration) -> HwLink;
 
-    /// Descriptors whose readiness asks for a [`poll_link`](Self::poll_link).
+    /// Descriptors that are ready when [`poll_link`](Self::poll_link) should be called.
     fn events(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// The memory windows. Only while the link is up.
+    /// Memory windows; `None` while the link is down.
     fn windows(&self) -> Option<MemoryWindows>;
 
-    /// Reads our scratchpad `pad`, which the peer writes; 0 while the link is down.
+    /// Reads this end's scratchpad `pad`, which the peer writes; 0 while the link is down.
     fn spad_read(&self, pad: usize) -> u32;
 
-    /// Writes the peer's scratchpad `pad`; nothing happens while the link is down.
+    /// Writes the peer's scratchpad `pad`; ignored while the link is down.
     fn peer_spad_write(&self, pad: usize, value: u32);
 
-    /// The peer's doorbell `bit`; `None` when there is none or the link is down. Numbering:
-    /// [`TransportHw::doorbells`], or bit 0 for the link and bit 1 + q for queue pair q.
+    /// Doorbell `bit` of the peer; `None` if there is none or the link is down.
+    /// [`TransportHw::doorbells`] defines the numbering; without it, bit 0 is the link and bit 1
+    /// + q is queue pair q.
     fn peer_doorbell(&self, bit: usize) -> Option<Arc<dyn Doorbell>>;
 
-    /// The event of our doorbell `bit`, edge-triggered.
+    /// Event of this end's doorbell `bit`, edge-triggered; `None` if there is none.
     fn doorbell_event(&self, bit: usize) -> Option<Arc<EventFd>>;
 
-    /// Drops the peer and starts anew, not before `retry_after` has passed.
+    /// Drops the peer. The next attempt begins after `retry_after`, not earlier.
     fn reset(&mut self, now: Duration, retry_after: Duration);
 
-    /// Bytes of our own window.
+    /// Bytes of this end's window.
     fn window_len(&self) -> u32;
 
-    /// The PCI function and its interrupts, once they are known and where there are any.
+    /// PCI function and its interrupts; `None` until they are known, or if there are none.
     fn device(&self) -> Option<HardwareDevice> {
         None
     }
@@ -192,7 +194,8 @@ pub trait Hw: Send {
     /// True for the end that joined an existing port on the same machine.
     fn is_second(&self) -> bool;
 
-    /// The part for a peer that is a kernel's `ntb_transport`; `None` where the peer is mqnet.
+    /// Interface for a peer that is a kernel's `ntb_transport`; `None` if the peer can only be
+    /// mqnet.
     fn transport(&self) -> Option<&dyn TransportHw> {
         None
     }

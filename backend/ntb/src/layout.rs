@@ -1,5 +1,5 @@
-//! The whole shared ABI: every byte that the two ends of a bridge see. Nothing outside this file
-//! defines one. All numbers are little-endian.
+//! Shared ABI of a bridge with mqnet at both ends: every byte that both ends access is defined in
+//! this file. All numbers are little-endian.
 //!
 //! # Window
 //! Each end owns one window; its peer writes it and never reads it.
@@ -10,10 +10,10 @@
 //! 512 + B                 bank 1                               B = (window - 512) / 2, down to 64
 //! ```
 //!
-//! The queue pairs in use are in one bank. A change builds the next ones in the other, so that
-//! traffic continues; the number of the change, modulo 2, is the number of its bank. Before
-//! it announces a bank, its owner sets the control blocks in it to 0. Within a bank of Q queue
-//! pairs with rings of R bytes:
+//! The queue pairs in use are in one bank. A channel change creates the next queue pairs in the
+//! other bank, so that traffic continues. The number of the change modulo 2 is the number of its
+//! bank. The owner of the window sets the control blocks in a bank to 0 before it announces the
+//! bank. A bank of Q queue pairs with rings of R bytes:
 //!
 //! ```text
 //! 0                       control block of queue pair 0        512 B
@@ -24,25 +24,26 @@
 //! ...                     R <= (B - 512 * Q) / Q, a multiple of 64
 //! ```
 //!
-//! A ring is longer than its *depth* (the bytes that may wait, which the producer obeys): see
-//! [`FOOTPRINT`].
+//! A ring is longer than its *depth*, the largest number of unconsumed bytes, which the producer
+//! enforces: see [`FOOTPRINT`].
 //!
-//! # Control block, one 128 B line pair per word so that no two writers' words share a line
+//! # Control block: words of different writers are in different 128-byte line pairs
 //! | offset | written by the peer's | word |
 //! |---|---|---|
-//! | 0 | TX half | `tail`: index up to which its records are complete in our ring |
-//! | 128 | RX half | `credit`: index up to which it has consumed our records |
-//! | 136 | RX half | `taken`: frames that it has consumed, for our statistics |
-//! | 256 | RX half | `rx-arm`: ring its doorbell when we publish a record |
-//! | 384 | TX half | `tx-arm`: ring its doorbell when we have freed room |
+//! | 0 | TX half | `tail`: index up to which the peer's records are complete in the owner's ring
+//! |
+//! | 128 | RX half | `credit`: index up to which the peer has consumed the owner's records |
+//! | 136 | RX half | `taken`: number of frames that the peer has consumed, for statistics |
+//! | 256 | RX half | `rx-arm`: request for a doorbell when the owner publishes a record |
+//! | 384 | TX half | `tx-arm`: request for a doorbell when the owner has freed space |
 //!
-//! An index word is `generation << 32 | index`, with the generation of the change; the index runs
-//! through `0..2R` (`mqnet_rings::cursor`). A word of another generation is stale; a word of 0 has
-//! not been written yet. The arm words are `mqnet_rings::arm`'s.
+//! An index word is `generation << 32 | index`, with the generation of the change. The index runs
+//! through `0..2R` (`mqnet_rings::cursor`). A word of another generation is stale; a word of 0 is
+//! not written yet. `mqnet_rings::arm` defines the arm words.
 //!
 //! # Record
-//! A ring holds records of 16 bytes of header and the frame, padded to 16. It wraps anywhere at a
-//! multiple of 16. A 64-byte frame costs 80 bytes.
+//! A ring holds records: a header of 16 bytes and the frame, padded to a multiple of 16. Records
+//! wrap at the ring's end, at any multiple of 16. A 64-byte frame takes 80 bytes.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -52,63 +53,64 @@
 //! | 14..16 | number of the record, modulo 65,536 |
 //!
 //! # Mailbox
-//! What the peer wants and where it stands in a change, see `crate::mailbox`.
+//! Capabilities that the peer requests, and its step of a channel change, see `crate::mailbox`.
 //!
 //! # Scratchpads
-//! 16 of 32 bits, see [`pad`]; written by the peer, phase last.
+//! 16 words of 32 bits, see [`pad`]. The peer writes them, the phase last.
 
 use mqnet_netdev::GroupMembership;
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX};
 use mqnet_wire::VnetHdr;
 
-/// Versions of this file that this program speaks.
+/// Lowest version of this layout that the program supports.
 pub const VERSION_MIN: u16 = 5;
-/// See [`VERSION_MIN`].
+/// Highest version of this layout that the program supports.
 pub const VERSION_MAX: u16 = 5;
 
-/// First scratchpad: "mqnb".
+/// Value of the first scratchpad: "mqnb".
 pub const MAGIC: u32 = 0x626e_716d;
 
-/// Scratchpads that a provider must offer.
+/// Number of scratchpads that a provider must have.
 pub const PADS: usize = 16;
 
-/// What each scratchpad means.
+/// Numbers of the scratchpads.
 pub mod pad {
     /// [`super::MAGIC`].
     pub const MAGIC: usize = 0;
-    /// Lowest version in the lower half, highest in the upper.
+    /// Lowest version in the lower half, highest version in the upper half.
     pub const VERSION: usize = 1;
-    /// Random number of this life of the writer's link, not 0.
+    /// Random number of the writer's session; not 0.
     pub const GENERATION: usize = 2;
-    /// Most queue pairs.
+    /// Largest number of queue pairs.
     pub const QUEUE_PAIRS: usize = 3;
-    /// Bytes of the writer's own window.
+    /// Bytes of the writer's window.
     pub const WINDOW: usize = 4;
-    /// Wanted MTU, MTU of a found device << 16, 0 for none.
+    /// Requested MTU in the lower half, MTU of the writer's device in the upper half; 0 for none.
     pub const MTU: usize = 5;
     /// Largest possible MTU.
     pub const MTU_MAX: usize = 6;
     /// Largest possible frame.
     pub const FRAME_MAX: usize = 7;
-    /// Offloads with which frames may come from the writer.
+    /// Offloads that frames from the writer may need.
     pub const RX_OFFLOADS: usize = 8;
-    /// Offloads with which frames may go to the writer.
+    /// Offloads that frames to the writer may need.
     pub const TX_OFFLOADS: usize = 9;
-    /// With [`super::Phase::Accept`]: generation of the link. With a refusal: its code.
+    /// Generation of the link with [`super::Phase::Accept`]; error code with
+    /// [`super::Phase::Refuse`].
     pub const CODE: usize = 10;
     /// First number of a refusal.
     pub const ARG0: usize = 11;
     /// Second number of a refusal.
     pub const ARG1: usize = 12;
-    /// [`super::Phase`]; written last, with the doorbell of the link after it.
+    /// [`super::Phase`]; written last, before the doorbell of the link.
     pub const PHASE: usize = 13;
-    /// Queue pairs that the user asked for, 0 for none in particular.
+    /// Number of queue pairs that the user requested; 0 for none.
     pub const WANTED: usize = 14;
-    /// Place in a group, see [`super::encode_membership`]; 0 for none.
+    /// Membership in a group, see [`super::encode_membership`]; 0 for none.
     pub const MEMBERSHIP: usize = 15;
 }
 
-/// How far the writer of the scratchpads is.
+/// Phase of the handshake, as the writer of the scratchpads sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Phase {
@@ -120,12 +122,12 @@ pub enum Phase {
     Accept = 2,
     /// The peer's offer was refused.
     Refuse = 3,
-    /// The writer leaves in good order.
+    /// The writer closes the link.
     Bye = 4,
 }
 
 impl Phase {
-    /// Reads what a peer wrote; `None` for a number that means nothing.
+    /// Phase for a number that a peer wrote; `None` for an unknown number.
     pub fn decode(word: u32) -> Option<Self> {
         [Self::None, Self::Offer, Self::Accept, Self::Refuse, Self::Bye]
             .into_iter()
@@ -133,12 +135,13 @@ impl Phase {
     }
 }
 
-/// A place in a group: number, members << 4, number of the group << 8.
+/// Encodes a group membership: number, members << 4, group << 8; 0 for none.
 pub fn encode_membership(seat: Option<GroupMembership>) -> u32 {
     seat.map_or(0, |seat| u32::from(seat.number) | u32::from(seat.of) << 4 | seat.group << 8)
 }
 
-/// Reads a place that a peer wrote; `None` for one that cannot be.
+/// Decodes a group membership that a peer wrote; `Some(None)` for no membership, `None` for
+/// invalid values.
 pub fn decode_membership(word: u32) -> Option<Option<GroupMembership>> {
     let seat = GroupMembership { number: word as u8 & 15, of: word as u8 >> 4, group: word >> 8 };
     let good = (2..=8).contains(&seat.of) && seat.number < seat.of && seat.group > 0;
@@ -148,28 +151,26 @@ pub fn decode_membership(word: u32) -> Option<Option<GroupMembership>> {
 /// Bytes of the mailbox.
 pub const MAILBOX: usize = 512;
 
-/// Default depth of a ring in bytes, unless the bank holds less: room for some large frames, and no
-/// longer a queue than a slow sink drains in some milliseconds. See [`Geometry::depth_default`] for
+/// Default depth of a ring in bytes, unless the bank holds less. The depth holds several large
+/// frames, and a slow sink drains it within milliseconds. See [`Geometry::depth_default`] for
 /// many queue pairs.
 pub const DEPTH_DEFAULT: u32 = 512 << 10;
 
-/// The same however many queue pairs there are, if the bank holds as many: one of the largest
-/// frames, and some small ones. (A receiver into the ring reserves room for the largest frame in
-/// any case. The engine receives small frames elsewhere when there is less.)
+/// Smallest default depth for any number of queue pairs, if the bank holds as much: one frame of
+/// the largest size and some small ones. A receiver into the ring always reserves space for the
+/// largest frame. With less free space, the engine receives small frames in private memory.
 pub const DEPTH_LEAST: u32 = 72 << 10;
 
-/// Bytes of the ring of one or two queue pairs at least, if the bank holds as many. A line that is
-/// written again while both CPUs still have it in their second-level caches has to be taken from
-/// the reader's: with rings of 512 KiB that was 80 % of the sender's time, and a ring that is
-/// longer than those caches (of 1 MiB here) moves three times the frames of 1514 B. Rejected:
-/// prefetch for write ahead of the copy (`prefetchw`), which gained a few per cent.
-/// book/src/measurements/findings.md has the figures. (Where the reader is far no ring is long
-/// enough: what helps there is in `mqnet_shmem`, stores.)
+/// Smallest length of the ring of one or two queue pairs in bytes, if the bank holds as much. The
+/// ring is longer than the second-level caches of both CPUs. A line that is written while both
+/// caches still hold it must be fetched from the reader's cache, which takes most of a sender's
+/// time. Rejected: prefetch for write before the copy (`prefetchw`), with little gain. A reader
+/// in another cache domain gains nothing from a long ring; see `mqnet_shmem`, stores.
+/// book/src/measurements/findings.md has the figures.
 pub const FOOTPRINT: u32 = 2 << 20;
 
-/// Bytes of all rings of a direction together that are long enough for that, and not too long: with
-/// 8 MiB, 16 and more queue pairs moved an eighth fewer small frames. (Their lines come from
-/// farther away, and 2048 small pages are what a TLB holds.)
+/// Largest length of all rings of a direction together, in bytes. Longer rings are slower with
+/// many queue pairs: their lines come from a farther cache, and their small pages exceed the TLB.
 pub const FOOTPRINT_OF_ALL: u32 = 4 << 20;
 
 /// Bytes of a control block.
@@ -181,31 +182,32 @@ pub mod control {
     pub const TAIL: usize = 0;
     /// Index up to which records are consumed.
     pub const CREDIT: usize = 128;
-    /// Frames consumed.
+    /// Number of frames consumed.
     pub const TAKEN: usize = 136;
-    /// Arming of the RX half.
+    /// Arm word of the RX half.
     pub const RX_ARM: usize = 256;
-    /// Arming of the TX half.
+    /// Arm word of the TX half.
     pub const TX_ARM: usize = 384;
 }
 
 /// Bytes of a record's header, and the unit of a ring.
 pub const UNIT: u32 = 16;
 
-/// Bytes that a frame of `len` bytes takes in a ring.
+/// Bytes of the record of a frame of `len` bytes.
 #[inline]
 pub const fn record_size(len: u32) -> u32 {
-    // A length that a peer wrote may be anything: a sum that wraps is refused with its length.
+    // A length written by a peer may be any number. A wrapped sum is harmless: the length is
+    // refused.
     len.wrapping_add(2 * UNIT - 1) & !(UNIT - 1)
 }
 
-/// An index word.
+/// Encodes an index word.
 #[inline]
 pub const fn index_word(generation: u32, index: u32) -> u64 {
     (generation as u64) << 32 | index as u64
 }
 
-/// The index in a word that a peer wrote; `None` when it is of another life of the link.
+/// Index in a word that a peer wrote; `None` if the word has another generation and is not 0.
 #[inline]
 pub const fn read_index(word: u64, generation: u32) -> Option<u32> {
     if (word >> 32) as u32 == generation || word == 0 { Some(word as u32) } else { None }
@@ -216,21 +218,21 @@ pub const fn read_index(word: u64, generation: u32) -> Option<u32> {
 pub struct Record {
     /// Length of the frame.
     pub len: u32,
-    /// What is unfinished about it.
+    /// Offloads that the frame needs.
     pub hdr: VnetHdr,
     /// Number of the record.
     pub number: u16,
 }
 
 impl Record {
-    /// The two words of the header.
+    /// Encodes the two words of the header.
     #[inline]
     pub const fn encode(&self) -> [u64; 2] {
         let (hdr, csum_offset) = self.hdr.pack();
         [hdr, self.len as u64 | (csum_offset as u64) << 32 | (self.number as u64) << 48]
     }
 
-    /// Reads the two words of a header; any value is some record.
+    /// Decodes the two words of a header; every value is a record.
     #[inline]
     pub const fn decode([a, b]: [u64; 2]) -> Self {
         let hdr = VnetHdr::unpack(a, (b >> 32) as u16);
@@ -238,16 +240,16 @@ impl Record {
     }
 }
 
-/// Places of the queue pairs in a window.
+/// Layout of a bank: offsets of the queue pairs in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Offset of the bank.
     pub base: u32,
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub queue_pairs: u16,
     /// Bytes of one ring.
     pub ring: u32,
-    /// Bytes that may wait in it.
+    /// Largest number of unconsumed bytes in a ring.
     pub depth: u32,
 }
 
@@ -257,9 +259,9 @@ const fn bank(window: u32) -> u32 {
 }
 
 impl Geometry {
-    /// Divides the bank of change number `change` of a window of `window` bytes among
-    /// `queue_pairs`, in rings with up to `depth` waiting bytes. Every share is the same; the rest
-    /// is unused.
+    /// Divides the bank of change `change` in a window of `window` bytes among `queue_pairs`
+    /// queue pairs. All shares are equal; the remainder is unused. `depth` limits the unconsumed
+    /// bytes of each ring.
     pub fn divide(window: u32, queue_pairs: u16, change: u32, depth: u32) -> Self {
         let base = MAILBOX as u32 + (change & 1) * bank(window);
         let share = Self::ring_max(window, queue_pairs);
@@ -268,52 +270,53 @@ impl Geometry {
         Self { base, queue_pairs, ring, depth: ring.min(depth) & !63 }
     }
 
-    /// Default depth in bytes with this number of queue pairs: together little more than the caches
-    /// hold, and a largest frame in each.
+    /// Default depth in bytes for `queue_pairs` queue pairs. All rings together fit about into a
+    /// cache, and each holds a frame of the largest size.
     pub fn depth_default(queue_pairs: u16) -> u32 {
         let share = FOOTPRINT_OF_ALL / u32::from(queue_pairs.max(1));
         share.clamp(DEPTH_LEAST, DEPTH_DEFAULT)
     }
 
-    /// Largest ring that `queue_pairs` can have.
+    /// Bytes of the largest ring that each of `queue_pairs` queue pairs can have.
     pub fn ring_max(window: u32, queue_pairs: u16) -> u32 {
         let share = bank(window) / u32::from(queue_pairs.max(1));
         share.saturating_sub(CONTROL as u32) & !63
     }
 
-    /// Largest frame that a ring can ever carry (0 for none). One unit is left over, so that a
-    /// receiver can ask for room for one byte more than fits, and notice a frame that is too long.
+    /// Largest frame that a ring can carry; 0 for none. One unit stays free, so that a receiver
+    /// can request space for one byte more and detect a frame that is too long.
     pub fn frame_max(&self) -> u32 {
         self.depth.saturating_sub(2 * UNIT)
     }
 
-    /// Bytes of a bank that one queue pair takes for frames of `frame` bytes.
+    /// Bytes of a bank that one queue pair needs for frames of `frame` bytes.
     fn share_for(frame: u32) -> u64 {
         CONTROL as u64 + u64::from(record_size(frame) + UNIT).next_multiple_of(64)
     }
 
-    /// Smallest window in which `queue_pairs` rings carry frames of `frame` bytes.
+    /// Bytes of the smallest window in which `queue_pairs` rings carry frames of `frame` bytes.
     pub fn window_for(queue_pairs: u16, frame: u32) -> u64 {
         MAILBOX as u64 + 2 * (u64::from(queue_pairs) * Self::share_for(frame)).next_multiple_of(64)
     }
 
-    /// Most queue pairs whose rings carry frames of `frame` bytes in a window (0 for none).
+    /// Largest number of queue pairs whose rings carry frames of `frame` bytes in a window; 0 for
+    /// none.
     pub fn queue_pairs_for(window: u32, frame: u32) -> u16 {
         (u64::from(bank(window)) / Self::share_for(frame)).min(u64::from(CHANNELS_MAX)) as u16
     }
 
-    /// Offsets of the control blocks.
+    /// Offsets of all control blocks in the window.
     pub fn controls(&self) -> std::ops::Range<usize> {
         let base = self.base as usize;
         base..base + CONTROL * usize::from(self.queue_pairs)
     }
 
-    /// Offset of a word of queue pair `qp`.
+    /// Offset in the window of a word of queue pair `qp`.
     pub fn control(&self, qp: u16, word: usize) -> usize {
         self.base as usize + CONTROL * usize::from(qp) + word
     }
 
-    /// Offset of the ring of queue pair `qp`.
+    /// Offset in the window of the ring of queue pair `qp`.
     pub fn ring_at(&self, qp: u16) -> usize {
         self.controls().end + self.ring as usize * usize::from(qp)
     }
@@ -330,8 +333,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        // Goal: for every window and number of queue pairs the shares lie within the window, do not
-        // overlap, are aligned, and the "numbers that would work" do work.
+        // Goal: for every window and number of queue pairs, the shares are inside the window,
+        // aligned and do not overlap. The window and the number of queue pairs that a refusal
+        // recommends are sufficient.
         #[test]
         fn shares_never_overlap(
             (window, qps, frame) in (0u32..16 << 20, 1u16..=64, 60u32..70_000),
@@ -362,15 +366,16 @@ mod tests {
             }
         }
 
-        // Goal: a record survives its encoding, and every pair of words decodes to something.
+        // Goal: a record is unchanged by encoding and decoding, and every pair of words can be
+        // decoded.
         #[test]
         fn records_round_trip(a: u64, b: u64) {
             let record = Record::decode([a, b]);
             prop_assert_eq!(Record::decode(record.encode()), record);
         }
 
-        // Goal: the bytes of a record's header lie as the table above says, the smallest first, so
-        // that a host of the other byte order reads the same after swapping each word.
+        // Goal: the bytes of a record's header have the order of the table above, least
+        // significant first. A big-endian host reads the same record after swapping each word.
         #[test]
         fn records_lie_as_the_table_says(a: u64, b: u64) {
             let record = Record::decode([a, b]);
@@ -387,8 +392,8 @@ mod tests {
         }
     }
 
-    // Goal: unless the user says otherwise, the rings of many go round in as little memory as those
-    // of four, and each still carries the largest frame; those of few are long.
+    // Goal: by default, the rings of many queue pairs together are no longer than those of four,
+    // and each carries the largest frame. The rings of one or two queue pairs are longer.
     #[test]
     fn many_rings_are_short() {
         let of = |qps| {
@@ -410,7 +415,7 @@ mod tests {
         assert!(least.frame_max() >= FRAME_MAX);
     }
 
-    // Goal: a small frame costs a small record (the kernel's transport takes 64 KiB for it).
+    // Goal: a small frame takes a small record. (A slot of the kernel's transport takes 64 KiB.)
     #[test]
     fn small_frames_are_small() {
         assert_eq!(record_size(64), 80);
@@ -418,7 +423,7 @@ mod tests {
         assert_eq!(record_size(0), 16);
     }
 
-    // Goal: a word of another generation is not an index, an unwritten one is index 0.
+    // Goal: a word of another generation is no index; a word of 0 is index 0.
     #[test]
     fn stale_words_are_told_apart() {
         assert_eq!(read_index(index_word(7, 5), 7), Some(5));

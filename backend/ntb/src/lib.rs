@@ -1,9 +1,10 @@
-//! Two hosts joined by a non-transparent bridge: each lends the other a window into its memory.
+//! Backend for two hosts joined by a non-transparent bridge: each end writes into the other's
+//! memory through a window.
 //!
-//! In the kernel's storeys: [`hw`] has the nouns of the hardware (memory windows, scratchpads,
-//! doorbells, link events), [`layout`] is every byte that the two ends share, [`link`] is the
-//! handshake as a table, `rx` and `tx` are the two halves of a queue pair, and [`NtbFunction`]
-//! makes a network function of it.
+//! Modules: [`hw`] has the terms of the kernel's NTB API (memory windows, scratchpads, doorbells,
+//! link events). [`layout`] defines the memory that both ends share, and [`link`] the states of
+//! the handshake. `rx` and `tx` are the halves of a queue pair. [`transport`] is the protocol of
+//! a kernel's `ntb_transport`. [`NtbFunction`] is the network function.
 //!
 //! Only posted writes cross the bridge: an end writes into its peer's window and reads its own.
 

@@ -1,56 +1,57 @@
-//! The link of a bridge as a table: what moves there are, and which are forbidden and why.
+//! States of a link with mqnet at both ends: allowed transitions, and forbidden ones with the
+//! reason.
 //!
-//! The handshake itself is a pure function of what the two ends say ([`Offer`], [`agree`]); the
-//! function that owns the hardware carries the words back and forth.
+//! The result of a handshake is a pure function of the two offers ([`Offer`], [`agree`]). The
+//! network function exchanges the offers.
 
 mod offer;
 
 pub use offer::{Agreement, Offer, OfferError, agree};
 
-/// Where a link stands.
+/// State of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// No peer.
     Down,
-    /// Our offer is out; the peer's has not come.
+    /// This end's offer is published; the peer's offer is not received.
     Offered,
-    /// The peer's offer is good; ours has not been accepted yet.
+    /// The peer's offer was accepted; the peer has not accepted this end's offer.
     Accepted,
     /// Traffic may flow.
     Up,
-    /// One of the two ends refused; the reason is on both sides.
+    /// One of the two ends refused; both ends know the reason.
     Refused,
 }
 
-/// What happens to a link.
+/// Event of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Happening {
     /// The hardware found a peer.
     HwUp,
-    /// The hardware lost it, or the peer said goodbye.
+    /// The hardware lost the peer.
     HwDown,
-    /// The peer's offer came and is good.
+    /// A valid offer of the peer was received.
     GoodOffer,
-    /// The peer's offer came and is not.
+    /// An offer of the peer was received and refused.
     BadOffer,
-    /// The peer accepted our offer.
+    /// The peer accepted this end's offer.
     PeerAccepts,
-    /// The peer refused our offer.
+    /// The peer refused this end's offer.
     PeerRefuses,
-    /// A peer broke the protocol, or was silent for too long.
+    /// The peer broke the protocol, closed the link, or did not answer in time.
     Fault,
 }
 
 use Happening::*;
 use State::*;
 
-/// Every state, for enumeration.
+/// All states.
 pub const STATES: [State; 5] = [Down, Offered, Accepted, Up, Refused];
-/// See [`STATES`].
+/// All events.
 pub const HAPPENINGS: [Happening; 7] =
     [HwUp, HwDown, GoodOffer, BadOffer, PeerAccepts, PeerRefuses, Fault];
 
-/// The moves.
+/// Allowed transitions.
 const MOVES: &[(State, Happening, State)] = &[
     (Down, HwUp, Offered),
     (Down, HwDown, Down),
@@ -70,7 +71,7 @@ const MOVES: &[(State, Happening, State)] = &[
     (Refused, PeerRefuses, Refused),
 ];
 
-/// The moves that must not happen. A peer that causes one is at fault.
+/// Forbidden transitions. A peer that causes one is at fault.
 const FORBIDDEN: &[(State, Happening, &str)] = &[
     (Down, GoodOffer, "an offer without a peer: a stale scratchpad"),
     (Down, BadOffer, "an offer without a peer: a stale scratchpad"),
@@ -93,7 +94,7 @@ const FORBIDDEN: &[(State, Happening, &str)] = &[
     (Refused, PeerAccepts, "an acceptance after the refusal"),
 ];
 
-/// The next state, or why there is none.
+/// State after an event; `Err` with the reason if the event is forbidden.
 pub fn next(state: State, happening: Happening) -> Result<State, &'static str> {
     if let Some((_, _, to)) = MOVES.iter().find(|(s, h, _)| (*s, *h) == (state, happening)) {
         return Ok(*to);
@@ -106,7 +107,7 @@ pub fn next(state: State, happening: Happening) -> Result<State, &'static str> {
 mod tests {
     use super::*;
 
-    // Goal: every pair of state and happening stands in exactly one of the two tables.
+    // Goal: every pair of state and event is in exactly one of the two tables.
     #[test]
     fn tables_are_complete_and_disjoint() {
         for state in STATES {
@@ -119,8 +120,8 @@ mod tests {
         }
     }
 
-    // Goal: traffic can begin only after both ends have accepted, and every state but Down can be
-    // left by losing the peer.
+    // Goal: traffic begins only after both ends have accepted, and the loss of the peer ends
+    // every state.
     #[test]
     fn up_needs_both_ends() {
         for (from, happening, to) in MOVES {

@@ -1,9 +1,10 @@
-//! The mailbox: what an end wants, and where it stands in a change (`mqnet_netdev::Peer`).
+//! Mailbox for control messages: capabilities that an end requests, and its step of a channel
+//! change (`mqnet_netdev::Peer`).
 //!
-//! A letter is a few words in the peer's window, replaced as a whole. Its first word is odd while
-//! the letter is being written and a new even number after it: a reader that sees the same even
-//! number before and after has read one letter. Posted writes of one writer keep their order, over
-//! a bridge too. The doorbell of the link is rung after it.
+//! A control message is a few words in the peer's window, replaced as a whole. Word 0 is odd
+//! while the message is being written, and a new even number afterwards. A reader that finds the
+//! same even number before and after has read one message. Posted writes of one writer keep their
+//! order, also over a bridge. The doorbell of the link follows.
 //!
 //! | word | lower half | upper half |
 //! |---|---|---|
@@ -29,27 +30,27 @@ use mqnet_wire::Layer;
 use crate::hw::MemoryWindows;
 use crate::layout::MAILBOX;
 
-/// Words of a letter after the sequence.
+/// Number of words of a message after the sequence.
 const BODY: usize = PARTNER + 1 + TEXT;
-/// Words of a reason.
+/// Number of words of a reason.
 const TEXT: usize = 16;
-/// Word of the body with the members of the group.
+/// Word of the body with the members of the group that are up.
 const HERE: usize = 23;
 /// Word of the body with the state of the writer's partner.
 const PARTNER: usize = 24;
 
 const _: () = assert!((1 + BODY) * 8 <= MAILBOX);
 
-/// What an end says.
+/// Control message of one end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ControlMessage {
     pub(crate) wish: u32,
     pub(crate) caps: Caps,
     pub(crate) rings: RequestedRings,
     pub(crate) word: ChangeMessage,
-    /// Members of its group that are up.
+    /// Bit mask of the writer's group members that are up.
     pub(crate) here: u8,
-    /// State of the writer's partner.
+    /// State of the writer's partner function.
     pub(crate) partner: FarPartner,
 }
 
@@ -57,7 +58,7 @@ fn pair(low: u32, high: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// The bytes of a text that fit, cut at a character.
+/// Longest prefix of a text that fits, cut at a character boundary.
 fn cut(text: &str) -> &[u8] {
     let end = (0..=TEXT * 8).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
     &text.as_bytes()[..end.min(text.len())]
@@ -71,14 +72,14 @@ fn put_text(words: &mut [u64], text: &[u8]) {
     }
 }
 
-/// A text of a peer, shown to people: no control characters of a stranger on their terminals.
+/// Text of a peer, with control characters replaced: the text is shown on terminals.
 fn read_text(words: &[u64], len: usize) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take(len).collect();
     String::from_utf8_lossy(&bytes).replace(char::is_control, "?")
 }
 
 impl ControlMessage {
-    /// What an end says that has said nothing.
+    /// Message that stands for none, with the capabilities `caps`.
     pub(crate) fn blank(caps: &Caps) -> Self {
         let (rings, word) = (RequestedRings::default(), ChangeMessage::default());
         let partner = FarPartner::Unknown;
@@ -111,7 +112,7 @@ impl ControlMessage {
         body
     }
 
-    /// Reads what a peer wrote; any value is refused or means something.
+    /// Decodes a message that a peer wrote; `Err` with a reason for invalid values.
     pub(crate) fn decode(body: &[u64; BODY]) -> Result<Self, String> {
         let low = |at: usize| body[at] as u32;
         let high = |at: usize| (body[at] >> 32) as u32;
@@ -169,35 +170,35 @@ impl ControlMessage {
     }
 }
 
-/// Puts a letter into the peer's mailbox. `sequence` counts our letters.
+/// Writes a message into the peer's mailbox. `sequence` counts the messages of this end.
 pub(crate) fn post(windows: &MemoryWindows, sequence: &mut u64, letter: &ControlMessage) {
     let word = |at: usize| windows.outbound.word(windows.offset + at * 8);
     *sequence += 1;
     word(0).store((*sequence * 2 - 1).to_le(), Ordering::Relaxed);
-    // Pairs with the Acquire fence in read: a reader that sees the body of this letter sees that
-    // it is being written, or what comes after.
+    // Pairs with the Acquire fence in read: a reader of any word of this message then sees the
+    // odd number or a later one.
     fence(Ordering::Release);
     for (at, value) in letter.encode().into_iter().enumerate() {
         word(1 + at).store(value.to_le(), Ordering::Relaxed);
     }
-    // Pairs with the Acquire load in read: the body before the even number.
+    // Pairs with the Acquire load in read: the body is visible before the even number.
     word(0).store((*sequence * 2).to_le(), Ordering::Release);
 }
 
-/// The letter in our mailbox, if it is another than `last` and complete.
+/// Reads this end's mailbox; `None` if the message has the number `last` or is not complete.
 pub(crate) fn read(
     windows: &MemoryWindows,
     last: &mut u64,
 ) -> Option<Result<ControlMessage, String>> {
     let word = |at: usize| windows.inbound.word(windows.offset + at * 8);
-    // Pairs with the Release store in post: the body before the even number.
+    // Pairs with the Release store in post: the body is visible before the even number.
     let before = u64::from_le(word(0).load(Ordering::Acquire));
     if before == *last || before % 2 == 1 {
         return None;
     }
     let body: [u64; BODY] =
         std::array::from_fn(|at| u64::from_le(word(1 + at).load(Ordering::Relaxed)));
-    // Pairs with the Release fence in post: the body before the second look at the number.
+    // Pairs with the Release fence in post: the body is read before the number is checked again.
     fence(Ordering::Acquire);
     if u64::from_le(word(0).load(Ordering::Relaxed)) != before {
         return None;
@@ -238,7 +239,8 @@ mod tests {
         }
     }
 
-    // Goal: a letter survives its encoding; a long reason is cut at a character.
+    // Goal: a message is unchanged by encoding and decoding, except that a long reason is cut at
+    // a character boundary.
     #[test]
     fn letters_round_trip() {
         let plain = message("no such queue");
@@ -252,7 +254,8 @@ mod tests {
     }
 
     proptest! {
-        // Goal: any body is refused in words or is a letter whose encoding means the same.
+        // Goal: any body is refused with a reason, or decoded to a message that can be encoded
+        // and decoded.
         #[test]
         fn any_body_is_read(
             body in prop::collection::vec(any::<u64>(), BODY),

@@ -1,6 +1,6 @@
-//! Numbers that differ from life to life.
+//! Pseudo-random numbers for sessions and generations.
 
-/// The next number of a sequence (splitmix64); never 0.
+/// Next number of a sequence (splitmix64); never 0.
 pub(crate) fn next(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *seed;

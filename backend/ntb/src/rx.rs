@@ -1,4 +1,5 @@
-//! The RX half of a queue pair: reads records in our window, posts credit into the peer's.
+//! RX half of a queue pair: reads records in this end's window, posts credit into the peer's
+//! window.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use mqnet_wire::{Layer, VnetHdr};
 use crate::hw::Doorbell;
 use crate::layout::{Geometry, Record, UNIT, control, index_word, read_index, record_size};
 
-/// Where the words of one queue pair are.
+/// Control block of one queue pair in one window.
 #[derive(Clone, Debug)]
 pub(crate) struct Words {
     region: Arc<Region>,
@@ -32,10 +33,10 @@ impl Words {
         self.region.word(self.base + word)
     }
 
-    /// The index in a word that the peer writes; otherwise the word, which is of another session.
+    /// Index in a word that the peer writes; `Err` with the word if it has another generation.
     #[inline]
     pub(crate) fn index(&self, word: usize, generation: u32) -> Result<u32, u64> {
-        // Pairs with the Release store in post (of the peer): the records before the index.
+        // Pairs with the peer's Release store in post: the records before the index are visible.
         let value = u64::from_le(self.get(word).load(Ordering::Acquire));
         read_index(value, generation).ok_or(value)
     }
@@ -43,18 +44,18 @@ impl Words {
     /// Posts an index into the peer's window.
     #[inline]
     pub(crate) fn post(&self, word: usize, generation: u32, index: u32) {
-        // Pairs with the Acquire load in index (of the peer): the records before the index.
+        // Pairs with the peer's Acquire load in index: the records before the index are visible.
         self.get(word).store(index_word(generation, index).to_le(), Ordering::Release);
     }
 }
 
-/// What both halves of a queue pair have in common.
+/// State that both halves of a queue pair need.
 pub(crate) struct Common {
     pub(crate) channel: u16,
     pub(crate) generation: u32,
-    /// In our window; the peer writes.
+    /// Control block in this end's window; the peer writes it.
     pub(crate) inbound: Words,
-    /// In the peer's window; we write.
+    /// Control block in the peer's window; this end writes it.
     pub(crate) outbound: Words,
     pub(crate) peer_bell: Arc<dyn Doorbell>,
     pub(crate) event: Arc<EventFd>,
@@ -67,7 +68,7 @@ impl Common {
         Fault { channel: self.channel, what: what.into() }
     }
 
-    /// What `Words::index` found instead of an index.
+    /// Fault for a word for which `Words::index` has returned `Err`.
     #[cold]
     pub(crate) fn stale(&self, word: u64) -> Fault {
         let (theirs, ours) = (word >> 32, self.generation);
@@ -79,8 +80,8 @@ impl Common {
         self.fault(e.to_string())
     }
 
-    /// Records begin at multiples of the unit because we make them so; an index between two of them
-    /// would move us off.
+    /// Fault for an index that is no multiple of the unit. The producer places records at
+    /// multiples of the unit only.
     #[cold]
     pub(crate) fn off_boundary(&self, what: &str, index: u32) -> Fault {
         self.fault(format!("{what} {index} is not at a record's boundary"))
@@ -96,23 +97,22 @@ impl Common {
     }
 }
 
-/// Bytes of records that are fetched before they are looked at.
+/// Bytes of records that are prefetched before the first peek.
 const FIRST_LINES: u32 = 4 * 64;
 
-/// So many records ahead a header is fetched, if all are of one size: half of a burst, so that the
-/// next burst of a lane that others are polled in front of finds its first half in a near cache.
-/// Only a record has the place of the next one: where they come from the other CPU's cache, or
-/// from memory, the processor cannot fetch two at a time. (8: 64 lanes 0.89 of
-/// one, 16: 0.95, 32: 0.99, 64: 0.81.)
+/// Number of records by which a header's prefetch precedes its read, if all records have one
+/// size. Half of a burst: the next burst of the lane then finds its first half in a near cache,
+/// after the other lanes were polled. Without prefetch the processor cannot fetch two headers at
+/// a time, because each record determines the position of the next one.
 const AHEAD: u32 = 32;
 
-/// The RX half.
+/// RX half of a queue pair.
 pub(crate) struct RxHalf {
     common: Common,
     cursor: Cursor,
     ring: Window,
     frame_max: u32,
-    /// Lengths of the frames of the last peek.
+    /// Lengths of the frames that the last peek returned.
     lens: [u32; BURST_FRAMES],
     shown: usize,
     number: u16,
@@ -138,7 +138,7 @@ impl RxHalf {
         }
     }
 
-    /// Looks at the peer's tail; returns the bytes that are there.
+    /// Reads the peer's tail index; returns the number of published bytes.
     #[inline]
     fn refresh(&mut self) -> Result<u32, Fault> {
         let tail = self.common.inbound.index(control::TAIL, self.common.generation);
@@ -151,13 +151,13 @@ impl RxHalf {
     }
 }
 
-/// With how many bytes left a burst that begins at `at` stops to fetch headers ahead, in steps of a
-/// record. Those behind the ring's end are fetched here.
+/// Number of remaining bytes at which a burst that begins at `at` stops to prefetch headers
+/// ahead. The headers after the ring's end are prefetched here.
 #[inline(always)]
 fn fetched_until(ring: &Window, at: u32, left: u32, record: u32) -> u32 {
     let (size, ahead) = (ring.len(), record.saturating_mul(AHEAD));
     let end = at.saturating_add(left);
-    // A burst is two times what is fetched ahead.
+    // A burst and its prefetch distance together span at most three distances.
     let most = end.min(at.saturating_add(ahead.saturating_mul(3)));
     if most > size {
         fetch_from_the_start(ring, at, record, most);
@@ -165,7 +165,8 @@ fn fetched_until(ring: &Window, at: u32, left: u32, record: u32) -> u32 {
     ahead.max(end.saturating_add(ahead).saturating_sub(size))
 }
 
-/// Once or twice a round, of rings that hold more than 96 records.
+/// Prefetches headers after the ring's end. Called once or twice per pass through a ring of more
+/// than 96 records.
 #[cold]
 #[inline(never)]
 fn fetch_from_the_start(ring: &Window, at: u32, record: u32, most: u32) {
@@ -174,15 +175,16 @@ fn fetch_from_the_start(ring: &Window, at: u32, record: u32, most: u32) {
     (first..most - size).step_by(record as usize).for_each(|header| ring.prefetch_line(header));
 }
 
-/// What the next record may be.
+/// Values that the next record must have.
 struct Due {
     left: u32,
     number: u16,
     frame_max: u32,
 }
 
-/// Appends what is not a small finished frame in one piece: a large or unfinished one, one that
-/// wraps, or none at all. Out of line, so that the loop over small frames stays small.
+/// Appends a record that is no contiguous frame without offloads, such as a frame that needs
+/// offloads or wraps; `Err` for an invalid record. Not inlined, so that the loop over small
+/// frames stays small.
 #[inline(never)]
 fn push_other<'a>(
     ring: &'a Window,
@@ -235,9 +237,9 @@ impl Queue for RxHalf {
     }
 
     fn prefetch(&self) {
-        // The tail is on a line that the peer has just written, and so are the first records; the
-        // hardware fetches ahead by itself after some lines. Only of what is known to be there: a
-        // line that the peer is about to write it would have to take back (a sixth of its time).
+        // Prefetch the tail and the first records, on lines that the peer has just written; after
+        // some lines the hardware prefetches further ones. Prefetch published records only: a
+        // line that the peer is about to write would have to be fetched back by the peer.
         prefetch::for_reading(self.common.inbound.get(control::TAIL));
         self.ring.prefetch(self.cursor.position(), FIRST_LINES.min(self.cursor.available()));
     }
@@ -251,21 +253,23 @@ impl OwningRx for RxHalf {
         }
         let (mut at, mut left) = (self.cursor.position(), self.cursor.available());
         let (mut number, frame_max) = (self.number, self.frame_max);
-        // The burst borrows the ring; the list of lengths is ours to write meanwhile.
+        // The burst borrows the ring only, so the lengths stay writable.
         let Self { common, ring, lens, shown, .. } = self;
         let (ring, size): (&'a Window, u32) = (ring, ring.len());
-        // What stays for the next burst once this one carries enough.
+        // Bytes that stay for the next burst, when this burst has at least `BURST_BYTES`.
         let stop = left.saturating_sub(BURST_BYTES as u32);
-        // By the size of a frame of the last burst: a guess, and nothing is lost by a wrong one.
+        // Assumed size of a record: that of the first frame of the last burst. A wrong size only
+        // costs speed.
         let record = record_size(lens[0]);
-        // What is known to be there, and in front of the ring's end: the loop compares once.
+        // Limit of the prefetch: published headers before the ring's end. The loop needs one
+        // comparison.
         let (ahead, last) = (record.wrapping_mul(AHEAD), fetched_until(ring, at, left, record));
         let mut n = 0;
         for slot in &mut lens[..budget.min(BURST_FRAMES)] {
             if left <= stop {
                 break;
             }
-            // The header is read once; what it says is checked against what was published.
+            // Read the header once, and check its values against the published bytes.
             let header = ring.load_unit(at);
             let record = Record::decode(header);
             let bytes = record_size(record.len);
@@ -298,7 +302,7 @@ impl OwningRx for RxHalf {
         if frames == 0 {
             return Ok(());
         }
-        // Two sums of 32 bits, which hold what a ring holds: the compiler takes four at once.
+        // Sum in 32 bits, enough for the bytes of a ring: the compiler vectorises these sums.
         let lens = &self.lens[..self.shown][..frames];
         let payload: u32 = lens.iter().sum();
         let ring: u32 = lens.iter().map(|&len| record_size(len)).sum();
@@ -312,7 +316,7 @@ impl OwningRx for RxHalf {
         let out = &self.common.outbound;
         out.get(control::TAKEN).store(self.taken.to_le(), Ordering::Relaxed);
         out.post(control::CREDIT, self.common.generation, self.cursor.index());
-        // What the producer finds is at least this much, less what it has published since.
+        // Free bytes for the producer, less the records published since the last refresh.
         let free = self.cursor.size() - self.cursor.available();
         if self.ringer.due(self.common.inbound.get(control::TX_ARM), free) {
             stats.kicks.add(1);
@@ -322,9 +326,9 @@ impl OwningRx for RxHalf {
     }
 }
 
-/// A ring position that may have run over the end once.
+/// Reduces a ring position that may exceed the ring's end once.
 #[inline]
 pub(crate) fn wrap(at: u32, size: u32) -> u32 {
-    // Without a branch, and without a register for 0, of which loops have none left.
+    // Without a branch, and without a register for 0.
     at.min(at.wrapping_sub(size))
 }

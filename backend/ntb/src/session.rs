@@ -1,4 +1,4 @@
-//! One life of the link: the queue pairs over two windows.
+//! Queue pairs of an agreement, opened over the two windows.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,17 +12,18 @@ use crate::link::Agreement;
 use crate::rx::{Common, RxHalf, Words};
 use crate::tx::TxHalf;
 
-/// Sets the control blocks in our window to 0. The peer does not write there: it has left this
-/// bank, and will not use it again before we say that it is ready.
+/// Sets the control blocks of the agreement's bank in this end's window to 0. The peer has left
+/// this bank, and does not write there before this end announces it.
 pub(crate) fn clear_bank(hw: &dyn Hw, agreement: &Agreement) {
     let Some(windows) = hw.windows() else { return };
     for at in agreement.inbound.controls().step_by(8) {
-        // The words that announce the bank are stored with Release after these.
+        // A later Release store announces the bank, so these stores may be Relaxed.
         windows.inbound.word(windows.offset + at).store(0, Ordering::Relaxed);
     }
 }
 
-/// Makes the queue pairs of an agreement. Fails when the hardware lacks a doorbell.
+/// Opens the queue pairs of an agreement. `Err` if the link is down or the hardware lacks a
+/// doorbell.
 pub(crate) fn open_queue_pairs(
     hw: &dyn Hw,
     agreement: &Agreement,

@@ -14,11 +14,12 @@ use super::{
     VIOLATION_REST_MAX, transport,
 };
 
-/// Bits of the session number that count lives of the channels within one of the hardware link.
+/// Low bits of the session number; they count sessions of the channels within one hardware
+/// session.
 const LIVES: u32 = 32;
 
 impl NtbFunction {
-    /// Polls the link with an `ntb_transport`, or begins it; `None` where the peer is mqnet.
+    /// Polls the link with an `ntb_transport`, or begins it. `None` if the peer may be mqnet.
     pub(super) fn poll_transport(&mut self, now: Duration) -> Option<LinkStatus> {
         if self.transport.is_none() {
             let begun = self.begin_transport()?;
@@ -29,7 +30,7 @@ impl NtbFunction {
         }
         let hw = self.hw.transport()?;
         let Some(link) = &mut self.transport else {
-            // A bridge with mqnet at both ends needs windows before it has a peer.
+            // A bridge between two mqnet ends has windows before it has a peer.
             let why = "waiting for the peer's ntb_transport".to_owned();
             return self.hw.windows().is_none().then(|| self.set_down(why));
         };
@@ -51,7 +52,8 @@ impl NtbFunction {
         LinkStatus::Down(why)
     }
 
-    /// Answers the handshake of an `ntb_transport`; `None` where the hardware has none.
+    /// Answers the handshake of an `ntb_transport`. `None` if the hardware has none;
+    /// `Some(Ok(None))` if the peer has not begun the handshake.
     fn begin_transport(&mut self) -> Option<Result<Option<Transport>, String>> {
         let hw = self.hw.transport()?;
         if self.control.is_none() {
@@ -73,7 +75,7 @@ impl NtbFunction {
             Err(refused) => return Some(Err(format!("refused: {refused}"))),
         };
         if begun.is_some() {
-            // An offer in mqnet's own layout was for another peer.
+            // Drop an offer in mqnet's own layout: it was for another peer.
             self.forget_offer();
         }
         Some(Ok(begun))
@@ -86,7 +88,7 @@ impl NtbFunction {
         self.was_refused = false;
     }
 
-    /// Capabilities with an `ntb_transport`.
+    /// Capabilities with an `ntb_transport`; `None` if the peer is mqnet.
     pub(super) fn transport_caps(&self) -> Option<Caps> {
         let link = self.transport.as_ref()?;
         let payload = self.transport_mtu.saturating_sub(transport::HEADER);
@@ -98,7 +100,8 @@ impl NtbFunction {
             mtu: self.mtu,
             mtu_found: None,
             mtu_max,
-            // A frame of the largest MTU with VLAN tags does not fit a slot, and is dropped.
+            // Larger frames, those of the largest MTU with VLAN tags, do not fit a slot and are
+            // dropped.
             frame_max: mtu_max + L2_HEADER,
             rx_offloads: Offloads::NONE,
             tx_offloads: Offloads::NONE,
@@ -106,7 +109,7 @@ impl NtbFunction {
         })
     }
 
-    /// Makes channels over the queue pairs of an `ntb_transport`; `None` where the peer is mqnet.
+    /// Opens channels over the queue pairs of an `ntb_transport`; `None` if the peer is mqnet.
     pub(super) fn open_transport(
         &mut self,
         plan: &Plan,
@@ -116,14 +119,14 @@ impl NtbFunction {
         Some(opened.map_err(|what| self.error(what)))
     }
 
-    /// Ends the life of the channels.
+    /// Ends the session of the channels. After a violation, resets the hardware link too.
     pub(super) fn close_transport(&mut self) {
         let Some(link) = &mut self.transport else { return };
         match link.violation() {
             None => link.close(&*self.hw, self.now),
             Some(what) => {
                 self.why_down = format!("the peer broke the protocol: {what}");
-                // The reason stays until the peer is back.
+                // Keeps the reason until the peer is back.
                 self.was_refused = true;
                 self.transport = None;
                 let rest = self.next_violation_rest();
@@ -132,8 +135,8 @@ impl NtbFunction {
         }
     }
 
-    /// Rest after a violation. It doubles while violations follow each other: a peer with another
-    /// `transport_mtu` violates the protocol again at its first frame.
+    /// Delay after a violation. The delay doubles while violations follow each other: a peer with
+    /// another `transport_mtu` violates the protocol again at its first frame.
     fn next_violation_rest(&mut self) -> Duration {
         let last = self.violation_rest.filter(|(_, end)| self.now < *end + VIOLATION_FORGOTTEN);
         let rest = last.map_or(REFUSED_REST, |(rest, _)| (rest * 2).min(VIOLATION_REST_MAX));
@@ -143,7 +146,7 @@ impl NtbFunction {
 }
 
 impl Steering for NtbFunction {
-    /// A kernel chooses the queue pair of each frame.
+    /// False: the kernel chooses the queue pair of each frame.
     fn steers(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! The far end of the bridge, where another engine has a say in changes.
+//! Far end of the bridge: an engine that takes part in channel changes.
 
 use mqnet_netdev::{
     Caps, ChangeMessage, FarPartner, GroupMembership, GroupMessage, NextPlan, Peer, Plan,
@@ -11,13 +11,15 @@ use crate::link::{self, Agreement, OfferError, State};
 use crate::mailbox;
 
 impl NtbFunction {
-    /// What the latest wishes come to, as the next change; `None` while the link is down.
+    /// Agreement on the latest requests of both ends, as the next change; `None` while the link
+    /// is down.
     pub(super) fn next_agreement(&self) -> Option<Result<Agreement, OfferError>> {
         let change = self.agreement()?.change.wrapping_add(1);
         Some(link::agree(self.our_offer.as_ref()?, self.their_offer.as_ref()?, change))
     }
 
-    /// Tells the peer what we want if it does not know it yet.
+    /// Sends the requested capabilities and ring sizes to the peer, unless it has them. A group
+    /// member sends nothing here: the group does.
     pub(super) fn publish_wish(&mut self) {
         let (caps, rings) = (self.offered_caps(), self.rings);
         let known = caps == self.ours.caps && rings == self.ours.rings;
@@ -43,7 +45,7 @@ impl NtbFunction {
         };
         let Some(windows) = self.hw.windows() else { return };
         mailbox::post(&windows, &mut self.sent_messages, &self.ours);
-        // Rings the doorbell of the link; the phase stays what it is.
+        // Signal the doorbell of the link; the phase does not change.
         self.announce(Phase::Accept);
     }
 }
@@ -56,7 +58,7 @@ impl Peer for NtbFunction {
     fn leads(&self) -> bool {
         let generation = |offer: &Option<link::Offer>| offer.as_ref().map(|o| o.generation);
         let (ours, theirs) = (generation(&self.our_offer), generation(&self.their_offer));
-        // Equal by an accident of two random numbers: the hardware tells the ends apart.
+        // Two equal random numbers: the hardware distinguishes the ends.
         if ours == theirs { !self.hw.is_second() } else { ours > theirs }
     }
 
@@ -160,7 +162,7 @@ mod tests {
         NtbFunction::memfd(&NtbConfig { path, window: 1 << 20, mtu: None }, seed)
     }
 
-    /// Polls both ends until `done`.
+    /// Polls both ends until `done` returns true.
     fn until(
         ends: [&mut NtbFunction; 2],
         now: &mut Duration,
@@ -178,8 +180,8 @@ mod tests {
         panic!("never: {:?} {:?}", a.far_partner(), b.far_partner());
     }
 
-    // Goal: the state of the function behind one end is known at the other before traffic can
-    // flow, follows every change, and is sent anew to the next peer.
+    // Goal: one end reports the state of its partner function to the other before traffic can
+    // flow, after every change, and to each new peer.
     #[test]
     fn partner_state_crosses_the_bridge() {
         let name = "partner-state";

@@ -1,4 +1,4 @@
-//! Hardware in memory, for tests: windows, scratchpads and doorbells, seen from both ends.
+//! Hardware in memory, for tests: windows, scratchpads and doorbells of both ends.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -13,33 +13,33 @@ use crate::hw::{
     Doorbell, Doorbells, Hw, HwLink, MemoryWindow, MemoryWindows, Outbound, TransportHw,
 };
 
-/// Doorbells: 0 link, 1 unused, 2 and so on queue pairs.
+/// Number of doorbells: 0 for the link, 1 unused, 2 and above for the queue pairs.
 pub(crate) const VECTORS: usize = 32;
-/// Scratchpads of each end.
+/// Number of scratchpads of each end.
 pub(crate) const SPADS: usize = 64;
 /// Offset of the windows in their regions.
 const AT: usize = 4096;
 
-/// The bridge.
+/// State of the bridge that both ends use.
 pub(crate) struct Board {
     /// Windows of mqnet's end.
     pub(crate) inbound: Vec<Arc<Region>>,
     pub(crate) size: u32,
-    /// Memory of the peer, as it set it up.
+    /// Memory of the peer behind each window; `None` until the peer sets it up.
     pub(crate) outbound: Mutex<Vec<Option<Outbound>>>,
-    /// Written by the peer, and by mqnet.
+    /// Scratchpads: those that the peer writes, and those that mqnet writes.
     pub(crate) spads: [Vec<AtomicU32>; 2],
-    /// Times that mqnet rang a doorbell of the peer.
+    /// Number of rings of each doorbell of the peer.
     pub(crate) rung: Vec<AtomicU64>,
     pub(crate) events: Vec<Arc<EventFd>>,
     /// Session of the hardware link; 0 while it is down.
     pub(crate) link: AtomicU64,
     pub(crate) resets: AtomicU64,
-    /// Milliseconds of the last rest.
+    /// Delay of the last reset, in milliseconds.
     pub(crate) rested: AtomicU64,
-    /// The link was reset, and is not up again.
+    /// True from a reset of the link until `link_up`.
     pub(crate) rests: AtomicBool,
-    /// Board with the events that are rung, if the far end is an end of ours.
+    /// Board whose events are signalled, if the far end is mqnet too.
     far: OnceLock<Weak<Self>>,
 }
 
@@ -70,12 +70,13 @@ impl Board {
         })
     }
 
-    /// Offset of byte `at` of a window in its region.
+    /// Offset in a region of byte `at` of its window.
     pub(crate) fn place(at: u64) -> usize {
         AT + at as usize
     }
 
-    /// Sets up memory behind a window: regions of these lengths, one after another.
+    /// Sets up memory behind a window: regions of the lengths `lens`, one after another. Returns
+    /// the regions.
     pub(crate) fn map(&self, window: usize, lens: &[u64]) -> Vec<Arc<Region>> {
         let mut start = 0;
         let mut areas = Vec::new();
@@ -91,7 +92,8 @@ impl Board {
         regions
     }
 
-    /// Makes the windows of another board the far end's memory, and its events the far end's.
+    /// Uses the windows of another board as the peer's memory, and its events as the peer's
+    /// doorbells.
     pub(crate) fn join(&self, other: &Arc<Self>) {
         let out = |region: &Arc<Region>| {
             let region = region.clone();
@@ -124,7 +126,7 @@ impl Doorbell for FakeDoorbell {
     }
 }
 
-/// mqnet's end of it.
+/// mqnet's end of the bridge.
 pub(crate) struct Port(pub(crate) Arc<Board>);
 
 impl Hw for Port {

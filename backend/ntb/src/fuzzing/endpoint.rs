@@ -1,5 +1,5 @@
-//! A VMM, its guest's driver and its `ntb_transport` in front of a whole function: messages,
-//! registers, scratchpads, DMA ranges and slots.
+//! Complete function with an emulated PCI device. The input is a VMM, the guest's driver and its
+//! `ntb_transport`: messages, registers, scratchpads, DMA ranges and slots.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,11 +24,11 @@ const PAGE: u64 = 4096;
 const WINDOW: u32 = 1 << 16;
 const VECTORS: u16 = 8;
 const PAIRS: u16 = 2;
-/// Steps of one input.
+/// Largest number of steps of one input.
 const STEPS: usize = 150;
 /// Bytes of guest memory, at guest address 0.
 const MEMORY: u64 = 1 << 18;
-/// Messages of a client.
+/// Commands of vfio-user messages.
 const VERSION: u16 = 1;
 const DMA_MAP: u16 = 2;
 const DMA_UNMAP: u16 = 3;
@@ -43,7 +43,7 @@ struct World {
     client: FuzzClient,
     endpoint: BoardModel,
     registers: AtomicTable,
-    /// Scratchpads that the driver writes, and their offset.
+    /// Scratchpads that the driver writes, and their offset in the table.
     spads: (AtomicTable, u32),
     window: AtomicTable,
     memory: OwnedFd,
@@ -91,7 +91,7 @@ impl World {
         Some(world)
     }
 
-    /// Sends the messages of QEMU before the guest runs.
+    /// Sends the messages that QEMU sends before the guest runs.
     fn introduce(&mut self) -> Option<()> {
         self.client.send(VERSION, 0, &[0; 4], &[]);
         let place = places(self.endpoint, WINDOW);
@@ -112,7 +112,7 @@ impl World {
         Some(())
     }
 
-    /// Memory of a BAR, as the client maps it.
+    /// Maps the memory of a BAR, like a client; returns it and the offset of the BAR in it.
     fn region(&mut self, index: u32, len: u64) -> Option<(Arc<Region>, usize)> {
         self.client.fds.clear();
         let body = fields(&[128, 0, index, 0, 0, 0, 0, 0]);
@@ -137,7 +137,7 @@ impl World {
         self.set(0, number);
     }
 
-    /// Address and length of the window that a command configures.
+    /// Writes address and length of the window that a later command configures.
     fn set_window(&self, at: u64, len: u64) {
         for (word, value) in [(0x10, at), (0x18, len)] {
             self.set(word, value as u32);
@@ -160,7 +160,7 @@ impl World {
         self.client.read();
     }
 
-    /// An honest driver until its pairs are open.
+    /// Acts as a correct driver until the queue pairs are open.
     fn open(&mut self) {
         for (number, argument) in [(1, 1 << 16 | u32::from(VECTORS)), (3, 0), (5, 0)] {
             self.set_window(0, WINDOW.into());
@@ -227,12 +227,12 @@ impl World {
     }
 }
 
-/// See the module. Panics when the link is down without a reason or a frame breaks the contract.
+/// Runs an input. Panics if the link is down without a reason or a frame breaks the contract.
 pub fn endpoint(data: &[u8]) {
     let mut input = Input(data);
     let first = input.u8();
     let endpoint = BoardModel::ALL[usize::from(first) % BoardModel::ALL.len()];
-    // Without descriptors or memory there is nothing to test.
+    // The machine is out of descriptors or memory: nothing to test.
     let Some(mut world) = World::new(endpoint) else { return };
     if first < 0xc0 {
         world.open();
@@ -251,7 +251,7 @@ pub fn endpoint(data: &[u8]) {
 mod tests {
     use super::*;
 
-    // Rule: the honest beginning of an input reaches open channels, for each endpoint.
+    // Rule: the correct beginning of an input opens channels, for each board model.
     #[test]
     fn honest_driver_opens_channels() {
         for endpoint in BoardModel::ALL {

@@ -1,4 +1,4 @@
-//! Two ends of ours with the protocol of `ntb_transport` between them.
+//! Two ends of mqnet that use the protocol of `ntb_transport`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
@@ -10,29 +10,29 @@ use super::board::{Board, Port};
 use crate::NtbFunction;
 use crate::transport::handshake::{pad, writes};
 
-/// A bridge in memory, for the tests of all backends. The handshake of the far end, which only a
-/// kernel begins, is written by the test.
+/// Bridge in memory, for the tests of all backends. Only a kernel begins the handshake, so the
+/// test writes the handshake of the far end.
 pub struct Cable {
     boards: [Arc<Board>; 2],
     window: u32,
 }
 
 impl Cable {
-    /// A bridge with windows of `window` bytes; its hardware link is up.
+    /// Bridge with windows of `window` bytes, whose hardware link is up.
     pub fn new(window: u32) -> Self {
         let boards = [0, 1].map(|_| Board::new(1, window));
         boards.iter().for_each(|board| board.link_up());
         Self { boards, window }
     }
 
-    /// The function of an end, with slots of `slot` bytes.
+    /// Function of end `end`, with slots of `slot` bytes.
     pub fn end(&self, end: usize, slot: u32) -> NtbFunction {
         let port = Box::new(Port(self.boards[end].clone()));
         let function = NtbFunction::with_hw("ntb:".to_owned(), port, None, 1);
         function.with_transport_mtu(slot)
     }
 
-    /// Writes the handshake of a peer with so many queue pairs to both ends.
+    /// Writes the handshake of a peer with `pairs` queue pairs to both ends.
     pub fn greet(&self, pairs: u16) {
         let sizes = [self.window];
         for board in &self.boards {
@@ -41,23 +41,23 @@ impl Cable {
         }
     }
 
-    /// Sets up the windows of both ends, which have read the handshake.
+    /// Sets up the windows of both ends. Both must have read the handshake.
     pub fn join(&self) {
         self.boards[0].join(&self.boards[1]);
         self.boards[1].join(&self.boards[0]);
     }
 
-    /// Writes QP_LINKS to an end, as a peer does that opens these pairs.
+    /// Writes QP_LINKS to an end, like a peer that opens the queue pairs in `bits`.
     pub fn request(&self, end: usize, bits: u32) {
         self.boards[end].spads[0][pad::QP_LINKS].store(bits, Release);
     }
 }
 
-/// Two functions with one queue pair each, and their channels: what one end sends arrives at the
-/// other.
+/// Two functions with one queue pair each, the plan, and one channel of each function. Frames
+/// sent by one end arrive at the other.
 ///
 /// # Panics
-/// When the ends do not come up.
+/// Panics if the ends do not come up.
 pub fn joined(window: u32, slot: u32, partner: &Caps) -> ([NtbFunction; 2], Plan, [Channel; 2]) {
     let cable = Cable::new(window);
     let mut ends = [0, 1].map(|end| cable.end(end, slot));
@@ -76,6 +76,7 @@ pub fn joined(window: u32, slot: u32, partner: &Caps) -> ([NtbFunction; 2], Plan
     let channels =
         ends.each_mut().map(|end| end.open(&plan).unwrap_or_else(|e| panic!("{e}")).remove(0));
     poll(&mut ends);
-    // The boards live as long as the ends; events of the far end are rung by it.
+    // The ends keep the boards alive: an end's doorbells reach the far board through a weak
+    // reference.
     (ends, plan, channels)
 }

@@ -17,7 +17,7 @@ use crate::transport::handshake::{pad, writes};
 const SIZE: u32 = 64 << 10;
 pub(super) const MTU: u32 = 2048;
 
-/// A function, as the engine uses it.
+/// Function under test, used like the engine uses it.
 pub(super) struct Victim {
     function: NtbFunction,
     pub(super) channels: Vec<Channel>,
@@ -51,7 +51,8 @@ impl Victim {
         self.function.close("a fault");
     }
 
-    /// One poll of the control thread, and what the engine does after it.
+    /// One poll of the control thread, with the engine's reaction: closes, opens or changes the
+    /// channels.
     pub(super) fn poll(&mut self, milliseconds: u8) {
         self.now += Duration::from_millis(milliseconds.into());
         match self.function.poll_link(self.now) {
@@ -112,7 +113,8 @@ impl Victim {
     }
 }
 
-/// Writes any number, low bytes of the length and flags into a header.
+/// Writes input bytes into a slot's header: low bytes of the packet number, low two bytes of the
+/// length, and the flags.
 pub(super) fn write_header(input: &mut Input<'_>, part: &WindowPart, words: &AtomicTable) {
     let at = part.header_at(u32::from(input.u8()) % part.slots);
     let header = [input.u8(), input.u8(), input.u8(), input.u8()];
@@ -121,7 +123,7 @@ pub(super) fn write_header(input: &mut Input<'_>, part: &WindowPart, words: &Ato
     }
 }
 
-/// See the module.
+/// Runs an input.
 pub fn transport(data: &[u8]) {
     let mut input = Input(data);
     let first = input.u8();
@@ -139,7 +141,7 @@ pub fn transport(data: &[u8]) {
     };
     board.link_up();
     if first < 0x80 {
-        // An honest peer until its pairs are open.
+        // A correct peer until its queue pairs are open.
         greet();
         victim.poll(10);
         (0..windows).for_each(|window| drop(board.map(window, &[4096, 61440])));

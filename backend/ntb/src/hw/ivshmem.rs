@@ -1,9 +1,9 @@
-//! One shared memory as two windows: the memory of an ivshmem device (QEMU's
-//! docs/specs/ivshmem-spec.rst), which two guests see, or a guest and the host.
+//! Two windows in one shared memory: the memory of an ivshmem device (QEMU's
+//! docs/specs/ivshmem-spec.rst), shared by two guests, or by a guest and the host.
 //!
-//! A *bus* provides the side: on the host a client of QEMU's protocol, in a guest the PCI
-//! function. The use of the memory is the same for every bus: each end takes one half
-//! ([`card`]), finds the other ([`port`]), and wakes it ([`wake`]).
+//! A *bus* gives access to the device: on the host a client of QEMU's protocol, in a guest the
+//! PCI function. The memory layout is the same for every bus. Each end owns one half ([`card`]),
+//! finds the other end ([`port`]), and wakes it ([`wake`]).
 
 mod card;
 mod client;
@@ -32,10 +32,10 @@ pub(crate) use protocol::check_stream;
 pub use server::{IvshmemServer, ServerConfig, VECTORS};
 use wake::Via;
 
-/// Sizes that the memory may have: powers of two.
+/// Allowed sizes of the memory; only powers of two.
 pub const MEMORY: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 
-/// Where the device is.
+/// Location of the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceLocation {
     /// On the host: the socket of an ivshmem server, or the file of an `ivshmem-plain` device.
@@ -56,50 +56,51 @@ impl fmt::Display for DeviceLocation {
     }
 }
 
-/// How to use an ivshmem device.
+/// Configuration of an ivshmem device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IvshmemConfig {
-    /// Where it is.
+    /// Location of the device.
     pub place: DeviceLocation,
-    /// Which half is ours, 0 or 1; `None`: whichever is free.
+    /// Half that this end owns, 0 or 1; `None` for the free one.
     pub side: Option<u8>,
 }
 
-/// What a bus found.
+/// Memory and interrupts that a bus provides.
 #[derive(Clone, Debug)]
 struct Attachment {
-    /// The two halves of the memory.
+    /// Both halves of the memory.
     halves: [Arc<Region>; 2],
-    /// Bytes of both.
+    /// Bytes of both halves together.
     size: u64,
-    /// Our number at the device, if it numbers its peers.
+    /// Number of this end at the device, if the device numbers its peers.
     id: Option<u32>,
-    /// What our interrupts ring, in order; none where we have to look.
+    /// Events of this end's interrupts, by vector; empty if the doorbell words must be polled.
     vectors: Vec<Arc<EventFd>>,
 }
 
-/// Our way to the device.
+/// Access to the device.
 trait Bus: Send {
-    /// Makes progress, and says what there is or why there is nothing. The number changes with
-    /// the attachment.
+    /// Makes progress. Returns the attachment, or the reason why there is none. The number
+    /// changes with the attachment.
     fn poll(&mut self, now: Duration) -> Result<(u64, &Attachment), String>;
 
-    /// Whether the device still has a peer with this number, if that can be known.
+    /// True if the device has a peer with number `id`; `None` if the bus cannot know.
     fn has(&self, id: u32) -> Option<bool>;
 
-    /// How vector `vector` of `of` of the peer `id` is rung.
+    /// Method to signal vector `vector` of peer `id`, which has `of` vectors.
     fn via(&self, id: Option<u32>, vector: u32, of: u32) -> Result<Via, String>;
 
-    /// Descriptors whose readiness asks for a poll.
+    /// Descriptors that are ready when [`poll`](Self::poll) should be called.
     fn events(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// What the kernel shows of the device here.
+    /// PCI device on this machine; `None` if there is none.
     fn device(&self) -> Option<HardwareDevice> {
         None
     }
 }
 
-/// Size of a half of `size` bytes of memory that another process can truncate.
+/// Checks the size of the memory, which another process can truncate; returns the bytes of a
+/// half.
 fn check_size(size: u64) -> Result<usize, String> {
     if size.is_power_of_two() && MEMORY.contains(&size) {
         return Ok(size as usize / 2);
@@ -107,11 +108,11 @@ fn check_size(size: u64) -> Result<usize, String> {
     Err(format!("the shared memory has {size} bytes, allowed are powers of two from 1M to 1G"))
 }
 
-/// One half of the memory, mapped.
+/// Maps one half of the memory.
 fn half_of(file: OwnedFd, side: usize, half: usize) -> Result<Arc<Region>, String> {
     let region = Region::of_guest(file, (side * half) as u64, half as u64);
     let (region, skip) = region.map_err(|e| e.to_string())?;
-    // With pages larger than a half the two would be the same bytes.
+    // With pages larger than a half, both halves would map the same bytes.
     if skip != 0 || region.len() != half {
         let mib = half >> 20;
         return Err(format!(
@@ -122,7 +123,7 @@ fn half_of(file: OwnedFd, side: usize, half: usize) -> Result<Arc<Region>, Strin
     Ok(Arc::new(region))
 }
 
-/// The provider.
+/// Provider of a bridge over an ivshmem device.
 pub struct IvshmemProvider {
     bus: Box<dyn Bus>,
     side: Option<u8>,
@@ -132,7 +133,8 @@ pub struct IvshmemProvider {
 }
 
 impl IvshmemProvider {
-    /// A port at the device. `seed` is any number that differs from life to life.
+    /// Provider for the device in `config`. `seed` is a number that differs in each process
+    /// (random).
     pub fn new(config: IvshmemConfig, seed: u64) -> Self {
         let bus: Box<dyn Bus> = match config.place {
             DeviceLocation::Socket(path) => Box::new(Host::new(path)),
@@ -142,7 +144,7 @@ impl IvshmemProvider {
         Self { bus, side: config.side, seed, port: None, session: 0 }
     }
 
-    /// The port at what the bus has found.
+    /// Creates the port for a new attachment of the bus; drops it if the bus has none.
     fn attach(&mut self, now: Duration) -> Result<(), String> {
         let found = self.bus.poll(now);
         let (number, attachment) = match found {
@@ -231,8 +233,8 @@ impl Hw for IvshmemProvider {
 mod tests {
     use super::*;
 
-    // Goal: every allowed memory has halves that begin at a page on hosts with pages of 4, 16 and
-    // 64 KiB, and nothing else is refused or let in by its size.
+    // Goal: exactly the powers of two from 1M to 1G are accepted. Their halves begin at a page
+    // boundary with pages of 4, 16 and 64 KiB.
     #[test]
     fn halves_begin_at_pages_of_any_host() {
         for power in 0..40 {

@@ -1,10 +1,10 @@
-//! Two processes as two hosts: each owns one window (a sealed memory file) and one doorbell a
-//! queue pair (an eventfd), and hands them to the other over a Unix socket.
+//! Bridge between two processes on one host. Each end owns a window (a sealed memory file) and
+//! doorbells (eventfds: one for the link, one per queue pair). The ends exchange the descriptors
+//! over a Unix socket.
 //!
-//! Both ends have the same path. An end that finds no listener listens. A lock file that the
-//! kernel releases with its process prevents two listeners, so a socket left by a crash is known
-//! to be stale and is removed. When the listener ends, the other end connects, fails, and becomes
-//! the listener.
+//! Both ends have the same path. An end listens if no other end does. The kernel releases the
+//! lock file of a process that ends, so a socket whose lock is free is stale and is removed. When
+//! the listener ends, the other end fails to connect and becomes the listener.
 
 mod hello;
 
@@ -26,24 +26,24 @@ use super::{Doorbell, Hw, HwLink, MemoryWindows};
 use crate::layout::PADS;
 use hello::{HELLO, Hello};
 
-/// Offset of the window. The scratchpads are in front of it, one 64-bit word each.
+/// Offset of the window in the memory. Before it are the scratchpads, one 64-bit word each.
 const WINDOW_AT: usize = 4096;
 
-/// How long a peer may take to introduce itself.
+/// Time within which a connected peer must introduce itself.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long to wait before looking for a peer again.
+/// Delay before the next attempt to find a peer.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// Delay of the next attempt after a port that was reached refused us, or is none; each further
-/// refusal doubles it.
+/// Delay after the first failed introduction on a connected socket. Each further failure doubles
+/// the delay.
 const REFUSED: Duration = Duration::from_millis(100);
-/// Longest such delay.
+/// Longest delay after a failed introduction.
 const REFUSED_LONGEST: Duration = Duration::from_secs(10);
 
 const _: () = assert!(PADS * 8 <= WINDOW_AT);
 
-/// Our side of one connection.
+/// State of one connection.
 #[derive(Debug)]
 struct Port {
     socket: SeqSocket,
@@ -51,11 +51,11 @@ struct Port {
     our_bells: Vec<Arc<EventFd>>,
     peer: Option<Peer>,
     deadline: Duration,
-    /// Descriptors of the peer that stay open.
+    /// Number of refused descriptors of the peer that stay open.
     refused: usize,
 }
 
-/// What the peer gave us.
+/// Memory and doorbells received from the peer.
 #[derive(Debug)]
 struct Peer {
     window: Arc<Region>,
@@ -63,14 +63,14 @@ struct Peer {
     bells: Vec<Arc<EventFd>>,
 }
 
-/// The provider.
+/// Provider of a bridge between two processes.
 #[derive(Debug)]
 pub struct Memfd {
     path: PathBuf,
     window: u32,
     bells: usize,
     access: Access,
-    /// The socket, its file, and the lock that is held while it listens.
+    /// Socket, its file, and the lock, while this end listens.
     listener: Option<(SeqSocket, SocketFile, FileLock)>,
     port: Option<Port>,
     session: u64,
@@ -78,17 +78,19 @@ pub struct Memfd {
     retry_at: Duration,
     resting: bool,
     why_down: String,
-    /// `why_down` is an error that no peer has caused.
+    /// True if `why_down` is an error that no peer caused.
     has_failed: bool,
     accepted: Bucket,
-    /// Descriptors that peers sent and that stay open.
+    /// Number of refused descriptors of former connections that stay open.
     refused_fds: usize,
-    /// Delay after the last introduction, if that failed. Its reason stays until one succeeds.
+    /// Delay after the last introduction, if it failed. `why_down` is kept until an introduction
+    /// succeeds.
     refused: Option<Duration>,
 }
 
 impl Memfd {
-    /// A port at `path` with a window of `window` bytes and doorbells for `queue_pairs`.
+    /// Port at `path` with a window of `window` bytes and doorbells for `queue_pairs` queue
+    /// pairs.
     pub fn new(path: &Path, window: u32, queue_pairs: u16) -> Self {
         Self {
             path: path.to_owned(),
@@ -109,7 +111,7 @@ impl Memfd {
         }
     }
 
-    /// Permissions of the socket, if this end is the one that listens.
+    /// Sets the permissions of the socket, used if this end listens.
     #[must_use]
     pub fn with_access(mut self, access: Access) -> Self {
         self.access = access;
@@ -121,7 +123,8 @@ impl Memfd {
         HwLink::Down(self.why_down.clone())
     }
 
-    /// Notes a failed introduction. A listener continues: the right peer may come next.
+    /// Doubles the delay after a failed introduction. A listener accepts without this delay: the
+    /// next connection may be from the right peer.
     fn note_refusal(&mut self, now: Duration) {
         let delay = self.refused.map_or(REFUSED, |delay| (delay * 2).min(REFUSED_LONGEST));
         self.refused = Some(delay);
@@ -130,7 +133,7 @@ impl Memfd {
         }
     }
 
-    /// One step towards a connected socket.
+    /// Tries once to accept or connect a peer, or to listen; `None` without a peer so far.
     fn find_peer(&mut self, now: Duration) -> Result<Option<SeqSocket>, String> {
         self.resting = now < self.retry_at;
         if self.resting {
@@ -141,7 +144,7 @@ impl Memfd {
             if accepted.as_ref().is_ok_and(Option::is_some)
                 && !self.accepted.take(rate::connections(), now)
             {
-                // Further connections wait in the backlog.
+                // The limit is reached: leave further connections in the backlog.
                 self.retry_at = now + RETRY;
             }
             self.resting = accepted.is_err();
@@ -175,14 +178,14 @@ impl Memfd {
         }
         self.listener = Some((socket, file, lock));
         if self.refused.take().is_some() {
-            // The end that refused the introduction is gone.
+            // The end that refused the introduction no longer listens.
             self.why_down = "waiting for a peer".to_owned();
         }
         Ok(())
     }
 
-    /// Introduces ourselves on a fresh connection. The memory is fresh too: whatever a former peer
-    /// still writes, it writes into memory that is not read.
+    /// Introduces this end on a new connection, with new memory: a former peer that still writes
+    /// does not reach it.
     fn introduce(&self, socket: SeqSocket, now: Duration) -> Result<Port, String> {
         let ours = Region::shared("mqnet-ntb", WINDOW_AT + self.window as usize, false)
             .map_err(|e| format!("window: {e}"))?;
@@ -204,13 +207,15 @@ impl Memfd {
             && let Ok(Some(third)) = listener.accept()
         {
             let _ = third.send(&hello::busy(), &[]);
-            // Unread bytes would reset the connection there.
+            // Read the bytes of the third process: closing a socket with unread bytes resets the
+            // connection.
             let _ = third.receive_bytes(&mut [0; HELLO + 1]);
         }
     }
 }
 
-/// Receives a message. A reset is reported before what was sent in front of it.
+/// Receives a message. The kernel reports a reset before messages sent earlier, so a reset is
+/// followed by a second read.
 fn receive(socket: &SeqSocket, bytes: &mut [u8]) -> std::io::Result<Option<Received>> {
     match socket.receive(bytes) {
         Err(e) if e.kind() == ErrorKind::ConnectionReset => socket.receive(bytes),
@@ -218,7 +223,7 @@ fn receive(socket: &SeqSocket, bytes: &mut [u8]) -> std::io::Result<Option<Recei
     }
 }
 
-/// Why a port hung up before it was told anything.
+/// Reason why a port closed the connection before the introduction was sent.
 fn refusal(socket: &SeqSocket, error: &std::io::Error) -> String {
     let mut bytes = [0u8; HELLO + 1];
     let mut told = socket.receive_bytes(&mut bytes);
@@ -231,7 +236,7 @@ fn refusal(socket: &SeqSocket, error: &std::io::Error) -> String {
 }
 
 impl Port {
-    /// Takes what the peer sent: its introduction, or its end.
+    /// Handles the peer's introduction; `Err` if the peer is gone, invalid, or too late.
     fn receive_message(&mut self, now: Duration) -> Result<(), String> {
         let mut bytes = [0u8; HELLO + 1];
         let message = match receive(&self.socket, &mut bytes) {
@@ -293,7 +298,7 @@ impl Hw for Memfd {
             }
         }
         let Some(port) = &mut self.port else { return HwLink::Down(self.why_down.clone()) };
-        // Before the scratchpads are read: what is written later rings again.
+        // Drain the event before the scratchpads are read: a later write signals it again.
         port.our_bells[0].drain();
         let had_peer = port.peer.is_some();
         if let Err(why) = port.receive_message(now) {
@@ -305,7 +310,7 @@ impl Hw for Memfd {
             return self.down(why);
         }
         let introduced = port.peer.is_some();
-        // From here on the peer is known to be alive, and a waiting process is a third.
+        // The peer is connected, so a further connection is a third process.
         self.turn_away_third();
         if !introduced {
             return HwLink::Down(match self.refused {
@@ -322,7 +327,7 @@ impl Hw for Memfd {
 
     fn events(&self) -> Vec<BorrowedFd<'_>> {
         let mut fds = Vec::new();
-        // While the link rests, a peer that knocks must not keep the control thread awake.
+        // Do not poll the listener during a delay: a pending connection would keep it ready.
         if let Some((listener, ..)) = self.listener.as_ref().filter(|_| !self.resting) {
             fds.push(listener.as_fd());
         }
@@ -347,14 +352,15 @@ impl Hw for Memfd {
 
     fn spad_read(&self, pad: usize) -> u32 {
         let Some(port) = &self.port else { return 0 };
-        // Pairs with the Release store in peer_spad_write: the pads written before this one.
+        // Pairs with the Release store in peer_spad_write: scratchpads written before are
+        // visible.
         u64::from_le(port.ours.word(pad * 8).load(Ordering::Acquire)) as u32
     }
 
     fn peer_spad_write(&self, pad: usize, value: u32) {
         let peer = self.port.as_ref().and_then(|port| port.peer.as_ref());
         if let Some(peer) = peer {
-            // Pairs with the Acquire load in spad_read: the pads written before this one.
+            // Pairs with the Acquire load in spad_read: scratchpads written before are visible.
             peer.window.word(pad * 8).store(u64::from(value).to_le(), Ordering::Release);
         }
     }
@@ -383,7 +389,7 @@ impl Hw for Memfd {
     }
 }
 
-/// Reads a peer's introduction: the parser alone, for fuzzing.
+/// Parses a peer's introduction, for fuzzing.
 pub(crate) fn check_hello(bytes: &[u8]) -> Result<(), String> {
     Hello::decode(bytes).map(drop)
 }
@@ -394,8 +400,8 @@ mod tests {
 
     use super::*;
 
-    // Goal: a path in a folder that does not exist is refused with the folder and the remedy, as by
-    // all endpoints with sockets.
+    // Goal: a path in a missing folder is refused with the folder and the remedy, like at all
+    // endpoints with sockets.
     #[test]
     fn missing_folder_is_named() {
         let mut port = Memfd::new(Path::new("/nonexistent/x.sock"), 1 << 20, 1);
@@ -406,8 +412,8 @@ mod tests {
         }
     }
 
-    // Goal: a third end gives one reason however often it asks, asks a few times in 5 s, and takes
-    // the place of an end that leaves.
+    // Goal: a third end reports the same reason at every attempt, limits its attempts, and
+    // replaces an end that leaves.
     #[test]
     fn third_end_backs_off() {
         let path = std::env::temp_dir().join(format!("mqnet-third-{}", std::process::id()));

@@ -1,10 +1,10 @@
-//! An emulated NTB endpoint, driven by a guest's kernel with `ntb_hw_epf`.
+//! Emulated NTB endpoint, driven by the driver `ntb_hw_epf` of a guest's kernel.
 //!
-//! QEMU's `vfio-user-pci` connects to our socket. The guest's window BARs are memory files of ours,
-//! and our transmissions are stored into guest memory, which QEMU passes as descriptors. Registers
-//! and doorbells are memory too: QEMU's client would wait for a reply at each trapped access. A
-//! thread therefore compares the command register and the scratchpads (the `watch` module), and a
-//! doorbell is trapped only while a worker sleeps (the `doorbell` module).
+//! QEMU's `vfio-user-pci` connects to this end's socket. The guest's window BARs are memory files
+//! of this process. Frames to the guest are stored into guest memory, which QEMU passes as
+//! descriptors. Registers and doorbells are memory too, because QEMU waits for a reply at each
+//! trapped access. A thread therefore polls the command register and the scratchpads (module
+//! `watch`). A doorbell is trapped only while a worker sleeps (module `doorbell`).
 
 mod doorbell;
 mod function;
@@ -34,18 +34,18 @@ pub use layout::{BoardModel, VECTORS, WINDOW};
 use layout::{FIRST_VECTOR, SPADS};
 use watch::Watcher;
 
-/// Period of polls while a client is connected, for what takes time.
+/// Poll period while a client is connected, for commands and delays that take time.
 const POLL: Duration = Duration::from_millis(10);
-/// The same when registers, scratchpads and the link have not changed for [`QUIET`]: a safety
+/// Poll period after registers, scratchpads and the link have not changed for [`QUIET`]; a safety
 /// check.
 const POLL_IDLE: Duration = Duration::from_millis(100);
-/// See [`POLL_IDLE`].
+/// Time without a change after which the poll period is [`POLL_IDLE`].
 const QUIET: Duration = Duration::from_secs(1);
 
-/// How to emulate an endpoint.
+/// Configuration of an emulated endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VfioUserConfig {
-    /// Socket to listen at.
+    /// Path of the socket to listen at.
     pub path: PathBuf,
     /// Permissions of the socket.
     pub access: Access,
@@ -53,9 +53,9 @@ pub struct VfioUserConfig {
     pub endpoint: BoardModel,
     /// Number of windows: 1 to [`BoardModel::windows_max`].
     pub windows: usize,
-    /// Bytes of each window: a power of two in [`WINDOW`].
+    /// Bytes of each window: a power of two within [`WINDOW`].
     pub window: u32,
-    /// Interrupt vectors, in [`VECTORS`].
+    /// Number of interrupt vectors, within [`VECTORS`].
     pub vectors: u16,
 }
 
@@ -89,21 +89,22 @@ pub fn qemu_device(path: &Path) -> String {
     )
 }
 
-/// Places of an endpoint's memory as a driver finds them, for a client without a guest.
+/// Locations of an endpoint's memory, as the driver reads them from the registers. For a client
+/// without a guest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
-    /// BAR of the peer's scratchpads; `None` when they are in BAR 0.
+    /// BAR of the peer's scratchpads; `None` if they are in BAR 0.
     pub(crate) spad_bar: Option<usize>,
     /// Offset of the peer's scratchpads in BAR 0.
     pub(crate) spads_at: u32,
-    /// BAR of window 0, and its offset there.
+    /// BAR of window 0; `window_at` is the offset in that BAR.
     pub(crate) window_bar: usize,
     pub(crate) window_at: u32,
     /// BAR of the doorbells.
     pub(crate) doorbell_bar: usize,
 }
 
-/// Places of an endpoint with windows of this size.
+/// Locations for an endpoint with windows of `window` bytes.
 pub(crate) fn places(endpoint: BoardModel, window: u32) -> Places {
     let bars = endpoint.bars();
     Places {
@@ -115,22 +116,23 @@ pub(crate) fn places(endpoint: BoardModel, window: u32) -> Places {
     }
 }
 
-/// The provider.
+/// Provider of an emulated endpoint.
 pub struct VfioUser {
     server: VfioUserServer,
     function: Function,
     timer: Timer,
     is_timed: bool,
-    /// Rung by the watcher.
+    /// Event that the watcher signals.
     written: Arc<EventFd>,
     watcher: Option<Watcher>,
     session: u64,
-    /// Last change, and the state at that time.
+    /// Time of the last change, and the mark of the state since then.
     changed: (Duration, u64),
 }
 
 impl VfioUser {
-    /// An endpoint that listens from its first poll on.
+    /// Endpoint that accepts clients from its first poll on. `Err` for an invalid configuration
+    /// too.
     pub fn new(config: &VfioUserConfig) -> io::Result<Self> {
         config.check().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         let (mut function, model) = Function::new(config)?;
@@ -149,7 +151,7 @@ impl VfioUser {
         })
     }
 
-    /// Commands of the driver that were carried out, by their number.
+    /// Number of completed commands of the driver, by command number; failed commands included.
     pub fn commands(&self) -> [u64; 7] {
         self.function.commands
     }
@@ -159,12 +161,13 @@ impl VfioUser {
         &self.server
     }
 
-    /// Reads scratchpad `pad` that the driver sees as its own, also while the link is down.
+    /// Reads scratchpad `pad` of the driver's own set, also while the link is down; `None` if
+    /// there is no such scratchpad.
     pub fn driver_spad(&self, pad: usize) -> Option<u32> {
         (pad < SPADS).then(|| u32::from_le(self.function.own_spad(pad).load(Ordering::Acquire)))
     }
 
-    /// Starts the timer anew: the next poll is due a period after this one.
+    /// Starts timer and watcher for the next period, or stops both if no client is connected.
     fn set_timer(&mut self, is_connected: bool, now: Duration) -> Result<(), String> {
         let failed = |e: io::Error| format!("watching registers: {e}");
         if !is_connected {
@@ -194,7 +197,7 @@ impl VfioUser {
 
 impl Hw for VfioUser {
     fn poll_link(&mut self, now: Duration) -> HwLink {
-        // Before the poll: a later write rings again.
+        // Drain the event before the poll: a later write signals it again.
         self.written.drain();
         let status = self.server.poll(now, &mut self.function);
         let was_up = self.function.is_up();

@@ -1,4 +1,4 @@
-//! What an end offers, and what two offers come to.
+//! Offers of the two ends, and the agreement that follows from them.
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX, MTU_MIN, frame_of_mtu};
 use mqnet_netdev::{Caps, GroupMembership, Incompatible, Offloads, Plan, RequestedRings};
@@ -8,57 +8,60 @@ use crate::layout::{
     Geometry, MAGIC, PADS, VERSION_MAX, VERSION_MIN, decode_membership, encode_membership, pad,
 };
 
-/// What one end says of itself, once a life of the link.
+/// Offer of one end, sent once per session of the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Lowest and highest version spoken.
+    /// Lowest and highest supported version.
     pub versions: (u16, u16),
-    /// Random, not 0.
+    /// Random number of the session; not 0.
     pub generation: u32,
-    /// Bytes of its own window.
+    /// Bytes of the end's own window.
     pub window: u32,
-    /// What frames it sends and takes, how many queue pairs, which MTU.
+    /// Capabilities: frames sent and accepted, number of queue pairs, MTU.
     pub caps: Caps,
-    /// Rings that its user wants; not part of the handshake, only of later changes.
+    /// Ring sizes that the end's user requests. Not part of the handshake, only of later changes.
     pub rings: RequestedRings,
-    /// Its place in a group.
+    /// Membership of the end in a group.
     pub seat: Option<GroupMembership>,
 }
 
-/// What both ends compute from the two offers.
+/// Agreement that both ends compute from the two offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
-    /// Number of this life of the link, the same on both ends, not 0.
+    /// Generation of the session; the same at both ends, not 0.
     pub generation: u32,
-    /// Number of the change that made it, 0 for the handshake.
+    /// Number of the change that made the agreement; 0 for the handshake.
     pub change: u32,
-    /// Queue pairs, MTU, largest frame, offloads, as this end sees them.
+    /// Queue pairs, MTU, largest frame and offloads, as seen by this end.
     pub plan: Plan,
-    /// How our window is divided.
+    /// Layout of this end's window.
     pub inbound: Geometry,
-    /// How the peer's window is divided.
+    /// Layout of the peer's window.
     pub outbound: Geometry,
 }
 
-/// Why two offers come to nothing. `ours` and `theirs` are from the side of the end that refuses.
+/// Reason for a refused offer. With two values of the same kind, the first is that of the
+/// refusing end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OfferError {
-    /// The version ranges do not meet (each: highest << 16 | lowest).
+    /// The version ranges have no common version (each: highest << 16 | lowest).
     Version(u32, u32),
-    /// Both ends were given an MTU, and not the same.
+    /// The ends are configured with different MTUs.
     Mtu(u32, u32),
-    /// The wanted MTU, and what one end can carry.
+    /// The requested MTU exceeds the largest MTU of one end (second value).
     MtuTooLarge(u32, u32),
-    /// No frame of the MTU fits into a ring: bytes of the smaller window, queue pairs << 20 | MTU.
+    /// A frame of the MTU does not fit a ring: bytes of the smaller window, queue pairs << 20 |
+    /// MTU.
     Window(u32, u32),
-    /// A scratchpad holds what no honest end writes: its number and value.
+    /// A scratchpad has an invalid value: number and value.
     Nonsense(u32, u32),
-    /// The two ends are not the same member of groups of one size (each: members << 4 | number).
+    /// The ends differ in their member number or in the size of their group (each: members << 4 |
+    /// number).
     Seat(u32, u32),
 }
 
 impl OfferError {
-    /// Code and numbers for the scratchpads.
+    /// Code and the two values, as written to the scratchpads.
     pub fn encode(self) -> (u32, u32, u32) {
         match self {
             Self::Version(a, b) => (1, a, b),
@@ -70,8 +73,8 @@ impl OfferError {
         }
     }
 
-    /// The text, on the side that refuses (`here`) or on the side that was refused. An unknown
-    /// code is a text too: it comes from a peer.
+    /// Text of a refusal at the refusing end (`here`) or at its peer. Has a text for unknown
+    /// codes too, because a peer writes the code.
     pub fn text(code: u32, a: u32, b: u32, here: bool) -> String {
         let (ours, theirs) = if here { (a, b) } else { (b, a) };
         let range = |v: u32| format!("{} to {}", v & 0xffff, v >> 16);
@@ -105,7 +108,7 @@ fn membership_text(seat: u32) -> String {
     }
 }
 
-/// Which numbers would work.
+/// Text of [`OfferError::Window`], with the values that would be accepted.
 fn window_text(window: u32, queue_pairs: u16, mtu: u32) -> String {
     let frame = frame_of_mtu(mtu);
     let ring = Geometry::ring_max(window, queue_pairs);
@@ -128,7 +131,7 @@ fn window_text(window: u32, queue_pairs: u16, mtu: u32) -> String {
 }
 
 impl Offer {
-    /// The scratchpads of this offer, without the phase.
+    /// Encodes the scratchpads of this offer, without the phase.
     pub fn encode(&self) -> [u32; PADS] {
         let mut pads = [0; PADS];
         pads[pad::MAGIC] = MAGIC;
@@ -146,8 +149,7 @@ impl Offer {
         pads
     }
 
-    /// Reads what a peer wrote (each scratchpad was read once). `window` is what its hardware
-    /// really lends us.
+    /// Decodes the scratchpads that a peer wrote. `window` is the real size of the peer's window.
     pub fn decode(pads: &[u32; PADS], window: u32) -> Result<Self, OfferError> {
         let check = |at: usize, good: bool| {
             if good { Ok(pads[at]) } else { Err(OfferError::Nonsense(at as u32, pads[at])) }
@@ -158,7 +160,8 @@ impl Offer {
         check(pad::VERSION, versions.0 >= 1 && versions.0 <= versions.1)?;
         let ours = (VERSION_MIN, VERSION_MAX);
         if versions.0 > ours.1 || versions.1 < ours.0 {
-            // Before anything else of the offer: another version may mean it differently.
+            // Check the version before the other fields, which may have another meaning in
+            // another version.
             return Err(OfferError::Version(pack_versions(ours), version));
         }
         let qps = pads[pad::QUEUE_PAIRS];
@@ -170,7 +173,7 @@ impl Offer {
         let [mtu, mtu_found] =
             Caps::read_mtu_word(word).ok_or(OfferError::Nonsense(pad::MTU as u32, word))?;
         let caps = Caps {
-            // All that this version of the layout carries.
+            // The only layer of this version of the layout.
             layer: Layer::Ethernet,
             channels: qps as u16,
             wanted: Some(wanted as u16).filter(|&n| n > 0),
@@ -199,27 +202,27 @@ fn pack_versions((low, high): (u16, u16)) -> u32 {
 }
 
 impl Agreement {
-    /// Number that stands in every shared word of these queue pairs.
+    /// Generation in every index word of these queue pairs; not 0.
     pub fn words_generation(&self) -> u32 {
         (self.generation ^ self.change.wrapping_mul(0x9e37_79b9)).max(1)
     }
 
-    /// True when the queue pairs of the other would be no different.
+    /// True if the plans and the ring depths of both agreements are equal.
     pub fn is_like(&self, other: &Self) -> bool {
         let depths = |a: &Self| (a.inbound.depth, a.outbound.depth);
         self.plan == other.plan && depths(self) == depths(other)
     }
 }
 
-/// What two offers come to, as change number `change`. The result is the same on both ends, each
-/// seen from its side.
+/// Agreement on two offers, as change number `change`. Both ends compute the same agreement, each
+/// from its own side.
 pub fn agree(ours: &Offer, theirs: &Offer, change: u32) -> Result<Agreement, OfferError> {
     let [here, there] = [ours, theirs].map(|offer| encode_membership(offer.seat) & 0xff);
     if here != there {
         return Err(OfferError::Seat(here, there));
     }
-    // What comes out of our RX queues is what the peer sends, and the other way round: on the
-    // bridge itself everything can cross, so the two ends' own limits are joined directly.
+    // Join the limits of both ends directly: the bridge itself carries every frame, and the
+    // offers already include the partner functions.
     let queue_pairs = ours.caps.channels_with(&theirs.caps);
     let ring = |a: Option<u32>, b: Option<u32>| match (a, b) {
         (Some(a), Some(b)) => a.min(b),
@@ -231,7 +234,7 @@ pub fn agree(ours: &Offer, theirs: &Offer, change: u32) -> Result<Agreement, Off
     let fits = inbound.frame_max().min(outbound.frame_max());
     let bounded = |caps: &Caps| Caps { frame_max: caps.frame_max.min(fits), ..caps.clone() };
     let plan = Plan::join(&bounded(&ours.caps), &bounded(&theirs.caps)).map_err(|e| match e {
-        // Every offer says the same layer: see decode.
+        // Unreachable: `decode` sets the same layer in every offer.
         Incompatible::Layer => OfferError::Nonsense(pad::MAGIC as u32, MAGIC),
         Incompatible::Mtu { here, there } => OfferError::Mtu(here, there),
         Incompatible::MtuTooLarge { wanted, max } => OfferError::MtuTooLarge(wanted, max),

@@ -1,7 +1,8 @@
-//! Hand-over cell: where a ring waits between the control thread and the queues that use it.
+//! Hand-over cell: holds a ring between the control thread and the queues that use the ring.
 //!
-//! While channels change, a queue pair has an old and a new queue, but one ring for each direction.
-//! The queue that is polled takes the ring, and puts it back when it is parked or recalled.
+//! During a channel change, a queue pair has an old and a new queue, but one ring per direction.
+//! The queue that is polled takes the ring, and puts it back when it is parked or the ring is
+//! recalled.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,14 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mqnet_sysio::eventfd::EventFd;
 
-/// The place of one ring. The lock is taken at hand-overs only; queues read a flag.
+/// Cell for one ring. Only hand-overs take the lock; the queues read flags.
 #[derive(Debug)]
 pub(crate) struct Cell<T> {
     ring: Mutex<Option<Box<T>>>,
-    /// A queue may take the ring. Written under the lock.
+    /// True if a queue may take the ring. Written under the lock.
     offered: AtomicBool,
-    /// The queue that has the ring is to put it back; set until the first offer. Written under the
-    /// lock.
+    /// True if the queue with the ring must put it back; true until the first offer. Written
+    /// under the lock.
     recalled: AtomicBool,
     /// Wakes the queues of this cell.
     event: EventFd,
@@ -34,7 +35,7 @@ impl<T> Cell<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Box<T>>> {
-        // No code under the lock panics: the state is whole.
+        // A poisoned lock is usable: no code panics between two writes of the state.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -43,13 +44,14 @@ impl<T> Cell<T> {
         let mut place = self.lock();
         *place = Some(ring);
         self.recalled.store(false, Ordering::Relaxed);
-        // Pairs with the Acquire load in take_offered. A hint only: the lock orders the ring.
+        // Pairs with the Acquire load in change. The flag is a hint only: the lock orders the
+        // ring.
         self.offered.store(true, Ordering::Release);
         drop(place);
         self.wake();
     }
 
-    /// Withdraws the offer; a queue that has the ring puts it back at its next poll.
+    /// Withdraws the offer. A queue that has the ring puts it back at its next poll.
     pub(crate) fn recall(&self) {
         let place = self.lock();
         self.recalled.store(true, Ordering::Relaxed);
@@ -58,21 +60,21 @@ impl<T> Cell<T> {
         self.wake();
     }
 
-    /// Takes the ring; `None` while a queue has it.
+    /// Takes the ring; `None` if a queue has it or there is none.
     pub(crate) fn take(&self) -> Option<Box<T>> {
         let mut place = self.lock();
         self.offered.store(false, Ordering::Relaxed);
         place.take()
     }
 
-    /// Uses the ring in its place; `None` while a queue has it.
+    /// Calls `work` with the ring in the cell; `None` if a queue has it or there is none.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.lock().as_deref_mut().map(work)
     }
 
     /// Wakes the queues of this cell.
     pub(crate) fn wake(&self) {
-        // An eventfd of our own does not fail.
+        // An error is ignored: an eventfd whose counter is full is readable.
         let _ = self.event.ring();
     }
 
@@ -83,12 +85,13 @@ impl<T> Cell<T> {
     fn put_back(&self, ring: Box<T>) {
         let mut place = self.lock();
         *place = Some(ring);
-        // As in offer.
+        // Pairs with the Acquire load in change. The flag is a hint only: the lock orders the
+        // ring.
         self.offered.store(!self.recalled.load(Ordering::Relaxed), Ordering::Release);
     }
 }
 
-/// The ring of a cell, while a queue has it.
+/// Handle of a queue to the ring of a cell.
 #[derive(Debug)]
 pub(crate) struct Held<T> {
     cell: Arc<Cell<T>>,
@@ -100,7 +103,7 @@ impl<T> Held<T> {
         Self { cell, ring: None }
     }
 
-    /// The ring: taken if it is offered, put back if it is recalled.
+    /// Ring for a poll: takes an offered ring, puts a recalled ring back. `None` without a ring.
     #[inline]
     pub(crate) fn ready(&mut self) -> Option<&mut T> {
         if self.ring.is_none() || self.cell.recalled.load(Ordering::Relaxed) {
@@ -119,19 +122,19 @@ impl<T> Held<T> {
         }
     }
 
-    /// The ring, if the queue has it.
+    /// Ring, if the queue has it; neither takes the ring nor puts it back.
     #[inline]
     pub(crate) fn ring(&mut self) -> Option<&mut T> {
         self.ring.as_deref_mut()
     }
 
-    /// The ring, if the queue has it and it is not recalled.
+    /// Ring, if the queue has it, for reading; also while the ring is recalled.
     #[inline]
     pub(crate) fn ring_ref(&self) -> Option<&T> {
         self.ring.as_deref()
     }
 
-    /// True when the ring is to be put back for good.
+    /// True if the ring must be put back, or was never offered.
     pub(crate) fn is_recalled(&self) -> bool {
         self.cell.recalled.load(Ordering::Relaxed)
     }
@@ -140,7 +143,7 @@ impl<T> Held<T> {
         &self.cell
     }
 
-    /// Puts the ring back.
+    /// Puts the ring back, if the queue has it.
     pub(crate) fn leave(&mut self) {
         if let Some(ring) = self.ring.take() {
             self.cell.put_back(ring);

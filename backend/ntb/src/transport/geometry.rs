@@ -1,8 +1,8 @@
 //! Division of the memory windows among queue pairs.
 //!
-//! Queue pair `q` uses window `q % W` of `W`. A window is divided equally among its queue pairs; a
-//! pair's part has slots of `transport_mtu` bytes from its start, and its last four bytes are the
-//! credit word. A part may begin at any byte: windows are not always divisible.
+//! Queue pair `q` uses window `q % W` of `W`. The queue pairs of a window have equal parts. A
+//! part has slots of `transport_mtu` bytes from its start, and the credit word in its last four
+//! bytes. A part may begin at any byte, because the division may have a remainder.
 
 use super::{HEADER, SLOTS_MIN};
 
@@ -14,9 +14,9 @@ const CREDIT: u32 = 4;
 pub struct WindowPart {
     /// Number of the window.
     pub window: u16,
-    /// First byte in the window.
+    /// Offset of the part in the window.
     pub at: u32,
-    /// Bytes, credit word included.
+    /// Bytes of the part, including the credit word.
     pub len: u32,
     /// Bytes of a slot.
     pub slot: u32,
@@ -24,7 +24,7 @@ pub struct WindowPart {
     pub slots: u32,
 }
 
-/// Too few slots, with the values that work.
+/// Error for a queue pair with too few slots, with values that would be accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "queue pair {pair}: {slots} slots of {transport_mtu} bytes, at least {SLOTS_MIN} are needed: \
@@ -34,17 +34,17 @@ pub struct WindowPart {
 pub struct TooFewSlots {
     /// Number of the queue pair.
     pub pair: u16,
-    /// Slots that it would have.
+    /// Number of slots that the queue pair would have.
     pub slots: u32,
     /// Bytes of a slot.
     pub transport_mtu: u32,
-    /// Smallest window, a power of two, for the wanted number of queue pairs.
+    /// Bytes of the smallest sufficient window, a power of two, for the requested queue pairs.
     pub window_needed: u64,
-    /// Most queue pairs with the present windows; 0 for none.
+    /// Largest number of queue pairs with the present windows; 0 for none.
     pub pairs_possible: u16,
 }
 
-/// The other way to more slots, where there is one.
+/// Text that recommends fewer queue pairs; empty if no number is possible.
 fn fewer_pairs(possible: u16) -> String {
     match possible {
         0 => String::new(),
@@ -54,19 +54,19 @@ fn fewer_pairs(possible: u16) -> String {
     }
 }
 
-/// Queue pairs in window `window` of `windows`.
+/// Number of queue pairs in window `window` of `windows`.
 fn pairs_in(window: u16, windows: u16, pairs: u16) -> u16 {
     pairs / windows + u16::from(window < pairs % windows)
 }
 
-/// Bytes of a part with the least number of slots.
+/// Bytes of a part with the smallest number of slots.
 fn part_min(transport_mtu: u32) -> u64 {
     u64::from(SLOTS_MIN) * u64::from(transport_mtu) + u64::from(CREDIT)
 }
 
 impl WindowPart {
-    /// Part of queue pair `pair` of `pairs` in windows of these sizes. `None` where there is no
-    /// window or no such pair, or not even two slots fit.
+    /// Part of queue pair `pair` of `pairs` in windows of these sizes. `None` if there is no
+    /// window or no such pair, or if two slots with a payload do not fit.
     pub fn of(sizes: &[u32], pairs: u16, pair: u16, transport_mtu: u32) -> Option<Self> {
         let windows = u16::try_from(sizes.len()).ok().filter(|&n| n > 0)?;
         if pair >= pairs {
@@ -83,7 +83,7 @@ impl WindowPart {
         Some(Self { window, at, len, slot, slots: ring / slot })
     }
 
-    /// The parts of all queue pairs, in order.
+    /// Parts of all queue pairs, in order; `Err` if one has too few slots.
     pub fn all(sizes: &[u32], pairs: u16, transport_mtu: u32) -> Result<Vec<Self>, TooFewSlots> {
         let part = |pair| {
             let part = Self::of(sizes, pairs, pair, transport_mtu);
@@ -98,36 +98,37 @@ impl WindowPart {
         (0..pairs).map(part).collect()
     }
 
-    /// First byte of a slot, in the window.
+    /// Offset of a slot in the window.
     pub fn slot_at(&self, slot: u32) -> u32 {
         debug_assert!(slot < self.slots);
         self.at + self.slot * slot
     }
 
-    /// First byte of a slot's header, in the window.
+    /// Offset of a slot's header in the window.
     pub fn header_at(&self, slot: u32) -> u32 {
         self.slot_at(slot) + self.slot - HEADER
     }
 
-    /// First byte of the credit word, in the window.
+    /// Offset of the credit word in the window.
     pub fn credit_at(&self) -> u32 {
         self.at + self.len - CREDIT
     }
 
-    /// Largest frame.
+    /// Bytes of the largest frame that a slot holds.
     pub fn payload_max(&self) -> u32 {
         self.slot - HEADER
     }
 }
 
-/// Smallest window, a power of two, with which each of `pairs` queue pairs has enough slots.
+/// Bytes of the smallest window, a power of two, that gives each of `pairs` queue pairs enough
+/// slots.
 pub fn window_for(windows: usize, pairs: u16, transport_mtu: u32) -> u64 {
     let windows = u16::try_from(windows).unwrap_or(u16::MAX).max(1);
     let shares = pairs.div_ceil(windows).max(1);
     (u64::from(shares) * part_min(transport_mtu)).next_power_of_two()
 }
 
-/// Most queue pairs that have enough slots each in windows of these sizes.
+/// Largest number of queue pairs that have enough slots each in windows of these sizes.
 pub fn pairs_for(sizes: &[u32], transport_mtu: u32) -> u16 {
     let fits = |pairs: &u16| {
         (0..*pairs).all(|pair| {

@@ -1,8 +1,9 @@
-//! Layout of a half of the shared memory in front of the window. All numbers are little-endian,
-//! and nothing depends on the size of a page, so any two hosts can share it.
+//! Layout of a half of the shared memory before the window. All numbers are little-endian, and
+//! nothing depends on the page size, so any two hosts can share the memory.
 //!
-//! Half 0 is the first half of the memory and belongs to side 0, half 1 to side 1. Each side shows
-//! a card in its own half; scratchpads, doorbells and the window in it are written by the other.
+//! Half 0 is the first half of the memory and belongs to side 0, half 1 to side 1. A half has a
+//! card with fields of its owner. The other side writes the scratchpads, the doorbells and the
+//! window.
 //!
 //! | offset | written by | what |
 //! |---|---|---|
@@ -21,11 +22,11 @@
 //! | 32 | incarnation: a random number, another for each life; 0 when there is no owner |
 //! | 40 | echo: the incarnation of the other side for which this half has been cleared |
 //!
-//! The incarnation is written after the fields before it, the echo after the clearing. A link is
-//! up when each side's echo is the other's incarnation.
+//! The incarnation is written after the fields before it, and the echo after the half is cleared.
+//! A link is up when each side's echo is the other's incarnation.
 //!
-//! With n vectors, doorbell 0 (the link) is vector 0, and doorbell 1 + q (queue pair q) is vector
-//! 1 + q modulo (n - 1); a single vector is all of them.
+//! With n > 1 vectors, doorbell 0 (the link) is vector 0, and doorbell 1 + q (queue pair q) is
+//! vector 1 + q modulo (n - 1). With one vector, every doorbell is vector 0.
 
 use std::sync::atomic::Ordering;
 
@@ -37,10 +38,10 @@ use crate::layout::{CONTROL, MAILBOX, PADS};
 const CARD: usize = 512;
 const BEAT: usize = 640;
 const BELLS: usize = 1024;
-/// Where the window begins.
+/// Offset of the window in a half.
 pub(super) const WINDOW: usize = 4096;
 
-/// Doorbells of a side.
+/// Number of doorbells of a side.
 pub(super) const DOORBELLS: usize = 1 + CHANNELS_MAX as usize;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"mqnetivm");
@@ -56,7 +57,7 @@ const ECHO_AT: usize = CARD + 40;
 const _: () = assert!(PADS * 8 <= CARD && ECHO_AT + 8 <= BEAT);
 const _: () = assert!(BEAT + 8 <= BELLS && BELLS + DOORBELLS * 8 <= WINDOW);
 
-/// What a side says of itself.
+/// Fields that a side publishes in its half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Card {
     pub(super) id: Option<u32>,
@@ -66,12 +67,12 @@ pub(super) struct Card {
     pub(super) echo: u64,
 }
 
-/// The word of doorbell `bit`.
+/// Offset of the word of doorbell `bit`.
 pub(super) fn doorbell(bit: usize) -> usize {
     BELLS + bit * 8
 }
 
-/// The word of scratchpad `pad`.
+/// Offset of the word of scratchpad `pad`.
 pub(super) fn pad(pad: usize) -> usize {
     pad * 8
 }
@@ -84,19 +85,20 @@ fn set(half: &Region, at: usize, value: u64) {
     half.word(at).store(value.to_le(), Ordering::Relaxed);
 }
 
-/// The incarnation of the owner of this half, 0 when it has none.
+/// Incarnation of the owner of this half; 0 if there is none.
 pub(super) fn incarnation(half: &Region) -> u64 {
-    // Pairs with the Release store in set_incarnation: the fields of the card.
+    // Pairs with the Release store in set_incarnation, after which the card's fields are visible.
     u64::from_le(half.word(INCARNATION_AT).load(Ordering::Acquire))
 }
 
-/// Publishes the owner of this half: the last word of a card.
+/// Publishes the owner of this half. Called after all other fields of the card are written.
 pub(super) fn set_incarnation(half: &Region, incarnation: u64) {
-    // Pairs with the Acquire load in incarnation: the fields of the card.
+    // Pairs with the Acquire load in incarnation, after which the card's fields are visible.
     half.word(INCARNATION_AT).store(incarnation.to_le(), Ordering::Release);
 }
 
-/// The card in this half; `None` when it has no owner.
+/// Reads the card of this half; `None` if the half has no owner. `Err` for memory that is not
+/// mqnet's or has another version.
 pub(super) fn read(half: &Region) -> Result<Option<Card>, String> {
     let incarnation = incarnation(half);
     if incarnation == 0 {
@@ -117,7 +119,7 @@ pub(super) fn read(half: &Region) -> Result<Option<Card>, String> {
              update one of them"
         ));
     }
-    // Pairs with the Release store in set_echo: the cleared half.
+    // Pairs with the Release store in set_echo, after which the half is seen cleared.
     let echo = u64::from_le(half.word(ECHO_AT).load(Ordering::Acquire));
     Ok(Some(Card {
         id: Some(id).filter(|&id| id != NO_PEER),
@@ -128,7 +130,7 @@ pub(super) fn read(half: &Region) -> Result<Option<Card>, String> {
     }))
 }
 
-/// Writes the fields of a card, without incarnation and echo.
+/// Writes the fields of a card, except incarnation and echo.
 pub(super) fn write(half: &Region, card: &Card) {
     set(half, CARD, MAGIC);
     set(half, VERSION_AT, u64::from(VERSION) | u64::from(card.vectors) << 32);
@@ -139,22 +141,22 @@ pub(super) fn write(half: &Region, card: &Card) {
 
 /// Publishes the incarnation for which this half has been cleared.
 pub(super) fn set_echo(half: &Region, incarnation: u64) {
-    // Pairs with the Acquire load of the echo in read: the cleared half.
+    // Pairs with the Acquire load of the echo in read, after which the half is seen cleared.
     half.word(ECHO_AT).store(incarnation.to_le(), Ordering::Release);
 }
 
-/// The heartbeat of the owner.
+/// Heartbeat of the owner of this half.
 pub(super) fn beat(half: &Region) -> u64 {
     get(half, BEAT)
 }
 
-/// One more beat.
+/// Publishes a heartbeat.
 pub(super) fn set_beat(half: &Region, beat: u64) {
     set(half, BEAT, beat);
 }
 
-/// Removes what a former peer has written: scratchpads, mailbox, and the control blocks of the
-/// first queue pairs (those of later ones are cleared before they are used).
+/// Clears the words that a former peer has written: scratchpads, mailbox, and the first control
+/// blocks of queue pairs. Control blocks of further queue pairs are cleared before they are used.
 pub(super) fn clear(half: &Region) {
     let controls = CONTROL * usize::from(CHANNELS_MAX);
     let window = WINDOW..(WINDOW + MAILBOX + controls).min(half.len());
@@ -163,7 +165,7 @@ pub(super) fn clear(half: &Region) {
     }
 }
 
-/// The vector of doorbell `bit` of a side that `vectors` wake.
+/// Vector of doorbell `bit` of a side with `vectors` interrupt vectors.
 pub(super) fn vector(bit: usize, vectors: u32) -> u32 {
     match (bit as u32, vectors) {
         (0, _) | (_, 0 | 1) => 0,
@@ -171,7 +173,7 @@ pub(super) fn vector(bit: usize, vectors: u32) -> u32 {
     }
 }
 
-/// The vector of each queue pair in order, of a side that `vectors` wake.
+/// Vector of each queue pair, in order, of a side with `vectors` interrupt vectors.
 pub(super) fn vectors_of_queues(vectors: u32) -> Vec<u16> {
     (1..DOORBELLS).map(|bit| vector(bit, vectors) as u16).collect()
 }
@@ -184,8 +186,8 @@ mod tests {
         Region::shared("test", 512 << 10, false).unwrap()
     }
 
-    // Goal: what one side says the other reads; fresh memory has no owner, foreign memory and
-    // other versions are refused in words.
+    // Goal: the other side reads the card that one side writes. Fresh memory has no owner;
+    // foreign memory and other versions are refused with a reason.
     #[test]
     fn cards_are_read_and_checked() {
         let half = half();
@@ -203,9 +205,8 @@ mod tests {
         assert!(read(&half).unwrap_err().contains("not mqnet's"));
     }
 
-    // Goal: every byte of a card, a doorbell and a heartbeat is where the tables above say, the
-    // smallest first: a reader that takes bytes, or words in the other order and swaps them, sees
-    // the same. No host's byte order is asked.
+    // Goal: every byte of a card and of a heartbeat is at the offset in the tables above, least
+    // significant first. The host's byte order makes no difference.
     #[test]
     fn bytes_lie_as_the_tables_say() {
         let half = half();
@@ -231,8 +232,8 @@ mod tests {
         assert_eq!(u64::from_be_bytes(word).swap_bytes(), incarnation(&half));
     }
 
-    // Goal: clearing removes every word that a peer writes before a link is up, and leaves the
-    // card and the doorbells alone.
+    // Goal: clearing removes the words that a peer writes before a link is up, and changes
+    // neither the card nor the doorbells.
     #[test]
     fn clearing_leaves_the_card() {
         const STALE: u64 = 0xdead;
@@ -250,8 +251,8 @@ mod tests {
         assert_eq!(left, [doorbell(0)]);
     }
 
-    // Goal: each queue pair has a vector of its own as far as there are any, and never that of the
-    // link unless it is the only one.
+    // Goal: each queue pair has its own vector if there are enough. Vector 0 is used by a queue
+    // pair only if there are no others.
     #[test]
     fn vectors_are_spread() {
         let of = |n| (0..5).map(|bit| vector(bit, n)).collect::<Vec<_>>();

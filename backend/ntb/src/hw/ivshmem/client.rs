@@ -1,4 +1,4 @@
-//! On the host: a peer of the guests at an ivshmem server, as QEMU is one for each of them.
+//! Bus on the host: a client of an ivshmem server, like QEMU, which is one for each guest.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -14,16 +14,18 @@ use super::protocol::Roster;
 use super::wake::Via;
 use super::{Attachment, Bus, check_size, half_of};
 
-/// Between two attempts to reach the server.
+/// Delay between two attempts to reach the server.
 const RETRY: Duration = Duration::from_millis(250);
-/// Longest delay after a server that ended connections before they were of use.
+/// Longest delay after a server that ends connections before they provide the memory.
 const RETRY_LONGEST: Duration = Duration::from_secs(10);
-/// The server does not say how many events we have: all that came before a silence of this length.
+/// Time without a message after which all events are taken as received: the server sends no
+/// count.
 const QUIET: Duration = Duration::from_millis(20);
-/// How long a server may take to say what everybody has to know.
+/// Time within which a server must send the memory.
 const GREETING: Duration = Duration::from_secs(5);
 
-/// Most that is read at a time: a server that talks without end must not keep a control thread.
+/// Largest number of reads per poll: a server that sends without end must not block the control
+/// thread.
 const READS_MAX: usize = 8192;
 
 struct Connection {
@@ -32,21 +34,21 @@ struct Connection {
     since: Duration,
     heard: Duration,
     attachment: Option<Attachment>,
-    /// Descriptors of the server that stay open.
+    /// Number of refused descriptors of the server that stay open.
     refused: usize,
 }
 
-/// The client.
+/// Client of an ivshmem server, with the path of its socket.
 pub(super) struct Client {
     path: PathBuf,
     connection: Option<Connection>,
-    /// Counts attachments.
+    /// Number of attachments so far.
     number: u64,
     retry_at: Duration,
     why: String,
-    /// Descriptors that servers sent and that stay open.
+    /// Number of refused descriptors of former connections that stay open.
     refused_fds: usize,
-    /// Delay after the last connection, if that ended before it was of use.
+    /// Delay after the last connection, if that connection ended before it provided the memory.
     refused: Option<Duration>,
 }
 
@@ -102,7 +104,7 @@ impl Client {
 }
 
 impl Connection {
-    /// Takes what waits.
+    /// Receives the pending messages, up to [`READS_MAX`] reads.
     fn listen(&mut self, now: Duration) -> Result<(), String> {
         let gone = |why: String| format!("the ivshmem server is gone: {why}");
         for _ in 0..READS_MAX {
@@ -132,7 +134,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Maps the memory once everything is known; true if there is another attachment now.
+    /// Maps the memory once the introduction is complete, or notes new vectors. True if the
+    /// attachment is new or changed.
     fn attach(&mut self, now: Duration) -> Result<bool, String> {
         if let Some(attachment) = &mut self.attachment {
             let vectors = self.roster.own();
@@ -183,7 +186,7 @@ impl Bus for Client {
         }
         let attachment = self.connection.as_ref().and_then(|c| c.attachment.as_ref());
         attachment.map(|found| (self.number, found)).ok_or_else(|| match self.refused {
-            // The reason stays until a connection is of use.
+            // Keep the reason until a connection provides the memory.
             Some(_) => self.why.clone(),
             None => "the ivshmem server is introducing itself".to_owned(),
         })

@@ -1,5 +1,5 @@
-//! On the host: the file behind an `ivshmem-plain` device, or the socket of a server; what is there
-//! at the path decides. A file has no numbers and no interrupts: both ends look.
+//! Bus on the host: the file of an `ivshmem-plain` device, or the socket of a server, by the kind
+//! of file at the path. A plain file has no peer numbers and no interrupts: both ends poll.
 
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -14,20 +14,20 @@ use super::client::Client;
 use super::wake::Via;
 use super::{Attachment, Bus, check_size, half_of};
 
-/// Between two looks at what is there.
+/// Time between two checks of the file at the path.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Attachments of files are told from a client's by this bit.
+/// Bit in the number of an attachment that distinguishes files from the client's attachments.
 const OF_FILE: u64 = 1 << 63;
 
-/// Which file it is, and its size: one that QEMU has just made has none.
+/// Device, inode and size of the file. A file that QEMU has just created has size 0.
 type Identity = (u64, u64, u64);
 
-/// Either of the two.
+/// Bus over a plain file or a server's socket.
 pub(super) struct Host {
     path: PathBuf,
     client: Client,
     file: Option<(Identity, Result<Attachment, String>)>,
-    /// Counts attachments of files.
+    /// [`OF_FILE`] and the number of attachments of files so far.
     number: u64,
     looked: Option<Duration>,
 }
@@ -101,9 +101,9 @@ impl Bus for Host {
 mod tests {
     use super::*;
 
-    // Goal: a file is mapped, once for as long as it is the same one; another in its place, or one
-    // of another size, is another attachment; a wrong size is said with what is allowed, and
-    // without a file the path is a server's.
+    // Goal: a file stays mapped while it does not change. A file that replaces it, or another
+    // size, is a new attachment. A wrong size is refused with the allowed sizes. Without a file,
+    // the path is taken for a server's socket.
     #[test]
     fn files_come_and_go() {
         let path = std::env::temp_dir().join(format!("mqnet-iv-{}", std::process::id()));

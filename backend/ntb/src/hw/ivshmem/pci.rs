@@ -1,5 +1,5 @@
-//! In a guest: the PCI function, through sysfs or, where it is bound to vfio-pci, through VFIO.
-//! Only VFIO has interrupts for user space; without them we look at the doorbells' words.
+//! Bus in a guest: the PCI function, through VFIO if vfio-pci is bound to it, otherwise through
+//! sysfs. Only VFIO has interrupts for user space; without them the doorbell words are polled.
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,29 +21,29 @@ const DEVICES: &str = "/sys/bus/pci/devices";
 const VENDOR: &str = "0x1af4";
 const DEVICE: &str = "0x1110";
 
-/// Base address registers: the device's registers, its interrupts, the memory.
+/// Base address registers: registers of the device, MSI-X table, shared memory.
 const REGISTERS: usize = 0;
 const MSIX: usize = 1;
 const MEMORY: usize = 2;
 
-/// Bytes of the registers that are mapped, and where our number is in them.
+/// Bytes of the registers that are mapped, and the offset of this end's number in them.
 const REGISTERS_LEN: usize = 256;
 const POSITION: usize = 8;
 
-/// Between two attempts to open the device.
+/// Delay between two attempts to open the device.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The open device.
+/// Open device.
 struct Opened {
     folder: PathBuf,
     attachment: Attachment,
-    /// Of a device with doorbells.
+    /// Registers of a device with doorbells; `None` for a device without.
     registers: Option<Arc<Region>>,
     _vfio: Option<vfio::VfioDevice>,
     _lock: Option<FileLock>,
 }
 
-/// The device, or the search for it.
+/// Bus over a PCI function, which is opened again until it succeeds.
 pub(super) struct Pci {
     address: Option<String>,
     opened: Option<Opened>,
@@ -51,7 +51,7 @@ pub(super) struct Pci {
     why: String,
 }
 
-/// Where the memory of a base address register can be mapped.
+/// File and range from which the memory of a base address register is mapped.
 struct Bar {
     file: OwnedFd,
     offset: u64,
@@ -71,7 +71,7 @@ fn read(path: &Path) -> Result<String, String> {
     Ok(text.trim().to_owned())
 }
 
-/// The name at which a symbolic link points.
+/// File name of the target of a symbolic link.
 fn points_at(link: &Path) -> Option<String> {
     Some(fs::read_link(link).ok()?.file_name()?.to_string_lossy().into_owned())
 }
@@ -81,7 +81,8 @@ fn is_ours(folder: &Path) -> bool {
     is("vendor", VENDOR) && is("device", DEVICE)
 }
 
-/// The folder of the function, by its address or because it is the only one.
+/// Folder of the function with this address, or of the only ivshmem function. `Err` names the
+/// devices if there are several.
 fn find(root: &Path, address: Option<&str>) -> Result<PathBuf, String> {
     if let Some(address) = address {
         let folder = root.join(address);
@@ -108,7 +109,8 @@ fn find(root: &Path, address: Option<&str>) -> Result<PathBuf, String> {
     }
 }
 
-/// Lengths of the base address registers, from `resource`: a line each with begin, end and flags.
+/// Lengths of the first three base address registers from the text of `resource`, which has a
+/// line with begin, end and flags for each. 0 for lines that are empty or invalid.
 fn lengths(text: &str) -> [u64; 3] {
     let mut lines = text.lines();
     std::array::from_fn(|_| {
@@ -124,7 +126,7 @@ fn lengths(text: &str) -> [u64; 3] {
     })
 }
 
-/// Through sysfs, where the kernel shows the memory as files.
+/// Opens registers and memory through sysfs, and locks the memory's file.
 fn by_sysfs(folder: &Path, lengths: [u64; 3]) -> Result<([Bar; 2], FileLock), String> {
     let enable = folder.join("enable");
     if read(&enable)? == "0" {
@@ -144,7 +146,7 @@ fn by_sysfs(folder: &Path, lengths: [u64; 3]) -> Result<([Bar; 2], FileLock), St
     Ok((bars, lock))
 }
 
-/// Through VFIO.
+/// Opens registers and memory through VFIO.
 fn by_vfio(folder: &Path, address: &str) -> Result<([Bar; 2], vfio::VfioDevice), String> {
     let said = |e: std::io::Error| format!("{address} is bound to vfio-pci: {e}");
     let group = points_at(&folder.join("iommu_group")).and_then(|name| name.parse().ok());
@@ -159,7 +161,7 @@ fn by_vfio(folder: &Path, address: &str) -> Result<([Bar; 2], vfio::VfioDevice),
     Ok(([bar(REGISTERS)?, bar(MEMORY)?], device))
 }
 
-/// One event for each interrupt.
+/// One event for each interrupt vector, at most as many as a side has doorbells.
 fn vectors(device: &vfio::VfioDevice) -> std::io::Result<Vec<Arc<EventFd>>> {
     let count = (device.vectors()? as usize).min(DOORBELLS);
     let events = (0..count).map(|_| EventFd::new().map(Arc::new));
@@ -253,7 +255,7 @@ impl Bus for Pci {
     fn device(&self) -> Option<HardwareDevice> {
         let opened = self.opened.as_ref()?;
         let pci = opened.folder.file_name()?.to_string_lossy().into_owned();
-        // "-1" where the firmware does not say.
+        // The file has "-1" if the firmware reports no node.
         let node = read(&opened.folder.join("numa_node")).ok().and_then(|text| text.parse().ok());
         let vectors = match opened.attachment.vectors.len() as u32 {
             0 => None,
@@ -267,7 +269,8 @@ impl Bus for Pci {
 mod tests {
     use super::*;
 
-    // Goal: the kernel's table of resources is read; lines that are none have no length.
+    // Goal: lengths are read from the kernel's table of resources; empty or invalid lines have
+    // length 0.
     #[test]
     fn resources_are_measured() {
         let text = "0x00000000febd5000 0x00000000febd50ff 0x0000000000040200\n\
@@ -277,8 +280,8 @@ mod tests {
         assert_eq!(lengths("nonsense\n0x5"), [0, 0, 0]);
     }
 
-    // Goal: the device is found by its address or by being the only one; everything else is
-    // refused with what there is.
+    // Goal: the device is found by its address, or without an address if it is the only one.
+    // Other cases are refused with the devices that exist.
     #[test]
     fn devices_are_found() {
         let root = std::env::temp_dir().join(format!("mqnet-ivshmem-{}", std::process::id()));

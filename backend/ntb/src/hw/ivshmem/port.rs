@@ -1,8 +1,9 @@
-//! A side of the shared memory: takes a half, finds the owner of the other, notices its end.
+//! One side of the shared memory: owns a half, finds the owner of the other half, detects its
+//! loss.
 //!
-//! A guest receives no event when the other side ends, so both sides change a heartbeat, and
-//! silence counts as an end. A side that has lost its peer leaves its half and takes it again: its
-//! writes for the former peer are complete before its new incarnation is visible.
+//! A guest receives no event when the other side ends. Both sides therefore change a heartbeat,
+//! and a side whose heartbeat stops counts as lost. A side that has lost its peer leaves its half
+//! and takes it again with a new incarnation, after all writes for the former peer.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -18,39 +19,39 @@ use super::{Attachment, Bus, check_size};
 use crate::hw::{Doorbell, MemoryWindows};
 use crate::mix;
 
-/// How long to wait before believing that a half is ours: another may have taken it just then.
+/// Time between taking a half and checking that no other process has taken it in the same moment.
 const SETTLE: Duration = Duration::from_millis(60);
-/// How long a side may be silent.
+/// Time without a heartbeat after which a peer is lost.
 const SILENCE: Duration = Duration::from_secs(5);
-/// Silence of the owner of a half after which another process may take it.
+/// Time without a heartbeat of its owner after which another process may take a half.
 const STALE: Duration = Duration::from_secs(3);
 /// Shortest interval between heartbeats; the control thread polls a running link once a second.
 const BEAT: Duration = Duration::from_millis(100);
-/// After the loss of a peer, or of a half.
+/// Delays before a half is taken again: after the loss of a peer, and after the loss of a half.
 const REST: Duration = Duration::from_millis(10);
 const TAKEN_REST: Duration = Duration::from_millis(500);
 
-/// How the link stands.
+/// State of the link.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     Down(String),
     Up {
-        /// The peer is another than before.
+        /// True if the link was down at the poll before.
         fresh: bool,
     },
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// Without a half, until then at least.
+    /// No half is owned; the next attempt is not before this time.
     Out(Duration),
-    /// We have written our name on a half, and look at it again then.
+    /// The incarnation is written to a half, and is checked again at this time.
     Settling(Duration),
-    /// It is ours.
+    /// The half is owned.
     In,
 }
 
-/// What has been seen of the owner of a half.
+/// Last change of the heartbeat in a half.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     incarnation: u64,
@@ -58,7 +59,7 @@ struct Seen {
     since: Duration,
 }
 
-/// One side.
+/// One side of the shared memory.
 pub(super) struct Port {
     at: Attachment,
     wanted: Option<u8>,
@@ -69,7 +70,7 @@ pub(super) struct Port {
     why_out: String,
     side: usize,
     incarnation: u64,
-    /// The peer's incarnation for which our half was cleared.
+    /// Incarnation of the peer for which this side's half was cleared.
     known: u64,
     bells: Vec<Arc<dyn Doorbell>>,
     up: bool,
@@ -107,9 +108,9 @@ impl Port {
         &self.at.halves[1 - self.side]
     }
 
-    /// One step.
+    /// Makes progress and returns the state of the link.
     pub(super) fn poll(&mut self, now: Duration, bus: &dyn Bus) -> Standing {
-        // Before the words are read: what is written later rings again.
+        // Drain the event before the words are read: a later write signals it again.
         self.events.drain_link();
         if self.at.halves.iter().any(|half| half.is_lost()) {
             self.leave(now + TAKEN_REST);
@@ -134,7 +135,7 @@ impl Port {
         Standing::Down(format!("taking side {} of the shared memory", self.side))
     }
 
-    /// How long the owner of half `side` has been silent.
+    /// Time for which the heartbeat of half `side` has not changed, as seen by this side.
     fn silence(&mut self, side: usize, incarnation: u64, now: Duration) -> Duration {
         let beat = card::beat(&self.at.halves[side]);
         let seen = &mut self.seen[side];
@@ -144,7 +145,7 @@ impl Port {
         now.saturating_sub(seen.since)
     }
 
-    /// Finds a half without a living owner, and writes our name on it.
+    /// Selects a half without a living owner and writes its card; `Err` if there is none.
     fn take_side(&mut self, now: Duration, bus: &dyn Bus) -> Result<(), String> {
         let mut free = [false; 2];
         let mut owners = [None; 2];
@@ -156,7 +157,7 @@ impl Port {
             };
             owners[side] = card.id;
             if card.id.is_some() && card.id == self.at.id {
-                // A former life of ours.
+                // Left by an earlier session of this end.
                 former = Some(side);
             }
             let left = card.id.and_then(|id| bus.has(id)) == Some(false);
@@ -169,7 +170,7 @@ impl Port {
                 return Err(format!("side {side} is taken{}: use side={}", named(side), 1 - side));
             }
             (None, Some(side)) => side,
-            // The half that was ours before, if it still is free.
+            // Prefer the half that this side used before.
             (None, None) if free[self.side] => self.side,
             (None, None) if free[1 - self.side] => 1 - self.side,
             (None, None) => {
@@ -203,10 +204,10 @@ impl Port {
         Err(format!("somebody else has taken side {} of the shared memory", self.side))
     }
 
-    /// Takes the half: no other process has overwritten the name of this one.
+    /// Owns the half if no other process has overwritten its incarnation; `Err` otherwise.
     fn settle(&mut self, now: Duration) -> Result<(), String> {
         self.is_still_ours()?;
-        // A process that lost the race may have written fields later.
+        // Write the card again: a process that lost the race may have overwritten fields.
         self.write_card();
         self.watcher = self.events.watch(self.ours()).map_err(|e| format!("doorbells: {e}"))?;
         self.stage = Stage::In;
@@ -214,10 +215,11 @@ impl Port {
         Ok(())
     }
 
-    /// Looks for the other side.
+    /// Polls the other side while a half is owned, and changes the heartbeat.
     fn meet(&mut self, now: Duration, bus: &dyn Bus) -> Standing {
         if let Err(why) = self.is_still_ours() {
-            // Its name stays: only what is ours is taken back.
+            // The new owner's card stays: `leave` clears the incarnation only while the half is
+            // owned.
             return self.lose(why, now + TAKEN_REST);
         }
         if now >= self.beat.1 + BEAT {
@@ -235,7 +237,8 @@ impl Port {
         }
     }
 
-    /// The card of a living peer.
+    /// Card of the peer; `Err` with the reason if no peer is alive or its memory has another
+    /// size.
     fn read_peer(&mut self, now: Duration, bus: &dyn Bus) -> Result<Card, String> {
         let Some(card) = card::read(self.theirs())? else {
             let why = if self.up { "the peer closed the link" } else { "waiting for a peer" };
@@ -293,13 +296,13 @@ impl Port {
         Standing::Down(why)
     }
 
-    /// Gives our half back, not to take one again before `rest_until`.
+    /// Leaves the half. No half is taken before `rest_until`.
     pub(super) fn leave(&mut self, rest_until: Duration) {
         if !matches!(self.stage, Stage::Out(_)) && self.is_still_ours().is_ok() {
             card::set_incarnation(self.ours(), 0);
         }
         if let Some(bell) = self.bells.first() {
-            // A peer that cannot be rung looks once a second.
+            // A peer whose doorbell fails polls once a second.
             let _ = bell.ring();
         }
         self.bells.clear();
@@ -331,14 +334,15 @@ impl Port {
         if !self.up {
             return 0;
         }
-        // Pairs with the Release store in peer_spad_write: the pads written before this one.
+        // Pairs with the Release store in peer_spad_write: scratchpads written before are
+        // visible.
         u64::from_le(self.ours().word(card::pad(pad)).load(Ordering::Acquire)) as u32
     }
 
     pub(super) fn peer_spad_write(&self, pad: usize, value: u32) {
         if self.up {
             let word = self.theirs().word(card::pad(pad));
-            // Pairs with the Acquire load in spad_read: the pads written before this one.
+            // Pairs with the Acquire load in spad_read: scratchpads written before are visible.
             word.store(u64::from(value).to_le(), Ordering::Release);
         }
     }

@@ -1,22 +1,25 @@
-//! QEMU's client-server protocol, as a client hears it (docs/specs/ivshmem-spec.rst): 64-bit
-//! little-endian numbers, some with a descriptor. First the version, our own number, and -1 with
-//! the memory; then a peer's number with an event of it, once a vector in order (our own events
-//! come with our own number); a number without a descriptor is a peer that has left.
+//! Client side of QEMU's client-server protocol (docs/specs/ivshmem-spec.rst). A server sends
+//! 64-bit little-endian numbers, some with a descriptor:
+//!
+//! 1. the version, this client's number, and -1 with the memory;
+//! 2. a peer's number with an event of the peer, once per vector in order; this client's own
+//!    events come with its own number;
+//! 3. a number without a descriptor for a peer that has left.
 
 use std::collections::BTreeMap;
 
 use super::card::DOORBELLS;
 
-/// Version that everybody speaks.
+/// Version of the protocol; there is no other.
 pub(super) const VERSION: i64 = 0;
-/// Number that accompanies the memory.
+/// Number that accompanies the descriptor of the memory.
 pub(super) const MEMORY: i64 = -1;
 
-/// Largest number of events of all peers together: they are descriptors, and the usual limit of a
-/// process is 1024.
+/// Largest number of events of all peers together. Each event is a descriptor, and the usual
+/// limit of a process is 1024.
 const EVENTS_MAX: usize = 4096;
 
-/// What a number meant.
+/// Meaning of a number.
 #[derive(Debug, PartialEq, Eq)]
 enum Message<F> {
     Nothing,
@@ -33,18 +36,18 @@ enum Awaits {
     Peers,
 }
 
-/// What a server has told so far. `F` is a descriptor, `E` an event.
+/// State that a server has sent so far. `F` is a descriptor, `E` an event.
 #[derive(Debug)]
 pub(super) struct Roster<F, E> {
     awaits: Awaits,
     bytes: Vec<u8>,
-    /// Came with the bytes of a number that is not complete.
+    /// Descriptor received with a number that is not complete yet.
     with: Option<F>,
-    /// Our own number.
+    /// Number of this client.
     pub(super) id: Option<u16>,
-    /// The memory, until it is taken out.
+    /// Memory, until the client takes it.
     pub(super) memory: Option<F>,
-    /// The events of each peer, ours among them.
+    /// Events of each peer, including this client.
     pub(super) peers: BTreeMap<u16, Vec<E>>,
 }
 
@@ -60,14 +63,15 @@ impl<F, E> Roster<F, E> {
         }
     }
 
-    /// Bytes that are missing for the next number. A larger read would not show to which number the
+    /// Bytes that the next number lacks. A larger read would not show to which number the
     /// descriptors belong.
     pub(super) fn missing(&self) -> usize {
         8 - self.bytes.len()
     }
 
-    /// Takes some of the missing bytes, and what came with them. `event` makes an event of a
-    /// descriptor, if it is one.
+    /// Handles received bytes, at most [`missing`](Self::missing), and the descriptors received
+    /// with them. `event` converts a descriptor to an event, or returns `None` if it is no
+    /// eventfd. `Err` for a violation of the protocol.
     pub(super) fn take(
         &mut self,
         bytes: &[u8],
@@ -148,19 +152,20 @@ impl<F, E> Roster<F, E> {
             return Err(format!("the ivshmem server sent more than {EVENTS_MAX} events"));
         }
         let events = self.peers.entry(peer).or_default();
-        // More than we have doorbells are of no use.
+        // A link uses one event per doorbell; further events are dropped.
         if events.len() < DOORBELLS {
             events.push(event);
         }
         Ok(())
     }
 
-    /// Our own events.
+    /// Events of this client.
     pub(super) fn own(&self) -> &[E] {
         self.id.and_then(|id| self.peers.get(&id)).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether there is a peer with this number, if the server tells such things.
+    /// True if there is a peer with number `id`. `None` if this client has no events: the server
+    /// then sends no peers.
     pub(super) fn has(&self, id: u32) -> Option<bool> {
         if self.own().is_empty() {
             return None;
@@ -169,7 +174,8 @@ impl<F, E> Roster<F, E> {
     }
 }
 
-/// Feeds any bytes to the parser, in pieces and with descriptors as they say. For fuzzing.
+/// Feeds any bytes to the parser, for fuzzing. The bytes also choose the lengths of the reads and
+/// their descriptors.
 pub(crate) fn check_stream(mut data: &[u8]) {
     let mut roster = Roster::<u8, u8>::new();
     while let Some((&how, rest)) = data.split_first() {
@@ -204,7 +210,8 @@ mod tests {
         roster
     }
 
-    // Goal: what a server tells is understood: our number, the memory, peers that come and go.
+    // Goal: the client's number, the memory, and peers that join and leave are read from the
+    // stream.
     #[test]
     fn a_server_is_understood() {
         let mut roster = greeted();
@@ -248,7 +255,8 @@ mod tests {
         assert!(roster.take(&[0; 8], [1, 2], Some).unwrap_err().contains("two descriptors"));
     }
 
-    // Goal: events without end are refused before they use up our descriptors.
+    // Goal: the number of events has a limit, so that a server cannot exhaust the process's
+    // descriptors.
     #[test]
     fn events_have_a_limit() {
         let mut roster = greeted();
@@ -259,14 +267,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        // Goal: no bytes of a server's make us panic, however they are cut, and with whatever
-        // descriptors they come.
+        // Goal: no stream of a server causes a panic, with any lengths of reads and any
+        // descriptors.
         #[test]
         fn any_stream_is_survived(data in prop::collection::vec(any::<u8>(), 0..400)) {
             check_stream(&data);
         }
 
-        // Goal: numbers mean the same however their bytes are cut.
+        // Goal: the result does not depend on the lengths of the reads.
         #[test]
         fn pieces_make_no_difference(cuts in prop::collection::vec(1usize..8, 0..60)) {
             let mut roster = Toy::new();

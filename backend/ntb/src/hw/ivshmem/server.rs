@@ -1,5 +1,5 @@
-//! Our own ivshmem server: one memory, a number for each peer, and the events with which they ring
-//! each other. Guests of QEMU join it, and ends of ours on the host.
+//! ivshmem server of mqnet: one memory, a number for each peer, and the events with which peers
+//! interrupt each other. Its peers are QEMU's guests and mqnet on the host.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,35 +16,36 @@ use super::card::DOORBELLS;
 use super::check_size;
 use super::protocol::{MEMORY, VERSION};
 
-/// Vectors that a peer may have: one for each doorbell of a link is all that a link can use.
+/// Allowed number of vectors of a peer. A link has [`DOORBELLS`] doorbells and uses no more
+/// vectors.
 pub const VECTORS: std::ops::RangeInclusive<u16> = 0..=DOORBELLS as u16;
 
-/// Most messages that wait for a peer that does not read.
+/// Most pending messages for a peer that does not read.
 const BACKLOG: usize = 1 << 16;
-/// How long it may not read.
+/// Longest time for which a peer with pending messages may not read.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How soon it is tried again.
+/// Delay of the next attempt to send pending messages.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// Time without accepting a peer after descriptors ran out.
+/// Time without accepting peers after an accept has failed, usually for lack of descriptors.
 const REST: Duration = Duration::from_secs(1);
 
 /// Error number (`ETOOMANYREFS`) when more descriptors are in flight than a user may have. It
 /// affects every receiver and is temporary.
 const TOO_MANY_ON_THE_WAY: i32 = 109;
 
-/// What a server offers.
+/// Configuration of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Where it listens.
+    /// Path of the Unix socket.
     pub path: PathBuf,
-    /// Bytes of the memory.
+    /// Bytes of the shared memory.
     pub size: u64,
-    /// Events of each peer.
+    /// Number of events of each peer.
     pub vectors: u16,
 }
 
-/// A number for a peer, and what goes with it.
+/// Message for a peer: a number and the descriptor sent with it.
 #[derive(Clone, Debug)]
 enum Parcel {
     Number(i64),
@@ -56,41 +57,43 @@ struct Peer {
     socket: StreamSocket,
     events: Vec<Arc<EventFd>>,
     waiting: VecDeque<Parcel>,
-    /// When something was taken last.
+    /// Time at which the socket last accepted a message, or no message was pending.
     moved: Duration,
 }
 
-/// The server.
+/// ivshmem server with its peers.
 pub struct IvshmemServer {
     config: ServerConfig,
     memory: OwnedFd,
     listener: Listener,
-    /// Joins are not taken before: there were no descriptors left.
+    /// Time before which no peer is accepted, after an accept has failed.
     resting: Option<Duration>,
-    /// Why the last one was refused; others are refused for the same reason without a message.
+    /// Last reason for which a peer was refused; a further refusal for the same reason is not
+    /// reported.
     refused: Option<String>,
     peers: BTreeMap<u16, Peer>,
 }
 
-/// The socket, its file, and the lock that two servers cannot hold. The lock file stays at the end:
-/// removing it would let two processes lock two files.
+/// Socket, its file, and the lock that excludes a second server. The lock file is not removed at
+/// the end: after a removal two processes could lock two different files.
 type Listener = (StreamSocket, SocketFile, FileLock);
 
 fn listen(path: &Path, access: Access) -> Result<Listener, String> {
     let lock = lock_listener(path).map_err(|e| e.to_string())?;
     let lock = lock.ok_or_else(|| format!("another server is at {} already", path.display()))?;
-    // Another program's server, which does not know the lock, is refused by the socket itself.
+    // The bind fails if the server of another program, which does not use the lock, listens at
+    // the path.
     let (socket, file) = StreamSocket::serve(path, access).map_err(|e| e.to_string())?;
     Ok((socket, file, lock))
 }
 
 impl IvshmemServer {
-    /// Listens, with fresh memory.
+    /// Creates the memory and listens.
     pub fn new(config: ServerConfig) -> Result<Self, String> {
         Self::new_as(config, Access::default())
     }
 
-    /// The same, with permissions of the socket.
+    /// Creates the memory and listens at a socket with the permissions `access`.
     pub fn new_as(config: ServerConfig, access: Access) -> Result<Self, String> {
         check_size(config.size)?;
         let listener = listen(&config.path, access)?;
@@ -101,14 +104,14 @@ impl IvshmemServer {
         Ok(Self { config, memory, listener, resting, refused, peers })
     }
 
-    /// Descriptors whose readiness asks for a [`turn`](Self::turn).
+    /// Descriptors that are ready when [`turn`](Self::turn) should be called.
     pub fn events(&self) -> Vec<BorrowedFd<'_>> {
         let peers = self.peers.values().map(|peer| peer.socket.as_fd());
         let listener = self.resting.is_none().then(|| self.listener.0.as_fd());
         listener.into_iter().chain(peers).collect()
     }
 
-    /// How long to wait for them at most.
+    /// Longest time to wait for the descriptors before [`turn`](Self::turn) is called.
     pub fn patience(&self) -> Duration {
         let any = self.peers.values().any(|peer| !peer.waiting.is_empty());
         match self.resting {
@@ -118,12 +121,13 @@ impl IvshmemServer {
         }
     }
 
-    /// Peers that are there.
+    /// Number of connected peers.
     pub fn peers(&self) -> usize {
         self.peers.len()
     }
 
-    /// Takes joins and leaves, and sends what waits. Returns what happened, in words.
+    /// Accepts peers, removes those that have left, and sends pending messages. Returns a text
+    /// for each event.
     pub fn turn(&mut self, now: Duration) -> Vec<String> {
         let mut said = Vec::new();
         if self.resting.is_some_and(|until| now >= until) {
@@ -145,7 +149,7 @@ impl IvshmemServer {
                     let path = self.config.path.display();
                     let what = format!("{path}: accept: {e} (ulimit -n); again in a second");
                     said.extend(self.note_refusal(what));
-                    // A waiting peer stays in the backlog: polling it would cost CPU.
+                    // Do not poll the listener: the waiting peer would keep it ready.
                     self.resting = Some(now + REST);
                 }
             }
@@ -163,7 +167,7 @@ impl IvshmemServer {
         said
     }
 
-    /// What to print of a refusal: nothing, if it was printed already.
+    /// Text to print for a refusal; `None` if the last refusal had the same text.
     fn note_refusal(&mut self, what: String) -> Option<String> {
         let is_news = self.refused.as_ref() != Some(&what);
         is_news.then(|| self.refused.insert(what).clone())
@@ -191,7 +195,7 @@ impl IvshmemServer {
         for (other, peer) in &self.peers {
             waiting.extend(peer.events.iter().map(|one| Parcel::Event(*other, one.clone())));
         }
-        // Its own events come last: then it has those of every earlier peer.
+        // The new peer's own events come last, after those of all other peers.
         waiting.extend(ours);
         self.peers.insert(id, Peer { socket, events, waiting, moved: now });
         Ok(id)
@@ -199,10 +203,11 @@ impl IvshmemServer {
 }
 
 impl Peer {
-    /// Peers send nothing: readable bytes are discarded, or are the end.
+    /// Checks that the peer is connected; `Err` with the reason if not. Peers send nothing:
+    /// received bytes are discarded.
     fn is_there(&self) -> Result<(), String> {
         let mut bytes = [0; 64];
-        // Limited: a peer that sends without end must not delay the others.
+        // Limit the reads: a peer that sends without end must not delay the others.
         for _ in 0..16 {
             match self.socket.receive_bytes(&mut bytes) {
                 Ok(None) => break,
@@ -214,7 +219,8 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends what its socket takes.
+    /// Sends pending messages until the socket is full; `Err` if the peer is gone or does not
+    /// read.
     fn send(&mut self, memory: &OwnedFd, now: Duration) -> Result<(), String> {
         if self.waiting.is_empty() {
             self.moved = now;

@@ -1,9 +1,9 @@
-//! Waking the other side, and being woken.
+//! Doorbells of the other side, and events of this side's doorbells.
 //!
-//! Every ring changes a word in the other's half, and then interrupts it if it can be interrupted.
-//! A side without interrupts has a thread that looks at its words every few milliseconds and rings
-//! the events that workers sleep on; with one interrupt for everything the same thread finds out
-//! what it was for.
+//! A ring changes a word in the other side's half, and then interrupts that side if possible. A
+//! side with fewer than two interrupt vectors runs a thread that polls its words and signals the
+//! workers' events. With one vector, the thread also waits for the interrupt and finds the
+//! doorbells in the words.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,46 +19,48 @@ use mqnet_sysio::{poll, process};
 use super::card::{DOORBELLS, doorbell, vector};
 use crate::hw::Doorbell;
 
-/// Between two looks, shortly after a ring and long after it: a worker polls its own lanes for a
-/// millisecond anyway, and what sleeps longer can wait a little longer.
+/// Poll intervals of the words, shortly after a ring and long after the last one. A worker polls
+/// its lanes for a millisecond after traffic; after a longer sleep some more latency is
+/// acceptable.
 const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(4)];
-/// Between two looks of a side that an interrupt wakes.
+/// Poll interval of a side with an interrupt, as a safety check.
 const SAFETY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Offset of the register that interrupts a peer.
+/// Offset of the device register that interrupts a peer.
 const DOORBELL: usize = 12;
 
-/// How a peer is interrupted.
+/// Method to interrupt a peer.
 #[derive(Clone, Debug)]
 pub(super) enum Via {
-    /// Not at all: it looks.
+    /// No interrupt: the peer polls its words.
     Nothing,
-    /// By an event that its VMM, or itself, waits for.
+    /// Eventfd for which the peer or its VMM waits.
     Event(Arc<EventFd>),
-    /// By a value for the device's doorbell register.
+    /// Device registers, and the value for the doorbell register.
     Register(Arc<Region>, u32),
 }
 
-/// A doorbell of the other side.
+/// Doorbell of the other side.
 #[derive(Debug)]
 pub(super) struct PeerDoorbell {
     pub(super) half: Arc<Region>,
     pub(super) bit: usize,
     pub(super) via: Via,
-    /// Numbers for rings, shared by all doorbells so that no word has the same twice.
+    /// Next value for a word, shared by all doorbells of the side so that no value is used twice.
     pub(super) count: Arc<AtomicU64>,
 }
 
 impl Doorbell for PeerDoorbell {
     fn ring(&self) -> io::Result<()> {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
-        // Pairs with the Acquire load in Watcher::look: what the ring is about.
+        // Pairs with the Acquire load in Body::poll: the writes before the ring are visible.
         self.half.word(doorbell(self.bit)).store(number.to_le(), Ordering::Release);
         match &self.via {
             Via::Nothing => Ok(()),
             Via::Event(event) => event.ring(),
             Via::Register(registers, value) => {
-                // Pairs with whatever the interrupted side does first: it finds the words above.
+                // Orders the word before the register: the interrupted side must find the word
+                // changed.
                 fence(Ordering::SeqCst);
                 registers.set_register(DOORBELL, *value);
                 Ok(())
@@ -67,18 +69,19 @@ impl Doorbell for PeerDoorbell {
     }
 }
 
-/// The events of our doorbells.
+/// Events of this side's doorbells.
 #[derive(Debug)]
 pub(super) struct Events {
     by_bit: Vec<Arc<EventFd>>,
-    /// Rung by the watcher instead of the device.
+    /// True if the watcher signals the events, false if the device does.
     watched: bool,
     interrupt: Option<Arc<EventFd>>,
 }
 
 impl Events {
     pub(super) fn new(vectors: &[Arc<EventFd>]) -> io::Result<Self> {
-        // The link's event is read and queues' events are not: they cannot share one.
+        // The link's event is drained and the queues' events are not: the link needs its own
+        // vector.
         let watched = vectors.len() < 2;
         let of_bit = |bit| match watched {
             true => EventFd::new().map(Arc::new),
@@ -101,7 +104,8 @@ impl Events {
         self.by_bit[0].drain();
     }
 
-    /// Starts to look at the doorbells in `half`, where that is needed.
+    /// Starts a watcher for the doorbell words in `half`; `None` if the device signals the
+    /// events.
     pub(super) fn watch(&self, half: &Arc<Region>) -> io::Result<Option<Watcher>> {
         if !self.watched {
             return Ok(None);
@@ -126,7 +130,7 @@ impl Events {
     }
 }
 
-/// A thread that looks at doorbells until it is dropped.
+/// Thread that polls doorbell words until this handle is dropped.
 #[derive(Debug)]
 pub(super) struct Watcher {
     stop: Arc<EventFd>,
@@ -169,19 +173,21 @@ impl Body {
         }
     }
 
-    /// Hands on what has been rung; true if anything was.
+    /// Signals the events of doorbells that were rung; true if there were any.
     fn poll(&mut self) -> bool {
         if let Some(interrupt) = &self.interrupt {
-            // Before the look: what comes later interrupts again.
+            // Drain the interrupt before the words are read: a later ring interrupts again.
             interrupt.drain();
         }
         let mut any = false;
         for (bit, (seen, event)) in self.seen.iter_mut().zip(&self.events).enumerate() {
-            // Pairs with the Release store in Bell::ring: what the ring is about.
+            // Pairs with the Release store in PeerDoorbell::ring: the writes before the ring are
+            // visible.
             let value = self.half.word(doorbell(bit)).load(Ordering::Acquire);
             if value != *seen {
                 (*seen, any) = (value, true);
-                // An event that cannot be signalled belongs to this side and is closed: no sleeper.
+                // An error is ignored: the event belongs to this process, and a closed one has no
+                // waiter.
                 let _ = event.ring();
             }
         }
@@ -193,7 +199,7 @@ impl Body {
 mod tests {
     use super::*;
 
-    /// Waits as long as it takes: the runner ends a test that hangs.
+    /// Waits until `look` returns true, without a limit: the test runner ends a test that hangs.
     fn until(look: impl Fn() -> bool) {
         while !look() {
             poll::pause(Duration::from_millis(1));
@@ -208,8 +214,8 @@ mod tests {
         poll::is_readable(event.as_fd()).unwrap()
     }
 
-    // Goal: without interrupts, and with one for everything, a ring reaches the event of its
-    // doorbell and no other, each time.
+    // Goal: without interrupts, and with one interrupt for all doorbells, each ring signals the
+    // event of its doorbell and no other.
     #[test]
     fn rings_are_found_and_told_apart() {
         for with_interrupt in [false, true] {
@@ -231,7 +237,8 @@ mod tests {
         }
     }
 
-    // Goal: with enough interrupts no polling is needed, and queue pairs share the interrupts.
+    // Goal: with two or more interrupts there is no watcher, and queue pairs share the
+    // interrupts.
     #[test]
     fn interrupts_are_used_as_they_are() {
         let vectors: Vec<_> = (0..3).map(|_| Arc::new(EventFd::new().unwrap())).collect();

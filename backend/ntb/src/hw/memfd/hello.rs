@@ -1,5 +1,5 @@
-//! The one message with which two processes introduce themselves. With it come the memory file
-//! and the doorbells, in that order.
+//! Introduction message of a process. The memory file and the doorbells are sent with it, in that
+//! order.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -17,10 +17,10 @@ const MAGIC: [u8; 8] = *b"mqnetntb";
 const BUSY: [u8; 8] = *b"mqntbusy";
 const VERSION: u32 = 1;
 
-/// Largest window that is accepted from a peer.
+/// Largest accepted window of a peer.
 const WINDOW_MAX: u32 = 1 << 30;
 
-/// What an end says of itself.
+/// Fields of an introduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) window: u32,
@@ -68,7 +68,7 @@ impl Hello {
     }
 }
 
-/// What a port says to a third process.
+/// Message for a third process: both ends of the bridge are in use.
 pub(super) fn busy() -> [u8; HELLO] {
     let mut out = Hello { window: 0, doorbells: 0 }.encode();
     out[..8].copy_from_slice(&BUSY);
@@ -79,7 +79,8 @@ pub(super) fn busy() -> [u8; HELLO] {
 mod tests {
     use super::*;
 
-    // Goal: what one end says the other understands; everything else is refused in words.
+    // Goal: an encoded introduction is decoded to the same fields; all other bytes are refused
+    // with a reason.
     #[test]
     fn introductions_are_checked() {
         let hello = Hello { window: 2 << 20, doorbells: 5 };

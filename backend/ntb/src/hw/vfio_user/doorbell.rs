@@ -1,8 +1,8 @@
 //! Doorbells in both directions.
 //!
-//! The driver reads the place of a doorbell from our registers at each ring. A doorbell that no
-//! sleeper needs is a word of mapped memory. Arming moves it to a trapped page, so that the next
-//! ring becomes a message; the first such ring moves it back.
+//! At each ring the driver reads the doorbell's offset from this end's registers. While no worker
+//! sleeps, the offset points to mapped memory. Arming moves the offset to a trapped page, so that
+//! the next ring becomes a message; the first such ring moves the offset back.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use mqnet_vfio_user::Interrupts;
 use super::layout::{FIRST_VECTOR, TRAP, register};
 use crate::hw::{Doorbell, DoorbellTrap};
 
-/// A doorbell of this end.
+/// Doorbell of this end.
 pub(super) struct Own {
     pub(super) event: Arc<EventFd>,
     registers: AtomicTable,
@@ -28,11 +28,12 @@ impl Own {
         Ok(Self { event: Arc::new(EventFd::new()?), registers, offset })
     }
 
-    /// The driver rang it at the trapped page.
+    /// Handles a ring at the trapped page.
     pub(super) fn ring(&self) {
-        // Disarmed first: a sleeper that arms it again from here on receives the event below.
+        // Disarm before the event: a worker that arms again after this line still receives the
+        // event.
         self.disarm();
-        // An eventfd of our own: a full counter counts as rung.
+        // An error is ignored: an eventfd whose counter is full is readable.
         let _ = self.event.ring();
     }
 }
@@ -40,8 +41,9 @@ impl Own {
 impl DoorbellTrap for Own {
     fn arm(&self) {
         self.registers.word(self.offset).store(TRAP.to_le(), Ordering::Relaxed);
-        // Pairs with the barrier of the guest's driver between its slot and its read of the offset:
-        // either the caller's poll after this finds the slot, or the driver rings the trapped page.
+        // Pairs with the barrier of the guest's driver between its slot and its read of the
+        // offset. Either the caller's next poll finds the slot, or the driver rings the trapped
+        // page.
         fence(Ordering::SeqCst);
     }
 
@@ -50,7 +52,7 @@ impl DoorbellTrap for Own {
     }
 }
 
-/// A doorbell of the peer: an MSI-X vector.
+/// Doorbell of the peer: an MSI-X vector.
 pub(super) struct Peer {
     pub(super) interrupts: Arc<Interrupts>,
     pub(super) vector: usize,

@@ -18,24 +18,24 @@ use super::layout::{
 use super::watch::Watched;
 use crate::hw::{DoorbellTrap, MemoryWindow, Outbound};
 
-/// Time that a command may take: the driver waits for 1 s.
+/// Largest time for a command: the driver waits for 1 s.
 const COMMAND_MAX: Duration = Duration::from_secs(1);
-/// Shortest time for which the link is down: the driver resets its scratchpads in that time.
+/// Shortest time for which the link is down, in which the driver resets its scratchpads.
 const REST: Duration = Duration::from_millis(100);
-/// The same after a fault of the guest, for its reason to be read.
+/// Time for which the link is down after a fault of the guest, so that users can read the reason.
 const FAULT_REST: Duration = Duration::from_secs(1);
 
-/// One memory window.
+/// Memory window.
 struct Window {
     memory: Arc<Region>,
     at: usize,
     outbound: Option<Outbound>,
-    /// Guest addresses behind `outbound`.
+    /// Guest address and length of `outbound`.
     guest: (u64, u64),
 }
 
 impl Window {
-    /// Removes the translation; false while a worker may still write through it.
+    /// Removes the translation. False while a worker may still write through the translation.
     fn release(&mut self) -> bool {
         let is_unused = self.outbound.as_ref().is_none_or(|o| Arc::strong_count(&o.map) == 1);
         if is_unused {
@@ -45,7 +45,7 @@ impl Window {
     }
 }
 
-/// A command that the driver waits for.
+/// Command of the driver that is not complete.
 #[derive(Clone, Copy, Debug)]
 struct Command {
     number: u32,
@@ -53,11 +53,11 @@ struct Command {
     since: Duration,
 }
 
-/// The endpoint function.
+/// State of the emulated PCI function.
 pub(super) struct Function {
     pub(super) registers: AtomicTable,
     peer_spads: (AtomicTable, u32),
-    /// Memory of `registers` and of `peer_spads`.
+    /// Memory of `registers`; `spad_memory` is that of `peer_spads`.
     memory: Arc<Region>,
     spad_memory: Arc<Region>,
     doorbell_bar: usize,
@@ -65,23 +65,23 @@ pub(super) struct Function {
     pub(super) window_len: u32,
     pub(super) doorbells: Vec<Arc<Own>>,
     interrupts: Option<Arc<Interrupts>>,
-    /// Vectors that the driver has configured.
+    /// Number of vectors that the driver has configured; `None` before that.
     vectors: Option<u16>,
-    /// The driver has enabled the link.
+    /// True if the driver has enabled the link.
     is_enabled: bool,
-    /// The link is up as the driver sees it.
+    /// State of the link as reported to the driver.
     is_up: bool,
     rest_until: Duration,
     rest_why: String,
     pending: Option<Command>,
-    /// Translations of a former driver or client that a worker still used.
+    /// True while a worker uses translations of a former driver or client.
     has_leftovers: bool,
     now: Duration,
-    /// Commands that were carried out, by number.
+    /// Number of completed commands, by command number; failed commands included.
     pub(super) commands: [u64; 7],
 }
 
-/// Tables of one memory: a table has one owner.
+/// Table over the first `len` bytes of a memory; each user needs its own table.
 fn table(memory: &Arc<Region>, len: u64) -> io::Result<AtomicTable> {
     AtomicTable::new(memory.clone(), 0, len as u32).ok_or_else(|| io::Error::other("registers"))
 }
@@ -90,15 +90,15 @@ fn memory(name: &str, len: u64) -> io::Result<Arc<Region>> {
     Region::shared(name, len as usize, false).map(Arc::new).map_err(io::Error::other)
 }
 
-/// Mapped parts of a window's BAR. Where doorbells share it, their first page is mapped and the
-/// rest is trapped.
+/// Mapped ranges of a window's BAR. If the BAR has doorbells too, their first page is mapped and
+/// the other is trapped.
 fn mapped_ranges(has_doorbells: bool, window: Range<u64>) -> Vec<Range<u64>> {
     let doorbells = has_doorbells.then_some(0..PAGE);
     doorbells.into_iter().chain([window]).collect()
 }
 
 impl Function {
-    /// A function, and its description.
+    /// Creates the function, and the description of its PCI device.
     pub(super) fn new(config: &VfioUserConfig) -> io::Result<(Self, Model)> {
         let bars = config.endpoint.bars();
         let mut model = Model {
@@ -168,7 +168,7 @@ impl Function {
         Ok((function, model))
     }
 
-    /// Registers that the driver only reads.
+    /// Sets the registers that the driver only reads.
     fn set_constants(&self, first_window_at: u32) {
         self.set(register::WINDOWS, self.windows.len() as u32);
         self.set(register::WINDOW_OFFSET, first_window_at);
@@ -181,7 +181,7 @@ impl Function {
         }
     }
 
-    /// The vectors, once there is a server.
+    /// Sets the interrupts of the server.
     pub(super) fn connect(&mut self, interrupts: Arc<Interrupts>) {
         self.interrupts = Some(interrupts);
     }
@@ -198,8 +198,8 @@ impl Function {
         u64::from(self.get(at[0])) | u64::from(self.get(at[1])) << 32
     }
 
-    /// Makes progress: commands of the driver, and the link as the driver sees it. The error is the
-    /// reason why the link is down.
+    /// Executes commands of the driver and changes the link's state. `Err` is the reason why the
+    /// link is down.
     pub(super) fn poll(&mut self, now: Duration, dma: &DmaMap) -> Result<(), String> {
         self.now = now;
         if self.has_leftovers {
@@ -226,7 +226,7 @@ impl Function {
         state
     }
 
-    /// Carries out a command, unless a worker still uses memory that it takes away.
+    /// Executes a command. The command stays pending while a worker uses memory that it removes.
     fn attempt(&mut self, command: Command, dma: &DmaMap) {
         let status = match self.execute(command.number, command.argument, dma) {
             Ok(true) => STATUS_OK,
@@ -240,13 +240,14 @@ impl Function {
         if let Some(count) = self.commands.get_mut(command.number as usize) {
             *count += 1;
         }
-        // A driver that no longer waits would take the status for that of its next command.
+        // A driver that has stopped waiting would take the status for that of its next command.
         if self.now.saturating_sub(command.since) < COMMAND_MAX {
             self.registers.half(register::STATUS).store(status.to_le(), Ordering::Release);
         }
     }
 
-    /// True when the command is complete.
+    /// Executes a command: true if it is complete, false if it must be repeated, `Err` for a
+    /// fault.
     fn execute(&mut self, number: u32, argument: u32, dma: &DmaMap) -> Result<bool, String> {
         match number {
             command::CONFIGURE_DOORBELL => {
@@ -281,8 +282,8 @@ impl Function {
         index.ok_or_else(|| format!("driver: window {argument}, allowed are 0 to {}", count - 1))
     }
 
-    /// Removes the translation of a window; false while a worker uses it. The link goes down for
-    /// that: a session has the same windows from its begin to its end.
+    /// Removes the translation of a window; false while a worker uses the translation. The link
+    /// goes down first, because the windows of a session do not change.
     fn release_window(&mut self, index: usize) -> bool {
         if self.windows[index].outbound.is_none() {
             return true;
@@ -328,7 +329,7 @@ impl Function {
         Ok(true)
     }
 
-    /// Drops the link when guest memory behind a window was truncated.
+    /// Takes the link down if guest memory behind a window was truncated.
     fn check_memory(&mut self) {
         let is_lost = |window: &Window| {
             let map = window.outbound.iter().flat_map(|outbound| outbound.map.areas());
@@ -344,7 +345,7 @@ impl Function {
         self.rest_why = why;
     }
 
-    /// Keeps the link down until then.
+    /// Keeps the link down until `until`, and for at least [`REST`].
     pub(super) fn rest_until(&mut self, until: Duration) {
         self.rest(REST, "restarting the link".to_owned());
         self.rest_until = self.rest_until.max(until);
@@ -383,7 +384,7 @@ impl Function {
     fn signal_link(&self, link: u16) {
         self.registers.half(register::LINK).store(link.to_le(), Ordering::Release);
         if let Some(interrupts) = &self.interrupts {
-            // A client that closed its eventfd misses its own event.
+            // An error is ignored: a client that closed its eventfd needs no event.
             let _ = interrupts.trigger(LINK_VECTOR.into());
         }
     }
@@ -396,8 +397,7 @@ impl Function {
         })
     }
 
-    /// A number that differs after each command, state of the link, and write of the driver to a
-    /// scratchpad, save for coincidences.
+    /// Hash that changes with the commands, the state of the link, and the driver's scratchpads.
     pub(super) fn mark(&self) -> u64 {
         let state = u64::from(self.is_up) | u64::from(self.pending.is_some()) << 1;
         let pads = (0..SPADS).map(|pad| u64::from(self.peer_spad(pad).load(Ordering::Relaxed)));
@@ -409,13 +409,14 @@ impl Function {
         self.is_up
     }
 
-    /// Interrupt vectors: those that the driver has configured, all before that.
+    /// Number of interrupt vectors that the driver has configured; all vectors before that.
     pub(super) fn vectors(&self) -> u16 {
         let all = self.doorbells.len() as u16 + FIRST_VECTOR;
         self.vectors.unwrap_or(all)
     }
 
-    /// Doorbells that the driver has vectors for; all before it has configured them.
+    /// Number of doorbells for which the driver has vectors; all doorbells before it configures
+    /// vectors.
     pub(super) fn doorbell_count(&self) -> usize {
         let all = self.doorbells.len();
         self.vectors.map_or(all, |vectors| usize::from(vectors.saturating_sub(FIRST_VECTOR)))
@@ -435,7 +436,7 @@ impl Function {
         })
     }
 
-    /// Scratchpad that we write and the driver reads as its own.
+    /// Scratchpad that this end writes; the driver reads it as its own.
     pub(super) fn own_spad(&self, pad: usize) -> &std::sync::atomic::AtomicU32 {
         self.registers.word(register::OWN_SPADS + 4 * pad as u32)
     }

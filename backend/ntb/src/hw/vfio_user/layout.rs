@@ -1,26 +1,26 @@
-//! Endpoints that the driver `ntb_hw_epf` knows: PCI IDs, BARs and registers.
+//! Endpoints that the driver `ntb_hw_epf` supports: PCI IDs, BARs and registers.
 
 use std::fmt;
 use std::str::FromStr;
 
 use mqnet_vfio_user::{Identity, MsixLocation};
 
-/// Bytes of a page of the guest: what a BAR maps or traps as a whole.
+/// Bytes of a guest's page, the unit in which a BAR is mapped or trapped.
 pub(super) const PAGE: u64 = 4096;
-/// Fewest and most interrupt vectors that the driver takes.
+/// Numbers of interrupt vectors that the driver accepts.
 pub const VECTORS: std::ops::RangeInclusive<u16> = 4..=32;
-/// Sizes that a window may have: powers of two.
+/// Allowed sizes of a window; only powers of two.
 pub const WINDOW: std::ops::RangeInclusive<u32> = 1 << 16..=1 << 28;
-/// Scratchpads of each end.
+/// Number of scratchpads of each end.
 pub(super) const SPADS: usize = 32;
 
-/// Registers in the first page of BAR 0.
+/// Offsets of registers in the first page of BAR 0.
 pub(super) mod register {
     pub(crate) const COMMAND: u32 = 0x00;
     pub(crate) const ARGUMENT: u32 = 0x04;
-    /// 16 bits.
+    /// Status of the last command, 16 bits.
     pub(crate) const STATUS: u32 = 0x08;
-    /// 16 bits.
+    /// State of the link, 16 bits.
     pub(crate) const LINK: u32 = 0x0a;
     pub(crate) const ADDRESS: [u32; 2] = [0x10, 0x14];
     pub(crate) const SIZE: [u32; 2] = [0x18, 0x1c];
@@ -31,15 +31,15 @@ pub(super) mod register {
     pub(crate) const DOORBELL_ENTRY: u32 = 0x30;
     const DOORBELL_DATA: u32 = 0x34;
     const DOORBELL_OFFSET: u32 = 0xb4;
-    /// Our end's scratchpads as the driver sees them: its own.
+    /// Scratchpads that this end writes and the driver reads as its own.
     pub(crate) const OWN_SPADS: u32 = 0x400;
 
-    /// Value that the driver writes to ring the doorbell of a vector.
+    /// Register with the value that the driver writes to ring the doorbell of a vector.
     pub(crate) fn doorbell_data(vector: u16) -> u32 {
         DOORBELL_DATA + 4 * u32::from(vector)
     }
 
-    /// Offset that the driver adds to the place of a doorbell.
+    /// Register with the offset that the driver adds to the address of a vector's doorbell.
     pub(crate) fn doorbell_offset(vector: u16) -> u32 {
         DOORBELL_OFFSET + 4 * u32::from(vector)
     }
@@ -63,20 +63,20 @@ pub(super) const STATUS_ERROR: u16 = 2;
 
 /// Vector of link events.
 pub(super) const LINK_VECTOR: u16 = 0;
-/// Vector and doorbell entry of doorbell 0. Entry 1 is not used.
+/// Vector and doorbell entry of doorbell 0. Entry 1 is unused.
 pub(super) const FIRST_VECTOR: u16 = 2;
 
-/// Offset of the trapped page of doorbells. Page 0 is mapped.
+/// Offset of the trapped page of doorbells; the page before it is mapped.
 pub(super) const TRAP: u32 = PAGE as u32;
 /// Bytes of both pages of doorbells.
 pub(super) const DOORBELLS_LEN: u64 = 2 * PAGE;
 
-/// BAR 0: a mapped page of registers, and a trapped one with the MSI-X table.
+/// Bytes of BAR 0: a mapped page of registers and a trapped page with the MSI-X table.
 pub(super) const CONFIG_LEN: u64 = 2 * PAGE;
 pub(super) const MSIX_PLACE: MsixLocation =
     MsixLocation { bar: 0, table: PAGE as u32, pending: PAGE as u32 + 0x800 };
 
-/// An endpoint that the driver knows.
+/// Endpoint that the driver supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BoardModel {
     /// Renesas R-Car S4.
@@ -89,10 +89,10 @@ pub enum BoardModel {
 }
 
 impl BoardModel {
-    /// All of them, the default first.
+    /// All models, the default first.
     pub const ALL: [Self; 3] = [Self::Rcar, Self::Imx8, Self::J721e];
 
-    /// Name in an endpoint address.
+    /// Name of the model in an endpoint address.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rcar => "rcar",
@@ -101,7 +101,7 @@ impl BoardModel {
         }
     }
 
-    /// PCI identity. The class is RAM.
+    /// PCI identity; the class is RAM.
     pub fn identity(self) -> Identity {
         let (vendor, device) = match self {
             Self::Rcar => (0x1912, 0x0030),
@@ -111,7 +111,7 @@ impl BoardModel {
         Identity { vendor, device, class: 0x05_0000, revision: 0 }
     }
 
-    /// Most memory windows.
+    /// Largest number of memory windows.
     pub fn windows_max(self) -> usize {
         self.bars().windows.len()
     }
@@ -140,18 +140,19 @@ impl FromStr for BoardModel {
     }
 }
 
-/// BARs of an endpoint. Registers are always in BAR 0.
+/// BARs of an endpoint. The registers are always in BAR 0.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bars {
-    /// BAR of the peer's scratchpads; `None` when they follow the driver's own in BAR 0.
+    /// BAR of the peer's scratchpads; `None` if they follow the driver's own scratchpads in BAR
+    /// 0.
     pub(super) peer_spads: Option<usize>,
     pub(super) doorbells: usize,
-    /// BAR of each window. The first may share its BAR with the doorbells.
+    /// BAR of each window. Window 0 may share its BAR with the doorbells.
     pub(super) windows: &'static [usize],
 }
 
 impl Bars {
-    /// Offset of window 0 in its BAR: half of the BAR where doorbells are in front of it.
+    /// Offset of window 0 in its BAR: `window`, half of the BAR, if the BAR has doorbells too.
     pub(super) fn first_window_at(&self, window: u32) -> u32 {
         if self.windows[0] == self.doorbells { window } else { 0 }
     }

@@ -1,4 +1,4 @@
-//! The endpoint with a client and a driver of the tests.
+//! Tests of the endpoint with a simulated VMM and driver.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::hw::{Hw, HwLink, TransportHw};
 
 const WINDOW: u32 = 1 << 16;
 const VECTORS: u16 = 8;
-/// Bytes of guest memory, at guest address 0 and again behind a gap.
+/// Bytes of guest memory, mapped at guest address 0 and again after a gap.
 const MEMORY: u64 = 1 << 20;
 
 fn config(name: &str, endpoint: BoardModel) -> VfioUserConfig {
@@ -34,7 +34,7 @@ fn config(name: &str, endpoint: BoardModel) -> VfioUserConfig {
     }
 }
 
-/// An endpoint with a VMM, and a driver in its guest.
+/// Endpoint with a VMM, and a driver in its guest.
 struct World {
     hw: VfioUser,
     now: Duration,
@@ -86,7 +86,7 @@ impl World {
         world
     }
 
-    /// The same with a driver that has its doorbells and windows and has enabled the link.
+    /// Endpoint whose driver has configured doorbells and windows and enabled the link.
     fn up(name: &str, endpoint: BoardModel) -> Self {
         let mut world = Self::new(name, endpoint);
         assert_eq!(world.command(command::CONFIGURE_DOORBELL, 8 | command::MSIX), STATUS_OK);
@@ -141,7 +141,7 @@ impl World {
         self.registers.word(at)
     }
 
-    /// Writes a command as the driver does; its status is read by [`status`](Self::status).
+    /// Writes a command like the driver; [`status`](Self::status) reads its status.
     fn start(&mut self, number: u32, argument: u32) {
         self.word(register::ARGUMENT).store(argument, SeqCst);
         self.word(register::COMMAND).store(number, SeqCst);
@@ -151,7 +151,7 @@ impl World {
         self.registers.half(register::STATUS).swap(0, SeqCst)
     }
 
-    /// Status of a command after one poll.
+    /// Writes a command and returns its status after one poll.
     fn command(&mut self, number: u32, argument: u32) -> u16 {
         self.start(number, argument);
         self.poll();
@@ -171,7 +171,7 @@ impl World {
         self.command(command::CONFIGURE_WINDOW, index)
     }
 
-    /// Vectors that were triggered since the last call.
+    /// Vectors triggered since the last call.
     fn triggered(&self) -> Vec<usize> {
         let is_rung = |event: &EventFd| {
             let rung = poll::is_readable(event.as_fd()).unwrap();
@@ -198,7 +198,7 @@ fn unmap(iova: u64) -> Vec<u8> {
     bytes
 }
 
-// Rule: the driver finds the constants of its endpoint, and both ends find the same windows.
+// Rule: the registers contain the constants of each endpoint, and both ends see the same windows.
 #[test]
 fn registers_describe_the_endpoint() {
     for endpoint in BoardModel::ALL {
@@ -217,7 +217,7 @@ fn registers_describe_the_endpoint() {
             );
             let at = if index == 0 { first as usize } else { 0 };
             assert_eq!(window.inbound_at, at);
-            // The last word of the window, in guest memory.
+            // Write the last word of the window, and read it from guest memory.
             let map = window.outbound.unwrap().map;
             map.table(u64::from(WINDOW) - 4, 4, 4).unwrap().word(0).store(index as u32 + 7, SeqCst);
             let mut word = [0; 4];
@@ -232,8 +232,8 @@ fn registers_describe_the_endpoint() {
     }
 }
 
-// Rule: the link is up between LINK_UP and LINK_DOWN with doorbells, each session begins with
-// scratchpads of 0, and the driver receives a link event for each change.
+// Rule: the link is up between LINK_UP and LINK_DOWN, if doorbells are configured. Each session
+// begins with scratchpads of 0, and the driver receives a link event for each change.
 #[test]
 fn link_follows_the_driver() {
     for endpoint in BoardModel::ALL {
@@ -256,7 +256,7 @@ fn link_follows_the_driver() {
             assert_eq!(world.registers.half(register::LINK).load(SeqCst), 1);
             assert!((0..SPADS).all(|pad| world.hw.spad_read(pad) == 0));
             assert!((0..SPADS).all(|pad| world.hw.peer_spad_read(pad) == 0));
-            // Each end writes the peer's.
+            // Each end writes scratchpads that the other reads.
             world.peer_spads.0.word(world.peer_spads.1 + 4 * 31).store(0x1234_5678, SeqCst);
             assert_eq!(world.hw.spad_read(31), 0x1234_5678);
             assert_eq!(world.hw.spad_swap(31, 5), 0x1234_5678);
@@ -269,7 +269,8 @@ fn link_follows_the_driver() {
             assert_eq!((world.triggered(), world.hw.spad_read(31)), (vec![0], 0));
             assert_eq!(world.registers.half(register::LINK).load(SeqCst), 0);
         }
-        // Restarted by this end: down for a while, then up without the driver.
+        // A reset by this end takes the link down for the delay; the link comes up without the
+        // driver.
         world.command(command::LINK_UP, 0);
         world.triggered();
         world.hw.reset(world.now, Duration::from_millis(500));
@@ -283,7 +284,7 @@ fn link_follows_the_driver() {
     }
 }
 
-// Rule: commands with values that no driver should write fail with a reason, and take nothing away.
+// Rule: commands with invalid values fail with a reason and change nothing.
 #[test]
 fn impossible_commands_are_refused() {
     let mut world = World::up("refused", BoardModel::Imx8);
@@ -311,7 +312,7 @@ fn impossible_commands_are_refused() {
         assert!(matches!(world.poll(), HwLink::Up(_)), "{words}");
         assert!((0..2).all(|index| world.hw.window(index).unwrap().outbound.is_some()));
     }
-    // Not in guest memory: the former translation is gone.
+    // Ranges outside guest memory fail too, and remove the former translation.
     for at in [MEMORY, MEMORY - 0x1000, 8 * MEMORY, !0xfff] {
         world.set_window(at, window);
         world.start(command::CONFIGURE_WINDOW, 0);
@@ -323,8 +324,8 @@ fn impossible_commands_are_refused() {
     }
 }
 
-// Rule: a translation is removed, and its command completed, when no worker can use it any more;
-// the link is down until then.
+// Rule: a translation is removed, and its command completed, when no worker can use the
+// translation. The link is down until then.
 #[test]
 fn teardown_waits_for_workers() {
     let mut world = World::up("teardown", BoardModel::Rcar);
@@ -339,30 +340,30 @@ fn teardown_waits_for_workers() {
     world.now += Duration::from_secs(1);
     assert!(matches!(world.poll(), HwLink::Up(_)));
     assert!(world.hw.window(0).unwrap().outbound.is_none());
-    // The first translation of a session ends none.
+    // The first translation of a window keeps the session.
     assert_eq!(world.window(0, 4 * MEMORY, 4096), STATUS_OK);
     assert!(matches!(world.poll(), HwLink::Up(_)));
     let held = world.hw.window(0).unwrap();
     assert_eq!(held.outbound.as_ref().unwrap().len, 4096);
-    // A second one does.
+    // A second translation of the window ends the session.
     world.set_window(0, WINDOW.into());
     world.start(command::CONFIGURE_WINDOW, 0);
     for _ in 0..3 {
         assert!(matches!(world.poll(), HwLink::Down(_)));
     }
     drop(held);
-    // A driver that no longer waits gets no late status.
+    // A driver that has stopped waiting receives no late status.
     world.now += Duration::from_secs(2);
     world.poll();
     assert_eq!(world.status(), 0);
     assert_eq!(world.hw.window(0).unwrap().outbound.unwrap().len, WINDOW);
 }
 
-// Rule: guest memory is unmapped, and a reset completed, when no worker can use it any more.
+// Rule: guest memory is unmapped, and a reset completed, when no worker can use the memory.
 #[test]
 fn unmapping_and_reset_wait_for_workers() {
     let mut world = World::up("unmap", BoardModel::Rcar);
-    // Other memory may go at any time.
+    // Memory behind no window may be unmapped at any time.
     world.request(3, &unmap(4 * MEMORY), &[]);
     assert!(matches!(world.poll(), HwLink::Up(_)));
     let held = world.hw.window(0).unwrap();
@@ -387,7 +388,7 @@ fn unmapping_and_reset_wait_for_workers() {
     world.poll();
     assert!(world.receive().is_some());
     assert!(world.why().contains("waiting for the guest's driver"));
-    // A VMM that is gone cannot wait: its memory is released later.
+    // A new client does not wait: memory of the former client is released later.
     let mut world = World::up("gone", BoardModel::Rcar);
     let held = world.hw.window(0).unwrap();
     world.client = StreamSocket::connect(&config("gone", BoardModel::Rcar).path).unwrap();
@@ -397,7 +398,7 @@ fn unmapping_and_reset_wait_for_workers() {
     assert!(world.hw.function.window(0).is_none());
 }
 
-// Rule: a doorbell is a word of mapped memory until it is armed; the next ring is an event, once.
+// Rule: a doorbell is a word of mapped memory until it is armed. The next ring is one event.
 #[test]
 fn doorbells_are_armed() {
     for endpoint in BoardModel::ALL {
@@ -426,23 +427,23 @@ fn doorbells_are_armed() {
             event.drain();
             let others = (0..6).filter_map(|bit| world.hw.doorbell_event(bit));
             assert!(others.into_iter().all(|event| !poll::is_readable(event.as_fd()).unwrap()));
-            // Ours for the peer.
+            // The peer's doorbell triggers the vector.
             world.triggered();
             world.hw.peer_doorbell(bit.into()).unwrap().ring().unwrap();
             assert_eq!(world.triggered(), [usize::from(bit) + 2]);
         }
-        // Entries without a doorbell.
+        // Entries without a doorbell are ignored.
         for entry in [0, 1, 8, 1023] {
             ring(&mut world, entry);
         }
         assert!(world.hw.peer_doorbell(6).is_none() && world.hw.doorbell_event(6).is_none());
-        // Vectors that the driver did not take.
+        // Vectors that the driver did not configure have no doorbell.
         assert_eq!(world.command(command::CONFIGURE_DOORBELL, 4 | command::MSIX), STATUS_OK);
         assert!(world.hw.peer_doorbell(1).is_some() && world.hw.peer_doorbell(2).is_none());
     }
 }
 
-// Rule: guest memory that is truncated takes the link down with the reason.
+// Rule: truncated guest memory takes the link down with a reason.
 #[test]
 fn truncated_memory_is_reported() {
     let mut world = World::up("truncated", BoardModel::Rcar);
@@ -450,8 +451,8 @@ fn truncated_memory_is_reported() {
     assert!(world.why().contains("memory of window 0 was truncated"));
 }
 
-// Rule: a command, and a write to a scratchpad, is an event without a message; an endpoint without
-// writes has events only every 100 ms.
+// Rule: a command and a write to a scratchpad cause an event without a message. Without writes
+// the endpoint has an event only every 100 ms.
 #[test]
 fn writes_are_events() {
     for endpoint in BoardModel::ALL {
@@ -462,7 +463,7 @@ fn writes_are_events() {
                 poll::wait_readable(&world.hw.events(), Duration::from_secs(5)).unwrap();
                 world.poll();
             }
-            // Much later, as far as the endpoint knows.
+            // Advance the endpoint's time beyond `QUIET`.
             world.now += Duration::from_secs(5);
             let is_readable =
                 |world: &World| world.hw.events().iter().any(|fd| poll::is_readable(*fd).unwrap());
@@ -478,7 +479,7 @@ fn writes_are_events() {
     }
 }
 
-// Rule: no values in registers, scratchpads and messages make the endpoint panic or name memory
+// Rule: no values in registers, scratchpads and messages cause a panic, or a window over memory
 // that the guest has not mapped.
 #[test]
 fn any_registers_are_survived() {

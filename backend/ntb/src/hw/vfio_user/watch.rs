@@ -1,7 +1,7 @@
 //! Notification of writes to registers and scratchpads, which are plain memory for the guest.
 //!
-//! A thread compares the memory every few milliseconds and rings an event after a change. A poll of
-//! the control thread costs a hundred times more.
+//! A thread compares the memory every few milliseconds and signals an event after a change. Polls
+//! of the control thread in these intervals would cost much more.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,19 +16,19 @@ use mqnet_sysio::{poll, process};
 
 use super::layout::SPADS;
 
-/// Pause between two comparisons, shortly after a change and long after it.
+/// Shortest and longest pause between two comparisons; the pause doubles while nothing changes.
 const PAUSE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(8)];
 
-/// Memory that is compared.
+/// Memory that the watcher compares.
 pub(super) struct Watched {
-    /// The command register.
+    /// Command register.
     pub(super) command: (AtomicTable, u32),
-    /// The scratchpads that the driver writes.
+    /// Scratchpads that the driver writes.
     pub(super) spads: (AtomicTable, u32),
 }
 
 impl Watched {
-    /// A number that differs after each change, save for coincidences.
+    /// Hash of the watched memory.
     fn mark(&self) -> u64 {
         let word = |(table, at): &(AtomicTable, u32), offset| {
             table.word(at + offset).load(Ordering::Acquire)
@@ -41,7 +41,7 @@ impl Watched {
     }
 }
 
-/// A thread that compares until it is dropped.
+/// Thread that compares the memory until this handle is dropped.
 #[derive(Debug)]
 pub(super) struct Watcher {
     stop: Arc<EventFd>,
@@ -49,7 +49,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Rings `changed` after each change of `watched` from now on.
+    /// Starts a thread that signals `changed` at its start and after each change of `watched`.
     pub(super) fn start(watched: Watched, changed: Arc<EventFd>) -> io::Result<Self> {
         let stop = Arc::new(EventFd::new()?);
         let thread = std::thread::Builder::new().name("mqnet-doorbells".to_owned());
@@ -83,7 +83,7 @@ fn run(watched: &Watched, changed: &EventFd, stop: &EventFd) {
         let mark = Some(watched.mark());
         if mark != seen {
             (seen, pause) = (mark, PAUSE[0]);
-            // An eventfd of our own: a full counter counts as rung.
+            // An error is ignored: an eventfd whose counter is full is readable.
             let _ = changed.ring();
         } else {
             pause = (pause * 2).min(PAUSE[1]);

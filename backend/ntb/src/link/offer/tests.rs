@@ -26,8 +26,8 @@ fn offer(generation: u32, channels: u16, window: u32, mtu: Option<u32>) -> Offer
 }
 
 proptest! {
-    // Goal: whatever a peer writes into the scratchpads gives an offer or a refusal with a text,
-    // and what two offers come to is the same on both ends.
+    // Goal: any scratchpads are decoded to an offer or a refusal with a text, and both ends
+    // compute the same agreement.
     #[test]
     fn any_scratchpads_are_answered(
         pads in prop::array::uniform16(any::<u32>()),
@@ -63,7 +63,7 @@ proptest! {
     }
 }
 
-// Goal: an offer survives the scratchpads.
+// Goal: an offer is unchanged by encoding and decoding.
 #[test]
 fn offers_round_trip() {
     let o = offer(7, 64, 1 << 20, Some(9000));
@@ -72,8 +72,8 @@ fn offers_round_trip() {
     assert_eq!(Offer::decode(&o.encode(), 1 << 20), Ok(o));
 }
 
-// Goal: only the same member of groups of one size agree, whatever the groups are called; both
-// ends are told which member each is.
+// Goal: two ends agree only with equal member numbers and group sizes; the group's identifier
+// does not matter. A refusal names both members at both ends.
 #[test]
 fn windows_that_are_crossed_are_refused() {
     let seat = |number, of, group| Offer {
@@ -94,7 +94,7 @@ fn windows_that_are_crossed_are_refused() {
     assert_eq!(decode_membership(0x109 << 4), None);
 }
 
-// Goal: the smaller number of queue pairs wins and the geometry follows.
+// Goal: the smaller number of queue pairs applies, and the geometry uses it.
 #[test]
 fn the_smaller_count_wins() {
     let a = agree(&offer(1, 8, 2 << 20, None), &offer(2, 2, 1 << 20, None), 0).unwrap();
@@ -103,7 +103,8 @@ fn the_smaller_count_wins() {
     assert_eq!(a.generation, 3);
 }
 
-// Goal: a refusal reads right on both sides, with the numbers that would work.
+// Goal: the text of a refusal is right at both ends, and the values that it recommends are
+// accepted.
 #[test]
 fn refusals_are_text_on_both_sides() {
     let (code, a, b) = OfferError::Mtu(9000, 1500).encode();
@@ -120,8 +121,8 @@ fn refusals_are_text_on_both_sides() {
     assert!(enough.is_ok());
 }
 
-// Goal: a version from the future, or of the past, whose rings lie elsewhere, is refused as such,
-// whatever else its offer holds.
+// Goal: an offer with only older or only newer versions is refused for its version, regardless of
+// its other fields.
 #[test]
 fn version_comes_first() {
     for (versions, text) in [(9 << 16 | 6, "6 to 9"), (4 << 16 | 4, "4 to 4")] {
@@ -134,7 +135,7 @@ fn version_comes_first() {
     }
 }
 
-// Goal: large frames that a small ring cannot carry are given up, not the link.
+// Goal: small rings lower the largest frame; the link is not refused.
 #[test]
 fn small_windows_carry_small_frames() {
     let a = agree(&offer(1, 64, 2 << 20, None), &offer(2, 64, 2 << 20, None), 0).unwrap();
@@ -142,7 +143,8 @@ fn small_windows_carry_small_frames() {
     assert!(a.plan.frame_max < FRAME_MAX && a.plan.frame_max >= frame_of_mtu(1500));
 }
 
-// Goal: a wanted ring limits both ends, the smaller wish wins, and frames shrink with it.
+// Goal: a requested ring size applies at both ends, the smaller request is used, and the largest
+// frame follows the depth.
 #[test]
 fn rings_are_agreed() {
     let (mut a, mut b) = (offer(1, 2, 8 << 20, None), offer(2, 2, 8 << 20, None));

@@ -1,7 +1,7 @@
 use super::super::wake::Via;
 use super::*;
 
-/// Device that reports peers that left, and has no doorbells.
+/// Device without doorbells that reports the peers in `left` as gone.
 #[derive(Default)]
 struct Board {
     left: Vec<u32>,
@@ -34,7 +34,7 @@ fn port(halves: &[Arc<Region>; 2], id: Option<u32>, side: Option<u8>, seed: u64)
     Port::new(at, side, seed).unwrap()
 }
 
-/// Time that passes as the test wants.
+/// Time that only the test advances.
 struct Clock(Duration);
 
 impl Clock {
@@ -43,7 +43,7 @@ impl Clock {
         self.0
     }
 
-    /// Polls both until both are up; returns how often each had a fresh peer.
+    /// Polls both sides until both are up; returns how often each reported a fresh peer.
     fn meet(&mut self, a: &mut Port, b: &mut Port, board: &Board) -> [u32; 2] {
         let mut fresh = [0; 2];
         for _ in 0..500 {
@@ -59,7 +59,7 @@ impl Clock {
         panic!("they do not meet: {} / {}", a.why_out, b.why_out);
     }
 
-    /// Polls until it is down; returns why.
+    /// Polls a side until it is down; returns the reason.
     fn lose(&mut self, port: &mut Port, board: &Board) -> String {
         for _ in 0..500 {
             if let Standing::Down(why) = port.poll(self.tick(), board) {
@@ -70,8 +70,8 @@ impl Clock {
     }
 }
 
-// Goal: two that come at the same moment take different halves, whether or not they want one, and
-// what one writes the other reads.
+// Goal: two sides that start at the same moment take different halves, with or without a
+// requested half. One side reads what the other writes.
 #[test]
 fn two_meet() {
     for (wants_a, wants_b) in [(None, None), (Some(1), None), (None, Some(1)), (Some(1), Some(0))] {
@@ -87,8 +87,8 @@ fn two_meet() {
     }
 }
 
-// Goal: a third process, and one that requests a half in use, receive the owners as the reason;
-// both change nothing for the others.
+// Goal: a third process is refused with the owners of the halves as the reason, with or without a
+// requested half. The link of the two owners is not affected.
 #[test]
 fn a_third_is_refused() {
     let (halves, board, mut clock) = (memory(), Board::default(), Clock(Duration::ZERO));
@@ -107,15 +107,15 @@ fn a_third_is_refused() {
     }
 }
 
-// Goal: a peer that says nothing any more is lost, with a reason, and one that takes its place is a
-// new one; nothing of the former is read.
+// Goal: a peer without a heartbeat is lost with a reason. The process that takes its half is a
+// new peer, and nothing of the former peer is read.
 #[test]
 fn silence_is_an_end() {
     let (halves, board, mut clock) = (memory(), Board::default(), Clock(Duration::ZERO));
     let (mut a, mut b) = (port(&halves, None, Some(0), 1), port(&halves, None, Some(1), 2));
     clock.meet(&mut a, &mut b, &board);
     b.peer_spad_write(3, 5);
-    // As one that is killed: it leaves nothing in order.
+    // Like a process that is killed: nothing is cleared.
     std::mem::forget(b);
     assert_eq!(clock.lose(&mut a, &board), "the peer gives no sign of life");
     let mut next = port(&halves, None, Some(1), 3);
@@ -123,8 +123,8 @@ fn silence_is_an_end() {
     assert_eq!(a.spad_read(3), 0);
 }
 
-// Goal: where the device reports that a peer has left, silence is not awaited; a process that
-// returns under the same number takes its own half immediately.
+// Goal: if the device reports that a peer has left, the link is lost without the timeout. A
+// process that returns under the same number takes its former half immediately.
 #[test]
 fn the_device_knows_better() {
     let (halves, mut board, mut clock) = (memory(), Board::default(), Clock(Duration::ZERO));
@@ -142,7 +142,8 @@ fn the_device_knows_better() {
     assert!(clock.0 - before < STALE, "somebody waited for silence");
 }
 
-// Goal: an end that starts anew without its peer noticing an end is a new life on both sides, once.
+// Goal: an end that restarts before its peer notices the loss begins one new session on both
+// sides.
 #[test]
 fn a_new_life_is_noticed() {
     let (halves, board, mut clock) = (memory(), Board::default(), Clock(Duration::ZERO));
@@ -161,7 +162,8 @@ fn a_new_life_is_noticed() {
     assert_eq!(clock.lose(&mut a, &board), "the peer closed the link");
 }
 
-// Goal: what a peer wants that cannot be is said, and heals when the peer changes it.
+// Goal: a peer that cannot be used is refused with a reason, and accepted once it changes its
+// card.
 #[test]
 fn impossible_peers_are_named() {
     let (halves, board, mut clock) = (memory(), Board::default(), Clock(Duration::ZERO));

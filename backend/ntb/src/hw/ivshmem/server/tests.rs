@@ -14,7 +14,7 @@ impl Client {
         Self { socket, roster: Roster::new() }
     }
 
-    /// Takes all that waits.
+    /// Receives all pending messages.
     fn listen(&mut self) {
         loop {
             let mut bytes = [0; 8];
@@ -40,7 +40,7 @@ fn server(name: &str) -> IvshmemServer {
     IvshmemServer::new(config).unwrap()
 }
 
-/// Lets the server work and the clients listen until nothing is on its way any more.
+/// Polls the server and the clients often enough to deliver all messages.
 fn settle(server: &mut IvshmemServer, clients: &mut [Client]) {
     for _ in 0..50 {
         server.turn(Duration::ZERO);
@@ -48,12 +48,12 @@ fn settle(server: &mut IvshmemServer, clients: &mut [Client]) {
     }
 }
 
-// Goal: many peers know each other and the memory, one that leaves is forgotten by all, and its
-// number is given to the next.
+// Goal: all peers receive the memory and each other's events. All forget a peer that leaves, and
+// the next peer gets its number.
 #[test]
 fn many_peers_know_each_other() {
     let mut server = server("many");
-    // The backlog of a socket is short, so they come in turn.
+    // The listen backlog is short, so the clients join one after another.
     let mut clients = Vec::new();
     for _ in 0..12 {
         clients.push(Client::join(&server));
@@ -74,14 +74,14 @@ fn many_peers_know_each_other() {
     settle(&mut server, &mut clients);
     assert_eq!(clients.last().unwrap().roster.id, Some(5));
     assert!(clients.iter().all(|client| client.knows() == all));
-    // A ring of one is heard by the other.
+    // A client's ring reaches the event of another client.
     let theirs = &clients[0].roster.peers[&5][1];
     theirs.ring().unwrap();
     let own = &clients.last().unwrap().roster.own()[1];
     assert!(mqnet_sysio::poll::is_readable(own.as_fd()).unwrap());
 }
 
-// Goal: a peer that never reads delays no other peer, and is disconnected after its time.
+// Goal: a peer that never reads delays no other peer, and is disconnected after `PATIENCE`.
 #[test]
 fn a_hung_peer_is_put_out() {
     let mut server = server("hung");
@@ -116,7 +116,8 @@ fn missing_folder_is_named() {
     assert_eq!(refused, why);
 }
 
-// Goal: two servers never share a socket, and one that was killed does not keep the next out.
+// Goal: two servers never share a socket, and the socket of a killed server does not block the
+// next.
 #[test]
 fn sockets_are_not_shared() {
     let first = server("twice");
