@@ -1,4 +1,4 @@
-//! The TX half of a queue pair: places records in the peer's window, posts its tail there.
+//! TX half of a queue pair: writes records and the tail index into the peer's window.
 
 use std::sync::atomic::Ordering;
 
@@ -10,18 +10,18 @@ use mqnet_shmem::{Segments, Span, StoreMode, Stores, Streaming, Window};
 use crate::layout::{Record, UNIT, control, record_size};
 use crate::rx::{Common, wrap};
 
-/// The TX half.
+/// TX half of a queue pair.
 pub(crate) struct TxHalf {
     common: Common,
     cursor: Cursor,
     ring: Window,
-    /// Bytes that may wait in the ring.
+    /// Largest number of unconsumed bytes in the ring.
     depth: u32,
     number: u16,
     sent: u64,
     /// True if records of the ring are not yet published.
     unpublished: bool,
-    /// Nothing is published: the peer still takes frames of an older queue pair.
+    /// True while nothing may be published: the peer still reads frames of an older queue pair.
     held: bool,
     waiter: Waiter,
     ringer: Ringer,
@@ -46,26 +46,25 @@ impl TxHalf {
         }
     }
 
-    /// Bytes of the ring that stay empty.
+    /// Bytes of the ring that always stay empty.
     #[inline]
     fn spare(&self) -> u32 {
         self.cursor.size() - self.depth
     }
 
-    /// Bytes that may be placed, by the last look.
+    /// Free bytes, by the last credit.
     #[inline]
     fn room(&self) -> u32 {
         self.cursor.available().saturating_sub(self.spare())
     }
 
-    /// Reads the peer's credit: how many bytes may be placed now. Called only when what is known to
-    /// be free does not do.
+    /// Reads the peer's credit; returns the free bytes. Not inlined, for rare calls.
     #[cold]
     fn refresh_room_cold(&mut self) -> Result<u32, Fault> {
         self.refresh_room()
     }
 
-    /// Inlined for use at every poll: a call and its saved registers are 15 instructions.
+    /// Reads the peer's credit; returns the free bytes. Inlined, for use in every poll.
     #[inline(always)]
     fn refresh_room(&mut self) -> Result<u32, Fault> {
         let credit = self.common.inbound.index(control::CREDIT, self.common.generation);
@@ -77,8 +76,8 @@ impl TxHalf {
         Ok(self.room())
     }
 
-    /// Places a record of several pieces, or one that wraps. Out of line, so the loop over small
-    /// frames stays small.
+    /// Places a record of several segments, or one that wraps. Not inlined, so that the loop over
+    /// small frames stays small.
     #[inline(never)]
     fn place_pieces(
         &mut self,
@@ -93,7 +92,7 @@ impl TxHalf {
         gather(room, frame.head, burst.more(frame), streaming);
     }
 
-    /// Places the frames for which there is room.
+    /// Places frames until the free space is used up; returns their number.
     #[inline(always)]
     fn place(
         &mut self,
@@ -108,7 +107,7 @@ impl TxHalf {
             let record = record_size(frame.len);
             let end = used + u64::from(record);
             if end > room {
-                // A peer may take credit back.
+                // The new value may be smaller than the last: the peer may withdraw credit.
                 room = self.refresh_room_cold()?.into();
                 if end > room {
                     break;
@@ -129,8 +128,8 @@ impl TxHalf {
         let taken = usize::from(number.wrapping_sub(self.number));
         if taken > 0 {
             self.number = number;
-            // What fits a ring fits 32 bits. A second look costs less than a sum in the loop, which
-            // has no register left for it.
+            // The bytes of a ring fit 32 bits. A second pass costs less than a sum in the loop
+            // above, which has no register left for it.
             let bytes: u32 = frames[..taken].iter().map(|frame| frame.len).sum();
             self.take(used as u32, taken as u64, bytes.into());
             self.common.stats.tx.copies.add(taken as u64);
@@ -138,7 +137,8 @@ impl TxHalf {
         Ok(taken)
     }
 
-    /// Out of line, as a loop of its own.
+    /// Places frames with non-temporal stores. Not inlined, so that each kind of store has its
+    /// own loop.
     #[inline(never)]
     fn place_streamed(
         &mut self,
@@ -149,7 +149,7 @@ impl TxHalf {
         self.place(burst, from, Some(&streaming))
     }
 
-    /// Takes the room of complete records and counts their frames.
+    /// Advances the cursor over complete records, and counts their frames.
     #[inline]
     fn take(&mut self, ring: u32, frames: u64, bytes: u64) {
         self.cursor.advance(ring);
@@ -160,7 +160,7 @@ impl TxHalf {
     }
 }
 
-/// Copies a frame into `room`; both may have several pieces.
+/// Copies a frame into `room`; both may have several segments.
 fn gather(room: Segments<'_>, head: Span<'_>, more: &[Span<'_>], streaming: Option<&Streaming>) {
     let (mut room, mut next) = (room.head, Some(room.tail));
     for piece in std::iter::once(&head).chain(more) {
@@ -179,9 +179,9 @@ fn gather(room: Segments<'_>, head: Span<'_>, more: &[Span<'_>], streaming: Opti
 
 impl Queue for TxHalf {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
-        // The peer never announces more than the depth.
+        // The peer never reports more free space than the depth.
         let bytes = record_size(need).min(self.depth);
-        // The peer compares with all that is free.
+        // The peer compares with all free bytes of the ring, including `spare`.
         let want = self.spare() + wake_threshold(self.depth, bytes);
         self.waiter.arm(self.common.outbound.get(control::TX_ARM), want);
         self.common.stats.tx.arms.add(1);
@@ -257,18 +257,19 @@ impl OwningTx for TxHalf {
 
     fn is_drained(&mut self) -> Result<bool, Fault> {
         self.flush()?;
-        // A peer returns the room of a frame when it has delivered it.
+        // The peer returns the space of a frame after it has delivered the frame.
         Ok(self.refresh_room_cold()? == self.depth)
     }
 }
 
 impl Drop for TxHalf {
-    /// Counts what the peer had not taken. Its own count of what it took is a claim: it can make
-    /// the loss look smaller or larger, never larger than what was sent.
+    /// Counts frames that the peer has not taken. The peer's number of taken frames is not
+    /// trusted: the loss is never larger than the number of sent frames.
     fn drop(&mut self) {
         let taken = self.common.inbound.get(control::TAKEN).load(Ordering::Relaxed);
         let lost = self.sent.saturating_sub(u64::from_le(taken));
-        // An unused queue may be dropped on any thread; the counter keeps a single writer.
+        // Unused queues may be dropped on any thread; skip the counter so that it keeps a single
+        // writer.
         if lost > 0 {
             self.common.stats.tx.lost.add(lost);
         }

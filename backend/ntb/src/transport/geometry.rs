@@ -146,8 +146,8 @@ mod tests {
     use crate::transport::TRANSPORT_MTU;
 
     proptest! {
-        // Goal: the parts of a window do not overlap, and slots, headers and credit words stay
-        // inside of their part, for any sizes and numbers.
+        // Goal: for any sizes and numbers, the parts of a window do not overlap, and slots,
+        // headers and credit words are inside their part.
         #[test]
         fn parts_are_disjoint_and_inside(
             sizes in prop::collection::vec(0u32..64 << 20, 1..5),
@@ -169,7 +169,7 @@ mod tests {
             }
         }
 
-        // Goal: the values of a refusal work.
+        // Goal: the values that a refusal recommends are accepted.
         #[test]
         fn refusals_name_values_that_work(
             size in 4096u32..8 << 20,
@@ -188,8 +188,8 @@ mod tests {
         }
     }
 
-    // Goal: the numbers of the wire document: 2 MiB for 4 pairs has 7 slots each, for 8 pairs 3,
-    // which is refused; windows are used in turn.
+    // Goal: the results are those of the kernel: with 2 MiB, 4 pairs have 7 slots each, and 8
+    // pairs with 3 slots each are refused. The pairs use the windows in turn.
     #[test]
     fn numbers_are_those_of_the_wire() {
         let parts = WindowPart::all(&[2 << 20], 4, TRANSPORT_MTU).unwrap();

@@ -1,8 +1,8 @@
-//! The scratchpads of the handshake.
+//! Scratchpads of the handshake.
 //!
-//! Each end writes sizes, counts and QP_LINKS first and the version last, and repeats that every
-//! 10 ms until it reads its own version and counts from the other end. Nothing is negotiated: this
-//! end takes the peer's counts.
+//! Each end writes sizes, counts and QP_LINKS first and the version last. Each end repeats the
+//! writes every 10 ms until it reads its own version and counts from the other end. Nothing is
+//! negotiated: this end uses the peer's counts.
 
 use super::VERSION;
 
@@ -10,25 +10,25 @@ use super::VERSION;
 pub mod pad {
     /// Version; written last.
     pub const VERSION: usize = 0;
-    /// Bit map of the queue pairs that the writer has open.
+    /// Bit map of the queue pairs that the writer opens.
     pub const QP_LINKS: usize = 1;
     /// Number of queue pairs.
     pub const NUM_QPS: usize = 2;
     /// Number of memory windows.
     pub const NUM_MWS: usize = 3;
-    /// Size of window 0, upper half; those of window `i` are `2 * i` higher.
+    /// Upper half of the size of window 0; that of window `i` is `2 * i` higher.
     pub const SIZE_HIGH: usize = 4;
-    /// Size of window 0, lower half.
+    /// Lower half of the size of window 0.
     pub const SIZE_LOW: usize = 5;
 }
 
-/// Most queue pairs: bits of QP_LINKS without the mark of an unwritten value.
+/// Largest number of queue pairs: bits of QP_LINKS, without the mark of an unwritten value.
 pub const PAIRS_MAX: u16 = 31;
 
 /// Limits of this end.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnLimits<'a> {
-    /// Most queue pairs that have a doorbell.
+    /// Largest number of queue pairs that have a doorbell.
     pub pairs: u16,
     /// Bytes of each window.
     pub windows: &'a [u32],
@@ -39,14 +39,14 @@ pub struct OwnLimits<'a> {
 pub struct PeerValues {
     /// Number of queue pairs.
     pub pairs: u16,
-    /// Bytes that the peer writes of each of our windows.
+    /// Bytes that the peer uses of each window of this end.
     pub sizes: Vec<u32>,
 }
 
-/// A value with which no link is possible.
+/// Error for a value with which no link is possible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
-    /// Number of queue pairs.
+    /// Number of queue pairs is out of range.
     #[error(
         "peer: {pairs} queue pairs, allowed 1 to {max}: load ntb_transport there with \
          max_num_clients={max} or less"
@@ -57,7 +57,7 @@ pub enum HandshakeError {
         /// Largest value.
         max: u16,
     },
-    /// Number of memory windows.
+    /// Number of memory windows is out of range.
     #[error("peer: {windows} memory windows, allowed 1 to {max}")]
     Windows {
         /// Value of the peer.
@@ -65,7 +65,7 @@ pub enum HandshakeError {
         /// Largest value.
         max: usize,
     },
-    /// Size of a memory window.
+    /// Size of a memory window is out of range.
     #[error("peer: {size} bytes of memory window {window}, allowed 1 to {max}")]
     Size {
         /// Number of the window.
@@ -77,12 +77,12 @@ pub enum HandshakeError {
     },
 }
 
-/// Reads the peer's values, each scratchpad once; `None` while the version is another.
+/// Reads the peer's values, each scratchpad once. `None` unless the version is [`VERSION`].
 pub fn read(
     spad: impl Fn(usize) -> u32,
     limits: OwnLimits<'_>,
 ) -> Result<Option<PeerValues>, HandshakeError> {
-    // The version was written last.
+    // Read the version first: the peer writes it last.
     if spad(pad::VERSION) != VERSION {
         return Ok(None);
     }
@@ -111,7 +111,8 @@ pub fn read(
     Ok(Some(PeerValues { pairs, sizes }))
 }
 
-/// The writes of this end, in order, after all other scratchpads were cleared.
+/// Scratchpads and values that this end writes, in order. All other scratchpads must be cleared
+/// before.
 pub fn writes(pairs: u16, windows: &[u32]) -> impl Iterator<Item = (usize, u32)> {
     let sizes = windows.iter().enumerate().flat_map(|(window, &size)| {
         let at = 2 * window;
@@ -121,7 +122,7 @@ pub fn writes(pairs: u16, windows: &[u32]) -> impl Iterator<Item = (usize, u32)>
     sizes.chain(counts).chain([(pad::QP_LINKS, 0), (pad::VERSION, VERSION)])
 }
 
-/// Scratchpads that the handshake with this number of windows uses.
+/// Number of scratchpads that a handshake with `windows` windows uses.
 pub const fn pads_for(windows: usize) -> usize {
     pad::SIZE_HIGH + 2 * windows
 }
@@ -140,8 +141,7 @@ mod tests {
         pads
     }
 
-    // Goal: the version is written last, after all other values, and the writes are read back
-    // unchanged.
+    // Goal: the version is written last, and the written values are read back unchanged.
     #[test]
     fn version_comes_last() {
         assert_eq!(writes(4, LIMITS.windows).last(), Some((pad::VERSION, VERSION)));
@@ -150,8 +150,8 @@ mod tests {
         assert_eq!(read, PeerValues { pairs: 4, sizes: LIMITS.windows.to_vec() });
     }
 
-    // Goal: any value in any one scratchpad is accepted within the limits, and otherwise refused
-    // by an error that names it.
+    // Goal: any value in one scratchpad is accepted within the limits. Other values are refused
+    // by an error that names the value.
     #[test]
     fn values_outside_the_limits_are_refused() {
         for at in 0..8 {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     proptest! {
-        // Goal: what is accepted is within the limits, whatever the scratchpads hold.
+        // Goal: accepted values are within the limits, for any scratchpads.
         #[test]
         fn accepted_values_are_within_the_limits(pads: [u32; 16], small: [u8; 4]) {
             let mut pads = pads;

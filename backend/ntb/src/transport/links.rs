@@ -1,69 +1,73 @@
-//! QP_LINKS: which queue pairs are open.
+//! State of the open queue pairs, exchanged in the scratchpad QP_LINKS.
 //!
-//! The scratchpad is an echo: to open pair `q`, the peer writes our value with bit `q` set, and to
-//! close it, our value with bit `q` clear. An opening is repeated every 10 ms until our value has
-//! the bit. An open pair causes no write and reads no bit.
+//! The peer writes this end's value back with a change: with bit `q` set to open pair `q`, with
+//! bit `q` clear to close it. The peer repeats an opening every 10 ms until this end's value has
+//! the bit. An open pair causes no write, and the peer does not read its bit.
 //!
-//! # Grants are short
-//! A bit that stays set would reopen a pair behind our back: the kernel closes and opens all pairs
-//! within a millisecond when its MTU changes. So a bit is cleared as soon as the peer writes no
-//! more, and every further opening needs a request. A pair that ends may be open again already, if
-//! its bit was set: link-down slots, wherever the peer reads, make it request the pair anew. (A
-//! closed pair does not read them, and they are cleared before the next opening.)
+//! # Bits are set for a short time
+//! A bit that stays set would let the peer reopen a pair unnoticed: when its MTU changes, the
+//! kernel closes and opens all pairs within a millisecond. A bit is therefore cleared when the
+//! peer has stopped writing, and every further opening needs a request. A pair that ends while
+//! its bit is set may be open again already. This end then writes link-down slots to all slots,
+//! so that the peer requests the pair again. A closed pair does not read the link-down slots, and
+//! they are cleared before the next opening.
 //!
 //! # Writes of the peer
-//! - A bit that our value lacks is a request to open a pair.
-//! - A bit that only our value has closes a pair, or is missing because the peer read an older
-//!   value. The pair is *in doubt*: it ends after [`DOUBT`], unless there is activity in the second
-//!   half of that time. Activity in the first half proves nothing: frames sent before the closing
-//!   are received after it, and the kernel returns slots for a while after it has closed a pair.
+//! - A bit that this end's value lacks is a request to open a pair.
+//! - A bit that only this end's value has closes a pair, or is missing because the peer read an
+//!   older value. The pair is *in doubt*: it ends after [`DOUBT`], unless there is activity in
+//!   the second half of that time. Activity in the first half proves nothing: frames sent before
+//!   the closing are received after it, and the kernel returns slots for a while after it has
+//!   closed a pair.
 //! - All other bits have no meaning.
-//! - A write without a request closes some pair. It withdraws all requests that are pending, and
-//!   puts new grants in doubt: the kernel sends no link-down slot for a pair that it closes while
-//!   it requests it. Other requests are repeated.
+//! - A write without a request closes some pair. The write withdraws all pending requests, and
+//!   puts pairs opened shortly before in doubt: the kernel sends no link-down slot for a pair
+//!   that it closes while it requests the pair. The peer repeats the other requests.
 //!
-//! Writes are recognised by a mark ([`UNTOUCHED`]) that the session leaves in the scratchpad. After
-//! a bit was cleared here, writes may still echo it for a while.
+//! Each poll replaces the scratchpad's value by a mark ([`UNTOUCHED`]), so that any later value
+//! is a write of the peer. Writes may echo a bit for a while after this end has cleared it.
 
 use std::time::Duration;
 
-/// Time in which the peer repeats an opening; as long, writes may echo a bit that was cleared.
+/// Period in which the peer repeats an opening. For as long, writes may echo a cleared bit.
 pub(super) const REPEAT: Duration = Duration::from_millis(10);
 
 /// Time without a write after which no request is pending.
 const QUIET: Duration = Duration::from_millis(30);
 
-/// Time after an opening in which a missing bit may be older than the opening, even if it was
-/// written later: the peer reads and writes in two steps.
+/// Time after an opening in which a missing bit proves no closing. The peer reads and writes in
+/// two steps, so a later write may be based on an older value.
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// Time after which a pair in doubt ends, if its second half is without activity.
 const DOUBT: Duration = Duration::from_millis(200);
 
-/// Time in which a link-down slot may wait in front of a request for the same pair.
+/// Time for which a request for an open pair is ignored if the peer has used the pair: a
+/// link-down slot may still be unread.
 const INSIST: Duration = Duration::from_millis(100);
 
-/// Time after which a request to open has expired: the peer repeats it more often.
+/// Time after which a request to open expires. The peer repeats a request more often.
 const REQUESTED: Duration = Duration::from_millis(500);
 
-/// Mark that no peer writes, since no bit of ours has it and no pair is its own.
+/// Mark in the scratchpad that no peer writes: [`PAIRS_MAX`](super::handshake::PAIRS_MAX)
+/// excludes its bit.
 pub(super) const UNTOUCHED: u32 = 1 << 31;
 
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     is_open: bool,
-    /// Until then writes may echo the bit.
+    /// Time until which writes may echo the bit.
     quiet_until: Duration,
     requested: Option<Duration>,
-    /// Since when an open pair is requested.
+    /// Time of the first request since the pair was last opened or closed.
     insists: Option<Duration>,
     opened: Duration,
-    /// Activity of the pair when it was opened.
+    /// Activity of the pair at its opening.
     mark: u64,
     doubt: Option<Doubt>,
 }
 
-/// Doubt about an open pair.
+/// Doubt that an open pair is still open at the peer.
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
     since: Duration,
@@ -72,7 +76,7 @@ struct Doubt {
 }
 
 impl Doubt {
-    /// Judges the pair. `all_read`: no frames of the pair wait.
+    /// Decides on the pair. `all_read` is true if no frames of the pair are unread.
     fn judge(&mut self, now: Duration, activity: u64, all_read: bool) -> Verdict {
         match self.half {
             None if now >= self.since + DOUBT / 2 && all_read => {
@@ -87,7 +91,7 @@ impl Doubt {
     }
 }
 
-/// State of a doubt.
+/// Decision on a pair in doubt.
 enum Verdict {
     /// Not decided.
     Open,
@@ -97,19 +101,20 @@ enum Verdict {
     Ended,
 }
 
-/// Open queue pairs, by the scratchpads.
+/// Open queue pairs of a link.
 #[derive(Debug)]
 pub(super) struct Links {
     ours: u32,
-    /// Bits that were set before the last poll: a write that lacks one of these is newer.
+    /// Value of `ours` at the end of the last poll: a write that lacks one of these bits is
+    /// newer.
     settled: u32,
-    /// Time of the last write of the peer, or opening.
+    /// Time of the peer's last write, or of the last opening.
     touched: Duration,
     pairs: Vec<Pair>,
 }
 
 impl Links {
-    /// No pair is open.
+    /// State of `pairs` queue pairs, none of them open.
     pub(super) fn new(pairs: u16) -> Self {
         let pair = Pair {
             is_open: false,
@@ -123,14 +128,14 @@ impl Links {
         Self { ours: 0, settled: 0, touched: Duration::ZERO, pairs: vec![pair; usize::from(pairs)] }
     }
 
-    /// The bits to be written to the peer.
+    /// Bits that this end writes to the peer.
     pub(super) fn ours(&self) -> u32 {
         self.ours
     }
 
     /// Processes a write of the peer since the last poll. `activity` changes with each frame that
-    /// the peer sends or consumes. Returns the pairs to be closed: the peer requests to open them
-    /// anew.
+    /// the peer sends or consumes. Returns open pairs that must be closed, because the peer
+    /// requests them again.
     pub(super) fn note_write(
         &mut self,
         value: u32,
@@ -148,8 +153,9 @@ impl Links {
             match (value & bit != 0, self.ours & bit != 0) {
                 (true, false) if now >= pair.quiet_until => {
                     pair.requested = Some(now);
-                    // A pair that is open at the peer's end is not requested. If it was, its
-                    // link-down slot is on the way, or the write is older than the opening.
+                    // The peer requests a pair only while it is closed there. An open pair with a
+                    // request was closed by a link-down slot that is still unread, or the write
+                    // is older than the opening.
                     let may_be_up = active != pair.mark;
                     let insists = *pair.insists.get_or_insert(now);
                     let is_over = !may_be_up || now >= insists + INSIST;
@@ -158,7 +164,7 @@ impl Links {
                     }
                 }
                 (false, false) if closes => pair.requested = None,
-                // An opening has a bit of its own, so that no bit at all closes.
+                // An opening sets a bit, so a write without any bit closes pairs.
                 (false, true) if is_settled || closes && is_newer => {
                     self.ours &= !bit;
                     pair.quiet_until = now + REPEAT;
@@ -170,8 +176,8 @@ impl Links {
         ended
     }
 
-    /// Ends a poll, with a write or without. `all_read`: no frames of a pair wait. Returns the
-    /// pairs that have ended by doubt.
+    /// Ends a poll, with or without a write. `all_read` is true for a pair without unread frames.
+    /// Returns the pairs in doubt that have ended.
     pub(super) fn tick(
         &mut self,
         now: Duration,
@@ -200,7 +206,7 @@ impl Links {
         ended
     }
 
-    /// Pairs that the peer requests to open.
+    /// Closed pairs that the peer requests to open.
     pub(super) fn requested(&self, now: Duration) -> impl Iterator<Item = u16> {
         let is_requested = move |pair: &Pair| {
             !pair.is_open && pair.requested.is_some_and(|at| now < at + REQUESTED)
@@ -225,7 +231,7 @@ impl Links {
         };
     }
 
-    /// Closes a pair; a request counts as soon as writes do not echo the bit.
+    /// Closes a pair. A request counts only when writes no longer echo the bit.
     pub(super) fn close(&mut self, number: u16, now: Duration) {
         let pair = &mut self.pairs[usize::from(number)];
         let is_echo = self.ours & 1 << number != 0;
@@ -234,12 +240,12 @@ impl Links {
         self.ours &= !(1 << number);
     }
 
-    /// True for an open pair.
+    /// True if the pair is open.
     pub(super) fn is_open(&self, number: u16) -> bool {
         self.pairs[usize::from(number)].is_open
     }
 
-    /// Pairs that are open.
+    /// Open pairs.
     pub(super) fn opened(&self) -> impl Iterator<Item = u16> {
         let pairs = self.pairs.iter().enumerate();
         pairs.filter(|(_, pair)| pair.is_open).map(|(number, _)| number as u16)
@@ -254,7 +260,7 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// A poll in which no frames wait.
+    /// Ends a poll without unread frames.
     fn tick(links: &mut Links, now: u64, activity: u64) -> Vec<u16> {
         links.tick(ms(now), |_| activity, |_| true)
     }
@@ -267,7 +273,7 @@ mod tests {
         links.opened().collect()
     }
 
-    // Goal: only bits that our value lacks are requests, and a request expires.
+    // Goal: only bits that this end's value lacks are requests, and a request expires.
     #[test]
     fn new_bits_ask_and_expire() {
         let mut links = Links::new(4);
@@ -275,14 +281,14 @@ mod tests {
         assert_eq!(requested(&links, 100), [2]);
         links.open(2, ms(100), 7);
         assert_eq!((links.ours(), opened(&links)), (0b0100, vec![2]));
-        // An echo of ours, and the own bit of another pair.
+        // The write has the set bit of pair 2, and a new bit of pair 0.
         assert!(links.note_write(0b0101, ms(110), |_| 0).is_empty());
         assert_eq!(requested(&links, 110), [0]);
         assert!(requested(&links, 700).is_empty());
     }
 
-    // Goal: a pair that is closed while it is requested is not opened, and one that was opened just
-    // before is in doubt; requests of other pairs are repeated.
+    // Goal: a pair that is closed while it is requested is not opened, and a pair opened just
+    // before the closing is in doubt. Requests for other pairs are repeated.
     #[test]
     fn closed_requests_are_withdrawn() {
         let mut links = Links::new(2);
@@ -298,7 +304,7 @@ mod tests {
         assert_eq!(tick(&mut links, 305, 0), [0]);
     }
 
-    // Goal: a write that was read before ours was written closes nothing, however late it is seen.
+    // Goal: a write based on a value before the opening closes nothing, at any later poll.
     #[test]
     fn older_writes_close_nothing() {
         for late in [110, 5000] {
@@ -314,7 +320,8 @@ mod tests {
         }
     }
 
-    // Goal: after a close, echoes of the old bit do not open the pair, and a repetition does.
+    // Goal: after a close, echoes of the old bit do not open the pair, and a later repetition
+    // does.
     #[test]
     fn echoes_after_a_close_are_ignored() {
         let mut links = Links::new(2);
@@ -327,8 +334,8 @@ mod tests {
         assert_eq!(requested(&links, 210), [0, 1]);
     }
 
-    // Goal: a missing bit clears ours immediately; the pair ends without activity in the second
-    // half of the doubt, and goes on with it.
+    // Goal: a missing bit clears this end's bit immediately. The pair ends without activity in
+    // the second half of the doubt, and stays open with activity.
     #[test]
     fn missing_bit_puts_a_pair_in_doubt() {
         let mut links = Links::new(2);
@@ -357,8 +364,8 @@ mod tests {
         assert_eq!(tick(&mut links, 1101, 9), [0]);
     }
 
-    // Goal: a request for an open pair ends it: soon where the peer may never have opened it, and
-    // where it did, after its link-down slot had time to arrive.
+    // Goal: a request for an open pair ends it: immediately if the pair was never used, otherwise
+    // after its link-down slot had time to be read.
     #[test]
     fn request_ends_an_open_pair() {
         let mut links = Links::new(2);

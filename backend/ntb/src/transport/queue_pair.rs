@@ -1,4 +1,4 @@
-//! One queue pair as the control thread and the queues share it.
+//! Queue pair, shared by the control thread and the queues.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,17 +12,17 @@ use crate::hw::{Doorbell, DoorbellTrap};
 /// State that the queues of a pair report to the control thread.
 #[derive(Debug)]
 pub(crate) struct PairState {
-    /// The peer sent a link-down slot.
+    /// True after the peer has sent a link-down slot, or the pair was closed.
     ended: AtomicBool,
-    /// Frames received, and frames of ours that the peer consumed.
+    /// Number of frames received, and of this end's slots that the peer consumed.
     activity: [AtomicU64; 2],
-    /// Slots of the peer's memory that are in use, for the view.
+    /// Number of slots of the peer's memory that are in use, for `show`.
     in_use: AtomicU32,
-    /// Frames that were lost with the ring at the control thread, until a queue counts them.
+    /// Number of frames lost while no queue had the ring, until a queue counts them.
     lost: AtomicU32,
-    /// Offset of the flags that a sleeping reader waits for, plus 1; 0 while none sleeps.
+    /// Offset plus 1 of the flags for which a sleeping reader waits; 0 if no reader sleeps.
     asleep: AtomicU32,
-    /// Violation of the protocol.
+    /// First violation of the protocol.
     violation: Mutex<Option<String>>,
     /// Wakes the control thread; shared by all pairs.
     control: Arc<EventFd>,
@@ -41,7 +41,7 @@ impl PairState {
         }
     }
 
-    /// Notes a link-down slot.
+    /// Marks the pair as ended, and wakes the control thread the first time.
     #[cold]
     pub(crate) fn end(&self) {
         // Pairs with the Acquire load in has_ended.
@@ -50,47 +50,48 @@ impl PairState {
         }
     }
 
-    /// True after a link-down slot.
+    /// True if the pair has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Begins a new life of the pair.
+    /// Begins a new session of the pair.
     pub(crate) fn begin(&self) {
         self.ended.store(false, Ordering::Relaxed);
     }
 
-    /// Counts frames of a direction. Each direction has one writer at a time.
+    /// Adds `n` to the activity of a direction: 0 for reception, 1 for credits. Each direction
+    /// has one writer at a time.
     #[inline]
     pub(crate) fn count(&self, direction: usize, n: u64) {
         let counter = &self.activity[direction];
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Frames received, and slots consumed by the peer.
+    /// Number of frames received, and of slots consumed by the peer.
     pub(crate) fn counts(&self) -> [u64; 2] {
         self.activity.each_ref().map(|n| n.load(Ordering::Relaxed))
     }
 
-    /// Notes the number of slots that are in use. Has one writer at a time.
+    /// Sets the number of slots in use. Has one writer at a time.
     #[inline]
     pub(crate) fn note_in_use(&self, slots: u32) {
         self.in_use.store(slots, Ordering::Relaxed);
     }
 
-    /// Notes frames that were lost with a ring that no queue had.
+    /// Adds frames that were lost while no queue had the ring.
     #[cold]
     pub(crate) fn note_lost(&self, frames: u32) {
         self.lost.fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// Lost frames since the last call, for the counter of a queue.
+    /// Number of lost frames since the last call, for the counter of a queue.
     #[cold]
     pub(crate) fn take_lost(&self) -> u32 {
         self.lost.swap(0, Ordering::Relaxed)
     }
 
-    /// Slots that are in use.
+    /// Number of slots in use.
     pub(crate) fn in_use(&self) -> u32 {
         self.in_use.load(Ordering::Relaxed)
     }
@@ -100,38 +101,39 @@ impl PairState {
         self.asleep.store(flags_at + 1, Ordering::Relaxed);
     }
 
-    /// Offset of the flags that a reader waits for.
+    /// Offset of the flags for which a reader sleeps; `None` if no reader sleeps.
     pub(crate) fn asleep(&self) -> Option<u32> {
         self.asleep.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    /// The sleeping reader was woken.
+    /// Notes that the sleeping reader was woken.
     pub(crate) fn woken(&self) {
         self.asleep.store(0, Ordering::Relaxed);
     }
 
-    /// Notes a violation: the control thread closes the function by it.
+    /// Notes a violation, unless there is one already. The control thread closes the function for
+    /// it.
     #[cold]
     pub(crate) fn violate(&self, what: &str) {
         let mut place = self.violation.lock().unwrap_or_else(PoisonError::into_inner);
         place.get_or_insert_with(|| what.to_owned());
     }
 
-    /// The violation, if there was one.
+    /// First violation; `None` if there was none.
     pub(crate) fn violation(&self) -> Option<String> {
         self.violation.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Resources of a queue pair, to make queues of.
+/// Resources of a queue pair, from which queues are created.
 #[derive(Clone)]
 pub(crate) struct QueuePair {
     pub(crate) state: Arc<PairState>,
     pub(crate) rx: Arc<Cell<RxSlots>>,
     pub(crate) tx: Arc<Cell<TxSlots>>,
-    /// Rung by the peer.
+    /// Event of the pair's doorbell at this end.
     pub(crate) event: Arc<EventFd>,
     pub(crate) trap: Option<Arc<dyn DoorbellTrap>>,
-    /// Rung by this end.
+    /// Doorbell of the pair at the peer.
     pub(crate) doorbell: Arc<dyn Doorbell>,
 }

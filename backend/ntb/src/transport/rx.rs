@@ -1,4 +1,4 @@
-//! Reception: the RX queue of a channel, over one or more queue pairs.
+//! RX queue of a channel, over one or more queue pairs.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use super::queue_pair::QueuePair;
 use super::slots::{RxSlots, Violation, full_barrier};
 use crate::hw::DoorbellTrap;
 
-/// One queue pair of the channel.
+/// Queue pair of the channel.
 struct Served {
     pair: u16,
     held: Held<RxSlots>,
@@ -23,14 +23,14 @@ struct Served {
     is_armed: bool,
 }
 
-/// The RX queue. Each peek shows frames of one queue pair.
+/// RX queue. Each peek returns frames of one queue pair.
 pub(crate) struct PairsRx {
     channel: u16,
     pairs: Vec<Served>,
-    /// The pair that is polled first.
+    /// Index of the pair that is polled first.
     turn: usize,
     frame_max: u32,
-    /// Lengths of the frames of the last peek.
+    /// Lengths of the frames that the last peek returned.
     lens: [u32; BURST_FRAMES],
     shown: u32,
     epoll: Epoll,
@@ -38,7 +38,7 @@ pub(crate) struct PairsRx {
 }
 
 impl PairsRx {
-    /// Serves these queue pairs, at least one, with their numbers.
+    /// RX queue over these queue pairs, at least one, each with its number.
     pub(crate) fn new(
         channel: u16,
         pairs: impl IntoIterator<Item = (u16, QueuePair)>,
@@ -61,7 +61,8 @@ impl PairsRx {
         self.turn = if self.turn + 1 >= self.pairs.len() { 0 } else { self.turn + 1 };
     }
 
-    /// Moves on to the next queue pair with a complete slot; false when there is none.
+    /// Selects the next queue pair with a complete slot, from the current pair on; false if there
+    /// is none.
     #[inline]
     fn find_work(&mut self) -> bool {
         for _ in 0..self.pairs.len() {
@@ -88,7 +89,7 @@ impl Served {
     }
 }
 
-/// Notes a violation at the pair, and reports it to the engine.
+/// Notes a violation at the pair; returns it as a fault for the engine.
 #[cold]
 pub(super) fn fault(
     channel: u16,
@@ -111,7 +112,8 @@ impl Queue for PairsRx {
                 trap.arm();
             }
         }
-        // The peer writes a slot, then reads where its doorbell is: one of the two is seen.
+        // The peer writes a slot, then reads its doorbell's offset. Either this end finds the
+        // slot, or the peer rings the trapped doorbell.
         full_barrier();
         for served in &mut self.pairs {
             let Some(ring) = served.held.ready() else { continue };
@@ -143,7 +145,8 @@ impl Queue for PairsRx {
 impl OwningRx for PairsRx {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         self.shown = 0;
-        // Frames that are too long are dropped one by one; a ring of them ends the loop.
+        // Frames that are too long are dropped one by one. The loop is limited, because a ring
+        // may be full of them.
         for _ in 0..BURST_FRAMES {
             if !self.find_work() {
                 return Ok(());
@@ -176,7 +179,7 @@ impl OwningRx for PairsRx {
         let bytes: u32 = self.lens[..self.shown as usize][..frames].iter().sum();
         self.stats.rx.packets.add(frames as u64);
         self.stats.rx.bytes.add(bytes.into());
-        // Frames that were shown and not released come first in the next peek.
+        // Frames that were peeked and not released come first in the next peek.
         if frames == self.shown as usize {
             self.pass_on();
         }

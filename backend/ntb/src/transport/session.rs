@@ -1,12 +1,12 @@
-//! One life of the link with an `ntb_transport`: driven by the control thread.
+//! Session of the link with an `ntb_transport`, polled by the control thread.
 //!
 //! ```text
 //! version 4 read -> our values written -> windows set up by the peer -> rings made
 //! request for a pair -> rings reset, offered, bit set in QP_LINKS -> frames
 //! link-down slot, or bit missing -> bit cleared, rings recalled -> next request
 //! ```
-//! Pairs are opened only while the engine has channels open: a peer without a way to the other
-//! netdev has no carrier.
+//! Pairs are opened only while the engine has channels open, so that the peer's interface has no
+//! carrier while the other netdev is down.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,112 +29,113 @@ use super::slots::{DONE, FLAGS, InboundWord, RxSlots, TxSlots};
 use super::tx::{PairTx, Senders};
 use crate::hw::{Hw, TransportHw};
 
-/// Time in which queues give rings back: they do at their next poll, unless they wait for a full
-/// sink. After it, all channels are closed.
+/// Time in which queues give rings back. Queues do so at their next poll, unless they wait for a
+/// full sink. After this time a new session closes all channels.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// Time in which the kernel waits for a free slot for its link-down slot, and some more.
+/// Time in which the kernel waits for a free slot for its link-down slot, plus a margin.
 const LINK_DOWN_LATE: Duration = Duration::from_millis(1500);
 
-/// Period of the check for frames with a missed doorbell.
+/// Period of the check for sleeping readers that missed a doorbell.
 const CHECK: Duration = Duration::from_millis(100);
 
-/// Time after a change of the queue pairs in which further steps are due, and their period.
+/// Time after a change of the queue pairs in which polls are frequent, and their period.
 const CHANGING: [Duration; 2] = [Duration::from_millis(500), Duration::from_millis(10)];
 
 /// State of the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// No queue pair is open; why.
+    /// No queue pair is open or requested, with the reason.
     Down(String),
-    /// Frames may flow. The number changes when all channels are to be closed.
+    /// Frames may flow. A new number means that all channels must be closed.
     Up(u64),
 }
 
-/// The peer cannot be served.
+/// Reason why the peer cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
-    /// By a value in a scratchpad.
+    /// Invalid value in a scratchpad.
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
-    /// By the division of the windows.
+    /// Too few slots after the division of the windows.
     #[error(transparent)]
     Slots(#[from] TooFewSlots),
-    /// By the system: no timer.
+    /// Failed creation of a timer.
     #[error("timer: {0}")]
     System(String),
-    /// By the number of scratchpads of the hardware.
+    /// Too few scratchpads of the hardware.
     #[error("hardware: {have} scratchpads, {need} are needed for {windows} memory windows")]
     Spads {
-        /// Scratchpads of the hardware.
+        /// Number of scratchpads of the hardware.
         have: usize,
-        /// Scratchpads of the handshake.
+        /// Number of scratchpads that the handshake needs.
         need: usize,
-        /// Windows of the handshake.
+        /// Number of windows of the handshake.
         windows: usize,
     },
 }
 
-/// A ring pair at the control thread, when no queue has it.
+/// Rings of a pair that the control thread has while no queue has them.
 #[derive(Debug, Default)]
 struct IdleRings {
     rx: Option<Box<RxSlots>>,
     tx: Option<Box<TxSlots>>,
 }
 
-/// Place of a link-down slot.
+/// Slot for a link-down notification.
 #[derive(Clone, Copy, Debug)]
 enum Parting {
-    /// After the frames that were sent.
+    /// Slot after the frames that were sent.
     Next,
-    /// In all slots: the peer may have begun a new life of the pair, and is at an unknown slot.
+    /// All slots: the peer may have begun a new session of the pair, so its next slot is unknown.
     Any,
 }
 
 struct Pair {
     queue: QueuePair,
     idle: IdleRings,
-    /// Rings are recalled, since this time.
+    /// Time since which the rings are recalled.
     closing: Option<Duration>,
-    /// The peer may have the pair open: a link-down slot is sent when the rings are here.
+    /// Link-down slot that is sent when the control thread has the rings: the peer may have the
+    /// pair open.
     parts: Option<Parting>,
-    /// The peer closed some pair while the ring of this one was full, so that a link-down slot may
-    /// be missing: since when there was no sign of life, and their number.
+    /// Set when the peer closes some pair while this pair's ring is full, so that a link-down
+    /// slot may be missing. Time and value of the last change of the activity.
     suspect: Option<(Duration, u64)>,
     /// Window of this end, for the check of sleeping readers.
     words: AtomicTable,
-    /// Slot that the peer consumed last.
+    /// Credit word: slot that the peer consumed last.
     credit: InboundWord,
     part: WindowPart,
-    /// Bytes of a slot of the peer's memory, and slots that can be in use.
+    /// Bytes of a slot of the peer's memory, and largest number of slots in use.
     size: (u32, u32),
 }
 
-/// See the module.
+/// Session of the link with an `ntb_transport`.
 pub(crate) struct Transport {
     values: PeerValues,
-    /// Sizes of our windows that the peer sets up memory for.
+    /// Bytes of each window as announced to the peer, which sets up as many.
     announced: Vec<u32>,
     transport_mtu: u32,
     control: Arc<EventFd>,
-    /// Expires when the next poll is due.
+    /// Timer that expires when the next poll is due.
     timer: Timer,
     /// Time of the last change of the queue pairs.
     changed: Duration,
     pairs: Vec<Pair>,
     links: Links,
-    /// Bits that were written last.
+    /// Value of QP_LINKS that was written last.
     written: u32,
-    /// The engine has channels open.
+    /// True while the engine has channels open.
     is_open: bool,
     lives: u64,
     checked: Duration,
-    /// Queue pairs that the newest channels send into.
+    /// Assignment of queue pairs to the newest channels.
     senders: Option<Arc<Senders>>,
 }
 
 impl Transport {
-    /// Answers the handshake of an `ntb_transport`; `None` while the peer is none.
+    /// Answers the handshake of an `ntb_transport`; `None` while the scratchpads have none.
     pub(crate) fn begin(
         hw: &dyn Hw,
         transport: &dyn TransportHw,
@@ -152,7 +153,7 @@ impl Transport {
             WindowPart::all(sizes, values.pairs, transport_mtu)?;
         }
         let timer = Timer::new().map_err(|e| Refused::System(e.to_string()))?;
-        // An offer in mqnet's own layout may be there.
+        // Clear the scratchpads: they may contain an offer in mqnet's own layout.
         (0..have).for_each(|at| hw.peer_spad_write(at, 0));
         transport.spad_swap(pad::QP_LINKS, UNTOUCHED);
         for (at, value) in handshake::writes(values.pairs, &announced) {
@@ -186,7 +187,7 @@ impl Transport {
         self.values.pairs
     }
 
-    /// Number of channels that the peer uses: at least 1.
+    /// Number of queue pairs that are open or requested, at least 1.
     pub(crate) fn channels(&self, now: Duration) -> u16 {
         self.used(now).len().max(1) as u16
     }
@@ -198,7 +199,7 @@ impl Transport {
         used
     }
 
-    /// Reads the scratchpads and the state of the queues. An error ends the life of the link.
+    /// Polls the scratchpads and the state of the queues. `Err` ends the session of the link.
     pub(crate) fn poll(
         &mut self,
         hw: &dyn Hw,
@@ -254,16 +255,16 @@ impl Transport {
         ))
     }
 
-    /// Sets the time of the next poll: soon while pairs change.
+    /// Sets the time of the next poll, which is earlier while pairs change.
     fn set_timer(&self, now: Duration) {
         let [time, period] = CHANGING;
         let is_due = |pair: &Pair| pair.closing.or(pair.suspect.map(|(at, _)| at)).is_some();
         let is_changing = now < self.changed + time || self.pairs.iter().any(is_due);
-        // A timer that fails delays the steps until the next event.
+        // A failed timer delays the next poll until another event.
         let _ = self.timer.set(if is_changing { period } else { CHECK });
     }
 
-    /// Makes the rings, once the peer has set up all windows.
+    /// Creates the rings; false if the peer has not set up all windows.
     fn make_pairs(&mut self, hw: &dyn Hw, transport: &dyn TransportHw) -> Result<bool, String> {
         let mut windows = Vec::with_capacity(self.announced.len());
         for (at, &announced) in self.announced.iter().enumerate() {
@@ -322,7 +323,7 @@ impl Transport {
         Ok(true)
     }
 
-    /// Takes a write of QP_LINKS, and link-down slots.
+    /// Processes QP_LINKS and link-down slots: closes pairs that have ended.
     fn read_links(&mut self, transport: &dyn TransportHw, now: Duration) {
         let Self { pairs, links, .. } = self;
         let activity = |pair: u16| pairs[usize::from(pair)].activity();
@@ -348,7 +349,7 @@ impl Transport {
             if self.pairs[usize::from(pair)].queue.state.has_ended() {
                 self.close_pair(pair, Some(Parting::Any), now);
             } else if late.contains(&pair)
-                // Frames that wait come before a link-down slot.
+                // Unread frames come before a link-down slot.
                 || in_doubt.contains(&pair) && self.pairs[usize::from(pair)].complete() == 0
             {
                 self.close_pair(pair, Some(Parting::Next), now);
@@ -362,7 +363,7 @@ impl Transport {
     fn close_pair(&mut self, number: u16, parts: Option<Parting>, now: Duration) {
         self.links.close(number, now);
         let pair = &mut self.pairs[usize::from(number)];
-        // From here on queues do not use the rings, even with frames in them.
+        // Queues use the rings no more, even with frames in them.
         pair.queue.state.end();
         pair.queue.rx.recall();
         pair.queue.tx.recall();
@@ -370,7 +371,7 @@ impl Transport {
         pair.parts = parts;
     }
 
-    /// Takes back rings that were recalled.
+    /// Takes back recalled rings, and sends pending link-down slots.
     fn reclaim(&mut self, now: Duration) {
         for pair in &mut self.pairs {
             if pair.has_rings() {
@@ -382,13 +383,13 @@ impl Transport {
                 pair.closing = None;
                 pair.part();
             } else if now >= since + PATIENCE {
-                // Channels that do not answer are closed with all others.
+                // Queues that keep the rings are closed, with all other channels.
                 (self.lives, pair.closing) = (self.lives + 1, Some(now));
             }
         }
     }
 
-    /// Opens the pairs that the peer requests.
+    /// Opens the pairs that the peer requests and whose rings the control thread has.
     fn open_requested(&mut self, now: Duration) {
         let requested: Vec<u16> = self.links.requested(now).collect();
         for number in requested {
@@ -419,7 +420,7 @@ impl Transport {
         }
     }
 
-    /// Wakes readers that sleep although a frame is there.
+    /// Wakes readers that sleep although their next slot is complete.
     fn check_sleepers(&mut self, now: Duration) {
         if now < self.checked + CHECK {
             return;
@@ -435,7 +436,8 @@ impl Transport {
         }
     }
 
-    /// Makes the channels of a plan.
+    /// Creates the channels of a plan. `Err` if the peer has too few queue pairs or the system
+    /// refuses.
     pub(crate) fn channels_of(
         &mut self,
         plan: &Plan,
@@ -446,7 +448,8 @@ impl Transport {
         if count == 0 || count > pairs {
             return Err(format!("{count} channels, the peer has {pairs} queue pairs"));
         }
-        // Channels send into pairs that are in use, as far as there are as many.
+        // Channels send into pairs that are in use, and into unused pairs only if there are too
+        // few.
         let mut senders = self.used(now);
         senders.extend((0..pairs).filter(|pair| !self.used(now).contains(pair)));
         senders.truncate(count.into());
@@ -466,12 +469,12 @@ impl Transport {
         Ok(channels)
     }
 
-    /// Frames that can wait in all rings of this end.
+    /// Largest number of frames in all rings to the peer; at least 1.
     pub(crate) fn waiting_most(&self) -> u32 {
         self.pairs.iter().map(|pair| pair.size.1).sum::<u32>().max(1)
     }
 
-    /// Windows and queue pairs as they are shown; `None` until the peer has set up its windows.
+    /// Windows and queue pairs for `show`; `None` until the peer has set up its windows.
     pub(crate) fn slot_rings(&self, transport: &dyn TransportHw) -> Option<SlotRings> {
         let first = self.pairs.first()?;
         let windows = self.announced.iter().enumerate().map(|(at, &announced)| {
@@ -499,12 +502,12 @@ impl Transport {
         })
     }
 
-    /// The first violation of the protocol.
+    /// First violation of the protocol; `None` if there was none.
     pub(crate) fn violation(&self) -> Option<String> {
         self.pairs.iter().find_map(|pair| pair.queue.state.violation())
     }
 
-    /// Closes all pairs in good order; the engine has dropped all channels.
+    /// Closes all pairs with link-down slots. The engine has dropped all channels.
     pub(crate) fn close(&mut self, hw: &dyn Hw, now: Duration) {
         (self.is_open, self.senders) = (false, None);
         self.lives += 1;
@@ -521,7 +524,7 @@ impl Transport {
 }
 
 impl Pair {
-    /// Sends the link-down slot that is due, as soon as a slot is free.
+    /// Sends the pending link-down slot, if a slot is free.
     fn part(&mut self) {
         let (Some(parts), Some(tx)) = (self.parts, &mut self.idle.tx) else { return };
         match parts {
@@ -530,27 +533,27 @@ impl Pair {
             Parting::Next => return,
         }
         self.parts = None;
-        // A failed doorbell is reported by the hardware link.
+        // An error is ignored: the hardware link reports a failed doorbell.
         let _ = self.queue.doorbell.ring();
     }
 
-    /// Frames received, and the peer's credit: a value that changes with each frame that the peer
-    /// sends or consumes. The credit is read from memory: a queue reads it when it has no room
-    /// left, possibly long after the peer has closed the pair.
+    /// Value that changes with each frame that the peer sends or consumes: frames received, and
+    /// the peer's credit. The credit is read from memory, because a queue reads it only when no
+    /// slot is free, possibly long after the peer has closed the pair.
     fn activity(&self) -> u64 {
         let [received, _] = self.queue.state.counts();
         received << 32 | u64::from(self.credit.read())
     }
 
-    /// Complete slots of our window.
+    /// Number of complete slots in this end's window.
     fn complete(&self) -> u32 {
         let flags = |slot| self.words.byte(self.part.header_at(slot) + FLAGS);
         let is_done = |slot: &u32| flags(*slot).load(Ordering::Acquire) & DONE != 0;
         (0..self.part.slots).filter(is_done).count() as u32
     }
 
-    /// True when the peer has closed the pair and could not send a link-down slot. `closes`: the
-    /// peer has just closed some pair.
+    /// True if the peer has closed the pair and could not send a link-down slot. `closes` is true
+    /// if the peer has just closed some pair.
     fn misses_link_down(&mut self, closes: bool, now: Duration) -> bool {
         let activity = self.activity();
         if closes && self.complete() + 1 >= self.part.slots {
@@ -588,7 +591,7 @@ impl Pair {
     }
 }
 
-/// Reads the peer's values.
+/// Reads the peer's values, within the limits of the hardware.
 fn read(hw: &dyn Hw, transport: &dyn TransportHw) -> Result<Option<PeerValues>, HandshakeError> {
     let sizes: Vec<u32> =
         (0..transport.window_count()).map(|at| transport.window_size(at)).collect();

@@ -1,10 +1,11 @@
-//! Rings of slots: reception from our window, transmission into the peer's memory.
+//! Rings of slots: reception from this end's window, transmission into the peer's memory.
 //!
-//! A slot is a payload from its first byte and, at its end, a header: packet number, length, flags,
-//! little-endian words of 32 bits. The writer publishes by the flags, the reader clears them. A
-//! reader consumes slots in order and writes the number of the slot that it consumed last into the
-//! credit word of the other direction's memory; it begins at the last slot, so that a ring of `n`
-//! slots holds `n - 1` frames. Packet numbers and slots begin at 0 whenever the pair is opened.
+//! A slot has a payload at its start and a header at its end. The header has three little-endian
+//! words of 32 bits: packet number, length, flags. The writer publishes a slot by its flags, and
+//! the reader clears them. A reader consumes slots in order, and writes the number of the last
+//! consumed slot into the credit word of the other direction's memory. The first credit is the
+//! last slot, so a ring of `n` slots holds `n - 1` frames. At each opening, packet numbers and
+//! slots begin at 0.
 
 mod words;
 
@@ -26,7 +27,7 @@ use words::{OutMemory, OutboundWord};
 
 /// Flag of a complete slot.
 pub(super) const DONE: u8 = 1;
-/// Flag of a slot that closes the pair; with [`DONE`].
+/// Flag of a slot that closes the pair; set together with [`DONE`].
 pub(super) const LINK_DOWN: u8 = 2;
 
 /// Offset of the flags in a header.
@@ -35,7 +36,7 @@ pub(super) const FLAGS: u32 = 8;
 /// Violation of the protocol in one queue pair.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Violation {
-    /// Packet number of a slot.
+    /// Wrong packet number of a slot.
     #[error(
         "slot {slot}: packet number {number}, expected {expected}: slots here have {size} bytes; \
          give both ends the same transport_mtu{}", hint(.slot, .number, .expected, .size)
@@ -45,12 +46,12 @@ pub(crate) enum Violation {
         slot: u32,
         /// Value of the peer.
         number: u32,
-        /// Value that was due.
+        /// Expected value.
         expected: u32,
         /// Bytes of a slot.
         size: u32,
     },
-    /// Length of a frame.
+    /// Invalid length of a frame.
     #[error("slot {slot}: frame of {len} bytes, allowed 1 to {max}")]
     Length {
         /// Number of the slot.
@@ -60,7 +61,7 @@ pub(crate) enum Violation {
         /// Largest value.
         max: u32,
     },
-    /// A slot is complete before the one that is due first.
+    /// Complete slot while slot 0, which comes first, is not complete.
     #[error(
         "slot {slot} is complete and slot 0 is not: slots here have {size} bytes; give both ends \
          the same transport_mtu (the peer's seems to be {})",
@@ -72,7 +73,7 @@ pub(crate) enum Violation {
         /// Bytes of a slot.
         size: u32,
     },
-    /// Credit beyond the ring.
+    /// Credit for a slot that does not exist.
     #[error("credit {credit}, allowed 0 to {max}")]
     Credit {
         /// Value of the peer.
@@ -80,19 +81,20 @@ pub(crate) enum Violation {
         /// Largest value.
         max: u32,
     },
-    /// Credit for a slot that was consumed before, or is not published.
+    /// Credit for a slot that is consumed already, or not published.
     #[error("credit {credit}: {consumed} slots consumed, {published} are published")]
     Consumed {
         /// Value of the peer.
         credit: u32,
-        /// Slots that it would return.
+        /// Number of slots that the credit would return.
         consumed: u32,
-        /// Slots that are published.
+        /// Number of published slots.
         published: u32,
     },
 }
 
-/// The first header of a peer with smaller slots is one of its later slots.
+/// Text with the peer's slot size, if the number can be explained by smaller slots; otherwise
+/// empty.
 fn hint(slot: &u32, number: &u32, expected: &u32, size: &u32) -> String {
     let slots = number.wrapping_sub(*expected).wrapping_add(1);
     match (*slot, *expected, slots) {
@@ -103,20 +105,20 @@ fn hint(slot: &u32, number: &u32, expected: &u32, size: &u32) -> String {
     }
 }
 
-/// Slots of our window.
+/// Ring of received slots, in this end's window.
 #[derive(Debug)]
 pub(crate) struct RxSlots {
     part: WindowPart,
     ring: Window,
     words: AtomicTable,
-    /// The credit word that the peer reads.
+    /// Credit word that the peer reads.
     credit: OutboundWord,
     next: u32,
     number: u32,
     pub(crate) state: Arc<PairState>,
 }
 
-/// Window of this end as a table of words.
+/// Window of this end as a table of words; `Err` unless offset and length are multiples of 16.
 fn table(region: &Arc<Region>, at: usize, len: u32) -> Result<AtomicTable, String> {
     let whole = at.is_multiple_of(16) && len.is_multiple_of(16);
     let table = AtomicTable::new(region.clone(), at, len).filter(|_| whole);
@@ -131,7 +133,8 @@ fn after(slot: u32, steps: u32, slots: u32) -> u32 {
 }
 
 impl RxSlots {
-    /// Ring of the pair with `part` of our window; `their_part` is its part of the peer's.
+    /// Ring of the pair with `part` of this end's window; `their_part` is the pair's part of the
+    /// peer's.
     pub(crate) fn new(
         window: &MemoryWindow,
         out: &Outbound,
@@ -153,7 +156,7 @@ impl RxSlots {
         self.words.byte(self.part.header_at(slot) + FLAGS)
     }
 
-    /// Begins a life of the pair, before the peer knows that it may send.
+    /// Begins a session of the pair, before the peer is allowed to send.
     pub(crate) fn reset(&mut self) {
         (self.next, self.number) = (0, 0);
         for slot in 0..self.part.slots {
@@ -162,7 +165,8 @@ impl RxSlots {
         self.credit.write(self.part.slots_last());
     }
 
-    /// True when the peer has begun a new life of the pair, and its slots cover the link-down slot.
+    /// True if the peer has begun a new session of the pair, whose slots overwrote the link-down
+    /// slot.
     #[cold]
     fn was_restarted(&self) -> bool {
         let first = self.ring.piece(self.part.header_at(0), 4).and_then(|h| h.header::<4>());
@@ -171,20 +175,21 @@ impl RxSlots {
             && first == Some([0; 4])
     }
 
-    /// True when the slot that is due is complete.
+    /// True if the next slot is complete.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        // Pairs with the peer's write barrier in front of the flags.
+        // Pairs with the peer's write barrier before the flags.
         self.flags(self.next).load(Ordering::Acquire) & DONE != 0
     }
 
-    /// Reports to the control thread where this ring sleeps, for its check.
+    /// Reports to the control thread for which slot this ring sleeps, for its check.
     #[cold]
     pub(crate) fn note_sleep(&self) {
         self.state.sleep(self.part.header_at(self.next) + FLAGS);
     }
 
-    /// True when the slot that is due is complete, and its frame is longer than the caller takes.
+    /// True if the next slot is complete and its frame is longer than `frame_max`. Also ends the
+    /// pair if the peer has begun a new session.
     #[inline]
     pub(crate) fn first_is_too_long(&self, frame_max: u32) -> Result<bool, Violation> {
         let flags = self.flags(self.next).load(Ordering::Acquire);
@@ -192,7 +197,7 @@ impl RxSlots {
             return Ok(false);
         }
         if self.number < self.part.slots && self.was_restarted() {
-            // In the first round, slots of the next life have the same numbers.
+            // In the first pass over the ring, slots of the next session have the same numbers.
             self.state.end();
             return Ok(false);
         }
@@ -206,7 +211,8 @@ impl RxSlots {
         }
     }
 
-    /// Shows up to `budget` complete slots. A frame longer than `frame_max` ends a peek.
+    /// Appends up to `budget` complete slots to the burst; returns their number. Stops before a
+    /// frame longer than `frame_max`, at a link-down slot, and after `bytes` bytes.
     pub(crate) fn peek<'a>(
         &'a self,
         burst: &mut Burst<'a>,
@@ -222,7 +228,7 @@ impl RxSlots {
         let budget = budget.min(self.part.slots).min(lens.len() as u32);
         while shown < budget && left > 0 {
             let slot = after(self.next, shown, self.part.slots);
-            // Pairs with the peer's write barrier in front of the flags.
+            // Pairs with the peer's write barrier before the flags.
             let flags = self.flags(slot).load(Ordering::Acquire);
             if flags & DONE == 0 {
                 break;
@@ -235,7 +241,7 @@ impl RxSlots {
             }
             let len = match self.header(slot, shown) {
                 Ok(len) => len,
-                // Frames before it are good; the next peek ends the pair.
+                // The frames before this slot are valid; the next peek ends the pair.
                 Err(Violation::Number { .. }) if self.was_restarted() => break,
                 Err(e) => return Err(e),
             };
@@ -251,7 +257,7 @@ impl RxSlots {
         Ok(shown)
     }
 
-    /// Reads the header of a complete slot once, and checks it.
+    /// Reads the header of a complete slot once and checks it; returns the length of the frame.
     #[inline]
     fn header(&self, slot: u32, ahead: u32) -> Result<u32, Violation> {
         let header =
@@ -276,7 +282,8 @@ impl RxSlots {
         }
         self.state.count(0, frames.into());
         for step in 0..frames {
-            // Pairs with the Acquire load in Pair::complete: slots without frames are counted.
+            // Pairs with the Acquire load in Pair::complete: a slot counts as consumed only after
+            // its frame does.
             self.flags(after(self.next, step, self.part.slots)).store(0, Ordering::Release);
         }
         let last = after(self.next, frames - 1, self.part.slots);
@@ -285,7 +292,7 @@ impl RxSlots {
         self.credit.write(last);
     }
 
-    /// Refuses slots that are complete out of order, before the first frame of a life: the peer's
+    /// Refuses a complete slot before slot 0, until the first frame of a session: the peer's
     /// slots are larger.
     pub(crate) fn check_order(&self) -> Result<(), Violation> {
         if self.number != 0 {
@@ -293,41 +300,42 @@ impl RxSlots {
         }
         let is_done = |slot: &u32| self.flags(*slot).load(Ordering::Acquire) & DONE != 0;
         match (1..self.part.slots).find(is_done) {
-            // The first slot may have become complete since, and then the others.
+            // Check slot 0 again: it may have become complete before the slot that was found.
             Some(slot) if !self.has_work() => Err(Violation::Order { slot, size: self.part.slot }),
             _ => Ok(()),
         }
     }
 }
 
-/// Slots of the peer's memory.
+/// Ring of transmitted slots, in the peer's memory.
 #[derive(Debug)]
 pub(crate) struct TxSlots {
     part: WindowPart,
     out: OutMemory,
-    /// The flags of each slot.
+    /// Flags of each slot.
     flags: Vec<AtomicTable>,
-    /// In our memory; the peer writes.
+    /// Credit word in this end's memory; the peer writes it.
     credit: InboundWord,
-    /// First slot that is free for this end.
+    /// Next slot to be written.
     next: u32,
     /// First slot that is not published.
     published: u32,
-    /// Slots that are free beyond `next`, by the last credit.
+    /// Number of free slots from `next` on, by the last credit.
     free: u32,
-    /// Slots returned by the peer that are not counted yet.
+    /// Number of slots returned by the peer that are not counted yet.
     credits: u32,
-    /// Frames of this life that the peer did not take were counted.
+    /// True if the frames of this session that the peer did not consume were counted.
     is_lost_counted: bool,
     number: u32,
     scatter: Scatter,
-    /// Room behind a slot's payload, for a receiver with a larger request.
+    /// Space after a slot's payload, for a receiver that requests more than a slot holds.
     spare: Vec<u8>,
     pub(crate) state: Arc<PairState>,
 }
 
 impl TxSlots {
-    /// Ring of the pair with `part` of the peer's window; `our_part` is its part of ours.
+    /// Ring of the pair with `part` of the peer's window; `our_part` is the pair's part of this
+    /// end's.
     pub(crate) fn new(
         window: &MemoryWindow,
         out: &Outbound,
@@ -363,14 +371,14 @@ impl TxSlots {
         })
     }
 
-    /// Begins a life of the pair, before the peer knows that it may read.
+    /// Begins a session of the pair, before the peer is allowed to read.
     pub(crate) fn reset(&mut self) {
         (self.next, self.published, self.number) = (0, 0, 0);
         self.free = self.part.slots_last();
         self.state.note_in_use(0);
         self.is_lost_counted = false;
         self.credit.write(self.part.slots_last());
-        // Frames of an earlier life that the peer did not read.
+        // Clear the slots of an earlier session that the peer did not read.
         for flags in &self.flags {
             flags.byte(0).store(0, Ordering::Relaxed);
         }
@@ -386,27 +394,27 @@ impl TxSlots {
         self.part.slot
     }
 
-    /// Free slots, by the last credit.
+    /// Number of free slots, by the last credit.
     #[inline]
     pub(crate) fn room(&self) -> u32 {
         self.free
     }
 
-    /// Slots in use that the peer had not consumed by the last credit.
+    /// Number of slots in use, by the last credit.
     pub(crate) fn used(&self) -> u32 {
         self.capacity() - self.free
     }
 
-    /// Reads the credit word once; returns the free slots.
+    /// Reads the credit word once; returns the number of free slots.
     pub(crate) fn read_credit(&mut self) -> Result<u32, Violation> {
         let (slots, credit) = (self.part.slots, self.credit.read());
         if credit >= slots {
             return Err(Violation::Credit { credit, max: slots - 1 });
         }
-        // The slot consumed last is the last one that may be written.
+        // All slots from `next` to the slot consumed last are free.
         let free = after(credit, slots - self.next, 2 * slots) % slots;
         let published = self.used() - self.unpublished();
-        // Modulo the ring, in which a step back is a large step ahead.
+        // Modulo the ring, so that a step back counts as a large step forward.
         let consumed = after(free, slots - self.free, 2 * slots) % slots;
         if consumed > published {
             return Err(Violation::Consumed { credit, consumed, published });
@@ -420,13 +428,13 @@ impl TxSlots {
         Ok(free)
     }
 
-    /// Slots that the peer has returned since the last call.
+    /// Number of slots that the peer has returned since the last call.
     #[inline]
     pub(crate) fn take_credits(&mut self) -> u32 {
         std::mem::take(&mut self.credits)
     }
 
-    /// Number of frames that are lost in slots in use, once in each life of the pair.
+    /// Number of slots in use, whose frames are lost; 0 from the second call in a session on.
     #[cold]
     pub(crate) fn take_lost(&mut self) -> u32 {
         // A credit that violates the protocol is ignored here.
@@ -438,7 +446,8 @@ impl TxSlots {
         after(self.next, self.part.slots - self.published, 2 * self.part.slots) % self.part.slots
     }
 
-    /// Stores a frame into the next slot; false when it is too long for one. There is a free slot.
+    /// Stores a frame into the next slot; false if the frame is too long for a slot. Needs a free
+    /// slot.
     #[inline]
     pub(crate) fn place(
         &mut self,
@@ -460,8 +469,8 @@ impl TxSlots {
         true
     }
 
-    /// Room for a frame of up to `max` bytes in the next slot, and behind it what a slot cannot
-    /// hold. There is a free slot.
+    /// Space for a frame of up to `max` bytes in the next slot, followed by private memory for
+    /// the bytes that a slot cannot hold. Needs a free slot.
     pub(crate) fn reserve(&mut self, max: u32) -> Segments<'_> {
         debug_assert!(self.free > 0);
         let at = self.part.slot_at(self.next);
@@ -476,8 +485,8 @@ impl TxSlots {
         self.scatter.room(self.out.rooms(at, len).chain(std::iter::once(spare)))
     }
 
-    /// Completes the slot of the last reservation; false when the frame is too long for a slot,
-    /// which is free again then.
+    /// Takes the slot of the last reservation for a frame of `len` bytes. False if the frame is
+    /// too long; the slot then stays free.
     pub(crate) fn commit(&mut self, len: u32) -> bool {
         let fits = len <= self.part.payload_max();
         if fits {
@@ -486,7 +495,7 @@ impl TxSlots {
         fits
     }
 
-    /// Writes the header of the next slot, which is not complete before it is published.
+    /// Writes the header of the next slot and takes the slot, which is not published yet.
     #[inline]
     fn take(&mut self, len: u32) {
         self.header(len);
@@ -502,12 +511,13 @@ impl TxSlots {
         self.number = self.number.wrapping_add(1);
     }
 
-    /// Completes all slots that were taken; true when there were some.
+    /// Publishes all slots that were taken; true if there were any.
     #[inline]
     pub(crate) fn publish(&mut self) -> bool {
         let any = self.published != self.next;
         while self.published != self.next {
-            // Pairs with the peer's read barrier behind the flags: payload and header come first.
+            // Pairs with the peer's read barrier after the flags: payload and header are visible
+            // before them.
             self.flags[self.published as usize].byte(0).store(DONE, Ordering::Release);
             self.published = after(self.published, 1, self.part.slots);
         }
@@ -517,13 +527,13 @@ impl TxSlots {
         any
     }
 
-    /// Sends a link-down slot after the frames that were sent; false while no slot is free.
+    /// Sends a link-down slot after the frames that were sent; false if no slot is free.
     pub(crate) fn send_link_down(&mut self) -> bool {
         self.publish();
         match self.read_credit() {
             Ok(0) => return false,
             Ok(_) => {}
-            // The peer is at an unknown slot.
+            // An invalid credit: the peer's next slot is unknown.
             Err(_) => {
                 self.fill_with_link_down();
                 return true;
@@ -535,8 +545,8 @@ impl TxSlots {
         true
     }
 
-    /// Makes every slot a link-down slot, for a peer at an unknown slot: packet numbers of such
-    /// slots are not checked. The ring is to be reset before its next use.
+    /// Makes every slot a link-down slot, for a peer whose next slot is unknown: the packet
+    /// numbers of such slots are not checked. The ring must be reset before its next use.
     pub(crate) fn fill_with_link_down(&mut self) {
         (0..self.part.slots).for_each(|slot| self.link_down_at(slot));
     }
@@ -547,13 +557,13 @@ impl TxSlots {
         self.flags[slot as usize].byte(0).store(DONE | LINK_DOWN, Ordering::Release);
     }
 
-    /// True when the peer has consumed all that was published.
+    /// True if the peer has consumed all published slots and no slot is taken.
     pub(crate) fn is_drained(&mut self) -> Result<bool, Violation> {
         Ok(self.read_credit()? == self.capacity())
     }
 }
 
-/// Copies a frame in pieces into a room in pieces.
+/// Copies the segments of a frame into the segments of a slot.
 fn store<'a, 'b>(
     mut rooms: impl Iterator<Item = SpanMut<'a>>,
     pieces: impl Iterator<Item = Span<'b>>,
@@ -580,7 +590,7 @@ impl WindowPart {
     }
 }
 
-/// True when a peer's mapping holds all of `0..len`, in one or more areas without a gap.
+/// True if a peer's mapping covers `0..len` without a gap, in one or more areas.
 pub(super) fn covers(map: &MemoryMap, len: u32) -> bool {
     let mut end = 0;
     for area in map.areas() {
@@ -592,7 +602,7 @@ pub(super) fn covers(map: &MemoryMap, len: u32) -> bool {
     end >= u64::from(len)
 }
 
-/// Orders all stores before it with all loads after it: to be used between arming and re-checking.
+/// Orders all earlier stores before all later loads; used between arming and the second check.
 pub(super) fn full_barrier() {
     // Pairs with the kernel's barrier between a header or a credit and its doorbell.
     fence(Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! The function against a test double of the kernel's end, over hardware in memory.
+//! Tests of the function with a test double of the kernel's end, over hardware in memory.
 
 mod hostile;
 mod kernel;
@@ -18,14 +18,14 @@ use crate::NtbFunction;
 use crate::fuzzing::board::{Board, Port};
 use kernel::{Cuts, Kernel};
 
-/// Both ends, and what the engine holds.
+/// Both ends, and the channels that the engine has.
 struct World {
     board: Arc<Board>,
     function: NtbFunction,
     kernel: Kernel,
     now: Duration,
     channels: Vec<Channel>,
-    /// MTU of the netdev at the other side of the link, and its channels.
+    /// Capabilities of the netdev at the other side of the link.
     partner: Caps,
 }
 
@@ -44,7 +44,7 @@ impl Default for Shape {
     }
 }
 
-/// Frames that a fault ended.
+/// Received frames, or the fault that ended the reception.
 type Received = Result<Vec<Vec<u8>>, Fault>;
 
 impl World {
@@ -71,7 +71,7 @@ impl World {
         Self { board, function, kernel, now, channels: Vec::new(), partner }
     }
 
-    /// A link with `open` pairs open and as many channels.
+    /// Link with `open` open pairs and as many channels.
     fn up(shape: Shape, open: usize) -> Self {
         let mut world = Self::new(shape);
         world.board.link_up();
@@ -80,7 +80,7 @@ impl World {
         world
     }
 
-    /// 10 ms of both ends; the engine opens and closes channels as the function wants.
+    /// Advances both ends by 10 ms: the kernel's periodic work, then a poll of the function.
     fn step(&mut self) -> LinkStatus {
         self.kernel.tick();
         self.poll()
@@ -95,8 +95,8 @@ impl World {
         self.function.poll_link(self.now)
     }
 
-    /// As [`step`](Self::step) and [`follow`](Self::follow), with polls of this end between the
-    /// reads and the writes of the kernel where `acts` is true.
+    /// [`step`](Self::step) and [`follow`](Self::follow), with polls of this end between the
+    /// kernel's reads and writes when `acts` returns true.
     fn step_interleaved(&mut self, mut acts: impl FnMut() -> bool) {
         let mut left = 10;
         let mut act = |world: &mut Self| {
@@ -122,7 +122,8 @@ impl World {
         Plan::join(&self.function.caps(), &self.partner).expect("a plan")
     }
 
-    /// Acts as the engine after a poll: workers poll all queues, and channels are changed.
+    /// Acts as the engine after a poll: workers poll all queues, and channels are opened, changed
+    /// or closed.
     fn follow(&mut self, status: &LinkStatus) {
         for channel in 0..self.channels.len() {
             let Rx::Owning(rx) = &mut self.channels[channel].rx else { panic!("no memory") };
@@ -159,7 +160,7 @@ impl World {
         self.function.close("test");
     }
 
-    /// Steps until all wanted pairs are up at the kernel's end, with as many channels.
+    /// Steps until all requested pairs are up at the kernel's end, with `channels` channels.
     fn settle(&mut self, channels: usize) {
         for _ in 0..200 {
             let status = self.step();
@@ -173,7 +174,7 @@ impl World {
         panic!("{} channels of {channels}: {status:?}", self.channels.len());
     }
 
-    /// Sends frames on a channel; returns how many were taken.
+    /// Sends frames on a channel; returns how many the queue took.
     fn send(&mut self, channel: usize, frames: &[Vec<u8>]) -> Result<usize, Fault> {
         let Tx::Owning(tx) = &mut self.channels[channel].tx else { panic!("no memory") };
         let mut burst = Burst::new();
@@ -185,7 +186,7 @@ impl World {
         Ok(taken)
     }
 
-    /// Receives all that waits in a channel.
+    /// Receives all frames of a channel.
     fn receive(&mut self, channel: usize) -> Received {
         let Rx::Owning(rx) = &mut self.channels[channel].rx else { panic!("no memory") };
         let mut frames = Vec::new();
@@ -213,7 +214,7 @@ impl World {
     }
 }
 
-/// A frame with a mark.
+/// Frame that begins with a number.
 fn frame(mark: u32, len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len).map(|n| (n as u32 ^ mark) as u8).collect();
     bytes[..4].copy_from_slice(&mark.to_le_bytes());

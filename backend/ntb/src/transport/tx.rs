@@ -1,4 +1,4 @@
-//! Transmission: the TX queue of a channel, into one queue pair at a time.
+//! TX queue of a channel, into one queue pair at a time.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -20,32 +20,32 @@ use super::rx::fault;
 use super::slots::{TxSlots, Violation};
 use crate::hw::Doorbell;
 
-/// Time after which a queue that waits for room is polled again, since the peer sends no
-/// notification of a credit. It doubles while nothing changes.
+/// First delay after which a queue that waits for free slots is polled again: the peer sends no
+/// notification of a credit. The delay doubles while the credit does not change.
 const RETRY: Duration = Duration::from_micros(200);
-/// Longest such time.
+/// Longest delay of that kind.
 const RETRY_MAX: Duration = Duration::from_millis(20);
 
-/// Queue pair that each channel sends into. The control thread assigns another one when the peer
-/// has closed a pair and opened another without a change of their number.
+/// Queue pair into which each channel sends. The control thread assigns another pair when the
+/// peer has closed one and opened another without a change of the number of pairs.
 pub(crate) struct Senders {
-    /// Queue pairs, with bytes of a slot and largest number of slots in use.
+    /// All queue pairs, each with the bytes of a slot and the largest number of slots in use.
     pairs: Vec<(QueuePair, (u32, u32))>,
     of_channel: Vec<AtomicU16>,
 }
 
 impl Senders {
-    /// Assigns a pair to each channel.
+    /// Assigns the pairs in `of_channel` to the channels.
     pub(crate) fn new(pairs: Vec<(QueuePair, (u32, u32))>, of_channel: &[u16]) -> Self {
         Self { pairs, of_channel: of_channel.iter().map(|&pair| AtomicU16::new(pair)).collect() }
     }
 
     fn of(&self, channel: u16) -> u16 {
-        // The ring itself is handed over by its cell.
+        // Relaxed suffices: the cell orders the ring itself.
         self.of_channel[usize::from(channel)].load(Ordering::Relaxed)
     }
 
-    /// Assigns a pair of `used` without a channel to each channel with an unused pair.
+    /// Assigns a free pair of `used` to each channel whose pair is not in `used`.
     pub(crate) fn follow(&self, used: &[u16]) {
         for channel in 0..self.of_channel.len() as u16 {
             let before = self.of(channel);
@@ -61,7 +61,7 @@ impl Senders {
     }
 }
 
-/// The TX queue.
+/// TX queue of a channel.
 pub(crate) struct PairTx {
     channel: u16,
     pair: u16,
@@ -69,25 +69,25 @@ pub(crate) struct PairTx {
     state: Arc<PairState>,
     held: Held<TxSlots>,
     doorbell: Arc<dyn Doorbell>,
-    /// Frames wait for those of an older queue: the ring is left to that.
+    /// True while frames of an older queue must be sent first; the ring is left to that queue.
     is_held: bool,
     epoll: Epoll,
     timer: Timer,
     retry: Duration,
-    /// Found after frames of a burst were taken.
+    /// Violation found after some frames of a burst were taken; the next call reports it.
     violation: Option<Violation>,
-    /// Room for frames to a pair that the peer has closed, which are dropped; and whether the last
-    /// reserved room is there.
+    /// Memory for a frame to a closed pair, which is dropped. `is_discarded` is true if the last
+    /// reservation was in this memory.
     discard: Vec<u8>,
     is_discarded: bool,
-    /// Bytes of a slot and number of slots: what the ring has, while it is elsewhere too.
+    /// Bytes of a slot, and largest number of slots in use; valid without the ring too.
     size: (u32, u32),
     stores: Stores,
     stats: Arc<QueuePairStats>,
 }
 
 impl PairTx {
-    /// Sends into the queue pair that the channel is assigned.
+    /// TX queue of channel `channel`, into the queue pair that `senders` assigns.
     pub(crate) fn new(
         channel: u16,
         senders: Arc<Senders>,
@@ -122,7 +122,7 @@ impl PairTx {
         fault(self.channel, self.pair, &self.state, violation)
     }
 
-    /// Free slots: by the last credit, or by a new one when there is none.
+    /// Number of free slots by the last credit, or by a new credit if that number is 0.
     #[inline]
     fn room(&mut self) -> Result<u32, Fault> {
         if let Some(violation) = self.violation.take() {
@@ -141,8 +141,9 @@ impl PairTx {
         free.map_err(|e| self.fault(&e))
     }
 
-    /// True when the peer has closed the pair. Its frames are dropped, as by an interface without
-    /// carrier: a queue that kept them could never be drained, and no channel could be removed.
+    /// True if the peer has closed the pair and the queue is not held. Frames are then dropped,
+    /// like at an interface without carrier: a queue that kept frames could never be drained and
+    /// removed.
     #[inline]
     fn is_closed(&self) -> bool {
         !self.is_held && self.state.has_ended()
@@ -157,21 +158,22 @@ impl PairTx {
         self.held.ready()
     }
 
-    /// Changes to the queue pair that is assigned now; the ring of the old one was put back.
+    /// Changes to the queue pair that is assigned now, after the ring of the former pair was put
+    /// back.
     fn follow(&mut self) {
         let pair = self.senders.of(self.channel);
         if pair == self.pair {
             return;
         }
         let (it, size) = self.senders.pairs[usize::from(pair)].clone();
-        // Fails when the pair was assigned before: it is registered.
+        // An error is ignored: a pair that was assigned before is registered already.
         let _ = self.epoll.add(it.tx.event(), Interest::ReadableEdge, 0);
         (self.pair, self.size, self.state, self.doorbell) = (pair, size, it.state, it.doorbell);
         self.held = Held::new(it.tx);
         (self.retry, self.violation) = (RETRY, None);
     }
 
-    /// The pair has ended: frames that the peer did not take are lost.
+    /// Puts the ring of an ended pair back, and counts frames that the peer did not take as lost.
     #[cold]
     fn give_back(&mut self) {
         if let Some(ring) = self.held.ring() {
@@ -192,7 +194,7 @@ impl PairTx {
         }
     }
 
-    /// Puts the ring back.
+    /// Puts the ring back, and counts lost frames if the pair has ended or the ring is recalled.
     fn leave(&mut self) {
         if self.held.is_recalled() || self.state.has_ended() {
             self.give_back();
@@ -202,7 +204,7 @@ impl PairTx {
         }
     }
 
-    /// Slots for `need` bytes in frames, at least one.
+    /// Number of slots for `need` bytes, at least one and at most the ring's.
     fn slots_for(&self, need: u32) -> u32 {
         let (slot, slots) = self.size;
         need.div_ceil(slot.max(1)).clamp(1, slots.max(1))
@@ -231,12 +233,12 @@ impl Queue for PairTx {
         }
         self.retry = if free > before { RETRY } else { (self.retry * 2).min(RETRY_MAX) };
         if self.retry == RETRY_MAX {
-            // A doorbell that the peer missed would stop the queue for good.
+            // Repeat the doorbell: a doorbell that the peer missed would stop the queue for good.
             self.stats.tx.kicks.add(1);
             let _ = self.doorbell.ring();
         }
         let set = self.timer.set(self.retry);
-        // Without a timer the queue is polled.
+        // Without a timer the queue must be polled.
         Ok(if set.is_ok() { Armed::Sleep } else { Armed::MoreWork })
     }
 
@@ -281,9 +283,9 @@ impl OwningTx for PairTx {
         if let Some(ring) = self.held.ring().filter(|_| free > 0) {
             for frame in &burst.frames()[from..] {
                 if free == 0 {
-                    // The peer may have consumed more since.
+                    // The peer may have consumed more slots since the last credit.
                     free = ring.read_credit().unwrap_or_else(|violation| {
-                        // The frames before are taken: the next call reports it.
+                        // The frames before are taken, so the next call reports the violation.
                         self.violation = Some(violation);
                         0
                     });
@@ -299,7 +301,7 @@ impl OwningTx for PairTx {
                 taken += 1;
             }
         }
-        // Its end orders the stores before all later ones: the flags.
+        // Dropping `streaming` orders its stores before all later stores, such as the flags.
         drop(streaming);
         if let Some(watch) = watch {
             self.stores.end(watch, sent as usize, bytes);
@@ -342,7 +344,8 @@ impl OwningTx for PairTx {
         }
     }
 
-    /// Completes the slots and rings once: the peer's tasklet takes all that are complete.
+    /// Publishes the taken slots and rings the doorbell once: the peer's tasklet reads all
+    /// complete slots.
     fn flush(&mut self) -> Result<(), Fault> {
         let Some(ring) = self.held.ring() else { return Ok(()) };
         let credits = ring.take_credits();
@@ -376,8 +379,8 @@ impl OwningTx for PairTx {
         }
         let drained = match self.held.ring() {
             Some(ring) => ring.is_drained(),
-            // With the newer queue of the pair, or with the control thread: what was sent is ahead
-            // of all that follows, or lost.
+            // A newer queue or the control thread has the ring. Frames sent by this queue are
+            // before all later frames, or lost.
             None => self.held.cell().with(TxSlots::is_drained).unwrap_or(Ok(true)),
         };
         drained.map_err(|e| self.fault(&e))

@@ -1,7 +1,8 @@
-//! Words at any byte of a window, and the peer's memory in pieces.
+//! Words at any byte of a window, and the peer's memory in several mappings.
 //!
-//! Parts of a window may begin at odd bytes. An aligned word is one atomic access. Another one is
-//! read from the aligned words around it, and written byte by byte where it spans two mappings.
+//! Parts of a window may begin at odd bytes. An aligned word is one atomic access. An unaligned
+//! word is read through the aligned words around it, and written in parts if it spans two
+//! mappings.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -11,7 +12,7 @@ use mqnet_shmem::{AtomicTable, GuestMemoryView, MemoryMap, Span, SpanMut};
 use super::covers;
 use crate::hw::Outbound;
 
-/// A word of 32 bits that the peer writes in our memory.
+/// Word of 32 bits in this end's memory that the peer writes.
 #[derive(Debug)]
 pub(crate) struct InboundWord {
     words: AtomicTable,
@@ -19,8 +20,8 @@ pub(crate) struct InboundWord {
 }
 
 impl InboundWord {
-    /// The word at byte `at`; `None` when it is not inside. The table begins at a multiple of 8 and
-    /// has whole units of 16 bytes.
+    /// Word at byte `at` of a table whose length is a multiple of 16. `None` if the word is not
+    /// inside, or the table does not begin at a multiple of 8.
     pub(crate) fn new(words: AtomicTable, at: u32) -> Option<Self> {
         let inside = at.checked_add(4).is_some_and(|end| end <= words.len());
         (inside && words.is_aligned(8)).then_some(Self { words, at })
@@ -30,7 +31,7 @@ impl InboundWord {
     #[inline]
     pub(crate) fn read(&self) -> u32 {
         if self.at.is_multiple_of(4) {
-            // Pairs with the peer's write barrier in front of it.
+            // Pairs with the peer's write barrier before the word.
             return u32::from_le(self.words.word(self.at).load(Ordering::Acquire));
         }
         self.read_unaligned()
@@ -44,7 +45,7 @@ impl InboundWord {
         if shift <= 32 {
             return (first >> shift) as u32;
         }
-        // In two units: a value is whole when the first unit did not change between two reads.
+        // The word spans two units: a value is whole if the first unit is the same in two reads.
         let mut value = 0;
         for _ in 0..4 {
             value = (u128::from(load(low + 8)) << 64 | u128::from(first)) >> shift;
@@ -57,7 +58,7 @@ impl InboundWord {
         value as u32
     }
 
-    /// Writes the word, while the peer does not.
+    /// Writes the word; the peer must not write it at the same time.
     pub(super) fn write(&self, value: u32) {
         for (byte, at) in value.to_le_bytes().into_iter().zip(self.at..) {
             self.words.byte(at).store(byte, Ordering::Release);
@@ -65,7 +66,7 @@ impl InboundWord {
     }
 }
 
-/// The peer's memory behind a window, for one ring.
+/// Peer's memory behind a window, for one ring.
 #[derive(Debug)]
 pub(super) struct OutMemory {
     map: Arc<MemoryMap>,
@@ -82,7 +83,7 @@ impl OutMemory {
         Ok(Self { memory: GuestMemoryView::new(map.clone()), map, len: out.len })
     }
 
-    /// Refuses a range that leaves the window.
+    /// Refuses a range that exceeds the window.
     pub(super) fn check(&self, at: u32, len: u32) -> Result<(), String> {
         match at.checked_add(len) {
             Some(end) if end <= self.len => Ok(()),
@@ -90,24 +91,24 @@ impl OutMemory {
         }
     }
 
-    /// Room in one mapping; `None` where it spans two.
+    /// Range for writing, if it is in one mapping; `None` otherwise.
     #[inline]
     pub(super) fn room(&mut self, at: u32, len: u32) -> Option<SpanMut<'_>> {
         self.memory.room(at.into(), len)
     }
 
-    /// True when a range is in one mapping.
+    /// True if a range is in one mapping.
     #[inline]
     pub(super) fn is_one_piece(&self, at: u32, len: u32) -> bool {
         self.memory.span(at.into(), len).is_some()
     }
 
-    /// The pieces of a range.
+    /// Segments of a range, one per mapping, for writing.
     pub(super) fn rooms(&mut self, at: u32, len: u32) -> impl Iterator<Item = SpanMut<'_>> {
         self.memory.rooms(pieces(&self.map, at, len))
     }
 
-    /// Writes a few bytes.
+    /// Writes a few bytes, in one or more mappings.
     #[inline]
     pub(super) fn write<const N: usize>(&mut self, at: u32, bytes: [u8; N]) {
         match self.memory.room(at.into(), N as u32) {
@@ -130,17 +131,17 @@ impl OutMemory {
     }
 }
 
-/// A word of 32 bits in the peer's memory that this end writes.
+/// Word of 32 bits in the peer's memory that this end writes.
 #[derive(Debug)]
 pub(super) struct OutboundWord {
-    /// The word where it is aligned and in one mapping.
+    /// Word for atomic access, if it is aligned and in one mapping.
     aligned: Option<AtomicTable>,
     memory: OutMemory,
     at: u32,
 }
 
 impl OutboundWord {
-    /// The word at byte `at`.
+    /// Word at byte `at` of the peer's window; `Err` if it is not inside.
     pub(super) fn new(out: &Outbound, at: u32) -> Result<Self, String> {
         let memory = OutMemory::new(out)?;
         memory.check(at, 4)?;
@@ -148,14 +149,15 @@ impl OutboundWord {
         Ok(Self { aligned, memory, at })
     }
 
-    /// Writes the word, after all that was read and written before.
+    /// Writes the word, after all earlier reads and writes.
     #[inline]
     pub(super) fn write(&mut self, value: u32) {
         match &self.aligned {
             // Pairs with the peer's read of the word.
             Some(table) => table.word(0).store(value.to_le(), Ordering::Release),
             None => {
-                // As above; one store of the CPU unless the word spans two mappings.
+                // Pairs with the peer's read of the word. The CPU needs one store, unless the
+                // word spans two mappings.
                 fence(Ordering::Release);
                 self.memory.write(self.at, value.to_le_bytes());
             }
@@ -163,7 +165,7 @@ impl OutboundWord {
     }
 }
 
-/// The parts of a range in each mapping, by address.
+/// Start and length of the parts of a range in each mapping, by address.
 fn pieces(map: &MemoryMap, at: u32, len: u32) -> impl Iterator<Item = (u64, u32)> {
     let (begin, end) = (u64::from(at), u64::from(at) + u64::from(len));
     map.areas().iter().filter_map(move |area| {
@@ -178,8 +180,8 @@ mod tests {
 
     use super::*;
 
-    // Goal: a word is the four bytes at its place, at every place in two units, and one beyond the
-    // window is none.
+    // Goal: a word is the four bytes at its offset, at every offset in two units. A word beyond
+    // the window is refused.
     #[test]
     fn words_are_at_any_byte() {
         let region = Arc::new(Region::private(4096, false, None).unwrap());
@@ -200,8 +202,8 @@ mod tests {
         );
     }
 
-    // Goal: a word is written to the four bytes at its place and nowhere else, in one mapping or in
-    // two; memory with a gap, and a word beyond the window, are refused.
+    // Goal: a word is written to the four bytes at its offset and to no others, in one or two
+    // mappings. Memory with a gap, and a word beyond the window, are refused.
     #[test]
     fn words_are_written_across_mappings() {
         let regions: Vec<_> =

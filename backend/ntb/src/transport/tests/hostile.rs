@@ -2,7 +2,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use super::*;
 
-/// The reason of a fault; the function is down with it until the peer is back.
+/// Takes the link down after a fault and returns the reason. Checks that the reason is reported
+/// until the peer is back, and that the link comes up again.
 fn fault(world: &mut World, fault: Fault) -> String {
     world.take_down();
     assert_eq!(world.board.resets.load(SeqCst), 1, "the hardware link is reset");
@@ -15,7 +16,8 @@ fn fault(world: &mut World, fault: Fault) -> String {
     what
 }
 
-// Goal: any length and number of a header, and nothing else, is a fault that names it.
+// Goal: an invalid length or number in a header is a fault that names the value; valid values are
+// no fault.
 #[test]
 fn headers_are_checked() {
     let values = [0, 1, 2, 59, 65_523, 65_524, 65_525, 65_536, 1 << 31, u32::MAX];
@@ -43,7 +45,7 @@ fn headers_are_checked() {
     }
 }
 
-// Rule: violations that follow each other are answered by rests that double, up to a limit.
+// Rule: the delay doubles with each violation that follows another, up to a limit.
 #[test]
 fn repeated_violations_rest_longer() {
     let mut world = World::up(Shape::default(), 1);
@@ -59,7 +61,7 @@ fn repeated_violations_rest_longer() {
     }
 }
 
-// Goal: any credit of slots that were published is taken, and any other is a fault.
+// Goal: a credit for published slots is accepted, and any other credit is a fault.
 #[test]
 fn credits_are_checked() {
     for credit in (0..9).chain([1 << 31, u32::MAX]) {
@@ -67,9 +69,9 @@ fn credits_are_checked() {
         let frames: Vec<_> = (0..7).map(|n| frame(n, 60)).collect();
         assert_eq!(world.send(0, &frames[..3]).unwrap(), 3);
         world.kernel.write_credit(0, credit);
-        // The credit is read when there is no room.
+        // The credit is read when no slot is free.
         let result = world.send(0, &frames).and_then(|_| world.send(0, &frames));
-        // Slots 0 to 2 are published, or none is consumed.
+        // Valid credits: slots 0 to 2 are published, and 6 means that none is consumed.
         let good = credit <= 2 || credit == 6;
         match result {
             Ok(_) => assert!(good, "{credit}"),
@@ -82,8 +84,7 @@ fn credits_are_checked() {
     }
 }
 
-// Goal: flags without meaning are ignored, and a link-down slot ends the pair whatever else it
-// has.
+// Goal: unknown flags are ignored, and a link-down slot ends the pair, with any other flags.
 #[test]
 fn flags_are_checked() {
     for flags in [0, 1, 2, 3, 4, 7, 0xfe, 0x100, u32::MAX] {
@@ -98,8 +99,8 @@ fn flags_are_checked() {
     }
 }
 
-// Goal: a transport_mtu that differs is a fault with the reason, and with the peer's value where
-// it is known.
+// Goal: another transport_mtu of the peer is a fault with that reason, and with the peer's value
+// if it can be derived.
 #[test]
 fn another_transport_mtu_is_a_fault() {
     for (theirs, named) in [(0x4000, "(the peer's seems to be 16384)"), (0x2_0000, "131072")] {
@@ -117,8 +118,8 @@ fn another_transport_mtu_is_a_fault() {
     }
 }
 
-// Goal: whatever a scratchpad holds, before or after the handshake, the function is down with a
-// reason or up, and never anything else.
+// Goal: with any value in a scratchpad, before or after the handshake, the function is up, or
+// down with a reason.
 #[test]
 fn scratchpads_are_checked() {
     let values = [0, 1, 2, 3, 4, 5, 29, 30, 31, 32, 33, 1 << 21, 1 << 31, u32::MAX];
@@ -147,7 +148,7 @@ fn scratchpads_are_checked() {
     }
 }
 
-// Goal: memory that is smaller than announced, or has a gap, is refused.
+// Goal: memory that is smaller than announced is refused.
 #[test]
 fn short_memory_is_refused() {
     for lens in [&[1u64 << 20][..], &[4096]] {

@@ -1,5 +1,5 @@
-//! Test double of the kernel's end, written from the wire document alone: its arithmetic of slots,
-//! credits and bits is its own.
+//! Test double of the kernel's end. Its arithmetic of slots, credits and bits is independent of
+//! the implementation under test.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use mqnet_shmem::{AtomicTable, Region};
 
 use crate::fuzzing::board::Board;
 
-/// Memory of the guest behind one window.
+/// Guest memory behind one window.
 struct Ram(Vec<(u64, AtomicTable)>);
 
 impl Ram {
@@ -19,7 +19,7 @@ impl Ram {
     }
 }
 
-/// Bytes of guest memory or of a window.
+/// Access to bytes of guest memory or of a window.
 trait Bytes {
     fn get(&self, at: u64) -> u8;
     fn set(&self, at: u64, value: u8);
@@ -53,36 +53,36 @@ impl Bytes for AtomicTable {
     }
 }
 
-/// One queue pair of the kernel.
+/// Queue pair of the kernel.
 #[derive(Default)]
 pub(super) struct Qp {
-    /// The netdev wants it.
+    /// True if the netdev has opened the pair.
     pub(super) ready: bool,
-    /// It carries frames.
+    /// True if the pair carries frames.
     pub(super) up: bool,
     rx: u64,
     rx_count: u32,
     tx: u64,
     tx_count: u32,
-    /// Frames received and not yet checked.
+    /// Received frames that the test has not checked.
     pub(super) got: VecDeque<Vec<u8>>,
-    /// Attempts left to send a link-down slot into a full ring, 10 ms apart.
+    /// Remaining attempts to send a link-down slot into a full ring, one every 10 ms.
     parting: Option<u32>,
-    /// Slots of an earlier life may be there: they stop the reader.
+    /// True if slots of an earlier session may be in the ring; such slots stop the reader.
     is_stale: bool,
-    /// Link-down slots received.
+    /// Number of link-down slots received.
     pub(super) downs: u32,
 }
 
-/// How the peer's memory is cut into mappings.
+/// Division of the peer's memory into mappings.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cuts {
     None,
-    /// Mappings of so many bytes, a multiple of the page size.
+    /// Mappings of this number of bytes, a multiple of the page size.
     Each(u64),
 }
 
-/// The guest's kernel.
+/// Kernel of the guest.
 pub(super) struct Kernel {
     board: Arc<Board>,
     pub(super) qps: Vec<Qp>,
@@ -91,7 +91,7 @@ pub(super) struct Kernel {
     cuts: Cuts,
     ram: Vec<Ram>,
     windows: Vec<AtomicTable>,
-    /// The transport's link is up.
+    /// True if the transport's link is up.
     pub(super) linked: bool,
 }
 
@@ -122,7 +122,7 @@ impl Kernel {
         self.board.spads[0][at].store(value, SeqCst);
     }
 
-    /// The writes of the handshake, in order.
+    /// Scratchpads and values of the handshake, in order.
     pub(super) fn handshake_writes(&self) -> Vec<(usize, u32)> {
         let mut writes = Vec::new();
         for window in 0..self.mws {
@@ -133,7 +133,7 @@ impl Kernel {
         writes
     }
 
-    /// The work that is repeated every 10 ms.
+    /// Work that the kernel repeats every 10 ms.
     pub(super) fn tick(&mut self) {
         if !self.linked {
             self.handshake_writes().into_iter().for_each(|(at, value)| self.write_pad(at, value));
@@ -181,7 +181,7 @@ impl Kernel {
         }
     }
 
-    /// The part of a pair: window, first byte, bytes without the credit word.
+    /// Part of a pair: window, first byte, bytes without the credit word.
     fn part(&self, qp: usize) -> (usize, u64, u64) {
         let window = qp % self.mws;
         let sharing = (0..self.qps.len()).filter(|other| other % self.mws == window).count() as u64;
@@ -212,24 +212,25 @@ impl Kernel {
         }
     }
 
-    /// First half of the work: the bits that are read. The other end may act before the second.
+    /// First half of the work for opening a pair: reads QP_LINKS. `None` if the pair needs no
+    /// opening. The other end may act before the second half.
     pub(super) fn begin_link_work(&self, qp: usize) -> Option<u32> {
         let works = self.linked && self.qps[qp].ready && !self.qps[qp].up;
         works.then(|| self.pad(LINKS))
     }
 
-    /// Second half of the work.
+    /// Second half of the work for opening a pair: writes QP_LINKS with the pair's bit.
     pub(super) fn end_link_work(&mut self, qp: usize, seen: u32) {
         self.write_pad(LINKS, seen | 1 << qp);
         self.qps[qp].up = seen & 1 << qp != 0;
     }
 
-    /// The rest of what is repeated every 10 ms, for a transport that is up.
+    /// Sends pending link-down slots of all pairs.
     pub(super) fn part_from_all(&mut self) {
         (0..self.qps.len()).for_each(|qp| self.part_from(qp));
     }
 
-    /// Opens pairs as the netdev does.
+    /// Opens pairs like the netdev.
     pub(super) fn open(&mut self, qps: std::ops::Range<usize>) {
         for qp in qps {
             self.qps[qp].ready = true;
@@ -237,7 +238,7 @@ impl Kernel {
         }
     }
 
-    /// Closes a pair as the netdev does.
+    /// Closes a pair like the netdev.
     pub(super) fn close(&mut self, qp: usize) {
         self.qps[qp].ready = false;
         if !self.linked {
@@ -249,8 +250,8 @@ impl Kernel {
         self.part_from(qp);
     }
 
-    /// Closes a pair that comes up at the same time: the closing sends no link-down slot, as the
-    /// pair is not up yet, and the pair has no netdev from then on.
+    /// Closes a pair that comes up at the same time. No link-down slot is sent, because the pair
+    /// is not up yet, and the pair has no netdev afterwards.
     pub(super) fn close_while_opening(&mut self, qp: usize) {
         let seen = self.pad(LINKS);
         self.write_pad(LINKS, seen & !(1 << qp));
@@ -258,7 +259,7 @@ impl Kernel {
         self.reset(qp);
     }
 
-    /// Sends a link-down slot, or gives up after a second.
+    /// Sends a pending link-down slot; stops trying after a second.
     fn part_from(&mut self, qp: usize) {
         let Some(left) = self.qps[qp].parting else { return };
         if !self.qps[qp].up || left == 0 || self.put(qp, &[], 3).is_ok() {
@@ -275,7 +276,7 @@ impl Kernel {
         self.qps[qp].is_stale = self.qps[qp].up;
     }
 
-    /// Slots that a pair may still fill.
+    /// Number of slots that a pair may still fill.
     pub(super) fn room(&self, qp: usize) -> u64 {
         let (window, at, bytes) = self.part(qp);
         let (_, slots) = self.slots(qp);
@@ -304,12 +305,12 @@ impl Kernel {
         Ok(())
     }
 
-    /// Sends a frame; an error when the ring is full or the pair is down.
+    /// Sends a frame; `Err` if the ring is full or the pair is down.
     pub(super) fn send(&mut self, qp: usize, frame: &[u8]) -> Result<(), ()> {
         if self.qps[qp].up { self.put(qp, frame, 1) } else { Err(()) }
     }
 
-    /// Takes up to `most` frames of a pair.
+    /// Receives up to `most` frames of a pair; returns their number.
     pub(super) fn receive(&mut self, qp: usize, most: usize) -> usize {
         let mut taken = 0;
         while taken < most && self.qps[qp].up {
@@ -345,25 +346,26 @@ impl Kernel {
         taken
     }
 
-    /// Writes a word of the header of slot `slot` of mqnet's window: 0 number, 4 length, 8 flags.
+    /// Writes a word in the header of slot `slot` of mqnet's window: field 0 number, 4 length, 8
+    /// flags.
     pub(super) fn write_header(&self, qp: usize, slot: u64, field: u64, value: u32) {
         let (window, at, _) = self.part(qp);
         let (size, _) = self.slots(qp);
         self.windows[window].set_word(at + (slot + 1) * size - 12 + field, value);
     }
 
-    /// Writes the credit of mqnet's transmissions.
+    /// Writes the credit for mqnet's transmissions.
     pub(super) fn write_credit(&self, qp: usize, value: u32) {
         let (window, at, bytes) = self.part(qp);
         self.windows[window].set_word(at + bytes, value);
     }
 
-    /// Slots of a pair.
+    /// Number of slots of a pair.
     pub(super) fn slot_count(&self, qp: usize) -> u64 {
         self.slots(qp).1
     }
 
-    /// The hardware link was lost: everything begins anew.
+    /// Resets the state after a loss of the hardware link.
     pub(super) fn relink(&mut self) {
         self.linked = false;
         self.qps.iter_mut().for_each(|qp| *qp = Qp { ready: qp.ready, ..Qp::default() });

@@ -19,8 +19,8 @@ fn session(status: &LinkStatus) -> u64 {
     }
 }
 
-// Goal: the handshake completes whichever end is first, and however its writes and the polls of
-// this end are interleaved.
+// Goal: the handshake completes with either end first, and with a poll of this end between any
+// two writes of the peer.
 #[test]
 fn handshake_completes_in_every_order() {
     for early in 0..6 {
@@ -32,7 +32,7 @@ fn handshake_completes_in_every_order() {
         if early == 1 {
             assert_eq!(down(world.poll()), "waiting for the peer's ntb_transport");
         }
-        // The first attempt, with a poll after some of its writes.
+        // First attempt of the peer, with a poll after some of its writes.
         for (count, (at, value)) in world.kernel.handshake_writes().into_iter().enumerate() {
             world.kernel.write_pad(at, value);
             if early == count {
@@ -54,8 +54,8 @@ fn handshake_completes_in_every_order() {
     }
 }
 
-// Goal: the scratchpads of this end are the peer's counts, with our sizes, whatever was offered
-// before.
+// Goal: this end's scratchpads have the peer's counts and this end's sizes, regardless of earlier
+// contents.
 #[test]
 fn scratchpads_follow_the_peer() {
     let mut world = World::new(Shape { windows: 2, pairs: 3, ..Shape::default() });
@@ -70,8 +70,8 @@ fn scratchpads_follow_the_peer() {
     assert_eq!(pads, [4, 0, 3, 2, 0, size, 0, size, 0, 0, 0, 0, 0, 0, 0, 0]);
 }
 
-// Goal: on an endpoint for kernels, scratchpads of mqnet's own bridge are no handshake: nothing is
-// written, no byte ring is made, and a kernel that comes later is answered.
+// Goal: on an endpoint for kernels, scratchpads of mqnet's own bridge are no handshake: this end
+// writes nothing, creates no byte ring, and answers a kernel that comes later.
 #[test]
 fn magic_number_of_the_byte_ring_is_ignored() {
     let mut world = World::new(Shape::default());
@@ -87,7 +87,7 @@ fn magic_number_of_the_byte_ring_is_ignored() {
     assert_eq!(world.function.protocol(), Some("ntb_transport v4"));
 }
 
-// Goal: too few slots are refused with values that work; the peer may come again with them.
+// Goal: too few slots are refused with values that work, and a peer with such values is accepted.
 #[test]
 fn too_few_slots_are_refused() {
     let mut world = World::new(Shape { pairs: 8, ..Shape::default() });
@@ -105,7 +105,7 @@ fn too_few_slots_are_refused() {
     world.settle(1);
 }
 
-// Goal: a kernel is no member of a group.
+// Goal: a kernel as the peer of a group's member is refused.
 #[test]
 fn group_is_refused() {
     let mut world = World::new(Shape::default());
@@ -117,8 +117,8 @@ fn group_is_refused() {
     assert_eq!(world.board.spads[1][0].load(SeqCst), 0);
 }
 
-// Goal: pairs that the peer opens and closes are channels, in mid-flow; what the others carry is
-// not lost.
+// Goal: the number of channels follows the pairs that the peer opens and closes. Frames of the
+// other pairs are not lost.
 #[test]
 fn channels_follow_the_peers_pairs() {
     let mut world = World::up(Shape::default(), 1);
@@ -129,7 +129,7 @@ fn channels_follow_the_peers_pairs() {
     for open in [4, 2, 3, 1, 4] {
         world.kernel.open(0..open);
         (open..4).for_each(|pair| world.kernel.close(pair));
-        // Around the change, pair 0 carries frames both ways.
+        // Pair 0 carries frames both ways during the change.
         for _ in 0..12 {
             world.kernel.send(0, &frame(sent, 60)).unwrap();
             assert_eq!(world.receive(0).unwrap(), [frame(sent, 60)]);
@@ -151,7 +151,7 @@ fn channels_follow_the_peers_pairs() {
     }
 }
 
-// Goal: echoes of QP_LINKS keep no closed pair open, soon after the opening or later.
+// Goal: echoes of QP_LINKS keep no closed pair open, shortly after the opening or later.
 #[test]
 fn echoes_open_nothing() {
     for wait in [0, 1, 2, 3, 20] {
@@ -169,8 +169,8 @@ fn echoes_open_nothing() {
     }
 }
 
-// Goal: a pair that the peer closes and opens again before this end notices carries frames: the
-// kernel does so when its MTU is changed, soon after an opening or later.
+// Goal: a pair that the peer closes and reopens before this end notices carries frames again. The
+// kernel does so at a change of its MTU, shortly after an opening or later.
 #[test]
 fn quick_reopening_is_noticed() {
     for wait in [0, 1, 2, 3, 4, 5, 20] {
@@ -212,12 +212,14 @@ fn quick_reopening_is_noticed() {
     }
 }
 
-// Goal: slots, credits and packet numbers of an earlier life of a pair mean nothing in the next.
+// Goal: slots, credits and packet numbers of an earlier session of a pair have no effect in the
+// next.
 #[test]
 fn reopened_pair_begins_anew() {
     let mut world = World::up(Shape::default(), 2);
     for life in 0..10 {
-        // Some frames wait at both ends when the pair is closed; those to mqnet still arrive.
+        // Some frames are unread at both ends when the pair is closed; those to mqnet still
+        // arrive.
         for n in 0..life % 4 {
             world.send(1, &[frame(n, 60)]).unwrap();
             world.kernel.send(1, &frame(n, 60)).unwrap();
@@ -239,15 +241,14 @@ fn reopened_pair_begins_anew() {
     }
 }
 
-// Goal: without an open pair the link is down, with the remedy; it comes back with a new
-// session.
+// Goal: without an open pair the link is down with the remedy, and comes up with a new session.
 #[test]
 fn interface_down_is_link_down() {
     let mut world = World::up(Shape::default(), 2);
     let before = session(&world.poll());
     world.kernel.close(0);
     world.kernel.close(1);
-    // Frames are read up to the link-down slots.
+    // Each queue reads up to the link-down slot.
     for channel in 0..2 {
         assert!(world.receive(channel).unwrap().is_empty());
     }
@@ -260,8 +261,8 @@ fn interface_down_is_link_down() {
     assert_ne!(session(&world.poll()), before);
 }
 
-// Goal: when the engine closes the link, the peer's pairs go down by link-down slots, have no
-// carrier while the other netdev is away, and come back.
+// Goal: when the engine closes the link, the peer's pairs go down by link-down slots. The pairs
+// stay down while the other netdev is away, and come up afterwards.
 #[test]
 fn closing_takes_the_peers_carrier() {
     let mut world = World::up(Shape::default(), 3);
@@ -280,7 +281,7 @@ fn closing_takes_the_peers_carrier() {
     world.settle(3);
 }
 
-// Goal: a lost hardware link ends everything; the next one begins anew.
+// Goal: a lost hardware link ends the session, and the next hardware link begins a new one.
 #[test]
 fn relinking_begins_anew() {
     let mut world = World::up(Shape::default(), 2);
@@ -299,7 +300,8 @@ fn relinking_begins_anew() {
     assert_eq!(world.board.resets.load(SeqCst), 0);
 }
 
-// Goal: no memory of the peer is held after the channels were closed: the provider may unmap it.
+// Goal: after the channels are closed nothing refers to the peer's memory, so the provider may
+// unmap it.
 #[test]
 fn peers_memory_is_released() {
     let mut world = World::up(Shape::default(), 2);
@@ -311,22 +313,22 @@ fn peers_memory_is_released() {
     assert_eq!(Arc::strong_count(&map), 1);
 }
 
-// Goal: queues that do not give their rings back are closed with all channels.
+// Goal: queues that do not give their rings back are closed, with all channels.
 #[test]
 fn queue_that_does_not_answer_ends_the_session() {
     let mut world = World::up(Shape::default(), 2);
     let before = session(&world.poll());
     world.kernel.send(1, &frame(1, 60)).unwrap();
     world.kernel.close(1);
-    // Polled once: it finds the link-down slot, and is never polled again.
+    // One poll finds the link-down slot; the queue is not polled again.
     assert_eq!(world.receive(1).unwrap().len(), 1);
     let mut sessions: Vec<u64> = (0..40).map(|_| session(&world.poll())).collect();
     sessions.dedup();
     assert!(sessions.len() > 1 && sessions[0] == before, "{sessions:?}");
 }
 
-// Goal: a pair that the peer closed without a link-down slot, since its ring was full for longer
-// than the kernel waits, is found closed after the ring was read, and can be opened again.
+// Goal: a pair that the peer closed without a link-down slot, because its ring stayed full for
+// too long, ends after the ring was read. The peer can open the pair again.
 #[test]
 fn missing_link_down_slot_is_noticed() {
     for wait in [0, 20] {
@@ -345,9 +347,9 @@ fn missing_link_down_slot_is_noticed() {
     }
 }
 
-// Goal: a pair that the peer closes without a link-down slot soon after its opening ends, although
-// slots that the peer returned before, or just after, are noticed only later, and frames that it
-// sent before are received later.
+// Goal: a pair that the peer closes without a link-down slot shortly after its opening ends.
+// Slots that the peer returned around the closing, and frames that it sent before, do not prevent
+// this.
 #[test]
 fn late_credits_keep_no_closed_pair_open() {
     for (returned, after, received) in [(3, 0, 0), (1, 2, 0), (0, 0, 4), (2, 1, 3)] {
@@ -358,7 +360,7 @@ fn late_credits_keep_no_closed_pair_open() {
         for n in 0..received {
             world.kernel.send(1, &frame(n, 60)).unwrap();
         }
-        // The kernel still takes frames that are there, for a while after its write.
+        // The kernel still consumes frames for a while after it closes the pair.
         let credit = (returned + after) as u32;
         world.kernel.close_while_opening(1);
         let mut got = 0;
@@ -372,7 +374,7 @@ fn late_credits_keep_no_closed_pair_open() {
                 continue;
             }
             got += world.receive(1).unwrap().len();
-            // More than the ring has, so that the credit is read.
+            // Send more frames than the ring holds, so that the credit is read.
             for n in 0..40 {
                 world.send(1, &[frame(n, 60)]).unwrap();
             }
@@ -386,8 +388,8 @@ fn late_credits_keep_no_closed_pair_open() {
     }
 }
 
-// Goal: frames of a new life that cover the link-down slot of the one before are no violation, and
-// the pair is opened anew.
+// Goal: frames of a new session that overwrite the last session's link-down slot are no
+// violation, and the pair is opened again.
 #[test]
 fn covered_link_down_slot_is_noticed() {
     for (before, after) in [(3, 6), (2, 3), (5, 6), (9, 6), (16, 4)] {
@@ -412,8 +414,8 @@ fn covered_link_down_slot_is_noticed() {
     }
 }
 
-// Goal: the function has the control thread poll it again without an event of the peer, soon while
-// pairs change and now and then later, and a poll ends the wish.
+// Goal: a timer makes the function's events ready without an event of the peer, early while pairs
+// change and more rarely later. A poll clears the event.
 #[test]
 fn further_steps_are_due_by_a_timer() {
     let mut world = World::up(Shape::default(), 2);
@@ -432,8 +434,8 @@ fn further_steps_are_due_by_a_timer() {
     }
 }
 
-// Rule: frames to the peer use a queue pair that is open, also where the peer closes the only open
-// pair and opens another, and the number of channels does not change.
+// Rule: frames to the peer use an open queue pair, also if the peer closes the only open pair and
+// opens another without a change of the number of channels.
 #[test]
 fn channel_sends_into_another_pair_that_opens() {
     let mut world = World::new(Shape::default());

@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use super::*;
 use crate::mix;
 
-/// Frames on their way on one pair, in both directions.
+/// Frames of one pair in transit, in both directions.
 #[derive(Default)]
 struct Flight {
     to_kernel: VecDeque<u32>,
@@ -20,20 +20,20 @@ fn mark(frame: &[u8]) -> u32 {
     mark
 }
 
-/// Opens another number of pairs, one of them anew, and returns the number.
+/// Changes the number of open pairs, may reopen one of them, and returns the number.
 fn reopen(world: &mut World, flights: &mut [Flight], seed: &mut u64, before: usize) -> usize {
     let open = 1 + pick(seed, flights.len());
     (open..before).rev().for_each(|pair| world.kernel.close(pair));
     world.kernel.open(before.min(open)..open);
-    // One is closed and opened again before mqnet notices.
+    // May close and reopen one pair before mqnet notices.
     let quick = pick(seed, 2 * open);
     if quick < open {
         world.kernel.reopen(quick);
     }
     for step in 0..400 {
-        // Queues of closed pairs find the end of their pair.
+        // Poll the queues of closed pairs, so that they find the end of their pair.
         for channel in (0..world.channels.len()).filter(|&n| n >= open || n == quick) {
-            // A channel may have the frames of another pair, too.
+            // A channel may have frames of another pair too.
             for got in world.receive(channel).unwrap() {
                 let mark = Some(mark(&got));
                 let front = |f: &&mut Flight| f.to_mqnet.front().copied() == mark;
@@ -59,8 +59,8 @@ fn reopen(world: &mut World, flights: &mut [Flight], seed: &mut u64, before: usi
     open
 }
 
-/// One run. Every frame arrives once, unchanged and in order on its pair, unless the pair was
-/// closed in between.
+/// One run with a random shape. Every frame arrives once, unchanged and in order on its pair,
+/// unless the pair was closed in between.
 fn run(mut seed: u64) {
     let pairs = 1 + pick(&mut seed, 6);
     let shape = Shape {
@@ -128,8 +128,8 @@ fn run(mut seed: u64) {
     }
 }
 
-// Goal: nothing is lost, doubled, changed or reordered on a pair that stays open, whatever both
-// ends do. A failure names the seed.
+// Goal: no frame is lost, duplicated, changed or reordered on a pair that stays open, for any
+// actions of both ends. A failure prints the seed.
 #[test]
 fn random_runs_keep_every_frame() {
     for seed in 1..=200u64 {

@@ -5,21 +5,21 @@ use mqnet_wire::VnetHdr;
 
 use super::*;
 
-/// Shapes with one and more windows, parts at odd bytes, and memory in pieces.
+/// Shapes with one and more windows, parts at odd bytes, and memory in several mappings.
 fn shapes() -> Vec<Shape> {
     let small = Shape { size: 64 << 10, mtu: 2048, pairs: 3, ..Shape::default() };
     vec![
         small,
         Shape { windows: 2, pairs: 5, ..small },
         Shape { pairs: 1, cuts: Cuts::Each(4096), ..small },
-        // 299,593 bytes a pair: parts begin at odd bytes.
+        // A pair has 299,593 bytes, so parts begin at odd bytes.
         Shape { size: 2 << 20, pairs: 7, mtu: 9216, cuts: Cuts::Each(12288), ..small },
         Shape { pairs: 4, ..Shape::default() },
     ]
 }
 
-// Goal: frames cross in both directions, in order and unchanged, many times around each ring,
-// at any place of slots and credit words.
+// Goal: frames cross in both directions, in order and unchanged, over many passes through each
+// ring and at any offsets of slots and credit words.
 #[test]
 fn frames_cross_unchanged_around_all_rings() {
     for shape in shapes() {
@@ -47,7 +47,8 @@ fn frames_cross_unchanged_around_all_rings() {
     }
 }
 
-// Goal: a full ring takes nothing and loses nothing; credit opens it again; one slot stays free.
+// Goal: a full ring accepts and loses no frame, a credit frees slots, and one slot always stays
+// free.
 #[test]
 fn exhausted_credit_is_full() {
     let shape = Shape { size: 64 << 10, mtu: 2048, pairs: 2, ..Shape::default() };
@@ -61,7 +62,7 @@ fn exhausted_credit_is_full() {
     assert!(!tx.is_drained().unwrap());
     assert_eq!(world.kernel.receive(0, 2), 2);
     assert_eq!(world.send(0, &frames[slots - 1..]).unwrap(), 2);
-    // The peer's sender is stopped by ours in the same way.
+    // A full ring stops the peer's sender in the same way.
     let sent = (0..).take_while(|n| world.kernel.send(0, &frame(*n, 60)).is_ok()).count();
     assert_eq!(sent, slots - 1);
     assert_eq!(world.receive(0).unwrap().len(), slots - 1);
@@ -72,8 +73,8 @@ fn exhausted_credit_is_full() {
     assert!(tx.is_drained().unwrap());
 }
 
-// Goal: a queue that waits for credit is woken without a notification of the peer, and
-// reports room as soon as there is some.
+// Goal: a queue that waits for credit is woken without a notification of the peer, and reports
+// free slots as soon as there are any.
 #[test]
 fn waiting_for_credit_ends_by_itself() {
     let shape = Shape { size: 64 << 10, mtu: 2048, ..Shape::default() };
@@ -93,7 +94,7 @@ fn waiting_for_credit_ends_by_itself() {
     assert_eq!(world.channels[0].tx.queue().arm(1518).unwrap(), Armed::MoreWork);
 }
 
-// Rule: a full ring rings again while it waits: a peer that missed a doorbell goes on.
+// Rule: a queue with a full ring repeats its doorbell, so that a peer that missed one continues.
 #[test]
 fn full_ring_rings_again() {
     let shape = Shape { size: 64 << 10, mtu: 2048, ..Shape::default() };
@@ -113,7 +114,7 @@ fn full_ring_rings_again() {
     assert!((1..20).contains(&again), "{again} doorbells");
 }
 
-// Goal: a sleeping receiver is woken by the doorbell, and by a check where the doorbell was missed.
+// Goal: a doorbell wakes a sleeping receiver; after a missed doorbell the periodic check does.
 #[test]
 fn sleeping_receiver_is_woken() {
     let mut world = World::up(Shape::default(), 1);
@@ -133,7 +134,7 @@ fn sleeping_receiver_is_woken() {
     assert_eq!(woken(&epoll), 1);
 }
 
-// Goal: one doorbell is rung for all frames of a flush, and none for an empty one.
+// Goal: a flush rings one doorbell for all its frames, and none without frames.
 #[test]
 fn doorbells_are_rung_once_a_flush() {
     let mut world = World::up(Shape::default(), 2);
@@ -147,8 +148,8 @@ fn doorbells_are_rung_once_a_flush() {
     assert_eq!(link, 0, "a link event would lay the peer's rings out anew");
 }
 
-// Goal: room is the peer's memory itself; a frame that is longer than a slot is dropped and
-// counted, and its slot used by the next one.
+// Goal: a reservation is the peer's memory. A frame that is longer than a slot is dropped and
+// counted, and the next frame uses its slot.
 #[test]
 fn reservations_write_the_peers_memory() {
     for cuts in [Cuts::None, Cuts::Each(4096)] {
@@ -177,8 +178,8 @@ fn reservations_write_the_peers_memory() {
     }
 }
 
-// Goal: frames longer than the link's largest are dropped and counted, and those around them
-// arrive: the guest's default MTU is larger than the link's.
+// Goal: frames longer than the link's largest frame are dropped and counted, and the frames
+// around them arrive. The guest's default MTU is larger than the link's.
 #[test]
 fn frames_over_the_mtu_are_dropped() {
     let mut world = World::up(Shape::default(), 1);
@@ -192,7 +193,7 @@ fn frames_over_the_mtu_are_dropped() {
     assert_eq!(world.kernel.room(0), world.kernel.slot_count(0) - 1);
 }
 
-// Goal: with fewer channels than queue pairs, all pairs are received, pair q on channel q mod C.
+// Goal: with C channels and more queue pairs, all pairs are received: pair q on channel q mod C.
 #[test]
 fn few_channels_serve_all_pairs() {
     let mut world = World::new(Shape::default());
@@ -218,7 +219,7 @@ fn mark(frame: &[u8]) -> u32 {
     u32::from_le_bytes(frame[..4].try_into().unwrap())
 }
 
-// Goal: the largest MTU is the kernel's, and nothing is left unfinished for the peer.
+// Goal: the largest MTU is that of the kernel's netdev, and no offload is offered.
 #[test]
 fn capabilities_are_those_of_the_wire() {
     let world = World::up(Shape::default(), 3);
