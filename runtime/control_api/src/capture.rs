@@ -1,22 +1,22 @@
 //! Captured frames of a netdev.
 
-/// Which frames of a netdev are captured.
+/// Selection of frames to capture on a netdev.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CaptureFilter {
-    /// Only this channel.
+    /// Channel to capture; `None`: all channels.
     pub channel: Option<u16>,
-    /// Only frames that were dropped.
+    /// True to capture only dropped frames.
     pub drops: bool,
-    /// Bytes kept of each frame.
+    /// Largest number of bytes kept of each frame.
     pub snaplen: u32,
 }
 
-/// Which way a captured frame went, seen from the netdev.
+/// Direction of a captured frame at the netdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameDirection {
-    /// It arrived there.
+    /// Frame that the netdev received.
     Inbound,
-    /// It left there.
+    /// Frame that the netdev sent, or was to send.
     Outbound,
 }
 
@@ -25,21 +25,21 @@ pub enum FrameDirection {
 pub struct CapturedFrame {
     /// Nanoseconds since the epoch.
     pub time_ns: u64,
-    /// Its channel.
+    /// Channel of the frame.
     pub channel: u16,
-    /// Which way.
+    /// Direction of the frame.
     pub direction: FrameDirection,
-    /// Its whole length.
+    /// Full length of the frame in bytes.
     pub len: u32,
     /// Bytes kept of the frame.
     pub bytes: Vec<u8>,
-    /// Why it was dropped.
+    /// Reason of the drop; `None`: the frame was not dropped.
     pub drop_reason: Option<&'static str>,
 }
 
 /// Queue of captured frames.
 pub trait FrameSink: Send {
-    /// Takes the captured frames, oldest first, and returns the number of frames that were missed
-    /// because the reader was slow. Dropping the sink ends the capture.
+    /// Appends the captured frames to `frames`, oldest first. Returns the number of frames missed
+    /// since the last call because the reader was slow. Dropping the sink ends the capture.
     fn take(&mut self, frames: &mut Vec<CapturedFrame>) -> u64;
 }

@@ -1,4 +1,5 @@
-//! Changes that take a while: a resize waits for the peer and for queues to drain.
+//! Changes that may take longer than a request: a resize waits for the peer and for queues to
+//! drain.
 
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
@@ -9,48 +10,48 @@ use utoipa::ToSchema;
 
 use crate::ApiError;
 
-/// What a change came to.
+/// Result of a successful change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Outcome {
-    /// False when everything was as wanted already.
+    /// False if the settings already had the requested values.
     pub changed: bool,
-    /// What the user should know, such as "2 channels: the other side has no more".
+    /// Note for the user, such as "2 channels: the other side has no more".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// How long it took, in microseconds.
+    /// Duration of the change in microseconds.
     pub took_us: u64,
 }
 
-/// What a call that changes something returns: the outcome, or a ticket to wait for it.
+/// Return value of a call that changes something: a ticket for the outcome, or the error.
 pub type Change = Result<Ticket, ApiError>;
 
 #[derive(Debug, Default)]
 struct Slot {
     result: Option<Result<Outcome, ApiError>>,
-    /// Of every task that waits: several may wait for one change.
+    /// Wakers of all tasks that wait for the result.
     wakers: Vec<Waker>,
 }
 
-/// A promise of an [`Outcome`]. It is a future; its other half is a second clone.
+/// Future of an [`Outcome`]. All clones share one result: one clone settles it, the others wait.
 #[derive(Clone, Debug, Default)]
 pub struct Ticket(Arc<Mutex<Slot>>);
 
 impl Ticket {
-    /// A ticket that is still open.
+    /// Ticket without a result.
     pub fn open() -> Self {
         Self::default()
     }
 
-    /// A ticket that is done already.
+    /// Ticket that already has the result `outcome`.
     pub fn done(outcome: Outcome) -> Self {
         let ticket = Self::open();
         ticket.settle(Ok(outcome));
         ticket
     }
 
-    /// Answers it. The first answer counts.
+    /// Sets the result and wakes all waiting tasks. Later results are ignored.
     pub fn settle(&self, result: Result<Outcome, ApiError>) {
         let Ok(mut slot) = self.0.lock() else { return };
         if slot.result.is_none() {
@@ -59,7 +60,7 @@ impl Ticket {
         std::mem::take(&mut slot.wakers).into_iter().for_each(Waker::wake);
     }
 
-    /// The answer, once there is one.
+    /// Result of the change; `None` while the change is under way.
     pub fn result(&self) -> Option<Result<Outcome, ApiError>> {
         self.0.lock().ok().and_then(|slot| slot.result.clone())
     }
@@ -101,7 +102,8 @@ mod tests {
         }
     }
 
-    /// Every task that waits for a ticket is woken, once each however often it has polled.
+    /// Goal: settling a ticket wakes every waiting task exactly once, even if the task polled
+    /// twice.
     #[test]
     fn all_waiters_are_woken() {
         let ticket = Ticket::open();

@@ -1,4 +1,4 @@
-//! What ethtool shows and sets, under the kernel's attribute names.
+//! Settings that ethtool reads and writes, under the kernel's attribute names.
 
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "openapi")]
@@ -9,17 +9,17 @@ use utoipa::ToSchema;
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Channels {
-    /// Most channels possible here, 1..=64.
+    /// Largest possible number of channels of the link, 1..=64.
     pub combined_max: u16,
-    /// Channels in use; 0 never.
+    /// Channels in use; while the link is down, the channels requested, or 1.
     pub combined: u16,
-    /// What this end's user asked for; absent: as many as the peer wants.
+    /// Channels that the user of this end requested; absent: as many as the peer wants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<u16>,
-    /// What the peer's user asked for, as far as the peer says.
+    /// Channels that the user of the peer requested; absent: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer_wanted: Option<u16>,
-    /// Why `combined` differs from `wanted`.
+    /// Reason why `combined` differs from `wanted`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -29,41 +29,41 @@ pub struct Channels {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetChannels {
-    /// Channels wanted, 1..=64.
+    /// Number of channels requested, 1..=64.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 64))]
     pub combined: u16,
 }
 
-/// `ethtool -g`: absent means that the device has no such ring.
+/// `ethtool -g`. A field is absent if the device has no such ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Rings {
-    /// Largest RX ring.
+    /// Largest possible size of an RX ring.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rx_max: Option<u32>,
-    /// RX ring of each channel.
+    /// Size of the RX ring of each channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rx: Option<u32>,
-    /// Largest TX ring.
+    /// Largest possible size of a TX ring.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tx_max: Option<u32>,
-    /// TX ring of each channel.
+    /// Size of the TX ring of each channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tx: Option<u32>,
-    /// Unit: `KiB` (a bridge), `slots` (a bridge to an `ntb_transport`) or `frames` (a TAP with
-    /// rings of its kernel).
+    /// Unit of the sizes: `KiB` (a bridge), `slots` (a bridge to an `ntb_transport`) or `frames`
+    /// (the rings of a TAP device in the kernel).
     pub unit: String,
 }
 
-/// `ethtool -G`; absent: as it is.
+/// `ethtool -G`. An absent field is not changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetRings {
-    /// RX ring of each channel.
+    /// Size of the RX ring of each channel, in KiB.
     pub rx: Option<u32>,
-    /// TX ring of each channel.
+    /// Size of the TX ring of each channel, in KiB.
     pub tx: Option<u32>,
 }
 
@@ -72,7 +72,7 @@ pub struct SetRings {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetMtu {
-    /// 68..=65521.
+    /// MTU in bytes, 68..=65521.
     #[cfg_attr(feature = "openapi", schema(minimum = 68, maximum = 65521))]
     pub mtu: u32,
 }
@@ -82,22 +82,22 @@ pub struct SetMtu {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Coalesce {
-    /// Poll window: how long a lane is polled after its last frame before it sleeps.
+    /// Poll window in microseconds: time for which an idle lane is polled before its worker sleeps.
     pub rx_usecs: u32,
-    /// Wake batching: a stopped TX queue is woken when this many of the largest frames fit, and
-    /// never before half its ring is free. 0: half its ring.
+    /// Wake threshold of a stopped TX queue, in frames of the largest size. The queue is woken when
+    /// that many fit and at least half its ring is free. 0: half the ring.
     pub tx_frames: u32,
 }
 
-/// `ethtool -C`; absent: as it is.
+/// `ethtool -C`. An absent field is not changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetCoalesce {
-    /// 0..=1000000.
+    /// Poll window in microseconds, 0..=1000000.
     #[cfg_attr(feature = "openapi", schema(maximum = 1_000_000))]
     pub rx_usecs: Option<u32>,
-    /// 0..=65536.
+    /// Wake threshold in frames, 0..=65536.
     #[cfg_attr(feature = "openapi", schema(maximum = 65536))]
     pub tx_frames: Option<u32>,
 }
@@ -107,58 +107,59 @@ pub struct SetCoalesce {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Rss {
-    /// RX rings in use.
+    /// Number of RX rings in use.
     pub rings: u16,
-    /// Queue of each hash bucket.
+    /// Queue number of each hash bucket.
     pub indirection_table: Vec<u16>,
-    /// Name of the hash function: `xor` is on, `toeplitz` and `crc32` are known and off.
+    /// Name of the active hash function: `xor`, `toeplitz` or `crc32`.
     pub hash_function: String,
-    /// True when a user set the table; then fewer channels than it names are refused.
+    /// True if a user set the table. A channel count that is too small for the table is then
+    /// rejected.
     pub user_set: bool,
 }
 
-/// `ethtool -X`: exactly one field.
+/// `ethtool -X`. Exactly one field must be present.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetRss {
-    /// The whole table.
+    /// Queue number of each hash bucket.
     pub indirection_table: Option<Vec<u16>>,
-    /// Spread evenly over the first N queues.
+    /// Number of queues, from the first, over which the buckets are spread evenly.
     pub equal: Option<u16>,
-    /// A weight for each queue.
+    /// Weight of each queue.
     pub weights: Option<Vec<u32>>,
-    /// Back to the default, which follows the number of channels.
+    /// True to return to the default table, which follows the number of channels.
     pub default: Option<bool>,
 }
 
-/// A field that a rule looks at; which there are depends on the kind of frame.
+/// Header field that a flow rule compares. The allowed fields depend on the kind of frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct FieldMatch {
-    /// As ethtool calls it: `src-ip`, `dst-ip`, `tos`, `tclass`, `l4proto`, `src-port`, `dst-port`,
-    /// or `src`, `dst`, `proto` of `ether`.
+    /// ethtool's name of the field: `src-ip`, `dst-ip`, `tos`, `tclass`, `l4proto`, `src-port`,
+    /// `dst-port`; for `ether`: `src`, `dst`, `proto`.
     pub field: String,
-    /// What it has to be: its bytes in hexadecimal.
+    /// Required value: the bytes of the field in hexadecimal.
     pub value: String,
-    /// Which of its bits count, the same way.
+    /// Mask of the bits that are compared, in hexadecimal.
     pub mask: String,
 }
 
-/// One rule of `ethtool -n`: of several that match a frame, that with the lowest location counts.
+/// Rule of `ethtool -n`. If several rules match a frame, the one with the lowest location applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct FlowRule {
-    /// Its place.
+    /// Location of the rule.
     pub location: u32,
     /// Kind of frame: `tcp4`, `udp4`, `sctp4`, `tcp6`, `udp6`, `sctp6`, `ip4`, `ip6`, `ether`.
     pub flow: String,
-    /// All of them must match.
+    /// Fields that must all match.
     #[serde(default)]
     pub matches: Vec<FieldMatch>,
-    /// Where such frames go.
+    /// RX queue of frames that match.
     pub queue: u16,
 }
 
@@ -167,22 +168,22 @@ pub struct FlowRule {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct FlowRules {
-    /// RX rings in use.
+    /// Number of RX rings in use.
     pub rings: u16,
-    /// Most rules, and one more than the largest location.
+    /// Largest possible number of rules. Locations are smaller than this number.
     pub size: u32,
-    /// Those that there are, by location.
+    /// Existing rules, sorted by location.
     pub rules: Vec<FlowRule>,
 }
 
-/// `ethtool -N`: exactly one field.
+/// `ethtool -N`. Exactly one field must be present.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetFlowRules {
-    /// A rule to add, or to put in the place of the one at its location.
+    /// Rule to insert. A rule at the same location is replaced.
     pub add: Option<FlowRule>,
-    /// Location of a rule to delete.
+    /// Location of the rule to delete.
     pub delete: Option<u32>,
 }
 
@@ -191,13 +192,13 @@ pub struct SetFlowRules {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Feature {
-    /// The kernel's name of it, such as `tx-tcp-segmentation`.
+    /// Kernel name of the feature, such as `tx-tcp-segmentation`.
     pub name: String,
-    /// In force.
+    /// True if the feature is in force.
     pub active: bool,
-    /// Cannot be changed.
+    /// True if the feature cannot be enabled or disabled.
     pub fixed: bool,
-    /// What the user asked for.
+    /// True if the device has the feature and the user has not disabled it.
     pub requested: bool,
 }
 
@@ -206,7 +207,7 @@ pub struct Feature {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetFeatures {
-    /// Feature name and what it is to be.
+    /// State to set for each feature name: true enables the feature.
     pub features: std::collections::BTreeMap<String, bool>,
 }
 
@@ -215,26 +216,26 @@ pub struct SetFeatures {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct DriverInfo {
-    /// `mqnet-tap`, `mqnet-ntb`, ...
+    /// Driver name, such as `mqnet-tap` or `mqnet-ntb`.
     pub driver: String,
-    /// Version of the program.
+    /// Version of mqnet.
     pub version: String,
-    /// Version of what lies beneath (kernel, protocol).
+    /// Version of the kernel or of the peer's protocol, depending on the kind of endpoint.
     pub firmware_version: String,
-    /// The endpoint address.
+    /// Endpoint address of the netdev.
     pub bus_info: String,
 }
 
-/// A private flag.
+/// Private flag of a netdev.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct PrivFlag {
-    /// Its name.
+    /// Name of the flag.
     pub name: String,
-    /// On or off.
+    /// True if the flag is set.
     pub on: bool,
-    /// What there is to know beside it: where it has no say, and why.
+    /// Notes about the flag, such as queues on which the flag has no effect, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -244,7 +245,7 @@ pub struct PrivFlag {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetPrivFlags {
-    /// Flag name and what it is to be.
+    /// State to set for each flag name: true sets the flag.
     pub flags: std::collections::BTreeMap<String, bool>,
 }
 
@@ -253,8 +254,8 @@ pub struct SetPrivFlags {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct NamedCounter {
-    /// Such as `rx_queue_0_packets`.
+    /// Name of the counter, such as `rx_queue_0_packets`.
     pub name: String,
-    /// Its value.
+    /// Value of the counter.
     pub value: u64,
 }

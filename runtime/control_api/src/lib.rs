@@ -1,8 +1,9 @@
-//! Requests to a running mqnet and its replies: the types behind `/v1`.
+//! Requests to a running mqnet and their replies: the types of the control interface `/v1`.
 //!
-//! A [`Request`] is the only way into a running link: the server makes one of each HTTP request,
-//! the library and the tests send their own. [`Host`] carries it out. Times are microseconds
-//! (`-us`) or nanoseconds (`-ns`), sizes bytes unless the name says otherwise.
+//! Every access to a running link is a [`Request`]. The server creates one from each HTTP request;
+//! the library and the tests create requests directly. A [`Host`] executes requests. Times are in
+//! microseconds (`-us`) or nanoseconds (`-ns`). Sizes are in bytes unless the name states another
+//! unit.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -43,5 +44,5 @@ pub use tc::{
 };
 pub use xdp::{SetXdp, XdpEntry, XdpInfo, XdpMap, XdpMapRequest, XdpMapVerb, XdpMode, XdpProgram};
 
-/// Version of the interface: the first part of every path.
+/// Version of the interface: the first component of every path.
 pub const VERSION: &str = "v1";

@@ -1,4 +1,4 @@
-//! Links, netdevs and what happens to them.
+//! Links, netdevs and their events.
 
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "openapi")]
@@ -6,22 +6,22 @@ use utoipa::ToSchema;
 
 use crate::{RxBufferInfo, WorkerInfo};
 
-/// The process that answers.
+/// Process that answers the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Instance {
-    /// Version of the program.
+    /// Version of mqnet.
     pub version: String,
-    /// Its process number.
+    /// Process id.
     pub pid: u32,
-    /// `link` (foreground or detached, one link) or `daemon`.
+    /// Mode of the process: `link` (one link, in the foreground or detached) or `daemon`.
     pub mode: String,
-    /// Milliseconds since its start.
+    /// Milliseconds since the start of the process.
     pub uptime_ms: u64,
 }
 
-/// How a link is written: on the command line, in a file, over the interface.
+/// Specification of a link on the command line, in a configuration file or in a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -30,14 +30,14 @@ pub struct LinkSpec {
     pub a: String,
     /// Endpoint address of the other side.
     pub b: String,
-    /// Channels wanted, 1..=64; absent: as many as the peer wants, or 1.
+    /// Number of channels, 1..=64; absent: as many as the peer wants, or 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 64))]
     pub channels: Option<u16>,
-    /// Worker threads, 1..=1024; absent: one a channel, at most one a CPU.
+    /// Number of worker threads, 1..=1024; absent: one per channel, at most one per CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<u16>,
-    /// `auto`, `float` or a CPU list.
+    /// CPUs of the workers: `auto`, `float` or a CPU list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<String>,
     /// Poll window in microseconds, 0..=1000000.
@@ -45,16 +45,16 @@ pub struct LinkSpec {
     pub poll_window: Option<u32>,
 }
 
-/// How a link stands.
+/// State of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkState {
-    /// Traffic flows.
+    /// The link forwards frames.
     Up,
-    /// It does not; the reason stands beside.
+    /// The link forwards no frames; [`LinkInfo::reason`] has the cause.
     Down,
-    /// Traffic flows, and a change is under way.
+    /// The link is up, and a change is under way.
     Changing,
 }
 
@@ -63,136 +63,138 @@ pub enum LinkState {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct LinkInfo {
-    /// Its name: that of its first netdev unless the configuration gives another.
+    /// Name of the link: the configured name, otherwise the name of its first netdev.
     pub name: String,
-    /// How it was asked for.
+    /// Specification of the link, as written.
     pub spec: LinkSpec,
-    /// How it stands.
+    /// State of the link.
     pub state: LinkState,
-    /// Why it is down, or what is being changed.
+    /// Reason why the link is down, the note of a change under way, or a note on the settled
+    /// channels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Milliseconds since the epoch: when an end that cannot be opened yet is tried again.
+    /// Time of the next attempt to open a missing end, in milliseconds since the epoch; absent:
+    /// both ends are open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_attempt_ms: Option<u64>,
-    /// Facts about its devices that keep them from working as configured.
+    /// Notes on devices that do not work as configured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// Its two netdevs.
+    /// Both netdevs of the link.
     pub netdevs: Vec<NetdevInfo>,
-    /// Channels in use, 0 while down.
+    /// Number of channels in use; 0 while the link is down.
     pub channels: u16,
-    /// MTU, absent while down.
+    /// MTU in bytes; absent while the link is down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// Largest frame, absent while down.
+    /// Size of the largest frame in bytes; absent while the link is down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frame_max: Option<u32>,
-    /// How frames may be unfinished, for each direction; empty while down.
+    /// Offloads of each direction; empty while the link is down.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub offloads: Vec<WayOffloads>,
-    /// How the buffers of RX queues lie that are given to a device.
+    /// Buffer layout of RX queues that provide buffers to a device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rx_buffers: Vec<RxBufferInfo>,
-    /// Frames dropped in the last ten seconds; reasons without drops are left out.
+    /// Frames dropped within about ten seconds; reasons without drops are omitted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recent_drops: Vec<RecentDrops>,
-    /// Its workers.
+    /// Workers of the link.
     pub workers: Vec<WorkerInfo>,
-    /// Where its channels are served; empty while down.
+    /// Worker and devices of each channel; empty while the link is down.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placement: Vec<ChannelPlace>,
 }
 
-/// Frames that a netdev dropped in the last seconds, for one reason.
+/// Frames that a netdev dropped recently, for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct RecentDrops {
-    /// The netdev that counted them.
+    /// Name of the netdev that counted the frames.
     pub netdev: String,
-    /// It should have sent them; else it received them.
+    /// True for frames that the netdev was to send; false for frames that it received.
     pub sends: bool,
-    /// Such as `too-long`.
+    /// Name of the drop reason, such as `too-long`.
     pub reason: String,
-    /// How many.
+    /// Number of dropped frames.
     pub frames: u64,
 }
 
-/// Where a channel is served.
+/// Placement of a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct ChannelPlace {
-    /// Its number.
+    /// Channel number.
     pub channel: u16,
-    /// Number of the worker.
+    /// Number of the worker that polls the channel.
     pub worker: u16,
-    /// The CPU that the worker is pinned to.
+    /// CPU to which the worker is pinned; absent: not pinned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u32>,
-    /// Node of that CPU.
+    /// NUMA node of that CPU; absent: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
-    /// The devices of the machine behind it, of those ends that have some.
+    /// Hardware devices of the channel, at most one per end of the link.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<FunctionPlace>,
 }
 
-/// A device of the machine behind a channel.
+/// Hardware device of a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct FunctionPlace {
-    /// The netdev that it is a part of.
+    /// Netdev of the device.
     pub netdev: String,
-    /// Its number there.
+    /// Number of the device within the netdev.
     pub function: u16,
-    /// The kernel's interface that stands for it.
+    /// Kernel interface of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// File of the network namespace that the interface is in, if that is not mqnet's own.
+    /// Network namespace file of the interface; absent: the namespace of mqnet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
-    /// Its NUMA node.
+    /// NUMA node of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
-    /// The channel's queue there.
+    /// Device queue of the channel.
     pub queue: u16,
-    /// Interrupts of that queue.
+    /// Interrupt numbers of the device queue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub irqs: Vec<u32>,
 }
 
-/// How frames of one direction may be unfinished: `csum`, `tso4`, `tso6`, `tso-ecn`, `uso4`,
-/// `uso6`.
+/// Offloads of frames in one direction. Each list contains some of `csum`, `tso4`, `tso6`,
+/// `tso-ecn`, `uso4`, `uso6`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct WayOffloads {
-    /// Netdev at which they arrive.
+    /// Netdev that receives the frames.
     pub from: String,
-    /// Netdev through which they leave.
+    /// Netdev that sends the frames.
     pub to: String,
-    /// What `from` can send, before anything was agreed or switched off.
+    /// Offloads that `from` can receive, before negotiation.
     #[serde(default)]
     pub sends: Vec<String>,
-    /// What `to` can take.
+    /// Offloads that `to` can send, before negotiation.
     #[serde(default)]
     pub takes: Vec<String>,
-    /// What of it the user has switched off.
+    /// Offloads that the user has disabled.
     #[serde(default)]
     pub unwanted: Vec<String>,
-    /// As they arrive.
+    /// Offloads in force where frames arrive.
     pub arriving: Vec<String>,
-    /// As they leave.
+    /// Offloads in force where frames leave.
     pub leaving: Vec<String>,
-    /// What the engine finishes in between, because `from` cannot be told and `to` does not take
-    /// it.
+    /// Offloads that the engine emulates: `from` may deliver such frames, and `to` cannot send
+    /// them.
     pub emulated: Vec<String>,
-    /// Large frames are cut that are longer than the link's largest.
+    /// True if the engine segments large frames that exceed the link's largest frame.
     pub cuts: bool,
-    /// Large frames that are made of small ones for `to`.
+    /// Kinds of large frames that the engine coalesces for `to`.
     #[serde(default)]
     pub merged: Vec<String>,
 }
@@ -202,30 +204,31 @@ pub struct WayOffloads {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct NetdevInfo {
-    /// Its name: the kernel's for a TAP, else from the address.
+    /// Name of the netdev: the kernel's name of the interface, otherwise the name from the address.
     pub name: String,
-    /// The kernel's index for a kernel device, else one of ours (from 1,000,000 on).
+    /// Kernel index of the interface. Netdevs without an interface have numbers from 1,000,000.
     pub ifindex: u32,
-    /// Inode of the network namespace in which the name is valid; absent for names of ours.
+    /// Inode of the network namespace in which the name is valid; absent if the netdev is no kernel
+    /// interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<u64>,
-    /// Endpoint address of the function behind it.
+    /// Endpoint address of the netdev.
     pub function: String,
-    /// Name of the link that it belongs to.
+    /// Name of the link that contains the netdev.
     pub link: String,
     /// Name of the netdev at the other side of the link.
     pub partner: String,
-    /// True while traffic flows.
+    /// True if the link is up and the netdev's interface, if any, is running.
     pub carrier: bool,
-    /// Protocol with the far end of a bridge, `mqnet` or `ntb_transport v4`; absent elsewhere, and
-    /// while the far end is unknown.
+    /// Protocol with the far end of a bridge: `mqnet` or `ntb_transport v4`. Absent for other
+    /// endpoints, and while the far end is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// Windows, slots and queue pairs of a bridge to a kernel's `ntb_transport`;
-    /// absent elsewhere, and until the far end has set up its windows.
+    /// Windows, slots and queue pairs of a bridge to a kernel's `ntb_transport`. Absent for other
+    /// endpoints, and until the far end has set up its windows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot_rings: Option<SlotRingsInfo>,
-    /// The functions that it is made of, if it is a group.
+    /// Functions of a group; empty for other netdevs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<MemberInfo>,
 }
@@ -235,13 +238,13 @@ pub struct NetdevInfo {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct SlotRingsInfo {
-    /// Bytes of a slot.
+    /// Size of a slot in bytes.
     pub slot_bytes: u32,
     /// Memory windows.
     pub windows: Vec<WindowInfo>,
-    /// Interrupt vectors of the far end.
+    /// Number of interrupt vectors of the far end.
     pub vectors: u16,
-    /// Queue pairs, in order.
+    /// Queue pairs, sorted by number.
     pub queue_pairs: Vec<QueuePairInfo>,
 }
 
@@ -250,9 +253,9 @@ pub struct SlotRingsInfo {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct WindowInfo {
-    /// Bytes of the window of this end, which the far end writes.
+    /// Size in bytes of the window of this end, which the far end writes.
     pub bytes: u32,
-    /// Bytes of the far end's window of the same number, which this end writes.
+    /// Size in bytes of the corresponding window of the far end, which this end writes.
     pub far_bytes: u32,
 }
 
@@ -265,54 +268,57 @@ pub struct QueuePairInfo {
     pub id: u16,
     /// True while the far end has the queue pair open.
     pub open: bool,
-    /// Slots that the far end writes.
+    /// Number of slots that the far end writes.
     pub rx_slots: u32,
-    /// Slots of these with frames that were not received yet.
+    /// Number of RX slots with frames that were not yet received.
     pub rx_waiting: u32,
-    /// Slots that this end writes; one of them is always free.
+    /// Number of slots that this end writes; one slot always stays free.
     pub tx_slots: u32,
-    /// Slots of these with frames for which the far end has not returned credit.
+    /// Number of TX slots with frames for which the far end has not returned credit.
     pub tx_in_use: u32,
     /// Frames received since the far end set up its windows.
     pub received: u64,
-    /// Slots that the far end has returned since then.
+    /// Slots that the far end has returned since it set up its windows.
     pub credits: u64,
 }
 
-/// One of the functions of a group.
+/// Function of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct MemberInfo {
-    /// Its endpoint address.
+    /// Endpoint address of the function.
     pub function: String,
-    /// What it is told by for ever: its address on a bus, or its endpoint address.
+    /// Permanent identity of the function: its bus address or its endpoint address.
     pub id: String,
-    /// Table, flags and id of the group are its.
+    /// True for the primary, which provides the indirection table, the flags and the id of the
+    /// group.
     pub primary: bool,
-    /// Why it is the primary.
+    /// Reason why the function is the primary.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// It carries traffic, or could.
+    /// True if the function can carry traffic.
     pub up: bool,
-    /// Why it does not.
+    /// Reason why the function cannot carry traffic.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Channels that are on it, and come back to it when it was lost.
+    /// Channels that belong to the function; a lost function gets its channels back when it
+    /// recovers.
     pub channels: Vec<u16>,
-    /// Channels of lost members for which it stands in.
+    /// Channels of lost functions that this function serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub standing_in: Vec<u16>,
 }
 
-/// Something that happened.
+/// Event of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Event {
     /// Milliseconds since the epoch.
     pub time_ms: u64,
-    /// `link-up`, `link-down`, `link-add`, `link-del`, `channels-changed`, `change-failed`, ...
+    /// Kind of the event: `link-up`, `link-down`, `link-add`, `link-del`, `link-lost`,
+    /// `link-changed`, `change-failed`, `tc-changed` or `xdp-changed`.
     pub event: String,
     /// Name of the link.
     pub link: String,

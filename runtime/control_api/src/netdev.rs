@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "openapi")]
 use utoipa::ToSchema;
 
-/// Which half of a channel.
+/// Direction of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum QueueType {
-    /// Receives.
+    /// Receive queue.
     Rx,
-    /// Transmits.
+    /// Transmit queue.
     Tx,
 }
 
@@ -21,17 +21,17 @@ pub enum QueueType {
 #[cfg_attr(feature = "openapi", derive(ToSchema), schema(as = Queue))]
 #[serde(rename_all = "kebab-case")]
 pub struct QueueInfo {
-    /// Number of the queue.
+    /// Queue number.
     pub id: u32,
-    /// Its netdev.
+    /// Interface index of the netdev.
     pub ifindex: u32,
-    /// Which half.
+    /// Direction of the queue.
     #[serde(rename = "type")]
     pub kind: QueueType,
-    /// The lane that serves it.
+    /// NAPI id of the lane that serves the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub napi_id: Option<u32>,
-    /// Ours: which function serves it.
+    /// Endpoint address of the function with the queue (not in the kernel's family).
     pub function: String,
 }
 
@@ -40,60 +40,61 @@ pub struct QueueInfo {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Napi {
-    /// Stable as long as the link lives, through every resize.
+    /// NAPI id of the lane: constant during the lifetime of the link, also across changes of
+    /// channels.
     pub id: u32,
-    /// The netdev whose RX queue it polls.
+    /// Interface index of the netdev with the lane's RX queue.
     pub ifindex: u32,
-    /// Thread of the worker that polls it.
+    /// Thread id of the worker that polls the lane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Always 0: there is no interrupt to defer.
+    /// Always 0: no interrupt is deferred.
     pub defer_hard_irqs: u32,
-    /// Always 0.
+    /// Always 0: no GRO timer exists.
     pub gro_flush_timeout: u64,
-    /// Always 0.
+    /// Always 0: no interrupt is suspended.
     pub irq_suspend_timeout: u64,
-    /// `enabled`: every lane is polled by a thread.
+    /// Always `enabled`: a thread polls the lane.
     pub threaded: String,
-    /// Ours: which function serves its RX queue.
+    /// Endpoint address of the function with the lane's RX queue (not in the kernel's family).
     pub function: String,
 }
 
-/// `qstats-get`: counters that do not exist are absent.
+/// `qstats-get`. Absent counters do not apply to the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct QStats {
-    /// The netdev.
+    /// Interface index of the netdev.
     pub ifindex: u32,
-    /// Present with scope `queue`.
+    /// Direction of the queue; present only with scope `queue`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_type: Option<QueueType>,
-    /// Present with scope `queue`.
+    /// Queue number; present only with scope `queue`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_id: Option<u32>,
     /// Frames received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rx_packets: Option<u64>,
-    /// Their bytes.
+    /// Bytes received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rx_bytes: Option<u64>,
     /// Frames sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tx_packets: Option<u64>,
-    /// Their bytes.
+    /// Bytes sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tx_bytes: Option<u64>,
-    /// Frames that arrived and were dropped.
+    /// Received frames that were dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rx_hw_drops: Option<u64>,
-    /// Frames to be sent that were dropped.
+    /// Frames to send that were dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tx_hw_drops: Option<u64>,
-    /// Times that the queue stopped.
+    /// Number of stops of the TX queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tx_stop: Option<u64>,
-    /// Times that it went on.
+    /// Number of wakes of the TX queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tx_wake: Option<u64>,
 }
@@ -103,24 +104,24 @@ pub struct QStats {
 #[cfg_attr(feature = "openapi", derive(ToSchema), schema(as = PagePool))]
 #[serde(rename_all = "kebab-case")]
 pub struct PagePoolInfo {
-    /// Its number.
+    /// Number of the pool.
     pub id: u32,
-    /// The netdev that it serves.
+    /// Interface index of the netdev that the pool serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ifindex: Option<u32>,
-    /// The lane that it serves.
+    /// NAPI id of the lane that the pool serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub napi_id: Option<u32>,
-    /// Pages that are in use.
+    /// Number of pages in use.
     pub inflight: u64,
-    /// Their bytes.
+    /// Bytes of the pages in use.
     pub inflight_mem: u64,
-    /// Ours: `device` when the pages are mapped for a device as long as the pool lives,
-    /// `allocation` when they are not.
+    /// DMA mapping (not in the kernel's family): `device` if pages stay mapped for the lifetime of
+    /// the pool, `allocation` otherwise.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mapping: String,
-    /// Ours: `own` when the pages are the engine's, `provided` when the consumer of the frames
-    /// provides the memory.
+    /// Memory (not in the kernel's family): `own` if the engine allocates the pages, `provided` if
+    /// the consumer of the frames provides them.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub memory: String,
 }

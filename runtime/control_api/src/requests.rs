@@ -1,4 +1,4 @@
-//! Requests to a running mqnet, and the replies. HTTP, the library and the tests send the same.
+//! Requests to a running mqnet and the replies, for HTTP, the library and the tests.
 
 use serde::Serialize;
 
@@ -10,11 +10,11 @@ use crate::{
     TcRequest, Ticket, XdpEntry, XdpInfo, XdpMapRequest,
 };
 
-/// Passes the table of the verbs of a netdev to the macro `$with`.
+/// Passes the table of netdev requests to the macro `$with`.
 ///
-/// Rows of `read`: function, variant of [`NetdevRequest`] and of [`Reply`], type of the reply,
-/// path, command of the kernel's tools. Rows of `change`: function, variant, type of the body, HTTP
-/// method, path, command.
+/// Columns of `read` rows: function, variant of [`NetdevRequest`] and [`Reply`], type of the reply,
+/// path, kernel tool command. Columns of `change` rows: function, variant, type of the body, HTTP
+/// method, path, kernel tool command.
 #[macro_export]
 macro_rules! netdev_verbs {
     ($with:ident) => {
@@ -73,9 +73,9 @@ macro_rules! declare {
         pub enum NetdevRequest {
             $(#[doc = $what] $variant,)+
             $(#[doc = $does] $change($body),)+
-            /// `qstats-get`: one record for the device, or one a queue.
+            /// `qstats-get`: one record for the netdev, or one per queue.
             QStats {
-                /// One record a queue.
+                /// True for one record per queue.
                 per_queue: bool,
             },
             /// Reads or writes a map of the XDP program.
@@ -84,36 +84,36 @@ macro_rules! declare {
             Capture(CaptureFilter),
         }
 
-        /// Reply to a [`Request`]. In JSON it is the value alone.
+        /// Reply to a [`Request`]. The JSON document contains only the value, not the variant.
         #[derive(Serialize)]
         #[serde(untagged)]
         pub enum Reply {
             $(#[doc = $what] $variant($reply),)+
             /// `qstats-get`.
             QStats(Vec<QStats>),
-            /// Entries of a map.
+            /// Entries of an XDP map.
             XdpEntries(Vec<XdpEntry>),
-            /// The frames of a capture.
+            /// Stream of captured frames.
             #[serde(skip)]
             Capture(Box<dyn FrameSink>),
-            /// Outcome of a change, once it is done.
+            /// Ticket for the outcome of a change.
             #[serde(skip)]
             Change(Ticket),
-            /// The process.
+            /// Description of the process.
             Instance(Instance),
-            /// Every link.
+            /// All links.
             Links(Vec<LinkInfo>),
-            /// Every netdev.
+            /// All netdevs.
             Netdevs(Vec<NetdevInfo>),
-            /// Every counter of a link.
+            /// All counters of a link.
             LinkStats(Box<LinkStats>),
-            /// Events, oldest first, and the number of the last one.
+            /// Events, oldest first, and the number of the latest event of the process.
             Events(Vec<Event>, u64),
             /// `page-pool-get`.
             PagePools(Vec<PagePoolInfo>),
             /// `page-pool-stats-get`.
             PagePoolStats(Vec<PagePoolStats>),
-            /// The netdev of a name.
+            /// Netdev that was found by name.
             Found(FoundNetdev),
         }
     };
@@ -121,61 +121,61 @@ macro_rules! declare {
 
 netdev_verbs!(declare);
 
-/// Name of a netdev or a link, as a client writes it.
+/// Name of a netdev or a link, as written by a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectName {
-    /// The name.
+    /// Name as written.
     pub name: String,
-    /// Inode of the client's network namespace, if it is known.
+    /// Inode of the client's network namespace; `None`: unknown.
     pub netns: Option<u64>,
 }
 
-/// Netdev that was found by a name.
+/// Netdev found by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FoundNetdev {
-    /// Name that stands for this netdev alone.
+    /// Unambiguous name of the netdev.
     pub netdev: String,
-    /// Name of its link.
+    /// Name of the link with the netdev.
     pub link: String,
 }
 
 /// Request to a running mqnet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
-    /// The process.
+    /// Describes the process.
     Instance,
-    /// Every link.
+    /// Lists all links.
     Links,
-    /// Adds a link (daemon only). The same link again changes nothing.
+    /// Adds a link (daemon only). An identical link of the same name is left unchanged.
     AddLink {
-        /// Name for the link.
+        /// Name of the new link.
         name: String,
-        /// Its ends and options.
+        /// Endpoints and options of the new link.
         spec: LinkSpec,
     },
-    /// Ends a link. A foreground `link` ends with it.
+    /// Ends a link. A process with a single link ends as well.
     DeleteLink(ObjectName),
-    /// Every counter of a link, by its name or by that of one of its netdevs.
+    /// Reads all counters of a link, by the name of the link or of one of its netdevs.
     LinkStats(ObjectName),
-    /// Reads the configuration again (daemon only).
+    /// Reads the configuration file again (daemon only).
     Reload,
-    /// Events with a number above this one.
+    /// Reads events with a larger number than this one.
     Events(u64),
-    /// Every netdev.
+    /// Lists all netdevs.
     Netdevs,
     /// `page-pool-get`.
     PagePools,
     /// `page-pool-stats-get`.
     PagePoolStats,
-    /// Finds a netdev by a name.
+    /// Finds a netdev by name.
     Find(ObjectName),
-    /// Something about one netdev.
+    /// Request about one netdev.
     Netdev(ObjectName, NetdevRequest),
 }
 
-/// Owner of the links. No request waits: a change that takes longer is answered with an open
-/// ticket. An unknown name is [`crate::Code::NoDevice`].
+/// Owner of the links of a process. `request` never waits: a change that takes longer returns an
+/// open ticket. Unknown names return [`crate::Code::NoDevice`].
 pub trait Host: Send {
-    /// Validates a request, then carries it out.
+    /// Validates a request, then executes it.
     fn request(&mut self, request: Request) -> Result<Reply, ApiError>;
 }

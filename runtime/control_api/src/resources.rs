@@ -1,5 +1,5 @@
-//! Counters of RX buffers, page pools and workers; the fields follow the tables of `mqnet-netdev`
-//! and `mqnet-pktbuf`.
+//! Counters of RX buffers, page pools and workers. Their fields come from the tables of
+//! `mqnet-netdev` and `mqnet-pktbuf`.
 
 use mqnet_netdev::stats::{RxBufferTotals, WorkerTotals, pool_counter_table};
 use mqnet_netdev::{rx_buffer_table, worker_table};
@@ -38,7 +38,7 @@ macro_rules! rx_buffers {
         }
 
         impl RxBufferInfo {
-            /// The counters; names and layout are left empty.
+            /// Creates a record with the counters; netdev and layout are left empty.
             pub fn of(totals: &RxBufferTotals) -> Self {
                 Self { $($field: totals.$field,)* ..Self::default() }
             }
@@ -50,20 +50,20 @@ rx_buffer_table!(rx_buffers);
 
 macro_rules! workers {
     ({ $($field:ident, $pattern:literal, $help:literal;)* }) => {
-        /// A worker of a link.
+        /// Worker of a link.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[cfg_attr(feature = "openapi", derive(ToSchema))]
         #[serde(rename_all = "kebab-case")]
         pub struct WorkerInfo {
             /// Number of the worker.
             pub id: u16,
-            /// The CPU that it is pinned to.
+            /// CPU to which the worker is pinned; absent: not pinned.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub cpu: Option<u32>,
-            /// NUMA node of that CPU.
+            /// NUMA node of that CPU; absent: unknown.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub node: Option<u32>,
-            /// Thread id.
+            /// Thread id of the worker.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub tid: Option<u32>,
             $(
@@ -75,12 +75,12 @@ macro_rules! workers {
         }
 
         impl WorkerInfo {
-            /// The counters; number, CPU and thread are left empty.
+            /// Creates a record with the counters; number, CPU, node and thread are left empty.
             pub fn of(totals: &WorkerTotals) -> Self {
                 Self { $($field: totals.$field,)* ..Self::default() }
             }
 
-            /// The counters of the table.
+            /// Returns the counters of the table.
             pub fn totals(&self) -> WorkerTotals {
                 WorkerTotals { $($field: self.$field,)* }
             }
@@ -106,7 +106,7 @@ macro_rules! pools {
         }
 
         impl PagePoolStats {
-            /// The counters of a pool.
+            /// Creates a record with the counters of a pool.
             pub fn of(id: u32, ifindex: Option<u32>, stats: &PoolStats) -> Self {
                 Self { id, ifindex, $($field: stats.$field,)* }
             }

@@ -1,4 +1,4 @@
-//! Every counter of a link.
+//! Counters of a link.
 
 use mqnet_netdev::{LaneCounters, LaneSums, counter_table};
 use serde::{Deserialize, Serialize};
@@ -10,32 +10,32 @@ use utoipa::ToSchema;
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct DropCount {
-    /// Such as `too-long`.
+    /// Name of the drop reason, such as `too-long`.
     pub reason: String,
-    /// How many.
+    /// Number of dropped frames.
     pub frames: u64,
 }
 
-/// Whether a lane's sink takes frames.
+/// State of the TX queue of a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum StopState {
-    /// It does.
+    /// The TX queue takes frames.
     Running,
-    /// It is full.
+    /// The TX queue is full.
     Stopped,
     /// The channel is not in use.
     #[default]
     Unused,
 }
 
-/// What keeps a queue full.
+/// Party that keeps a TX queue full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum StopCause {
-    /// The device takes no frames.
+    /// The device or its driver takes no frames.
     #[default]
     Device,
     /// The other end of a bridge takes no frames.
@@ -44,17 +44,17 @@ pub enum StopCause {
     Memory,
 }
 
-/// Why and since when a lane does not move.
+/// Cause and duration of the stop of a TX queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Stopped {
-    /// Cause, such as `the peer's ring is full: the peer does not take frames`.
+    /// Cause as text, such as `the peer's ring is full: the peer does not take frames`.
     pub by: String,
-    /// The same for programs.
+    /// Cause for programs.
     #[serde(default)]
     pub cause: StopCause,
-    /// Nanoseconds since it stopped.
+    /// Nanoseconds since the TX queue stopped.
     pub for_ns: u64,
 }
 
@@ -64,16 +64,16 @@ macro_rules! define {
             $( => $lane:ident: $unit:ident, $check:ident, $metric:literal, $action:literal )?
             $( + $sum:ident )?;
     )* } )*) => {
-        /// One direction of one channel: from an RX queue to a TX queue.
+        /// Counters of a lane: one direction of one channel, from an RX queue to a TX queue.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[cfg_attr(feature = "openapi", derive(ToSchema))]
         #[serde(rename_all = "kebab-case")]
         pub struct LaneStats {
-            /// Its NAPI id.
+            /// NAPI id of the lane; 0 for sums.
             pub napi_id: u32,
-            /// Netdev that it takes from.
+            /// Netdev with the lane's RX queue.
             pub from: String,
-            /// Netdev that it gives to.
+            /// Netdev with the lane's TX queue.
             pub to: String,
             $( $( $(
                 #[doc = $help]
@@ -81,20 +81,20 @@ macro_rules! define {
                 #[cfg_attr(feature = "openapi", schema(required = true))]
                 pub $lane: u64,
             )? )* )*
-            /// Frames dropped, by reason; reasons without drops are left out.
+            /// Dropped frames by reason; reasons without drops are omitted.
             pub drops: Vec<DropCount>,
-            /// Conservation check: frames that entered the lane and have neither left it nor were
-            /// dropped. 0 at rest.
+            /// Conservation check: frames that entered the lane, minus those sent and those
+            /// dropped. 0 while the lane is idle.
             pub in_flight: i64,
             /// State of the TX queue.
             pub state: StopState,
-            /// Cause of the stop, and its time.
+            /// Cause and duration of the stop; absent unless `state` is `stopped`.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub stopped: Option<Stopped>,
         }
 
         impl LaneStats {
-            /// Counters and drops; netdevs and state are left empty.
+            /// Creates a record with counters and drops; netdevs, NAPI id and state are left empty.
             pub fn of(sums: &LaneSums) -> Self {
                 let count = |(reason, frames): (&str, u64)| DropCount {
                     reason: reason.to_owned(),
@@ -108,7 +108,7 @@ macro_rules! define {
                 }
             }
 
-            /// Counters of the table.
+            /// Returns the counters of the table.
             pub fn counters(&self) -> LaneCounters {
                 LaneCounters { $( $( $( $lane: self.$lane, )? )* )* }
             }
@@ -118,36 +118,36 @@ macro_rules! define {
 
 counter_table!(define);
 
-/// One channel: both lanes.
+/// Counters of a channel: both lanes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct ChannelStats {
-    /// Its number.
+    /// Channel number.
     pub id: u16,
-    /// In use now; the counters of an unused channel are history.
+    /// True if the channel is in use; otherwise the counters are those of past use.
     pub active: bool,
-    /// Number of the worker that serves it.
+    /// Number of the worker that polls the channel; absent: the channel is not in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<u16>,
-    /// From a to b.
+    /// Lane from netdev `a` to netdev `b`.
     pub a_to_b: LaneStats,
-    /// From b to a.
+    /// Lane from netdev `b` to netdev `a`.
     pub b_to_a: LaneStats,
 }
 
-/// A lane's page pool.
+/// Use of the page pool of a lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct PoolUse {
-    /// The lane.
+    /// NAPI id of the lane.
     pub napi_id: u32,
-    /// Pages in use.
+    /// Number of pages in use.
     pub inflight: u64,
 }
 
-/// Everything that is counted about a link.
+/// Counters of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -158,45 +158,45 @@ pub struct LinkStats {
     pub a: String,
     /// Name of its second netdev.
     pub b: String,
-    /// Monotonic time of the reading in nanoseconds, for rates.
+    /// Monotonic time of the snapshot in nanoseconds, to calculate rates.
     pub time_ns: u64,
-    /// Channels that are or were in use.
+    /// Channels that are in use or were in use earlier.
     pub channels: Vec<ChannelStats>,
     /// Sum over all channels, a to b.
     pub a_to_b: LaneStats,
     /// Sum over all channels, b to a.
     pub b_to_a: LaneStats,
-    /// Frames that the system dropped before our RX queues saw them; absent: not counted there.
+    /// Frames that the system dropped before the RX queues of `a`; absent: not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped_outside_a: Option<u64>,
-    /// As for `a`.
+    /// Frames that the system dropped before the RX queues of `b`; absent: not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped_outside_b: Option<u64>,
-    /// Page pools of lanes that have one.
+    /// Page pools of the lanes that have one.
     pub pools: Vec<PoolUse>,
-    /// What crossed between NUMA nodes, for each function whose node is known.
+    /// NUMA locality of each function with a known node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locality: Vec<Locality>,
 }
 
-/// Where the bytes of a function were handled. A byte is local when the worker of its channel runs
-/// on the function's node.
+/// NUMA locality of a function. A byte is local if the worker of its channel runs on the node of
+/// the function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct Locality {
-    /// The netdev.
+    /// Name of the netdev.
     pub netdev: String,
-    /// Number of the function there.
+    /// Number of the function within the netdev.
     pub function: u16,
-    /// The kernel's interface that stands for it.
+    /// Kernel interface of the function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// Its NUMA node.
+    /// NUMA node of the function.
     pub node: u32,
-    /// Bytes received and sent by workers of its node.
+    /// Bytes received and sent by workers on the function's node.
     pub local_bytes: u64,
-    /// Bytes received and sent by workers of other nodes.
+    /// Bytes received and sent by workers on other nodes.
     pub cross_bytes: u64,
 }
 
@@ -206,8 +206,8 @@ mod tests {
 
     use super::*;
 
-    // Goal: names in JSON: those of the first version remain, and every counter of the table is
-    // present, also at 0. A reading of an older version without some of them is accepted.
+    // Goal: the JSON names of the first version remain, and every counter of the table is present,
+    // also with value 0. JSON of an older version without some counters is accepted.
     #[test]
     fn json_names_are_stable() {
         let stopped = Stopped { by: String::new(), cause: StopCause::Peer, for_ns: 1 };
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!((read.rx_packets, read.checksums), (3, 0));
     }
 
-    // Goal: sums become the fields of their names.
+    // Goal: each sum is stored in the field with its name.
     #[test]
     fn sums_become_fields() {
         let mut values = 1..;

@@ -1,4 +1,4 @@
-//! What tc shows and sets, shaped and named as `tc -j` prints it.
+//! Objects that tc shows and sets, with the structure and names of `tc -j`.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 #[cfg(feature = "openapi")]
 use utoipa::ToSchema;
 
-/// Counters that every discipline and class has.
+/// Counters of every discipline and class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct TcCounters {
@@ -20,185 +20,185 @@ pub struct TcCounters {
     /// Packets dropped.
     #[serde(default)]
     pub drops: u64,
-    /// Times over the limit or the rate.
+    /// Number of times that a limit or a rate was exceeded.
     #[serde(default)]
     pub overlimits: u64,
-    /// Packets that came back because the sink was full.
+    /// Packets put back because the sink was full.
     #[serde(default)]
     pub requeues: u64,
-    /// Bytes that wait.
+    /// Bytes in the queue.
     #[serde(default)]
     pub backlog: u64,
-    /// Packets that wait.
+    /// Packets in the queue.
     #[serde(default)]
     pub qlen: u64,
 }
 
-/// One discipline.
+/// Queueing discipline.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema), schema(as = Qdisc))]
 pub struct QdiscEntry {
-    /// Such as `fq_codel`.
+    /// Kind of the discipline, such as `fq_codel`.
     pub kind: String,
-    /// `8001:`; `0:` for a default one.
+    /// Handle of the discipline, such as `8001:`; `0:` for a default discipline.
     pub handle: String,
-    /// Present in lists of several netdevs.
+    /// Name of the netdev; present only in lists of several netdevs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dev: Option<String>,
-    /// True for the root.
+    /// True for the root discipline.
     #[serde(default, skip_serializing_if = "is_false")]
     pub root: bool,
-    /// Its parent class, for any other.
+    /// Parent class; absent for the root discipline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// For a root with a scheduler of its own: 1 and one for every channel.
+    /// Reference count of a root discipline that all channels share; absent for others, and if 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refcnt: Option<u32>,
-    /// What is set, by tc's names: times in microseconds, rates in bytes a second, sizes in bytes.
+    /// Options by tc's names: times in microseconds, rates in bytes per second, sizes in bytes.
     #[serde(default)]
     pub options: BTreeMap<String, Value>,
-    /// Its counters.
+    /// Counters of the discipline.
     #[serde(flatten)]
     pub counters: TcCounters,
-    /// Counters that only this kind has, such as `ecn_mark`.
+    /// Counters specific to the kind, such as `ecn_mark`.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,
 }
 
-/// One class.
+/// Traffic class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Class {
-    /// Kind of its discipline.
+    /// Kind of the discipline with this class.
     pub class: String,
-    /// `1:2`.
+    /// Class id, such as `1:2`.
     pub handle: String,
-    /// True when nothing is above it.
+    /// True for a class without a parent.
     #[serde(default, skip_serializing_if = "is_false")]
     pub root: bool,
-    /// What is above it, otherwise.
+    /// Parent of the class; absent if `root` is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// The discipline in it, if it was attached by hand.
+    /// Discipline of the class; absent for a default discipline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaf: Option<String>,
-    /// Values of the options, as in [`QdiscEntry::options`].
+    /// Options by tc's names and units, as in [`QdiscEntry::options`].
     #[serde(default)]
     pub options: BTreeMap<String, Value>,
-    /// Its counters.
+    /// Counters of the class.
     #[serde(flatten)]
     pub counters: TcCounters,
-    /// What is counted for this kind only, such as `deficit`.
+    /// Counters specific to the kind, such as `deficit`.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,
 }
 
-/// One filter; without `options` it stands for its priority alone, as in tc.
+/// Filter. An entry without `options` shows only a priority, as `tc -j` does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Filter {
-    /// The discipline whose classes it chooses among.
+    /// Discipline that contains the filter; absent for the root and for the egress hook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     /// True for a filter of the egress hook.
     #[serde(default, skip_serializing_if = "is_false")]
     pub egress: bool,
-    /// `ip`, `ipv6`, `all`, ...
+    /// Protocol of the packets, such as `ip`, `ipv6` or `all`.
     pub protocol: String,
-    /// Its priority: small ones come first.
+    /// Priority; filters with smaller numbers are tried first.
     pub pref: u32,
-    /// `flower`, `matchall`, `fw`.
+    /// Kind of the filter: `flower`, `matchall` or `fw`.
     pub kind: String,
-    /// Always 0.
+    /// Chain number; always 0.
     #[serde(default)]
     pub chain: u32,
-    /// What it does.
+    /// Keys, target class and actions of the filter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<FilterOptions>,
 }
 
-/// What a filter does.
+/// Keys, target class and actions of a filter.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct FilterOptions {
-    /// Its number.
+    /// Handle of the filter.
     #[serde(default)]
     pub handle: u32,
-    /// The class for what matches (flower, fw).
+    /// Target class of matching packets (flower, fw).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classid: Option<String>,
-    /// The same, as matchall calls it.
+    /// Target class of matching packets (matchall).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flowid: Option<String>,
-    /// What must match, such as `ip_proto`.
+    /// Keys that must match, such as `ip_proto`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub keys: BTreeMap<String, Value>,
-    /// True where tc says so: no hardware does the work.
+    /// True for filters that tc marks `not_in_hw`: all kinds but `fw`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub not_in_hw: bool,
-    /// Packets that matched.
+    /// Number of packets that matched.
     #[serde(default)]
     pub rule_hit: u64,
-    /// What is done with them, in order.
+    /// Actions on matching packets, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<Action>,
 }
 
-/// One action of a filter.
+/// Action of a filter.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Action {
-    /// Its place, from 1.
+    /// Position of the action, from 1.
     pub order: u32,
-    /// `skbedit`, `police`, `gact`.
+    /// Kind of the action: `skbedit`, `police` or `gact`.
     pub kind: String,
-    /// What comes after it.
+    /// Control action: what happens to the packet next.
     #[serde(default)]
     pub control_action: ControlAction,
-    /// Its number within the netdev.
+    /// Index of the action within the netdev.
     pub index: u32,
-    /// What is set, by tc's names.
+    /// Options by tc's names.
     #[serde(flatten)]
     pub options: BTreeMap<String, Value>,
-    /// Its counters.
+    /// Counters of the action.
     #[serde(default)]
     pub stats: TcCounters,
 }
 
-/// What comes after an action.
+/// Control action: what happens to a packet after an action.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct ControlAction {
-    /// `pipe`, `pass`, `drop`, `continue`, ...
+    /// Name of the control action, such as `pipe`, `pass`, `drop` or `continue`.
     #[serde(rename = "type")]
     pub kind: String,
 }
 
-/// To what something is done.
+/// Kind of object in a tc request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum TcObject {
-    /// A discipline.
+    /// Queueing discipline.
     Qdisc,
-    /// A class.
+    /// Traffic class.
     Class,
-    /// A filter.
+    /// Packet filter.
     Filter,
 }
 
-/// What is done.
+/// Command of a tc request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum TcVerb {
-    /// Make it; refused if it is there.
+    /// Creates an object; fails if it exists.
     Add,
-    /// Change it where it is.
+    /// Changes an existing object.
     Change,
-    /// Change it, or make it.
+    /// Changes or replaces an existing object, or creates it.
     Replace,
-    /// Take it off.
+    /// Deletes an object.
     Delete,
 }
 
@@ -207,32 +207,33 @@ pub enum TcVerb {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TcRequest {
-    /// To what.
+    /// Kind of the object.
     pub object: TcObject,
-    /// What is done.
+    /// Command to execute.
     pub command: TcVerb,
-    /// Where: `root`, `egress` (filters; clsact itself) or a class `1:2`. Absent: wherever the
-    /// discipline or class with this `handle` is; for a filter, the root.
+    /// Parent: `root`, `egress` (filters, and clsact itself) or a class `1:2`. Absent: the parent
+    /// of the discipline or class with this `handle`; the root for a filter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// `1:` of a discipline, `1:2` of a class, a number (`0x1`) of a filter.
+    /// Handle: `1:` for a discipline, `1:2` for a class, a number such as `0x1` for a filter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handle: Option<String>,
-    /// Such as `fq_codel` or `flower`.
+    /// Kind, such as `fq_codel` or `flower`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Of a filter; absent: the next free one.
+    /// Priority of a filter; absent or 0: the next free priority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prio: Option<u16>,
-    /// Of a filter: `ip`, `ipv6`, `arp`, `802.1Q`, `all` or a number; absent: all.
+    /// Protocol of a filter: `ip`, `ipv6`, `arp`, `802.1Q`, `802.1ad`, `all` or a number; absent:
+    /// `all`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// The words after the kind, as tc takes them, such as `limit`, `1000`, `target`, `5ms`.
+    /// Arguments after the kind, as in tc, such as `limit`, `1000`, `target`, `5ms`.
     #[serde(default)]
     pub options: Vec<String>,
 }
 
-// serde wants a reference.
+// serde requires a function with a reference argument.
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn is_false(yes: &bool) -> bool {
     !yes

@@ -4,134 +4,134 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "openapi")]
 use utoipa::ToSchema;
 
-/// One map of a program.
+/// Map of an XDP program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct XdpMap {
-    /// Its name.
+    /// Name of the map.
     pub name: String,
-    /// `hash`, `array`, `percpu_array`, ...
+    /// Kind of the map, such as `hash`, `array` or `percpu_array`.
     pub kind: String,
-    /// Bytes of a key.
+    /// Size of a key in bytes.
     pub key_size: u32,
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     pub value_size: u32,
-    /// Most entries.
+    /// Largest possible number of entries.
     pub max_entries: u32,
 }
 
-/// The program of a netdev.
+/// XDP program of a netdev.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct XdpProgram {
-    /// Name of its function.
+    /// Name of the program's function.
     pub name: String,
-    /// Section of its file.
+    /// Section of the object file.
     pub section: String,
-    /// `jit` or `interpreter`.
+    /// Execution mode: `jit` or `interpreter`.
     pub mode: String,
-    /// Instructions.
+    /// Number of instructions.
     pub insns: u64,
-    /// Instructions that were walked to prove that it is harmless.
+    /// Number of instructions that the verifier processed.
     pub verified_insns: u64,
-    /// Frames that it has seen, on all channels.
+    /// Frames processed on all channels.
     pub packets: u64,
-    /// Dropped, whether it said so or failed.
+    /// Frames dropped by the program's verdict or after an error of the program.
     pub drops: u64,
-    /// Sent back.
+    /// Frames sent back (`XDP_TX`).
     pub tx: u64,
-    /// Sent to a netdev.
+    /// Frames redirected to a netdev.
     pub redirects: u64,
-    /// Its maps.
+    /// Maps of the program.
     pub maps: Vec<XdpMap>,
 }
 
-/// What `xdp show` is told.
+/// Reply to `xdp show`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct XdpInfo {
-    /// The program; absent: none is attached.
+    /// Attached program; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<XdpProgram>,
 }
 
-/// How a program runs.
+/// Execution mode of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum XdpMode {
-    /// As machine code where there is a compiler.
+    /// Machine code if the architecture has a compiler; interpreter otherwise.
     #[default]
     Auto,
-    /// As machine code.
+    /// Machine code.
     Jit,
-    /// Instruction by instruction, with every access checked.
+    /// Interpreter, which checks every memory access.
     Interpret,
 }
 
-/// Attaches a program, or takes it off.
+/// Request to attach or detach an XDP program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetXdp {
-    /// The object file in hexadecimal; absent: the program is taken off.
+    /// Object file in hexadecimal; absent: the program is detached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
-    /// The section with the program; absent: any that begins with `xdp`.
+    /// Section with the program; absent: any section whose name begins with `xdp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub section: Option<String>,
-    /// The name of the program, where there are several; absent: the only one.
+    /// Name of the program; may be absent if the object file has only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
-    /// How it runs.
+    /// Execution mode.
     #[serde(default)]
     pub mode: XdpMode,
 }
 
-/// What is done with a map.
+/// Operation on a map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum XdpMapVerb {
-    /// All entries.
+    /// Reads all entries.
     #[default]
     Dump,
-    /// One entry.
+    /// Reads one entry.
     Get,
-    /// Sets an entry.
+    /// Writes one entry.
     Set,
-    /// Takes an entry out.
+    /// Deletes one entry.
     Delete,
 }
 
-/// A question or an order to a map.
+/// Request to read or write a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct XdpMapRequest {
     /// Name of the map.
     pub map: String,
-    /// What is to be done.
+    /// Operation to execute.
     #[serde(default)]
     pub verb: XdpMapVerb,
-    /// The key in hexadecimal, for all but a dump.
+    /// Key in hexadecimal; required except for a dump.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The value in hexadecimal, to set it.
+    /// Value in hexadecimal; required to write an entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }
 
-/// One entry of a map.
+/// Entry of a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub struct XdpEntry {
-    /// The key in hexadecimal.
+    /// Key in hexadecimal.
     pub key: String,
-    /// The value in hexadecimal; one for each channel where the map has that.
+    /// Values in hexadecimal: one per channel for per-CPU maps, one otherwise.
     pub values: Vec<String>,
 }
