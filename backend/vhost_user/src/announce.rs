@@ -16,7 +16,7 @@ use crate::GuestTx;
 /// Frame length without the FCS.
 const LEN: usize = 60;
 
-/// Pending announcement. A newer address replaces an older one.
+/// Pending announcement; a newer address replaces an older one.
 #[derive(Debug, Default)]
 pub(crate) struct Announcements {
     is_due: AtomicBool,
@@ -26,7 +26,7 @@ pub(crate) struct Announcements {
 impl Announcements {
     pub(crate) fn add(&self, mac: [u8; 6]) {
         *self.mac.lock().unwrap_or_else(PoisonError::into_inner) = Some(mac);
-        // Only a hint: the lock orders the address.
+        // The flag is a hint only: the lock orders the address.
         self.is_due.store(true, Ordering::Relaxed);
     }
 
@@ -60,7 +60,7 @@ pub(crate) struct Announcing {
     inner: GuestTx,
     due: Arc<Announcements>,
     frame: [u8; LEN],
-    /// True from the time the announcement is built until it is released.
+    /// True from the construction of the announcement until its release.
     has_frame: bool,
     insert: Insert,
     stats: Arc<QueuePairStats>,
@@ -136,8 +136,8 @@ mod tests {
     use super::*;
     use crate::VringCell;
 
-    // Goal: an announcement is shown until it is released, is sent once, and is counted. A lane
-    // does not sleep while one is pending.
+    // Goal: an announcement is peeked until it is released, is sent once, and is counted. A lane
+    // does not sleep while an announcement is pending.
     #[test]
     fn announcements_go_out_once() {
         let stats = Arc::<QueuePairStats>::default();

@@ -1,5 +1,5 @@
-//! Control queue, served by the connection thread. The thread holds the ring between two vhost-user
-//! messages and returns it to its cell before each message.
+//! Control queue, served by the connection thread. The thread leases the ring between two
+//! vhost-user messages and returns the ring to its cell before each message.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -17,13 +17,13 @@ use crate::receive::ReceiveSettings;
 use crate::state::{Shared, State};
 use crate::vring::{EpollSet, RingLease, Vring};
 
-/// Commands that are executed before vhost-user messages are polled again.
+/// Largest number of commands executed before vhost-user messages are polled again.
 const BATCH: usize = 64;
 
 /// Poll interval for a ring without a kick descriptor.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Timeout of a wait that only the peer ends.
+/// Timeout of a wait that only a descriptor ends.
 const NO_LIMIT: Duration = Duration::from_secs(3600);
 
 /// State set by the commands of a driver with a control queue.
@@ -41,7 +41,7 @@ impl Commands {
         features.has(Features::CTRL_VQ).then_some(Self { rules, settings })
     }
 
-    /// True when the driver sets the number of queue pairs by command.
+    /// True if the driver sets the number of queue pairs by command: `MQ` or `RSS` is negotiated.
     pub(crate) fn sets_pairs(&self) -> bool {
         let features = self.rules.features;
         features.has(Features::MQ) || features.has(Features::RSS)
@@ -108,12 +108,12 @@ impl ControlHandler {
         Self { shared, served: None, list: Vec::new() }
     }
 
-    /// Serves the ring until the peer sends a message or disconnects. Returns the ring to its cell
-    /// before it returns.
+    /// Serves the ring until the peer sends a message or disconnects. The ring is in its cell
+    /// when this function returns without an error.
     pub(crate) fn serve_until(&mut self, line: &UnixStream) -> std::io::Result<()> {
         loop {
             let more = self.serve()?;
-            // Without a kick descriptor the ring must be polled.
+            // A ring without a kick descriptor must be polled.
             let vring = self.served.as_mut().and_then(|(_, _, lease)| lease.vring());
             let polled = vring.is_some_and(|vring| vring.kick_fd().is_none());
             let timeout = match more {
@@ -141,7 +141,7 @@ impl ControlHandler {
         }
     }
 
-    /// Leases the current control queue, and releases the lease of a former one.
+    /// Leases the present control queue, if there is one, and releases the lease of a former one.
     fn update_lease(&mut self) -> std::io::Result<()> {
         let shared = self.shared.clone();
         let state = shared.lock();
@@ -161,7 +161,8 @@ impl ControlHandler {
         Ok(())
     }
 
-    /// Executes a batch of commands; true if more commands may be available.
+    /// Executes a batch of commands; true if more commands may be available. A violation closes
+    /// the device.
     fn serve(&mut self) -> std::io::Result<bool> {
         self.update_lease()?;
         let Some((_, events, lease)) = &mut self.served else { return Ok(false) };
@@ -213,7 +214,7 @@ fn execute_some(
             ring.publish()
         });
         if wants_interrupt {
-            // Writing to an own eventfd cannot fail; an unread interrupt is the VMM's concern.
+            // An error is ignored: the VMM owns the other end of the eventfd.
             let _ = vring.call.ring();
         }
     }
@@ -228,7 +229,7 @@ fn number(ring: &Ring) -> u16 {
     on_ring!(ring, ring => ring.queue())
 }
 
-/// Copies a command out of guest memory, once; false if it is longer than any valid command.
+/// Copies a command from guest memory, once; false if it is longer than any valid command.
 fn read(
     vring: &Vring,
     chain: &Chain,

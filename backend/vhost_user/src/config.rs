@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use mqnet_sysio::listen::Access;
 
-/// Origin of the connection to the VMM.
+/// Method to get a connection to the VMM.
 #[derive(Debug)]
 pub enum Meet {
     /// Listens at the path; the VMM connects, any number of times.
     Listen(PathBuf),
-    /// Like `Listen`, with the given permissions of the socket file.
+    /// Listens like `Listen`, with the given permissions of the socket file.
     ListenAs(PathBuf, Access),
-    /// Connects to the path, where the VMM listens; retries until it succeeds.
+    /// Connects to a VMM that listens at the path; repeated until it succeeds.
     Connect(PathBuf),
     /// Descriptor inherited from the parent process: a listening socket, or one connection.
     Inherited(OwnedFd),
@@ -23,16 +23,16 @@ pub enum Meet {
 pub struct VhostUserConfig {
     /// Name of the function, for messages.
     pub name: String,
-    /// Origin of the connection.
+    /// Method to get a connection.
     pub meet: Meet,
     /// Ethernet address for drivers that read it from the device (QEMU provides its own).
     pub mac: Option<[u8; 6]>,
     /// MTU that is offered and required.
     pub mtu: Option<u32>,
-    /// Maximum number of queue pairs, 1..=64.
+    /// Largest number of queue pairs, 1 to 64.
     pub queues: u16,
-    /// Offers packed rings.
+    /// True to offer packed rings.
     pub packed: bool,
-    /// Offers a control queue, for peers that are the driver themselves or forward its commands.
+    /// True to offer a control queue, for peers that are drivers or forward a driver's commands.
     pub ctrl: bool,
 }

@@ -1,6 +1,6 @@
 //! Messages handled without the crate `vhost`, which has no handlers for most of them. The crate
-//! also rejects one that QEMU sends: `SET_VRING_ENABLE` before any features are accepted. QEMU
-//! waits for its reply.
+//! also rejects `SET_VRING_ENABLE` before any features are accepted, but QEMU sends this message
+//! then and waits for its reply.
 
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -40,14 +40,15 @@ pub(crate) enum EarlyMessage {
     SendRarp,
 }
 
-/// The `at`-th u32 of a message.
+/// Number `at` of the u32 values in a message.
 fn word(bytes: &[u8], at: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&bytes[4 * at..4 * at + 4]);
     u32::from_ne_bytes(word)
 }
 
-/// Waits for the next message and peeks at its header; `None` at the end of the connection.
+/// Waits for the next message and peeks at its header; `None` at the end of the connection or for
+/// an error.
 pub(crate) fn peek_header(line: &UnixStream) -> Option<Header> {
     let mut header = [0; HEADER];
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_WAITALL;
@@ -73,8 +74,8 @@ impl Header {
         self.request == request as u32 && self.size as usize == size
     }
 
-    /// Kind of the message if this module handles it. `accepted`: `PROTOCOL_FEATURES` was accepted,
-    /// so that `SET_VRING_ENABLE` belongs to the crate `vhost`.
+    /// Kind of the message, if this module handles it. With `accepted`, `PROTOCOL_FEATURES` was
+    /// accepted, and the crate `vhost` handles `SET_VRING_ENABLE`.
     pub(crate) fn early_message(self, accepted: bool) -> Option<EarlyMessage> {
         if self.is(FrontendReq::SET_VRING_ENABLE, BODY) && !accepted {
             return Some(EarlyMessage::EarlyEnable);
@@ -103,7 +104,8 @@ impl Header {
         line.write_all(&answer)
     }
 
-    /// Executes the message with this body, and sends its reply. An error ends the connection.
+    /// Executes the message with its body, and sends a reply if one is due. `Err` ends the
+    /// connection: a socket error, or a refused message without a reply.
     pub(crate) fn execute(
         self,
         what: EarlyMessage,
@@ -123,7 +125,7 @@ impl Header {
             }
             EarlyMessage::SetStatus => shared.set_status(number as u8),
             EarlyMessage::SetMtu => shared.set_mtu(number),
-            // The address is in the first six bytes of the number, independent of its byte order.
+            // The address is the first six bytes of the body, without a byte order.
             EarlyMessage::SendRarp => {
                 let [a, b, c, d, e, f, ..] = body;
                 shared.announce([a, b, c, d, e, f]);

@@ -1,4 +1,4 @@
-//! The vhost-user device as a network function.
+//! Network function over a vhost-user device.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -23,23 +23,24 @@ use crate::state::{Shared, State};
 use crate::steer::Steered;
 use crate::{GuestRx, GuestTx};
 
-/// The file of the guest's memory was truncated, or a page of it could not be allocated.
+/// Reason after the file of the guest's memory was truncated, or a page could not be allocated.
 const MEMORY_LOST: &str = "the VMM took memory of the guest away";
 
-/// Maximum time for which the link may have more channels than the driver has enabled. A channel
-/// change that does not complete is then replaced by a new session.
+/// Largest time for which the link may have more channels than the driver has enabled. After that
+/// time a new session replaces the channel change.
 const LAGGING: Duration = Duration::from_secs(3);
 
-/// Network card of a guest.
+/// Network function over the network card of a guest.
 pub struct VhostUserFunction {
     name: String,
     mtu: Option<u32>,
     pub(crate) shared: Arc<Shared>,
-    /// Owner of the socket and its thread.
+    /// Handle of the socket and its thread.
     _listener: Listener,
     partner: Option<Caps>,
     stats: Vec<Arc<QueuePairStats>>,
-    /// Channels of the open link and the queue pairs that they serve.
+    /// Number of channels of the open link, and of queue pairs that they serve; `next` is that of
+    /// a prepared change.
     open: Option<Open>,
     next: Option<Open>,
     lagging: Option<Duration>,
@@ -55,7 +56,7 @@ impl VhostUserFunction {
     /// Opens the socket. The peer may connect later.
     pub fn open(config: VhostUserConfig) -> Result<Self, OpenChannelsError> {
         let VhostUserConfig { name, meet, mac, mtu, queues, packed, ctrl } = config;
-        // An address filter needs an address.
+        // A card with address filters needs an address.
         let mac = mac.or_else(|| ctrl.then(random_mac));
         let pairs = queues.clamp(1, CHANNELS_MAX);
         let error =
@@ -90,19 +91,19 @@ impl VhostUserFunction {
             mtu_max: MTU_MAX,
             frame_max: FRAME_MAX,
             rx_offloads: rx,
-            // Features are fixed once the driver has accepted them, so the partner cannot restrict
-            // them.
+            // The driver's features are final once it has accepted them, so the partner cannot
+            // restrict them.
             rx_fixed: state.features.map_or(Offloads::NONE, Features::sent_by_driver),
             tx_offloads: tx,
         }
     }
 
-    /// Starts a new session when the link no longer matches the queues of the driver.
+    /// Starts a new session if the link no longer matches the queues of the driver.
     fn check_channels(&mut self, state: &mut State, now: Duration) {
         let Some(open) = self.open.filter(|_| self.next.is_none()) else { return };
         let caps = self.caps_in(state);
         let due = self.partner.as_ref().map_or(open.channels, |there| caps.channels_with(there));
-        // Started pairs that no channel serves, while no channel change is due that would add them.
+        // Started pairs that no channel serves, while no due channel change would serve them.
         let unserved = state.pairs_started() > open.pairs && due == open.channels;
         let lags = state.pairs_enabled() < open.channels;
         self.lagging = if lags { self.lagging.or(Some(now)) } else { None };
@@ -200,12 +201,11 @@ impl Function for VhostUserFunction {
     fn close(&mut self, _why: &str) {
         (self.open, self.next, self.lagging) = (None, None, None);
         let mut state = self.shared.lock();
-        // The reason given by the caller is not used: it may be a violation by the guest at the
-        // other end.
+        // The caller's reason is not used: it may be a violation by a guest at the other end.
         let violations = state.slots.iter().filter_map(|slot| slot.cell.take_violation());
         let violations: Vec<String> = violations.collect();
         if let Some(what) = violations.first() {
-            // Lost memory reads as zeroes; the resulting violation is not the driver's.
+            // Lost memory reads as zeroes, so the violation is not the driver's.
             let is_lost = state.memory.is_lost();
             state.break_off(match is_lost {
                 true => MEMORY_LOST.to_owned(),

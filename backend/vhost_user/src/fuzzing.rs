@@ -22,7 +22,7 @@ const MEMORY: usize = 16 << 10;
 const START: u64 = 0x4000;
 const SIZE: u16 = 4;
 const FRAME_MAX: u32 = 4000;
-/// Offsets of the three ring areas. The inflight region is outside of the guest's memory.
+/// Offsets of the three ring areas. The inflight region is separate memory.
 const AREAS: [usize; 3] = [0, 256, 512];
 /// Offset of indirect tables and frames.
 const BUFFERS: u64 = 1024;
@@ -35,7 +35,7 @@ struct World {
     cell: Arc<VringCell>,
     sends: GuestTx,
     receives: GuestRx,
-    /// Number of chains that a correct guest made available.
+    /// Number of chains that the test made available.
     made: u16,
 }
 
@@ -62,7 +62,7 @@ impl World {
         Some(Self { memory, notes, map, features, cell, sends, receives, made: 0 })
     }
 
-    /// Restarts the device on the ring in its current state.
+    /// Takes the ring into service again in its current state.
     fn begin(&mut self, input: &mut Input<'_>) -> Option<()> {
         self.sends.park();
         self.receives.park();
@@ -156,8 +156,8 @@ impl World {
     }
 }
 
-/// Interleaves arbitrary guest writes with polls of both halves, which lease the ring in turn. Ends
-/// at the first fault, as the engine does.
+/// Interleaves arbitrary guest writes with polls of both halves, which lease the ring in turn.
+/// Ends at the first fault, like the engine.
 pub fn rings(data: &[u8]) {
     let mut input = Input(data);
     let Some(mut world) = World::new(input.u8()) else { return };

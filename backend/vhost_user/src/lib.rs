@@ -1,5 +1,5 @@
 //! virtio-net device of a virtual machine over vhost-user, and of this host's kernel over VDUSE
-//! ([`vduse`]) with the same rings and queue halves.
+//! ([`vduse`]). Both use the same rings and queue halves.
 //!
 //! The halves are named from the guest's point of view: [`GuestTx`] is the guest's transmit queue
 //! (an RX queue of this process), [`GuestRx`] is its receive queue (a TX queue of this process).

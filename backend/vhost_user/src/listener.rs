@@ -1,4 +1,4 @@
-//! Listener: one thread that accepts or makes connections and handles vhost-user messages.
+//! Connection thread: accepts or makes connections and handles vhost-user messages.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -26,20 +26,21 @@ use crate::state::Shared;
 /// Delay between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Connections shorter than this are retried with a delay: the socket may belong to another
-/// process.
+/// Connections shorter than this time are retried with a delay: another program may own the
+/// socket.
 const BRIEF: Duration = Duration::from_secs(1);
-/// Delay after a brief connection; each further one doubles it.
+/// Delay after a brief connection; each further brief connection doubles the delay.
 const BRIEF_RETRY: Duration = Duration::from_millis(500);
-/// Maximum of that delay.
+/// Longest delay after a brief connection.
 const BRIEF_RETRY_LONGEST: Duration = Duration::from_secs(10);
 
-/// Attempts to listen on a path that is in use: its owner may be a process that is terminating.
+/// Attempts to listen at a path that is in use: the process that listens there may be
+/// terminating.
 const IN_USE_TRIES: u32 = 5;
 /// Backlog of the listening socket.
 const BACKLOG: u16 = 128;
 
-/// Time limit for the end of the thread: closing a descriptor of a peer can block it.
+/// Time limit for the end of the thread: closing a peer's descriptor can block the thread.
 const END_LIMIT: Duration = Duration::from_millis(500);
 
 /// Timeout of a wait that only the end of the thread ends.
@@ -67,7 +68,7 @@ struct Connection {
 }
 
 impl Listener {
-    /// Opens the socket and starts the thread. Errors of the configuration are returned here.
+    /// Opens the socket and starts the thread. `Err` if the socket cannot be opened.
     pub(crate) fn open(meet: Meet, shared: Arc<Shared>) -> io::Result<Self> {
         let source = ConnectionSource::new(meet)?;
         broker::prepare();
@@ -77,8 +78,8 @@ impl Listener {
             ConnectionThread { end: end_of, connection: current, shared, refused: 0 };
         let thread = std::thread::Builder::new().name("vhost-user".to_owned());
         let body = move || {
-            // The peer controls the work of this thread. The socket may be in a directory of
-            // another user.
+            // The peer controls the work of this thread, so drop its privileges. The thread keeps
+            // one capability for a socket in another user's directory.
             if let Err(e) = process::restrict_thread(&[process::Capability::DacOverride]) {
                 tracing::warn!("vhost-user: a thread keeps its privileges: {e}");
             }
@@ -115,8 +116,8 @@ fn shut_down(current: &Connection) {
     }
 }
 
-/// Connects without waiting for room in the backlog: a stopped VMM would block the thread, and the
-/// drop that joins it.
+/// Connects without waiting for space in the backlog. A stopped VMM would otherwise block the
+/// thread and the drop that joins it.
 fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
@@ -177,14 +178,15 @@ impl ConnectionSource {
         }
     }
 
-    /// Makes one attempt to get a connection; returns early when `end` is signalled.
+    /// Attempts once to get a connection; `None` if there is none. Returns early when `end` is
+    /// signalled.
     fn meet(&mut self, end: &EventFd) -> Option<UnixStream> {
         let (stream, patience) = match self {
             Self::Listen { listener, .. } => {
                 let _ = poll::wait_readable(&[listener.as_fd(), end.as_fd()], NO_LIMIT);
                 let is_there = poll::is_readable(listener.as_fd()).unwrap_or(false);
                 let stream = is_there.then(|| listener.accept().map(|(stream, _)| stream));
-                // A connection that cannot be accepted waits in the backlog.
+                // A connection that cannot be accepted stays in the backlog.
                 let patience = if matches!(stream, Some(Err(_))) { RETRY } else { Duration::ZERO };
                 (stream, patience)
             }
@@ -201,7 +203,7 @@ impl ConnectionSource {
     }
 }
 
-/// Reason for the end of a connection at this message; logged if a descriptor was refused.
+/// Reason why a connection ends at this message; logged if a descriptor was refused.
 fn ended(relay: &Relay, header: Header, error: &io::Error) -> String {
     if relay.refused > 0 {
         tracing::warn!("vhost-user: the connection ends at {header:?}: {error}");
@@ -228,13 +230,13 @@ impl ConnectionThread {
                 let _ = poll::wait_readable(&[self.end.as_fd()], NO_LIMIT);
                 continue;
             }
-            // The reason of a brief connection stays until a connection lasts.
+            // Keep the reason of a brief connection until a connection lasts.
             if delay.is_none() {
                 self.absent(source.waiting(), &mut reported);
             }
             let Some(stream) = source.meet(&self.end) else { continue };
             if !accepted.take(rate::connections(), clock::monotonic()) {
-                // Further connections wait in the backlog.
+                // Leave further connections in the backlog.
                 let _ = poll::wait_readable(&[self.end.as_fd()], RETRY);
             }
             let stream = Arc::new(stream);
@@ -271,15 +273,15 @@ impl ConnectionThread {
         }
     }
 
-    /// Publishes the connection; false when the handle was dropped.
+    /// Publishes the connection; false if the handle was dropped.
     fn set_connection(&self, stream: &Arc<UnixStream>) -> bool {
         let mut current = lock(&self.connection);
         current.stream = Some(stream.clone());
         !current.over
     }
 
-    /// Creates the relay of a connection. Repeated while descriptors are missing, because an
-    /// inherited connection cannot be made again; `None` when the handle was dropped.
+    /// Creates the relay of a connection; `None` if the handle was dropped. Repeated until it
+    /// succeeds, because an inherited connection cannot be made again.
     fn relay(&self, line: &UnixStream, reported: &mut String) -> Option<(Relay, UnixStream)> {
         while !self.is_over() {
             match Relay::new(line) {

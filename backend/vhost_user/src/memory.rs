@@ -1,5 +1,5 @@
-//! Memory of a peer as its messages describe it. Each range has two addresses: the guest's, and
-//! that of the VMM's process.
+//! Memory of a peer, from its messages. Each range has a guest address, and an address in the
+//! VMM's process.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub(crate) const SLOTS_MAX: usize = 64;
 /// Default of [`set_memory_max`].
 pub const MEMORY_DEFAULT: u64 = 1 << 40;
 
-/// Maximum number of bytes of one guest.
+/// Largest number of bytes of one guest's memory.
 static BYTES_MAX: AtomicU64 = AtomicU64::new(MEMORY_DEFAULT);
 
 /// Sets the limit of memory that one VMM may share with this process; `None` restores the default.
@@ -42,10 +42,9 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Maps the memory that `SET_MEM_TABLE` describes as a whole.
+    /// Maps the memory of a `SET_MEM_TABLE` message.
     pub(crate) fn of(ranges: &[VhostUserMemoryRegion], files: Vec<File>) -> Result<Self, String> {
-        // The check precedes all mappings: even a temporary mapping takes address space from
-        // others.
+        // Check before mapping: even a temporary mapping takes address space from others.
         check_bytes(ranges.iter().map(|range| range.memory_size))?;
         let slots = ranges.iter().zip(files).map(|(range, file)| Slot::new(range, file));
         Self::with(slots.collect::<Result<_, _>>()?)
@@ -69,14 +68,14 @@ impl Memory {
         Ok(Self { slots, guest: Arc::new(guest), user })
     }
 
-    /// This memory with the ranges of another one added.
+    /// Adds the ranges of another memory; `Err` if the result is invalid.
     pub(crate) fn with_more(&self, more: Self) -> Result<Self, String> {
         let mut slots = self.slots.clone();
         slots.extend(more.slots);
         Self::with(slots)
     }
 
-    /// This memory without one range.
+    /// Removes one range; `Err` if there is no such range.
     pub(crate) fn with_less(&self, range: &VhostUserMemoryRegion) -> Result<Self, String> {
         let it = (range.guest_phys_addr, range.user_addr, range.memory_size);
         let mut slots = self.slots.clone();
@@ -92,19 +91,20 @@ impl Memory {
         &self.guest
     }
 
-    /// Memory of a ring area: `len` bytes at an address of the VMM's process.
+    /// Memory of a ring area: `len` bytes at an address of the VMM's process. `None` if the area
+    /// is not in one range, or not aligned to `align`.
     pub(crate) fn table(&self, user: u64, len: u32, align: usize) -> Option<AtomicTable> {
         self.user.table(user, len, align)
     }
 
-    /// Guest address that corresponds to an address of the VMM's process.
+    /// Guest address for an address of the VMM's process; `None` if no range contains it.
     pub(crate) fn guest_address(&self, user: u64) -> Option<u64> {
         let inside = |slot: &&Slot| user.wrapping_sub(slot.user) < slot.len;
         let slot = self.slots.iter().find(inside)?;
         Some(slot.guest + (user - slot.user))
     }
 
-    /// True when the peer removed pages of a mapped region.
+    /// True if the peer has removed pages of a mapped region.
     pub(crate) fn is_lost(&self) -> bool {
         self.slots.iter().any(|slot| slot.region.is_lost())
     }
@@ -136,8 +136,8 @@ mod tests {
         mqnet_sysio::memory::memory_file("test", len, false).unwrap().into()
     }
 
-    // Goal: both kinds of address refer to the same byte, ranges are added and removed, and a
-    // refused change leaves the memory as it was.
+    // Goal: both kinds of address refer to the same byte. Ranges can be added and removed, and a
+    // refused change leaves the memory unchanged.
     #[test]
     fn ranges_are_added_and_removed() {
         let low = VhostUserMemoryRegion::new(0, 8192, 0x7000_0000, 4096);

@@ -27,7 +27,7 @@ use crate::slot::Slot;
 use crate::state::{Inflight, RINGS_MAX, Shared};
 use crate::vring::Call;
 
-/// Error of a request that cannot be served. The error ends the connection and is logged there.
+/// Error for a refused request. The error ends the connection, and the connection thread logs it.
 fn refuse(why: impl Into<String>) -> Error {
     Error::ReqHandlerError(io::Error::other(why.into()))
 }
@@ -36,7 +36,7 @@ fn unsupported<T>(what: &'static str) -> Result<T> {
     Err(Error::InvalidOperation(what))
 }
 
-/// Eventfd of a notification; any other kind of descriptor is refused.
+/// Eventfd of a notification; `Err` for any other kind of descriptor.
 fn eventfd(fd: Option<File>, what: &str) -> Result<Option<OwnedFd>> {
     match fd.map(OwnedFd::from) {
         Some(fd) if !descriptors::is_eventfd(fd.as_fd()) => {
@@ -53,7 +53,7 @@ impl Shared {
         (at < rings).then_some(at).ok_or_else(bad)
     }
 
-    /// Changes a ring while it is out of service.
+    /// Changes a ring while the ring is out of service.
     fn with_ring(&self, index: u32, change: impl FnOnce(&mut Slot)) -> Result<()> {
         let at = self.ring_number(index)?;
         let mut state = self.pause(&[at]).map_err(refuse)?;
@@ -115,7 +115,7 @@ impl VhostUserBackendReqHandler for Shared {
         files: Vec<File>,
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<u64>>> {
-        // Validated and mapped without the lock, which the control thread needs.
+        // Validate and map without the lock, which the control thread needs.
         let next = Memory::of(ranges, files).map_err(refuse)?;
         self.replace_memory(|_| Ok(next)).map(|()| None)
     }
@@ -137,8 +137,7 @@ impl VhostUserBackendReqHandler for Shared {
         _log: u64,
     ) -> Result<()> {
         let areas = [descriptor, available, used];
-        // Only the log flag changes when a migration begins; the written pages are known without
-        // it.
+        // A migration changes only the log flag, which is not needed to record written pages.
         let at = self.ring_number(index)?;
         if self.lock().slots[at].areas == areas {
             return Ok(());
@@ -161,7 +160,7 @@ impl VhostUserBackendReqHandler for Shared {
 
     fn set_vring_kick(&self, index: u8, fd: Option<File>) -> Result<()> {
         let fd = eventfd(fd, "kick")?;
-        // Starting a ring again ends the closed state after a violation.
+        // A start of a ring reopens a device that was closed after a violation.
         self.lock().broken = None;
         self.with_ring(index.into(), |ring| {
             ring.kick = fd;
@@ -196,8 +195,8 @@ impl VhostUserBackendReqHandler for Shared {
         Ok(())
     }
 
-    /// Returns the number of rings, as most backends do. QEMU counts pairs, but only checks the
-    /// minimum.
+    /// Number of rings, like in most backends. QEMU compares it with the number of queue pairs,
+    /// as a minimum.
     fn get_queue_num(&self) -> Result<u64> {
         Ok(self.lock().slots.len() as u64)
     }
@@ -213,7 +212,7 @@ impl VhostUserBackendReqHandler for Shared {
         Ok(self.lock().config(offset, size))
     }
 
-    /// Ignored: the config space is read-only.
+    /// Ignored, because the config space is read-only.
     fn set_config(&self, _offset: u32, _buf: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {
         Ok(())
     }
@@ -302,7 +301,8 @@ impl VhostUserBackendReqHandler for Shared {
     }
 }
 
-/// Inflight bytes of one ring. Packed, the larger layout: the driver may still choose either.
+/// Inflight bytes of one ring, by the larger layout for packed rings: the driver may choose
+/// either.
 fn inflight_each(of: &VhostUserInflight) -> Result<u32> {
     let (queues, size) = (of.num_queues, of.queue_size);
     if usize::from(queues) > RINGS_MAX || size > SIZE_MAX {

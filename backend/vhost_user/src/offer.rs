@@ -25,13 +25,14 @@ pub(crate) const CARD: Features = Features::VERSION_1
 
 /// Features of every device over vhost-user.
 ///
-/// Commands of the control queue are executed by most VMMs themselves, so their features are
-/// offered only on request. `GUEST_ANNOUNCE` is the exception: the VMM implements it when the
-/// device offers it.
+/// Most VMMs execute the commands of the control queue themselves, so the features of its
+/// commands are offered only on request. `GUEST_ANNOUNCE` is the exception: the VMM implements it
+/// if the device offers it.
 ///
-/// `RING_RESET` is not offered. QEMU passes it on to the guest without forwarding resets to the
-/// backend (10.0 handles it for TAP only): a guest that resets a ring would lose its card, and this
-/// process would write into freed memory. Without it `ethtool -G` is refused.
+/// `RING_RESET` is not offered. QEMU offers this feature to the guest, but does not forward
+/// resets to the backend (QEMU 10.0 handles them for TAP only). A guest that resets a ring would
+/// lose its card, and this process would write into freed memory. Without the feature, the guest
+/// refuses `ethtool -G`.
 const ALWAYS: Features = CARD
     .or(Features::GUEST_ANNOUNCE)
     .or(Features::MQ)
@@ -50,8 +51,8 @@ const BY_COMMAND: Features = Features::CTRL_VQ
     .or(Features::RSS)
     .or(Features::HASH_REPORT);
 
-/// Config space after the MTU: speed (unknown), duplex (full), maximum RSS key length, entries of
-/// the indirection table (u16) and hash types (u32).
+/// Config space after the MTU: speed (unknown), duplex (full), largest RSS key length, number of
+/// entries of the indirection table (u16), hash types (u32).
 const REST: [u8; 12] = {
     let ([a, b], [c, d, e, f]) = (TABLE_MAX.to_le_bytes(), TYPES.to_le_bytes());
     [0xff, 0xff, 0xff, 0xff, 1, KEY_LEN as u8, a, b, c, d, e, f]
@@ -64,7 +65,7 @@ pub(crate) struct Offer {
     pub(crate) mtu: Option<u32>,
     pub(crate) pairs: u16,
     pub(crate) packed: bool,
-    /// Control queue and its commands.
+    /// True to offer a control queue with its commands.
     pub(crate) ctrl: bool,
 }
 
@@ -94,14 +95,15 @@ impl Offer {
             | Protocol::STATUS
             | Protocol::MTU
             | Protocol::RARP;
-        // QEMU provides the config space of a network card and warns when a backend offers one.
+        // QEMU provides the config space of a network card, and warns if a backend offers one
+        // unnecessarily.
         match self.mac.is_some() || self.mtu.is_some() || self.ctrl {
             true => always | Protocol::CONFIG,
             false => always,
         }
     }
 
-    /// `size` bytes of the config space from `offset` on; zeroes past its end.
+    /// Reads `size` bytes of the config space from `offset` on; zeroes after its end.
     pub(crate) fn config(&self, mac: [u8; 6], status: u16, offset: u32, size: u32) -> Vec<u8> {
         let mtu = self.mtu.unwrap_or(0) as u16;
         let config = Config { mac, status, pairs: self.pairs, mtu };
@@ -117,7 +119,7 @@ impl Offer {
 mod tests {
     use super::*;
 
-    // Goal: any part of the config space can be read, also past its end.
+    // Goal: any range of the config space can be read, also beyond its end.
     #[test]
     fn any_part_of_the_config_is_readable() {
         let mac = [2, 0, 0, 0, 0, 1];

@@ -1,5 +1,5 @@
-//! Receive settings that the guest made over its control queue: address and VLAN filters, hash
-//! reports and RSS.
+//! Receive settings that the guest sets over its control queue: filters for addresses and VLANs,
+//! hash reports, and RSS.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use mqnet_virtio::net::filter::RxFilter;
 use mqnet_virtio::net::rss::{Hashed, Hasher, IndirectionTable};
 use mqnet_wire::FlowKeys;
 
-/// Receive settings. `None` disables the step and its cost.
+/// Receive settings. `None` disables a step without cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReceiveSettings {
     filter: Option<RxFilter>,
@@ -29,7 +29,7 @@ impl ReceiveSettings {
         }
     }
 
-    /// True when frames pass unfiltered, without a hash, on the queue of their channel.
+    /// True if frames need neither a filter, nor a hash, nor the selection of a queue.
     pub(crate) fn is_plain(&self) -> bool {
         self.filter.is_none() && self.hasher.is_none() && self.spread.is_none()
     }
@@ -38,7 +38,7 @@ impl ReceiveSettings {
         self.filter.as_ref().is_none_or(|filter| filter.passes(keys))
     }
 
-    /// Hash of a frame, and the queue pair that RSS selects for it.
+    /// Hash of a frame, and the queue pair that RSS selects; `None` without RSS.
     pub(crate) fn choose(&self, keys: &FlowKeys) -> (Hashed, Option<u16>) {
         let hashed = self.hasher.map(|hasher| hasher.hash(keys)).unwrap_or_default();
         (hashed, self.spread.as_ref().map(|spread| spread.pair(hashed)))
@@ -57,7 +57,7 @@ impl Receiving {
         let mut place = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         if **place != settings {
             *place = Arc::new(settings);
-            // Only a hint: the lock orders the settings.
+            // The version is a hint only: the lock orders the settings.
             self.version.fetch_add(1, Ordering::Relaxed);
         }
     }

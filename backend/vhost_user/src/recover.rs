@@ -1,29 +1,30 @@
 //! Recovery of the position of a packed ring from its descriptors.
 //!
-//! A frontend gets the position from the backend when it stops a ring. If the backend crashed
-//! before, the frontend has none. For a split ring the used index suffices, but QEMU restarts a
-//! packed ring at the position of its first start, and the guest's queue stalls. The ring itself
-//! shows the position as long as each chain is one descriptor (with indirect tables and mergeable
-//! buffers all of Linux's are): the oldest available descriptor.
+//! A frontend gets the position from the backend when it stops a ring, and has none if the
+//! backend has crashed before. For a split ring the used index suffices. For a packed ring QEMU
+//! uses the position of its first start, and the guest's queue stalls. The position is that of
+//! the oldest available descriptor, as long as each chain is one descriptor. With indirect tables
+//! and mergeable buffers, all chains of Linux are.
 //!
-//! While the backend is away, QEMU also drops frames of the guest and marks them used from that old
-//! position on, in the middle of the available ones. The guest treats such descriptors as used when
-//! it reaches them, so a device has to skip them (see `PackedDeviceQueue`).
+//! While no backend is connected, QEMU also drops frames of the guest. QEMU marks their
+//! descriptors used from its old position on, among the available ones. The guest treats such
+//! descriptors as used when it reaches them, so a device must skip them (see
+//! `PackedDeviceQueue`).
 
 use std::sync::atomic::Ordering;
 
 use mqnet_shmem::AtomicTable;
 use mqnet_virtio::layout::{flag, packed};
 
-/// Wrap counter in a position.
+/// Bit of the wrap counter in a position.
 const WRAP: u16 = 1 << 15;
 
-/// Maximum number of scans. The guest may make descriptors available between two scans, at most a
-/// ring full of them.
+/// Largest number of scans. The guest may make descriptors available between two scans, at most a
+/// full ring of them.
 const SCANS_MAX: u32 = 1 << 10;
 
-/// Maximum number of transitions between kinds: three runs, and the drops of QEMU in a few
-/// absences. Chains of several descriptors leave far more.
+/// Largest number of transitions between kinds. Correct rings have three runs, plus the drops of
+/// QEMU from a few disconnections; chains of several descriptors leave many more.
 const RUNS_MAX: usize = 12;
 
 /// AVAIL and USED bits of a descriptor.
@@ -40,7 +41,8 @@ pub(crate) fn position(ring: &AtomicTable, size: u16) -> Option<u16> {
     let mut seen = scan();
     for _ in 0..SCANS_MAX {
         let now = scan();
-        // No device consumes descriptors now: two equal scans are a consistent snapshot.
+        // No device consumes descriptors during the scan: two equal scans are a consistent
+        // snapshot.
         if now == seen {
             return of_flags(&now);
         }
@@ -77,7 +79,7 @@ fn of_kinds(kinds: &[Kind]) -> Option<u16> {
         }
         (Some(at), None) => (at, true),
         (None, Some(at)) => (at, false),
-        // The lap that reaches the beginning of the ring is the newer one.
+        // Both kinds exist: the lap that begins at the start of the ring is the newer one.
         (Some(one), Some(other)) => {
             let wrap = one > other;
             let (at, newer) = if wrap { (one, !wrap) } else { (other, !wrap) };
@@ -97,7 +99,7 @@ mod tests {
     use super::*;
 
     /// Model of a driver, a device, and a VMM that drops available descriptors from its own
-    /// position.
+    /// position on.
     struct Ring {
         kinds: Vec<Kind>,
         driver: (usize, bool),
@@ -162,7 +164,7 @@ mod tests {
     }
 
     proptest! {
-        // Goal: the position is recovered after any moves of driver and device, and after any drops
+        // Goal: the position is recovered after any steps of driver and device, and after drops
         // by QEMU.
         #[test]
         fn position_is_recovered_from_ring(
@@ -183,7 +185,7 @@ mod tests {
             prop_assert_eq!(recovered, Some(device));
         }
 
-        // Goal: any other content yields no position outside of the ring.
+        // Goal: for any content, a recovered position is inside the ring.
         #[test]
         fn positions_are_within_ring(flags in prop::collection::vec(any::<u16>(), 0..20)) {
             if let Some(at) = of_flags(&flags) {
@@ -192,7 +194,8 @@ mod tests {
         }
     }
 
-    // Goal: chains of several descriptors, and their used remains, yield no position.
+    // Goal: no position is recovered from chains of several descriptors, nor from their used
+    // descriptors.
     #[test]
     fn chains_of_several_descriptors_yield_no_position() {
         let (used, rest) = ((true, true), (true, false));

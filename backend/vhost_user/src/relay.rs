@@ -1,9 +1,9 @@
-//! Relay between the VMM's socket and the crate `vhost`, which keeps blocking descriptors away from
-//! it.
+//! Relay between the VMM's socket and the crate `vhost`; passes no descriptor that can block to
+//! the crate.
 //!
-//! The crate closes descriptors that it does not expect. Closing a file of a FUSE file system waits
-//! for its server, and a thread that waits there cannot be ended. So this module receives each
-//! message first and forwards it through a socket pair.
+//! The crate closes descriptors that it does not expect. Closing a file of a FUSE file system
+//! waits for its server, and a thread in that wait cannot be ended. This module therefore
+//! receives each message first and forwards it through a socket pair.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +15,7 @@ use mqnet_sysio::socket::StreamSocket;
 use crate::early::{BODY, HEADER, Header};
 use crate::listener::NO_LIMIT;
 
-/// Maximum body length. The longest message describes 32 memory ranges.
+/// Largest body length. The longest message describes 32 memory ranges.
 const BODY_MAX: usize = 4096;
 
 /// Relay of one connection.
@@ -53,7 +53,7 @@ impl Relay {
         Ok((Self { vmm, crate_side, refused: 0 }, crate_end))
     }
 
-    /// Forwards the next message, with the header that was peeked. An error ends the connection.
+    /// Forwards the next message, whose header was peeked. `Err` ends the connection.
     pub(crate) fn pass(&mut self, header: Header) -> io::Result<()> {
         let size = header.size();
         if size > BODY_MAX {
@@ -66,8 +66,8 @@ impl Relay {
         send_all(&self.crate_side, message, &fds)
     }
 
-    /// Receives the next message, which the module [`early`](crate::early) handles, and returns its
-    /// body. An error ends the connection.
+    /// Receives the next message, which the module [`early`](crate::early) handles; returns its
+    /// body. `Err` ends the connection.
     pub(crate) fn receive_early(&mut self, header: Header) -> io::Result<[u8; BODY]> {
         let mut message = [0; HEADER + BODY];
         let fds = self.receive(&mut message[..HEADER + header.size().min(BODY)])?;
@@ -80,7 +80,7 @@ impl Relay {
         Ok(body)
     }
 
-    /// Receives a message and its descriptors; descriptors that can block are refused.
+    /// Receives a message and its descriptors; `Err` if a descriptor can block or was lost.
     fn receive(&mut self, message: &mut [u8]) -> io::Result<Vec<OwnedFd>> {
         let (mut have, mut fds) = (0, Vec::new());
         while have < message.len() {

@@ -1,4 +1,4 @@
-//! RX half: frames that a guest sends.
+//! RX queue over a guest's transmit queues.
 
 mod show;
 
@@ -12,7 +12,7 @@ use mqnet_virtio::{BufferElement, DeviceRing, UsedChain, on_ring};
 
 use crate::vring::{EpollSet, RingLease, Vring, VringCell};
 
-/// Chain shown by the last peek.
+/// Chain of a frame that the last peek returned.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     id: u16,
@@ -20,22 +20,23 @@ struct Shown {
     len: u32,
 }
 
-/// Memory for frames that cannot be shown in place, and the maximum frame length.
+/// Memory for frames that cannot be passed in place, and the largest frame length.
 #[derive(Debug)]
 struct Scratch {
-    /// Pieces of the chain that is being read.
+    /// Buffers of the chain that is being read.
     list: Vec<BufferElement>,
-    /// Bounce buffer for a frame of more than `FRAME_PIECES_MAX` pieces; empty until one arrives.
+    /// Bounce buffer for a frame in more than `FRAME_PIECES_MAX` buffers; empty until one
+    /// arrives.
     bounce: Vec<u8>,
     frame_max: u32,
 }
 
-/// RX queue over one or more transmit queues of a guest. Each peek shows frames of one of them.
+/// RX queue over one or more transmit queues of a guest. Each peek returns frames of one of them.
 #[derive(Debug)]
 pub struct GuestTx {
     channel: u16,
     leases: Vec<RingLease>,
-    /// Index of the ring that is served next.
+    /// Index of the ring that is polled first.
     current: usize,
     events: EpollSet,
     shown: ArrayVec<Shown, BURST_FRAMES>,
@@ -44,7 +45,7 @@ pub struct GuestTx {
 }
 
 impl GuestTx {
-    /// Creates the half for these cells; frames are limited to `frame_max` bytes.
+    /// Creates the queue over these cells. Frames longer than `frame_max` bytes are dropped.
     pub fn new(
         channel: u16,
         cells: impl IntoIterator<Item = Arc<VringCell>>,
@@ -64,7 +65,8 @@ impl GuestTx {
         })
     }
 
-    /// Advances to the next ring that has a chain available, starting with the current one.
+    /// Selects the next ring with an available chain, from the current ring on; false if there is
+    /// none.
     #[inline]
     fn find_work(&mut self) -> Result<bool, Fault> {
         for _ in 0..self.leases.len() {
@@ -83,7 +85,7 @@ impl GuestTx {
         Ok(false)
     }
 
-    /// Advances to the next ring.
+    /// Selects the next ring.
     #[inline]
     fn advance(&mut self) {
         self.current = if self.current + 1 >= self.leases.len() { 0 } else { self.current + 1 };
@@ -173,7 +175,7 @@ impl OwningRx for GuestTx {
             stats.kicks.add(1);
             vring.call.ring().map_err(|e| interrupting(self.channel, &e))?;
         }
-        // Frames that were shown and not released are first in the next peek.
+        // Frames that were peeked and not released come first in the next peek.
         if frames == self.shown.len() {
             self.advance();
         }

@@ -93,8 +93,7 @@ pub(crate) enum Violation {
     },
 }
 
-/// Text with the peer's slot size, if the number can be explained by smaller slots; otherwise
-/// empty.
+/// Text with the peer's slot size, if smaller slots explain the number; otherwise empty.
 fn hint(slot: &u32, number: &u32, expected: &u32, size: &u32) -> String {
     let slots = number.wrapping_sub(*expected).wrapping_add(1);
     match (*slot, *expected, slots) {
@@ -133,8 +132,7 @@ fn after(slot: u32, steps: u32, slots: u32) -> u32 {
 }
 
 impl RxSlots {
-    /// Ring of the pair with `part` of this end's window; `their_part` is the pair's part of the
-    /// peer's.
+    /// Ring of the pair with `part` of this end's window and `their_part` of the peer's.
     pub(crate) fn new(
         window: &MemoryWindow,
         out: &Outbound,
@@ -165,8 +163,7 @@ impl RxSlots {
         self.credit.write(self.part.slots_last());
     }
 
-    /// True if the peer has begun a new session of the pair, whose slots overwrote the link-down
-    /// slot.
+    /// True if slots of a new session of the pair have overwritten the link-down slot.
     #[cold]
     fn was_restarted(&self) -> bool {
         let first = self.ring.piece(self.part.header_at(0), 4).and_then(|h| h.header::<4>());
@@ -334,8 +331,7 @@ pub(crate) struct TxSlots {
 }
 
 impl TxSlots {
-    /// Ring of the pair with `part` of the peer's window; `our_part` is the pair's part of this
-    /// end's.
+    /// Ring of the pair with `part` of the peer's window and `our_part` of this end's.
     pub(crate) fn new(
         window: &MemoryWindow,
         out: &Outbound,
@@ -446,8 +442,7 @@ impl TxSlots {
         after(self.next, self.part.slots - self.published, 2 * self.part.slots) % self.part.slots
     }
 
-    /// Stores a frame into the next slot; false if the frame is too long for a slot. Needs a free
-    /// slot.
+    /// Stores a frame into the next slot, which must be free; false if the frame is too long.
     #[inline]
     pub(crate) fn place(
         &mut self,

@@ -1,4 +1,4 @@
-//! Messages of a front end that are made of fuzzer input: headers, bodies and descriptors.
+//! Messages of a front end, composed from fuzzer input: headers, bodies and descriptors.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ pub(super) const GUEST: u64 = 0x4000;
 const USER: u64 = 0x7f00_0000_0000;
 /// Bytes between two rings in the memory.
 pub(super) const RING: u64 = 1024;
-/// Entries of a ring.
+/// Number of entries of a ring.
 pub(super) const SIZE: u16 = 8;
 /// Offsets of the descriptor, driver and device area in a ring.
 pub(super) const AREAS: [u64; 3] = [0, 256, 512];
@@ -26,14 +26,14 @@ pub(super) const GET_STATUS: u32 = 40;
 /// Message with the descriptors that accompany it.
 pub(super) struct Message {
     pub(super) request: u32,
-    /// Header and body.
+    /// Bytes of header and body.
     pub(super) bytes: Vec<u8>,
     pub(super) fds: Vec<OwnedFd>,
-    /// The length in the header is not that of the body.
+    /// True if the length in the header is not that of the body.
     pub(super) is_torn: bool,
 }
 
-/// Kind of the body, by the request.
+/// Kind of a request's body.
 #[derive(Clone, Copy)]
 enum Body {
     Empty,
@@ -98,7 +98,7 @@ const REQUESTS: [(u32, Body); 45] = [
     (0xffff_ffff, Body::Number),
 ];
 
-/// Front end: input, and the objects that its descriptors refer to.
+/// Front end with its input and the objects behind its descriptors.
 pub(super) struct Frontend<'a> {
     pub(super) input: Input<'a>,
     pub(super) memory: OwnedFd,
@@ -119,7 +119,7 @@ impl<'a> Frontend<'a> {
         Some(Self { input, memory, kicks, call, offered, refused: Vec::new() })
     }
 
-    /// The next message: mostly a request with its body, rarely with one of its parts wrong.
+    /// Next message: usually a request with its body, rarely with one wrong part.
     pub(super) fn message(&mut self) -> Message {
         let (pick, odd) = (self.input.u8(), self.input.u8());
         let (mut request, body) = REQUESTS[usize::from(pick) % REQUESTS.len()];
@@ -141,14 +141,14 @@ impl<'a> Frontend<'a> {
         Message::new(request, flags, declared, &bytes, fds)
     }
 
-    /// Bytes of the input as they are.
+    /// Message of raw input bytes.
     pub(super) fn raw(&mut self) -> Message {
         let len = self.input.u8() % 64;
         let bytes: Vec<u8> = (0..len).map(|_| self.input.u8()).collect();
         Message { request: 0, bytes, fds: Vec::new(), is_torn: true }
     }
 
-    /// A negotiation that a correct front end would do, up to rings in service.
+    /// Messages of a correct negotiation, until all rings are in service.
     pub(super) fn negotiation(&mut self, pairs: u16, rings: u16) -> Vec<Message> {
         let choice = self.input.u8();
         let when = |bit: u8, of: Features| match choice >> bit & 1 {
@@ -336,7 +336,7 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// Region `at` of `count` that divide the memory, or one with arbitrary values.
+    /// Region `at` of `count` that divide the memory, the whole memory, or arbitrary values.
     fn region(&mut self, at: u64, count: u64) -> [u64; 4] {
         let part = MEMORY / count.next_power_of_two().max(1);
         match self.input.u8() {
@@ -353,7 +353,7 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// A descriptor of any kind.
+    /// Descriptor of any kind.
     fn descriptor(&mut self) -> Option<OwnedFd> {
         match self.input.u8() % 8 {
             0 | 1 => self.memory.try_clone().ok(),
@@ -371,7 +371,7 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// Notes the inode of a descriptor that the function keeps open.
+    /// Notes the inode of a descriptor that the function refuses and keeps open.
     fn refuse(&mut self, fd: OwnedFd) -> Option<OwnedFd> {
         self.refused.push(nix::sys::stat::fstat(fd.as_fd()).ok()?.st_ino);
         Some(fd)
@@ -386,7 +386,7 @@ impl Message {
         Self { request, bytes, fds, is_torn: declared as usize != body.len() }
     }
 
-    /// A request for the status.
+    /// Request for the status.
     pub(super) fn get_status() -> Self {
         Self::new(GET_STATUS, 1, 0, &[], Vec::new())
     }

@@ -1,5 +1,5 @@
-//! A front end and its guest in front of a whole function: messages, writes to the guest's memory,
-//! polls of the link and of its queues, in the order of the input.
+//! Front end and guest of a complete function. The input determines messages, writes to the
+//! guest's memory, and polls of the link and its queues.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -22,15 +22,15 @@ use super::frontend::{AREAS, Frontend, GET_STATUS, GUEST, MEMORY, Message, RING,
 use crate::state::Shared;
 use crate::{Meet, VhostUserConfig, VhostUserFunction};
 
-/// Steps of one input.
+/// Largest number of steps of one input.
 const STEPS: usize = 60;
 /// Limit for the answer to a message and for the end of the function's thread.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Messages after one with a wrong length, until the front end hangs up.
+/// Number of messages after one with a wrong length, before the front end disconnects.
 const TORN_MAX: u32 = 3;
 /// Offset of the guest's buffers in its memory.
 const BUFFERS: u64 = 0x2000;
-/// Longest frame that a receive queue may show.
+/// Longest frame that a receive queue may return.
 const FRAME_MAX: u32 = mqnet_netdev::limits::FRAME_MAX;
 
 /// Open channels of a link.
@@ -46,38 +46,39 @@ struct World<'a> {
     function: VhostUserFunction,
     socket: StreamSocket,
     link: Option<Link>,
-    /// Requests that were sent, one bit each.
+    /// Bit map of the requests that were sent.
     requests: u64,
-    /// Received bytes of answers that are not complete.
+    /// Received bytes of an incomplete answer.
     answer: Vec<u8>,
-    /// Status requests sent, and status answers received.
+    /// Number of status requests sent, and of status answers received.
     statuses: [u32; 2],
-    /// Messages since one with a wrong length; 0 while every answer can be expected.
+    /// Number of messages from the first with a wrong length on; 0 while every answer can be
+    /// expected.
     torn: u32,
-    /// The function has closed the connection.
+    /// True if the function has closed the connection.
     is_over: bool,
     is_packed: bool,
-    /// Next descriptor of each ring.
+    /// Number of descriptors made available in each ring.
     made: Vec<u16>,
-    /// Times that channels were opened.
+    /// Number of times that channels were opened.
     opened: u32,
 }
 
-/// Depth that an input reached.
+/// Results that an input reached.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Reached {
-    /// Times that channels were opened.
+    /// Number of times that channels were opened.
     opened: u32,
-    /// Frames from and to the guest.
+    /// Number of frames from the guest and to the guest.
     frames: [u64; 2],
 }
 
 /// Interprets bytes as the messages of a front end and the actions of its guest.
 ///
-/// Panics when a message is not answered in time, an answer is malformed, a frame breaks the
-/// contract, the link is down without a reason, or the thread of the function outlives it.
+/// Panics if a message is not answered in time, an answer is malformed, a frame breaks the
+/// contract, the link is down without a reason, or the thread outlives its function.
 pub fn messages(data: &[u8]) {
-    // Without descriptors or memory there is nothing to test.
+    // The machine is out of descriptors or memory: nothing to test.
     let _ = run(data);
 }
 
@@ -149,7 +150,7 @@ impl World<'_> {
             }
             7 | 8 => {
                 if action & 0x80 == 0 {
-                    // The pause after the start of a ring costs time and changes nothing else.
+                    // Skip the pause after the start of a ring, which only costs time.
                     self.function.shared.lock().started = None;
                 }
                 self.poll_link(true);
@@ -166,7 +167,7 @@ impl World<'_> {
             }
             12 => self.make(),
             13 => {
-                // A header or a command at the beginning of a buffer.
+                // Write a header or a command at the beginning of a buffer.
                 let (place, len) = (u64::from(self.frontend.input.u8()), self.frontend.input.u8());
                 let bytes: Vec<u8> = (0..len % 32).map(|_| self.frontend.input.u8()).collect();
                 let _ = self.memory.write_all_at(&bytes, BUFFERS + 256 * (place % 64));
@@ -184,7 +185,7 @@ impl World<'_> {
         let fds: Vec<_> = message.fds.iter().map(AsFd::as_fd).collect();
         match self.socket.send(&message.bytes, &fds) {
             Ok(sent) if sent == message.bytes.len() => {}
-            // The socket holds many more bytes than one input has, so the function has hung up.
+            // The function has disconnected: the socket holds more bytes than one input has.
             _ => self.is_over = true,
         }
         self.torn += u32::from(message.is_torn || self.torn > 0);
@@ -193,7 +194,8 @@ impl World<'_> {
         self.statuses[0] += u32::from(is_status);
     }
 
-    /// Waits until every message sent so far is handled; releases stopped rings during the wait.
+    /// Waits until the function has handled all messages, and parks the queues so that rings can
+    /// be stopped.
     fn settle(&mut self) {
         if self.torn > 0 {
             let _ = poll::wait_readable(&[self.socket.as_fd()], Duration::from_millis(1));
@@ -242,8 +244,8 @@ impl World<'_> {
         }
     }
 
-    /// Polls the link as the control thread does: channels of an older session are closed, and new
-    /// ones are opened if `opens`.
+    /// Polls the link like the control thread: closes channels of an older session, and opens new
+    /// channels if `opens` is true.
     fn poll_link(&mut self, opens: bool) {
         match self.function.poll_link(clock::monotonic()) {
             LinkStatus::Down(why) => {
@@ -336,12 +338,12 @@ impl World<'_> {
         }
     }
 
-    /// Writes a number of the guest into its memory, which grows again if it was truncated.
+    /// Writes a number into the guest's memory, which grows again if it was truncated.
     fn store(&self, at: u64, value: u64) {
         let _ = self.memory.write_all_at(&value.to_le_bytes(), at % MEMORY);
     }
 
-    /// Makes a chain of one or two buffers available, as a correct driver does, and kicks.
+    /// Makes a chain of one or two buffers available, like a correct driver, and kicks the ring.
     fn make(&mut self) {
         let input = &mut self.frontend.input;
         let (ring, kind) = (usize::from(input.u8()) % self.made.len(), input.u8());
@@ -369,7 +371,8 @@ impl World<'_> {
         }
         self.made[ring] = made.wrapping_add(if self.is_packed { count } else { 1 });
         if !self.is_packed {
-            // Each chain begins at the entry with the number of its available entry.
+            // The head of the chain in available entry `made` is the descriptor with the same
+            // number.
             let available = start + AREAS[1];
             let entry = available + 4 + 2 * u64::from(made % SIZE);
             let _ = self.memory.write_all_at(&(made % SIZE).to_le_bytes(), entry);
@@ -381,7 +384,7 @@ impl World<'_> {
         }
     }
 
-    /// Ends the function, with its connection open or after the front end has hung up.
+    /// Ends the function, before or after the front end disconnects.
     fn end(mut self, hangs_up: bool) -> Reached {
         if hangs_up || self.is_over {
             let _ = nix::sys::socket::shutdown(
@@ -420,7 +423,7 @@ fn await_end(shared: &Weak<Shared>) {
     }
 }
 
-/// Closes the descriptors that the function refused and keeps open until the process ends.
+/// Closes the descriptors that the function refused, which it keeps open until the process ends.
 fn close_refused(inodes: &[u64]) {
     if inodes.is_empty() {
         return;
@@ -460,7 +463,7 @@ mod tests {
     #[test]
     fn inputs_reach_the_queues() {
         for (choice, more, features) in [(0x80, 0, 0), (0x84, 1, 1)] {
-            // Buffers of 90 and 2000 bytes, the link, the queues.
+            // Steps: buffers of 90 and 2000 bytes, the link, the queues.
             let steps = [12, 1, 0, 12, 0, 12, 7, 9, 4];
             let data = [&[choice, more, features][..], &steps].concat();
             assert_eq!(run(&data), Some(Reached { opened: 1, frames: [1, 1] }), "{choice:#x}");
@@ -470,8 +473,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
-        // Goal: no sequence of messages and writes makes the function panic, hang, answer wrongly,
-        // be down without a reason, or outlive its drop.
+        // Goal: after any sequence of messages and writes, the function neither panics nor hangs.
+        // Its answers are valid, a link that is down has a reason, and its thread ends with it.
         #[test]
         fn any_messages_leave_a_function_that_ends(
             choice: u8,

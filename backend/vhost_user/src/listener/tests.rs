@@ -1,4 +1,4 @@
-//! Connections without a VMM.
+//! Tests of the connection thread without a VMM.
 
 use mqnet_sysio::socket::StreamSocket;
 use vhost::vhost_user::message::FrontendReq;
@@ -21,8 +21,8 @@ fn message(request: FrontendReq, body: &[u8]) -> Vec<u8> {
     [header.map(u32::to_ne_bytes).concat(), body.to_vec()].concat()
 }
 
-// Goal: descriptors of messages that the crate `vhost` does not handle are received like all
-// others: one that can block is refused, and stays open in the process.
+// Goal: a descriptor that can block is also refused with messages that the crate `vhost` does not
+// handle. The descriptor stays open in the process.
 #[test]
 fn descriptors_of_early_messages_are_refused() {
     for (request, body) in [(FrontendReq::SET_STATUS, &[0; 8][..]), (FrontendReq::GET_STATUS, &[])]
@@ -39,7 +39,7 @@ fn descriptors_of_early_messages_are_refused() {
         assert_eq!(thread.refused, 1, "{request:?}");
         assert!(!poll::is_readable(reader.as_fd()).unwrap(), "{request:?}: the pipe has ended");
     }
-    // An eventfd cannot block, but is unexpected.
+    // An eventfd cannot block, but these messages have no descriptors.
     let mut thread = thread();
     let (ours, theirs) = UnixStream::pair().unwrap();
     let relay = thread.relay(&ours, &mut String::new()).unwrap();

@@ -1,4 +1,4 @@
-//! Message handlers without a socket.
+//! Tests of the message handlers without a socket.
 
 use std::os::fd::AsFd;
 
@@ -44,8 +44,8 @@ fn start(device: &Shared, queue: u32) {
     device.set_vring_call(queue as u8, event()).unwrap();
 }
 
-// Goal: a pair counts when both of its rings are started and enabled, and pairs count from the
-// first without a gap; stopping a ring returns its position.
+// Goal: a pair counts if both of its rings are started and enabled, and all pairs before it
+// count. Stopping a ring returns its position.
 #[test]
 fn pairs_are_counted() {
     let device = device();
@@ -70,8 +70,8 @@ fn pairs_are_counted() {
     assert!(device.lock().why_down().unwrap().contains("not begun"));
 }
 
-// Goal: the position of a packed ring is recovered from the ring itself if only its start is known;
-// a position that this device returned is kept.
+// Goal: the position of a packed ring is recovered from its descriptors if the device has not
+// returned one before.
 #[test]
 fn packed_position_is_recovered_from_ring() {
     let device = device();
@@ -85,8 +85,8 @@ fn packed_position_is_recovered_from_ring() {
     assert_eq!({ device.get_vring_base(1).unwrap().num }, 0x8064_8064);
 }
 
-// Goal: a driver is interrupted once when its ring is taken into service: the former backend may
-// have lost an interrupt.
+// Goal: a driver is interrupted once when its ring is taken into service, because the former
+// backend may have lost an interrupt.
 #[test]
 fn driver_is_interrupted_when_ring_enters_service() {
     let device = device();
@@ -103,8 +103,8 @@ fn driver_is_interrupted_when_ring_enters_service() {
     assert!(is_rung() && !is_rung());
 }
 
-// Goal: settings made by command persist when the VMM starts and stops dirty logging, and are reset
-// with other features.
+// Goal: settings made by command persist when the VMM starts and stops dirty logging. Other
+// features reset them.
 #[test]
 fn commanded_settings_persist_over_logging() {
     let device = with_control_queue(true);
@@ -140,7 +140,7 @@ fn impossible_requests_are_refused() {
     assert!(device.lock().memory.by_guest().span(0, 1).is_some(), "the memory before is gone");
 }
 
-// Goal: a ring outside of memory or of an invalid size is named in the reason.
+// Goal: the reason names a ring outside of the memory, or of an invalid size.
 #[test]
 fn rings_that_cannot_be_served_are_named() {
     let device = device();
@@ -153,7 +153,7 @@ fn rings_that_cannot_be_served_are_named() {
     assert_eq!(device.lock().pairs_started(), 0);
 }
 
-// Goal: an inflight region has the announced size, and absurd sizes are refused.
+// Goal: an inflight region has the announced size; larger sizes than allowed are refused.
 #[test]
 fn inflight_memory_is_sized() {
     let device = device();

@@ -1,4 +1,4 @@
-//! Frames of available chains.
+//! Conversion of available chains to frames.
 
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BURST_BYTES, BURST_FRAMES, FRAME_PIECES_MAX};
@@ -17,11 +17,11 @@ use super::{Scratch, Shown};
 enum Frame {
     Shown(u32),
     Bad(DropReason, u32),
-    /// The burst has no room for the pieces.
+    /// The burst has no space for the buffers of the frame.
     Later,
 }
 
-/// Parameters that are constant over a burst.
+/// Parameters that are constant during a burst.
 struct Rules {
     queue: u16,
     hdr_len: u32,
@@ -29,8 +29,8 @@ struct Rules {
     sends: Offloads,
 }
 
-/// Maximum number of pieces read for one burst. A guest may make many chains of the same
-/// descriptors, and frames of so many pieces that all of them are dropped.
+/// Largest number of buffers read for one burst. A guest may put the same descriptors into many
+/// chains, and may send frames in so many buffers that all are dropped.
 const PIECES_MOST: usize = 1024;
 
 /// Ring and its negotiated parameters.
@@ -41,8 +41,8 @@ pub(super) struct From<'r, 'a> {
     pub(super) sends: Offloads,
 }
 
-/// Shows frames of one ring. Bad frames at the front are dropped and returned to the guest here;
-/// true if the guest requested an interrupt for that.
+/// Appends frames of one ring to the burst. Invalid frames before the first valid one are dropped
+/// and returned to the guest; true if the guest requested an interrupt for them.
 pub(super) fn show<'a>(
     from: From<'_, 'a>,
     scratch: &'a mut Scratch,
@@ -58,13 +58,13 @@ pub(super) fn show<'a>(
     on_ring!(ring, ring => call.show(ring, memory, scratch, burst))
 }
 
-/// Progress within a burst.
+/// Progress during a burst.
 struct Progress<P> {
     /// Position of the next chain.
     place: P,
-    /// Bytes of the frames shown.
+    /// Bytes of the frames in the burst.
     bytes: usize,
-    /// Remaining number of chains that may be examined.
+    /// Number of chains that may still be examined.
     left: usize,
 }
 
@@ -98,7 +98,8 @@ impl Call<'_> {
         let mut pieces = 0;
         while rules.show_usual(ring, &mut at, memory, shown, burst)? && at.has_room() {
             let Some(head) = ring.head_at(&mut at.place)? else { break };
-            // Dropped chains count too: the budget also bounds a guest that sends nothing else.
+            // Count dropped chains too, so that the budget also limits a guest that sends only
+            // invalid frames.
             at.left -= 1;
             let (id, slots, frame) = if head.is_simple() {
                 (head.id, 1, rules.simple(&head, memory)?)
@@ -122,7 +123,7 @@ impl Call<'_> {
                     }
                     continue;
                 }
-                // The chain is the first one of the next burst.
+                // The next burst begins with this chain.
                 Frame::Bad(..) | Frame::Later => break,
             };
             shown.push(Shown { id, slots, len });
@@ -143,13 +144,13 @@ impl Rules {
         Broken { queue: self.queue, what }
     }
 
-    /// Shows frames in one piece, with their headers in front, up to the first chain of another
-    /// form. Returns true if the caller must examine that chain. Returns false if no chain follows,
-    /// or one that must be dropped, which is first in the next burst.
+    /// Appends frames in one buffer, each after its header, up to the first chain of another
+    /// form. True if the caller must examine that chain. False if there is no further chain, or
+    /// only one that the next burst drops.
     ///
     /// Headers and small frames are in the cache of the driver's CPU. The first loop prefetches
-    /// them, the second one reads them once the first have arrived. (Prefetching four chains ahead
-    /// in a single loop was equally fast and read each descriptor twice.)
+    /// them, and the second loop reads them after the first have arrived. Rejected: a single loop
+    /// that prefetches four chains ahead, which reads each descriptor twice.
     #[inline(always)]
     fn show_usual<'a, R: DeviceRing>(
         &self,
@@ -161,8 +162,8 @@ impl Rules {
     ) -> Result<bool, Broken> {
         let (before, first) = (shown.len(), burst.frames().len());
         let Progress { mut place, mut bytes, left } = *at;
-        // False must end the burst: another read could find a chain that was made available since,
-        // and that is not a bad one.
+        // False must end the burst: a second read could find a valid chain that was made
+        // available since.
         let follows = ring.heads(&mut place, left, |head| {
             let Some((len, whole)) = self.one_piece(&head, memory) else { return false };
             if bytes >= BURST_BYTES {
@@ -183,14 +184,15 @@ impl Rules {
         if sound < shown.len() - before {
             burst.truncate(first + sound);
             shown.truncate(before + sound);
-            // A bad first frame is dropped by the caller, which examines chains one by one.
+            // The caller drops an invalid first frame: it examines chains one by one.
             return Ok(shown.is_empty());
         }
         *at = Progress { place, bytes, left: left - sound };
         Ok(follows)
     }
 
-    /// Memory of a frame in one piece, with its header, and the length of the frame.
+    /// Length of a frame in one buffer, and the buffer with its header. `None` for a chain of
+    /// another form, an invalid length, or an address outside the memory.
     #[inline(always)]
     fn one_piece<'a>(
         &self,
@@ -199,15 +201,16 @@ impl Rules {
     ) -> Option<(u32, Span<'a>)> {
         let BufferElement { addr, len } = head.piece();
         let len_of_frame = len.wrapping_sub(self.hdr_len);
-        // The wrapping subtraction also rejects pieces shorter than the header in the same
-        // comparison.
+        // The wrapping subtraction rejects a buffer that is not longer than the header by the
+        // same comparison.
         if !head.is_simple_readable() || len_of_frame.wrapping_sub(1) >= self.frame_max {
             return None;
         }
         Some((len_of_frame, memory.span(addr, len)?))
     }
 
-    /// Valid header of a frame of `len` bytes, read once.
+    /// Header of a frame of `len` bytes, read once; `None` if it is invalid or uses an offload
+    /// that was not negotiated.
     #[inline(always)]
     fn sound_header(&self, whole: Span<'_>, len: u32) -> Option<VnetHdr> {
         let hdr = VnetHdr::from_bytes(&whole.header()?);
@@ -217,9 +220,9 @@ impl Rules {
         self.admit(hdr, len, whole.skip(self.hdr_len as usize), &[])
     }
 
-    /// Normalised header of a frame with incomplete checksum or GSO. `None` if it is invalid or
-    /// uses an offload that was not negotiated: the other end of the link relies on the negotiated
-    /// set.
+    /// Normalised header of a frame that needs a checksum or segmentation. `None` if the header
+    /// is invalid or uses an offload that was not negotiated: the other end of the link relies on
+    /// the negotiated set.
     #[inline(never)]
     fn admit(&self, hdr: VnetHdr, len: u32, first: Span<'_>, more: &[Span<'_>]) -> Option<VnetHdr> {
         if hdr.check(len).is_err() || !self.sends.covers(hdr) {
@@ -237,7 +240,8 @@ impl Rules {
         Some(with_own_hdr_len(hdr, len, &head[..n], Layer::Ethernet))
     }
 
-    /// Drop reason of a piece that [`show_usual`](Self::show_usual) does not accept.
+    /// Drop reason of a chain of one descriptor that [`show_usual`](Self::show_usual) does not
+    /// accept. `Err` for a device-writable buffer, or an address outside the memory.
     #[cold]
     #[inline(never)]
     fn simple(&self, head: &ChainHead, memory: &GuestMemoryView) -> Result<Frame, Broken> {
@@ -254,7 +258,7 @@ impl Rules {
         Ok(Frame::Bad(reason, len))
     }
 
-    /// Checks the header of a frame in these pieces; the error is the drop reason.
+    /// Checks the header of a frame in these buffers; `Err` with the drop reason.
     #[inline]
     fn judge(
         &self,
@@ -273,7 +277,7 @@ impl Rules {
         }
     }
 
-    /// Shows a frame in any number of pieces, split at any offset.
+    /// Appends a frame in any number of buffers, split at any offset.
     #[inline(never)]
     fn in_pieces<'a>(
         &self,
@@ -316,8 +320,8 @@ impl Rules {
         Ok(if fits { Frame::Shown(len) } else { Frame::Later })
     }
 
-    /// Copies a frame into the bounce buffer when it has more pieces than a system call or a burst
-    /// takes. No known driver sends such frames.
+    /// Copies a frame into the bounce buffer, if it has more buffers than a system call or a
+    /// burst accepts. No known driver sends such frames.
     #[cold]
     fn gather<'a>(
         &self,
