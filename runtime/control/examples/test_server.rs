@@ -1,4 +1,4 @@
-//! Serves a host of null functions: `test_server SOCKET [ADDRESS:PORT]`, until it is killed.
+//! Server for a host of null functions: `test_server SOCKET [ADDRESS:PORT]`. Runs until killed.
 
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
-//! Requests from the thread of the server to the thread that owns the host.
+//! Requests from the server's thread to the thread that owns the host.
 //!
 //! The server parses requests and writes answers on a thread without privileges. The control thread
-//! carries the requests out, between two steps of the links.
+//! executes the requests between two control steps of the links.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -26,7 +26,8 @@ pub fn calls() -> (HostHandle, HostCalls) {
 }
 
 impl HostHandle {
-    /// Sends `request` to the thread of the host, and waits for its reply.
+    /// Sends `request` to the thread of the host, and waits for its reply. Returns [`Code::Down`]
+    /// if the host has ended.
     pub async fn request(&self, request: Request) -> Result<Reply, ApiError> {
         let (reply, result) = oneshot::channel();
         let ending = |_| ApiError::new(Code::Down, "this mqnet process is ending");
@@ -47,21 +48,22 @@ impl HostHandle {
 
 fn carry_out(host: &mut dyn Host, (request, reply): Call) {
     let result = catch_unwind(AssertUnwindSafe(|| host.request(request)));
-    // The panic is in the log. The change of this request may be incomplete.
+    // The panic message is in the log. The change of this request may be incomplete.
     let broken = |_| Err(ApiError::new(Code::Failed, "mqnet is broken inside; restart it"));
     // A client that has disconnected needs no reply.
     let _ = reply.send(result.unwrap_or_else(broken));
 }
 
 impl HostCalls {
-    /// Waits for a request and executes it; false when no handle is left. The future may be dropped
-    /// while it waits, without losing a request.
+    /// Waits for a request and executes it. Returns false when no handle is left. Dropping the
+    /// future while it waits loses no request.
     pub async fn run_next(&mut self, host: &mut dyn Host) -> bool {
         let call = self.0.recv().await;
         call.map(|call| carry_out(host, call)).is_some()
     }
 
-    /// Executes the waiting requests, for a thread without a runtime; false when no handle is left.
+    /// Executes all queued requests, for a thread without an async runtime. Returns false when no
+    /// handle is left.
     pub fn run_waiting(&mut self, host: &mut dyn Host) -> bool {
         loop {
             match self.0.try_recv() {
@@ -87,8 +89,8 @@ mod tests {
         }
     }
 
-    // Goal: a request that panics is rejected, and the next one succeeds; after the host has ended
-    // every request is rejected.
+    // Goal: a request that panics returns an error, and the next request succeeds. After the end of
+    // the host every request returns an error.
     #[tokio::test]
     async fn requests_are_answered_or_refused() {
         let (handle, mut calls) = calls();

@@ -21,19 +21,19 @@ pub(crate) use wire::{get, listener_state};
 
 /// Default time limit for an answer.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Minimum time limit for a change, which waits up to 30 s for other changes and then takes up to
-/// 15 s.
+/// Minimum time limit for a change. The server waits up to 30 s for other changes, then up to 15 s
+/// for the change.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(50);
-/// Total time limit while the process waits in the kernel. Grace periods
+/// Total time limit while the server's process waits in the kernel. Grace periods
 /// (`synchronize_rcu_expedited`) can take tens of seconds under the lock of all network
 /// configuration, for example on a machine with stolen CPU time.
 pub(crate) const KERNELS_TIMEOUT: Duration = Duration::from_secs(60);
-/// Interval for checking whether the process still waits in the kernel.
+/// Interval for checking whether the server's process still waits in the kernel.
 const KERNEL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval for checking the stop flag of a stream.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Characters of names that need no percent-encoding in a path.
+/// Characters that are percent-encoded in names: all except letters, digits, `-`, `_`, `.` and `~`.
 const IN_NAMES: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Percent-encodes a name as a path segment.
@@ -41,8 +41,8 @@ pub fn segment(name: &str) -> String {
     utf8_percent_encode(name, &IN_NAMES).to_string()
 }
 
-/// Client of one running mqnet. Each request has its own connection, so that a client that waits
-/// for an event delays no other. Must not be called inside a tokio runtime.
+/// Client of one running mqnet. Each request uses a new connection, so that a client that waits for
+/// an event does not delay other requests. Must not be called inside a tokio runtime.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: String,
@@ -55,7 +55,7 @@ impl Client {
         Self { socket: socket.to_owned(), timeout: TIMEOUT }
     }
 
-    /// Creates a client like [`Client::new`], and checks that a process listens.
+    /// Creates a client as [`Client::new`] does, and checks that a process listens.
     pub fn connect(socket: &str) -> Result<Self, ApiError> {
         SocketAddress::from_str(socket)?;
         let client = Self::new(socket);
@@ -63,7 +63,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Sets the time limit for an answer. Long polls need more than the wait that they request.
+    /// Sets the time limit for an answer. The limit of a long poll must exceed the requested wait.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -75,12 +75,13 @@ impl Client {
         &self.socket
     }
 
-    /// `GET path`.
+    /// Sends `GET path` and returns the answer as JSON.
     pub fn get(&self, path: &str) -> Result<Value, ApiError> {
         self.request("GET", path, None)
     }
 
-    /// Sends any request; the answer is `null` if it has no body.
+    /// Sends a request and returns the answer as JSON; `null` if the answer has no body. The time
+    /// limit is extended while the server's process waits in the kernel.
     pub fn request(
         &self,
         method: &str,
@@ -112,15 +113,15 @@ impl Client {
         runtime(&self.socket)?.block_on(limited)
     }
 
-    /// `GET path` as text, such as `/metrics`.
+    /// Sends `GET path` and returns the answer as text, for example for `/metrics`.
     pub fn text(&self, path: &str) -> Result<String, ApiError> {
         let mut bytes = Vec::new();
         self.stream(path, &mut bytes, &AtomicBool::new(false))?;
         String::from_utf8(bytes).map_err(|e| self.failed(&format!("the answer is no text: {e}")))
     }
 
-    /// Copies the answer to `GET path` as it arrives, until the server ends it, the reader of `out`
-    /// is gone, or `stop` is set. Returns the number of bytes.
+    /// Copies the answer to `GET path` to `out` as it arrives. Stops when the server ends the
+    /// answer, `out` is a broken pipe, or `stop` is set. Returns the number of bytes copied.
     pub fn stream(
         &self,
         path: &str,
@@ -155,7 +156,7 @@ impl Client {
         runtime(&self.socket)?.block_on(copy)
     }
 
-    /// Second handle of a connection, for diagnostics after a timeout.
+    /// Duplicates the handle of a connection, for diagnostics after a timeout.
     fn keep(&self, stream: &UnixStream) -> Result<UnixStream, ApiError> {
         stream.try_clone().map_err(|e| self.failed(&format!("cannot ask: {e}")))
     }
@@ -171,7 +172,7 @@ impl Client {
     }
 }
 
-/// Creates a runtime for one request; the connection is dropped with it.
+/// Creates an async runtime for one request. Dropping the runtime closes the connection.
 pub(crate) fn runtime(socket: &str) -> Result<tokio::runtime::Runtime, ApiError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
         ApiError::new(Code::Failed, format!("cannot ask {socket}: no event loop: {e}"))

@@ -1,4 +1,4 @@
-//! Discovery of the running mqnet that has a device, by a query to every control socket.
+//! Discovery of running mqnet processes, by a query to every control socket.
 
 #[cfg(test)]
 mod tests;
@@ -19,27 +19,27 @@ pub use mqnet_host::names::{self, own_netns};
 
 use mqnet_host::names::Named;
 
-/// Time limit for a process to identify itself. Longer than a change that waits in the kernel
-/// occupies the control thread on a busy machine.
+/// Time limit for the answers of a process. Must exceed the time for which a change that waits in
+/// the kernel occupies the control thread on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// Extended limit while no process has the requested device. The kernel can hold the lock of all
-/// network configuration for seconds while it removes namespaces.
+/// Extended time limit while no process has the requested device. The kernel can hold the lock of
+/// all network configuration for seconds while it removes namespaces.
 const LONG_PATIENCE: Duration = Duration::from_secs(25);
-/// Time after which the user is informed about a wait.
+/// Time after which a warning reports the processes that have not answered.
 const NOTICE_AFTER: Duration = Duration::from_secs(2);
 
 /// Scope of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Search {
-    /// One socket and no other.
+    /// Exactly one socket.
     At(String),
     /// Every socket in the runtime directories.
     In(Places),
 }
 
 impl Search {
-    /// Search at the socket that the user named (`--control`), else at `$MQNET_CONTROL`, else
-    /// everywhere.
+    /// Selects the socket `named` by the user (`--control`), otherwise the socket in
+    /// `$MQNET_CONTROL`, otherwise all runtime directories.
     pub fn new(named: Option<&str>) -> Result<Self, ApiError> {
         let from_env = || std::env::var("MQNET_CONTROL").ok().filter(|name| !name.is_empty());
         match named.map(str::to_owned).or_else(from_env) {
@@ -52,7 +52,7 @@ impl Search {
     }
 }
 
-/// A process that answered.
+/// Process that answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveredProcess {
     /// Control socket of the process.
@@ -66,7 +66,7 @@ pub struct DiscoveredProcess {
 }
 
 impl DiscoveredProcess {
-    /// A client of this process.
+    /// Creates a client of the process.
     pub fn client(&self) -> Client {
         Client::new(&self.socket)
     }
@@ -81,9 +81,9 @@ impl DiscoveredProcess {
 /// Result of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// Processes that answered, by socket.
+    /// Processes that answered, sorted by socket.
     pub found: Vec<DiscoveredProcess>,
-    /// Sockets without an answer, with the error.
+    /// Sockets without a valid answer, sorted, each with the error.
     pub silent: Vec<(String, ApiError)>,
 }
 
@@ -92,8 +92,8 @@ pub fn survey(search: &Search) -> Result<Survey, ApiError> {
     survey_until(search, |_| true)
 }
 
-/// Queries like [`survey`], and extends the wait for late processes unless the answers are
-/// `enough`.
+/// Queries all processes in parallel. Extends the wait for late processes until `enough` accepts
+/// the answers.
 fn survey_until(
     search: &Search,
     enough: impl Fn(&[DiscoveredProcess]) -> bool,
@@ -135,7 +135,7 @@ async fn query_all(sockets: Vec<String>, enough: impl Fn(&[DiscoveredProcess]) -
             _ if late.is_empty() => false,
             NOTICE_AFTER => true,
             PATIENCE => !enough(&survey.found) && !late.iter().all(|one| at(one).is_stopped()),
-            // Last extension but one; the final limit follows.
+            // The limit is `LONG_PATIENCE`; `KERNELS_TIMEOUT` follows and ends the loop.
             _ => !enough(&survey.found) && late.iter().any(|one| at(one).is_in_kernel()),
         };
         if !goes_on {
@@ -180,7 +180,7 @@ fn is_ours(path: &Path) -> bool {
     name == "ctl.sock" || pid.is_some_and(|pid| pid.parse::<u32>().is_ok())
 }
 
-/// Finds the process with a netdev of this name.
+/// Finds the process with a netdev of this name. Fails if no process or several match.
 pub fn find_device(
     name: &str,
     netns: Option<u64>,
@@ -189,7 +189,8 @@ pub fn find_device(
     survey_until(search, |found| found.iter().any(|one| one.has(name)))?.device(name, netns)
 }
 
-/// Finds the process with a link of this name, or a link with a netdev of this name.
+/// Finds the process with a link of this name, or a link with a netdev of this name. Fails if none
+/// or several match.
 pub fn find_link(
     name: &str,
     netns: Option<u64>,
@@ -199,14 +200,16 @@ pub fn find_link(
 }
 
 impl Survey {
-    /// Returns the process with a netdev of this name, resolved by [`mqnet_host::names`].
+    /// Returns the process with a netdev of this name, resolved by [`mqnet_host::names`]. Fails if
+    /// none or several match.
     pub fn device(self, name: &str, netns: Option<u64>) -> Result<DiscoveredProcess, ApiError> {
         let all = self.names();
         let found = names::devices(name, netns, &all);
         self.only(name, "device", &found, &all)
     }
 
-    /// Returns the process with a link of this name, or a link with a netdev of this name.
+    /// Returns the process with a link of this name, or a link with a netdev of this name. Fails if
+    /// none or several match.
     pub fn link(self, name: &str, netns: Option<u64>) -> Result<DiscoveredProcess, ApiError> {
         let all = self.names();
         let found = names::links(name, netns, &all);
@@ -232,8 +235,8 @@ impl Survey {
             [one] => Ok(self.found[all[*one].process].clone()),
             [] => {
                 let why = format!("no running mqnet has a {what} `{name}`{}", self.silence());
-                // A process that was too busy to answer may have the device, so this is no proof of
-                // absence.
+                // A process that did not answer in time may have the device, so the search has no
+                // definite result.
                 let is_late = |(_, e): &(String, ApiError)| e.code == Code::TimedOut;
                 let late = self.silent.iter().any(is_late);
                 Err(ApiError::new(if late { Code::TimedOut } else { Code::NoDevice }, why))
@@ -253,7 +256,7 @@ impl Survey {
         }
     }
 
-    /// Note on the processes that did not answer, or nothing.
+    /// Returns a note on the processes that did not answer; empty if all answered.
     fn silence(&self) -> String {
         let all: Vec<&str> = self.silent.iter().map(|(_, e)| e.message.as_str()).collect();
         if all.is_empty() { String::new() } else { format!(" ({})", all.join("; ")) }

@@ -1,5 +1,5 @@
-//! Target for fuzzing and property tests: requests of clients in front of the router and the
-//! connections of the server. One body serves the fuzzer (`cargo xtask fuzz`) and the tests.
+//! Fuzz target and property tests: client requests to the router and the connections of the server.
+//! The fuzzer (`cargo xtask fuzz`) and the tests use the same function.
 
 mod answer;
 mod request;
@@ -17,23 +17,23 @@ use crate::testing::TestHost;
 use answer::{Answer, Reader};
 use request::{Choices, Request};
 
-/// Requests of one input.
+/// Largest number of requests in one input.
 const REQUESTS: usize = 20;
 /// Buffer size of a connection, so that the client's writes never block.
 const STREAM: usize = 4 << 20;
-/// Longer than the sum of all limits of the server. The clock of the runtime is paused and jumps to
-/// the next timer when no other task can run.
+/// Time limit for an answer, longer than the sum of all limits of the server. The clock of the
+/// runtime is paused: time jumps to the next timer when no task can run.
 const LIMIT: Duration = Duration::from_secs(200);
-/// Limit for a connection with arbitrary bytes, where no answer is required.
+/// Time limit for a connection with arbitrary bytes, which needs no answer.
 const LENIENT: Duration = Duration::from_secs(40);
 
-/// Interprets bytes as requests of a client. Panics when a complete request is not answered, or
-/// with a status that is not documented or a body that is not JSON.
+/// Interprets bytes as requests of a client. Panics if a complete request gets no answer, or if an
+/// answer has an undocumented status or an invalid body.
 pub fn requests(data: &[u8]) {
     run(data);
 }
 
-/// Statuses of the answers to complete requests.
+/// Runs the requests in `data` and returns the statuses of the answers to complete requests.
 fn run(data: &[u8]) -> Vec<u16> {
     let mut choices = Choices(data);
     let builder =
@@ -45,7 +45,8 @@ fn run(data: &[u8]) -> Vec<u16> {
     host.hold(is_held);
     runtime.block_on(async {
         let mut client = Client::new(handle);
-        // The runtime's clock is paused while the links, on the real clock, execute a change.
+        // The links use the real clock, so a change can complete while the runtime's clock is
+        // paused.
         let serve = async {
             while calls.run_next(&mut host).await {
                 if !is_held {
@@ -71,11 +72,11 @@ fn run(data: &[u8]) -> Vec<u16> {
 
 struct Client {
     handle: HostHandle,
-    /// Connections of the server.
+    /// Server tasks, one per connection.
     tasks: JoinSet<()>,
-    /// Connection that the next request may use.
+    /// Open connection that the next request may reuse.
     open: Option<Reader>,
-    /// Requests with answers that are read last.
+    /// Requests whose answers are read after all other requests.
     deferred: Vec<(Reader, Request)>,
     /// Statuses of the answers to complete requests.
     statuses: Vec<u16>,
@@ -114,7 +115,7 @@ impl Client {
         Reader::new(here)
     }
 
-    /// Sends a request that must be answered.
+    /// Sends a request, and checks that the server answers it.
     async fn complete(&mut self, request: Request) {
         let mut reused = self.open.take();
         loop {
@@ -136,13 +137,15 @@ impl Client {
                     self.open = (!answer.ends).then_some(reader);
                     return;
                 }
-                // The server may close a connection after any answer; its client connects again.
+                // The server may close a connection after any answer; the request is then sent on a
+                // new connection.
                 None => assert!(is_reused, "no answer to {}", request.text()),
             }
         }
     }
 
-    /// Sends arbitrary bytes and closes the connection. Answers may arrive, and must be valid.
+    /// Sends arbitrary bytes and closes the connection. The server may or may not answer; every
+    /// answer must be valid.
     async fn incomplete(&mut self, request: &Request) {
         let mut reader = self.open.take().unwrap_or_else(|| self.connect());
         let _ = reader.stream.write_all(&request.bytes).await;
@@ -170,7 +173,7 @@ mod tests {
 
     use super::{request, run};
 
-    // Goal: an input reaches changes of the host, and errors about a wrong value.
+    // Goal: inputs can change the host, and can cause errors about a wrong value.
     #[test]
     fn inputs_reach_the_host() {
         let change = |value: u8| {

@@ -1,8 +1,8 @@
-//! Control interface: the server in front of a [`Host`](mqnet_control_api::Host), its sockets, the
-//! client, and discovery of the process that has a device.
+//! Control interface: the server for a [`Host`](mqnet_control_api::Host), its sockets, the client,
+//! and the discovery of running processes.
 //!
-//! The server has a thread without privileges; its [`calls`] are executed by the control thread.
-//! Nothing here runs on the data path.
+//! The server runs on a thread without privileges; the control thread executes its [`calls`]. No
+//! code of this crate runs on the data path.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

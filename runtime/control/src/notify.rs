@@ -1,4 +1,4 @@
-//! Notifications to systemd (`Type=notify`). Without systemd all functions do nothing.
+//! Notifications to systemd (`Type=notify`). Without systemd, all functions do nothing.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn notify(states: &[NotifyState<'_>]) {
     }
 }
 
-/// Reports that the links are set up and the control socket is served.
+/// Reports that the links are set up and that the server accepts connections.
 pub async fn ready(status: &str) {
     notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
@@ -24,7 +24,7 @@ pub async fn status(status: &str) {
 /// Reports that the configuration is being reloaded; [`ready`] ends this state.
 pub async fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        // systemd 253 and newer rejects RELOADING without the time.
+        // systemd 253 and newer ignores RELOADING without a timestamp.
         Ok(now) => notify(&[NotifyState::Reloading, now]),
         Err(e) => tracing::warn!("cannot notify the service manager: {e}"),
     }
@@ -35,11 +35,11 @@ pub async fn stopping() {
     notify(&[NotifyState::Stopping]);
 }
 
-/// Feeds the watchdog of the unit (`WatchdogSec=`) while `is_alive`; returns immediately without a
-/// watchdog. Must run on the thread that is monitored.
+/// Sends watchdog notifications (`WatchdogSec=`) as long as `is_alive` returns true. Returns
+/// immediately without a watchdog. Must run on the monitored thread.
 pub async fn watchdog(mut is_alive: impl FnMut() -> bool) {
     let Some(limit) = sd_notify::watchdog_enabled() else { return };
-    // At twice the required rate, as systemd recommends.
+    // systemd recommends half the watchdog interval.
     let mut turn = tokio::time::interval((limit / 2).max(Duration::from_millis(1)));
     loop {
         turn.tick().await;

@@ -1,4 +1,4 @@
-//! The server: HTTP/1.1 and JSON in front of a [`Host`](mqnet_control_api::Host).
+//! HTTP/1.1 and JSON server for a [`Host`](mqnet_control_api::Host).
 
 mod answer;
 mod capture;
@@ -34,31 +34,33 @@ use connections::{Activity, Answering, Connections, Watched};
 pub use events::Events;
 pub use router::openapi;
 
-/// Time limit for a connection without a request; it may be closed earlier to make room.
+/// Time limit for the arrival of a request head. A connection may be closed earlier if a new client
+/// needs its place.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval for checking whether there is room for one more connection.
+/// Interval for checking whether one more connection can be accepted.
 const ROOM_PAUSE: Duration = Duration::from_millis(50);
-/// Pause after the system had no descriptor for a new connection.
+/// Pause after the system refused a new connection, for example without a free descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Time limit for answers in progress when the host ends.
+/// Time limit for answers in progress after the end of the host.
 const ENDING: Duration = Duration::from_millis(500);
 
-/// Serves `/v1` and `/metrics` until the host accepts no calls any more. Answers in progress then
-/// have 500 ms. Dropping the future closes every connection.
+/// Serves `/v1` and `/metrics` until the host has ended. Answers in progress may then take up to
+/// 500 ms. Dropping the future closes every connection.
 ///
-/// An abstract socket has neither owner nor mode, so it serves only root and the own user.
+/// An abstract socket has neither owner nor mode, so the server accepts only root and the user of
+/// this process there.
 pub async fn serve(listener: UnixListener, host: HostHandle) {
     let is_abstract = listener.local_addr().is_ok_and(|address| address.as_pathname().is_none());
     let only = is_abstract.then(|| nix::unistd::geteuid().as_raw());
     run(Local { listener, only }, router::whole(host.clone()), host).await
 }
 
-/// Serves `GET /metrics` and nothing else, for a scraper that cannot reach a Unix socket.
+/// Serves only `GET /metrics`, for a scraper that cannot reach a Unix socket.
 pub async fn serve_metrics_tcp(listener: TcpListener, host: HostHandle) {
     run(listener, router::metrics_only(host.clone()), host).await
 }
 
-/// Serves everything over TCP, for test clients without Unix sockets.
+/// Serves the whole interface over TCP, for test clients without Unix sockets.
 #[cfg(feature = "testing")]
 pub async fn serve_tcp(listener: TcpListener, host: HostHandle) {
     run(listener, router::whole(host.clone()), host).await
@@ -82,7 +84,7 @@ trait Source: Send + Sync {
 
 struct Local {
     listener: UnixListener,
-    /// Serve only this user and root.
+    /// User id that may connect, besides root; `None`: all users.
     only: Option<u32>,
 }
 
@@ -108,7 +110,7 @@ impl Source for TcpListener {
     }
 }
 
-/// Accepts and serves until the host ends.
+/// Accepts and serves connections until the host ends.
 async fn run(source: impl Source, router: Router, host: HostHandle) {
     let (mut tasks, mut connections) = (JoinSet::new(), Connections::default());
     loop {
@@ -123,8 +125,8 @@ async fn run(source: impl Source, router: Router, host: HostHandle) {
                 Ok(stream) => {
                     connections.make_room();
                     let activity = Arc::<Activity>::default();
-                    // Created here, not when the task starts: a task that has not started is the
-                    // newest.
+                    // The activity must begin here: if it began in the task, a connection whose
+                    // task has not started would seem to be the oldest.
                     let stream = Watched::new(stream, activity.clone());
                     let served = connection(stream, router.clone(), activity.clone());
                     connections.add(tasks.spawn(served), activity);
@@ -142,7 +144,7 @@ async fn run(source: impl Source, router: Router, host: HostHandle) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    // Other clients see the end of their connection.
+    // Returning drops the remaining tasks, which closes their connections.
     let _ = tokio::time::timeout(ENDING, answered).await;
 }
 
@@ -163,7 +165,7 @@ where
         .serve_connection(stream, service)
         .await;
     if let Err(e) = served {
-        // The client disconnected during an answer, or does not speak HTTP: nothing to repair.
+        // The client disconnected during an answer, or sent something that is not HTTP.
         tracing::debug!("control connection: {e}");
     }
 }

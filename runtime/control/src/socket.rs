@@ -1,14 +1,14 @@
 //! Control sockets: their location, access, and exclusive use by one process.
 //!
-//! A socket file does not identify its owner, and it remains after its process was killed. So every
-//! socket has an accompanying lock file, which the kernel unlocks when its process ends. The holder
-//! of the lock owns the socket. A socket with a free lock and without a listener is stale; any
-//! process that finds it removes it, under the lock.
+//! A socket file does not identify its owner, and the file remains after its process was killed.
+//! Therefore every socket has a lock file, which the kernel unlocks when its process ends. The
+//! holder of the lock owns the socket. A socket with a free lock and without a listener is stale.
+//! Any process that finds a stale socket removes it, under the lock.
 //!
-//! The lock file is removed with the socket, so that a runtime directory does not fill up. This
-//! opens a race: A removes the file while B has opened but not locked it, and C creates a new one,
-//! so that B and C both hold a lock. [`FileLock::is_at`] closes the race: a lock is valid only if
-//! its file still has its name *after* locking.
+//! The lock file is removed with the socket, so that a runtime directory does not fill up. The
+//! removal allows a race: A removes the file while B has opened but not locked it. Then C creates a
+//! new file, so that B and C both hold a lock. [`FileLock::is_at`] closes the race: a lock is valid
+//! only if its file still has its name *after* locking.
 
 mod address;
 mod owner;
@@ -37,44 +37,44 @@ pub use place::Places;
 
 /// Length of the listen queue.
 const BACKLOG: u16 = 1024;
-/// Number of attempts for the lock, and the pause between them: another process may be checking for
-/// a stale socket, or be about to end.
+/// Number of attempts to take the lock, and the pause between them. Another process may be checking
+/// for a stale socket or about to end.
 const LOCK_TRIES: u32 = 25;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
-/// First inherited descriptor of systemd's protocol.
+/// First descriptor that systemd passes to a service (`SD_LISTEN_FDS_START`).
 const LISTEN_FDS_START: i32 = 3;
 
 /// Role of a process, which determines the name of its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// `ctl.sock`.
+    /// Daemon: `ctl.sock`.
     Daemon,
-    /// `link-<pid>.sock`.
+    /// Process with a single link: `link-<pid>.sock`.
     Link,
 }
 
 /// Address and access of a socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketOptions {
-    /// Absent: by role, in the runtime directory.
+    /// Address; `None`: the name of the role in the runtime directory.
     pub address: Option<SocketAddress>,
-    /// Absent: 0660.
+    /// Mode of the socket file; `None`: 0660.
     pub mode: Option<u32>,
-    /// Absent: the own user and group.
+    /// Owner of the socket file; `None`: user and group of the process.
     pub owner: Option<Owner>,
 }
 
-/// A listening control socket. Dropping it removes its files.
+/// Listening control socket. Dropping it removes the socket file and its lock file.
 #[derive(Debug)]
 pub struct ControlSocket {
     listener: UnixListener,
     address: String,
-    /// Absent for abstract and inherited sockets, which have no file to remove.
+    /// Files of the socket; `None` for abstract and inherited sockets.
     _files: Option<Files>,
 }
 
-/// The socket file and its lock, removed in this order when dropped: while the lock file has its
-/// name, no other process creates a socket there.
+/// Socket file and its lock file. Drop removes the socket file first: no other process creates a
+/// socket at the path while the lock file exists and is locked.
 #[derive(Debug)]
 struct Files {
     socket: Option<SocketFile>,
@@ -85,7 +85,8 @@ struct Files {
 impl Drop for Files {
     fn drop(&mut self) {
         drop(self.socket.take());
-        // A lock is valid only under its name; another file there belongs to another process.
+        // The lock is valid only under its name. Another file of that name belongs to another
+        // process.
         if self.held.is_at(&self.lock)
             && let Err(e) = fs::remove_file(&self.lock)
         {
@@ -125,8 +126,8 @@ impl ControlSocket {
         Ok(Self { listener, address: address.to_string(), _files: files })
     }
 
-    /// Returns the socket that systemd passed to this process, if any (`LISTEN_FDS`). Must be
-    /// called before the process opens any descriptor.
+    /// Returns the socket that systemd passed to this process (`LISTEN_FDS`), or `None` if systemd
+    /// passed none. Must be called before the process opens any descriptor.
     pub fn inherited() -> Result<Option<Self>, ApiError> {
         let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
         if number("LISTEN_PID") != Some(std::process::id()) {
@@ -143,19 +144,19 @@ impl ControlSocket {
         }
     }
 
-    /// Listener for the server; needs a tokio runtime.
+    /// Returns a listener for the server; requires a tokio runtime.
     pub fn listener(&self) -> io::Result<tokio::net::UnixListener> {
         tokio::net::UnixListener::from_std(self.std_listener()?)
     }
 
-    /// Non-blocking listener for a server on another thread.
+    /// Returns a non-blocking listener for a server on another thread.
     pub fn std_listener(&self) -> io::Result<std::os::unix::net::UnixListener> {
         let listener = self.listener.try_clone()?;
         listener.set_nonblocking(true)?;
         Ok(listener)
     }
 
-    /// Address of the socket, as a client writes it.
+    /// Returns the address of the socket in the notation of clients; `(inherited)` if unknown.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -187,7 +188,7 @@ fn default_address(role: Role, places: &Places) -> Result<SocketAddress, ApiErro
     SocketAddress::file(&path)
 }
 
-/// Locks a path and listens there. A failed attempt removes the lock file again.
+/// Locks a path and listens there. An attempt that fails removes the lock file again.
 fn listen_at_path(path: &Path, access: Access) -> Result<(UnixListener, Files), ApiError> {
     let lock = lock_path(path);
     let held = take_lock(path, &lock)?;
@@ -232,7 +233,7 @@ fn listen_at_name(address: &SocketAddress) -> io::Result<UnixListener> {
     Ok(UnixListener::from(OwnedFd::from(socket)))
 }
 
-/// True if a process has a socket at `path`, or if that cannot be determined.
+/// True if a process listens at `path`, or if the state of `path` cannot be determined.
 fn is_in_use(path: &Path) -> bool {
     occupant(path).map_or(true, |there| there == Occupant::LiveSocket)
 }
@@ -241,8 +242,8 @@ fn is_stale(path: &Path) -> bool {
     occupant(path).is_ok_and(|there| there == Occupant::StaleSocket)
 }
 
-/// Removes the socket of a process that ended without doing so. False if the socket is in use or
-/// cannot be removed.
+/// Removes the socket of a process that ended without removing it. Returns true if the socket was
+/// removed.
 pub fn remove_stale(path: &Path) -> bool {
     if !is_stale(path) {
         return false;
@@ -251,7 +252,7 @@ pub fn remove_stale(path: &Path) -> bool {
     match FileLock::try_take(&lock) {
         Ok(Some(held)) if held.is_at(&lock) => {
             let _files = Files { socket: None, lock, held };
-            // A process may have started listening before the lock was taken.
+            // Another process may have begun to listen before the lock was taken.
             is_stale(path) && fs::remove_file(path).is_ok()
         }
         _ => false,
@@ -269,8 +270,8 @@ fn in_use(address: &SocketAddress) -> ApiError {
     ApiError { code: Code::Busy, message: why, field: Some("control".to_owned()) }
 }
 
-/// Identity of the process at an address, if it answers. Runs on another thread, because the caller
-/// may be inside a runtime.
+/// Returns the description of the process at an address, or `None` without an answer. Uses another
+/// thread, because the caller may be inside an async runtime.
 fn owner_of(address: &str) -> Option<Instance> {
     let ask = || {
         let client = crate::client::Client::new(address).with_timeout(crate::discover::PATIENCE);

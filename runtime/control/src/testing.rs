@@ -16,7 +16,7 @@ use crate::calls::{HostHandle, calls};
 /// Pause between two control steps.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// Real host with a process number and captured frames of the test's choice.
+/// Host with real links, and with a process id and captured frames for tests.
 pub struct TestHost {
     /// The links.
     pub links: LinkHost,
@@ -38,7 +38,7 @@ impl TestHost {
         Self::default()
     }
 
-    /// Keeps one link, with another name and network namespace for its first netdev.
+    /// Keeps only the first link. Sets name and network namespace of its first netdev.
     #[must_use]
     pub fn named(mut self, device: &str, netns: Option<u64>) -> Self {
         self.links.entries.truncate(1);
@@ -47,14 +47,14 @@ impl TestHost {
         self
     }
 
-    /// Reports this process number.
+    /// Sets the process id that the host reports.
     #[must_use]
     pub fn with_pid(mut self, pid: u32) -> Self {
         self.pid = pid;
         self
     }
 
-    /// Stops the control steps, so that no change ends, or continues them.
+    /// Suspends the control steps, so that no change completes, or resumes them.
     pub fn hold(&mut self, is_held: bool) {
         self.is_held = is_held;
     }
@@ -64,18 +64,18 @@ impl TestHost {
         self.captures.load(Ordering::Relaxed)
     }
 
-    /// Runs a control step, unless they are stopped.
+    /// Runs a control step unless the control steps are suspended.
     pub fn step(&mut self) {
         if !self.is_held {
             self.links.turn(|_, _| {}).unwrap_or_else(|e| panic!("{e}"));
-            // There is no configuration to read.
+            // The host has no configuration to reload.
             if let Some(ticket) = self.links.reload_wanted.take() {
                 ticket.settle(Ok(Outcome::default()));
             }
         }
     }
 
-    /// Serves a host on its own thread, which ends with the last handle.
+    /// Serves a host on a new thread, which ends when no handle is left.
     pub fn serve(host: Arc<Mutex<Self>>) -> HostHandle {
         let (handle, mut calls) = calls();
         std::thread::spawn(move || {
@@ -104,7 +104,7 @@ impl Host for TestHost {
                 instance.pid = self.pid;
                 Reply::Instance(instance)
             }
-            // Null functions have no frames to capture.
+            // Null functions receive no frames, so a fake sink replaces the capture.
             Reply::Capture(_) => {
                 self.captures.fetch_add(1, Ordering::Relaxed);
                 let captures = self.captures.clone();
@@ -115,7 +115,7 @@ impl Host for TestHost {
     }
 }
 
-/// Captures one frame at a time, five in all.
+/// Sink with five fake frames, one per call.
 struct FiveFrames {
     filter: CaptureFilter,
     frames: u64,
@@ -168,7 +168,7 @@ mod server {
     use crate::client::Client;
     use crate::socket::{ControlSocket, Places, Role, SocketAddress, SocketOptions};
 
-    /// Folder of one test.
+    /// Temporary folder of one test.
     pub(crate) struct Folder(PathBuf);
 
     impl Folder {
@@ -197,7 +197,7 @@ mod server {
         }
     }
 
-    /// A server on its own thread, as in the program.
+    /// Server on a thread with a host.
     pub(crate) struct Server {
         pub(crate) socket: String,
         pub(crate) host: Arc<Mutex<TestHost>>,
@@ -238,7 +238,7 @@ mod server {
         }
     }
 
-    /// Waits for a condition, at most 10 s.
+    /// Waits until a condition is true. Panics after 10 s.
     pub(crate) fn wait_for(what: &str, mut is_true: impl FnMut() -> bool) {
         let end = Instant::now() + Duration::from_secs(10);
         while !is_true() {

@@ -1,4 +1,5 @@
-//! The server as a process: notifications to systemd, and files left after a kill.
+//! Tests of the server in a separate process: notifications to systemd, and files left after a
+//! kill.
 
 use std::io::Read;
 use std::os::unix::net::UnixDatagram;
@@ -10,7 +11,7 @@ use mqnet_control::client::Client;
 use mqnet_sysio::process::{kill_hard, terminate};
 use mqnet_testkit::{Need, has};
 
-/// Folder of one test.
+/// Temporary folder of one test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -28,7 +29,7 @@ impl Drop for Folder {
     }
 }
 
-/// A process that ends with its test.
+/// Process that is killed at the end of its test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -38,7 +39,7 @@ impl Drop for Running {
     }
 }
 
-/// Path of the example, which cargo builds in a folder next to the tests.
+/// Returns the path of the example program, which cargo builds in a folder next to the tests.
 fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.parent().unwrap().parent().unwrap().join("examples/test_server")
@@ -63,8 +64,8 @@ fn wait_for_pid(socket: &Path) -> u64 {
     }
 }
 
-// Goal: systemd is notified that the server is ready, alive and stopping. A server that is
-// terminated leaves no file.
+// Goal: the server notifies systemd that it is ready, alive and stopping. A terminated server
+// leaves no file.
 #[test]
 fn systemd_is_told() {
     let folder = Folder::new("notify");
@@ -91,8 +92,8 @@ fn systemd_is_told() {
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
-// Goal: a second process on the same socket fails and names the first. After the first was killed,
-// the next process replaces its files.
+// Goal: a second process on the same socket fails, and its error names the first process. After the
+// first process was killed, the next process replaces its files.
 #[test]
 fn a_killed_server_makes_room() {
     let folder = Folder::new("killed");
@@ -111,7 +112,7 @@ fn a_killed_server_makes_room() {
     assert_eq!(wait_for_pid(&socket), u64::from(third.0.id()));
 }
 
-// Goal: a socket passed by systemd is served, and remains when the server ends.
+// Goal: a socket passed by systemd is served, and remains after the end of the server.
 #[test]
 fn an_inherited_socket_is_served() {
     if !has(&[Need::Program("systemd-socket-activate")]) {

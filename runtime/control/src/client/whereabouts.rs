@@ -1,5 +1,5 @@
-//! State of a process that does not answer: stopped, or waiting in a kernel function. The state is
-//! read during the wait, because it is lost afterwards.
+//! State of a process that does not answer: stopped, or waiting in a kernel function. The state
+//! must be read during the wait, because it is lost afterwards.
 
 use std::fmt;
 use std::os::unix::net::UnixStream;
@@ -7,27 +7,29 @@ use std::os::unix::net::UnixStream;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 
-/// Kernel's view of a process with a first thread that answers requests.
+/// Kernel's view of a process and its first thread, which answers requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Whereabouts {
     pid: Option<i32>,
-    /// `R`unning, `S`leeping, `D`: uninterruptible wait in the kernel, `T`: stopped.
+    /// State letter of `/proc/PID/stat`: `R` running, `S` sleeping, `D` uninterruptible wait, `T`
+    /// stopped, `t` traced.
     state: Option<char>,
     /// Kernel function in which the first thread waits.
     place: Option<String>,
 }
 
 impl Whereabouts {
-    /// Reads the state of the process at the other end.
+    /// Reads the state of the process at the other end of `stream`. All fields are `None` if the
+    /// process is unknown.
     pub(super) fn of_peer(stream: &UnixStream) -> Self {
         // Credentials of the process that called `listen`: with systemd this is pid 1, in another
         // pid namespace it is 0.
         let who = getsockopt(stream, PeerCredentials).ok().filter(|who| who.pid() > 1);
         let Some(pid) = who.map(|who| who.pid()) else { return Self::default() };
         let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
-        // The name is in brackets and may contain anything; the state follows it.
+        // The process name is in brackets and may contain any characters; the state follows it.
         let state = read("stat").and_then(|stat| stat.rsplit_once(") ")?.1.chars().next());
-        // `0` for a running thread, and for a user without permission.
+        // `wchan` is `0` for a running thread, and for a reader without permission.
         let place = read("wchan").filter(|place| !place.is_empty() && place != "0");
         Self { pid: Some(pid), state, place }
     }
@@ -37,13 +39,14 @@ impl Whereabouts {
         matches!(self.state, Some('T' | 't'))
     }
 
-    /// True if the process is in an uninterruptible wait, which the kernel will end.
+    /// True if the process is in an uninterruptible wait in the kernel.
     pub(crate) fn is_in_kernel(&self) -> bool {
         self.state == Some('D')
     }
 }
 
-/// Suffix for the name of a process in a message; begins with a comma unless it is empty.
+/// Formats a suffix for the name of a process in a message. The suffix is empty or begins with a
+/// comma.
 impl fmt::Display for Whereabouts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(pid) = self.pid else { return Ok(()) };
@@ -60,7 +63,7 @@ impl fmt::Display for Whereabouts {
 mod tests {
     use super::*;
 
-    // Goal: only a process that waits in the kernel gets a longer time limit.
+    // Goal: only a process in an uninterruptible wait gets a longer time limit.
     #[test]
     fn who_waits_for_the_kernel_is_waited_for() {
         let in_state = |state| Whereabouts { pid: Some(7), state, place: None };
@@ -70,8 +73,8 @@ mod tests {
         }
     }
 
-    // Goal: a running process is named; a stopped one, or one that waits in the kernel, with its
-    // state.
+    // Goal: a message contains the process id, and the state if the process is stopped or in an
+    // uninterruptible wait.
     #[test]
     fn where_it_is_is_said() {
         let (one, _other) = UnixStream::pair().unwrap();

@@ -22,10 +22,10 @@ use crate::server::request::NETNS;
 use crate::socket::SocketAddress;
 use mqnet_host::names;
 
-/// Largest answer. Statistics of 64 channels take about a hundredth of it.
+/// Largest answer in bytes.
 const ANSWER_MAX: usize = 16 * 1024 * 1024;
 
-/// Connects without blocking: the listen queue of a stopped process fills up.
+/// Connects to `socket` without blocking, because the listen queue of a stopped process fills up.
 pub(super) fn connect(socket: &str) -> Result<StdStream, ApiError> {
     let address = SocketAddress::from_str(socket)?;
     let connected = || {
@@ -42,7 +42,7 @@ pub(crate) fn listener_state(socket: &str) -> Whereabouts {
     connect(socket).map_or_else(|_| Whereabouts::default(), |stream| Whereabouts::of_peer(&stream))
 }
 
-/// Description of a connection without an answer in time.
+/// Describes the state of a connection that has not delivered an answer in time.
 pub(super) fn silence(stream: &StdStream) -> String {
     let mut byte = [MaybeUninit::uninit()];
     let is_unread = SockRef::from(stream).peek(&mut byte).is_ok_and(|bytes| bytes > 0);
@@ -67,8 +67,8 @@ fn unreachable_at(socket: &str, e: &io::Error) -> ApiError {
     ApiError::new(code, format!("cannot reach mqnet at {socket}: {why}"))
 }
 
-/// Sends a request; returns the body of a successful answer with the task that drives the
-/// connection.
+/// Sends a request. Returns the body of a successful answer and the task that drives the
+/// connection; an answer with another status is returned as an error.
 pub(super) async fn open(
     (socket, stream): (&str, StdStream),
     method: &str,

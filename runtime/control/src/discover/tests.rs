@@ -14,7 +14,8 @@ fn search(folder: &Folder) -> Search {
     Search::In(Places::only(folder.path()))
 }
 
-// Goal: zero, one and two processes with a device lead to the right result or message.
+// Goal: a search for a device returns the right result or message for zero, one and two matching
+// processes.
 #[test]
 fn claims_are_counted() {
     let folder = Folder::new("claims");
@@ -39,8 +40,8 @@ fn claims_are_counted() {
     assert_eq!(find_device("vm8", None, &at).unwrap_err().code, Code::NoDevice);
 }
 
-// Goal: a device of the caller's network namespace has precedence over one of the same name
-// elsewhere. Two of them in that namespace are ambiguous.
+// Goal: a device of the caller's network namespace has precedence over a device of the same name in
+// another namespace. Two devices of the same name in the caller's namespace are ambiguous.
 #[test]
 fn the_own_namespace_wins() {
     let folder = Folder::new("netns");
@@ -55,11 +56,11 @@ fn the_own_namespace_wins() {
     assert!(own_netns().is_some_and(|inode| inode > 0));
 }
 
-// Goal: a link is found by its name first, otherwise by its netdev.
+// Goal: a link is found by its own name, and otherwise by the name of one of its netdevs.
 #[test]
 fn links_are_found() {
     let folder = Folder::new("links");
-    // The link is named vm0 in both; the first has a netdev of another name.
+    // The link is named vm0, and its first netdev has another name.
     let _one = start(&folder, "link-1.sock", 31, "other", None);
     assert_eq!(find_link("vm0", None, &search(&folder)).unwrap().instance.pid, 31);
     assert_eq!(find_link("other", None, &search(&folder)).unwrap().instance.pid, 31);
@@ -67,8 +68,8 @@ fn links_are_found() {
     assert!(e.message.contains("`none`"), "{e}");
 }
 
-// Goal: stale sockets are removed, foreign files are kept. A process that does not answer is named
-// and does not delay the others.
+// Goal: stale sockets are removed, and foreign files are kept. A process that does not answer is
+// reported and does not delay the others.
 #[test]
 fn the_dead_are_buried_and_the_silent_named() {
     let folder = Folder::new("silent");
@@ -90,7 +91,7 @@ fn the_dead_are_buried_and_the_silent_named() {
     assert_eq!(survey.device("vm0", None).unwrap().instance.pid, 41);
 }
 
-/// Forwards connections from `at` to `to`, once `gate` is open.
+/// Forwards connections from `at` to `to` once `gate` is true.
 fn pass_on_later(at: &Path, to: PathBuf, gate: Arc<AtomicBool>) {
     let listener = UnixListener::bind(at).unwrap();
     std::thread::spawn(move || {
@@ -111,7 +112,7 @@ fn pass_on_later(at: &Path, to: PathBuf, gate: Arc<AtomicBool>) {
     });
 }
 
-// Goal: a busy process is waited for by a search that needs its answer, and by no other search.
+// Goal: only a search that needs the answer of a busy process waits for that process.
 #[test]
 fn the_busy_are_waited_for() {
     let (folder, behind) = (Folder::new("busy"), Folder::new("behind"));

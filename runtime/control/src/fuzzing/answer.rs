@@ -1,4 +1,4 @@
-//! Answers as a client reads them, and their rules.
+//! Parser and checks of the server's answers.
 
 use mqnet_control_api::ApiError;
 use serde_json::Value;
@@ -6,10 +6,10 @@ use tokio::io::{AsyncReadExt, DuplexStream};
 
 use super::request::Request;
 
-/// Statuses of answers that the HTTP library sends without a body.
+/// Statuses with which the HTTP library answers without a body.
 const OF_LIBRARY: [u16; 3] = [400, 414, 431];
 
-/// Client's end of a connection.
+/// Client's end of a connection, with the bytes received and not yet parsed.
 pub(super) struct Reader {
     pub(super) stream: DuplexStream,
     bytes: Vec<u8>,
@@ -19,9 +19,9 @@ pub(super) struct Reader {
 pub(super) struct Answer {
     pub(super) status: u16,
     headers: Vec<(String, String)>,
-    /// `None` for a body that was not read.
+    /// Body of the answer; `None` if the body was not read.
     body: Option<Vec<u8>>,
-    /// No further request can follow.
+    /// True if the connection cannot carry a further request.
     pub(super) ends: bool,
 }
 
@@ -30,7 +30,8 @@ impl Reader {
         Self { stream, bytes: Vec::new() }
     }
 
-    /// Reads the next answer; `None` if the server closed the connection before.
+    /// Reads the next final answer. Returns `None` if the server closes the connection before the
+    /// answer is complete.
     pub(super) async fn answer(&mut self, is_head: bool) -> Option<Answer> {
         loop {
             let (status, headers) = self.head().await?;
@@ -63,12 +64,12 @@ impl Reader {
         }
     }
 
-    /// Receives more bytes; false at the end of the connection.
+    /// Receives more bytes. Returns false at the end of the connection.
     async fn fill(&mut self) -> bool {
         self.stream.read_buf(&mut self.bytes).await.is_ok_and(|len| len > 0)
     }
 
-    /// Takes bytes up to and including `end`.
+    /// Takes bytes up to and including `end`. Returns `None` if the connection ends before.
     async fn until(&mut self, end: &[u8]) -> Option<Vec<u8>> {
         loop {
             if let Some(at) = self.bytes.windows(end.len()).position(|part| part == end) {

@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-/// Numbers taken from the input; zeros at its end.
+/// Source of numbers from the fuzzer input. Returns zeros at the end of the input.
 pub(super) struct Choices<'a>(pub(super) &'a [u8]);
 
 impl<'a> Choices<'a> {
@@ -20,7 +20,7 @@ impl<'a> Choices<'a> {
         bytes
     }
 
-    /// True for one in `of` values of the next byte; false for zero.
+    /// Takes the next byte. True if the byte is a multiple of `of` and not zero.
     fn rarely(&mut self, of: u8) -> bool {
         let byte = self.byte();
         byte != 0 && byte.is_multiple_of(of)
@@ -59,14 +59,14 @@ static OPERATIONS: LazyLock<Vec<Operation>> = LazyLock::new(|| {
     all
 });
 
-/// Byte that selects an operation.
+/// Returns the byte that selects an operation.
 #[cfg(test)]
 pub(super) fn number_of(method: &str, path: &str) -> u8 {
     let is_it = |operation: &Operation| operation.method == method && operation.path == path;
     OPERATIONS.iter().position(is_it).unwrap() as u8
 }
 
-/// Statuses for a path or a method that is not documented.
+/// Allowed statuses for an undocumented path or method.
 const UNDOCUMENTED: [u16; 3] = [400, 404, 405];
 
 const METHODS: [&str; 8] = ["GET", "PUT", "PATCH", "POST", "DELETE", "HEAD", "OPTIONS", "PROPFIND"];
@@ -125,7 +125,7 @@ const QUERIES: [&str; 24] = [
     "&&=&",
 ];
 
-/// Bodies by the end of the path; each `@` stands for one of [`VALUES`].
+/// Bodies, each with the suffix of its path; each `@` stands for one of [`VALUES`].
 const BODIES: [(&str, &str); 26] = [
     ("/channels", r#"{"combined":@}"#),
     ("/rings", r#"{"rx":@,"tx":@}"#),
@@ -162,7 +162,7 @@ const BODIES: [(&str, &str); 26] = [
     ("/{link}", r#"{"a":@,"b":@,"workers":@,"cpus":@}"#),
 ];
 
-/// Values in bodies, as JSON or nearly so.
+/// Values in bodies: JSON, and text that resembles JSON.
 const VALUES: [&str; 44] = [
     "0",
     "1",
@@ -219,7 +219,7 @@ const TYPES: [&str; 6] = [
     "application/json;;;",
 ];
 
-/// Number of additional headers. The HTTP library rejects more than 100 (431).
+/// Largest number of additional headers. The HTTP library rejects more than 100 headers (431).
 const HEADERS_MAX: usize = 3;
 
 const HEADERS: [&str; 12] = [
@@ -237,7 +237,7 @@ const HEADERS: [&str; 12] = [
     "Range: bytes=0-1\r\n",
 ];
 
-/// Lines that make a head invalid, or ambiguous.
+/// Header lines that make a request invalid or ambiguous.
 const BROKEN_HEADERS: [&str; 8] = [
     "Content-Length: 5\r\n",
     "Content-Length: x\r\n",
@@ -249,14 +249,14 @@ const BROKEN_HEADERS: [&str; 8] = [
     "X: \u{1}\r\n",
 ];
 
-/// Request as sent.
+/// Request and the rules for its answer.
 pub(super) struct Request {
     pub(super) bytes: Vec<u8>,
-    /// An answer is required.
+    /// True if the server must answer the request.
     pub(super) is_complete: bool,
-    /// The answer has no body.
+    /// True if the answer has no body (method HEAD).
     pub(super) is_head: bool,
-    /// The answer is read after those of later requests.
+    /// True if the answer is read after the answers to all other requests.
     pub(super) is_deferred: bool,
     statuses: &'static [u16],
     path: &'static str,

@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use crate::calls::HostHandle;
 
-/// An answer in JSON, or an error in JSON.
+/// Result of a handler: a value or an error, both sent as JSON.
 pub(super) type Answer<T> = Result<Json<T>, Refusal>;
 
-/// An answer in JSON. axum's type is not used: its buffer makes large answers slower to write.
+/// JSON answer. axum's type is slower for large answers because of its buffer.
 #[derive(Debug)]
 pub(super) struct Json<T>(pub(super) T);
 
@@ -19,7 +19,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
         match serde_json::to_vec(&self.0) {
             Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
-            // No answer has map keys that JSON cannot represent.
+            // JSON can represent every answer, so serialization does not fail.
             Err(e) => (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()).into_response(),
         }
     }
@@ -33,7 +33,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// Creates an error with a status that no [`Code`] maps to.
+    /// Creates an error with a status to which no [`Code`] maps.
     pub(super) fn with_status(status: StatusCode, error: ApiError) -> Self {
         Self { status, error }
     }
@@ -53,8 +53,8 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Escapes control characters, which names and values of a client may insert into a message. A
-/// message is printed as one line, also on a terminal.
+/// Escapes control characters. A client can insert them into a message through names and values,
+/// and a message is printed as one line, also on a terminal.
 fn one_line(text: String) -> String {
     if !text.contains(char::is_control) {
         return text;
@@ -69,7 +69,7 @@ fn one_line(text: String) -> String {
     escaped
 }
 
-/// HTTP status of an error code.
+/// Returns the HTTP status of an error code.
 pub(super) fn status(code: Code) -> StatusCode {
     match code {
         Code::NoDevice | Code::NoEntry => StatusCode::NOT_FOUND,
@@ -82,12 +82,12 @@ pub(super) fn status(code: Code) -> StatusCode {
     }
 }
 
-/// Sends a request and answers with its reply.
+/// Sends a request to the host and returns its reply as JSON.
 pub(super) async fn reply(host: &HostHandle, request: Request) -> Answer<Reply> {
     Ok(Json(host.request(request).await?))
 }
 
-/// Error for a reply of the wrong kind, which no host sends.
+/// Creates the error for a reply of the wrong variant. A correct host never causes this error.
 pub(super) fn wrong_reply() -> ApiError {
     ApiError::new(Code::Failed, "the host sent a reply of another kind")
 }

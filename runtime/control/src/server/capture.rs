@@ -1,4 +1,5 @@
-//! Captured frames of a netdev as a pcapng stream that lasts until its reader disconnects.
+//! Captured frames of a netdev as a pcapng stream that ends when its reader disconnects or the host
+//! ends.
 
 mod pcapng;
 
@@ -31,15 +32,15 @@ const SNAPLEN_MAX: u32 = 262_144;
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
-    /// Only this channel.
+    /// Channel to capture; absent: all channels.
     #[serde(default)]
     #[param(minimum = 0, maximum = 63)]
     channel: Option<u16>,
-    /// Only frames that were dropped.
+    /// True to capture only dropped frames.
     #[serde(default)]
     #[param(required = false)]
     drops: bool,
-    /// Bytes kept of each frame.
+    /// Largest number of bytes kept of each frame.
     #[serde(default)]
     #[param(minimum = 1, maximum = 262_144, default = 262_144)]
     snaplen: Option<u32>,
@@ -49,8 +50,8 @@ impl Parameters for Wanted {
     const ALLOWED: &'static str = "channel=0..=63, drops=true or false, snaplen=1..=262144";
 }
 
-/// Captures frames as a pcapng file until the client disconnects. The comment of a frame has its
-/// channel and its drop reason.
+/// Captures frames as a pcapng file until the client disconnects or the host ends. The comment of a
+/// frame contains its channel and its drop reason.
 #[utoipa::path(get, path = "/v1/netdevs/{dev}/capture", tag = "netdevs",
     params(("dev" = String, Path, description = "Name of a netdev"), Wanted),
     responses((status = 200, description = "pcapng", content_type = "application/x-pcapng",
@@ -81,11 +82,11 @@ fn read_interval() -> Interval {
     look
 }
 
-/// Response body: polled only while the client reads, and dropped with its sink when the client
-/// disconnects.
+/// Response body of a capture. Polled only while the client reads; the capture ends when the client
+/// disconnects, because the body is then dropped.
 struct Growing {
     host: HostHandle,
-    /// The host has ended, and the file has all its frames.
+    /// True once the host has ended and the file contains the remaining frames.
     is_complete: bool,
     sink: Box<dyn FrameSink>,
     writer: Writer,

@@ -1,4 +1,5 @@
-//! Changes: requests with an answer that waits for the outcome.
+//! Handlers of changes: the answer is sent when the change is complete or the time limit has
+//! passed.
 
 use std::time::Duration;
 
@@ -8,16 +9,16 @@ use super::answer::{Answer, Json, wrong_reply};
 use super::request::Name;
 use crate::calls::HostHandle;
 
-/// Time after which a change is answered with "still under way".
+/// Time limit for a change. The client then gets the error "still under way".
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Time limit for waiting for other changes of the link.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval for retrying while the link makes a change of its own.
+/// Interval for retrying while the link executes another change.
 const CHANGE_PAUSE: Duration = Duration::from_millis(20);
 
-/// Requests a change of a netdev, after earlier changes of its link, and waits for its outcome.
-/// Also waits for a change that the link makes on its own.
+/// Requests a change of a netdev, after earlier changes of its link, and waits for the outcome.
+/// Retries while the link executes another change, such as one that its peer began.
 pub(super) async fn change_netdev(
     host: &HostHandle,
     name: Name,
@@ -31,7 +32,7 @@ pub(super) async fn change_netdev(
     let begun = async {
         let turn = queues.turn(&link).await;
         loop {
-            // Resolved by name each time: the netdev may have been deleted in between.
+            // The name is resolved for each attempt, because the netdev may have been deleted.
             let request = Request::Netdev(name.clone(), request.clone());
             match host.request(request).await {
                 Err(e) if e.code == Code::Changing => tokio::time::sleep(CHANGE_PAUSE).await,
@@ -40,7 +41,7 @@ pub(super) async fn change_netdev(
         }
     };
     match tokio::time::timeout(QUEUE_TIMEOUT, begun).await {
-        // The turn is held until the change is done.
+        // `_turn` delays later changes of the link until this change is complete.
         Ok(begun) => {
             let (_turn, reply) = begun?;
             outcome(reply).await

@@ -1,4 +1,5 @@
-//! Connections of a server: their number, and the choice of one to close for a new one.
+//! Connections of a server: limit of their number, and replacement of waiting connections by new
+//! ones.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,22 +13,22 @@ use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::{AbortHandle, Id};
 
-/// Largest number of connections: links need descriptors too.
+/// Largest number of connections. The limit leaves descriptors for the links.
 const MOST: usize = 256;
 
 /// State of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
-    /// A request is being processed.
+    /// True while the server processes a request or sends its answer.
     answering: AtomicBool,
-    /// The client does not read the answer.
+    /// True if the last write could not proceed because the client does not read.
     blocked: AtomicBool,
-    /// Sequence number of the last transfer, among those of all connections.
+    /// Sequence number of the last transfer. All connections of the process share one sequence.
     last: AtomicU64,
 }
 
 impl Activity {
-    /// True if the connection makes no progress until the client acts.
+    /// True if no answer is in progress, or if the client does not read the answer.
     fn waits_for_client(&self) -> bool {
         !self.answering.load(Ordering::Relaxed) || self.blocked.load(Ordering::Relaxed)
     }
@@ -44,12 +45,13 @@ impl Activity {
 pub(super) struct Connections(BTreeMap<Id, (AbortHandle, Arc<Activity>)>);
 
 impl Connections {
-    /// True if one more connection can be accepted, if necessary in place of another.
+    /// True if a new connection can be accepted: the limit is not reached, or a connection that
+    /// waits for its client can be closed.
     pub(super) fn has_room(&self) -> bool {
         self.0.len() < MOST || self.0.values().any(|(_, activity)| activity.waits_for_client())
     }
 
-    /// Closes the connection that has waited longest for its client, if there are too many.
+    /// If the limit is reached, closes the connection that has waited longest for its client.
     pub(super) fn make_room(&mut self) {
         if self.0.len() < MOST {
             return;
@@ -63,7 +65,7 @@ impl Connections {
         }
     }
 
-    /// True while a client reads an answer, or waits for one.
+    /// True if an answer is in progress and its client reads it.
     pub(super) fn are_answering(&self) -> bool {
         self.0.values().any(|(_, activity)| !activity.waits_for_client())
     }
@@ -77,7 +79,7 @@ impl Connections {
     }
 }
 
-/// A stream that records its activity.
+/// Stream that records its activity.
 pub(super) struct Watched<S> {
     stream: S,
     activity: Arc<Activity>,
@@ -142,7 +144,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 }
 
-/// Marks a connection as processing a request, until dropped.
+/// Marks a connection as answering a request until dropped.
 pub(super) struct Answering(Arc<Activity>);
 
 impl Answering {
@@ -151,7 +153,7 @@ impl Answering {
         Self(activity)
     }
 
-    /// Wraps the body of the answer; the mark ends with the body.
+    /// Wraps the body of the answer. The mark is removed when the body is dropped.
     pub(super) fn with(self, body: Body) -> Body {
         Body::new(Tracked { body, _until: self })
     }

@@ -1,11 +1,11 @@
-//! Parts of the OpenAPI document without a handler: errors of every operation, and addresses.
+//! Parts of the OpenAPI document that no handler provides: errors, and endpoint addresses.
 
 use mqnet_control_api::ApiError;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::Schema;
 use utoipa::openapi::{Content, OpenApi as Document, Ref, RefOr, ResponseBuilder};
 
-/// Frame of the document; the router adds paths and schemas.
+/// Base of the OpenAPI document; the router adds paths and schemas.
 #[derive(utoipa::OpenApi)]
 #[openapi(
     info(
@@ -16,7 +16,7 @@ use utoipa::openapi::{Content, OpenApi as Document, Ref, RefOr, ResponseBuilder}
 )]
 pub(super) struct Frame;
 
-/// Errors of every operation.
+/// Errors that every operation can return.
 const ANY: [(&str, &str); 5] = [
     ("400", "A malformed request, or a value that is not allowed"),
     ("404", "No such link, netdev, queue, discipline or path"),
@@ -24,20 +24,20 @@ const ANY: [(&str, &str); 5] = [
     ("422", "This device cannot do it"),
     ("500", "Something went wrong in mqnet"),
 ];
-/// Errors of a change.
+/// Additional errors of a change.
 const CHANGE: [(&str, &str); 3] = [
     ("403", "The kernel refused"),
     ("409", "Another change is under way, it is there already, or the link is down"),
     ("504", "The peer did not answer in time, or the change is still under way"),
 ];
-/// Errors of a request body.
+/// Additional errors of an operation with a request body.
 const BODY: [(&str, &str); 3] = [
     ("408", "The body did not arrive in time"),
     ("413", "The body is too large"),
     ("415", "The body is not JSON"),
 ];
 
-/// Documents the errors of every operation.
+/// Adds the possible errors to every operation.
 pub(super) fn add_refusals(document: &mut Document) {
     for item in document.paths.paths.values_mut() {
         let read = item.get.as_mut();
@@ -55,7 +55,7 @@ pub(super) fn add_refusals(document: &mut Document) {
     }
 }
 
-/// Documents the endpoint addresses of a link.
+/// Adds the endpoint addresses to the description of a link's ends.
 pub(super) fn add_addresses(document: &mut Document) {
     let components = document.components.as_mut();
     let schema = components.and_then(|components| components.schemas.get_mut("LinkSpec"));

@@ -1,4 +1,4 @@
-//! Events, as a long poll.
+//! Handler of events: a long poll.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use super::answer::{Answer, Json, wrong_reply};
 use super::request::{Parameters, QueryParameters};
 use crate::calls::HostHandle;
 
-/// Longest wait in seconds.
+/// Largest and default wait in seconds.
 const WAIT_MAX: u8 = 25;
 /// Interval for querying the host while a client waits.
 const QUERY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Events, and the position to continue from.
+/// Events, and the number from which to continue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Events {
-    /// Oldest first.
+    /// Events, oldest first.
     pub events: Vec<Event>,
-    /// Number of the last event: the next `after`.
+    /// Number of the latest event, to be sent as the next `after`.
     pub last: u64,
 }
 
@@ -31,11 +31,11 @@ pub struct Events {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct After {
-    /// Number of the last event that the client has seen; 0 for all stored events.
+    /// Number of the last event that the client has received; 0 for all stored events.
     #[serde(default)]
     #[param(required = false, default = 0)]
     after: u64,
-    /// Seconds to wait for an event if there is none yet, 0..=25.
+    /// Seconds to wait for an event, 0..=25.
     #[serde(default)]
     #[param(minimum = 0, maximum = 25, default = 25)]
     wait: Option<u8>,
@@ -45,8 +45,8 @@ impl Parameters for After {
     const ALLOWED: &'static str = "after=NUMBER, wait=0..=25 (seconds)";
 }
 
-/// Returns the events after a number, as soon as there is one. A number beyond the last event,
-/// issued by an earlier process, is answered immediately.
+/// Returns the events with a larger number, as soon as one exists. A number above the latest event,
+/// as issued by an earlier process, is answered immediately.
 #[utoipa::path(get, path = "/v1/events", tag = "events", params(After),
     responses((status = 200, description = "Events; none when the wait is over", body = Events)))]
 pub(super) async fn events(

@@ -1,4 +1,4 @@
-//! The process, its links, its netdevs and its page pools.
+//! Handlers for the process, its links, all netdevs and all page pools.
 
 use axum::extract::State;
 use mqnet_control_api::{
@@ -11,7 +11,7 @@ use super::change::change;
 use super::request::{Body, Name};
 use crate::calls::HostHandle;
 
-/// Identity of the answering process.
+/// Description of the answering process.
 #[utoipa::path(get, path = "/v1/instance", tag = "instance",
     responses((status = 200, description = "The process", body = Instance)))]
 pub(super) async fn instance(State(host): State<HostHandle>) -> Answer<Reply> {
@@ -32,14 +32,15 @@ pub(super) async fn document() -> Json<utoipa::openapi::OpenApi> {
     Json(super::openapi())
 }
 
-/// Every link.
+/// All links.
 #[utoipa::path(get, path = "/v1/links", tag = "links",
     responses((status = 200, description = "The links", body = Vec<LinkInfo>)))]
 pub(super) async fn links(State(host): State<HostHandle>) -> Answer<Reply> {
     reply(&host, Request::Links).await
 }
 
-/// Adds a link. Adding the same link again changes nothing; another link of that name is rejected.
+/// Adds a link. An identical link of that name is left unchanged; a different link of that name is
+/// rejected.
 #[utoipa::path(put, path = "/v1/links/{link}", tag = "links", request_body = LinkSpec,
     params(("link" = String, Path, description = "Name for the link")),
     responses((status = 200, description = "It is there", body = Outcome)))]
@@ -51,7 +52,7 @@ pub(super) async fn add(
     change(&host, Request::AddLink { name: link.name.name, spec }).await
 }
 
-/// Deletes a link. A process in the foreground ends with its link.
+/// Deletes a link. A process with a single link ends with that link.
 #[utoipa::path(delete, path = "/v1/links/{link}", tag = "links",
     params(("link" = String, Path, description = "Name of a link")),
     responses((status = 200, description = "It is gone", body = Outcome)))]
@@ -59,7 +60,7 @@ pub(super) async fn delete(State(host): State<HostHandle>, link: Name) -> Answer
     change(&host, Request::DeleteLink(link.name)).await
 }
 
-/// Every counter of a link.
+/// All counters of a link.
 #[utoipa::path(get, path = "/v1/links/{link}/stats", tag = "links",
     params(("link" = String, Path, description = "Name of a link or of one of its netdevs")),
     responses((status = 200, description = "The counters", body = LinkStats)))]
@@ -67,7 +68,7 @@ pub(super) async fn stats(State(host): State<HostHandle>, link: Name) -> Answer<
     reply(&host, Request::LinkStats(link.name)).await
 }
 
-/// Every netdev.
+/// All netdevs.
 #[utoipa::path(get, path = "/v1/netdevs", tag = "netdevs",
     responses((status = 200, description = "The netdevs", body = Vec<NetdevInfo>)))]
 pub(super) async fn netdevs(State(host): State<HostHandle>) -> Answer<Reply> {

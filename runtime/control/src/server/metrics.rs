@@ -28,11 +28,11 @@ struct Seen {
     qdiscs: Vec<(Labels, Vec<QdiscEntry>)>,
 }
 
-/// Labels of a netdev: its name, its link, and its side of the link. Two devices with one name in
-/// two network namespaces differ in the other labels.
+/// Labels of a netdev: its name, its link, and its side of the link. Devices of the same name in
+/// two network namespaces differ in link or side.
 type Labels = [String; 3];
 
-/// Every counter for Prometheus.
+/// All counters in the Prometheus text format.
 #[utoipa::path(get, path = "/metrics", tag = "metrics",
     responses((status = 200, description = "Prometheus text format", body = String,
         content_type = "text/plain")))]
@@ -43,7 +43,7 @@ pub(super) async fn metrics(State(host): State<HostHandle>) -> Result<Response, 
         return Err(wrong_reply().into());
     };
     let mut seen = Seen { instance, links, stats: Vec::new(), qdiscs: Vec::new() };
-    // A link that was deleted in between has no counters any more.
+    // A link that was deleted meanwhile is omitted.
     for link in &seen.links {
         let name = ObjectName { name: link.name.clone(), netns: None };
         if let Ok(Reply::LinkStats(stats)) = host.request(Request::LinkStats(name)).await {
@@ -64,7 +64,7 @@ pub(super) async fn metrics(State(host): State<HostHandle>) -> Result<Response, 
 }
 
 fn text(seen: &Seen) -> prometheus::Result<String> {
-    // One registry per scrape: the counters are kept in the links and only rendered here.
+    // Each scrape uses a new registry, because the links keep the counters.
     let registry = Registry::new();
     let build = gauge(&registry, "build_info", "The version that runs, as a label.", &["version"])?;
     build.with_label_values(&[&*seen.instance.version]).set(1);
@@ -98,7 +98,7 @@ fn counter(
     Ok(made)
 }
 
-/// Metric of one row of the counter table.
+/// Metric family of one row of the counter table.
 enum Family {
     Count(IntCounterVec),
     Seconds(CounterVec),
@@ -125,22 +125,22 @@ impl Family {
 /// Labels of a queue.
 const QUEUE: [&str; 4] = ["device", "link", "side", "channel"];
 
-/// All metric families.
+/// Metric families of links, workers, lanes and functions.
 struct Board {
     up: IntGaugeVec,
     channels: IntGaugeVec,
-    /// In the order of the table of workers.
+    /// Families of the worker counters, in the order of the table.
     workers: Vec<IntCounterVec>,
     outside: IntCounterVec,
     drops: IntCounterVec,
     in_flight: IntGaugeVec,
-    /// In the order of the counter table.
+    /// Families of the lane counters, in the order of the table.
     lanes: Vec<Family>,
     locality: IntCounterVec,
     queue_pairs: QueuePairs,
 }
 
-/// Queue pairs with a kernel's `ntb_transport`.
+/// Metric families of queue pairs with a kernel's `ntb_transport`.
 struct QueuePairs {
     open: IntGaugeVec,
     slots: IntGaugeVec,
@@ -258,7 +258,8 @@ impl Board {
         }
     }
 
-    /// Counters of an RX queue have the labels of `from`, those of a TX queue the labels of `to`.
+    /// Adds the counters of a lane. Counters of the RX queue have the labels of `from`, those of
+    /// the TX queue the labels of `to`.
     fn lane(&self, lane: &LaneStats, place: [&str; 3], channel: &str, direction: &str) {
         let [link, from_side, to_side] = place;
         let from = [&*lane.from, link, from_side, channel];

@@ -1,4 +1,5 @@
-//! One netdev: a handler for each verb of the table, and handlers with parameters of their own.
+//! Handlers for one netdev: one per row of the table of requests, and those with further
+//! parameters.
 
 use axum::extract::State;
 use mqnet_control_api::{
@@ -47,7 +48,7 @@ macro_rules! handlers {
             }
         )+
 
-        /// Routes of all of them.
+        /// Routes of all handlers of a netdev except captures.
         pub(super) fn routed() -> OpenApiRouter<HostHandle> {
             OpenApiRouter::new()
                 $(.routes(routes!($read)))+
@@ -64,10 +65,10 @@ netdev_verbs!(handlers);
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Scope {
-    /// The netdev.
+    /// One record for the netdev.
     #[default]
     Device,
-    /// One queue.
+    /// One record per queue.
     Queue,
 }
 

@@ -1,4 +1,5 @@
-//! Extractors of requests: names in the path, queries, JSON bodies; every error names the field.
+//! Extractors of requests: names in paths, query parameters and JSON bodies. Every error names the
+//! wrong field.
 
 use std::time::Duration;
 
@@ -18,15 +19,15 @@ const BODY_MAX: usize = 1 << 20;
 /// Time limit for the arrival of a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Header with the inode of the client's network namespace, for resolving device names. Without it
-/// an ambiguous name is rejected.
+/// Header with the inode of the client's network namespace, for resolving device names. Without the
+/// header, a name that exists in several namespaces is rejected.
 pub(crate) const NETNS: &str = "mqnet-netns";
 
 /// Name in a path, of a netdev or of a link.
 pub(super) struct Name {
     /// Name as written by the client.
     pub(super) name: ObjectName,
-    /// Queues for changes of one link.
+    /// Serialization of the changes of each link.
     pub(super) queues: Queues,
 }
 
@@ -79,7 +80,7 @@ impl<S: Send + Sync, P: Parameters> FromRequestParts<S> for QueryParameters<P> {
     }
 }
 
-/// A JSON body.
+/// JSON body of a request.
 pub(super) struct Body<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
@@ -119,9 +120,9 @@ async fn read(request: Request) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// Parses JSON; an error names the field.
+/// Parses a JSON object. An error names the wrong field.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    // serde would also accept an array for a struct, but the order of fields is not part of the
+    // serde also accepts an array for a struct, but the order of fields is not part of the
     // interface.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(ApiError::field("body", "the body must be a JSON object: {\"field\": value}"));
@@ -147,7 +148,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     Ok(parsed)
 }
 
-/// Name of the field in a message of serde: `name: ...` or "... field `name`".
+/// Finds the name of the field in an error message of serde: `name: ...` or "... field `name`".
 fn field_in(why: &str) -> Option<&str> {
     let quoted = why.split_once("field `").and_then(|(_, rest)| rest.split_once('`'));
     let is_name = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
@@ -193,7 +194,7 @@ mod tests {
     }
 
     proptest! {
-        // Goal: no bytes make the parser panic, and every error names a field.
+        // Goal: no input makes the parser panic, and every error names a field.
         #[test]
         fn any_bytes_are_parsed_or_refused(bytes: Vec<u8>) {
             if let Err(e) = parse::<LinkSpec>(&bytes) {

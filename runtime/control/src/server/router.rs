@@ -1,4 +1,4 @@
-//! Routes of the server, and the handling of requests without a route.
+//! Routes of the server, and answers to requests without a route.
 
 use std::sync::LazyLock;
 
@@ -18,7 +18,7 @@ use super::queue::Queues;
 use super::{capture, document, events, links, metrics, netdevs};
 use crate::calls::HostHandle;
 
-/// Suffixes of the paths with query parameters.
+/// Suffixes of the paths that take query parameters.
 const WITH_QUERY: [&str; 3] = ["/events", "/qstats", "/capture"];
 
 /// All documented routes.
@@ -41,7 +41,7 @@ fn documented() -> OpenApiRouter<HostHandle> {
 
 /// OpenAPI document of the interface.
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    // The document is constant; building it requires the whole router.
+    // The document is constant, and building it requires the whole router.
     static DOCUMENT: LazyLock<utoipa::openapi::OpenApi> = LazyLock::new(|| {
         let (_, mut document) = documented().split_for_parts();
         document::add_refusals(&mut document);
@@ -53,7 +53,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 
 /// Router of the control socket.
 pub(super) fn whole(host: HostHandle) -> Router {
-    // Every connection of a fuzzer has a router, and collecting the paths is slow.
+    // The fuzzer creates a router per connection, and collecting the paths is slow.
     static ROUTER: LazyLock<Router<HostHandle>> =
         LazyLock::new(|| documented().split_for_parts().0);
     finish(ROUTER.clone().fallback(no_path).with_state(host))
@@ -92,8 +92,8 @@ async fn no_method(method: Method, uri: Uri) -> Refusal {
     Refusal::with_status(StatusCode::METHOD_NOT_ALLOWED, ApiError::field("method", why))
 }
 
-/// Rejects flaws that axum accepts: an invalid percent-encoding, and unused parameters, which the
-/// client expects to have an effect.
+/// Rejects requests that axum would accept: invalid percent-encoding, and query parameters on paths
+/// that take none.
 async fn well_formed(request: Request, next: Next) -> Response {
     match flaw(request.uri()) {
         Some(error) => Refusal::from(error).into_response(),

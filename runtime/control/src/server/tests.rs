@@ -17,7 +17,7 @@ fn server(folder: &Folder) -> Server {
     Server::start(&folder.options("ctl.sock"), TestHost::new())
 }
 
-/// A valid body for each change.
+/// Returns a valid body for a change; `None` for other paths.
 fn body(path: &str) -> Option<Value> {
     Some(match path.rsplit('/').next()? {
         "channels" => json!({"combined": 2}),
@@ -37,7 +37,7 @@ fn body(path: &str) -> Option<Value> {
     })
 }
 
-/// Every documented method and path.
+/// Lists all documented methods and paths.
 fn operations() -> Vec<(&'static str, String)> {
     let document = openapi();
     let mut all = Vec::new();
@@ -57,8 +57,8 @@ fn operations() -> Vec<(&'static str, String)> {
     all
 }
 
-/// Suffixes of the paths that null functions reject: they have neither rings nor a choice of
-/// queues.
+/// Suffixes of the paths that null functions reject: they have no rings, no choice of queues and no
+/// flags.
 const REFUSED: [&str; 4] = ["/rings", "/rss", "/rules", "/priv-flags"];
 
 /// Adds a qdisc with classes and a filter, so that no list is empty.
@@ -75,8 +75,8 @@ fn add_qdiscs(server: &Server, dev: &str) {
     }
 }
 
-// Goal: every documented path works over a real socket. Reads return data, changes have an effect
-// the first time, and a device without the feature returns an error.
+// Goal: every documented path works over a real socket. Reads return data, the first change has an
+// effect, and a device without the feature returns an error.
 #[test]
 fn every_path_works() {
     let folder = Folder::new("every");
@@ -116,7 +116,7 @@ fn every_path_works() {
     }
 }
 
-// Goal: a name with special characters is preserved, and an unknown one is named in the error.
+// Goal: a name with special characters is preserved, and an unknown name is contained in the error.
 #[test]
 fn names_are_percent_encoded() {
     let folder = Folder::new("names");
@@ -129,7 +129,8 @@ fn names_are_percent_encoded() {
     assert!(e.message.contains("'a%b'"), "{e}");
 }
 
-// Goal: a change that waits for its peer delays no other request, and is answered when it is done.
+// Goal: a change that waits for its peer delays no other request, and is answered when the change
+// is complete.
 #[test]
 fn a_pending_change_blocks_nobody() {
     let folder = Folder::new("pending");
@@ -155,7 +156,7 @@ fn a_pending_change_blocks_nobody() {
     });
 }
 
-// Goal: a change that never ends is answered after 15 s, as still under way.
+// Goal: a change that never completes is answered after 15 s with "still under way".
 #[tokio::test(start_paused = true)]
 async fn a_change_has_a_limit() {
     let mut host = TestHost::new();
@@ -170,7 +171,7 @@ async fn a_change_has_a_limit() {
     assert!(text.contains("504") && text.contains("still under way after 15 s"), "{text}");
 }
 
-// Goal: a long poll ends at an event, not before.
+// Goal: a long poll ends when an event occurs, and not before.
 #[test]
 fn events_are_waited_for() {
     let folder = Folder::new("events");
@@ -179,7 +180,8 @@ fn events_are_waited_for() {
     let ask = |path: &str| -> Events { serde_json::from_value(client.get(path).unwrap()).unwrap() };
     let all = ask("/v1/events");
     assert_eq!((all.events.len(), all.last), (4, 4));
-    // A number of another process is answered immediately, with the number to continue from.
+    // A number issued by another process is answered immediately, with the number from which to
+    // continue.
     assert_eq!(ask("/v1/events?after=99"), Events { events: Vec::new(), last: 4 });
     assert_eq!(ask("/v1/events?after=4&wait=0"), Events { events: Vec::new(), last: 4 });
     std::thread::scope(|scope| {
@@ -193,8 +195,8 @@ fn events_are_waited_for() {
     });
 }
 
-// Goal: the document is OpenAPI 3.1, documents the errors of every operation, and contains every
-// schema that it refers to.
+// Goal: the document is OpenAPI 3.1, lists the errors of every operation, and contains every schema
+// that it references.
 #[test]
 fn the_document_is_complete() {
     let document = serde_json::to_value(openapi()).unwrap();
@@ -218,7 +220,7 @@ fn the_document_is_complete() {
     }
 }
 
-// Goal: an abstract socket serves its own user and leaves no file.
+// Goal: a server on an abstract socket serves the user of its process.
 #[test]
 fn an_abstract_socket_serves() {
     let name = format!("@mqnet-test-{}", std::process::id());
@@ -228,7 +230,8 @@ fn an_abstract_socket_serves() {
     assert_eq!(server.client().get("/v1/instance").unwrap()["mode"], "daemon");
 }
 
-// Goal: more silent connections than the limit delay no client; the oldest are closed.
+// Goal: more silent connections than the limit do not delay a client; the oldest connections are
+// closed.
 #[test]
 fn silent_connections_hold_up_nobody() {
     use std::io::Read;
@@ -239,14 +242,14 @@ fn silent_connections_hold_up_nobody() {
     let mut all: Vec<UnixStream> = (0..300).map(silent).collect();
     let begin = std::time::Instant::now();
     assert_eq!(server.client().get("/v1/links").unwrap().as_array().unwrap().len(), 2);
-    // Much less than the sum of the time limits of silent connections.
+    // The limit is much smaller than the sum of the time limits of all silent connections.
     assert!(begin.elapsed() < Duration::from_secs(9), "{:?}", begin.elapsed());
     all[0].set_read_timeout(Some(Duration::from_secs(9))).unwrap();
     assert_eq!(all[0].read(&mut [0]).unwrap(), 0);
 }
 
-// Goal: changes of one link are executed one after the other, and none is rejected because another
-// one is under way.
+// Goal: changes of one link are executed one after the other, and no change is rejected because of
+// another.
 #[test]
 fn changes_of_a_link_queue_up() {
     let folder = Folder::new("queue");

@@ -9,20 +9,21 @@ use std::str::FromStr;
 use mqnet_control_api::ApiError;
 use socket2::SockAddr;
 
-/// Usable bytes of `sun_path`: a path needs a terminating zero, an abstract name a leading one.
+/// Usable bytes of `sun_path`: a path is followed by a zero byte, an abstract name is preceded by
+/// one.
 const LENGTH_MAX: usize = 107;
 
 /// Address of a control socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketAddress {
-    /// A file.
+    /// Path of a socket file.
     File(PathBuf),
-    /// `@name`: no file, valid in one network namespace.
+    /// Abstract name, written `@name`: without a file, valid in one network namespace.
     Abstract(String),
 }
 
 impl SocketAddress {
-    /// Creates the address of a path, if it is short enough.
+    /// Creates the address of a path. Rejects an empty path, a zero byte, and more than 107 bytes.
     pub fn file(path: &Path) -> Result<Self, ApiError> {
         let length = path.as_os_str().len();
         if length > LENGTH_MAX {
@@ -53,7 +54,7 @@ impl FromStr for SocketAddress {
     type Err = ApiError;
 
     fn from_str(text: &str) -> Result<Self, ApiError> {
-        // An abstract name has the same limits as a path: its length, and no zero byte.
+        // An abstract name has the limits of a path: 107 bytes with the `@`, and no zero byte.
         Self::file(Path::new(text))?;
         match text.strip_prefix('@') {
             Some("") => Err(ApiError::field("control", "control socket @: a name must follow")),

@@ -10,14 +10,14 @@ use nix::unistd::{Group, User};
 pub struct Owner {
     /// User id.
     pub uid: u32,
-    /// Group id, if it is to be changed too.
+    /// Group id; `None`: the group is not changed.
     pub gid: Option<u32>,
 }
 
 impl FromStr for Owner {
     type Err = ApiError;
 
-    /// `USER[:GROUP]`, by name or number.
+    /// Parses `USER[:GROUP]`, each a name or a number.
     fn from_str(text: &str) -> Result<Self, ApiError> {
         let (user, group) = match text.split_once(':') {
             Some((user, group)) => (user, Some(group)),
@@ -29,23 +29,23 @@ impl FromStr for Owner {
     }
 }
 
-/// Resolves a user, by number or name.
+/// Returns the id of a user, given by number or name.
 pub fn user_id(user: &str) -> Result<u32, String> {
     let other = || User::from_name(user).ok().flatten().map(|user| user.uid.as_raw());
     id(user, "/etc/passwd", other).ok_or_else(|| format!("no user `{user}`"))
 }
 
-/// Resolves a group, by number or name.
+/// Returns the id of a group, given by number or name.
 pub fn group_id(group: &str) -> Result<u32, String> {
     let other = || Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw());
     id(group, "/etc/group", other).ok_or_else(|| format!("no group `{group}`"))
 }
 
-/// Resolves a number, or a name in `file` or in other sources. A static program must not load the
-/// modules of `nsswitch.conf`, which crash it.
+/// Resolves a number, or a name from `file`, otherwise by `other`. A statically linked program
+/// skips `other`: the modules of `nsswitch.conf` would crash it.
 fn id(text: &str, file: &str, other: impl FnOnce() -> Option<u32>) -> Option<u32> {
     if let Ok(number) = text.parse() {
-        // `chown` interprets this value as "unchanged".
+        // `chown` interprets this value as "do not change".
         return Some(number).filter(|&number| number != u32::MAX);
     }
     let lines = std::fs::read_to_string(file).unwrap_or_default();
@@ -53,7 +53,7 @@ fn id(text: &str, file: &str, other: impl FnOnce() -> Option<u32>) -> Option<u32
         .or_else(|| if cfg!(target_feature = "crt-static") { None } else { other() })
 }
 
-/// Number of a name in lines of `NAME:PASSWORD:NUMBER:...`.
+/// Finds the number of `name` in lines of `NAME:PASSWORD:NUMBER:...`.
 fn in_lines(name: &str, lines: &str) -> Option<u32> {
     let mut fields = lines.lines().map(|line| line.split(':'));
     let mut found =
@@ -82,8 +82,8 @@ pub fn parse_mode(text: &str) -> Result<u32, ApiError> {
 mod tests {
     use super::*;
 
-    /// Goal: names are resolved from the files, numbers are used unchanged, and "unchanged" is
-    /// rejected.
+    /// Goal: names are resolved from the files, numbers are used unchanged, and the value "do not
+    /// change" of `chown` is rejected.
     #[test]
     fn users_and_groups_have_numbers() {
         let lines = "root:x:0:0::/:/bin/sh\nkvm:x:104:\nbroken\n";

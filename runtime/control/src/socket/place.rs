@@ -11,23 +11,23 @@ use nix::unistd::{AccessFlags, eaccess, geteuid};
 /// Directories for control sockets, in order of preference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// `$MQNET_RUNTIME_DIR`: excludes all others.
+    /// Value of `$MQNET_RUNTIME_DIR`; if set, the other directories are not used.
     pub chosen: Option<PathBuf>,
     /// Directory for root and services.
     pub system: PathBuf,
     /// Directory of the user's session.
     pub session: Option<PathBuf>,
-    /// Directory without a session, in a world-writable location, so that its owner and mode are
-    /// checked.
+    /// Directory for a user without a session. Its parent is world-writable, so its owner and mode
+    /// are checked before use.
     pub last: PathBuf,
 }
 
 impl Places {
-    /// Reads the directories from the environment.
+    /// Determines the directories from the environment.
     pub fn from_env() -> Self {
         let path = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let user = outer_user();
-        // Without the variable, the session's default directory is used.
+        // Without the variable, the usual session directory is used if it is private.
         let session = path("XDG_RUNTIME_DIR").map(PathBuf::from).or_else(|| {
             Some(PathBuf::from(format!("/run/user/{user}")))
                 .filter(|folder| private(folder).is_ok())
@@ -40,7 +40,7 @@ impl Places {
         }
     }
 
-    /// Every searched directory, existing or not.
+    /// Lists all candidate directories, existing or not.
     pub fn searched(&self) -> Vec<PathBuf> {
         match &self.chosen {
             Some(folder) => vec![folder.clone()],
@@ -51,12 +51,13 @@ impl Places {
         }
     }
 
-    /// Restricts the search to this directory.
+    /// Creates a set with only this directory.
     pub fn only(folder: &Path) -> Self {
         Self { chosen: Some(folder.to_owned()), ..Self::from_env() }
     }
 
-    /// First writable directory that exists or can be created.
+    /// Returns the first writable directory, creating it if necessary. Returns an error if none is
+    /// writable.
     pub fn writable(&self) -> Result<PathBuf, ApiError> {
         if let Some(folder) = &self.chosen {
             return match make(folder, 0o755) {
@@ -76,7 +77,7 @@ impl Places {
         }
     }
 
-    /// Every existing directory that may contain sockets.
+    /// Lists the existing directories that may contain sockets, without duplicates.
     pub fn existing(&self) -> Vec<PathBuf> {
         let candidates = match &self.chosen {
             Some(folder) => vec![folder.clone()],
@@ -97,14 +98,16 @@ impl Places {
     }
 }
 
-/// User id outside the user namespace, so that processes inside and outside use one directory.
+/// Returns the user id outside the user namespace, so that processes inside and outside use one
+/// directory.
 fn outer_user() -> u32 {
     let own = geteuid().as_raw();
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     outside(own, &map).unwrap_or(own)
 }
 
-/// Maps a user id by the lines of a `uid_map`: first id inside, first id outside, count.
+/// Maps a user id with the lines of a `uid_map`: first id inside, first id outside, count. Returns
+/// `None` if no line contains the id.
 fn outside(user: u32, map: &str) -> Option<u32> {
     map.lines().find_map(|line| {
         let mut numbers = line.split_whitespace().map(|word| word.parse::<u32>().ok());
@@ -122,7 +125,8 @@ fn make(folder: &Path, mode: u32) -> io::Result<()> {
     Ok(eaccess(folder, AccessFlags::W_OK | AccessFlags::X_OK)?)
 }
 
-/// Rejects a directory that another user may have created, to read or replace sockets.
+/// Returns an error unless `folder` is a directory of this user that no other user may enter.
+/// Otherwise another user could read or replace sockets.
 fn private(folder: &Path) -> io::Result<()> {
     let data = fs::symlink_metadata(folder)?;
     let why = match () {
@@ -153,7 +157,7 @@ mod tests {
         }
     }
 
-    // Goal: the first usable directory is selected, and a chosen one excludes the others.
+    // Goal: the first usable directory is selected, and `MQNET_RUNTIME_DIR` excludes the others.
     #[test]
     fn the_best_directory_wins() {
         let world = crate::testing::Folder::new("places");
@@ -174,7 +178,8 @@ mod tests {
         assert!(e.message.contains("MQNET_RUNTIME_DIR"), "{e}");
     }
 
-    // Goal: root of a user namespace and its user outside use the same directory.
+    // Goal: the root user of a user namespace and the corresponding user outside use the same
+    // directory.
     #[test]
     fn users_are_those_outside() {
         assert_eq!(outside(0, "         0       1000          1\n"), Some(1000));
@@ -184,7 +189,7 @@ mod tests {
         assert_eq!(outside(5, "not numbers\n"), None);
     }
 
-    // Goal: a directory in /tmp that another user could have prepared is neither used nor searched.
+    // Goal: a directory in /tmp that another user may have prepared is neither used nor searched.
     #[test]
     fn a_prepared_directory_is_refused() {
         let world = crate::testing::Folder::new("prepared");

@@ -16,7 +16,7 @@ fn names(folder: &Folder) -> Vec<String> {
     names
 }
 
-// Goal: a socket has the requested mode and owner, and removes its files.
+// Goal: a socket has the requested mode and owner, and drop removes its files.
 #[test]
 fn mode_owner_and_removal() {
     let folder = Folder::new("mode");
@@ -37,7 +37,8 @@ fn mode_owner_and_removal() {
     assert!(!is_root || (data.uid(), data.gid()) == (65534, 65533));
 }
 
-// Goal: a second process gets the owner's pid, and disturbs neither the owner nor its files.
+// Goal: a second process gets an error with the owner's pid, and affects neither the owner nor its
+// files.
 #[test]
 fn two_servers_never_share() {
     let folder = Folder::new("two");
@@ -53,7 +54,7 @@ fn two_servers_never_share() {
     open(&options).unwrap();
 }
 
-// Goal: two servers never share an abstract socket, which has no lock.
+// Goal: only one server can use an abstract socket, although it has no lock.
 #[test]
 fn two_servers_never_share_a_name() {
     let name = format!("@mqnet-two-{}", std::process::id());
@@ -66,7 +67,7 @@ fn two_servers_never_share_a_name() {
     assert!(open(&options).unwrap_err().message.contains("neither mode nor owner"));
 }
 
-// Goal: files of a killed process are removed; foreign files are not touched.
+// Goal: files of a killed process are removed, and foreign files are kept.
 #[test]
 fn stale_sockets_are_removed_and_nothing_else() {
     let folder = Folder::new("stale");
@@ -94,7 +95,7 @@ fn stale_sockets_are_removed_and_nothing_else() {
     assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), "precious");
 }
 
-// Goal: a path in a folder that does not exist is refused with the folder and the remedy.
+// Goal: the error for a path in a missing folder names the folder and a remedy.
 #[test]
 fn missing_folder_is_named() {
     let folder = Folder::new("missing");
@@ -104,7 +105,7 @@ fn missing_folder_is_named() {
     assert!(e.message.ends_with(&why), "{e}");
 }
 
-// Goal: the socket of a starting process (locked, not listening yet) is not removed.
+// Goal: the socket of a starting process, which is locked and has no listener yet, is not removed.
 #[test]
 fn a_starting_process_keeps_its_socket() {
     let folder = Folder::new("starting");
@@ -118,8 +119,7 @@ fn a_starting_process_keeps_its_socket() {
     assert!(remove_stale(&path));
 }
 
-// Goal: at any time at most one process has the socket, although each removes the lock file when it
-// ends.
+// Goal: at most one thread holds the lock at any time, although each holder removes the lock file.
 #[test]
 fn the_lock_survives_its_removal() {
     let folder = Folder::new("race");
@@ -143,8 +143,8 @@ fn the_lock_survives_its_removal() {
     assert!(served.load(Ordering::SeqCst) > 4);
 }
 
-// Goal: a file that only has the name of a lock is neither used nor removed, and a socket that
-// replaced ours is kept.
+// Goal: a foreign file with the name of the lock is neither used nor removed. A foreign socket that
+// replaced the process's socket is kept.
 #[test]
 fn foreign_locks_and_sockets_are_kept() {
     let folder = Folder::new("foreign");
@@ -165,7 +165,7 @@ fn foreign_locks_and_sockets_are_kept() {
     drop(theirs);
 }
 
-// Goal: invalid addresses, modes and owners are rejected with a reason.
+// Goal: invalid addresses, modes and owners are rejected with an explanation.
 #[test]
 fn bad_options_are_refused() {
     let long = format!("/tmp/{}", "x".repeat(103));

@@ -11,13 +11,13 @@ const ENHANCED_PACKET: u32 = 6;
 /// Byte-order magic of a section header.
 const MAGIC: u32 = 0x1a2b_3c4d;
 const VERSION: [u16; 2] = [1, 0];
-/// Section length of a file that still grows.
+/// Section length of a file of unknown length.
 const UNKNOWN_LENGTH: u64 = u64::MAX;
 const LINKTYPE_ETHERNET: u16 = 1;
-/// Id of the only interface.
+/// Number of the only interface of the file.
 const INTERFACE: u32 = 0;
 
-/// Option codes, each valid in its block type only.
+/// Option codes; each code is valid only in one block type.
 const END_OF_OPTIONS: u16 = 0;
 const COMMENT: u16 = 1;
 const IF_NAME: u16 = 2;
@@ -28,23 +28,23 @@ const EPB_DROPCOUNT: u16 = 4;
 
 /// Value of `if_tsresol`: timestamps count 10^-9 s.
 const NANOSECONDS: u8 = 9;
-/// Values of `epb_flags`: the two directions.
+/// Values of `epb_flags`: the direction of a frame.
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
-/// Writes blocks into memory, little-endian.
+/// Writer of blocks into memory, little-endian.
 pub(super) struct Writer {
     file: Vec<u8>,
-    /// Frames missed since the last frame written.
+    /// Frames missed since the last written frame.
     missed: u64,
-    /// Frames missed since the start.
+    /// Frames missed since the start of the file.
     missed_in_all: u64,
-    /// Time of the last frame.
+    /// Timestamp of the last frame.
     time: u64,
 }
 
 impl Writer {
-    /// Starts a file about one netdev.
+    /// Creates a file for one netdev, with its section and interface blocks.
     pub(super) fn new(dev: &str, snaplen: u32) -> Self {
         let mut file = Vec::new();
         Block::begin(&mut file, SECTION_HEADER)
@@ -64,7 +64,8 @@ impl Writer {
         Self { file, missed: 0, missed_in_all: 0, time: 0 }
     }
 
-    /// Adds frames; `missed` were lost before them. Readers use the last statistics of a file.
+    /// Appends frames, with a statistics block if `missed` frames were lost before them. Readers
+    /// use the last statistics block of a file.
     pub(super) fn add(&mut self, frames: &[CapturedFrame], missed: u64) {
         self.missed = self.missed.saturating_add(missed);
         if missed > 0 {
@@ -110,14 +111,14 @@ impl Writer {
     }
 }
 
-/// Block at the end of a file, still open.
+/// Incomplete block at the end of a file.
 struct Block<'a> {
     file: &'a mut Vec<u8>,
     start: usize,
 }
 
 impl<'a> Block<'a> {
-    /// Writes the type, and a length that `end` overwrites.
+    /// Writes the block type, and a placeholder for the length, which `end` overwrites.
     fn begin(file: &'a mut Vec<u8>, kind: u32) -> Self {
         let start = file.len();
         Self { file, start }.u32(kind).u32(0)
@@ -138,12 +139,12 @@ impl<'a> Block<'a> {
         self
     }
 
-    /// Timestamp: the upper half first, each half little-endian.
+    /// Writes a timestamp: the upper 32 bits first, each half little-endian.
     fn time(self, nanoseconds: u64) -> Self {
         self.u32((nanoseconds >> 32) as u32).u32(nanoseconds as u32)
     }
 
-    /// Bytes, padded with zeros to a multiple of four.
+    /// Writes bytes, padded with zeros to a multiple of four.
     fn padded(self, bytes: &[u8]) -> Self {
         self.file.extend_from_slice(bytes);
         let padding = bytes.len().next_multiple_of(4) - bytes.len();
@@ -157,7 +158,7 @@ impl<'a> Block<'a> {
         self.u16(code).u16(len).padded(&value[..usize::from(len)])
     }
 
-    /// Writes the block's length behind the block and behind its type.
+    /// Writes the length of the block at its end and after its type.
     fn end(self) {
         let len = (self.file.len() - self.start + 4) as u32;
         self.file[self.start + 4..self.start + 8].copy_from_slice(&len.to_le_bytes());
@@ -176,7 +177,7 @@ mod tests {
         CapturedFrame { time_ns, channel: 3, direction, len, bytes, drop_reason: Some("runt") }
     }
 
-    /// Removes the first `len` bytes.
+    /// Removes and returns the first `len` bytes.
     fn cut<'a>(bytes: &mut &'a [u8], len: usize) -> &'a [u8] {
         let (first, rest) = bytes.split_at(len);
         *bytes = rest;
@@ -202,7 +203,7 @@ mod tests {
         value
     }
 
-    /// Type and body of the first block.
+    /// Removes the first block. Returns its type and body.
     fn cut_block<'a>(bytes: &mut &'a [u8]) -> (u32, &'a [u8]) {
         let (kind, len) = (cut_u32(bytes), cut_u32(bytes));
         let body = cut(bytes, len as usize - 12);
@@ -222,7 +223,8 @@ mod tests {
         }
     }
 
-    // Goal: the headers of a file match the specification byte for byte.
+    // Goal: a new file begins with the section and interface blocks of the specification, byte for
+    // byte.
     #[test]
     fn file_begins_with_section_and_interface() {
         let expected = [
@@ -235,7 +237,7 @@ mod tests {
     }
 
     proptest! {
-        // Goal: every frame is read back from the file with its time, length, bytes, direction and
+        // Goal: the file contains every frame with its timestamp, lengths, bytes, direction and
         // comment. Missed frames are counted once, on the first frame after the gap.
         #[test]
         fn frames_survive(

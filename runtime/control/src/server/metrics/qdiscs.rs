@@ -14,7 +14,7 @@ pub(super) struct Qdiscs {
     requeues: IntCounterVec,
 }
 
-/// Default leaves share a handle; their parents differ.
+/// Labels of a discipline. Default leaves share the handle `0:` and differ in their parent.
 const LABELS: [&str; 6] = ["device", "link", "side", "kind", "handle", "parent"];
 
 impl Qdiscs {

@@ -6,7 +6,7 @@ use mqnet_testkit::{Need, has};
 
 use super::*;
 
-/// Stores the bytes and stops the stream after the last fake frame.
+/// Writer that stores the bytes and sets `stop` after the fifth frame.
 struct Taken<'a> {
     bytes: Vec<u8>,
     stop: &'a AtomicBool,
@@ -34,7 +34,7 @@ fn captured(server: &Server, query: &str) -> Vec<u8> {
     taken.bytes
 }
 
-// Goal: a capture ends immediately when its reader disconnects, even without further frames.
+// Goal: a capture ends when its reader disconnects, even without further frames.
 #[test]
 fn a_capture_ends_with_its_reader() {
     let folder = Folder::new("leaves");
@@ -47,7 +47,7 @@ fn a_capture_ends_with_its_reader() {
             client.stream("/v1/netdevs/vm0/capture", &mut io::sink(), &stop)
         });
         wait_for("the capture runs", || captures() == 1);
-        // Longer than the five frames of the fake host take.
+        // The pause is longer than the five frames of the test host take.
         std::thread::sleep(Duration::from_millis(600));
         assert_eq!(captures(), 1);
         stop.store(true, Ordering::Relaxed);
@@ -56,7 +56,7 @@ fn a_capture_ends_with_its_reader() {
     wait_for("the capture has ended", || captures() == 0);
 }
 
-// Goal: tshark reads the file: nanoseconds, directions, comments, truncated frames, the gap.
+// Goal: tshark reads nanoseconds, directions, comments and truncated frames from the file.
 #[test]
 fn tshark_reads_a_capture() {
     if !has(&[Need::Program("tshark")]) {
@@ -81,7 +81,7 @@ fn tshark_reads_a_capture() {
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 5, "{text}");
-    // Directions: 1 in, 2 out; newer versions print them in hexadecimal.
+    // Directions are 1 (inbound) and 2 (outbound); newer versions print them in hexadecimal.
     let plain: Vec<String> = lines.iter().map(|line| line.replace("0x0000000", "")).collect();
     assert_eq!(plain[0], "1700000000.123456001;20;60;vm0;2;channel 1");
     assert_eq!(plain[1], "1700000000.123456002;20;60;vm0;1;channel 1, dropped: too-long");

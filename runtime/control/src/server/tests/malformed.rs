@@ -8,7 +8,7 @@ use super::*;
 /// Sends one request as bytes and returns the whole answer.
 fn raw(socket: &str, request: &str) -> String {
     let mut stream = UnixStream::connect(socket).unwrap();
-    // A server that rejects early closes the connection during the write.
+    // A server that rejects the request early closes the connection during the write.
     let _ = stream.write_all(request.as_bytes());
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -31,8 +31,8 @@ fn refused(socket: &str, line: &str, body: &str, status: u16, words: &str) {
 
 const CHANNELS: &str = "PATCH /v1/netdevs/vm0/channels";
 
-// Goal: every malformed request is rejected with a 4xx and one line of JSON with the field and the
-// allowed values, and changes nothing.
+// Goal: every malformed request gets a 4xx status and one line of JSON that explains the error, and
+// changes nothing.
 #[test]
 fn malformed_requests_are_refused() {
     let folder = Folder::new("malformed");
@@ -97,7 +97,7 @@ fn malformed_requests_are_refused() {
     assert_eq!(state(), before);
 }
 
-// Goal: clients that send garbage, partial requests or nothing do not stop the server.
+// Goal: clients that send garbage or incomplete requests do not stop the server.
 #[test]
 fn rubbish_does_not_stop_the_server() {
     let folder = Folder::new("rubbish");

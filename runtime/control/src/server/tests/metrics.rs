@@ -7,21 +7,21 @@ use mqnet_testkit::{Need, has};
 
 use super::*;
 
-/// Sum of a family over all labels that contain `label`.
+/// Returns the sum of a metric family over all lines that contain `label`.
 fn sum(text: &str, family: &str, label: &str) -> f64 {
     let lines = text.lines().filter(|line| line.starts_with(&format!("{family}{{")));
     let values = lines.filter(|line| line.contains(label));
     values.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }
 
-// Goal: metrics match the counters of a link, received frames equal transmitted plus dropped ones,
-// and each family has its help and type.
+// Goal: metrics equal the counters of a link, and received frames equal sent plus dropped frames.
+// Each family has exactly one help line and one type line.
 #[test]
 fn metrics_are_the_counters() {
     let folder = Folder::new("metrics");
     let server = server(&folder);
     add_qdiscs(&server, "vm1");
-    // Lanes of null functions are idle, so no other thread updates the counters.
+    // Lanes of null functions are idle, so only the test changes these counters.
     let host = server.host.lock().unwrap();
     let entries = &host.links.entries;
     for (n, channel) in (0..).zip(entries[0].link.stats()[0]) {
@@ -62,7 +62,7 @@ fn metrics_are_the_counters() {
     }
 }
 
-// Goal: promtool reports no problem.
+// Goal: promtool reports no problem in the metrics.
 #[test]
 fn promtool_agrees() {
     if !has(&[Need::Program("promtool")]) {
@@ -79,7 +79,7 @@ fn promtool_agrees() {
     assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
 }
 
-// Goal: the metrics port serves /metrics and not the control interface.
+// Goal: the metrics port serves only /metrics.
 #[tokio::test]
 async fn the_metrics_port_serves_nothing_else() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};

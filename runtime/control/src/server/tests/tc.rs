@@ -10,7 +10,7 @@ fn qdiscs(server: &Server) -> Vec<QdiscEntry> {
     serde_json::from_value(server.client().get("/v1/netdevs/vm0/qdiscs").unwrap()).unwrap()
 }
 
-// Goal: lists have the names and the structure of `tc -j`, and survive a round trip.
+// Goal: lists have the names and the structure of `tc -j`, and deserializing them loses nothing.
 #[test]
 fn lists_are_shaped_as_by_tc() {
     let folder = Folder::new("tc-shape");
@@ -35,8 +35,8 @@ fn lists_are_shaped_as_by_tc() {
     assert_eq!(json!(typed), classes);
 }
 
-// Goal: each error has the errno of tc; syntax errors differ from errors of the kernel by their
-// field.
+// Goal: each error has the errno of tc. Errors in the syntax of a request have a field; errors of
+// the kernel have none.
 #[test]
 fn refusals_have_the_errno_of_tc() {
     let folder = Folder::new("tc-refusals");
