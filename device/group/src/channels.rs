@@ -1,20 +1,20 @@
-//! Opens and changes the channels of all members together, or of none.
+//! Opening and changing the channels of all members, or of none.
 
 use mqnet_netdev::{Channel, LinkStatus, OpenChannelsError, Plan};
 
 use crate::group::{GroupFunction, Layout, OnLoss, Use};
 use crate::slot::Slot;
 
-/// Operation that makes a member's channels.
+/// Operation by which a member creates channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     /// Open the member, which has no channels.
     Open,
-    /// Prepare channels in addition to those in use.
+    /// Prepare channels while others are in use.
     Prepare,
 }
 
-/// Channels made by each member, by local number.
+/// Created channels, by member and local number; `None` if taken.
 pub(crate) type Made = Vec<Vec<Option<Channel>>>;
 
 impl GroupFunction {
@@ -22,8 +22,8 @@ impl GroupFunction {
         OpenChannelsError { function: self.name.clone(), what: what.into() }
     }
 
-    /// Makes the channels of several members. If one fails, the previous members undo theirs in
-    /// reverse order.
+    /// Creates the channels of several members, one step per member. If a step fails, the completed
+    /// steps are undone in reverse order.
     pub(crate) fn make(
         &mut self,
         plan: &Plan,
@@ -58,7 +58,7 @@ impl GroupFunction {
         Ok(made)
     }
 
-    /// Undoes these steps in reverse order. The channels must have been dropped before.
+    /// Undoes the given steps in reverse order. The caller has dropped the channels.
     pub(crate) fn unmake(&mut self, steps: &[(usize, How)]) {
         for &(at, how) in steps.iter().rev() {
             let member = &mut self.members[at];
@@ -72,13 +72,14 @@ impl GroupFunction {
         }
     }
 
-    /// Marks members that did not join as closed.
+    /// Marks members that do not belong to the group as closed.
     fn mark_unjoined_closed(&mut self, joined: &[bool]) {
         let strangers = self.members.iter_mut().zip(joined).filter(|(_, joined)| !**joined);
         strangers.for_each(|(member, _)| member.open = false);
     }
 
-    /// Orders the channels as in the group, replaceable if the group survives a loss.
+    /// Orders the channels by their number in the group. In a group that survives a loss, the
+    /// queues are replaceable. Returns `None` if a member created too few channels.
     fn arrange(&self, mut made: Made, plan: &Plan, layout: Layout) -> Option<(Use, Vec<Channel>)> {
         let take = |place: &crate::MemberQueue| {
             made[place.member].get_mut(usize::from(place.local)).and_then(Option::take)
@@ -147,7 +148,7 @@ impl GroupFunction {
         }
         self.in_use = Some(next);
         let open = self.members.iter_mut().filter(|member| member.open);
-        // A failed cleanup of one member must not keep the others from their commit.
+        // Commit every member, even if the cleanup of another failed.
         let untidy = open.filter_map(|member| member.function.commit().err());
         let untidy: Vec<String> = untidy.map(|e| e.to_string()).collect();
         self.update_far();
@@ -175,7 +176,8 @@ impl GroupFunction {
         }
     }
 
-    /// Steers new frames to the first `channels` channels; each member steers its own part.
+    /// Steers new frames to the first `channels` channels; each member steers to its part. If a
+    /// member fails, the others are steered back.
     pub(crate) fn steer_all(&mut self, channels: u16) -> Result<(), OpenChannelsError> {
         let (from, to) = match (&self.in_use, &self.next) {
             (Some(now), Some(next)) if now.plan.channels == channels => (next, now),
@@ -185,8 +187,8 @@ impl GroupFunction {
         let counts = |made: &Use| -> Vec<u16> {
             let count = |at: usize| match self.members[at].function.steers() {
                 true => self.map.share(made.plan.channels, at),
-                // The kernel distributes frames over all attached queues, and queues of other
-                // members' channels must be attached.
+                // Count the queues for channels of other members too: the kernel distributes frames
+                // over all attached queues.
                 false => made.layout.totals[at],
             };
             (0..self.members.len()).map(count).collect()
@@ -199,8 +201,8 @@ impl GroupFunction {
             if let Err(e) = self.members[at].function.steer(after[at]) {
                 for back in (0..at).rev().filter(|&back| before[back] != after[back]) {
                     if self.members[back].is_here() {
-                        // Best effort: a failure here appears as frames in queues that are being
-                        // retired.
+                        // Ignore errors: after a failure here, frames are counted as drops of
+                        // retired queues.
                         let _ = self.members[back].function.steer(before[back]);
                     }
                 }

@@ -1,4 +1,4 @@
-//! Election of the primary.
+//! Election of the primary of a group.
 
 use crate::GroupError;
 
@@ -9,9 +9,9 @@ pub(crate) struct Candidate {
     pub(crate) identity: Option<String>,
 }
 
-/// Elects the primary and returns the reason: the user's choice, otherwise the smallest identity in
-/// byte order; members without identity come last, by address. The order of members and the order
-/// of their arrival have no influence.
+/// Elects the primary; returns its number and the reason. The primary is the user's choice,
+/// otherwise the member with the smallest identity in byte order. Members without an identity come
+/// last, by address. The order of the members has no influence.
 pub(crate) fn elect(
     candidates: &[Candidate],
     choice: Option<usize>,
@@ -42,8 +42,8 @@ mod tests {
         Candidate { address: address.into(), identity: identity.map(str::to_owned) }
     }
 
-    // Goal: any order of the members elects the same one, for the same reason; the domain of a PCI
-    // address is compared too.
+    // Goal: every order of the members results in the same primary for the same reason; the domain
+    // of a PCI address is compared too.
     #[test]
     fn the_order_has_no_say() {
         let members = [

@@ -1,16 +1,15 @@
-//! Groups at both ends: if the far ends of members take part in channel changes, the far end is a
-//! group too, and the two groups negotiate as one function with one peer.
+//! Negotiation with the far end of a group. If the far ends of the members take part in channel
+//! changes, they form a group too. The two groups then negotiate like one function with one peer.
 //!
 //! The group numbers its wishes and sends the same message through all of its members. Each member
-//! carries the wish for its part of the channels, the number of the wish, the members that were up
-//! at that time, and the latest control message. A received message is valid when all members of
-//! the group have received the same one. Until then the peer's wish is unknown
-//! ([`NextPlan::Wait`]), which takes no longer than the peer's loop over its members. Both ends
-//! therefore have the same view of a pair of wishes, and a control message needs to contain only
-//! their numbers.
+//! sends the wish for its part of the channels, the number of the wish, the members that were up at
+//! that time, and the latest control message. A message of the peer is valid when all members of
+//! the group have received it. Until then the peer's wish is unknown ([`NextPlan::Wait`]), which
+//! takes no longer than the peer's loop over its members. Both ends therefore have the same view of
+//! a pair of wishes, and a control message needs only the numbers of the wishes.
 //!
 //! A member that is up again at both ends returns by an ordinary channel change, which both ends
-//! derive from the two wishes, so that no frame is lost or reordered. After a loss there is no time
+//! derive from the two wishes. No frame is then lost or reordered. After a loss there is no time
 //! for a negotiation: see [`MemberMap::serving_member`](crate::MemberMap::serving_member).
 
 use mqnet_netdev::{
@@ -29,23 +28,24 @@ pub(crate) struct Far {
     group: u32,
     partner: Option<Caps>,
     rings: RequestedRings,
-    /// Message of this group.
+    /// Latest message of this group.
     ours: GroupMessage,
-    /// Sessions of the members that were up when the latest wish was made.
+    /// Session of each member that was up when the latest wish was published; `None` for others.
     up: Vec<Option<u64>>,
-    /// Latest message that the peer sent through all members.
+    /// Latest message of the peer that all members received.
     theirs: GroupMessage,
     peers_group: u32,
     peer_wants: Option<u16>,
     plan: Option<Plan>,
     outlook: NextPlan,
-    /// Members with channels after the pending change.
+    /// Members that serve channels after the pending change.
     pub(crate) next: Vec<bool>,
     ring_sizes: RingSizes,
     leads_by_chance: bool,
 }
 
-/// Makes the members join the group at their far ends, if these take part in channel changes.
+/// Makes the members join the group at their far ends. Returns `None` if no far end takes part in
+/// channel changes. Fails if only some do.
 pub(crate) fn join_members(members: &mut [Member], seed: u64) -> Result<Option<Far>, GroupError> {
     let has: Vec<bool> = members.iter_mut().map(|m| m.function.peer().is_some()).collect();
     if !has.contains(&true) {
@@ -68,7 +68,8 @@ pub(crate) fn join_members(members: &mut [Member], seed: u64) -> Result<Option<F
     Ok(Some(Far { group, ..Far::default() }))
 }
 
-/// Combines the plans of members.
+/// Combines the plans of the members into a plan of the group. Fails if the plans differ in more
+/// than the largest frame and the number of channels.
 fn combined(map: MemberMap, whole: bool, parts: &[(usize, Plan)]) -> Result<Plan, String> {
     let mut all = parts.first().ok_or("no member is up")?.1.clone();
     all.channels = match whole {
@@ -88,7 +89,7 @@ fn combined(map: MemberMap, whole: bool, parts: &[(usize, Plan)]) -> Result<Plan
 }
 
 impl Far {
-    /// Wish of a member: its part of the channels, or all of them.
+    /// Wish of a member: all channels if every member has all open, otherwise the member's part.
     fn part(&self, map: MemberMap, partner: &Caps, at: usize) -> Caps {
         match self.whole {
             true => partner.clone(),
@@ -96,7 +97,7 @@ impl Far {
         }
     }
 
-    /// Sends the wish and the message through every member that is up.
+    /// Sends the wish and the latest message through every member that is up.
     fn send_to_all(&self, map: MemberMap, members: &mut [Member]) {
         let Some(partner) = &self.partner else { return };
         for (at, member) in members.iter_mut().enumerate() {
@@ -115,7 +116,8 @@ impl Far {
         self.send_to_all(map, members);
     }
 
-    /// Receives the peer's message; false while its members differ.
+    /// Receives the peer's message; returns false if its members have not all received the same
+    /// one.
     fn receive(&mut self, members: &mut [Member]) -> bool {
         let mut here = members.iter_mut().filter(|member| member.is_here());
         let Some(peer) = here.next().and_then(|member| member.function.peer()) else {
@@ -134,8 +136,8 @@ impl Far {
         true
     }
 
-    /// Members that were up at both ends when the wishes were made; `None` if that is not known
-    /// yet, or one is about to be lost.
+    /// Members that were up at both ends when the wishes were published. Returns `None` if that is
+    /// not known yet, or if a member is about to be lost.
     fn agreed_members(&self, members: &mut [Member]) -> Option<Vec<bool>> {
         let mut next = Vec::new();
         for (at, member) in members.iter_mut().enumerate() {
@@ -180,8 +182,8 @@ impl Far {
 }
 
 impl GroupFunction {
-    /// Reason why members that are up cannot form a group. Their sessions are then closed, to
-    /// negotiate again.
+    /// Reason why members that are up cannot form a group. If their plans differ, their sessions
+    /// are closed, so that they negotiate again.
     pub(crate) fn far_contradiction(&mut self) -> Option<String> {
         let whole = self.far.as_ref()?.whole;
         let mut groups = Vec::new();
@@ -199,12 +201,12 @@ impl GroupFunction {
             ));
         }
         let why = combined(self.map, whole, &parts).err()?;
-        // The members negotiated one after the other, and the wishes changed in between.
+        // Negotiate again: the members negotiated in turn, and the wishes changed in between.
         self.members.iter_mut().for_each(|member| member.function.close("it agrees anew"));
         Some(format!("group: {why}: they agree anew"))
     }
 
-    /// Begins a new session: all members have completed their negotiation.
+    /// Begins a new session, after all members have completed their negotiation.
     pub(crate) fn begin_far_session(&mut self) {
         let Some(far) = &mut self.far else { return };
         let first = self.members[0].function.peer().and_then(|peer| peer.peers_group());
@@ -214,7 +216,7 @@ impl GroupFunction {
         far.up.clear();
     }
 
-    /// Updates the set of members that are up, and the result of the wishes.
+    /// Updates the set of members that are up, and the result of comparing the wishes.
     pub(crate) fn poll_far(&mut self) {
         let Some(mut far) = self.far.take() else { return };
         if self.combined {
@@ -236,7 +238,7 @@ impl GroupFunction {
         self.update_far();
     }
 
-    /// Updates the result of the wishes.
+    /// Receives messages, and updates the result of comparing the wishes.
     pub(crate) fn update_far(&mut self) {
         let Some(mut far) = self.far.take() else { return };
         let heard = far.receive(&mut self.members);
@@ -258,7 +260,7 @@ impl GroupFunction {
         self.far = Some(far);
     }
 
-    /// Publishes the wish again: a change that failed while the channels were closed can be
+    /// Publishes the wish again, so that a change that failed while the channels were closed is
     /// retried.
     pub(crate) fn repeat_wish(&mut self) {
         if let Some(far) = &mut self.far {
@@ -267,7 +269,7 @@ impl GroupFunction {
         self.update_far();
     }
 
-    /// Capabilities of the other side as passed to a member.
+    /// Capabilities of the other function of the link as passed to member `at`.
     pub(crate) fn partner_part(&self, partner: &Caps, at: usize) -> Caps {
         match &self.far {
             Some(far) => far.part(self.map, partner, at),
@@ -284,8 +286,8 @@ impl GroupFunction {
 impl Peer for GroupFunction {
     fn leads(&self) -> bool {
         self.far.as_ref().is_some_and(|far| match far.group == far.peers_group {
-            // Equal random identifiers (probability 2^-24): use the leader of the members, which is
-            // constant as long as no member is lost.
+            // Use the leader of the members if the random identifiers are equal (probability
+            // 2^-24). That leader is constant as long as no member is lost.
             true => far.leads_by_chance,
             false => far.group > far.peers_group,
         })
@@ -341,8 +343,8 @@ impl Peer for GroupFunction {
         }
     }
 
-    /// Combined state of the far partner, which is the same for every member. The far end publishes
-    /// it through one member after the other; members without a state are ignored.
+    /// Combined state of the far partner, which is the same for all members. The far end publishes
+    /// the state through one member after the other; members without a state are ignored.
     fn far_partner(&mut self) -> FarPartner {
         let up = self.members.iter_mut().filter(|m| matches!(m.status, LinkStatus::Up { .. }));
         let states = up.filter_map(|member| Some(member.function.peer()?.far_partner()));

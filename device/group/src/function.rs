@@ -1,4 +1,4 @@
-//! The group as a [`Function`].
+//! Implementation of [`Function`] and its facets for a group.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ impl GroupFunction {
         &*self.members[self.primary].function
     }
 
-    /// Primary, unless it is lost.
+    /// Primary; `None` if the group is up and the primary is lost.
     fn present_primary(&mut self) -> Option<&mut dyn Function> {
         let primary = &mut self.members[self.primary];
         if self.combined && primary.joined.is_none() { None } else { Some(&mut *primary.function) }
@@ -52,7 +52,8 @@ impl GroupFunction {
         }
     }
 
-    /// Capabilities of the other side as passed to a member: its part of the channels.
+    /// Capabilities of the other function of the link as passed to a member: the member's part of
+    /// the channels.
     pub(crate) fn part_of_partner(map: MemberMap, partner: &Caps, at: usize) -> Caps {
         let share = |channels: u16| map.share(channels, at).max(1);
         Caps {
@@ -65,7 +66,7 @@ impl GroupFunction {
     fn all_caps(&self) -> Caps {
         let all = || self.members.iter().map(|member| &member.caps);
         let most: Vec<u16> = all().map(|caps| caps.channels).collect();
-        // A member with a requested number uses no more channels.
+        // Count a member without a requested number as unlimited.
         let wanted = all().map(|caps| caps.wanted.unwrap_or(u16::MAX));
         let wanted = all().any(|caps| caps.wanted.is_some()).then(|| self.map.most(wanted));
         let first = &self.members[0].caps;
@@ -97,9 +98,9 @@ impl GroupFunction {
         self.map.channel(MemberQueue { member, local }) as u16
     }
 
-    /// Layout in use, if flows reach all queues of the primary, including those for channels of
-    /// lost members. `None` for a primary with a table of this program: its table names no such
-    /// queue, because that would prevent the lost member from failing back.
+    /// Current layout if the primary does not steer: flows then reach all of its queues, including
+    /// those for channels of lost members. `None` for a primary that steers. Its table must not
+    /// contain such queues, because they would prevent the lost member from failing back.
     fn in_its_table(&self) -> Option<&Layout> {
         let used = self.in_use.as_ref().filter(|_| !self.primary().steers());
         used.map(|used| &used.layout)
@@ -113,7 +114,8 @@ impl GroupFunction {
         served.map_or_else(|| self.number(self.primary, local), |channel| channel as u16)
     }
 
-    /// Inverse of [`of_table`](Self::of_table). The table cannot name a place of another member.
+    /// Queue of a channel in the primary's table: the inverse of [`of_table`](Self::of_table). The
+    /// table cannot contain a queue of another member.
     fn in_table(&self, channel: u16) -> MemberQueue {
         let places = self.in_its_table().map(|layout| &layout.places);
         let served = places.and_then(|places| places.get(usize::from(channel)));
@@ -248,7 +250,7 @@ impl Steering for GroupFunction {
 impl KernelInterface for GroupFunction {
     fn changed_mtu(&mut self) -> Option<u32> {
         let each = self.members.iter_mut().map(|member| member.function.changed_mtu());
-        // All members are read; the last change is in force.
+        // Read all members; the last change applies.
         each.fold(None, |before, now| now.or(before))
     }
 
@@ -281,7 +283,7 @@ impl Placement for GroupFunction {
             name: function.name().to_owned(),
             ..HardwareDevice::default()
         };
-        // Members that carry channels of a lost member are left out: the channels return.
+        // List the devices by the fixed map, without failovers: the channels fail back later.
         let one = |member: &Member| {
             member.function.devices().pop().unwrap_or_else(|| named(&*member.function))
         };
@@ -290,7 +292,7 @@ impl Placement for GroupFunction {
 
     fn takes_high_cpus(&self) -> bool {
         match &self.far {
-            // The role of the two ends may differ from window to window.
+            // Use the first member: the role of an end may differ between members.
             Some(_) => self.members[0].function.takes_high_cpus(),
             None => self.members.iter().any(|member| member.function.takes_high_cpus()),
         }
@@ -308,7 +310,7 @@ impl PrivateFlags for GroupFunction {
         for at in 0..self.members.len() {
             if let Err(e) = self.members[at].function.set_flag(flag, on) {
                 for (member, had) in self.members[..at].iter_mut().zip(had).rev() {
-                    // Best effort: restores the previous value.
+                    // Ignore errors while the previous values are restored.
                     let _ = member.function.set_flag(flag, had);
                 }
                 return Err(self.error(e.to_string()));

@@ -12,7 +12,7 @@ use crate::far::{self, Far};
 use crate::slot::Slot;
 use crate::{MemberMap, MemberQueue};
 
-/// Possible numbers of members.
+/// Allowed number of members.
 pub const MEMBERS: RangeInclusive<usize> = 2..=8;
 
 /// Reaction to the loss of a member.
@@ -32,13 +32,13 @@ pub struct GroupError(pub(crate) String);
 
 /// Parameters of a group.
 pub struct GroupConfig {
-    /// Name in messages.
+    /// Name of the group in messages.
     pub name: String,
-    /// Members, in the order of the map.
+    /// Members in the order of the channel map.
     pub members: Vec<Box<dyn Function>>,
     /// Reaction to the loss of a member.
     pub on_loss: OnLoss,
-    /// Number of the primary, if the user chose one.
+    /// Index of the primary, if the user chose one.
     pub primary: Option<usize>,
     /// Random number that differs from group to group.
     pub seed: u64,
@@ -47,19 +47,19 @@ pub struct GroupConfig {
 pub(crate) struct Member {
     pub(crate) function: Box<dyn Function>,
     pub(crate) identity: String,
-    /// Capabilities when the member was last up.
+    /// Capabilities at the time when the member was last up.
     pub(crate) caps: Caps,
     pub(crate) status: LinkStatus,
-    /// Session with which the member joined; `None` while it does not belong to the group.
+    /// Session in which the member joined; `None` if the member does not belong to the group now.
     pub(crate) joined: Option<u64>,
-    /// True while the channels of the member are open.
+    /// True if the member has open channels.
     pub(crate) open: bool,
-    /// Reason why the member could not fail back.
+    /// Reason why the member could not fail back; `None` if it did or was not lost.
     pub(crate) trouble: Option<String>,
 }
 
 impl Member {
-    /// True while the member belongs to the group.
+    /// True if the member belongs to the group now.
     pub(crate) fn is_here(&self) -> bool {
         self.joined.is_some()
     }
@@ -69,7 +69,7 @@ impl Member {
     }
 }
 
-/// Places that serve the channels, and the resulting number of channels of each member.
+/// Queue that serves each channel, and the number of channels that each member needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) places: Vec<MemberQueue>,
@@ -77,7 +77,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Pairs of local channel and channel that a member serves, sorted.
+    /// Pairs of local channel and group channel that a member serves, sorted.
     pub(crate) fn on(&self, member: usize) -> Vec<(u16, u16)> {
         let channels = (0u16..).zip(&self.places).filter(|(_, place)| place.member == member);
         let mut all: Vec<_> = channels.map(|(channel, place)| (place.local, channel)).collect();
@@ -90,22 +90,22 @@ impl Layout {
 pub(crate) struct Use {
     pub(crate) plan: Plan,
     pub(crate) layout: Layout,
-    /// Hand-over cells of each channel, in a group that survives a loss.
+    /// Hand-over cells of each channel; empty in a group that does not survive a loss.
     pub(crate) slots: Vec<Slot>,
     /// Spare channels, by member and local channel.
     pub(crate) spares: Vec<Vec<Option<Channel>>>,
-    /// Members, with their sessions, that join when these channels come into use.
+    /// Members that join when these channels come into use, with their sessions.
     pub(crate) joins: Vec<(usize, u64)>,
 }
 
 /// Replacement of queues that is in progress.
 pub(crate) struct Refit {
     pub(crate) channels: Vec<u16>,
-    /// Members with a change to commit.
+    /// Members with a prepared change, to commit.
     pub(crate) prepared: Vec<usize>,
-    /// Members that were opened.
+    /// Members that were opened for the replacement.
     pub(crate) opened: Vec<usize>,
-    /// Lost members; their last queues are dropped.
+    /// Lost members, whose last queues are dropped by the replacement.
     pub(crate) leaving: Vec<usize>,
 }
 
@@ -118,15 +118,15 @@ pub struct GroupFunction {
     pub(crate) why_primary: String,
     pub(crate) on_loss: OnLoss,
     pub(crate) stats: Vec<Arc<QueuePairStats>>,
-    /// True while the group is up, with or without some of its members.
+    /// True if the group is up, with or without some of its members.
     pub(crate) combined: bool,
     pub(crate) session: u64,
-    /// Reason why the group went down, while it is down.
+    /// Reason why a failover failed and the group went down; `None` once the group is up.
     pub(crate) trouble: Option<String>,
     pub(crate) in_use: Option<Use>,
     pub(crate) next: Option<Use>,
     pub(crate) refit: Option<Refit>,
-    /// Far end, if it is a group too.
+    /// Negotiation with the far end, if the far end is a group too.
     pub(crate) far: Option<Far>,
     pub(crate) carrier: bool,
     /// Earliest time of the next attempt to fail back.
@@ -134,7 +134,8 @@ pub struct GroupFunction {
 }
 
 impl GroupFunction {
-    /// Makes a group of several functions.
+    /// Creates a group. Fails for a wrong number of members, different layers, an invalid primary,
+    /// or far ends of different kinds.
     pub fn new(config: GroupConfig) -> Result<Self, GroupError> {
         let GroupConfig { name, members: functions, on_loss, primary, seed } = config;
         let count = functions.len();
@@ -194,12 +195,13 @@ impl GroupFunction {
         })
     }
 
-    /// Plan of a member that has `channels` of the channels.
+    /// Plan of a member with `channels` channels.
     pub(crate) fn part_of(plan: &Plan, channels: u16) -> Plan {
         Plan { channels, ..plan.clone() }
     }
 
-    /// Layout of `channels` channels on the members that are `here`.
+    /// Layout of `channels` channels on the members with `here` set. Fails if there are fewer
+    /// channels than members, or too few channels on these members.
     pub(crate) fn layout(&self, channels: u16, here: &[bool]) -> Result<Layout, String> {
         let count = self.members.len();
         if usize::from(channels) < count {
@@ -228,21 +230,21 @@ impl GroupFunction {
         Ok(Layout { places, totals })
     }
 
-    /// Flags of the members that belong to the group.
+    /// True for each member that belongs to the group now.
     pub(crate) fn here(&self) -> Vec<bool> {
         self.members.iter().map(Member::is_here).collect()
     }
 }
 
-/// Assigns statistics to channels, independent of the member that serves a channel.
+/// Creates statistics that belong to channels, independent of the member that serves a channel.
 fn share_stats(members: &mut [Member]) -> Vec<Arc<QueuePairStats>> {
     let stats: Vec<Arc<QueuePairStats>> = (0..CHANNELS_MAX).map(|_| Arc::default()).collect();
     members.iter_mut().for_each(|member| member.function.share_stats(&stats));
     stats
 }
 
-/// Statistics of the members' channels, in the order of the group's channels. Numbers without a
-/// channel, because members differ in size, get empty statistics.
+/// Statistics of the members' channels, in the order of the group's channels. A number without a
+/// channel, because members differ in size, gets empty statistics.
 fn interleave(map: MemberMap, members: &[Member]) -> Vec<Arc<QueuePairStats>> {
     let lens = members.iter().map(|member| member.function.stats().len() as u16).enumerate();
     let ends = lens.filter(|(_, len)| *len > 0);

@@ -1,25 +1,26 @@
-//! Several functions as one function of a link.
+//! A group: several functions that act as one function of a link.
 //!
-//! - Channel `i` is on member `i mod G`, as that member's channel `i div G` ([`MemberMap`]). The
-//!   map never changes; a channel's statistics are those of this queue.
-//! - The group is up when every member is. Its capabilities are those that all members have.
-//! - One member is the primary (the user's choice, or the smallest identity). The primary
-//!   determines table, flags and identity of the group. Members that are separate kernel interfaces
-//!   each receive their own frames and distribute them over their own queues, so that the table
-//!   applies to the frames of the primary only.
-//! - [`OnLoss`]: the group goes down with any member, or continues without it. In the latter case
-//!   the channels of the lost member fail over: other members open more channels than the map
-//!   assigns to them, and these replace the lost queues inside their lanes, between two polls. The
-//!   number of channels, the other lanes and the other side of the link do not change. Channels
-//!   fail back to their places when the member returns. To guarantee room for a failover, such a
-//!   group offers no more channels than fit without any one member.
+//! - Channel `i` is on member `i mod G`, as channel `i div G` of that member ([`MemberMap`]). The
+//!   map never changes; the statistics of a channel are those of this queue.
+//! - The group is up if every member is. Its capabilities are those that all members have.
+//! - One member is the primary: the user's choice, or the smallest identity. The primary determines
+//!   the table, flags and identity of the group. Members that are separate kernel interfaces
+//!   receive and distribute frames separately, so that the table applies only to the frames of the
+//!   primary.
+//! - [`OnLoss`] selects if the group goes down with any member or continues without it. If it
+//!   continues, the channels of the lost member fail over: other members open more channels than
+//!   the map assigns to them. These channels replace the lost queues inside their lanes, between
+//!   two polls. The number of channels, the other lanes and the other side of the link do not
+//!   change. Channels fail back when the member returns. Such a group offers only as many channels
+//!   as fit without any one member.
 //!
-//! A change applies to all members, or is undone in reverse order for those that made it.
+//! A change applies to all members. If it fails, it is undone in reverse order for the members that
+//! have made it.
 //!
 //! If the far ends of members take part in channel changes ([`Peer`](mqnet_netdev::Peer)), the far
-//! end of the group is a group too, and the two negotiate as one (`far`). In such a group with
-//! [`OnLoss::Degrade`], every member has all channels open, so that a failover needs no
-//! negotiation.
+//! end of the group is a group too, and the two groups negotiate like two functions (`far`). In
+//! such a group with [`OnLoss::Degrade`], every member has all channels open, so that a failover
+//! needs no negotiation.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -11,7 +11,7 @@ impl GroupFunction {
     fn poll_members(&mut self, now: Duration) {
         for member in &mut self.members {
             member.status = member.function.poll_link(now);
-            // The capabilities of a lost member are read when the member fails back.
+            // Read the capabilities of a lost member only when it fails back.
             if !self.combined || (member.is_here() && member.is_up()) {
                 member.caps = member.function.caps();
             }
@@ -28,7 +28,8 @@ impl GroupFunction {
         status
     }
 
-    /// Up when every member is. Joining the same sessions again changes nothing.
+    /// State of a group that is up only if every member is. Members with unchanged sessions do not
+    /// begin a new session of the group.
     fn all_or_nothing(&mut self) -> LinkStatus {
         let is_same = |member: &Member| {
             matches!((&member.status, member.joined),
@@ -67,7 +68,7 @@ impl GroupFunction {
         (!missing.is_empty()).then(|| format!("group: {up} of {all} members up: waiting for {who}"))
     }
 
-    /// Configured values in which members differ.
+    /// Text about an MTU in which configured members differ; `None` if there is none.
     fn contradiction(&self) -> Option<String> {
         let mut asked = self.members.iter().filter(|member| member.caps.mtu.is_some());
         let first = asked.next()?;
@@ -77,7 +78,8 @@ impl GroupFunction {
         Some(format!("group: {first} wants the mtu {one}, {other} wants {two}"))
     }
 
-    /// True if a member is down or has another session than the one it joined with.
+    /// True if a member is down or in another session than the one in which it joined, or is about
+    /// to join.
     pub(crate) fn any_lost(&self) -> bool {
         let stays = |(at, session): &(usize, u64)| {
             self.members[*at].status == LinkStatus::Up { session: *session }
@@ -93,7 +95,7 @@ impl GroupFunction {
         self.members.iter().any(is_lost)
     }
 
-    /// Up as long as any member is.
+    /// State of a group that continues without lost members: up if any member is.
     fn poll_degraded(&mut self, now: Duration) -> LinkStatus {
         if !self.any_lost() {
             self.fail_back(now);
@@ -120,7 +122,8 @@ impl GroupFunction {
         }
     }
 
-    /// Polls the members after a lane has failed; true if one is lost.
+    /// Polls the members after a lane has failed. Returns true if a member is lost and the group
+    /// may continue without it.
     pub(crate) fn poll_for_loss(&mut self, now: Duration) -> bool {
         if self.on_loss == OnLoss::Destroy || !self.combined || self.in_use.is_none() {
             return false;

@@ -1,4 +1,4 @@
-//! Failover from lost members and failback to members that return, while the channels are in use.
+//! Failover from lost members and failback to members that return, while channels are in use.
 
 use std::time::Duration;
 
@@ -11,25 +11,26 @@ use crate::group::{GroupFunction, Layout, Refit, Use};
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 impl GroupFunction {
-    /// Moves the channels of members that no longer belong to the group.
+    /// Moves the channels of members that no longer belong to the group. During a change, begins a
+    /// new session instead.
     pub(crate) fn fail_over(&mut self) -> Result<(), String> {
         if self.in_use.is_none() {
             return Ok(());
         }
         if self.next.is_some() || self.refit.is_some() {
-            // During a change a new session is faster than completing the change.
+            // Begin a new session, which is faster than completing the change.
             self.session += 1;
             return Ok(());
         }
         self.rearrange()
     }
 
-    /// Fails back to members that are up again.
+    /// Fails back to members that are up again. After a failed attempt, the next one is delayed.
     pub(crate) fn fail_back(&mut self, now: Duration) {
         if self.next.is_some() || self.refit.is_some() || now < self.retry_at {
             return;
         }
-        // With another engine at the far end, a channel change of both ends restores the members.
+        // Leave the failback to a channel change of both ends if another engine is at the far end.
         if self.far.is_some() {
             return;
         }
@@ -55,7 +56,7 @@ impl GroupFunction {
         }
     }
 
-    /// Serves the channels in use with the members that are present. On failure the state is
+    /// Assigns the channels in use to the members that are present. On failure the state is
     /// unchanged.
     fn rearrange(&mut self) -> Result<(), String> {
         let Some(mut in_use) = self.in_use.take() else { return Ok(()) };
@@ -83,7 +84,7 @@ impl GroupFunction {
         let mut made = self.make(&in_use.plan, &layout, &steps)?;
         for &(at, how) in &steps {
             let (total, function) = (layout.totals[at], &mut self.members[at].function);
-            // A member without steering must be notified of the new number of queues.
+            // Tell a member without steering the new number of queues.
             if how == How::Prepare
                 && !function.steers()
                 && let Err(e) = function.steer(total)
@@ -118,13 +119,13 @@ impl GroupFunction {
         Ok((layout, Refit { channels, prepared, opened, leaving }))
     }
 
-    /// Members with channels that no longer belong to the group.
+    /// Members that no longer belong to the group but have open channels.
     fn leaving(&self) -> Vec<usize> {
         let gone = |at: &usize| self.members[*at].open && !self.members[*at].is_here();
         (0..self.members.len()).filter(gone).collect()
     }
 
-    /// Replaces the channels of lost members by spare channels of others.
+    /// Replaces the channels of lost members by spare channels of present members.
     fn serve_by_spares(&mut self, in_use: &mut Use) -> Result<(Layout, Refit), String> {
         let layout = self.layout(in_use.plan.channels, &self.here())?;
         let moved = |channel: &u16| {
@@ -147,7 +148,7 @@ impl GroupFunction {
         let Some(refit) = self.refit.take() else { return };
         for at in refit.prepared {
             let member = &mut self.members[at];
-            // A failed cleanup is harmless by contract; the member's description reports it.
+            // Report a failed cleanup as the member's trouble; by contract it is harmless.
             member.trouble = member.function.commit().err().map(|e| e.to_string());
         }
         for at in refit.leaving {
@@ -156,7 +157,7 @@ impl GroupFunction {
             }
             let member = &mut self.members[at];
             member.open = false;
-            // The far end of the member may have a new session already.
+            // Keep a session that the member may have begun again with its far end.
             if self.far.is_none() || !member.is_up() {
                 member.function.close("it was lost");
             }

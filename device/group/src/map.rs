@@ -1,11 +1,12 @@
 //! Map from channels to members.
 //!
-//! Channel `i` of `G` members is on member `i mod G`, as that member's channel `i div G`. The map
-//! does not depend on the number of channels, so that a resize moves no channel and no statistics.
+//! Channel `i` of a group with `G` members is on member `i mod G`, as channel `i div G` of that
+//! member. The map does not depend on the number of channels, so that a resize moves no channel and
+//! no statistics.
 
 use mqnet_netdev::limits::CHANNELS_MAX;
 
-/// Map of a group with a fixed number of members.
+/// Channel map of a group with a fixed number of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberMap {
     members: u16,
@@ -21,46 +22,46 @@ pub struct MemberQueue {
 }
 
 impl MemberMap {
-    /// The map of `members` members (at least one).
+    /// Creates the map of `members` members (at least one).
     pub fn new(members: usize) -> Self {
         Self { members: (members as u16).max(1) }
     }
 
-    /// Place of a channel.
+    /// Queue of a channel.
     pub fn place(self, channel: u16) -> MemberQueue {
         MemberQueue { member: usize::from(channel % self.members), local: channel / self.members }
     }
 
-    /// Channel at a place.
+    /// Channel of a queue.
     pub fn channel(self, place: MemberQueue) -> u32 {
         u32::from(place.local) * u32::from(self.members) + place.member as u32
     }
 
-    /// Number of the first `channels` channels that are on a member.
+    /// Number of channels among the first `channels` that are on a member.
     pub fn share(self, channels: u16, member: usize) -> u16 {
         let before_it = self.members - 1 - member as u16;
         ((u32::from(channels) + u32::from(before_it)) / u32::from(self.members)) as u16
     }
 
-    /// Maximum number of channels of the group when member `m` has up to `most[m]`. The first
-    /// channel without a place is the limit.
+    /// Maximum number of channels of a group whose member `m` has up to `most[m]` channels: all
+    /// channels up to the first without a queue, at most [`CHANNELS_MAX`].
     pub fn most(self, most: impl IntoIterator<Item = u16>) -> u16 {
         let first_without = |(member, most)| self.channel(MemberQueue { member, local: most });
         let least = most.into_iter().enumerate().map(first_without).min().unwrap_or(0);
         least.min(u32::from(CHANNELS_MAX)) as u16
     }
 
-    /// Maximum number of channels that still fit when any one member is lost.
+    /// Maximum number of channels that still fit if any one member is lost.
     pub fn most_with_one_lost(self, most: &[u16]) -> u16 {
         let all: u32 = most.iter().map(|&n| u32::from(n)).sum();
         let largest = most.iter().max().map_or(0, |&n| u32::from(n));
         (all - largest).min(u32::from(self.most(most.iter().copied()))) as u16
     }
 
-    /// Places of `channels` channels while only the members `here` are up. Member `m` has up to
-    /// `most[m]` channels. Channels of present members keep their places. The others follow in
-    /// order, each on the member with the fewest channels (the first of several). `None` if there
-    /// is no room.
+    /// Queues of `channels` channels while only the members with `here` set are up; member `m` has
+    /// up to `most[m]` channels. Channels of present members keep their queues. The others follow
+    /// in order, each on the member with the fewest channels, or the first of several such members.
+    /// `None` if the members have too few channels.
     pub fn serve(self, channels: u16, here: &[bool], most: &[u16]) -> Option<Vec<MemberQueue>> {
         let mut used: Vec<u16> = (0..here.len())
             .map(|member| if here[member] { self.share(channels, member) } else { 0 })
@@ -80,10 +81,11 @@ impl MemberMap {
         places.iter().all(|place| place.local < most[place.member]).then_some(places)
     }
 
-    /// Member that serves a channel if every member has every channel open under its own number:
-    /// the first present member in an order that depends only on the channel. Both ends of a bridge
-    /// therefore select the same member, in whatever order they detect losses. A channel moves only
-    /// when the member that serves it is lost.
+    /// Member that serves a channel if every member has every channel open: the first present
+    /// member in an order that depends only on the channel. `None` if no member is present. Both
+    /// ends of a bridge therefore select the same member, regardless of the order in which they
+    /// detect losses. A channel moves to another member only if its serving member is lost, or a
+    /// member before it returns.
     pub fn serving_member(self, channel: u16, here: &[bool]) -> Option<usize> {
         let (own, others) = (self.place(channel).member, here.len() - 1);
         let turn = usize::from(channel / self.members);
@@ -97,7 +99,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    // Goal: example of the reference: five channels on two members are 3 and 2.
+    // Goal: five channels on two members are three and two channels.
     #[test]
     fn five_channels_on_two_members() {
         let map = MemberMap::new(2);
@@ -109,8 +111,8 @@ mod tests {
     }
 
     proptest! {
-        // Goal: the place of a channel does not depend on the number of channels; shares match the
-        // places; every number of channels up to the maximum fits, and one more does not.
+        // Goal: the queue of a channel does not depend on the number of channels, and shares match
+        // the queues. Every number of channels up to the maximum fits, and one more does not.
         #[test]
         fn the_map_has_no_holes(most in prop::collection::vec(1u16..=64, 1..=8)) {
             let map = MemberMap::new(most.len());
@@ -130,8 +132,8 @@ mod tests {
             prop_assert!((0..all).all(|i| map.channel(map.place(i)) == u32::from(i)));
         }
 
-        // Goal: for any losses, a channel is served as long as a member is present; the serving
-        // member does not change when others are lost; the load is distributed over several
+        // Goal: for any losses, a channel is served if any member is present. Its serving member
+        // does not change if other members are lost, and the load is distributed over several
         // members.
         #[test]
         fn serving_member_changes_only_on_its_loss(
@@ -161,8 +163,9 @@ mod tests {
             prop_assert_eq!(on.len(), members - 1);
         }
 
-        // Goal: for any losses, channels of present members keep their places, no queue is used
-        // twice, no queue of a lost member is used, and with one lost member there is always room.
+        // Goal: for any losses, channels of present members keep their queues. No queue is used
+        // twice, no queue of a lost member is used, and with one lost member every channel has a
+        // queue.
         #[test]
         fn channels_of_present_members_stay(
             most in prop::collection::vec(1u16..=16, 2..=8),

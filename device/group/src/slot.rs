@@ -1,8 +1,8 @@
-//! Queues that can be replaced inside their lane.
+//! Queues that can be replaced inside a lane.
 //!
-//! The control thread leaves the next queue in a hand-over cell. The queue in use takes it when its
-//! worker parks the queue. The replacement therefore happens on the worker, between two polls;
-//! wrappers of the queue and frames held by the lane stay.
+//! The control thread puts the next queue into a hand-over cell. When its worker parks the present
+//! queue, the next queue replaces it. The replacement therefore happens on the worker, between two
+//! polls. Wrappers of the queue and frames held by the lane are unaffected.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn swap<Q: ?Sized>(cell: &HandoverCell<Q>, queue: Option<Box<Q>>) -> Option<Box<
     std::mem::replace(&mut *cell.lock().unwrap_or_else(PoisonError::into_inner), queue)
 }
 
-/// A queue that can be replaced.
+/// A queue that another queue can replace.
 struct Replaceable<Q: ?Sized> {
     queue: Box<Q>,
     next: HandoverCell<Q>,
@@ -50,8 +50,8 @@ impl<Q: Queue + ?Sized> Queue for Replaceable<Q> {
     }
 }
 
-// Detached frames outlive their queue, and a replaced queue could not take their memory back:
-// `detach` and `returner` keep their defaults, so that no frame is detached.
+// `detach` and `returner` keep their defaults, so that no frame is detached: a detached frame
+// outlives its queue, and a replaced queue could not take the memory back.
 impl OwningRx for Replaceable<dyn OwningRx> {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         self.queue.peek(burst, budget)
@@ -129,7 +129,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Makes a channel replaceable.
+    /// Wraps the queues of a channel so that they can be replaced.
     pub(crate) fn around(channel: Channel) -> (Self, Channel) {
         let (rx_cell, rx) = match channel.rx {
             Rx::Owning(queue) => {
@@ -158,13 +158,14 @@ impl Slot {
         (Self { rx: rx_cell, tx: tx_cell }, Channel { rx, tx })
     }
 
-    /// True if the channel has the same memory rule, which is part of the lane's type.
+    /// True if the queues of the channel are of the same kinds (owning or system call), which are
+    /// part of the lane's type.
     pub(crate) fn fits(&self, channel: &Channel) -> bool {
         matches!(self.rx, RxCell::Owning(_)) == matches!(channel.rx, Rx::Owning(_))
             && matches!(self.tx, TxCell::Owning(_)) == matches!(channel.tx, Tx::Owning(_))
     }
 
-    /// Leaves the next channel in the cells. It must [fit](Self::fits).
+    /// Puts the next channel into the cells. A channel that does not [fit](Self::fits) is dropped.
     pub(crate) fn replace(&self, channel: Channel) {
         match (&self.rx, channel.rx) {
             (RxCell::Owning(cell), Rx::Owning(queue)) => drop(swap(cell, Some(queue))),
@@ -178,7 +179,7 @@ impl Slot {
         }
     }
 
-    /// Drops a channel that was not taken.
+    /// Drops the next channel if it has not replaced the present one.
     pub(crate) fn clear(&self) {
         match &self.rx {
             RxCell::Owning(cell) => drop(swap(cell, None)),

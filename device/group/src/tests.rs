@@ -1,4 +1,4 @@
-//! Tests of a group of fakes, with losses, returns, resizes and failures.
+//! Tests of a group of fake members, with losses, returns, resizes and failures.
 
 mod driver;
 mod fake;

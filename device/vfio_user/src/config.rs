@@ -6,10 +6,10 @@ use crate::Model;
 const LEN: usize = 256;
 /// Offset of the MSI-X capability.
 const MSIX: usize = 0x40;
-/// Command register: memory space, bus master, interrupt disable.
+/// Writable bits of the command register: memory space, bus master, interrupt disable.
 const COMMAND_WRITABLE: u16 = 0x0406;
 
-/// Configuration space with the bits that a driver may write.
+/// PCI configuration space, with a mask of the bits that a driver may write.
 #[derive(Clone, Debug)]
 pub struct ConfigSpace {
     bytes: [u8; LEN],
@@ -18,13 +18,13 @@ pub struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// Configuration space of a function after its reset.
+    /// Creates the configuration space of a function after its reset.
     pub fn new(model: &Model) -> Self {
         let mut space = Self { bytes: [0; LEN], initial: [0; LEN], writable: [0; LEN] };
         let id = &model.identity;
         space.set(0x00, &id.vendor.to_le_bytes());
         space.set(0x02, &id.device.to_le_bytes());
-        // Status: there is a list of capabilities.
+        // Set the status bit "capabilities list".
         space.set(0x06, &0x10u16.to_le_bytes());
         space.set(0x08, &[id.revision]);
         space.set(0x09, &id.class.to_le_bytes()[..3]);
@@ -32,7 +32,7 @@ impl ConfigSpace {
         space.set(0x2e, &id.device.to_le_bytes());
         space.set(0x34, &[MSIX as u8]);
         space.allow(0x04, &COMMAND_WRITABLE.to_le_bytes());
-        // Cache line size, latency timer and interrupt line are scratch registers.
+        // Make cache line size, latency timer and interrupt line writable; they have no function.
         for at in [0x0c, 0x0d, 0x3c] {
             space.allow(at, &[0xff]);
         }
@@ -61,24 +61,25 @@ impl ConfigSpace {
         self.writable[at..at + mask.len()].copy_from_slice(mask);
     }
 
-    /// Bytes of the space.
+    /// Length of the space in bytes.
     pub fn len(&self) -> usize {
         LEN
     }
 
-    /// Never true.
+    /// Returns false: the space has a fixed length.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Reads from `offset` on; bytes behind the space are zero.
+    /// Reads from `offset` on; bytes after the end of the space are zero.
     pub fn read(&self, offset: usize, data: &mut [u8]) {
         for (at, byte) in data.iter_mut().enumerate() {
             *byte = offset.checked_add(at).and_then(|at| self.bytes.get(at)).copied().unwrap_or(0);
         }
     }
 
-    /// Writes from `offset` on; bits that a driver may not write keep their values.
+    /// Writes from `offset` on; read-only bits keep their values, and bytes after the end are
+    /// ignored.
     pub fn write(&mut self, offset: usize, data: &[u8]) {
         for (at, new) in data.iter().enumerate() {
             let Some(at) = offset.checked_add(at).filter(|&at| at < LEN) else { return };
@@ -87,7 +88,7 @@ impl ConfigSpace {
         }
     }
 
-    /// Restores the values after a reset.
+    /// Restores the values that apply after a reset.
     pub fn reset(&mut self) {
         self.bytes = self.initial;
     }

@@ -1,4 +1,4 @@
-//! One client: a byte stream that is divided into messages with their descriptors.
+//! Connection of one client: a byte stream that is divided into messages with their descriptors.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use mqnet_sysio::socket::StreamSocket;
 
 use crate::protocol::{FDS_MAX, HEADER, Header, MESSAGE_MAX};
 
-/// Time from the connection to the version message.
+/// Time limit from the connection to the version message.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One message of a client.
@@ -25,13 +25,13 @@ pub(crate) struct Message {
 pub(crate) struct Connection {
     socket: StreamSocket,
     since: Duration,
-    /// Bytes of the message that is being received.
+    /// Received bytes of the message that is not complete.
     bytes: Vec<u8>,
     fds: Vec<OwnedFd>,
     pub(crate) is_negotiated: bool,
-    /// Message that the device has not completed yet.
+    /// Message whose effect the device has not completed.
     pub(crate) pending: Option<Message>,
-    /// Descriptors of the client that stay open.
+    /// Number of rejected descriptors of the client, which stay open.
     pub(crate) refused: usize,
 }
 
@@ -48,8 +48,8 @@ impl Connection {
         }
     }
 
-    /// Receives the next message; `None` when it is not complete yet. The error ends the
-    /// connection.
+    /// Receives the next message; `None` if it is not complete. An error means that the connection
+    /// must be closed.
     pub(crate) fn next(&mut self, now: Duration) -> Result<Option<Message>, String> {
         loop {
             let header = self.bytes.first_chunk::<HEADER>().map(Header::decode);
@@ -78,8 +78,8 @@ impl Connection {
         }
     }
 
-    /// Receives up to `missing` bytes; false when nothing waits. Reads never cross the end of a
-    /// message, so that descriptors belong to the message that is being received.
+    /// Receives up to `missing` bytes; returns false if no bytes wait. Reads never cross the end of
+    /// a message, so that received descriptors belong to the current message.
     fn receive(&mut self, missing: usize) -> Result<bool, String> {
         let have = self.bytes.len();
         self.bytes.resize(have + missing, 0);
@@ -109,7 +109,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Sends a message. The connection ends if the client does not read its replies.
+    /// Sends a message; fails if the client does not read its replies or is disconnected.
     pub(crate) fn send(&self, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> Result<(), String> {
         let fds: Vec<_> = fd.into_iter().collect();
         match self.socket.send(bytes, &fds) {

@@ -1,4 +1,4 @@
-//! Guest memory: ranges of guest addresses with mappings of the files that back them.
+//! DMA map: guest address ranges, and the mappings of their files.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -8,35 +8,35 @@ use mqnet_shmem::Region;
 
 use crate::MessageError;
 
-/// Most ranges of one client.
+/// Maximum number of ranges of one client.
 pub const RANGES_MAX: usize = 1024;
-/// Most bytes of one client.
+/// Maximum number of bytes of one client.
 pub const BYTES_MAX: u64 = 1 << 40;
 
-/// One range of guest addresses.
+/// One mapped range of guest addresses.
 #[derive(Debug)]
 struct Mapped {
     len: u64,
-    /// Mapping, and offset of the range in it; `None` for a range without a descriptor, which only
-    /// the client can access.
+    /// Mapping of the file, and the offset of the range in it. `None` for a range without a
+    /// descriptor, which only the client can access.
     memory: Option<(Arc<Region>, usize)>,
 }
 
-/// A piece of guest memory that is contiguous in our mapping.
+/// A segment of guest memory that is contiguous in a mapping of this process.
 #[derive(Clone, Debug)]
 pub struct DmaSegment {
-    /// The mapping.
+    /// Mapping with the segment.
     pub region: Arc<Region>,
-    /// Offset of the piece in the mapping.
+    /// Offset of the segment in the mapping.
     pub offset: usize,
-    /// Bytes of the piece.
+    /// Length of the segment in bytes.
     pub len: usize,
 }
 
-/// Guest addresses of one client.
+/// DMA map of one client.
 ///
-/// Ranges never overlap. A file must be long enough when it is mapped; a file that is truncated
-/// later reads as zeroes ([`DmaMap::is_lost`]).
+/// Ranges never overlap. A file must be long enough when it is mapped. If it is truncated later,
+/// the missing bytes read as zeros ([`DmaMap::is_lost`]).
 #[derive(Debug, Default)]
 pub struct DmaMap {
     ranges: BTreeMap<u64, Mapped>,
@@ -44,7 +44,9 @@ pub struct DmaMap {
 }
 
 impl DmaMap {
-    /// Maps `len` bytes of `file` from `offset` on at guest address `iova`.
+    /// Maps `len` bytes of `file` from its offset on at guest address `iova`; without a file, the
+    /// range is recorded only. Fails, without effect, for an empty or overlapping range, above the
+    /// limits, or if the file cannot be mapped.
     pub fn map(
         &mut self,
         iova: u64,
@@ -78,12 +80,13 @@ impl DmaMap {
         self.ranges.range(..end).next_back()
     }
 
-    /// Checks that [`unmap`](Self::unmap) would succeed.
+    /// Checks that [`unmap`](Self::unmap) would succeed for the same range.
     pub fn check_unmap(&self, iova: u64, len: u64) -> Result<(), MessageError> {
         self.to_unmap(iova, len).map(drop)
     }
 
-    /// Unmaps the ranges in `iova..iova + len`. A range is removed as a whole or not at all.
+    /// Unmaps all ranges in `iova..iova + len`. Fails, without effect, if no range is inside or a
+    /// range is only partly inside.
     pub fn unmap(&mut self, iova: u64, len: u64) -> Result<(), MessageError> {
         for at in self.to_unmap(iova, len)? {
             let removed = self.ranges.remove(&at);
@@ -92,7 +95,8 @@ impl DmaMap {
         Ok(())
     }
 
-    /// First addresses of the ranges in `iova..iova + len`.
+    /// First addresses of the ranges in `iova..iova + len`; fails if there is none or one is only
+    /// partly inside.
     fn to_unmap(&self, iova: u64, len: u64) -> Result<Vec<u64>, MessageError> {
         let end = iova.checked_add(len).filter(|_| len > 0);
         let end = end.ok_or(MessageError::DmaEmpty { iova, len })?;
@@ -108,7 +112,7 @@ impl DmaMap {
         Ok(inside)
     }
 
-    /// Unmaps everything.
+    /// Unmaps all ranges.
     pub fn clear(&mut self) {
         self.ranges.clear();
         self.bytes = 0;
@@ -124,8 +128,9 @@ impl DmaMap {
         self.bytes
     }
 
-    /// Mappings of `len` bytes from guest address `iova` on, in order; the error is the first
-    /// address without memory. Adjacent ranges may be in different mappings.
+    /// Memory segments of the `len` bytes from guest address `iova` on, in order. Adjacent ranges
+    /// may be in different mappings. The error is the first address without memory, or `u64::MAX`
+    /// if the addresses wrap.
     pub fn segments(&self, iova: u64, len: u64) -> Result<Vec<DmaSegment>, u64> {
         let end = iova.checked_add(len).ok_or(u64::MAX)?;
         let mut segments: Vec<DmaSegment> = Vec::new();
@@ -143,7 +148,7 @@ impl DmaMap {
         Ok(segments)
     }
 
-    /// True if a file was truncated below a mapped range.
+    /// True if the file of a mapped range was truncated below it.
     pub fn is_lost(&self) -> bool {
         self.ranges.values().any(|range| range.memory.as_ref().is_some_and(|m| m.0.is_lost()))
     }
@@ -159,8 +164,7 @@ mod tests {
         Some((memory_file("test", pages * 4096, false).unwrap(), offset))
     }
 
-    // Goal: a range of guest addresses is found across adjacent mappings, and only where all of it
-    // is mapped.
+    // Goal: guest addresses are found across adjacent mappings, and only if all of them are mapped.
     #[test]
     fn segments_cover_adjacent_ranges() {
         let mut dma = DmaMap::default();
@@ -177,8 +181,8 @@ mod tests {
         assert!(dma.segments(u64::MAX, 0).unwrap().is_empty());
     }
 
-    // Goal: ranges that overlap, are empty, wrap, or exceed their file or the limits are refused,
-    // and nothing of them stays.
+    // Goal: ranges that overlap, are empty, wrap, or exceed their file or the limits are rejected
+    // without effect.
     #[test]
     fn impossible_ranges_are_refused() {
         let mut dma = DmaMap::default();

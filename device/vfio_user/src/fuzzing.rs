@@ -1,5 +1,5 @@
-//! Target for fuzzing and property tests: a client sends any messages, and nothing panics, names
-//! memory that is not mapped, or answers with a malformed message.
+//! Target for fuzzing and property tests: a client sends any messages. The server must not panic,
+//! return memory that is not mapped, or send a malformed reply.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,23 +17,23 @@ use mqnet_sysio::socket::StreamSocket;
 use crate::protocol::{HEADER, Header, command};
 use crate::{Bar, DeviceModel, DmaSegment, Identity, Model, MsixLocation, Status, VfioUserServer};
 
-/// Steps of one input.
+/// Maximum number of steps of one input.
 const STEPS: usize = 60;
 const PAGE: u64 = 4096;
 
-/// Numbers of an input; zeros when it has ended.
+/// Reader of a fuzzer's input; returns zeros after its end.
 #[derive(Debug)]
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl Bytes<'_> {
-    /// The next byte.
+    /// Reads the next byte.
     pub fn u8(&mut self) -> u8 {
         let Some((&first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         first
     }
 
-    /// A number that is often at an edge.
+    /// Reads a number that is often at or next to a boundary.
     pub fn edge(&mut self) -> u64 {
         let choice = self.u8();
         let near = match choice >> 4 {
@@ -47,7 +47,7 @@ impl Bytes<'_> {
             14 => u64::from(self.u8()) * PAGE,
             _ => u64::from_le_bytes(std::array::from_fn(|_| self.u8())),
         };
-        // Mostly the number itself.
+        // Return the boundary itself in most cases.
         match choice & 0xf {
             1 => near.wrapping_add(1),
             2 => near.wrapping_sub(1),
@@ -56,7 +56,7 @@ impl Bytes<'_> {
     }
 }
 
-/// Path of a socket that no other run uses.
+/// Returns a socket path that no other run uses.
 pub fn socket_path() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -68,19 +68,19 @@ pub fn socket_path() -> PathBuf {
 pub struct FuzzClient {
     socket: StreamSocket,
     received: Vec<u8>,
-    /// Descriptors that came with replies.
+    /// Descriptors received with replies.
     pub fds: Vec<OwnedFd>,
     next_id: u16,
 }
 
 impl FuzzClient {
-    /// Connects to a server that listens.
+    /// Connects to a listening server.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let socket = StreamSocket::connect(path)?;
         Ok(Self { socket, received: Vec::new(), fds: Vec::new(), next_id: 0 })
     }
 
-    /// Sends a message; a server that has closed the connection is no fault.
+    /// Sends a message; ignores a closed connection.
     pub fn send(&mut self, command: u16, flags: u32, body: &[u8], fds: &[BorrowedFd<'_>]) {
         self.next_id = self.next_id.wrapping_add(1);
         let mut bytes = self.next_id.to_le_bytes().to_vec();
@@ -92,12 +92,12 @@ impl FuzzClient {
         self.send_raw(&bytes, fds);
     }
 
-    /// Sends bytes that need not be messages.
+    /// Sends bytes that need not form a message.
     pub fn send_raw(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
         let _ = self.socket.send(bytes, fds);
     }
 
-    /// Reads what has come. Panics at a malformed reply.
+    /// Reads the replies received so far. Panics at a malformed reply.
     pub fn read(&mut self) {
         let mut room = vec![0; 1 << 17];
         while let Ok(Some(received)) = self.socket.receive_here(&mut room) {
@@ -122,7 +122,7 @@ impl FuzzClient {
     }
 }
 
-/// A device that uses guest memory for a while after the request to release it.
+/// A device that keeps guest memory for some polls after the request to release it.
 #[derive(Default)]
 struct User {
     held: Vec<DmaSegment>,
@@ -179,7 +179,7 @@ fn fields(fields: &[u32]) -> Vec<u8> {
     fields.iter().flat_map(|field| field.to_le_bytes()).collect()
 }
 
-/// Body of a message that is close to a valid one.
+/// Creates the body of a message that is close to a valid one.
 fn body(number: u16, input: &mut Bytes<'_>) -> Vec<u8> {
     let mut bytes = match number {
         command::VERSION => vec![0, 0, input.u8() / 64, input.u8() / 250],
@@ -221,10 +221,10 @@ fn body(number: u16, input: &mut Bytes<'_>) -> Vec<u8> {
 
 /// Interprets bytes as the messages of a client.
 ///
-/// Panics when a reply is malformed, a translation is longer than its memory, or ranges stay behind
-/// without a client.
+/// Panics if a reply is malformed, memory segments differ from the requested range, or ranges stay
+/// mapped without a client.
 pub fn messages(data: &[u8]) {
-    // Without sockets or memory there is nothing to test.
+    // Ignore failures to create sockets or memory, without which nothing can be tested.
     let _ = run(data);
 }
 
@@ -314,8 +314,8 @@ fn send(client: &mut FuzzClient, input: &mut Bytes<'_>, step: u8, memory: &Owned
 mod tests {
     use super::*;
 
-    // Rule: no messages of a client make the server panic, name memory that is not mapped, or send
-    // a malformed reply.
+    // Rule: no messages of a client make the server panic, return memory that is not mapped, or
+    // send a malformed reply.
     #[test]
     fn messages_survive_anything() {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;

@@ -1,4 +1,4 @@
-//! MSI-X vectors.
+//! MSI-X vectors of a device.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,23 +9,23 @@ use mqnet_sysio::eventfd::EventFd;
 
 use crate::MessageError;
 
-/// One vector. Its descriptor is exchanged under threads that trigger it.
+/// One vector. Its descriptor can be replaced while other threads trigger the vector.
 #[derive(Debug)]
 struct Vector {
     event: EventFd,
     is_set: AtomicBool,
 }
 
-/// Vectors of a device. Interrupts of a vector without an eventfd of the client are discarded.
+/// Vectors of a device. An interrupt of a vector without a client's eventfd is discarded.
 #[derive(Debug)]
 pub struct Interrupts {
     vectors: Vec<Vector>,
-    /// Target of vectors that the client has not set.
+    /// Eventfd of vectors for which the client has set none.
     unused: EventFd,
 }
 
 impl Interrupts {
-    /// `count` vectors without eventfds.
+    /// Creates `count` vectors without eventfds.
     pub fn new(count: u16) -> io::Result<Arc<Self>> {
         let vector = |_| Ok(Vector { event: EventFd::for_peer()?, is_set: AtomicBool::new(false) });
         let vectors = (0..count).map(vector).collect::<io::Result<_>>()?;
@@ -37,22 +37,23 @@ impl Interrupts {
         self.vectors.len()
     }
 
-    /// True for a device without vectors.
+    /// True if the device has no vectors.
     pub fn is_empty(&self) -> bool {
         self.vectors.is_empty()
     }
 
-    /// Triggers a vector; a vector that the device lacks is ignored.
+    /// Triggers a vector; ignores a number that the device lacks.
     pub fn trigger(&self, vector: usize) -> io::Result<()> {
         self.vectors.get(vector).map_or(Ok(()), |vector| vector.event.ring())
     }
 
-    /// True if the client has set an eventfd for this vector.
+    /// True if the client has set an eventfd for the vector.
     pub fn is_set(&self, vector: usize) -> bool {
         self.vectors.get(vector).is_some_and(|vector| vector.is_set.load(Ordering::Relaxed))
     }
 
-    /// Exchanges the eventfd of a vector; `None` removes it.
+    /// Replaces the eventfd of a vector; `None` removes it. Fails if the vector does not exist or
+    /// the descriptor is no eventfd.
     pub(crate) fn set(&self, at: u32, fd: Option<OwnedFd>) -> Result<(), MessageError> {
         let Some(vector) = self.vectors.get(at as usize) else {
             let len = self.vectors.len() as u64;
@@ -75,7 +76,8 @@ impl Interrupts {
     /// Removes all eventfds.
     pub(crate) fn clear(&self) {
         for at in 0..self.vectors.len() as u32 {
-            // The vector exists, and exchanging two open descriptors does not fail.
+            // Ignore the result: the vector exists, and replacing one open descriptor by another
+            // does not fail.
             let _ = self.set(at, None);
         }
     }

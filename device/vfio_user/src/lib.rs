@@ -1,13 +1,13 @@
-//! Server of the vfio-user protocol: a PCI device of a virtual machine, implemented by this
-//! process.
+//! Server of the vfio-user protocol: this process implements a PCI device of a virtual machine.
 //!
-//! - [`Model`] describes the function: identity, BARs, MSI-X vectors. It is fixed per server.
-//! - [`DeviceModel`] is implemented by the device model: trapped accesses, reset, unmapped memory.
+//! - [`Model`] describes the function: identity, BARs, MSI-X vectors. The description of a server
+//!   never changes.
+//! - [`DeviceModel`] is the trait of the device model: trapped accesses, reset, unmapped memory.
 //! - [`VfioUserServer`] listens, serves one client at a time and never blocks. It has no threads.
 //! - [`DmaMap`] translates guest addresses into mappings of guest memory.
 //! - [`Interrupts`] triggers MSI-X vectors from any thread.
 //!
-//! A message that is malformed, unknown or not allowed is answered with an error, and its reason is
+//! A message that is malformed, unknown or not allowed is answered with an error, and the reason is
 //! kept ([`VfioUserServer::last_refusal`]). A byte stream that cannot be divided into messages ends
 //! the connection.
 

@@ -2,13 +2,13 @@
 
 use crate::MessageError;
 
-/// Bytes of a header.
+/// Length of a header in bytes.
 pub(crate) const HEADER: usize = 16;
-/// Most bytes of data in one region access.
+/// Maximum number of data bytes in one region access.
 pub(crate) const DATA_MAX: usize = 64 << 10;
-/// Most bytes of a message with its header.
+/// Maximum length of a message with its header, in bytes.
 pub(crate) const MESSAGE_MAX: usize = HEADER + 16 + DATA_MAX;
-/// Most descriptors in one message.
+/// Maximum number of descriptors in one message.
 pub(crate) const FDS_MAX: usize = 16;
 
 /// Commands that a client sends.
@@ -34,13 +34,13 @@ mod flag {
     pub(super) const ERROR: u32 = 1 << 5;
 }
 
-/// Regions of a PCI device: BARs, then these.
+/// Number of regions of a PCI device, including the BARs.
 pub(crate) const REGIONS: u32 = 9;
-/// Index of the configuration space.
+/// Index of the configuration space region.
 pub(crate) const CONFIG: u32 = 7;
-/// Interrupt kinds of a PCI device.
+/// Number of interrupt kinds of a PCI device.
 pub(crate) const IRQ_KINDS: u32 = 5;
-/// Index of MSI-X.
+/// Index of the interrupt kind MSI-X.
 pub(crate) const MSIX: u32 = 2;
 
 /// Flags of a device.
@@ -75,7 +75,7 @@ pub(crate) const UNMAP_ALL: u32 = 2;
 pub(crate) struct Header {
     pub(crate) id: u16,
     pub(crate) command: u16,
-    /// Bytes of the message with its header.
+    /// Length of the message with its header, in bytes.
     pub(crate) size: u32,
     pub(crate) flags: u32,
 }
@@ -91,7 +91,7 @@ impl Header {
         }
     }
 
-    /// Message type: 0 is a command.
+    /// Message type; 0 is a command.
     pub(crate) fn kind(&self) -> u32 {
         self.flags & flag::TYPE
     }
@@ -100,12 +100,12 @@ impl Header {
         self.flags & flag::NO_REPLY == 0
     }
 
-    /// The message that answers this one.
+    /// Creates the reply to this message.
     pub(crate) fn reply(&self, body: &[u8]) -> Vec<u8> {
         self.answer(flag::REPLY, 0, body)
     }
 
-    /// The message that refuses this one.
+    /// Creates the error reply to this message.
     pub(crate) fn error(&self, errno: u32) -> Vec<u8> {
         self.answer(flag::REPLY | flag::ERROR, errno, &[])
     }
@@ -123,7 +123,7 @@ impl Header {
     }
 }
 
-/// Fields of a message body, in order.
+/// Reader of the fields of a message body, in order.
 #[derive(Debug)]
 pub(crate) struct Fields<'a> {
     command: &'static str,
@@ -155,13 +155,13 @@ impl<'a> Fields<'a> {
         self.take().map(u64::from_le_bytes)
     }
 
-    /// Bytes behind the fields.
+    /// Bytes after the fields that were read.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.rest
     }
 }
 
-/// A message body that is being written.
+/// Writer of a message body.
 #[derive(Debug, Default)]
 pub(crate) struct Body(pub(crate) Vec<u8>);
 
@@ -187,7 +187,7 @@ impl Body {
     }
 }
 
-/// Capabilities of the server, as the version message has them.
+/// Capabilities of the server in the version message.
 pub(crate) fn capabilities() -> String {
     format!(
         "{{\"capabilities\":{{\"max_msg_fds\":{FDS_MAX},\"max_data_xfer_size\":{DATA_MAX},\

@@ -1,4 +1,4 @@
-//! Reasons for which a message is refused.
+//! Reasons for which a message is answered with an error.
 
 /// Reason for which a message was answered with an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,13 +14,13 @@ pub enum MessageError {
     /// The command is unknown or not supported.
     #[error("command {0}: not supported")]
     Unsupported(u16),
-    /// The message is neither a command nor a reply.
+    /// The message is not a command.
     #[error("message type {0}: allowed are 0 (command)")]
     Type(u32),
-    /// A command came before the version was negotiated.
+    /// A command was received before the version negotiation.
     #[error("command {0}: version not negotiated yet")]
     NoVersion(u16),
-    /// The version was negotiated before, or is not supported.
+    /// The version was negotiated already, or its major number is not 0.
     #[error("version {major}.{minor}: allowed is 0.0 and above, once per connection")]
     Version {
         /// Major number of the client.
@@ -28,18 +28,18 @@ pub enum MessageError {
         /// Minor number of the client.
         minor: u16,
     },
-    /// A region, a range in it or an interrupt that the device lacks.
+    /// The device lacks the region, the range in the region, or the interrupt.
     #[error("{what} {index}: range {start}+{count} is outside of 0+{len}")]
     Range {
         /// Kind of object.
         what: &'static str,
-        /// Its index.
+        /// Index of the object.
         index: u32,
         /// First element of the range.
         start: u64,
-        /// Elements of the range.
+        /// Number of elements in the range.
         count: u64,
-        /// Elements of the object.
+        /// Number of elements of the object.
         len: u64,
     },
     /// Flags that are unknown, contradictory or not supported by the object.
@@ -47,10 +47,10 @@ pub enum MessageError {
     Flags {
         /// Kind of object.
         what: &'static str,
-        /// The flags.
+        /// Flags of the message.
         flags: u32,
     },
-    /// The number of descriptors does not fit the message.
+    /// The message has a wrong number of descriptors.
     #[error("{what}: {have} descriptors, allowed are {allowed}")]
     Descriptors {
         /// Kind of message.
@@ -60,18 +60,18 @@ pub enum MessageError {
         /// Allowed numbers.
         allowed: &'static str,
     },
-    /// A descriptor for an interrupt is no eventfd.
+    /// The descriptor for an interrupt is no eventfd.
     #[error("vector {0}: the descriptor is not an eventfd")]
     NotAnEvent(u32),
-    /// An interrupt descriptor could not be taken over.
+    /// The eventfd of an interrupt could not be replaced.
     #[error("vector {0}: {1}")]
     Event(u32, String),
-    /// A DMA range is empty or leaves the address space.
+    /// A DMA range is empty or exceeds the address space.
     #[error("DMA range {iova:#x}+{len:#x}: empty or beyond the address space")]
     DmaEmpty {
         /// First address.
         iova: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
     /// A DMA range overlaps a mapped one.
@@ -79,7 +79,7 @@ pub enum MessageError {
     DmaOverlap {
         /// First address.
         iova: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
         /// First address of the mapped range.
         with: u64,
@@ -89,45 +89,45 @@ pub enum MessageError {
     DmaNotMapped {
         /// First address.
         iova: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
-    /// A range to unmap ends within a mapped one.
+    /// A range to unmap contains only a part of a mapped one.
     #[error("DMA range {iova:#x}+{len:#x}: divides the mapped range at {with:#x}")]
     DmaDivides {
         /// First address.
         iova: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
         /// First address of the mapped range.
         with: u64,
     },
-    /// More ranges or bytes than a client may map.
+    /// A client may not map so many ranges or bytes.
     #[error(
         "DMA map: {ranges} ranges with {bytes} bytes, allowed are {most_ranges} and {most_bytes}"
     )]
     DmaLimit {
-        /// Ranges with the new one.
+        /// Number of ranges, including the new one.
         ranges: usize,
-        /// Bytes with the new one.
+        /// Number of bytes, including the new range.
         bytes: u64,
-        /// Most ranges.
+        /// Maximum number of ranges.
         most_ranges: usize,
-        /// Most bytes.
+        /// Maximum number of bytes.
         most_bytes: u64,
     },
-    /// The file of a DMA range cannot be mapped.
+    /// The memory of a DMA range cannot be mapped.
     #[error("DMA range {iova:#x}: {reason}")]
     DmaMemory {
         /// First address.
         iova: u64,
-        /// Reason of the mapping layer.
+        /// Reason that the mapping failed.
         reason: String,
     },
 }
 
 impl MessageError {
-    /// Error number of the reply.
+    /// Error number for the reply.
     pub fn errno(&self) -> u32 {
         const ENOENT: u32 = 2;
         const EEXIST: u32 = 17;

@@ -1,4 +1,4 @@
-//! Commands of a client.
+//! Execution of a client's commands.
 
 use mqnet_shmem::{AtomicTable, Region};
 
@@ -15,9 +15,9 @@ use crate::{Bar, DeviceModel, DmaMap, Interrupts, MessageError, Model};
 /// Result of a command.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The body of the reply, and the BAR with the memory file that goes with it.
+    /// Body of the reply, and the BAR whose memory file is sent with it.
     Reply(Vec<u8>, Option<usize>),
-    /// The device has not finished; the command is repeated later.
+    /// The device has not finished: the command must be repeated later.
     Wait,
 }
 
@@ -27,19 +27,19 @@ impl From<Body> for Answer {
     }
 }
 
-/// State that commands read and change.
+/// State that commands read and modify.
 pub(crate) struct Target<'a> {
     pub(crate) model: &'a Model,
     pub(crate) config: &'a mut ConfigSpace,
     pub(crate) dma: &'a mut DmaMap,
     pub(crate) interrupts: &'a Interrupts,
     pub(crate) device: &'a mut dyn DeviceModel,
-    /// False once the device had its time to finish.
+    /// True if the device may have more time to finish.
     pub(crate) may_wait: bool,
 }
 
 impl Target<'_> {
-    /// Executes one command.
+    /// Executes one command; returns its reply or the reason for an error reply.
     pub(crate) fn handle(
         &mut self,
         message: &mut Message,
@@ -87,8 +87,8 @@ impl Target<'_> {
         if have > 1 {
             return Err(MessageError::Descriptors { what: "DMA_MAP", have, allowed: "0 and 1" });
         }
-        // Memory that the device may only read (a ROM) is not mapped, because no window may write
-        // there.
+        // Do not map memory that the device may only read (a ROM): the client's mapping must not be
+        // written.
         let is_memory = flags & DMA_WRITE != 0;
         let file = message.fds.pop().filter(|_| is_memory).map(|file| (file, offset));
         self.dma.map(iova, len, file)?;
@@ -141,8 +141,8 @@ impl Target<'_> {
                 }
             }
         }
-        // A client with too little room receives the required size, and no flag that depends on the
-        // capability.
+        // Return only the required size if `argsz` is too small, without the flags that depend on
+        // the capability.
         let full = 32 + areas.0.len() as u32;
         let fits = argsz >= full;
         if !fits {
@@ -154,7 +154,7 @@ impl Target<'_> {
         Ok(Answer::Reply(body.0, mapped.filter(|_| fits).map(|_| index as usize)))
     }
 
-    /// BAR `index`, if the function has it.
+    /// BAR number `index`, if the function has it.
     fn bar(&self, index: u32) -> Option<&Bar> {
         self.model.bars.get(index as usize).filter(|bar| bar.len > 0)
     }
@@ -183,7 +183,7 @@ impl Target<'_> {
         let have = message.fds.len();
         let descriptors = |allowed| MessageError::Descriptors { what: "SET_IRQS", have, allowed };
         match flags {
-            // No vectors: all are removed.
+            // Remove all eventfds: the message names no vectors.
             f if f == SET_NONE | SET_TRIGGER && count == 0 => {
                 if index == MSIX {
                     self.interrupts.clear();
@@ -216,13 +216,13 @@ impl Target<'_> {
     fn trigger(&self, vectors: std::ops::Range<u32>, chosen: Option<&[u8]>) {
         for (at, vector) in vectors.enumerate() {
             if chosen.is_none_or(|chosen| chosen[at] != 0) {
-                // A failed write to the client's eventfd affects only the client.
+                // Ignore a failed write: the client's eventfd affects only the client.
                 let _ = self.interrupts.trigger(vector as usize);
             }
         }
     }
 
-    /// Range of a region access, checked.
+    /// Reads and checks the range of a region access: offset, region and number of bytes.
     fn access(&self, fields: &mut Fields<'_>) -> Result<(u64, u32, usize), MessageError> {
         let (offset, index, count) = (fields.u64()?, fields.u32()?, fields.u32()?);
         let len = match self.bar(index) {
@@ -281,15 +281,15 @@ impl Target<'_> {
 
 fn version(mut fields: Fields<'_>, is_negotiated: bool) -> Result<Answer, MessageError> {
     let (major, minor) = (fields.u16()?, fields.u16()?);
-    // Capabilities of the client are not needed: the server sends no commands, and at most one
-    // descriptor per reply.
+    // Ignore the client's capabilities: the server sends no commands, and at most one descriptor
+    // per reply.
     if major != 0 || is_negotiated {
         return Err(MessageError::Version { major, minor });
     }
     Ok(Body::default().u16(0).u16(0).bytes(capabilities().as_bytes()).bytes(&[0]).into())
 }
 
-/// There are no eventfds for trapped accesses.
+/// Replies that a region has no eventfds for trapped accesses.
 fn no_io_fds(mut fields: Fields<'_>) -> Result<Answer, MessageError> {
     let (_argsz, _flags, index) = (fields.u32()?, fields.u32()?, fields.u32()?);
     within("region", index, REGIONS)?;
@@ -303,20 +303,20 @@ fn within(what: &'static str, index: u32, len: u32) -> Result<(), MessageError> 
     Err(MessageError::Range { what, index, start: index.into(), count: 1, len: len.into() })
 }
 
-/// Memory of a BAR, where the range is mapped as a whole.
+/// Memory of a BAR if the range is within one mapped range.
 fn memory(bar: &Bar, offset: u64, count: usize) -> Option<AtomicTable> {
     let region = bar.memory.as_ref().filter(|_| bar.is_mapped(offset, count as u64))?;
     let len = u32::try_from(Region::len(region)).ok()?;
     AtomicTable::new(region.clone(), 0, len)
 }
 
-/// Number of bytes of the next access: the largest aligned power of two up to 8.
+/// Number of bytes of the next access: the largest aligned power of two, up to 8.
 fn width(at: u32, len: usize) -> usize {
     let fits = |width: &usize| *width <= len && (at as usize).is_multiple_of(*width);
     [8, 4, 2].into_iter().find(fits).unwrap_or(1)
 }
 
-/// Reads memory that the client writes too, each aligned number in one access.
+/// Reads memory that the client may write concurrently, with one access per aligned number.
 fn load(memory: &AtomicTable, mut at: u32, mut data: &mut [u8]) {
     use std::sync::atomic::Ordering::Acquire;
     while !data.is_empty() {
@@ -332,7 +332,7 @@ fn load(memory: &AtomicTable, mut at: u32, mut data: &mut [u8]) {
     }
 }
 
-/// Writes memory that the client reads too, each aligned number in one access.
+/// Writes memory that the client may read concurrently, with one access per aligned number.
 fn store(memory: &AtomicTable, mut at: u32, mut data: &[u8]) {
     use std::sync::atomic::Ordering::Release;
     while !data.is_empty() {

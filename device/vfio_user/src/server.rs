@@ -1,4 +1,4 @@
-//! The listening socket and the client.
+//! Server with a listening socket and at most one client.
 
 use std::fmt;
 use std::io;
@@ -17,21 +17,21 @@ use crate::connection::Connection;
 use crate::requests::{Answer, Target};
 use crate::{DeviceModel, DmaMap, Interrupts, MessageError, Model};
 
-/// Most messages that one poll handles; further ones are handled by the next.
+/// Maximum number of messages per poll; the next poll handles the others.
 const MESSAGES_MAX: usize = 256;
-/// Time that a device has to finish a reset or the use of unmapped memory.
+/// Time limit for a device to finish a reset or to release unmapped memory.
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// Delay of the next attempt to listen after a failure.
+/// Delay between attempts to listen.
 const RETRY: Duration = Duration::from_secs(1);
-/// Delay of the next connection beyond the rate of connections.
+/// Delay of further connections once the rate limit is reached.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// State of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// No client; the reason.
+    /// No client has negotiated the version, for this reason.
     Waiting(String),
-    /// A client that has negotiated the version. The number changes with every client.
+    /// A client has negotiated the version. The number differs for every client.
     Connected(u64),
 }
 
@@ -63,7 +63,7 @@ impl fmt::Debug for VfioUserServer {
 }
 
 impl VfioUserServer {
-    /// A server that listens at `path` from its first poll on.
+    /// Creates a server that listens at `path` from its first poll on.
     pub fn new(path: &Path, access: Access, model: Model) -> io::Result<Self> {
         Ok(Self {
             path: path.to_owned(),
@@ -86,17 +86,17 @@ impl VfioUserServer {
         })
     }
 
-    /// Description of the device.
+    /// Description of the function.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// Guest memory of the client.
+    /// DMA map of the client.
     pub fn dma(&self) -> &DmaMap {
         &self.dma
     }
 
-    /// Vectors of the device.
+    /// MSI-X vectors of the device.
     pub fn interrupts(&self) -> &Arc<Interrupts> {
         &self.interrupts
     }
@@ -117,12 +117,13 @@ impl VfioUserServer {
         listener.chain(self.connection.iter().map(AsFd::as_fd)).collect()
     }
 
-    /// True while a message waits for the device: [`poll`](Self::poll) is required soon.
+    /// True if a message waits for the device, so that [`poll`](Self::poll) must be called soon.
     pub fn is_pending(&self) -> bool {
         self.pending_since.is_some()
     }
 
-    /// Accepts a client and handles its messages. Never blocks.
+    /// Accepts a client and handles its messages, without blocking. Returns the state of the
+    /// connection.
     pub fn poll(&mut self, now: Duration, device: &mut dyn DeviceModel) -> Status {
         if let Err(why) = self.step(now, device) {
             self.disconnect(why, device);
@@ -134,11 +135,11 @@ impl VfioUserServer {
         }
     }
 
-    /// Ends the connection; QEMU does not reconnect.
+    /// Closes the connection and resets the device; QEMU does not reconnect.
     pub fn disconnect(&mut self, why: String, device: &mut dyn DeviceModel) {
         if let Some(connection) = self.connection.take() {
             self.refused_fds += connection.refused;
-            // The client is gone: nothing can wait for the device.
+            // Ignore an unfinished device: no client waits for it any more.
             let _ = device.unmapped(0, u64::MAX);
             let _ = device.reset();
             self.dma.clear();
@@ -154,7 +155,7 @@ impl VfioUserServer {
             return Err(refused_text(self.refused_fds));
         }
         self.listen(now)?;
-        // A client that is gone is noticed before the next one is accepted.
+        // Detect a disconnected client before the next one is accepted.
         self.serve(now, device)?;
         if self.accept(now)? { self.serve(now, device) } else { Ok(()) }
     }
@@ -170,23 +171,23 @@ impl VfioUserServer {
         Ok(())
     }
 
-    /// True if there is a new client.
+    /// Accepts a connection; returns true if it is the new client.
     fn accept(&mut self, now: Duration) -> Result<bool, String> {
         let Some((listener, _)) = self.listener.as_ref().filter(|_| now >= self.accept_at) else {
             return Ok(false);
         };
         let accepted = match listener.accept() {
             Ok(accepted) => accepted,
-            // A failed accept does not affect the connected client.
+            // Ignore a failed accept: the connected client is unaffected.
             Err(_) if self.connection.is_some() => return Ok(false),
             Err(e) => return Err(format!("{}: accept: {e}", self.path.display())),
         };
         let Some(socket) = accepted else { return Ok(false) };
         if !self.accepted.take(rate::connections(), now) {
-            // Further connections wait in the backlog.
+            // Leave further connections in the backlog.
             self.accept_at = now + PAUSE;
         }
-        // A second client finds its connection closed.
+        // Close the connection of a second client.
         if self.connection.is_some() {
             return Ok(false);
         }

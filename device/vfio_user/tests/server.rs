@@ -1,4 +1,4 @@
-//! The server with a client of the tests: the messages that QEMU sends, and those that no client
+//! Tests of the server with a client that sends the messages of QEMU, and messages that no client
 //! should send.
 
 #[path = "server/clients.rs"]
@@ -41,7 +41,7 @@ struct Recorder {
     writes: Vec<(usize, u64, Vec<u8>)>,
     resets: u32,
     unmapped: Vec<(u64, u64)>,
-    /// Calls that it leaves unfinished.
+    /// Number of calls that the device does not finish.
     busy: u32,
 }
 
@@ -92,7 +92,7 @@ fn model() -> Model {
     }
 }
 
-/// A server, its device and one client.
+/// A server with its device and a client.
 struct World {
     path: PathBuf,
     server: VfioUserServer,
@@ -150,7 +150,7 @@ impl World {
         Self { path, server, device, now: Duration::from_secs(1), client, id: 0 }
     }
 
-    /// A world with a negotiated version.
+    /// Creates a world in which the version is negotiated.
     fn connected(name: &str) -> Self {
         let mut world = Self::new(name);
         let reply = world.request(VERSION, b"\0\0\0\0{\"capabilities\":{}}\0", &[]);
@@ -197,7 +197,7 @@ impl World {
         })
     }
 
-    /// Sends a command and returns its reply.
+    /// Sends a command; returns its reply.
     fn request(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> Reply {
         let id = self.send(command, 0, body, fds);
         self.poll();
@@ -206,22 +206,22 @@ impl World {
         reply
     }
 
-    /// Sends a command that is refused; returns error number and reason.
+    /// Sends a command that must be rejected; returns the error number and the reason.
     fn refused(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> (u32, String) {
         let reply = self.request(command, body, fds);
         assert!(reply.error != 0 && reply.body.is_empty(), "command {command}: {reply:?}");
         (reply.error, self.server.last_refusal().map(ToString::to_string).unwrap())
     }
 
-    /// True if the server has closed the connection.
+    /// True if the server closed the connection.
     fn is_closed(&mut self) -> bool {
         self.client.receive_bytes(&mut [0]).is_ok_and(|len| len == Some(0))
             || self.client.send(&[0], &[]).is_err()
     }
 }
 
-// Rule: device, regions and interrupts are described as the model has them; a BAR with trapped
-// pages lists those that are mapped, and its memory file goes with the reply.
+// Rule: the descriptions of device, regions and interrupts match the model. For a BAR with trapped
+// pages, the reply lists the mapped pages and has the memory file.
 #[test]
 fn model_is_described() {
     let mut world = World::connected("info");
@@ -240,7 +240,7 @@ fn model_is_described() {
     assert_eq!((sparse.u64(48), sparse.u64(56)), (0, 0x1000));
     let mut whole = ask(&mut world, 32, 2);
     assert_eq!((whole.u32(0), whole.u32(4), whole.u64(16)), (32, 7, 0x2000));
-    // Both ends see the same memory.
+    // Check that client and server share the memory.
     let theirs = Arc::new(Region::of_guest(whole.fds.pop().unwrap(), 0, 0x2000).unwrap().0);
     AtomicTable::new(theirs, 0, 0x2000).unwrap().word(8).store(77, SeqCst);
     let read = world.request(REGION_READ, &access(8, 2, 4, &[]), &[]);
@@ -259,8 +259,8 @@ fn model_is_described() {
     }
 }
 
-// Rule: mapped memory is read and written in place, other ranges go to the device, and accesses
-// beyond a region are refused.
+// Rule: mapped memory is read and written in place, accesses to other ranges are passed to the
+// device, and accesses beyond a region are rejected.
 #[test]
 fn regions_are_accessed() {
     let mut world = World::connected("access");
@@ -278,7 +278,7 @@ fn regions_are_accessed() {
     let expected = [(0, 0x1008, vec![1, 0, 0, 0]), (0, 0xffe, vec![5; 4]), (5, 4, vec![6])];
     assert_eq!(world.device.writes, expected);
     assert_eq!(world.request(REGION_READ, &access(0x20, 5, 2, &[]), &[]).body[16..], [0x25; 2]);
-    // Posted writes have no reply, even if they are refused.
+    // Expect no reply to posted writes, even if they are rejected.
     world.send(REGION_WRITE, NO_REPLY, &access(0, 5, 1, &[8]), &[]);
     world.send(REGION_WRITE, NO_REPLY, &access(0, 99, 1, &[8]), &[]);
     world.poll();
@@ -303,8 +303,8 @@ fn regions_are_accessed() {
     assert!(why.contains("too short"), "{why}");
 }
 
-// Rule: the configuration space has the identity, sizes BARs as PCI does, and keeps what a driver
-// may not write.
+// Rule: the configuration space has the identity, reports BAR sizes as PCI does, and preserves
+// read-only bits.
 #[test]
 fn configuration_space_behaves() {
     let mut world = World::connected("config");
@@ -323,7 +323,7 @@ fn configuration_space_behaves() {
     assert_eq!((read(&mut world, 0x10, 24), world.device.resets), (vec![0; 24], 1));
 }
 
-// Rule: a vector triggers the eventfd that was set last, and none after it was removed.
+// Rule: a vector triggers the eventfd that was set last, and no eventfd after its removal.
 #[test]
 fn vectors_are_triggered() {
     let mut world = World::connected("irqs");
@@ -340,14 +340,14 @@ fn vectors_are_triggered() {
     assert!(interrupts.is_set(5) && interrupts.is_set(7) && !interrupts.is_set(4));
     interrupts.trigger(6).unwrap();
     assert_eq!([0, 1, 2].map(|at| is_rung(&events[at])), [false, true, false]);
-    // Triggered by the client.
+    // Trigger vectors by the client.
     world.request(SET_IRQS, &set(0x21, 5, 2), &[]);
     assert_eq!([0, 1, 2].map(|at| is_rung(&events[at])), [true, true, false]);
     let mut chosen = set(0x22, 5, 3);
     chosen.extend([0, 0, 1]);
     world.request(SET_IRQS, &chosen, &[]);
     assert_eq!([0, 1, 2].map(|at| is_rung(&events[at])), [false, false, true]);
-    // Removed: one, then all.
+    // Remove the eventfd of one vector, then all.
     world.request(SET_IRQS, &set(0x24, 6, 1), &[]);
     assert!(!interrupts.is_set(6) && interrupts.is_set(5));
     world.request(SET_IRQS, &set(0x21, 0, 0), &[]);
@@ -372,7 +372,7 @@ fn vectors_are_triggered() {
     assert!(why.contains("not an eventfd"), "{why}");
 }
 
-// Rule: guest memory is translated while it is mapped, and only then.
+// Rule: guest memory is translated only while it is mapped.
 #[test]
 fn memory_is_mapped() {
     let mut world = World::connected("dma");
@@ -391,7 +391,7 @@ fn memory_is_mapped() {
     )
     .unwrap();
     assert_eq!(&read, b"hell");
-    // Ranges without a descriptor, and read-only ranges, are known but not mapped here.
+    // Expect that ranges without a descriptor and read-only ranges are recorded but not mapped.
     assert_eq!(world.request(DMA_MAP, &map(0, 0x10_0000, 0x1000), &[]).error, 0);
     assert_eq!(world.request(DMA_MAP, &dma([32, 1], &[0, 0x20_0000, 0x1000]), &fds).error, 0);
     for iova in [0x10_0000, 0x20_0000] {
@@ -412,8 +412,8 @@ fn memory_is_mapped() {
     assert!(world.refused(DMA_MAP, &map(0, 0x40_0000, 0x1000), &two).1.contains("2 descriptors"));
 }
 
-// Rule: the device is called before memory is unmapped, and the client waits until the device has
-// finished, for a limited time.
+// Rule: the device is called before memory is unmapped, and the client waits for a limited time
+// until the device has finished.
 #[test]
 fn memory_is_unmapped_after_its_use() {
     let mut world = World::connected("unmap");
@@ -431,7 +431,7 @@ fn memory_is_unmapped_after_its_use() {
         assert!(why.contains(words), "{why}");
     }
     assert!(world.device.unmapped.is_empty());
-    // The device is busy for two polls: no reply, and the memory stays.
+    // Keep the device busy for two polls: there is no reply, and the memory stays mapped.
     world.device.busy = 2;
     let id = world.send(DMA_UNMAP, 0, &unmap(0x8000, 0x2000), &[]);
     let after = world.send(GET_INFO, 0, &[0; 16], &[]);
@@ -446,7 +446,7 @@ fn memory_is_unmapped_after_its_use() {
     assert_eq!([bytes[0], bytes[40]], [id as u8, after as u8]);
     assert_eq!(world.server.dma().segments(0x8000, 1).unwrap_err(), 0x8000);
     assert_eq!(world.device.unmapped, [(0x8000, 0x2000); 3]);
-    // A device that never finishes delays the client for a limited time.
+    // Check that a device that never finishes delays the client for a limited time.
     world.device.busy = u32::MAX;
     world.send(RESET, 0, &[], &[]);
     world.poll();
@@ -455,7 +455,7 @@ fn memory_is_unmapped_after_its_use() {
     world.poll();
     assert_eq!(world.receive().unwrap().command, RESET);
     world.device.busy = 0;
-    // All ranges in one message.
+    // Unmap all ranges by one message.
     let all = world.request(DMA_UNMAP, &dma([24, 2], &[0, 0]), &[]);
     assert_eq!((all.error, world.server.dma().ranges()), (0, 0));
 }

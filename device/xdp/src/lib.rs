@@ -1,6 +1,6 @@
-//! XDP: eBPF programs that decide about each frame that a netdev receives.
+//! XDP: eBPF programs that process each frame that a netdev receives.
 //!
-//! `mqnet-ebpf` loads, verifies and runs programs. This crate attaches them to queues.
+//! `mqnet-ebpf` loads, verifies and executes programs. This crate attaches them to queues.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,10 +1,9 @@
-//! A program around an RX queue, and XDP_TX reinjection.
+//! Programs attached to RX queues, and XDP_TX reinjection.
 //!
 //! Frames are copied once into pages with headroom (XDP copy mode): the program may modify them,
-//! and a peer must not change bytes after the program has checked them. A queue that moves frames
-//! by system calls receives directly into these pages. The pages are private memory of one owner,
-//! not of the page pool. They never leave this crate and are borrowed as slices, so no unsafe code
-//! is needed.
+//! and a peer must not modify bytes after the program has checked them. A system-call queue
+//! receives directly into these pages. The pages are private memory with one owner, not of the page
+//! pool. They never leave this crate and are borrowed as slices, so that no unsafe code is needed.
 
 mod hook;
 mod inlet;
@@ -21,8 +20,8 @@ use hook::{Hook, OwningHook, SyscallHook};
 pub use hook::{HookConfig, Hooked, Pages};
 pub use reinject::{ReinjectConfig, ReinjectRx, ReinjectTx, ReinjectWaker, UnsentReinjected, way};
 
-/// Attaches a program to an RX queue. `held`: frames that were received before and are returned
-/// first.
+/// Attaches a program to an RX queue. The frames in `held` were received before the program was
+/// attached; they are returned first and bypass the program.
 pub fn hook<'a>(
     rx: Rx,
     config: HookConfig,
@@ -47,7 +46,7 @@ pub fn unhook(mut rx: Rx) -> Rx {
     unhook_if_left(rx)
 }
 
-/// Hook of this queue.
+/// Hook of an RX queue, if it is the outermost wrapper.
 fn hook_of(rx: &mut Rx) -> Option<&mut Hook> {
     let Rx::Owning(q) = rx else { return None };
     let any: &mut dyn Any = &mut **q;
@@ -73,15 +72,16 @@ fn unhook_if_left(mut rx: Rx) -> Rx {
     }
 }
 
-/// Removes the wrapper of a detached program, and returns the frames that the program had passed.
+/// Removes the wrapper of a detached program; returns the frames that the program had passed. A
+/// program that is not detached stays, and no frames are returned.
 pub fn strip(mut rx: Rx) -> (Rx, Vec<(Vec<u8>, VnetHdr)>) {
     let passed = hook_of(&mut rx).map(Hook::take_passed).unwrap_or_default();
     (unhook_if_left(rx), passed)
 }
 
-/// Attaches a receiving end to an RX queue of the other side, which returns reinjected frames
-/// before its own. Frames of an earlier receiving end come first. `waits`: frames of the queue that
-/// were peeked and not released, which are not overtaken.
+/// Attaches a receiving end to an RX queue of the other side. The queue then returns reinjected
+/// frames before its other frames; frames of an earlier receiving end come first. `waits` is the
+/// number of frames of the queue that were peeked and not released; they stay first.
 pub fn join(rx: Rx, mut inlet: ReinjectRx, waits: usize) -> Rx {
     let (rx, left) = lift(rx);
     match left {
@@ -91,7 +91,7 @@ pub fn join(rx: Rx, mut inlet: ReinjectRx, waits: usize) -> Rx {
     put_back(rx, inlet)
 }
 
-/// Attaches a [lifted](lift) receiving end again.
+/// Attaches a [lifted](lift) receiving end again, or a new one.
 pub fn put_back(rx: Rx, inlet: ReinjectRx) -> Rx {
     match rx {
         Rx::Owning(inner) => Rx::Owning(Box::new(inlet::OwningQueue { inner, inlet })),
@@ -99,7 +99,7 @@ pub fn put_back(rx: Rx, inlet: ReinjectRx) -> Rx {
     }
 }
 
-/// Detaches the receiving end of an RX queue, if its sending end is dropped and it is empty.
+/// Removes the receiving end of an RX queue if its sending end was dropped and no frame waits.
 pub fn part(rx: Rx) -> Rx {
     match rx {
         Rx::Owning(mut q) => {
@@ -131,7 +131,8 @@ pub fn part(rx: Rx) -> Rx {
     }
 }
 
-/// Detaches the receiving end temporarily, in any state, to change the queue below.
+/// Removes the receiving end in any state, so that the inner queue can be changed; returns the end,
+/// if there is one.
 pub fn lift(rx: Rx) -> (Rx, Option<ReinjectRx>) {
     match rx {
         Rx::Owning(q) if (&*q as &dyn Any).is::<inlet::OwningQueue>() => {
@@ -152,7 +153,7 @@ pub fn lift(rx: Rx) -> (Rx, Option<ReinjectRx>) {
     }
 }
 
-/// Removes the reinjected frames that are not sent yet; `None` without a receiving end.
+/// Removes the reinjected frames that are not sent; `None` if there is no receiving end.
 pub fn take_returned(rx: Rx) -> (Rx, Option<UnsentReinjected>) {
     let (rx, inlet) = lift(rx);
     match inlet {
@@ -164,7 +165,8 @@ pub fn take_returned(rx: Rx) -> (Rx, Option<UnsentReinjected>) {
     }
 }
 
-/// Queues frames of another lane first. Without a receiving end they are dropped and counted.
+/// Queues the reinjected frames of another lane before other frames. Without a receiving end they
+/// are dropped and counted.
 pub fn give_returned(rx: Rx, returned: UnsentReinjected) -> Rx {
     let (rx, inlet) = lift(rx);
     match inlet {
@@ -176,7 +178,7 @@ pub fn give_returned(rx: Rx, returned: UnsentReinjected) -> Rx {
     }
 }
 
-/// Taps on the drops of the program around this queue.
+/// Taps on the drops of the program of an RX queue; `None` if there is no program.
 fn watchers(rx: &mut Rx) -> Option<&mut Vec<CaptureTap>> {
     let Rx::Owning(q) = rx else { return None };
     let mut any: &mut dyn Any = &mut **q;
@@ -189,7 +191,7 @@ fn watchers(rx: &mut Rx) -> Option<&mut Vec<CaptureTap>> {
     Some(&mut any.downcast_mut::<SyscallHook>()?.hook.watchers)
 }
 
-/// Adds a tap on the drops of the program around this queue; returns it if there is no program.
+/// Adds a tap on the drops of the program of an RX queue; returns the tap if there is no program.
 pub fn watch(rx: &mut Rx, tap: CaptureTap) -> Option<CaptureTap> {
     match watchers(rx) {
         Some(list) => {
@@ -200,7 +202,7 @@ pub fn watch(rx: &mut Rx, tap: CaptureTap) -> Option<CaptureTap> {
     }
 }
 
-/// Removes the taps of [`watch`].
+/// Removes and returns the taps of [`watch`].
 pub fn take_watchers(rx: &mut Rx) -> Vec<CaptureTap> {
     watchers(rx).map(std::mem::take).unwrap_or_default()
 }

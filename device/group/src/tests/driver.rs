@@ -1,4 +1,4 @@
-//! Replacement of the engine: keeps the link up, sends a frame on every channel after every event,
+//! Substitute of the engine: keeps the link up, sends a frame on every channel after every event,
 //! and checks the invariants.
 
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use mqnet_wire::VnetHdr;
 use super::fake::{Countdown, Fake, Handle, caps};
 use crate::{GroupConfig, GroupFunction, MemberMap, OnLoss};
 
-/// Channels of a fake.
+/// Number of channels of a fake member.
 pub(super) const EACH: u16 = 16;
 
 pub(super) struct Driver {
@@ -60,9 +60,9 @@ impl Driver {
         }
     }
 
-    /// Same steps as `Link::turn`.
+    /// Executes one step of the link, as `Link::turn` does.
     pub(super) fn turn(&mut self) {
-        // Exceeds the retry delay of a failback.
+        // Advance by more than the retry delay of a failback.
         self.now += Duration::from_secs(1);
         match self.group.poll_link(self.now) {
             LinkStatus::Down(why) => {
@@ -98,7 +98,7 @@ impl Driver {
         }
     }
 
-    /// Changes the number of channels; false on failure.
+    /// Changes the number of channels; returns false on failure.
     pub(super) fn resize(&mut self, to: u16) -> bool {
         let Some((session, old)) = self.running.take() else {
             self.channels = to;
@@ -131,7 +131,7 @@ impl Driver {
         state.up = up;
     }
 
-    /// Polls until the state is stable. Failed steps are retried.
+    /// Polls until the state is stable, with retries of failed steps.
     pub(super) fn settle(&mut self) {
         let may_fail = self.failures.lock().unwrap().is_some();
         (0..if may_fail { 4 } else { 2 }).for_each(|_| self.turn());
@@ -182,7 +182,7 @@ impl Driver {
                 assert!(views[at].standing_in.contains(&number), "channel {number}: {views:?}");
             }
             assert!(views[own.member].channels.contains(&number));
-            // The frame must be counted at the queue that took it.
+            // Expect the count at the queue that accepted the frame.
             let counted = map.channel(crate::MemberQueue { member: at, local }) as usize;
             self.sums[counted] += 1;
             assert!(counted < usize::from(self.group.counted()));
@@ -191,7 +191,7 @@ impl Driver {
         assert_eq!(counted, self.sums);
     }
 
-    /// Ends the link and checks that nothing is left open.
+    /// Ends the link and checks that no member has an open channel or change.
     pub(super) fn end(mut self) {
         self.take_down();
         for member in &self.members {

@@ -1,4 +1,4 @@
-//! A member that follows the contract, and records violations by its caller.
+//! A fake member that follows the contract and records violations by its caller.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -16,8 +16,9 @@ use mqnet_wire::Layer;
 pub(super) struct State {
     pub(super) up: bool,
     pub(super) session: u64,
-    /// Number of open channels, and of those in the open change.
+    /// Number of open channels; `None` if the member is closed.
     pub(super) open: Option<u16>,
+    /// Number of channels in the open change.
     pub(super) prepared: Option<u16>,
     pub(super) steered: u16,
     pub(super) carrier: bool,
@@ -25,14 +26,14 @@ pub(super) struct State {
     pub(super) queues: i32,
     /// Contract violations of the caller.
     pub(super) wrong: Vec<String>,
-    /// Channel of the last sent frame.
+    /// Channel on which the last frame was sent.
     pub(super) sent_on: Option<u16>,
-    /// Indirection table of queue numbers, taken modulo the number of channels; `None` for a fake
-    /// that steers.
+    /// Indirection table of queue numbers, which are taken modulo the number of channels; `None`
+    /// for a fake that steers.
     pub(super) table: Option<Vec<u16>>,
 }
 
-/// Number of calls that may still succeed before one fails.
+/// Number of calls that succeed before one fails; `None`: no call fails.
 pub(super) type Countdown = Arc<Mutex<Option<u32>>>;
 
 #[derive(Clone)]
@@ -73,7 +74,7 @@ impl Fake {
         let state = Handle(Arc::default());
         let fake = Self {
             name: format!("fake:{number}"),
-            // The last member has the smallest identity, so that order and identity differ.
+            // Give the last member the smallest identity, so that order and identity differ.
             identity: Some(format!("id-{}", 9 - number)),
             caps: caps(channels),
             state: state.clone(),

@@ -1,4 +1,4 @@
-//! All orders of arrival, loss and return, with a failure at every step.
+//! All orders in which members arrive, are lost and return, with a failure at every step.
 
 use super::driver::Driver;
 use crate::OnLoss;
@@ -18,8 +18,8 @@ fn permutations(items: usize) -> Vec<Vec<usize>> {
     (0..items).flat_map(at).collect()
 }
 
-/// Members arrive in one order, are lost in another and return in a third; step number `step`
-/// fails, if it is reached. Returns true if it failed.
+/// Runs a group whose members arrive, are lost and return in three orders; call number `step` fails
+/// if it is reached. Returns true if it failed.
 fn run_orders(members: usize, on_loss: OnLoss, orders: [&[usize]; 3], step: Option<u32>) -> bool {
     let [arrive, go, come] = orders;
     let mut driver = Driver::new(members, on_loss, 2 * members as u16 + 1);
@@ -49,7 +49,7 @@ fn run_orders(members: usize, on_loss: OnLoss, orders: [&[usize]; 3], step: Opti
         driver.settle();
         assert_eq!(driver.running.is_some(), number + 1 == members, "after the return");
     }
-    // Each member is lost and returns once more, while the others are up.
+    // Lose and return each member once more, while the others are up.
     for &member in go.iter().filter(|_| arrive.is_sorted()) {
         driver.set_up(member, false);
         driver.settle();
@@ -63,8 +63,9 @@ fn run_orders(members: usize, on_loss: OnLoss, orders: [&[usize]; 3], step: Opti
 }
 
 // Goal: for every order in which 2 to 4 members arrive, are lost and return, the group is up
-// exactly when it should be, with the same primary, every channel in its place, none on a lost
-// member, each frame counted at the queue that took it, and nothing left at the end.
+// exactly when it should be. It has the same primary, every channel has its queue, and no channel
+// is on a lost member. Each frame is counted at the queue that accepted it, and nothing stays open
+// at the end.
 #[test]
 fn every_order_of_two_to_four_members() {
     for members in 2..=4 {
@@ -81,8 +82,8 @@ fn every_order_of_two_to_four_members() {
     }
 }
 
-// Goal: the same with a failure injected at each call of each member in turn: completed steps are
-// undone in reverse order, no member is opened twice, and the group recovers.
+// Goal: with a failure at each call of each member in turn, completed steps are undone in reverse
+// order, no member is opened twice, and the group recovers.
 #[test]
 fn completed_steps_are_undone_on_failure() {
     for members in 2..=4 {
@@ -90,7 +91,7 @@ fn completed_steps_are_undone_on_failure() {
         let own: Vec<usize> = (0..members).collect();
         for on_loss in [OnLoss::Destroy, OnLoss::Degrade] {
             for (arrive, go) in orders.iter().flat_map(|a| orders.iter().map(move |b| (a, b))) {
-                // With two or three members, all orders of return too.
+                // Test all orders of return for two or three members.
                 let all = if members < 4 { &orders[..] } else { std::slice::from_ref(&own) };
                 let few = members == 4 && *arrive != own;
                 for come in all.iter().filter(|_| !few) {

@@ -8,7 +8,7 @@ use crate::OnLoss;
 #[derive(Clone, Debug)]
 enum Step {
     Set(usize, bool),
-    /// Lost and up again between two polls.
+    /// Loss and return of a member between two polls.
     Blink(usize),
     Resize(u16),
     FailIn(u32),
@@ -26,8 +26,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    // Goal: for any sequence of events between any two polls, all invariants hold, and with every
-    // member up the group is up.
+    // Goal: for any sequence of events between any two polls, all invariants hold, and the group is
+    // up once every member is.
     #[test]
     fn invariants_hold_for_any_events(
         members in 2usize..=8,
@@ -44,7 +44,7 @@ proptest! {
                     driver.set_up(member % members, true);
                 }
                 Step::Resize(channels) => {
-                    // The engine polls before it begins a change.
+                    // Poll before a change, as the engine does.
                     driver.turn();
                     let _ = driver.resize(channels.max(members as u16));
                 }

@@ -1,4 +1,4 @@
-//! Capabilities of a group, and rejected groups.
+//! Capabilities of a group, and groups that are rejected.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ fn group(caps: Vec<Caps>, on_loss: OnLoss) -> Result<GroupFunction, String> {
     GroupFunction::new(config).map_err(|e| e.to_string())
 }
 
-// Goal: a group has the capabilities that all of its members have; with one member lost there is
-// still room.
+// Goal: a group has the capabilities that all of its members have, and its channels fit if one
+// member is lost.
 #[test]
 fn capabilities_are_the_intersection() {
     let small = Caps {
@@ -36,7 +36,7 @@ fn capabilities_are_the_intersection() {
     };
     let both = || vec![caps(8), small.clone()];
     let whole = group(both(), OnLoss::Destroy).unwrap().caps();
-    // Channel 5 would be the third of a member that has two.
+    // Expect five channels: channel 5 would be the third of a member with two.
     assert_eq!((whole.channels, whole.wanted), (5, None));
     assert_eq!((whole.mtu, whole.mtu_max), (Some(9000), 9000));
     assert_eq!((whole.rx_offloads, whole.tx_offloads), (Offloads::ALL, Offloads::CSUM));
@@ -73,7 +73,7 @@ fn each_member_needs_a_channel() {
     assert_eq!(group.least_channels(), 3);
 }
 
-// Goal: queues with another memory rule cannot take over: the group goes down, with this reason.
+// Goal: a queue of another kind cannot replace a lost one; the group goes down with this reason.
 #[test]
 fn failover_needs_equal_memory_rules() {
     let failures = Countdown::default();
@@ -100,14 +100,14 @@ fn failover_needs_equal_memory_rules() {
     assert_eq!(state.get().queues, 0);
 }
 
-// Goal: members without room for the channels cannot take over; no step is left incomplete.
+// Goal: members with too few channels cannot take over channels, and no step stays incomplete.
 #[test]
 fn failover_needs_room() {
     let mut driver = Driver::new(2, OnLoss::Degrade, EACH);
     (0..2).for_each(|member| driver.set_up(member, true));
     driver.settle();
     assert!(driver.running.is_some());
-    // As many as fit with one member lost.
+    // Use as many channels as fit with one member lost.
     assert_eq!(driver.group.caps().channels, EACH);
     driver.set_up(0, false);
     driver.settle();
@@ -115,26 +115,26 @@ fn failover_needs_room() {
     driver.end();
 }
 
-// Goal: the table is that of the primary, in channel numbers of the group.
+// Goal: the group's table is that of the primary, in channel numbers of the group.
 #[test]
 fn a_table_names_channels_of_the_primary() {
     let mut group = group(vec![caps(8); 2], OnLoss::Destroy).unwrap();
-    // The last member has the smallest identity.
+    // Expect the last member as primary: it has the smallest identity.
     assert_eq!(group.table_queues(5), [1, 3]);
     let why = group.set_indirection(&[1, 2], true).unwrap_err().to_string();
     assert!(why.contains("primary, fake:1, which has the channels 1, 3, ...: 2 is none"), "{why}");
     assert!(group.set_indirection(&[1, 3], true).unwrap_err().to_string().contains("no such"));
 }
 
-// Goal: while a member is lost, the table of a primary with flows on all of its queues names the
-// channels that these queues serve, including those of the lost member, and can be set with them; a
-// primary that steers has only its own channels.
+// Goal: while a member is lost, the table of a primary that does not steer has the channels that
+// its queues serve, including those of the lost member, and accepts them. A primary that steers has
+// only its own channels.
 #[test]
 fn table_names_failed_over_channels() {
     let own = [1, 3, 1, 3];
     for (queues, stand_in) in [(Some(vec![0, 1, 2, 3]), Some([1, 3, 0, 2])), (None, None)] {
         let mut driver = Driver::new(2, OnLoss::Degrade, 4);
-        // The last member is the primary.
+        // Use the last member, which is the primary.
         driver.members[1].get().table.clone_from(&queues);
         (0..2).for_each(|member| driver.set_up(member, true));
         driver.settle();

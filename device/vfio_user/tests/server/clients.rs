@@ -1,7 +1,7 @@
 use super::*;
 
-// Rule: one client at a time; when it is gone, everything that it set up is gone, and the next one
-// is served.
+// Rule: the server has one client at a time. After its disconnection, everything that the client
+// set up is removed, and the next client is served.
 #[test]
 fn clients_follow_each_other() {
     let mut world = World::connected("clients");
@@ -14,7 +14,7 @@ fn clients_follow_each_other() {
     assert_eq!(world.poll(), Status::Connected(1));
     assert_eq!(second.receive_bytes(&mut [0]).unwrap(), Some(0), "the second is closed");
     world.client = second;
-    // The first is dropped with that.
+    // Expect that the first client is disconnected.
     assert_eq!(world.poll(), Status::Waiting("the client closed the connection".to_owned()));
     assert_eq!((world.server.dma().ranges(), world.device.resets), (0, 1));
     assert_eq!(world.device.unmapped, [(0, u64::MAX)]);
@@ -25,8 +25,8 @@ fn clients_follow_each_other() {
     assert_eq!(world.poll(), Status::Connected(2));
 }
 
-// Rule: the version comes first and once; commands before it, of other types, and unknown ones are
-// refused, and the connection goes on.
+// Rule: the version is negotiated first and once. Earlier commands, other message types and unknown
+// commands are rejected, and the connection continues.
 #[test]
 fn order_of_commands_is_kept() {
     let mut world = World::new("order");
@@ -47,8 +47,8 @@ fn order_of_commands_is_kept() {
     assert_eq!(world.request(GET_INFO, &[0; 16], &[]).error, 0);
 }
 
-// Rule: sizes that no message has end the connection with a reason; a message in pieces is put
-// together.
+// Rule: a size that no message has ends the connection with a reason; a message that arrives in
+// parts is assembled.
 #[test]
 fn streams_are_divided() {
     for size in [0u32, 15, 16 + 16 + (64 << 10) + 1, u32::MAX] {
@@ -69,7 +69,7 @@ fn streams_are_divided() {
         world.poll();
     }
     assert_eq!(world.receive().unwrap().id, 7);
-    // A silent client makes room for others.
+    // Check that a client that negotiates no version is disconnected.
     let mut world = World::new("silent");
     world.poll();
     world.now += Duration::from_secs(6);
@@ -99,7 +99,7 @@ fn unread_replies_end_the_connection() {
     assert!(why.contains("does not read its replies"), "{why}");
 }
 
-/// Numbers of a test, from a seed.
+/// Pseudorandom numbers of a test.
 struct Random(u64);
 
 impl Random {
@@ -114,7 +114,7 @@ impl Random {
         self.next() % n
     }
 
-    /// A number that is often at an edge.
+    /// Returns a number that is often at a boundary.
     fn edge(&mut self) -> u64 {
         const EDGES: [u64; 12] = [
             0,
@@ -140,7 +140,7 @@ impl Random {
     }
 }
 
-// Rule: no message makes the server panic, and each complete command is answered.
+// Rule: no message makes the server panic, and each complete command receives a reply.
 #[test]
 fn any_message_is_answered() {
     let file = memory_file("test", 0x4000, false).unwrap();
@@ -161,7 +161,6 @@ fn any_message_is_answered() {
             let fd = if random.below(2) == 0 { file.as_fd() } else { event.as_fd() };
             let fds = vec![fd; [0, 0, 1, 1, 2, 3][random.below(6) as usize]];
             world.device.busy = (random.below(8) / 7) as u32;
-            // A header alone cannot carry descriptors of an empty stream.
             let id = world.send(command, 0, &bytes, &fds);
             world.poll();
             world.poll();

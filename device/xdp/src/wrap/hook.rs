@@ -1,4 +1,4 @@
-//! A program around an RX queue.
+//! A program attached to an RX queue.
 
 mod received;
 
@@ -20,22 +20,22 @@ use super::prepare::{Large, Received, needed};
 use super::reinject::ReinjectTx;
 use mqnet_ebpf::{HEADROOM, Origin, Program, XdpAction};
 
-/// Tailroom of a frame, for bytes that a program appends.
+/// Tailroom of a frame in bytes, for a program that extends the frame.
 const TAILROOM: usize = 256;
-/// Limit of frames and segments that a poll processes, in favour of other lanes.
+/// Maximum number of frames and segments that a poll processes, so that other lanes can run.
 const DROPS_MAX: usize = 16 * BURST_FRAMES;
 
-/// Configuration of a program around a queue.
+/// Configuration of a program that is attached to a queue.
 pub struct HookConfig {
-    /// The program.
+    /// Program to run.
     pub program: Arc<Program>,
-    /// Origin of the frames.
+    /// Origin of the frames, as reported to the program.
     pub origin: Origin,
     /// Number of the netdev at the other end of the lane.
     pub other: u32,
     /// Statistics of the channel.
     pub stats: Arc<QueuePairStats>,
-    /// Pages for frames, allocated outside of the workers.
+    /// Pages for frames, allocated before a worker uses the hook.
     pub pages: Pages,
     /// Largest frame of the plan.
     pub frame_max: u32,
@@ -43,13 +43,13 @@ pub struct HookConfig {
     pub offloads: Offloads,
     /// Offloads that the sink of reinjected frames supports.
     pub tx_offloads: Offloads,
-    /// Sending end for reinjected frames.
+    /// Sending end of the reinjection path.
     pub outlet: ReinjectTx,
     /// State shared with the control thread.
     pub hooked: Hooked,
 }
 
-/// Pages for a hook. Their allocation takes too long for a worker.
+/// Pages for a hook. Allocating them takes too long for a worker.
 pub struct Pages {
     free: Vec<Box<[u8]>>,
     len: usize,
@@ -64,7 +64,8 @@ impl Pages {
     }
 }
 
-/// State of a hook or receiving end. A lane must not be removed while frames wait in it.
+/// State of a hook or a receiving end, shared with the control thread. A lane must not be removed
+/// while frames wait in it.
 #[derive(Clone, Debug, Default)]
 pub struct Hooked(Arc<HookState>);
 
@@ -73,7 +74,7 @@ struct HookState {
     waiting: AtomicU32,
     gone: AtomicBool,
     closing: AtomicBool,
-    /// Frames taken since the last `count_taken`.
+    /// Number of frames consumed since the last `count_taken`.
     taken: AtomicU32,
     more: AtomicBool,
 }
@@ -84,8 +85,9 @@ impl Hooked {
         self.0.waiting.load(Ordering::Relaxed)
     }
 
-    /// Starts to close the lane: waiting frames are still returned, but no new ones are accepted. A
-    /// lane with a sink slower than its source would never drain otherwise. `false` cancels this.
+    /// Starts (true) or cancels (false) the close of the lane. A closing lane still returns waiting
+    /// frames and accepts no new ones: with a sink slower than the source it would otherwise never
+    /// drain.
     pub fn close(&self, on: bool) {
         self.0.closing.store(on, Ordering::Relaxed);
     }
@@ -94,13 +96,13 @@ impl Hooked {
         self.0.closing.load(Ordering::Relaxed)
     }
 
-    /// Number of frames taken since the last call: for a hook, all frames of the queue; for a
-    /// receiving end, the reinjected ones.
+    /// Number of frames consumed since the last call. A hook counts all frames of its queue, a
+    /// receiving end the reinjected frames.
     pub fn count_taken(&self) -> u32 {
         self.0.taken.swap(0, Ordering::Relaxed)
     }
 
-    /// True if the last poll returned no frame but did not empty the queue.
+    /// True if the last poll did not empty the queue, even if it returned no frame.
     pub fn has_more(&self) -> bool {
         self.0.more.load(Ordering::Relaxed)
     }
@@ -110,12 +112,12 @@ impl Hooked {
     }
 
     pub(super) fn note_taken(&self, frames: usize) {
-        // The same thread adds and reads.
+        // Add without an atomic read-modify-write: `count_taken` is called on the same thread.
         let before = self.0.taken.load(Ordering::Relaxed);
         self.0.taken.store(before.wrapping_add(frames as u32), Ordering::Relaxed);
     }
 
-    /// True until the hook is detached.
+    /// True until the hook or receiving end is dropped.
     pub fn is_on(&self) -> bool {
         !self.0.gone.load(Ordering::Relaxed)
     }
@@ -140,10 +142,10 @@ pub(super) struct Hook {
     tx_offloads: Offloads,
     outlet: Option<ReinjectTx>,
     hooked: Hooked,
-    /// GSO frame with segments that wait for the program. Later frames wait in the queue, so that
-    /// a peer cannot occupy pages without limit.
+    /// GSO frame with segments that the program has not processed. Later frames wait in the queue,
+    /// so that a peer cannot occupy pages without limit.
     received: Option<Received>,
-    /// Number of frames and segments that this poll may still process.
+    /// Number of frames and segments that the current poll may still process.
     left: usize,
     ready: VecDeque<OwnedFrame>,
     free: Vec<Box<[u8]>>,
@@ -173,7 +175,7 @@ impl Hook {
         }
     }
 
-    /// Adds a frame that is returned first and bypasses the program.
+    /// Adds a frame that is returned before others and bypasses the program.
     pub(super) fn add_held(&mut self, bytes: &[u8], hdr: VnetHdr) {
         let mut page = self.page();
         let room = page.len() - HEADROOM;
@@ -187,7 +189,7 @@ impl Hook {
     pub(super) fn detach(&mut self) {
         self.program = None;
         self.outlet = None;
-        // The queue is not polled partially any more.
+        // Clear the flag: without a program, the queue is polled until it is empty.
         self.hooked.set_more(false);
     }
 
@@ -195,7 +197,7 @@ impl Hook {
         self.ready.is_empty() && self.received.is_none()
     }
 
-    /// Number of waiting frames, including the segments of GSO frames.
+    /// Number of waiting frames, including the unprocessed segments of a GSO frame.
     fn waiting(&self) -> usize {
         self.ready.len() + self.received.iter().map(Received::frames).sum::<usize>()
     }
@@ -204,23 +206,24 @@ impl Hook {
         self.hooked.set(self.waiting());
     }
 
-    /// True if frames can be returned, or when the last poll did not empty the queue.
+    /// True if frames wait, or if the last poll did not empty the queue and the lane is not
+    /// closing.
     fn has_work(&self) -> bool {
         !self.is_empty() || (self.hooked.has_more() && !self.hooked.is_closing())
     }
 
-    /// True if the program is detached and no frame is left.
+    /// True if the program is detached and no frame waits.
     pub(super) fn is_finished(&self) -> bool {
         self.program.is_none() && self.is_empty()
     }
 
-    /// Frames that a detached program had passed.
+    /// Removes the waiting frames of a detached program; empty if the program is attached.
     pub(super) fn take_passed(&mut self) -> Vec<(Vec<u8>, VnetHdr)> {
         if self.program.is_some() {
             return Vec::new();
         }
         let mut passed = Vec::new();
-        // In steps: pages are much larger than segments can be.
+        // Convert in bursts: a page is much larger than a segment.
         while !self.is_empty() {
             self.left = DROPS_MAX;
             self.process(BURST_FRAMES);
@@ -233,7 +236,7 @@ impl Hook {
         passed
     }
 
-    /// True if this poll may take another frame of the queue.
+    /// True if the current poll may receive another frame from the queue.
     fn accepts(&self, budget: usize) -> bool {
         self.received.is_none() && self.ready.len() < budget && self.left > 0
     }
@@ -242,11 +245,12 @@ impl Hook {
         if let Some(page) = self.free.pop() {
             return page;
         }
-        // A lane that replaced another sends its frames too, in pages of another length.
+        // Skip pages of another length: a lane that replaced another also returns the pages of that
+        // lane.
         let back = self.outlet.as_mut().and_then(ReinjectTx::page);
         let back = back.filter(|page| page.len() == self.page_len);
-        // Frames in reinjection hold pages, which are replaced here; the number of replacements is
-        // bounded.
+        // Allocate a page for each one that is on the reinjection path; the capacity of the path
+        // bounds them.
         back.unwrap_or_else(|| vec![0; self.page_len].into_boxed_slice())
     }
 
@@ -265,8 +269,8 @@ impl Hook {
         self.free(page);
     }
 
-    /// Runs the program on a frame behind the headroom of its page; true if the frame was
-    /// reinjected. `large`: the properties of a GSO frame before the run.
+    /// Runs the program on the frame after the headroom of its page; returns true if the frame was
+    /// reinjected. `large`: properties of a GSO frame before the run.
     fn decide(&mut self, mut page: Box<[u8]>, len: u32, large: Option<Large>) -> bool {
         let Some(program) = &self.program else { return false };
         self.stats.rx.xdp.packets.add(1);
@@ -362,11 +366,11 @@ impl Drop for Hook {
     }
 }
 
-/// Hook of a queue that lends frames in its own memory.
+/// Hook of an owning queue.
 pub(super) struct OwningHook {
     pub(super) inner: Box<dyn OwningRx>,
     pub(super) hook: Hook,
-    /// The last peek returned frames in the queue's own memory.
+    /// True if the last peek returned frames in the inner queue's memory.
     peeked_inner: bool,
 }
 
@@ -375,8 +379,8 @@ impl OwningHook {
         Self { inner, hook, peeked_inner: false }
     }
 
-    /// Copies peeked frames into pages, as far as the hook accepts them, and runs the program on
-    /// them; returns their number.
+    /// Copies frames of the queue into pages while the hook accepts them, and runs the program on
+    /// each; returns the number of frames consumed.
     fn receive(&mut self, budget: usize) -> Result<usize, Fault> {
         let room = budget - self.hook.ready.len();
         let Self { inner, hook, .. } = self;
@@ -469,7 +473,7 @@ impl OwningRx for OwningHook {
     }
 }
 
-/// Hook of a queue that moves frames by a system call.
+/// Hook of a system-call queue.
 pub(super) struct SyscallHook {
     pub(super) inner: Box<dyn SyscallRx>,
     pub(super) hook: Hook,
@@ -539,8 +543,8 @@ impl Queue for SyscallHook {
 impl OwningRx for SyscallHook {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         self.hook.resume(budget);
-        // Without a program only remaining frames are returned, so that the wrapper can be removed
-        // soon.
+        // Receive nothing while a detached program has waiting frames, so that the wrapper can be
+        // removed soon.
         let takes = self.hook.program.is_some() || self.hook.is_empty();
         if takes && !self.hook.hooked.is_closing() {
             self.receive(budget)?;

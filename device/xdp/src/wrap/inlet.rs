@@ -1,4 +1,4 @@
-//! RX queues that return reinjected frames of the other side.
+//! RX queues that also return reinjected frames of the other side.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -62,8 +62,8 @@ impl OwningRx for OwningQueue {
         let waits = if ready.is_empty() { 0 } else { insert.lead().min(budget) };
         let before = burst.frames().len();
         let own = if waits == 0 { show(burst, budget) } else { 0 };
-        // One peek of the queue per poll: behind a waiting frame, further frames follow in the next
-        // poll.
+        // Peek the queue once per poll: after a waiting frame, further frames of the queue follow
+        // in the next poll.
         let most = if waits == 0 { budget - own } else { waits };
         if most > 0 {
             inner.peek(burst, most)?;
@@ -89,7 +89,8 @@ impl OwningRx for OwningQueue {
         if inner > 0 { self.inner.release(inner) } else { Ok(()) }
     }
 
-    /// Reinjected frames are in pages of the hook and cannot be detached.
+    /// Detaches a frame of the queue. A reinjected frame is in a page of the hook and cannot be
+    /// detached.
     fn detach(&mut self) -> Result<Option<DetachedFrame>, Fault> {
         if self.inlet.insert.own_waits() {
             return Ok(None);
@@ -130,7 +131,7 @@ impl Queue for SyscallQueue {
 
 impl SyscallRx for SyscallQueue {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
-        // Earlier peeks are void without memory of the queue: frames now follow in order.
+        // Ignore earlier peeks: a system-call queue does not return a frame again.
         self.inlet.insert = Insert::default();
         if self.inlet.ready.is_empty() {
             self.inlet.fill();

@@ -1,16 +1,16 @@
-//! Preparation of frames for a program, and their headers afterwards.
+//! Preparation of frames for a program, and reconstruction of their headers afterwards.
 //!
 //! A program receives the same input as native XDP in the kernel: a linear frame with complete
 //! checksums. A GSO frame is segmented first, unless the program accepts large frames
-//! (`xdp.frags`). After the program, the header is derived from the bytes again, because the
-//! program may have changed any of them.
+//! (`xdp.frags`). After the program, the virtio header is derived from the bytes again, because the
+//! program may have modified any of them.
 
 use mqnet_netdev::Offloads;
 use mqnet_wire::offload::{Cut, Headers, Transport, UNFINISHED_HEADERS_MAX};
 use mqnet_wire::offload::{fill_checksum, renew_checksum};
 use mqnet_wire::{GsoKind, Layer, VnetFields, VnetHdr};
 
-/// Programs run on Ethernet frames only.
+/// Layer of the frames: programs run on Ethernet frames only.
 const LAYER: Layer = Layer::Ethernet;
 const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
@@ -43,13 +43,14 @@ fn find_headers(frame: &[u8]) -> Option<Headers> {
     Headers::find(&frame[..frame.len().min(UNFINISHED_HEADERS_MAX)], LAYER)
 }
 
-/// Segmentation of a GSO frame; `None` if its header is inconsistent with its bytes.
+/// Segmentation of a GSO frame; `None` if the virtio header contradicts the frame's bytes.
 pub(super) fn cut(frame: &[u8], hdr: VnetHdr) -> Option<Cut> {
     hdr.check(frame.len() as u32).ok()?;
     Cut::new(hdr, frame.len() as u32, frame, LAYER)
 }
 
-/// Writes segment `number` of a GSO frame to `out`, with its checksum, and returns its length.
+/// Writes segment `number` of a GSO frame to `out`, with its checksum. Returns the length of the
+/// segment, or `None` if it does not fit.
 pub(super) fn segment(cut: &Cut, number: u32, frame: &[u8], out: &mut [u8]) -> Option<u32> {
     let segment = cut.segment(number, frame, out);
     let end = segment.headers + segment.payload;
@@ -59,7 +60,8 @@ pub(super) fn segment(cut: &Cut, number: u32, frame: &[u8], out: &mut [u8]) -> O
     Some(segment.len())
 }
 
-/// Completes the checksum of a small frame; `None` if its header is inconsistent with its bytes.
+/// Completes the checksum of a small frame; `None` if the virtio header contradicts the frame's
+/// bytes.
 pub(super) fn complete(frame: &mut [u8], hdr: VnetHdr) -> Option<()> {
     if hdr.is_finished() {
         return Some(());
@@ -69,33 +71,35 @@ pub(super) fn complete(frame: &mut [u8], hdr: VnetHdr) -> Option<()> {
         return fill_checksum(hdr, frame, std::iter::empty());
     }
     if hdr.fields().flags & DATA_VALID != 0 {
-        // DATA_VALID vouches for the data, not for the checksum field.
+        // Compute the checksum: DATA_VALID confirms the data, not the checksum field.
         let _ = renew_checksum(frame, LAYER);
     }
     Some(())
 }
 
 impl Large {
-    /// Checks a GSO frame that is passed unsegmented; `None` if its header is inconsistent with its
-    /// bytes.
+    /// Checks a GSO frame that is passed unsegmented; `None` if the virtio header contradicts the
+    /// frame's bytes.
     pub(super) fn find(frame: &[u8], hdr: VnetHdr) -> Option<Self> {
         cut(frame, hdr)?;
         Some(Self { hdr, headers: find_headers(frame)? })
     }
 
-    /// Derives the header of the frame after the program from its bytes, and sets its checksum
-    /// field to the pseudo header sum. `None` if the frame is too long for its new headers.
+    /// Derives the virtio header of the frame after the program from its bytes, and sets its
+    /// checksum field to the pseudo header sum. Returns `None` if the frame cannot be segmented
+    /// into segments of at most the previous length.
     pub(super) fn describe(self, frame: &mut [u8]) -> Option<VnetHdr> {
         let Self { hdr, headers: before } = self;
         let VnetFields { gso_type, gso_size, .. } = hdr.fields();
         let Some(now) = find_headers(frame) else {
-            // The frame was created by the program.
+            // Accept a frame without TCP or UDP headers, which the program created, if it is small.
             let small = frame.len() <= before.payload + usize::from(gso_size);
             return small.then(VnetHdr::default);
         };
         let is_tcp = now.kind == Transport::Tcp;
         let grown = (now.payload - now.ip).saturating_sub(before.payload - before.ip) as u16;
-        // Segments keep their length; the boundaries of UDP datagrams must not change.
+        // Keep the length of segments: reduce the payload of TCP segments by the growth of the
+        // headers. The boundaries of UDP datagrams must not change.
         let gso_size = if is_tcp { gso_size.checked_sub(grown)? } else { gso_size };
         if frame.len() - now.payload <= usize::from(gso_size) {
             return Some(VnetHdr::default());
@@ -114,7 +118,7 @@ impl Large {
     }
 }
 
-/// Offloads that the sink of this frame must support.
+/// Offloads that the sink of a frame with this header must support.
 pub(super) fn needed(hdr: VnetHdr) -> Offloads {
     let fields = hdr.fields();
     let csum = if fields.flags & NEEDS_CSUM == 0 { Offloads::NONE } else { Offloads::CSUM };

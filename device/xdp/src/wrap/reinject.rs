@@ -1,4 +1,4 @@
-//! XDP_TX reinjection: from a program around an RX queue to the lane that sends through that
+//! XDP_TX reinjection path: from a program on an RX queue to the lane that sends through the same
 //! netdev.
 
 use std::collections::VecDeque;
@@ -12,10 +12,10 @@ use mqnet_rings::spsc::{SpscConsumer, SpscProducer, ring};
 use super::OwnedFrame;
 use super::prepare::needed;
 
-/// Capacity of a reinjection path, in frames.
+/// Capacity of a reinjection path in frames.
 const DEPTH: u32 = 256;
 
-/// Wakes the worker of the sending lane.
+/// Waker of the worker that runs the sending lane.
 pub trait ReinjectWaker: Send {
     /// Wakes the worker.
     fn ring(&self);
@@ -23,13 +23,13 @@ pub trait ReinjectWaker: Send {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// The sending lane sleeps.
+    /// True if the sending lane sleeps and requests a wake.
     armed: AtomicBool,
-    /// The receiving end was dropped.
+    /// True if the receiving end was dropped.
     closed: AtomicBool,
 }
 
-/// Sending end of a reinjection path, used by the program.
+/// Sending end of a reinjection path, used by the hook.
 pub struct ReinjectTx {
     out: SpscProducer<OwnedFrame>,
     back: SpscConsumer<Box<[u8]>>,
@@ -37,14 +37,14 @@ pub struct ReinjectTx {
     waker: Box<dyn ReinjectWaker>,
 }
 
-/// Configuration of the receiving end. The counters are those of the sending netdev.
+/// Configuration of the receiving end.
 #[derive(Debug)]
 pub struct ReinjectConfig {
-    /// Statistics of the sending channel.
+    /// Statistics of the channel that sends the frames.
     pub stats: Arc<QueuePairStats>,
     /// Largest frame that may be sent.
     pub frame_max: u32,
-    /// Offloads of the sending netdev.
+    /// Offloads of the netdev that sends the frames.
     pub tx_offloads: Offloads,
     /// State of the path, shared with the control thread.
     pub joined: super::Hooked,
@@ -58,17 +58,17 @@ pub struct ReinjectRx {
     pub(super) ready: VecDeque<OwnedFrame>,
     /// Position of the reinjected frames among the frames of the queue.
     pub(super) insert: Insert,
-    /// Number of frames that are still accepted before the lane ends.
+    /// Number of frames that a closing lane still accepts; `None` if the lane is not closing.
     left: Option<u32>,
     pub(super) config: ReinjectConfig,
 }
 
-/// Reinjected frames that a removed lane had not sent. Unless another lane adopts them, they are
+/// Reinjected frames that a removed lane had not sent. If no other lane adopts them, they are
 /// dropped and counted.
 #[derive(Debug)]
 pub struct UnsentReinjected {
     unsent: Vec<OwnedFrame>,
-    /// Number of frames in `unsent` that are not counted yet.
+    /// Number of frames in `unsent` that are not counted as reinjected.
     uncounted: u64,
     stats: Arc<QueuePairStats>,
 }
@@ -91,7 +91,7 @@ impl Drop for UnsentReinjected {
     }
 }
 
-/// Creates a reinjection path.
+/// Creates a reinjection path: its sending and its receiving end.
 pub fn way(config: ReinjectConfig, waker: Box<dyn ReinjectWaker>) -> (ReinjectTx, ReinjectRx) {
     let (out, taken) = ring(DEPTH);
     let (empty, back) = ring(DEPTH);
@@ -103,7 +103,7 @@ pub fn way(config: ReinjectConfig, waker: Box<dyn ReinjectWaker>) -> (ReinjectTx
 }
 
 impl ReinjectTx {
-    /// Sends a frame, or returns its page on failure.
+    /// Sends a frame; returns its page if the path is full or the receiving end was dropped.
     pub(super) fn send(&mut self, owned: OwnedFrame) -> Result<(), Box<[u8]>> {
         if self.shared.closed.load(Ordering::Relaxed) {
             return Err(owned.page);
@@ -111,14 +111,15 @@ impl ReinjectTx {
         self.out.push_one(owned).map_err(|owned| owned.page)
     }
 
-    /// Next returned page.
+    /// Takes a page that the receiving end returned; `None` if there is none.
     pub(super) fn page(&mut self) -> Option<Box<[u8]>> {
         self.back.pop_one()
     }
 
-    /// Wakes the sending lane after frames were sent.
+    /// Wakes the sending lane after frames were sent, if the lane requests that.
     pub(super) fn wake(&self) {
-        // Pairs with the fence in Return::arm: orders the sent frames before the read of `armed`.
+        // Pairs with the fence in `ReinjectRx::arm`: orders the sent frames before the read of
+        // `armed`.
         fence(Ordering::SeqCst);
         if self.shared.armed.swap(false, Ordering::Relaxed) {
             self.waker.ring();
@@ -127,12 +128,12 @@ impl ReinjectTx {
 }
 
 impl ReinjectRx {
-    /// Accepts the frames that have arrived.
+    /// Accepts the frames that have arrived. A closing lane accepts a bounded number.
     pub(super) fn fill(&mut self) {
         if !self.config.joined.is_closing() {
             self.left = None;
         } else if self.left.is_none() {
-            // Frames that wait now are still sent; later ones go to the replacing lane.
+            // Accept at most the frames that can wait now; later ones go to the replacing lane.
             self.left = Some(DEPTH);
         }
         while self.ready.len() < mqnet_netdev::limits::BURST_FRAMES && self.left != Some(0) {
@@ -148,18 +149,18 @@ impl ReinjectRx {
         self.publish_waiting();
     }
 
-    /// Publishes the number of frames that this lane must still send, as far as known.
+    /// Publishes the number of frames that the lane must still send, as far as known.
     pub(super) fn publish_waiting(&mut self) {
         let more = self.ready.is_empty() && self.left != Some(0) && !self.taken.is_empty();
         self.config.joined.set(self.ready.len() + usize::from(more));
     }
 
-    /// True if the first frame that was peeked and not released is a reinjected one.
+    /// True if the first peeked and unreleased frame is a reinjected one.
     pub fn own_waits(&self) -> bool {
         self.insert.own_waits()
     }
 
-    /// Removes all frames, for the lane that replaces this one.
+    /// Removes all frames, so that the lane that replaces this one can adopt them.
     pub(super) fn drain_unsent(&mut self) -> UnsentReinjected {
         let mut unsent = Vec::from(std::mem::take(&mut self.ready));
         let counted = unsent.len();
@@ -169,24 +170,25 @@ impl ReinjectRx {
         UnsentReinjected { unsent, uncounted, stats: self.config.stats.clone() }
     }
 
-    /// Records that frames of the queue were peeked and not released before this end was attached.
+    /// Records that `frames` frames of the queue were peeked and not released before this end was
+    /// attached.
     pub fn queue_waits(&mut self, frames: usize) {
         if !self.insert.own_waits() && self.insert.lead() < frames {
             self.insert.show(0, 0, frames);
         }
     }
 
-    /// Replaces another receiving end on the same queue; that end receives no more frames.
+    /// Replaces another receiving end of the same queue, which then receives no more frames.
     pub(super) fn replace(&mut self, mut left: Self) {
         self.adopt(left.drain_unsent());
         self.insert = std::mem::take(&mut left.insert);
     }
 
-    /// Queues frames of a removed lane before all later ones.
+    /// Queues frames of a removed lane before other reinjected frames.
     pub(super) fn adopt(&mut self, mut returned: UnsentReinjected) {
-        // This counter has a single writer; the removed lane may have written to the same one.
+        // Queues frames of a removed lane before other reinjected frames.
         self.config.stats.tx.xdp_tx.add(std::mem::take(&mut returned.uncounted));
-        // Some segments of the first frame may be sent already.
+        // Count here and not in the removed lane: the counter has a single writer.
         let mut at = usize::from(self.insert.own_waits()).min(self.ready.len());
         for owned in std::mem::take(&mut returned.unsent) {
             if owned.len > self.config.frame_max {
@@ -208,26 +210,28 @@ impl ReinjectRx {
     }
 
     pub(super) fn return_page(&mut self, owned: OwnedFrame) {
-        // If the sending end was dropped, the ring rejects the page, which frees it.
+        // Ignore an error: if the ring rejects the page, the page is freed.
         let _ = self.empty.push_one(owned.page);
     }
 
-    /// Requests a wake; true if frames are present already.
+    /// Requests a wake; returns true if frames are present already.
     pub(super) fn arm(&mut self) -> bool {
         if !self.ready.is_empty() {
             return true;
         }
         self.shared.armed.store(true, Ordering::Relaxed);
-        // Pairs with the fence in Outlet::wake.
+        // Pairs with the fence in `ReinjectTx::wake`: orders the write of `armed` before the read
+        // of the ring.
         fence(Ordering::SeqCst);
         !self.taken.is_empty()
     }
 
-    /// True if no frame waits and none can arrive.
+    /// True if no frame waits and none can arrive any more.
     pub(super) fn is_finished(&mut self) -> bool {
-        // The other owner is the outlet.
+        // Check if the sending end, the only other owner, was dropped.
         let alone = Arc::strong_count(&self.shared) == 1;
-        // Pairs with the release in Outlet's drop of `shared`: orders its frames before our reads.
+        // Pairs with the release when the sending end drops `shared`: orders its frames before our
+        // reads.
         fence(Ordering::Acquire);
         alone && self.ready.is_empty() && self.taken.is_empty()
     }

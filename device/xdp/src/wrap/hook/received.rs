@@ -1,4 +1,4 @@
-//! Processing of received frames: completed, segmented, or unsegmented.
+//! Processing of received frames: completed, segmented, or as GSO frames.
 
 use mqnet_netdev::DropReason;
 use mqnet_wire::VnetHdr;
@@ -8,8 +8,8 @@ use super::super::prepare::{Large, Received, complete, cut, segment};
 use super::{DROPS_MAX, HEADROOM, Hook};
 
 impl Hook {
-    /// Takes a frame behind the headroom of its page, if the hook [accepts](Self::accepts) one;
-    /// true if a frame was reinjected.
+    /// Accepts the frame after the headroom of its page, if the hook [accepts](Self::accepts) one;
+    /// returns true if a frame was reinjected.
     pub(super) fn take(&mut self, page: Box<[u8]>, len: u32, hdr: VnetHdr, budget: usize) -> bool {
         if !hdr.is_large() {
             self.left -= 1;
@@ -19,8 +19,8 @@ impl Hook {
         self.process(budget)
     }
 
-    /// Processes the received frame until `budget` frames are ready, or the limit of this poll is
-    /// reached; true if a frame was reinjected.
+    /// Processes the received GSO frame until `budget` frames are ready or the limit of the poll is
+    /// reached; returns true if a frame was reinjected.
     pub(super) fn process(&mut self, budget: usize) -> bool {
         let mut sent = false;
         while self.left > 0 && self.ready.len() < budget {
@@ -62,7 +62,7 @@ impl Hook {
         }
     }
 
-    /// Processes the next segment of a GSO frame, and queues the frame again if segments remain.
+    /// Processes the next segment of a GSO frame, and keeps the frame if segments remain.
     fn next_segment(&mut self, mut frame: Received) -> bool {
         let large = &frame.page[HEADROOM..][..frame.len as usize];
         let begun = frame.begun.or_else(|| cut(large, frame.hdr).map(|cut| (cut, 0)));
@@ -95,7 +95,7 @@ impl Hook {
         }
     }
 
-    /// Begins a poll, and continues with the frame that was received before.
+    /// Begins a poll, which continues with the GSO frame received before.
     pub(super) fn resume(&mut self, budget: usize) {
         self.left = DROPS_MAX;
         if self.process(budget) {

@@ -1,4 +1,4 @@
-//! Tests of GSO frames with a program.
+//! Tests of programs with GSO frames.
 
 use mqnet_netdev::Rx;
 use mqnet_netdev::probe::hidden_by_rx;
@@ -106,7 +106,7 @@ fn large(payload: usize, size: u16) -> (Vec<u8>, VnetHdr) {
 }
 
 // Goal: a program without frags receives each segment of a GSO frame, in order and complete, up to
-// the budget, and the counters include all segments.
+// the budget. The counters include all segments.
 #[test]
 fn large_frames_reach_the_program_as_segments() {
     let small = frame(true, false, 100, 0x1111);
@@ -130,8 +130,8 @@ fn large_frames_reach_the_program_as_segments() {
     assert_eq!((xdp.packets.get(), xdp.segments.get(), xdp.drops.get()), (604, 601, 0));
 }
 
-// Goal: a program in section `xdp.frags` receives a GSO frame unsegmented, and it stays a GSO
-// frame.
+// Goal: a program in section `xdp.frags` receives a GSO frame unsegmented, and the frame stays a
+// GSO frame.
 #[test]
 fn frags_programs_get_large_frames_whole() {
     for section in ["xdp.frags", "xdp.frags/name"] {
@@ -142,8 +142,8 @@ fn frags_programs_get_large_frames_whole() {
     }
 }
 
-// Goal: every segment is counted when a program drops it, when the queue ends, and when the program
-// is detached in the middle of a frame.
+// Goal: every segment is counted if a program drops it, if the queue ends, and if the program is
+// detached in the middle of a frame.
 #[test]
 fn segments_are_accounted_for() {
     let mut bench = Bench::new(vec![large(60_000, 100)], "xdp", 1);
@@ -170,8 +170,8 @@ fn segments_are_accounted_for() {
     assert_eq!(bench.stats.rx.drops.get(DropReason::BadHeader), 1);
 }
 
-// Goal: the checksum of a small frame is complete for the program and afterwards, for NEEDS_CSUM
-// and DATA_VALID.
+// Goal: the checksum of a small frame is complete for the program and afterwards, for frames with
+// NEEDS_CSUM or DATA_VALID.
 #[test]
 fn small_frames_reach_the_program_with_complete_checksums() {
     let mut begun = frame(false, true, 100, 0);
@@ -196,7 +196,7 @@ fn headers_of_passed_gso_frames_match_their_bytes() {
 }
 
 // Goal: a program hides no method of the queue, except that poll hold-off is disabled and that no
-// frame can be detached, because frames are in pages of the hook.
+// frame can be detached (frames are in pages of the hook).
 #[test]
 fn programs_forward_every_default_method() {
     let wrap = |rx| Bench::over(rx, "xdp", 2).rx;
@@ -204,8 +204,8 @@ fn programs_forward_every_default_method() {
     assert_eq!(hidden_by_rx(false, wrap).unwrap(), ["gather", "detach", "returner"]);
 }
 
-// Goal: a peer that sends GSO frames with one byte per segment to a program that drops them
-// occupies one page, and each poll runs the program a limited number of times.
+// Goal: a GSO frame with one byte per segment occupies one page while a program drops its segments,
+// and each poll runs the program a limited number of times.
 #[test]
 fn smallest_segments_are_processed_in_limited_polls() {
     let frames: Vec<_> = (0..100).map(|_| large(60_000, 1)).collect();
@@ -222,7 +222,7 @@ fn smallest_segments_are_processed_in_limited_polls() {
     assert_eq!(bench.stats.rx.drops.get(DropReason::XdpDrop), runs);
 }
 
-// Goal: dropped segments of large frames count for the limit of a poll.
+// Goal: dropped segments of GSO frames count towards the limit of a poll.
 #[test]
 fn dropped_segments_count_for_the_limit() {
     let mut bench = Bench::new((0..100).map(|_| large(60_000, 100)).collect(), "xdp", 1);

@@ -1,4 +1,4 @@
-//! Tests of the order of frames, and of their transfer to the next lane.
+//! Tests of the order of frames, and of the move of unsent frames to the next lane.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl ReinjectWaker for Silent {
     fn ring(&self) {}
 }
 
-/// A queue that returns one frame per byte.
+/// A queue that returns a frame of one byte for each of its bytes.
 struct Bytes(Vec<u8>);
 
 impl Queue for Bytes {
@@ -63,7 +63,7 @@ fn send(outlet: &mut ReinjectTx, bytes: &[u8]) {
     outlet.send(owned).expect("room");
 }
 
-/// Peeks frames and releases the first ones; returns the first byte of each peeked frame.
+/// Peeks frames and releases the first `take`; returns the first byte of each peeked frame.
 fn see(rx: &mut Rx, budget: usize, take: usize) -> Vec<u8> {
     let Rx::Owning(rx) = rx else { panic!("it owns its memory") };
     let mut seen = Vec::new();
@@ -80,8 +80,8 @@ fn see(rx: &mut Rx, budget: usize, take: usize) -> Vec<u8> {
     seen
 }
 
-// Goal: reinjected frames come before those of the queue, but do not overtake a frame that was
-// peeked and waits, because some of its segments may be sent.
+// Goal: reinjected frames precede those of the queue, but not a frame that was peeked and not
+// released, because some of its segments may be sent.
 #[test]
 fn waiting_frames_are_not_overtaken() {
     let (mut rx, mut outlet, joined, _) = around(Rx::Owning(Box::new(Bytes(vec![1, 2, 3]))), 9);
@@ -96,7 +96,7 @@ fn waiting_frames_are_not_overtaken() {
     assert_eq!(see(&mut rx, 8, 2), [102, 2, 3]);
     assert_eq!(see(&mut rx, 8, 1), [3]);
     assert_eq!((see(&mut rx, 8, 0), joined.waiting()), (vec![], 0));
-    // The first reinjected frame also waits when frames of another lane arrive.
+    // Check that the first reinjected frame stays first when frames of another lane arrive.
     [103, 104].iter().for_each(|&n| send(&mut outlet, &[n]));
     assert_eq!(see(&mut rx, 8, 0), [103, 104]);
     let (other, mut outlet, ..) = around(null::silent_rx(), 9);
@@ -105,7 +105,7 @@ fn waiting_frames_are_not_overtaken() {
     assert_eq!(see(&mut rx, 8, 0), [103, 200, 201, 104]);
 }
 
-// Goal: a closing lane sends the frames that wait, and a bounded number of later ones.
+// Goal: a closing lane sends the waiting frames and a bounded number of later ones.
 #[test]
 fn closing_lane_sends_a_bounded_number_of_frames() {
     let (mut rx, mut outlet, joined, _) = around(Rx::Owning(Box::new(Bytes(vec![]))), 9);
@@ -121,8 +121,8 @@ fn closing_lane_sends_a_bounded_number_of_frames() {
     assert_eq!(see(&mut rx, 8, 8).len(), 8);
 }
 
-// Goal: a lane reports waiting frames, and the replacing lane sends them, except those that are now
-// too long. Each is counted once as reinjected, and as lost if no lane can send it.
+// Goal: a lane reports waiting frames, and the replacing lane sends them, except those that are too
+// long for it. Each frame is counted once as reinjected, and as lost if no lane sends it.
 #[test]
 fn unsent_frames_move_to_the_next_lane() {
     let (mut old, mut outlet, joined, stats) = around(null::silent_rx(), 9);
@@ -132,7 +132,7 @@ fn unsent_frames_move_to_the_next_lane() {
     let mut room = Segments::new(SpanMut::of(&mut room), SpanMut::empty());
     assert!(matches!(queue.recv(&mut room), Ok(Recv::Frame(_))));
     assert_eq!(joined.waiting(), 3);
-    // A closing lane accepts no more frames.
+    // Check that a closing lane accepts no more frames.
     joined.close(true);
     send(&mut outlet, &[4]);
     let Rx::Syscall(queue) = &mut old else { panic!("it has no memory") };
@@ -155,8 +155,8 @@ fn unsent_frames_move_to_the_next_lane() {
     assert_eq!((lost, own.tx.xdp_tx.get(), own.tx.xdp_tx_drops.get()), (1, 3, 2));
 }
 
-// Goal: a queue that loses its memory returns reinjected frames in order, and earlier peeks do not
-// delay frames adopted from another lane.
+// Goal: if an owning queue becomes a system-call queue, reinjected frames are returned in order,
+// and earlier peeks do not delay frames of another lane.
 #[test]
 fn peeks_are_void_after_loss_of_memory() {
     let (mut rx, mut outlet, _, _) = around(Rx::Owning(Box::new(Bytes(Vec::new()))), 100);
@@ -189,7 +189,8 @@ fn receiving_ends_forward_every_default_method() {
     }
 }
 
-// Goal: a frame of the queue can be detached, in order with reinjected frames, which cannot.
+// Goal: a frame of the queue can be detached, in its order relative to reinjected frames, which
+// cannot be detached.
 #[test]
 fn frames_of_the_queue_are_detached_in_order() {
     let mut probe = Probe::new().unwrap();
@@ -207,7 +208,7 @@ fn frames_of_the_queue_are_detached_in_order() {
     assert_eq!(see(&mut rx, 8, 1), [100, 7, 7, 7]);
     assert_eq!(keep(&mut rx), Some(()));
     send(&mut outlet, &[101]);
-    // The two frames that were peeked are not overtaken.
+    // Expect that the two frames of the queue that were peeked stay first.
     assert_eq!(see(&mut rx, 8, 0), [7, 7, 101]);
     assert_eq!((keep(&mut rx), keep(&mut rx), keep(&mut rx)), (Some(()), Some(()), None));
     assert_eq!(see(&mut rx, 8, 1), [101]);

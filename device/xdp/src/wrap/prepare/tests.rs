@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// An Ethernet frame of TCP or UDP with `field` in its checksum field.
+/// Creates an Ethernet frame with TCP or UDP and the value `field` in its checksum field.
 pub(in crate::wrap) fn frame(is_v6: bool, is_tcp: bool, payload: usize, field: u16) -> Vec<u8> {
     let mut frame = vec![2; 12];
     let transport = if is_tcp { 20 } else { 8 };
@@ -32,7 +32,7 @@ pub(in crate::wrap) fn frame(is_v6: bool, is_tcp: bool, payload: usize, field: u
     frame
 }
 
-/// Sets the pseudo header sum in a frame and returns its header.
+/// Sets the checksum field of a frame to the pseudo header sum; returns the virtio header.
 fn begin(frame: &mut [u8]) -> VnetHdr {
     find_headers(frame).expect("headers").begin_checksum(frame)
 }
@@ -62,8 +62,8 @@ pub(in crate::wrap) fn sum(frame: &[u8]) -> u32 {
 }
 
 proptest! {
-    // Goal: a program receives complete checksums, for a partial checksum as well as for vouched
-    // data with any checksum field, also with padding.
+    // Goal: a program receives complete checksums, both for a partial checksum and for a frame with
+    // DATA_VALID and any checksum field, also with padding.
     #[test]
     fn checksums_are_complete_before_the_program(
         is_v6: bool, is_tcp: bool, payload in 1usize..1400, field: u16,
@@ -79,7 +79,7 @@ proptest! {
         prop_assert_eq!(&vouched[..wants.len()], &wants[..]);
     }
 
-    // Goal: the segments of a GSO frame have complete checksums and the whole payload.
+    // Goal: the segments of a GSO frame have complete checksums and together the complete payload.
     #[test]
     fn segments_have_complete_checksums(
         is_v6: bool, is_tcp: bool, payload in 1usize..9000, size in 64u16..1400,
@@ -98,8 +98,8 @@ proptest! {
         prop_assert_eq!(&all[..], &large[how.headers()..]);
     }
 
-    // Goal: after a program changed addresses, pushed a tag or translated IPv4 to IPv6, the new
-    // header matches the bytes: segments are correct and no longer than before.
+    // Goal: after a program has changed addresses, added a tag or translated IPv4 to IPv6, the new
+    // virtio header matches the bytes. Segments are correct and no longer than before.
     #[test]
     fn headers_of_changed_gso_frames_match_their_bytes(
         is_v6: bool, is_tcp: bool, tags in 0usize..3, translates: bool, payload in 2000usize..9000,
@@ -128,7 +128,7 @@ proptest! {
     }
 }
 
-// Goal: a GSO frame that was truncated or replaced gets the header of a small frame, and one that
+// Goal: a GSO frame that was truncated or replaced gets the header of a small frame. A frame that
 // cannot be segmented any more is not passed.
 #[test]
 fn replaced_gso_frames_get_a_small_header() {
