@@ -1,4 +1,4 @@
-//! Child processes of a benchmark: start, conversation over pipes, and guaranteed end.
+//! Child processes of a benchmark: start, communication over pipes, and guaranteed end.
 
 use std::fs::{self, DirBuilder};
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::Result;
 
-/// Number of last output lines of a child that an error quotes.
+/// Number of output lines of a child, counted from the end, that an error quotes.
 const QUOTED: usize = 6;
 
 #[derive(Debug, Default)]
@@ -27,12 +27,12 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Output> {
-        // The reader thread only appends: the text is valid even after a panic of that thread.
+        // The text is valid even after a panic of the reader thread, which only appends to it.
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Running child process; killed when dropped, frozen or not.
+/// Running child process. The drop kills it, even if it is stopped.
 #[derive(Debug)]
 pub(crate) struct Child {
     name: String,
@@ -40,9 +40,9 @@ pub(crate) struct Child {
     shared: Arc<Shared>,
 }
 
-/// Command that runs `program` and ends with this thread, even by SIGKILL. The command goes through
-/// a hidden subcommand of this program, because a child cannot be prepared otherwise without unsafe
-/// code.
+/// Command for `program` that ends with this thread, even if this thread is killed by SIGKILL. The
+/// hidden subcommand `bench-exec` of this program prepares the process, because preparing a child
+/// needs unsafe code otherwise.
 pub(super) fn guarded(program: impl AsRef<std::ffi::OsStr>) -> Result<Command> {
     let mut command = Command::new(own_path()?);
     command.arg("bench-exec").arg(program);
@@ -54,7 +54,7 @@ pub(super) fn own_path() -> Result<PathBuf> {
     std::env::current_exe().map_err(|error| format!("cannot find this program: {error}").into())
 }
 
-/// Command that runs this program with other arguments and ends with this thread.
+/// Command for this program with other arguments. The process ends with this thread.
 pub(crate) fn own(args: &[&str]) -> Result<Command> {
     let mut command = guarded(own_path()?)?;
     command.args(args);
@@ -69,8 +69,8 @@ impl Child {
         let errors = writer.try_clone().map_err(failed)?;
         command.stdin(stdin).stdout(writer).stderr(errors);
         let process = command.spawn().map_err(failed)?;
-        // `command` holds copies of the pipe's writing end; the reader would never see the end of
-        // file.
+        // `command` holds copies of the pipe's write end, with which the reader would never see the
+        // end of the file.
         drop(command);
         let shared = Arc::new(Shared::default());
         let sink = shared.clone();
@@ -90,7 +90,7 @@ impl Child {
         self.process.id()
     }
 
-    /// Current end of the output; answers to later requests follow it.
+    /// Current length of the output. The replies to later requests follow this position.
     pub(crate) fn mark(&self) -> usize {
         self.shared.lock().text.len()
     }
@@ -132,7 +132,7 @@ impl Child {
         }
     }
 
-    /// Waits for the child's exit; returns the exit status and the whole output.
+    /// Waits for the end of the child; returns the exit status and the whole output.
     pub(super) fn finish(&mut self, timeout: Duration) -> Result<(ExitStatus, String)> {
         let deadline = Instant::now() + timeout;
         let mut output = self.shared.lock();
@@ -156,7 +156,7 @@ impl Child {
     }
 }
 
-/// Joins the last few lines into one.
+/// Joins the last [`QUOTED`] lines into one.
 pub(super) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(QUOTED)..].join(" | ")
@@ -164,13 +164,13 @@ pub(super) fn last_lines(text: &str) -> String {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Both calls fail only after the child has exited.
+        // `kill` and `wait` fail only after the child has been reaped.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Cache folder owned by the current user, for compiled peers and sockets.
+/// Cache folder of the current user for compiled peers and sockets.
 pub(super) fn cache_folder() -> Result<PathBuf> {
     let own = fs::metadata("/proc/self").map_err(|error| format!("/proc/self: {error}"))?.uid();
     let folder = match std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()) {
@@ -180,7 +180,7 @@ pub(super) fn cache_folder() -> Result<PathBuf> {
     let shown = folder.display();
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
     made.map_err(|error| format!("cannot create {shown}: {error} (set XDG_CACHE_HOME)"))?;
-    // Files of this folder are executed: no other user may be able to write to the folder.
+    // Files of this folder are executed: no other user may have write access.
     let is = fs::symlink_metadata(&folder).map_err(|error| format!("{shown}: {error}"))?;
     if !is.is_dir() || is.uid() != own || is.permissions().mode() & 0o022 != 0 {
         let why = "is not a folder that only this user can write";
@@ -206,7 +206,7 @@ impl RunFolder {
 
 impl Drop for RunFolder {
     fn drop(&mut self) {
-        // Left-over files are harmless.
+        // Remaining files are harmless.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -217,7 +217,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(10);
 
-    // Goal: a conversation works line by line, and a mark separates old output from new.
+    // Goal: lines are sent and received, and a mark separates old output from new.
     #[test]
     fn lines_go_both_ways() {
         let mut cat = Child::spawn("cat", Command::new("cat"), Stdio::piped()).unwrap();
@@ -229,8 +229,7 @@ mod tests {
         }
     }
 
-    // Goal: a child that exits instead of answering is an immediate error that quotes its last
-    // lines.
+    // Goal: a child that exits instead of replying is reported immediately, with its last lines.
     #[test]
     fn an_early_end_is_reported_with_its_reason() {
         let mut command = Command::new("sh");
@@ -240,7 +239,7 @@ mod tests {
         assert_eq!(never, "peer ended early: no memory");
     }
 
-    // Goal: no child outlives its owner, not even a frozen process.
+    // Goal: the drop of `Child` also kills a stopped process.
     #[test]
     fn drop_kills_a_frozen_child() {
         let mut command = Command::new("sleep");

@@ -11,18 +11,18 @@ use mqnet_daemon::{link, log, receive, run};
 use super::ntb_ends::PLUG;
 use super::{BenchArgs, Helper};
 
-/// Measures mqnet, interleaved with a peer where there is one.
+/// Measures mqnet and compares it with a peer, if there is one, in alternating time slices.
 #[derive(Debug, Parser)]
 #[command(name = "mqnet-bench", version, max_term_width = 100)]
 struct Cli {
-    /// Say more on stderr (twice: still more).
+    /// Log more on stderr (twice: debug messages).
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     verbose: u8,
     #[command(flatten)]
     bench: BenchArgs,
 }
 
-/// Command line of a program that a benchmark starts.
+/// Command line of a helper process that a benchmark starts.
 #[derive(Debug, Parser)]
 #[command(name = "mqnet-bench")]
 struct Started {
@@ -34,7 +34,7 @@ struct Started {
 enum Program {
     #[command(flatten)]
     Helper(Helper),
-    /// `mqnet link`, of the same build as the rest
+    /// `mqnet link` of the same build
     #[command(hide = true)]
     Link(LinkArgs),
     /// The process of a link that receives descriptors
@@ -42,7 +42,7 @@ enum Program {
     ReceiveDescriptors(SandboxArgs),
 }
 
-/// Returns true for the command line of a helper process.
+/// True if the first word is the name of a helper process.
 fn is_started(words: &[OsString]) -> bool {
     let Some(word) = words.get(1) else { return false };
     Started::command().get_subcommands().any(|program| *word == *program.get_name())

@@ -1,5 +1,5 @@
 //! Response time of a link with 64 channels, idle and saturated by TCP, and the cost of a response
-//! for lanes and control thread.
+//! for the lanes and the control thread.
 
 mod data_path;
 
@@ -23,10 +23,10 @@ use super::{Result, Session, cpu, slices};
 const CHANNELS: usize = 64;
 /// TCP streams that saturate both CPUs.
 const STREAMS: &str = "4";
-/// Pause between two requests of a turn.
+/// Pause between two requests.
 const EVERY: Duration = Duration::from_millis(10);
-/// Length of a turn of one request, in slices: three rounds then have 200 responses, the minimum
-/// for an interval of the 99th percentile.
+/// Length of a measurement of one request, in slices. Three rounds then give 200 responses, the
+/// minimum for an interval of the 99th percentile.
 const SLICES: u32 = 5;
 /// Time until the streams reach their rate.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -52,7 +52,8 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     let (world, server, asked) = match start(&folder) {
         Ok(started) => started,
         Err(reason) => {
-            // Ctrl-C also ends the child processes; such a failure does not skip the case.
+            // Ctrl-C also ends the child processes; the resulting failure must not skip the case
+            // only.
             session.check()?;
             let lines = vec![Line::skipped("mqnet", reason.to_string())];
             report.cases.push(Case::new("questions to a link", Unit::Latency, lines));
@@ -68,7 +69,7 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
             for (question, (path, _)) in QUESTIONS.iter().enumerate() {
                 session.check()?;
                 let turn = asked.turn(session, path)?;
-                // The first turn warms up.
+                // The first round warms up and is not counted.
                 if round > 0 {
                     seen[question][loaded].take(turn);
                 }
@@ -92,7 +93,7 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Starts a link, the receiver of the load, and the process that answers the requests.
+/// Starts a link, the receiver of the load, and a connection to the process that responds.
 fn start(folder: &RunFolder) -> Result<(World, Iperf, Asked)> {
     let world = World::start(Wire::Mqnet, folder, &format!("--channels {CHANNELS}"))?;
     let server = Iperf::listen(&world.hosts[1])?;
@@ -103,7 +104,7 @@ fn start(folder: &RunFolder) -> Result<(World, Iperf, Asked)> {
 const WHO: [&str; 2] = ["idle", "4 TCP streams"];
 
 fn cases(name: &str, seen: &[Seen; 2]) -> Vec<Case> {
-    // The loaded case comes first.
+    // Lines are in the order loaded, idle.
     let order = [1, 0];
     let percentile = |&(percentile, share): &(&str, f64)| {
         let lines = order.map(|load| histogram::line(WHO[load], &seen[load].rounds, share));
@@ -127,7 +128,7 @@ impl Seen {
     }
 }
 
-/// One turn of one request.
+/// Response times of one request in one round.
 struct Turn {
     times: Histogram,
     most: u64,
@@ -135,7 +136,7 @@ struct Turn {
     cpu_ns: Option<f64>,
 }
 
-/// Process that answers the requests.
+/// Connection to the process that responds.
 struct Asked {
     client: Client,
     pid: u32,
@@ -143,7 +144,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Connects to the client-side end of the link and checks that it responds.
+    /// Connects to the process of the first host and checks that it responds.
     fn new(world: &World, folder: &RunFolder) -> Result<Self> {
         let pid = world.wire.first().ok_or("a link without a process")?.pid();
         let socket = folder.path.join(format!("link-{pid}.sock"));
@@ -157,7 +158,7 @@ impl Asked {
     fn turn(&self, session: &Session, path: &str) -> Result<Turn> {
         let path = match path {
             "stats" => format!("/v1/links/{}/stats", segment(&self.link)),
-            // Channels of the TAP `a` in the first host.
+            // Channels of the TAP `a`, which is in the first host.
             _ => "/v1/netdevs/a/channels".to_owned(),
         };
         let (mut times, mut most, mut asked) = (Histogram::default(), 0, 0);
@@ -185,7 +186,7 @@ impl Asked {
 /// Starts streams that saturate the link until they are dropped.
 fn saturate(session: &Session, world: &World) -> Result<Child> {
     let to = without_prefix(SERVER);
-    // Longer than any turn.
+    // 600 seconds exceed the time of any measurement.
     let pins = session.cpus.map(|cpu| cpu.to_string()).join(",");
     let words = ["iperf3", "--forceflush", "-i", "0.1", "-c", to, "-P", STREAMS, "-t", "600"];
     let words = [&words[..], &["-A", &pins]].concat();

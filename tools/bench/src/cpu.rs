@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// Ticks of `/proc/stat` per second; the kernel always reports in this unit.
+/// Ticks of `/proc/stat` per second: the kernel uses this unit on every machine.
 const USER_HZ: f64 = 100.0;
 
 /// Busy seconds of all CPUs since boot; time stolen by the hypervisor is excluded.
@@ -13,24 +13,23 @@ pub(super) fn machine() -> Option<f64> {
 fn busy(stat: &str) -> Option<u64> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
-    // user nice system idle iowait irq softirq steal; guest time is part of user time.
+    // Fields: user nice system idle iowait irq softirq steal. Guest time is part of user time.
     Some(ticks.get(..3)?.iter().chain(ticks.get(5..7)?).sum())
 }
 
-/// Run time of all threads of these processes, in seconds; `None` where the kernel does not report
-/// it.
+/// Run time of all threads of these processes, in seconds; `None` if a process does not exist.
 pub(super) fn of(pids: &[u32]) -> Option<f64> {
     let mut sum = 0.0;
     for pid in pids {
         for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
-            // A thread may have ended since the folder was read.
+            // A thread that has ended in the meantime adds nothing.
             sum += task.file_name().to_str().and_then(|tid| thread(*pid, tid)).unwrap_or_default();
         }
     }
     Some(sum)
 }
 
-/// Run time of one thread, in seconds.
+/// Run time of one thread, in seconds; none if the kernel does not report it.
 pub(super) fn thread(pid: u32, tid: &str) -> Option<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
     let ns: u64 = text.split_whitespace().next()?.parse().ok()?;
@@ -49,8 +48,8 @@ mod tests {
         assert_eq!(busy("intr 1 2 3 4 5 6 7 8"), None);
     }
 
-    // Goal: CPU time used by a thread is visible in the figures of the thread, its process and the
-    // machine.
+    // Goal: CPU time used by a thread is included in the times of the thread, of its process and of
+    // the machine.
     #[test]
     fn burnt_time_is_seen() {
         let pid = std::process::id();

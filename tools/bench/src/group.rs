@@ -1,5 +1,5 @@
-//! Cost per frame of group membership: the same windows, channels and workers as a single member,
-//! as a group, and as a former group that continues without members.
+//! Cost per frame of group membership. The same windows, channels and workers are measured as a
+//! single function, as a group, and as a group with fail-over (`on-member-loss=degrade`).
 
 pub(super) mod burst;
 

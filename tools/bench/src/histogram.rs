@@ -1,5 +1,5 @@
-//! Latency histogram: a relative error of about 3 %, the whole range of the clock, and a compact
-//! text form for transfer between processes.
+//! Latency histogram with a relative error of about 3 % over the whole range of the clock, and a
+//! compact text form for transfer between processes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use super::report::Line;
 use super::stats::{Class, Sample};
 
-/// Classes per octave; each value below this number is a class of its own.
+/// Classes per octave. Each value below this number has a separate class.
 const PARTS: u64 = 32;
-/// Minimum number of values above a percentile in one sample; a single value is chance.
+/// Minimum number of values above a percentile: a single value is random.
 const ABOVE: f64 = 2.0;
 
 /// Number of values per class.
@@ -59,7 +59,7 @@ impl Histogram {
         line
     }
 
-    /// Parses the text form of [`tell`](Self::tell).
+    /// Parses the text form of [`tell`](Self::tell); none if it is invalid.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let pair = |word: &str| {
             let (value, count) = word.split_once(':')?;
@@ -70,7 +70,7 @@ impl Histogram {
     }
 }
 
-/// Percentile of each round. A round with too few values is merged with the rounds that follow it.
+/// Percentile of each round. A round with too few values is merged with the following rounds.
 pub(super) fn line(who: &str, rounds: &[(Histogram, Class)], share: f64) -> Line {
     let enough = (ABOVE / (1.0 - share)).round() as u64;
     let (mut samples, mut joined): (Vec<Sample>, _) = (Vec::new(), None::<(Histogram, Class)>);
@@ -100,8 +100,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Goal: for all values, a percentile equals that of the sorted list within 1/32, and the
-        // text form is parsed to the same histogram.
+        // Goal: a percentile equals that of the sorted list within 1/32, and the text form is
+        // parsed to the same histogram.
         #[test]
         fn percentiles_are_those_of_a_sorted_list(
             mut values in prop::collection::vec(0u64..1 << 40, 1..300), share in 0.01f64..1.0,
@@ -130,8 +130,8 @@ mod tests {
         }
     }
 
-    // Goal: rounds with too few values for a percentile are merged; too few values in all rounds
-    // give the required number instead of a figure.
+    // Goal: rounds with too few values for a percentile are merged. If all rounds together have too
+    // few values, the text states the required number.
     #[test]
     fn short_rounds_are_joined() {
         let mut round = Histogram::default();

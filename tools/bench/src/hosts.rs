@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::Result;
 use super::child;
 
-/// Prefix of namespace names; process id, number, contender and side follow.
+/// Prefix of namespace names, followed by process id, number, contender and end.
 const PREFIX: &str = "mqnet-bench-";
 
 /// Network namespace, removed when dropped.
@@ -17,9 +17,9 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Creates a namespace; its name contains the contender and the side.
+    /// Creates a namespace. Its name contains the contender and the end of the link.
     pub(super) fn create(who: &str, side: &str) -> Result<Self> {
-        // A run may have two worlds of one kind.
+        // The number distinguishes two hosts with the same contender and end.
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}-{who}-{side}", std::process::id());
@@ -40,15 +40,15 @@ impl Host {
         self.ip(&["link", "set", "dev", device, "mtu", "1500", "up"])
     }
 
-    /// Sets the congestion control of later streams of this host. Fails where the kernel has no
-    /// such algorithm, or does not let a network namespace select it.
+    /// Sets the congestion control of later streams of this host. Fails if the kernel lacks the
+    /// algorithm or does not allow it in a network namespace.
     pub(super) fn control(&self, name: &str) -> Result<()> {
         let script = format!("echo {name} >/proc/sys/net/ipv4/tcp_congestion_control");
         ip(&["netns", "exec", &self.name, "sh", "-c", &script])
             .map_err(|error| format!("no congestion control {name} here: {error}").into())
     }
 
-    /// Command that runs in this namespace and ends with this thread.
+    /// Command that runs in this namespace. The process ends with this thread.
     pub(super) fn command(&self, words: &[&str]) -> Result<Command> {
         let mut command = child::guarded("ip")?;
         command.args(["netns", "exec", &self.name]).args(words);
@@ -58,7 +58,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // Deletion fails only after another process has removed the namespace.
+        // Deletion fails only if another process has removed the namespace.
         let _ = ip(&["netns", "delete", &self.name]);
     }
 }
@@ -70,7 +70,7 @@ pub(super) fn remove_orphans() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-            // Another benchmark may remove the same namespace concurrently.
+            // Another benchmark may remove the same namespace at the same time.
             let _ = ip(&["netns", "delete", &name]);
         }
     }

@@ -4,12 +4,13 @@ use std::fs;
 
 const FOLDER: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
-/// Options of DPDK's environment abstraction layer (EAL); neither set leaves files behind.
+/// Options of DPDK's environment abstraction layer (EAL) for huge pages. Like `PLAIN`, they leave
+/// no files behind.
 const HUGE: &[&str] = &["--in-memory", "--single-file-segments", "--no-telemetry"];
 pub(super) const PLAIN: &[&str] = &["--no-huge", "--no-shconf", "--no-telemetry"];
 
-/// Reservation of huge pages. The drop releases only the number of added pages, because other
-/// processes may have changed the total.
+/// Reservation of huge pages. The drop subtracts the added pages from the current total, which
+/// other processes may have changed.
 #[derive(Debug)]
 pub(super) struct HugePages {
     there: bool,
@@ -25,8 +26,8 @@ fn write(pages: u64) -> bool {
 }
 
 impl HugePages {
-    /// Tries to make `pages` huge pages of 2 MiB available. A failure is tolerated: DPDK also runs
-    /// on plain pages.
+    /// Tries to make `pages` free huge pages of 2 MiB available. A failure is not an error: DPDK
+    /// also runs on plain pages.
     pub(super) fn reserve(pages: u64) -> Self {
         let nothing = Self { there: false, added: 0 };
         let (Some(all), Some(free)) = (read("nr_hugepages"), read("free_hugepages")) else {
@@ -38,7 +39,7 @@ impl HugePages {
         if !write(all + pages - free) {
             return nothing;
         }
-        // Fragmented memory may provide only some of the pages; the drop then releases those.
+        // If memory is fragmented, only some pages may have been added.
         let there = read("free_hugepages").is_some_and(|free| free >= pages);
         let now = read("nr_hugepages").unwrap_or(all);
         Self { there, added: now.saturating_sub(all) }
@@ -69,7 +70,7 @@ impl HugePages {
 impl Drop for HugePages {
     fn drop(&mut self) {
         if let Some(all) = read("nr_hugepages").filter(|_| self.added > 0) {
-            // The file was writable before, so this write is expected to succeed.
+            // The write is expected to succeed, as the first one did.
             write(all.saturating_sub(self.added));
         }
     }

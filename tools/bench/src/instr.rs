@@ -1,5 +1,5 @@
-//! Instructions per frame and per object, counted by callgrind: identical in every run, independent
-//! of the load of the machine.
+//! Instructions per frame and per object, counted by callgrind. The counts are the same in every
+//! run and independent of the load of the machine.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -21,39 +21,38 @@ use super::{
     LinkPlug, Result, Session, ntb_transport, peers, pool, profile, ring, virtio_ends, xdp,
 };
 
-/// Counted bursts, after a warm-up that is not counted.
+/// Number of counted bursts, after a warm-up that is not counted.
 const BURSTS: u64 = 1000;
 const WARM_UP: u64 = 400;
-/// Counted bursts per channel for cache misses; the cache simulation is slower still.
+/// Number of counted bursts per channel for cache misses: the cache simulation is slower still.
 const MISSING: u64 = 100;
-/// Valgrind is slow; starting DPDK takes most of the time.
+/// Time limit: Valgrind is slow, and starting DPDK takes most of the time.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Attached discipline that has nothing to do.
+/// Attached discipline, which stays empty.
 pub(super) const EMPTY_QDISC: &str = "fq_codel";
 
-/// What `mqnet-bench instr` takes.
+/// Arguments of `mqnet-bench instr`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct RunArgs {
-    /// Only these, out of link, ring, pool, xdp-drop, xdp-pass, ntb-send, ntb-receive and the
-    /// virtio ones [default: all]
+    /// Count these sections only, out of link, ring, pool, xdp-drop, xdp-pass, ntb-send,
+    /// ntb-receive and the virtio ones [default: all]
     #[arg(long = "only", value_enum, value_name = "PART", value_delimiter = ',')]
     only: Vec<Section>,
 }
 
-/// What the hidden subcommand `bench-instr` takes.
+/// Arguments of the hidden subcommand `bench-instr`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct InstrArgs {
     section: Section,
     bytes: usize,
     bursts: u64,
-    /// Of `lanes`.
+    /// Number of channels, for the section `lanes`.
     #[arg(default_value_t = 1)]
     channels: usize,
 }
 
-/// Section that callgrind counts, selected by the name of this function. The function contains only
-/// the bursts.
+/// Counted section: callgrind counts while this function runs, and finds it by its name.
 #[inline(never)]
 fn measured_section(burst: &mut dyn FnMut() -> usize, bursts: u64) -> u64 {
     let mut units = 0;
@@ -65,8 +64,8 @@ fn measured_section(burst: &mut dyn FnMut() -> usize, bursts: u64) -> u64 {
 
 /// Runs the hidden command that callgrind executes.
 pub(super) fn run_section(args: &InstrArgs, plug: Option<&LinkPlug>) -> Result<()> {
-    // Fixed preference: under callgrind every reader seems to be far, and the choice of stores
-    // would change in the middle of a count.
+    // With a fixed preference the choice of stores cannot change during a count: under callgrind
+    // every reader seems to be far.
     mqnet_shmem::prefer(mqnet_shmem::Preference::Cached);
     match args.section {
         Section::Ring => {
@@ -119,7 +118,7 @@ fn measure(burst: &mut dyn FnMut() -> usize, bursts: u64) {
     println!("units {}", measured_section(burst, bursts));
 }
 
-/// Counts one of two ends.
+/// Counts the instructions of one of two ends.
 fn measure_end(ends: ntb_transport::Ends, bursts: u64) {
     let ntb_transport::Ends { mut before, mut counted, mut after } = ends;
     let mut units = 0;
@@ -134,14 +133,14 @@ fn measure_end(ends: ntb_transport::Ends, bursts: u64) {
     println!("units {units}");
 }
 
-/// Counts the life cycle of RX buffers.
+/// Counts allocation, reception and return of RX buffers.
 fn receive(kind: Kind, args: &InstrArgs) -> Result<()> {
     let mut life = Life::new(kind, args.bytes, 1, 32)?;
     measure(&mut || life.burst(), args.bursts);
     Ok(())
 }
 
-/// A bulk of frames copied in and out.
+/// Copies a bulk of frames into a slot and out of it.
 fn copies(bytes: usize) -> impl FnMut() -> usize {
     let (from, mut slot, mut to) = (vec![1; bytes], vec![0; bytes], vec![0; bytes]);
     move || {
@@ -216,10 +215,10 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Share of the instructions of a frame per layer.
+/// Case with the share of each layer in the instructions of a frame.
 fn profile(name: &str, shares: Vec<(&str, f64)>) -> Case {
     let lines = shares.into_iter().map(|(room, percent)| line(room, Ok(percent))).collect();
-    // Layers are parts of one contender; ratios between them have no meaning.
+    // Layers are parts of one contender, so ratios between them have no meaning.
     Case { name: format!("profile of {name}"), unit: Unit::Share, lines, ratios: Vec::new() }
 }
 
@@ -233,7 +232,7 @@ pub(super) fn line(who: &str, counted: Result<f64>) -> Line {
 fn valgrind(folder: &Path, name: &str) -> Result<Command> {
     let mut command = child::guarded("valgrind")?;
     command.args(["--tool=callgrind", "--collect-atstart=no"]);
-    // A pattern, because Rust's symbols contain the path and a hash.
+    // Pattern, because mangled names contain the path and a hash.
     command.arg("--toggle-collect=*measured_section*");
     command.arg(format!("--callgrind-out-file={}", folder.join(name).display()));
     Ok(command)
@@ -248,19 +247,20 @@ pub(super) fn ours(folder: &Path, section: Section, bytes: usize) -> Result<f64>
 }
 
 /// Cache lines per frame that enter a typical server's first-level data cache, with `channels`
-/// channels and both ends of the link on one CPU.
+/// channels. Both ends of the link run on one CPU.
 pub(super) fn misses(folder: &Path, bytes: usize, channels: usize) -> Result<f64> {
     let mut command = valgrind(folder, "lanes")?;
     command.args(["--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,8,64"]);
     command.arg(child::own_path()?).arg("bench-instr").arg(Section::Lanes.word());
-    // Each channel gets as many bursts as a single channel.
+    // Number of bursts in proportion to the channels: each channel gets as many as a single
+    // channel.
     let bursts = MISSING * channels as u64;
     command.args([bytes.to_string(), bursts.to_string(), channels.to_string()]);
     count(command, "our lanes", parse_misses)
 }
 
-/// First-level data misses per unit. Callgrind prints instructions, reads, writes, and the misses
-/// of each, in this order.
+/// First-level data misses per unit. Callgrind prints the number of instructions, reads and writes,
+/// then the misses of each, in this order.
 fn parse_misses(text: &str) -> Option<f64> {
     let (units, counts) = (*after(text, "units ")?.first()?, after(text, "Collected")?);
     let (reads, writes) = (counts.get(4)?, counts.get(5)?);
@@ -269,7 +269,7 @@ fn parse_misses(text: &str) -> Option<f64> {
 
 fn theirs(folder: &Path, program: &Path, section: Section, bytes: usize) -> Result<f64> {
     let mut command = valgrind(folder, "theirs")?;
-    // Valgrind does not support huge pages.
+    // Plain pages: Valgrind does not support huge pages.
     command.arg(program).args(["--lcores", "0", "--no-pci"]).args(hugepages::PLAIN);
     command.args(["-m", "256", "--log-level", "3", "--"]);
     command.arg(section.word()).arg(bytes.to_string()).arg(BURSTS.to_string());
@@ -292,7 +292,8 @@ fn after(text: &str, mark: &str) -> Option<Vec<f64>> {
     Some(words.map_while(|word| word.parse().ok()).collect())
 }
 
-/// Instructions per unit, from the program's `units N` and callgrind's own summary.
+/// Instructions per unit, from the program's `units N` and callgrind's summary; none if one is
+/// missing or 0.
 fn parse(text: &str) -> Option<f64> {
     let first = |mark: &str| after(text, mark)?.first().copied();
     let (units, counted) = (first("units ")?, first("Collected")?);

@@ -11,7 +11,7 @@ use super::waiting::SOON;
 use super::wires::{SERVER, without_prefix};
 use super::{Result, Session, peers};
 
-/// Interval of the check for a stop signal while a stream runs.
+/// Interval between two checks for a stop signal while a stream runs.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Result of one stream.
@@ -21,18 +21,17 @@ pub(super) struct Stream {
     pub(super) rate: f64,
     /// Received data, in gigabits.
     pub(super) gigabits: f64,
-    /// Congestion control, by the kernel's name.
+    /// Name of the sender's congestion control in the kernel.
     pub(super) congestion: String,
 }
 
 /// Placement of the two ends of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
-    /// Each end is pinned to its own CPU, so that rounds differ by the wire and not by the
-    /// placement.
+    /// Each end is pinned to its own CPU, so that rounds do not differ by placement.
     Pinned,
-    /// The scheduler places both ends, as in normal use. Pinned ends cannot leave their CPU to the
-    /// processes of the wire, which matters on few CPUs.
+    /// The scheduler places both ends, as in normal use. Pinned ends cannot move away from a CPU
+    /// that the processes of the link need, which matters on few CPUs.
     Placed,
 }
 
@@ -51,19 +50,19 @@ impl Iperf {
         Ok(Self { server })
     }
 
-    /// Current end of the server's output, taken before a client connects.
+    /// Current length of the server's output, to be read before a client connects.
     pub(super) fn mark(&self) -> usize {
         self.server.mark()
     }
 
-    /// Waits until the server is ready again: it refuses a new client before it has finished the
-    /// last one.
+    /// Waits until the server listens again after `mark`: a new client is refused until the last
+    /// one is finished.
     pub(super) fn wait_until_free(&self, mark: usize) -> Result<()> {
         self.server.wait_for(mark, SOON, listens)
     }
 
-    /// Runs one stream from `host` to the server. The inner error is a failure of the stream; the
-    /// outer error is a stop request.
+    /// Runs one stream from `host` to the server. The inner error is a failure of the stream, the
+    /// outer error a stop signal.
     pub(super) fn stream(
         &mut self,
         session: &Session,

@@ -1,5 +1,5 @@
-//! Response times: bare frames over a link and over a veth pair, a sleeping link, and TCP; and the
-//! cost of an idle link.
+//! Response times: bare frames over a link and over a veth pair, a link with sleeping workers, and
+//! TCP. The CPU time of an idle link is measured too.
 
 mod floor;
 mod packet;
@@ -21,16 +21,16 @@ pub(crate) use ping::{PingArgs, ping};
 use rr::Round;
 pub(crate) use rr::{RrArgs, rr};
 
-/// A part of the benchmark.
+/// Part of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Part {
-    /// Bare frames over our link, one after the other, alone and beside a bulk flow
+    /// Bare frames over an mqnet link, one after the other, with and without a bulk flow
     Link,
-    /// A link that slept, with several poll windows, and what they cost
+    /// Wake-up of a sleeping link, with several poll windows, and the CPU time of each
     Wake,
-    /// A byte there and back over TCP, alone and beside a bulk flow, against veth and relays
+    /// One-byte requests over TCP, with and without a bulk flow, compared with veth and relays
     Tcp,
-    /// The CPU time of an idle link
+    /// CPU time of an idle link
     Idle,
 }
 
@@ -39,14 +39,14 @@ const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)
 const WINDOWS: [u64; 4] = [1000, 0, 50, 5000];
 /// Pauses between a response and the next request, in microseconds.
 const GAPS: [u64; 2] = [200, 3000];
-/// Divisor for turns of bare frames: such turns have far more frames than needed.
+/// Divisor of the slice for bare frames, which have far more round trips than needed.
 const SHORT: u32 = 2;
-/// Name of the kernel's own path, without its TCP.
+/// Label of the kernel's own path without TCP.
 const VETH: &str = "veth, packet sockets";
-/// Time of one turn for the measurement of an idle link.
+/// Length of one measurement of an idle link.
 const WATCHED: Duration = Duration::from_millis(500);
 
-/// Latencies of one contender, one entry per turn.
+/// Latencies of one contender, one entry per round.
 type Rounds = Vec<(Histogram, Class)>;
 
 pub(super) fn run(session: &Session, report: &mut Report, only: Option<Part>) -> Result<()> {
@@ -71,8 +71,8 @@ pub(super) fn run(session: &Session, report: &mut Report, only: Option<Part>) ->
     Ok(())
 }
 
-/// Runs all rounds; `turn` gets the index of the contender. The first turn of each contender warms
-/// up.
+/// Runs all rounds and returns the latencies of each contender. `turn` measures the contender with
+/// the given index. The first round warms up and is not counted.
 fn rounds(
     session: &Session,
     name: &str,
@@ -96,8 +96,8 @@ fn rounds(
     Ok(series)
 }
 
-/// A separate thread, because the measuring thread stays pinned, and processes started later
-/// inherit the affinity.
+/// Distance of the two CPUs. A separate thread measures, because it stays pinned, and processes
+/// that are started later inherit the affinity.
 fn distance(session: &Session) -> Result<f64> {
     std::thread::scope(|scope| {
         let cpus = session.cpus;
@@ -106,7 +106,7 @@ fn distance(session: &Session) -> Result<f64> {
     })
 }
 
-/// One case per percentile.
+/// Cases with one percentile each.
 fn cases(name: &str, who: &[&str], series: &[Rounds]) -> Vec<Case> {
     let case = |&(percentile, share): &(&str, f64)| {
         let lines = who.iter().zip(series).map(|(who, rounds)| histogram::line(who, rounds, share));
@@ -115,7 +115,7 @@ fn cases(name: &str, who: &[&str], series: &[Rounds]) -> Vec<Case> {
     PERCENTILES.iter().map(case).collect()
 }
 
-/// No thread sleeps: both ends poll, since each response follows within the poll window.
+/// Measures a link whose workers do not sleep: each response follows within the poll window.
 fn link(session: &Session, report: &mut Report, folder: &RunFolder) -> Result<()> {
     let window = Duration::from_micros(WINDOWS[0]);
     let mut alone = ping::Pair::start(session.cpus, folder, window, false)?;
@@ -141,7 +141,7 @@ fn link(session: &Session, report: &mut Report, folder: &RunFolder) -> Result<()
     Ok(())
 }
 
-/// Lower bound of any response: the transfer of a cache line.
+/// Lower bound of any response: the transfer of a cache line there and back.
 fn cache_line(session: &Session) -> Result<Histogram> {
     let mut seen = Histogram::default();
     for _ in 0..20 {
@@ -150,7 +150,7 @@ fn cache_line(session: &Session) -> Result<Histogram> {
     Ok(seen)
 }
 
-/// Pings with gaps in which the ends fall asleep or stay awake, by poll window.
+/// Measures pings with pauses, after which the workers sleep or still poll, by poll window.
 fn wake(session: &Session, report: &mut Report, folder: &RunFolder) -> Result<()> {
     let mut pairs = Vec::new();
     for window in WINDOWS {
@@ -202,7 +202,7 @@ fn worlds(session: &Session, folder: &RunFolder) -> Result<Vec<Contender>> {
     Ok(worlds)
 }
 
-/// One byte there and back over TCP.
+/// Measures one-byte requests and responses over TCP.
 fn tcp(session: &Session, report: &mut Report, worlds: &mut [Contender]) -> Result<()> {
     let [here, there] = session.cpus;
     report.notes.push(format!(
@@ -240,7 +240,7 @@ fn tcp(session: &Session, report: &mut Report, worlds: &mut [Contender]) -> Resu
     Ok(())
 }
 
-/// Cost of both ends of TAP, link, TAP without traffic.
+/// Measures the CPU time of both ends of TAP, link, TAP without traffic.
 fn idle(session: &Session, report: &mut Report, worlds: &[Contender]) -> Result<()> {
     let mut lines = Vec::new();
     for (wire, hosts) in worlds.iter().filter(|(wire, _)| *wire != Wire::Veth) {

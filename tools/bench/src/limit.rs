@@ -1,6 +1,6 @@
-//! The memory limit: one process copies frames into slots of shared memory, another process copies
-//! them out, without further work. The result is an upper bound of a link of the same frames
-//! between the same CPUs.
+//! Memory limit: one process copies frames into slots of shared memory, another process copies them
+//! out, without further work. The result is an upper bound for a link with the same frames between
+//! the same CPUs.
 
 use std::hint::{black_box, spin_loop};
 use std::os::fd::AsFd;
@@ -16,25 +16,26 @@ use super::{Result, Session, pingpong};
 
 /// Frames between two publications of an index.
 const BATCH: u64 = 32;
-/// Offsets in the shared memory: frames written and frames read so far, two cache lines apart.
+/// Offset of the number of written frames in the shared memory. The number of read frames is two
+/// cache lines away.
 const WRITTEN: usize = 0;
 const READ: usize = 128;
 /// Offset of the slots.
 const SLOTS: usize = 4096;
-/// Private source of the writer and private destination of the reader: fits the second-level cache,
-/// like a pool.
+/// Size of the writer's private source and of the reader's private destination. Both fit the
+/// second-level cache, like a pool.
 const PRIVATE: usize = 256 << 10;
 
-/// Which process this is.
+/// Role of a process.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum Side {
-    /// Copies in.
+    /// Copies frames into the shared memory.
     Tx,
-    /// Copies out.
+    /// Copies frames out of the shared memory.
     Rx,
 }
 
-/// What the hidden subcommand `bench-limit` takes; the memory file is its standard input.
+/// Arguments of the hidden subcommand `bench-limit`; the memory file is its standard input.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LimitArgs {
     side: Side,
@@ -68,7 +69,7 @@ impl Shape {
         ((frame & (self.slots - 1)) as usize * self.stride) as u32
     }
 
-    /// Offset in private memory after `at`.
+    /// Offset in private memory that follows `at`, cyclically.
     fn next_private(self, at: usize) -> usize {
         if at + 2 * self.stride <= PRIVATE { at + self.stride } else { 0 }
     }
@@ -114,7 +115,7 @@ impl End for Limit {
     }
 }
 
-/// Runs one of the two processes; returns only an error of the start.
+/// Runs one of the two processes, endlessly. Returns only errors of the start.
 pub(super) fn run(args: &LimitArgs) -> Result<()> {
     let shape = Shape::of(args.bytes)?;
     pingpong::pin(args.cpu)?;
@@ -132,7 +133,7 @@ fn send(region: &Region, mut slots: Window, shape: Shape) -> ! {
     let (mut frame, mut read, mut at) = (0u64, 0u64, 0usize);
     loop {
         if frame - read > shape.slots - BATCH {
-            // Pairs with the Release store in receive: the slots below are free.
+            // Pairs with the Release store in receive: the slots of frames below `read` are free.
             read = region.word(READ).load(Ordering::Acquire);
             if frame - read > shape.slots - BATCH {
                 spin_loop();
@@ -145,7 +146,7 @@ fn send(region: &Region, mut slots: Window, shape: Shape) -> ! {
             at = shape.next_private(at);
             frame += 1;
         }
-        // Pairs with the Acquire load in receive: the frames below are whole.
+        // Pairs with the Acquire load in receive: frames below `frame` are complete.
         region.word(WRITTEN).store(frame, Ordering::Release);
     }
 }
@@ -154,7 +155,7 @@ fn receive(region: &Region, slots: &Window, shape: Shape) -> ! {
     let mut sink = vec![0; PRIVATE];
     let (mut frame, mut at) = (0u64, 0usize);
     loop {
-        // Pairs with the Release store in send: the frames below are whole.
+        // Pairs with the Release store in send: frames below `written` are complete.
         let written = region.word(WRITTEN).load(Ordering::Acquire);
         if written == frame {
             spin_loop();
@@ -167,7 +168,7 @@ fn receive(region: &Region, slots: &Window, shape: Shape) -> ! {
             frame += 1;
         }
         black_box(&mut sink);
-        // Pairs with the Acquire load in send: our reads of the slots come first.
+        // Pairs with the Acquire load in send: the slots were read before this store.
         region.word(READ).store(frame, Ordering::Release);
     }
 }

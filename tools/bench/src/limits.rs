@@ -1,4 +1,4 @@
-//! Limits of this machine: the reference for all other figures.
+//! Limits of this machine, the reference for all other results.
 
 use std::hint::black_box;
 use std::os::fd::AsFd;
@@ -13,13 +13,15 @@ use super::report::{Case, Line, Report, Unit};
 use super::stats::{Class, Sample};
 use super::{Result, Session};
 
-/// Source and destination together fit a second-level cache, with room for the data of a loop.
+/// Bytes of source and destination together: they fit a second-level cache with space for the data
+/// of a loop.
 const IN_CACHE: usize = 96 << 10;
-/// Larger than the last-level cache of a socket, or the part of it that a guest gets.
+/// Bytes of source and destination together: more than the last-level cache of a socket, or the
+/// part that a guest gets.
 const IN_MEMORY: usize = 256 << 20;
-/// One copy of a slice's loop: short enough for the loop to end in time.
+/// Bytes of one copy: short enough for the loop to end in time.
 const CHUNK: usize = 1 << 20;
-/// Calls and wake-ups of one sample.
+/// Number of system calls of one sample.
 const CALLS: u32 = 10_000;
 const WAKES: u32 = 50;
 /// Duration of a sample of copies in benchmarks without slices.
@@ -27,7 +29,7 @@ const COPIED: Duration = Duration::from_millis(20);
 /// Time after which a wake-up counts as lost.
 const LOST: Duration = Duration::from_secs(5);
 
-/// Limit: name, unit, and a function that takes one sample.
+/// Limit of the machine: name, unit, and a function that takes one sample.
 struct Limit<'a> {
     name: &'static str,
     unit: Unit,
@@ -48,7 +50,7 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     let wake = Limit { name, unit, sample: Box::new(move || wake_up(cpus)) };
     let mut limits = [cached, large, line, call, wake];
     let mut series = vec![Vec::new(); limits.len()];
-    // The first turn of each warms caches and page tables and is not counted.
+    // The first sample of each limit warms caches and page tables and is not counted.
     for round in 0..=session.pairs {
         session.check()?;
         session.progress.show(&format!("limits: round {round} of {}", session.pairs));
@@ -80,7 +82,7 @@ pub(super) fn cached_copy(session: &Session) -> Result<f64> {
 /// Bytes per second that one CPU copies between two buffers of `bytes / 2` each.
 fn copy(cpu: usize, length: Duration, bytes: usize) -> Box<dyn FnMut() -> Result<Sample>> {
     let half = bytes / 2;
-    // Not zeros: zero pages would all map to the same kernel page until the first write.
+    // Values other than 0: zero pages would all map to one kernel page until the first write.
     let (from, mut to) = (vec![0x5a_u8; half], vec![0xa5_u8; half]);
     let chunk = half.min(CHUNK);
     let mut at = 0;
@@ -101,7 +103,7 @@ fn cache_line(cpus: [usize; 2]) -> Result<Sample> {
     Ok(Sample { value, class: Class::of(&[value]) })
 }
 
-/// Cheapest system call that the C library does not answer from user space.
+/// Time of a system call that the C library does not answer in user space: `getppid`.
 fn system_call(cpu: usize) -> Result<Sample> {
     pingpong::pin(cpu)?;
     let start = clock::monotonic();
@@ -112,8 +114,8 @@ fn system_call(cpu: usize) -> Result<Sample> {
     Ok(Sample { value, class: Class::Single })
 }
 
-/// Half of a round trip between two threads that sleep until the other one signals; both calls
-/// included.
+/// Half of a round trip between two threads that sleep until the other thread signals. The time
+/// includes the calls for signalling and sleeping.
 fn wake_up(cpus: [usize; 2]) -> Result<Sample> {
     let before = pingpong::distance(cpus)?;
     let bells = [EventFd::new()?, EventFd::new()?];
@@ -149,7 +151,7 @@ mod tests {
     use super::*;
     use mqnet_sysio::affinity;
 
-    // Goal: both threads wake each other as often as they sleep, and the figure is a time.
+    // Goal: two threads wake each other as often as they sleep, and the result is a positive time.
     #[test]
     fn wake_ups_meet() {
         if let &[a, b, ..] = affinity::allowed_cpus().unwrap().as_slice() {
@@ -158,7 +160,7 @@ mod tests {
         }
     }
 
-    // Goal: a call is counted once.
+    // Goal: the time of a system call is positive and finite.
     #[test]
     fn a_call_takes_time() {
         let cpu = affinity::allowed_cpus().unwrap()[0];

@@ -8,7 +8,7 @@ use super::slices::{self, End, Plan};
 use super::testpmd::Memif;
 use super::{LinkPlug, LinkSetup, Result, Session, instr, peers};
 
-/// Huge pages (2 MiB) for two testpmd with the largest frames.
+/// Number of 2 MiB huge pages for two testpmd with the largest frames.
 const HUGE_PAGES: u64 = 2 * (256 + 32) / 2;
 
 pub(super) type Contender = (&'static str, Result<Box<dyn End>>);
@@ -49,7 +49,8 @@ fn ours(
     (plug.start)(&LinkSetup { bytes, tx_cpu, rx_cpu, channels })
 }
 
-/// Cost of an additional channel: the two contenders differ only in the number of channels.
+/// Measures the cost of additional channels: the two contenders differ only in the number of
+/// channels.
 pub(super) fn run_channels(
     session: &Session,
     report: &mut Report,
@@ -65,7 +66,7 @@ pub(super) fn run_channels(
         report.cases.push(row(session, format!("link {bytes} B"), bytes, contenders)?);
         session.check()?;
         session.progress.show(&format!("channels {bytes} B: counting cache misses"));
-        // A new folder, because the links that have ended removed the old one.
+        // A new folder is needed: the ended links have removed the old one.
         let folder = RunFolder::new()?;
         let lines = [("64 channels", 64), ("1 channel", 1)].map(|(who, channels)| {
             let counted = peers::needs("valgrind", "valgrind");
@@ -78,7 +79,7 @@ pub(super) fn run_channels(
     Ok(())
 }
 
-/// Runs the contenders that started; the others appear with the reason of their failure.
+/// Runs the contenders that started. Other contenders appear with the reason of their failure.
 pub(super) fn row(
     session: &Session,
     name: String,

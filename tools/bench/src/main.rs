@@ -1,8 +1,8 @@
 //! `mqnet-bench`: parts of mqnet and their peers, measured in the same run.
 //!
-//! Single figures mean little on a shared machine. Therefore mqnet and the peer take turns of some
-//! milliseconds, and each pair of turns gives a ratio. The result is the median of the ratios, also
-//! separately for near and far CPUs.
+//! Single results mean little on a shared machine. Therefore mqnet and the peer alternate in time
+//! slices of some milliseconds, and each pair of slices gives a ratio. The result is the median of
+//! the ratios, also separately for near and far CPUs.
 
 #![forbid(unsafe_code)]
 
@@ -62,7 +62,7 @@ use pingpong::Slice;
 use report::{Case, Line, Progress, Report, Unit};
 use slices::End;
 
-/// Errors are for people: each names the failed operation and the remedy.
+/// Result with an error text for users, which names the failed operation and the remedy.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Arguments of `mqnet-bench`.
@@ -73,12 +73,12 @@ pub(crate) struct BenchArgs {
     /// Print JSON instead of a table
     #[arg(short, long, global = true)]
     json: bool,
-    /// Pairs of slices (rounds for a link or tcp), each of which gives one ratio [default: 20; tcp,
-    /// relays and rxbuf: 10]
+    /// Number of pairs of slices (rounds for a link or tcp), each of which gives one ratio
+    /// [default: 20; tcp, relays and rxbuf: 10]
     #[arg(long, global = true, value_name = "N",
           value_parser = clap::value_parser!(u32).range(10..=10_000))]
     pairs: Option<u32>,
-    /// Length of a slice [default: 20 to 150, as the section needs]
+    /// Length of a slice [default: 20 to 150, depending on the benchmark]
     #[arg(long, global = true, value_name = "MS",
           value_parser = clap::value_parser!(u64).range(1..=10_000))]
     slice_ms: Option<u64>,
@@ -89,29 +89,30 @@ pub(crate) struct BenchArgs {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum What {
-    /// One hop through the ring, against DPDK's rte_ring
+    /// One hop through the ring, compared with DPDK's rte_ring
     Ring,
-    /// The page pool, freed on the same and on another thread, against DPDK's rte_mempool
+    /// The page pool, freed on the same and on another thread, compared with DPDK's rte_mempool
     Pool,
-    /// An NTB link between two processes, against DPDK's memif and the memory limit
+    /// An NTB link between two processes, compared with DPDK's memif and the memory limit
     Link {
         /// Bytes of a frame
         #[arg(long = "size", value_name = "BYTES", default_values_t = [64, 1514, 9000],
               value_delimiter = ',')]
         sizes: Vec<usize>,
     },
-    /// TCP from TAP to NTB to TAP, against a minimal relay and a veth pair (root, iperf3)
+    /// TCP from TAP to NTB to TAP, compared with a minimal relay and a veth pair (root, iperf3)
     Tcp(tcp::TcpArgs),
-    /// UDP of 1500 B without offloads to a TAP: many frames a system call against one (root)
+    /// UDP of 1500 B without offloads to a TAP: many frames per system call compared with one
+    /// (root)
     Tap,
-    /// Our link with 64 channels against itself with one: the same load on one worker
+    /// A link with 64 channels compared with a link with one channel: the same load on one worker
     Channels {
         /// Bytes of a frame
         #[arg(long = "size", value_name = "BYTES", default_values_t = [64, 1514],
               value_delimiter = ',')]
         sizes: Vec<usize>,
     },
-    /// A channel of a group against the same channel alone: instructions and frames
+    /// A channel of a group compared with the same channel without a group: instructions and frames
     Group {
         /// Bytes of a frame
         #[arg(long = "size", value_name = "BYTES", default_values_t = [64, 1514],
@@ -120,68 +121,70 @@ enum What {
     },
     /// Instructions per frame and per object, counted by callgrind
     Instr(instr::RunArgs),
-    /// What this machine can do at all: copies, cache lines, system calls, wake-ups
+    /// Limits of this machine: copies, cache lines, system calls, wake-ups
     Limits,
-    /// Virtio over vhost-user, as the device and as the driver, against DPDK's
+    /// Virtio over vhost-user, as device and as driver, compared with DPDK
     Vhost(vhost::VhostArgs),
-    /// From veth to veth through two xdp: ports, against DPDK's af_xdp and a packet relay (root)
+    /// Forwarding from veth to veth through two xdp: ports, compared with DPDK's af_xdp and a
+    /// packet relay (root)
     Afxdp {
         /// Bytes of a frame, 60 to 1514
         #[arg(long = "size", value_name = "BYTES", default_values_t = [60, 1514],
               value_delimiter = ',')]
         sizes: Vec<usize>,
     },
-    /// How long an answer takes: bare frames, TCP (through one process and two, alone and beside a
-    /// bulk, with pinned ends and without), and a link that sleeps; the CPU of an idle link
+    /// Response times: bare frames, TCP (one and two processes, with and without a bulk flow,
+    /// pinned and not), a sleeping link; the CPU time of an idle link
     Latency {
-        /// One of the four parts
+        /// Run one of the four parts only
         #[arg(long, value_name = "PART")]
         only: Option<latency::Part>,
     },
-    /// Frames a second with more and more workers, and what a frame costs with more and more
-    /// channels
+    /// Frames per second by number of workers, and the cost of a frame by number of channels
     Scaling,
-    /// TCP through our link (one process, and two with a bridge), veth, a bridge, a minimal relay,
-    /// socat, vde2, OVS-DPDK and testpmd's TAPs (root, iperf3), with the CPU time that a gigabit
-    /// costs; the fastest once more with ends that are pinned
+    /// TCP through mqnet (one process, and two with a bridge), veth, a bridge, a minimal relay,
+    /// socat, vde2, OVS-DPDK and testpmd's TAPs (root, iperf3), with the CPU time per gigabit; the
+    /// fastest ones again with pinned ends
     Relays {
         /// Seconds of one stream
         #[arg(long, default_value_t = 1, value_name = "S",
               value_parser = clap::value_parser!(u64).range(1..=60))]
         seconds: u64,
     },
-    /// How long a link with 64 channels takes to answer questions, idle and while TCP saturates it
+    /// Response time of the control socket of a link with 64 channels, idle and saturated by TCP
     /// (root, iperf3)
     Control,
-    /// RX buffers: parts of pages against whole ones, the page pool against plain allocation
+    /// RX buffers: page fragments compared with full pages, the page pool compared with plain
+    /// allocation
     Rxbuf,
-    /// Backpressure and disciplines: loss, throughput, latency, fairness, the cost of an empty one
+    /// Backpressure and disciplines: loss, throughput, latency, fairness, the cost of an empty
+    /// discipline
     Queueing {
-        /// One of the four parts
+        /// Run one of the four parts only
         #[arg(long, value_name = "PART")]
         only: Option<queueing::Part>,
     },
 }
 
-/// Programs that the benchmarks start: hidden subcommands of ours.
+/// Hidden subcommands that the benchmarks start as processes.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub(crate) enum Helper {
     /// One process of the memory limit
     #[command(name = "bench-limit", hide = true)]
     Limit(limit::LimitArgs),
-    /// What runs under callgrind
+    /// Section that runs under callgrind
     #[command(name = "bench-instr", hide = true)]
     Instr(instr::InstrArgs),
-    /// One end of our link
+    /// One end of an mqnet link
     #[command(name = "bench-end", hide = true)]
     End(ntb_ends::EndArgs),
-    /// One end of a link on which bare frames go there and back
+    /// One end of a link that carries single request and response frames
     #[command(name = "bench-ping", hide = true)]
     Ping(latency::PingArgs),
-    /// One end of a TCP connection on which single bytes go there and back
+    /// One end of a TCP connection that carries one-byte requests and responses
     #[command(name = "bench-rr", hide = true)]
     Rr(latency::RrArgs),
-    /// Runs a command that ends with whoever started it
+    /// Run a command that ends with its parent
     #[command(name = "bench-exec", hide = true)]
     Exec {
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -198,7 +201,7 @@ pub(crate) struct LinkSetup {
     pub(crate) tx_cpu: usize,
     /// CPU of the receiver.
     pub(crate) rx_cpu: usize,
-    /// Number of channels, all busy, all on one worker per end.
+    /// Number of channels; all carry frames and share one worker per end.
     pub(crate) channels: u16,
 }
 
@@ -209,11 +212,11 @@ pub(crate) type Burst = Box<dyn FnMut() -> usize>;
 /// Entry points of the link benchmark, implemented elsewhere in this program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkPlug {
-    /// Starts two processes that send frames at the maximum rate; returns after the first frames
-    /// have arrived and both processes are frozen.
+    /// Starts two processes that send frames at the maximum rate. Returns after the first frames
+    /// have arrived and both processes are stopped.
     pub(crate) start: fn(&LinkSetup) -> Result<Box<dyn End>>,
-    /// Creates both ends of a link for frames of this length on the calling thread, with an
-    /// optional queueing discipline in front of the link.
+    /// Creates both ends of a link for frames of this length on the calling thread. An optional
+    /// queueing discipline holds the frames before the link.
     pub(crate) burst: fn(usize, Option<&str>) -> Result<Burst>,
 }
 
@@ -234,7 +237,7 @@ pub(crate) fn run(args: &BenchArgs, plug: Option<&LinkPlug>) -> Result<()> {
         What::Pool => ("pool", 20, 20),
         What::Link { .. } => ("link", 25, 20),
         What::Tap => ("tap", 20, 20),
-        // The streams have a duration of their own.
+        // The option --seconds sets the duration of the streams.
         What::Tcp(_) => ("tcp", 0, tcp::ROUNDS),
         What::Channels { .. } => ("channels", 25, 20),
         What::Group { .. } => ("group", 25, 20),
@@ -244,7 +247,7 @@ pub(crate) fn run(args: &BenchArgs, plug: Option<&LinkPlug>) -> Result<()> {
         What::Afxdp { .. } => ("afxdp", 25, 20),
         What::Latency { .. } => ("latency", 100, 20),
         What::Scaling => ("scaling", 20, 20),
-        // The streams have a duration of their own, too.
+        // The option --seconds sets the duration of the streams.
         What::Relays { .. } => ("relays", 0, tcp::ROUNDS),
         What::Control => ("control", 150, 20),
         What::Rxbuf => ("rxbuf", 25, 10),
@@ -301,7 +304,7 @@ pub(crate) fn run_helper(helper: &Helper, plug: Option<&LinkPlug>) -> Result<()>
         Helper::Ping(args) => latency::ping(args),
         Helper::Rr(args) => latency::rr(args),
         Helper::Exec { command } => {
-            // The benchmark blocks the stop signals to clean up; its children must not.
+            // The benchmark blocks the stop signals for its cleanup; a child process must not.
             signal::unblock_all();
             process::die_with_parent().map_err(|error| format!("prctl: {error}"))?;
             let Some((program, args)) = command.split_first() else {
@@ -328,13 +331,13 @@ fn choose_cpus(asked: &[usize]) -> Result<[usize; 2]> {
 }
 
 impl Session {
-    /// Fails after a stop request; the unwinding then returns borrowed resources.
+    /// Fails after a stop signal. Unwinding then releases reserved resources.
     fn check(&self) -> Result<()> {
         if self.stop.pending() { Err("interrupted".into()) } else { Ok(()) }
     }
 
-    /// Runs slices of mqnet and of the DPDK peer's equivalent, in turn. The contenders of mqnet
-    /// after the first one are its limits.
+    /// Compares mqnet with the same operation of the DPDK peer in alternating slices. Entries of
+    /// `ours` after the first one are limits of mqnet.
     fn versus(
         &self,
         peers: &mut Peers,
@@ -343,7 +346,7 @@ impl Session {
         ours: &mut [Own<'_>],
     ) -> Result<Case> {
         let mut series = vec![Vec::new(); ours.len() + rivals.len()];
-        // The first turn of each warms caches and page tables and is not counted.
+        // The first slice of each contender warms caches and page tables and is not counted.
         for pair in 0..=self.pairs {
             self.check()?;
             self.progress.show(&format!("{name}: pair {pair} of {}", self.pairs));
@@ -372,19 +375,19 @@ impl Session {
     }
 }
 
-/// Contender of this process, with the function that runs a slice.
+/// Contender in this process: name, and the function that runs a slice.
 type Own<'a> = (&'static str, &'a mut dyn FnMut() -> Result<Slice>);
 
-/// Peer of a comparison, and the command word that selects its operation.
+/// Contender in the peer process: name, and the command for a slice.
 struct Rival {
     who: &'static str,
     verb: &'static str,
 }
 
-/// The DPDK process of a run, or the reason of its absence, and the memory reserved for it.
+/// The DPDK process of a run, or the reason why there is none, and its reserved memory.
 struct Peers {
     peer: std::result::Result<Peer, String>,
-    // Dropped after the process that uses the pages.
+    // The pages are dropped after the process that uses them.
     pages: HugePages,
 }
 
@@ -412,7 +415,7 @@ fn main() -> ExitCode {
 mod tests {
     use super::*;
 
-    // Goal: two different CPUs, or an error that names the option.
+    // Goal: two different CPUs are accepted; any other list is an error that names the option.
     #[test]
     fn cpus_are_two_different_ones() {
         assert_eq!(choose_cpus(&[5, 3]).unwrap(), [5, 3]);

@@ -24,18 +24,18 @@ const WINDOW: u32 = 16 << 20;
 /// Entry points of the NTB link.
 pub(crate) const PLUG: LinkPlug = LinkPlug { start, burst };
 
-/// Which end a process is.
+/// Role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Which {
-    /// Owning frames.
+    /// Source of frames.
     Tx,
-    /// Takes frames; says how many when a line comes on its standard input.
+    /// Sink of frames; prints the number of frames for each line of its standard input.
     Rx,
-    /// Owning frames as `testpmd` does: nothing is copied to the other end.
+    /// Source of frames without a copy, as in `testpmd`.
     Make,
-    /// Takes frames as `testpmd` does: nothing is copied from the other end.
+    /// Sink of frames without a copy, as in `testpmd`.
     Take,
-    /// Joins two addresses, with a blank between them.
+    /// Link between two addresses, which are separated by a blank.
     Join,
 }
 
@@ -51,7 +51,7 @@ impl Which {
     }
 }
 
-/// What the hidden subcommand `bench-end` takes.
+/// Arguments of the hidden subcommand `bench-end`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct EndArgs {
     which: Which,
@@ -67,7 +67,7 @@ pub(super) fn ntb(path: &Path, seed: u64) -> NtbFunction {
     NtbFunction::memfd(&config, seed)
 }
 
-/// Runs one end as a process.
+/// Runs one end as a process until its standard input is closed.
 pub(super) fn run(args: &EndArgs) -> Result<()> {
     let config = LinkConfig {
         channels: None,
@@ -101,7 +101,8 @@ pub(super) fn run(args: &EndArgs) -> Result<()> {
     }
 }
 
-/// Prints the number of received frames and of notifications sent or armed, once per input line.
+/// For each input line, prints the number of received frames and the number of notifications that
+/// were sent or armed.
 fn answer([first, second]: &[Vec<Arc<QueuePairStats>>; 2]) {
     let mut line = String::new();
     while std::io::stdin().read_line(&mut line).is_ok_and(|n| n > 0) {
@@ -116,7 +117,7 @@ fn answer([first, second]: &[Vec<Arc<QueuePairStats>>; 2]) {
     std::process::exit(0);
 }
 
-/// One end as a process of its own.
+/// Process of one end.
 pub(super) struct Half(Child);
 
 impl Half {
@@ -145,8 +146,8 @@ impl Half {
         self.counts().map(|[frames, _]| frames)
     }
 
-    /// Number of frames received, and of notifications sent to the peer or armed for this end; each
-    /// is about one system call.
+    /// Number of frames received, and number of notifications sent to the peer or armed at this
+    /// end. Each notification takes about one system call.
     pub(super) fn counts(&mut self) -> Result<[u64; 2]> {
         let mark = self.0.mark();
         self.0.say("frames")?;
@@ -166,7 +167,7 @@ pub(super) struct Pair {
 
 fn start(setup: &LinkSetup) -> Result<Box<dyn End>> {
     let folder = RunFolder::new()?;
-    // Two links may share one folder.
+    // The number of channels distinguishes two links in one folder.
     let socket = folder.path.join(format!("link{}.sock", setup.channels));
     let socket = socket.to_str().ok_or("the folder for sockets has a strange name")?.to_owned();
     let endpoint = format!("ntb:{socket}");
@@ -174,7 +175,7 @@ fn start(setup: &LinkSetup) -> Result<Box<dyn End>> {
     Ok(Box::new(Pair { _folder: Some(folder), ..pair }))
 }
 
-/// Starts two processes that connect at this address.
+/// Starts two processes that connect at this address, and waits until frames arrive.
 pub(super) fn pair_at(setup: &LinkSetup, endpoint: &str) -> Result<Pair> {
     let [rx, tx] = [Which::Rx, Which::Tx].map(|which| Half::start(setup, which, endpoint));
     let mut pair = Pair { rx: rx?, tx: tx?, _folder: None };
@@ -194,9 +195,9 @@ impl End for Pair {
     }
 }
 
-/// Creates both ends on this thread: the lanes are polled in turn, as two workers would.
+/// Creates both ends on this thread. Their lanes are polled alternately, in place of two workers.
 fn burst(bytes: usize, qdisc: Option<&str>) -> Result<Burst> {
-    // Two links may share one folder: one with a discipline and one without.
+    // The names distinguish a link with a discipline and one without in one folder.
     let name = if qdisc.is_some() { "queued.sock" } else { "link.sock" };
     let (mut a, mut b, folder) = connect(1, name)?;
     let plan = a.agreement().ok_or("the link of this thread with itself went down")?.plan.clone();
@@ -222,12 +223,14 @@ fn burst(bytes: usize, qdisc: Option<&str>) -> Result<Burst> {
 pub(super) struct Both {
     pub(super) a: NtbFunction,
     pub(super) b: NtbFunction,
-    /// Counters of the frame source of the one end and the frame sink of the other, per channel.
+    /// For each channel, counters of the frame source at one end and of the frame sink at the
+    /// other.
     pub(super) outside: Vec<[Arc<QueuePairStats>; 2]>,
     _folder: RunFolder,
 }
 
-/// Lane into a channel and lane out of it, for each channel of a link.
+/// Creates a link with all channels: for each channel the lane into the link and the lane out of
+/// it.
 pub(super) fn both(bytes: usize, channels: u16, name: &str) -> Result<(Vec<[Lane; 2]>, Both)> {
     let (mut a, mut b, folder) = connect(channels, name)?;
     let plan = a.agreement().ok_or("the link of this thread with itself went down")?.plan.clone();
@@ -248,10 +251,11 @@ pub(super) fn both(bytes: usize, channels: u16, name: &str) -> Result<(Vec<[Lane
     Ok((lanes, Both { a, b, outside, _folder: folder }))
 }
 
-/// Polls both lanes once (256 small frames, or as many as fit); returns the number of sent frames.
+/// Polls both lanes once (256 small frames, or as many as fit). Returns the number of sent frames.
 pub(super) fn step(send: &mut Lane, receive: &mut Lane) -> usize {
     let sent = send.poll(clock::monotonic).map_or(0, |polled| polled.frames);
-    // A frame that the sink refuses stays in the ring; a later send then moves no frames.
+    // If the sink refused a frame, the ring would stay full and a later `send` would move no
+    // frames.
     let _ = receive.poll(clock::monotonic);
     sent
 }
@@ -260,7 +264,7 @@ pub(super) fn first(channels: Vec<Channel>) -> Result<Channel> {
     Ok(channels.into_iter().next().ok_or("a link without channels")?)
 }
 
-/// Two ends after their handshake.
+/// Creates two ends and completes their handshake.
 fn connect(channels: u16, name: &str) -> Result<(NtbFunction, NtbFunction, RunFolder)> {
     let folder = RunFolder::new()?;
     let path = folder.path.join(name);

@@ -1,4 +1,4 @@
-//! One end of an `ntb_transport` with slots, on the calling thread. A second end replays the peer
+//! One end of an `ntb_transport` with slots, on the calling thread. A second end acts as the peer
 //! and is excluded from instruction counts.
 
 use std::sync::Arc;
@@ -12,12 +12,11 @@ use super::section::Section;
 use super::traffic::{self, Role, Traffic};
 use super::{Burst, Result};
 
-/// Window of one queue pair, and bytes of a slot: the defaults of `ntb:vfio-user=` with
-/// `queues=1`.
+/// Window of one queue pair: the default of `ntb:vfio-user=` with `queues=1`.
 const WINDOW: u32 = 2 << 20;
 const SLOT: u32 = 64 << 10;
 
-/// Work of both ends, in this order.
+/// Work of both ends in the order of its execution.
 pub(super) struct Ends {
     pub(super) before: Burst,
     pub(super) counted: Burst,

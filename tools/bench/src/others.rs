@@ -1,14 +1,14 @@
-//! CPU load of other processes: a benchmark on a busy machine measures the scheduler.
+//! CPU load of other processes, because a benchmark on a busy machine measures the scheduler.
 
 use std::time::Duration;
 
-/// Long enough for a result in the kernel's clock ticks (4 ms on two CPUs).
+/// Time of a measurement, long enough for a result in the kernel's clock ticks (4 ms on two CPUs).
 const WINDOW: Duration = Duration::from_millis(300);
 /// Load above which a note is added.
 const QUIET: f64 = 0.05;
 
-/// Share of all CPU time used during a sleep of this thread; `None` when the kernel does not report
-/// it.
+/// Share of all CPU time that is used while this thread sleeps; `None` if the kernel does not
+/// report it.
 pub(super) fn share() -> Option<f64> {
     let before = look()?;
     std::thread::sleep(WINDOW);
@@ -20,7 +20,7 @@ pub(super) fn look() -> Option<[u64; 2]> {
     parse(&std::fs::read_to_string("/proc/stat").ok()?)
 }
 
-/// Share of CPU time used between two snapshots.
+/// Share of CPU time used between two snapshots; none if no tick has passed.
 pub(super) fn share_of(before: [u64; 2], after: [u64; 2]) -> Option<f64> {
     let [idle, all] = [0, 1].map(|at| after[at].saturating_sub(before[at]));
     (all > 0).then(|| 1.0 - idle as f64 / all as f64)
@@ -30,12 +30,12 @@ pub(super) fn share_of(before: [u64; 2], after: [u64; 2]) -> Option<f64> {
 fn parse(stat: &str) -> Option<[u64; 2]> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
-    // user nice system idle iowait irq softirq steal; guest time is part of user time.
+    // Fields: user nice system idle iowait irq softirq steal. Guest time is part of user time.
     let all = ticks.iter().take(8).sum();
     Some([ticks.get(3)? + ticks.get(4)?, all])
 }
 
-/// Note about the load, if it is significant.
+/// Note about the load, if it exceeds [`QUIET`] before or after the run.
 pub(super) fn note(before: Option<f64>, after: Option<f64>) -> Option<String> {
     let percent = |share: Option<f64>| {
         share.map_or("?".to_owned(), |share| format!("{:.0} %", share * 100.0))
@@ -54,8 +54,8 @@ pub(super) fn note(before: Option<f64>, after: Option<f64>) -> Option<String> {
 mod tests {
     use super::*;
 
-    // Goal: the share is the time that is not idle; waiting for a disk counts as idle, and guest
-    // time, which the kernel reports twice, counts once.
+    // Goal: the share is the time that is not idle. Waiting for a disk counts as idle. Guest time,
+    // which the kernel reports twice, counts once.
     #[test]
     fn the_share_is_what_is_not_idle() {
         let before = parse("cpu  100 0 100 800 0 0 0 0 50 0\ncpu0 1 2 3\n").unwrap();

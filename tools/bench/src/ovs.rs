@@ -11,12 +11,12 @@ use super::{Result, peers};
 
 const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// Number of 2 MiB huge pages, the only memory of the switch, and its limit in megabytes.
+/// Number of 2 MiB huge pages, the only memory of the switch.
 const HUGE_PAGES: u64 = 200;
 const MEGABYTES: &str = "256";
 
-/// Starts the switch with the TAPs "a" and "b" in the first host. The results must be dropped in
-/// their order.
+/// Starts the switch with the TAPs "a" and "b" in the first host. The processes must be dropped
+/// before the huge pages.
 pub(super) fn start(host: &Host, folder: &RunFolder) -> Result<(Vec<Child>, HugePages)> {
     let package = "openvswitch-switch-dpdk";
     for program in ["ovs-vsctl", "ovsdb-tool", "ovsdb-server"] {
@@ -63,7 +63,7 @@ pub(super) fn start(host: &Host, folder: &RunFolder) -> Result<(Vec<Child>, Huge
     for (number, device) in ["a", "b"].into_iter().enumerate() {
         let port = format!("port-{device}");
         let vdev = format!("options:dpdk-devargs=net_tap{number},iface={device}");
-        // The TAP driver needs one RX queue per sending thread of the switch.
+        // DPDK's TAP driver needs one RX queue for each sending thread of the switch.
         let kind = ["set", "interface", &port, "type=dpdk", "options:n_rxq=2", &vdev];
         order(&[&["add-port", "br", &port, "--"], &kind[..]].concat()).map_err(failed)?;
         wait_for_device(host, device, &switch)?;

@@ -1,4 +1,4 @@
-//! Peer programs: C sources on DPDK, compiled when first needed.
+//! Peer programs: C sources that use DPDK, compiled when first needed.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use super::child::{self, Child, RunFolder};
 use super::hugepages::HugePages;
 use super::pingpong::Slice;
 
-/// C program that is part of this one.
+/// Source of a C program that is embedded in this program.
 #[derive(Debug)]
 pub(super) struct Source {
     name: &'static str,
@@ -19,12 +19,13 @@ pub(super) struct Source {
     flags: &'static [&'static str],
 }
 
-/// Rings and pools in time slices. DPDK's hot loops are inlined from headers, so that the peer is
+/// Rings and pools in time slices. DPDK's hot loops are inlined from headers, so the peer is
 /// compiled for all instructions of this CPU.
 pub(super) const SLICES: Source =
     Source { name: "slices", text: include_str!("../peers/slices.c"), flags: &["-march=native"] };
 
-/// Instruction sets of the two sides: they decide the rate of copies of a few hundred bytes.
+/// Note on the instruction sets of both sides, which decide the rate of copies of a few hundred
+/// bytes.
 pub(super) const COMPILED: &str = if cfg!(target_feature = "avx2") {
     "the peer is compiled with -march=native, mqnet at least for AVX2"
 } else {
@@ -33,7 +34,7 @@ pub(super) const COMPILED: &str = if cfg!(target_feature = "avx2") {
 };
 
 /// Rings, pools, a memif link and vhost-user on one core, for callgrind. Callgrind does not support
-/// the newest instructions; therefore the program is compiled for DPDK's minimum.
+/// the newest instructions, so the program is compiled for DPDK's minimum.
 pub(super) const ONECORE: Source = Source {
     name: "onecore",
     text: include_str!("../peers/onecore.c"),
@@ -63,7 +64,7 @@ pub(super) fn needs(program: &str, package: &str) -> Result<()> {
     Err(format!("{program} is missing: apt-get install {package}").into())
 }
 
-/// Compiles a source unless the cache has it; returns the path of the program.
+/// Compiles a source unless the cache contains the program; returns the path of the program.
 pub(super) fn build(source: &Source) -> Result<PathBuf> {
     needs("gcc", "gcc")?;
     let query = ["--cflags", "--libs", "libdpdk"];
@@ -77,8 +78,8 @@ pub(super) fn build(source: &Source) -> Result<PathBuf> {
     if program.is_file() {
         return Ok(program);
     }
-    // Written under another name and renamed, so that an interrupted compilation leaves no partial
-    // program.
+    // The program is renamed after compilation, so that an interrupted compilation leaves no
+    // partial program.
     let stem = format!("{}.{}", source.name, std::process::id());
     let (text, fresh) = (folder.join(format!("{stem}.c")), folder.join(format!("{stem}.new")));
     let failed = |error| format!("cannot write to {}: {error}", folder.display());
@@ -94,7 +95,7 @@ pub(super) fn build(source: &Source) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Compiles a program that needs no library, in a moment.
+/// Compiles a program that needs no library.
 pub(super) fn build_plain(folder: &RunFolder, name: &str, text: &str) -> Result<PathBuf> {
     needs("gcc", "gcc libc6-dev")?;
     let (source, program) = (folder.path.join(format!("{name}.c")), folder.path.join(name));
@@ -105,14 +106,14 @@ pub(super) fn build_plain(folder: &RunFolder, name: &str, text: &str) -> Result<
     Ok(program)
 }
 
-/// Process with DPDK's rings and pools; sleeps between its slices.
+/// Process with DPDK's rings and pools, which sleeps between its slices.
 #[derive(Debug)]
 pub(super) struct Peer {
     child: Child,
 }
 
 impl Peer {
-    /// Compiles and starts the peer.
+    /// Compiles and starts the peer, and waits until it is ready.
     pub(super) fn start(cpus: [usize; 2], pages: &HugePages) -> Result<Self> {
         let program = build(&SLICES)?;
         let mut command = child::guarded(program)?;
@@ -138,7 +139,7 @@ impl Peer {
     }
 }
 
-/// Parses `ok OBJECTS SECONDS [BEFORE_NS AFTER_NS]`.
+/// Parses `ok OBJECTS SECONDS [BEFORE_NS AFTER_NS]`; none for any other text.
 fn parse(line: &str) -> Option<Slice> {
     let mut words = line.strip_prefix("ok ")?.split_whitespace();
     let objects = words.next()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Two threads on two CPUs: start, pinning, and the current distance of their caches.
+//! Two threads on two CPUs: start, pinning, and the current distance between their caches.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -10,19 +10,20 @@ use mqnet_sysio::{affinity, clock};
 use super::Result;
 use super::stats;
 
-/// Round trips of one measurement: the median of 9 chunks, because a hypervisor may preempt a CPU
-/// within one chunk.
+/// Number of chunks of one measurement. The median of the chunks counts, because a hypervisor may
+/// preempt a CPU during one chunk.
 const CHUNKS: u64 = 9;
 const TRIPS: u64 = 40;
 
-/// Cache line that two threads bounce; both must call their side the same number of times.
+/// Cache line that two threads transfer to each other. Both threads must call their functions the
+/// same number of times.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     word: Padded<AtomicU64>,
 }
 
 impl Line {
-    /// Measures on one side: nanoseconds of a one-way transfer.
+    /// Measures on one thread; returns the nanoseconds of a one-way transfer.
     pub(super) fn measure(&self) -> f64 {
         let base = self.word.load(Ordering::Acquire);
         let mut chunks = [0.0; CHUNKS as usize];
@@ -40,7 +41,7 @@ impl Line {
         stats::median(&chunks).unwrap_or_default()
     }
 
-    /// Answers on the other side. `turn` is the number of earlier measurements.
+    /// Responds on the other thread. `turn` is the number of earlier measurements.
     pub(super) fn answer(&self, turn: u64) {
         let mut at = turn * 2 * CHUNKS * TRIPS;
         for _ in 0..CHUNKS * TRIPS {
@@ -51,7 +52,7 @@ impl Line {
     }
 }
 
-/// Runs `here` on the first CPU and `there`, on a thread of its own, on the second.
+/// Runs `here` on the first CPU and `there`, on another thread, on the second CPU.
 pub(super) fn on_two_cpus<A, B: Send>(
     cpus: [usize; 2],
     here: impl FnOnce() -> A,
@@ -63,7 +64,7 @@ pub(super) fn on_two_cpus<A, B: Send>(
         let other = scope.spawn(move || {
             let pinned = affinity::pin_current_thread(cpus[1]);
             let fine = pinned.is_ok();
-            // The receiver waits below, so that the send cannot fail.
+            // The receiver waits below, so the send does not fail.
             let _ = ready.send(pinned);
             fine.then(there)
         });
@@ -86,7 +87,7 @@ fn cannot_pin(cpu: usize, error: &std::io::Error) -> String {
     format!("cannot run on CPU {cpu}: {error} (choose others with --cpus A,B)")
 }
 
-/// Distance between two CPUs that are otherwise idle at the moment.
+/// Measures the distance between two CPUs, in nanoseconds. Both CPUs should be idle otherwise.
 pub(super) fn distance(cpus: [usize; 2]) -> Result<f64> {
     let line = Line::default();
     let (ns, ()) = on_two_cpus(cpus, || line.measure(), || line.answer(0))?;
@@ -98,7 +99,7 @@ pub(super) fn distance(cpus: [usize; 2]) -> Result<f64> {
 pub(super) struct Slice {
     pub(super) objects: u64,
     pub(super) seconds: f64,
-    /// Distances measured before and after; empty for a slice on one CPU.
+    /// Distances measured before and after the slice; empty for a slice on one CPU.
     pub(super) distances: Vec<f64>,
 }
 
@@ -110,7 +111,7 @@ impl Slice {
     }
 }
 
-/// Bursts between two checks of the clock or the stop flag, both of which take time.
+/// Bursts between two checks of the clock or of the stop flag, because each check takes time.
 const BURSTS: usize = 64;
 
 /// Runs one slice on one CPU. `burst` returns the number of objects that it moved.
@@ -134,8 +135,8 @@ pub(super) fn one_cpu_slice(
     }
 }
 
-/// Runs one slice across two CPUs: `produce` on the first, `consume` on the second. `consume`
-/// returns the number of objects that it took. The objects taken in the consumer's own time count.
+/// Runs one slice on two CPUs: `produce` on the first, `consume` on the second. `consume` returns
+/// the number of objects that it took. The result has these objects and the consumer's time.
 pub(super) fn two_cpu_slice(
     cpus: [usize; 2],
     length: Duration,
@@ -174,7 +175,7 @@ pub(super) fn two_cpu_slice(
 mod tests {
     use super::*;
 
-    // Goal: both sides of the ping-pong meet, twice in a row, and the result is a time.
+    // Goal: both threads complete two measurements in a row, and the results are positive.
     #[test]
     fn two_measurements_meet() {
         let line = Line::default();

@@ -13,10 +13,10 @@ use super::report::Report;
 use super::{Own, Peers, Result, Rival, Session};
 
 const BULK: usize = 32;
-/// Number of objects in the peer's pool, plus one.
+/// Number of pages; the peer's pool has one object less.
 const PAGES: u32 = 8192;
 const PEER: &str = "rte_mempool cache 512";
-/// The same pool in its use for packets: each object has a header to check and to reset.
+/// DPDK pool of packet buffers: each object has a header that is checked and reset.
 const MBUF: &str = "rte_pktmbuf cache 512";
 
 type Batch = ArrayVec<Page, BULK>;
@@ -48,13 +48,13 @@ pub(super) fn new_pool() -> Result<PagePool> {
     PagePool::new(&config).map_err(|error| format!("cannot make a page pool: {error}").into())
 }
 
-/// Closes the pool; an error means lost pages and makes the benchmark invalid.
+/// Closes the pool. An error means lost pages and makes the benchmark invalid.
 fn close(pool: PagePool) -> Result<()> {
     pool.close()?;
     Ok(())
 }
 
-/// Allocates and frees a bulk on the owner's thread.
+/// Allocates and frees a bulk of pages on the owner's thread.
 pub(super) fn alloc_and_free(pool: &mut PagePool) -> impl FnMut() -> usize {
     let mut pages = Batch::new();
     move || {
@@ -65,21 +65,20 @@ pub(super) fn alloc_and_free(pool: &mut PagePool) -> impl FnMut() -> usize {
     }
 }
 
-/// Size of a batch of foreign buffers between a returner and the pool's owner: two bulks.
+/// Size of a batch of foreign buffers that are returned to the pool's owner: two bulks.
 const HOME: usize = 2 * BULK;
 
 /// Entries of the ring between the two threads, as in the peer.
 const HANDED_OVER: u32 = 1024;
 
-/// Allocating side, with the batch that the ring did not yet accept. Each side has cache lines of
-/// its own, as everywhere but on the stack of a benchmark.
+/// Allocating thread's ring end and the batch that the ring has not accepted yet.
 struct Giver<T> {
     ring: spsc::SpscProducer<T>,
     batch: ArrayVec<T, BULK>,
 }
 
 impl<T: Send> Giver<T> {
-    /// Hands over a batch that `fill` fills, whole or not at all, as the peer does.
+    /// Pushes a batch that `fill` provides, completely or not at all, as the peer does.
     fn give(&mut self, fill: impl FnOnce(&mut ArrayVec<T, BULK>)) {
         if !self.batch.is_full() {
             fill(&mut self.batch);
@@ -90,14 +89,15 @@ impl<T: Send> Giver<T> {
     }
 }
 
-/// Freeing side.
+/// Freeing thread's ring end and the received batch.
 struct Taker<T> {
     ring: spsc::SpscConsumer<T>,
     batch: ArrayVec<T, BULK>,
 }
 
 impl<T: Send> Taker<T> {
-    /// Takes a batch and passes it to `empty`; returns the number of its objects.
+    /// Takes a batch and passes it to `empty`; returns the number of its objects, 0 if there is no
+    /// batch.
     fn take(&mut self, empty: impl FnOnce(&mut ArrayVec<T, BULK>)) -> usize {
         if !self.ring.pop_bulk_into(&mut self.batch) {
             spin_loop();
@@ -124,15 +124,14 @@ fn freed_elsewhere(session: &Session, pool: &mut PagePool) -> Result<Slice> {
     };
     let consume = || taker.0.take(|batch| returner.free_bulk(batch));
     let slice = two_cpu_slice(session.cpus, session.slice, produce, consume)?;
-    // Pages still in the ring are returned the same way.
+    // Pages that are still in the ring are returned in the same way.
     while taker.0.take(|batch| returner.free_bulk(batch)) > 0 {}
     pool.free_bulk(&mut giver.0.batch);
     Ok(slice)
 }
 
-/// Measures the same two rings with plain numbers instead of pages: the hand-over ring and the
-/// pool's return ring, with equal batch sizes. The difference from `freed_elsewhere` is the cost of
-/// the pool.
+/// Measures the hand-over ring and the return ring with numbers instead of pages, with equal batch
+/// sizes. The difference from `freed_elsewhere` is the cost of the pool.
 fn numbers_alone(session: &Session) -> Result<Slice> {
     let (mut giver, mut taker) = hand_over();
     let (back, mut home) = return_ring::ring(PAGES);
@@ -145,7 +144,7 @@ fn numbers_alone(session: &Session) -> Result<Slice> {
                 free.extend_from_slice(&come[..n]);
             }
             let rest = free.len() - batch.remaining_capacity().min(free.len());
-            // The batch has room for this number of entries.
+            // The batch has space for the entries from `rest`.
             let _ = batch.try_extend_from_slice(&free[rest..]);
             free.truncate(rest);
         });
@@ -154,12 +153,13 @@ fn numbers_alone(session: &Session) -> Result<Slice> {
     let consume = || {
         let (back, magazine) = &mut back.0;
         taker.0.take(|batch| {
-            // The magazine takes the batch whole: batches are full, and two fill a magazine.
+            // The magazine takes the whole batch: batches are full, and two batches fill a
+            // magazine.
             let fits = magazine.try_extend_from_slice(batch);
             debug_assert!(fits.is_ok(), "{fits:?}");
             batch.clear();
             if magazine.is_full() {
-                // The ring has room for all numbers in use.
+                // The return ring has space for all numbers in use.
                 back.push(magazine);
                 magazine.clear();
             }

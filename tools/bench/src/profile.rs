@@ -1,14 +1,14 @@
-//! Instructions of a frame by layer, from callgrind's own record. The shares are exact, as the
-//! counts are, and need no privileges of a sampling profiler.
+//! Instructions of a frame by layer, from callgrind's record. The shares are exact, like the
+//! counts, and do not need the privileges of a sampling profiler.
 //!
-//! The program has line tables, so that inlined code counts for its source file. Code of the
-//! standard library counts for the layer that calls it. Code without a file is identified by name:
-//! the copies are libc's.
+//! The program has line tables, so inlined code counts for its source file. Code of the standard
+//! library counts for the layer that calls it. Code without a file is identified by name: the
+//! copies are functions of libc.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Layers in the order of a frame's path. Every profile has all of them, so that each layer has the
+/// Layers in the order of a frame's path. Every profile has all layers, so that each layer has the
 /// same colour in all pictures.
 const ROOMS: [(&str, &str); 5] = [
     ("memory: rings, windows, pages", "memory/"),
@@ -20,7 +20,7 @@ const ROOMS: [(&str, &str); 5] = [
 const COPIES: &str = "copies (libc)";
 const REST: &str = "the benchmark itself";
 
-/// Percent of the instructions by layer; `None` without a record.
+/// Percentage of the instructions by layer; `None` without a record or without instructions.
 pub(super) fn read(record: &Path) -> Option<Vec<(&'static str, f64)>> {
     let mut shares = shares(&std::fs::read_to_string(record).ok()?);
     let all: f64 = shares.iter().map(|(_, cost)| cost).sum();
@@ -30,7 +30,7 @@ pub(super) fn read(record: &Path) -> Option<Vec<(&'static str, f64)>> {
     (all > 0.0).then_some(shares)
 }
 
-/// Instructions by layer, in the order of `ROOMS`, then the copies and the rest.
+/// Instructions by layer, in the order of `ROOMS`, followed by the copies and the rest.
 fn shares(record: &str) -> Vec<(&'static str, f64)> {
     let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
     let mut reader = Reader::default();
@@ -43,18 +43,18 @@ fn shares(record: &str) -> Vec<(&'static str, f64)> {
     names.map(|name| (name, sums.get(name).copied().unwrap_or_default())).collect()
 }
 
-/// Reader of callgrind's format. A line sets the file, the function or the callee, or carries a
-/// cost. The first use of a name defines its number (`fl=(3) backend/ntb/src/tx.rs`); later uses
-/// have the number only (`fl=(3)`).
+/// Reader of callgrind's format. Each line sets the file, the function or the callee, or contains a
+/// cost. The first use of a name defines its number (`fl=(3) backend/ntb/src/tx.rs`). Later uses
+/// contain the number only (`fl=(3)`).
 #[derive(Default)]
 struct Reader {
     files: BTreeMap<String, String>,
     functions: BTreeMap<String, String>,
-    /// File of the function, file of the current inlined code, and the function.
+    /// File of the function; `file` is that of the current inlined code.
     own: String,
     file: String,
     function: String,
-    /// The next line is the cost of a call, which the callee's own lines already contain.
+    /// True if the next line is the cost of a call, which the callee's lines already contain.
     called: bool,
 }
 
@@ -104,7 +104,8 @@ fn resolve(names: &mut BTreeMap<String, String>, text: &str) -> String {
     }
 }
 
-/// Layer of a source file: the innermost of its folders that is a layer.
+/// Layer of a source file: the innermost folder that is a layer. None for external crates, the
+/// standard library and other files.
 fn room_of(file: &str) -> Option<&'static str> {
     let whole = |at: &usize| *at == 0 || file[..*at].ends_with('/');
     let place = |part| file.rmatch_indices(part).map(|(at, _)| at).find(whole);
@@ -126,8 +127,8 @@ mod tests {
         cfi=(4) ???\ncfn=(2) __memcpy_avx_unaligned\ncalls=1 0\n12 100\n14 1\n\n\
         fl=(4)\nfn=(2)\n0 100\n\nfn=(3) _start\n0 3\n\ntotals: 119\n";
 
-    // Goal: only self costs count; inlined code counts for its own layer, std for the caller's, and
-    // libc's copies by name.
+    // Goal: only self costs count. Inlined code counts for its own layer, the standard library for
+    // the caller's layer, and libc's copies by name.
     #[test]
     fn a_record_is_split_into_rooms() {
         let shares = shares(RECORD);
@@ -139,7 +140,7 @@ mod tests {
         assert_eq!(shares.iter().map(|(_, cost)| cost).sum::<f64>(), 119.0);
     }
 
-    // Goal: any text is read to its end.
+    // Goal: text without costs gives 0 for each layer.
     #[test]
     fn no_record_is_nothing() {
         assert!(shares("").iter().all(|&(_, cost)| cost == 0.0));

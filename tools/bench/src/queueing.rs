@@ -1,7 +1,7 @@
 //! Backpressure and queueing disciplines on the real engine: frame loss and cost.
 //!
-//! All contenders are links of mqnet in one process. A link has two ports: senders feed one, and a
-//! slow sink reads the other. The contenders take turns, and each turn has a new link.
+//! All contenders are links of mqnet in one process. A link has two ports: senders feed one port,
+//! and a slow sink reads the other. The contenders alternate, with a new link each time.
 
 mod bypass;
 mod fairness;
@@ -17,16 +17,16 @@ use super::report::{Case, Line, Report, Unit};
 use super::stats::{self, Class, Sample};
 use super::{LinkPlug, Result, Session, slices};
 
-/// A part of the benchmark.
+/// Part of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Part {
-    /// Frames lost, and frames a second: tail drop against backpressure, 1 to 8 senders
+    /// Lost frames and frames per second: tail drop compared with backpressure, 1 to 8 senders
     Table,
-    /// A ping beside a bulk flow over a slow sink
+    /// Ping in parallel to a bulk flow over a slow sink
     Latency,
-    /// Seven modest flows and a greedy one
+    /// Fairness of seven normal flows and a greedy one
     Fairness,
-    /// What an attached but empty discipline costs
+    /// Cost of an attached but empty discipline
     Bypass,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn run(
 ) -> Result<()> {
     let wanted = |part| only.is_none_or(|only| only == part);
     if wanted(Part::Bypass) {
-        // The benchmark pins its thread and therefore gets a thread of its own.
+        // The benchmark pins its thread, so it runs on a separate thread.
         std::thread::scope(|scope| {
             let alone = scope.spawn(|| bypass::run(session, plug).map_err(|e| e.to_string()));
             let (cases, notes) = alone.join().map_err(|_| "a thread failed")??;
@@ -59,8 +59,8 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Runs rounds with each contender in turn; `turn` gets the round and the index of the contender.
-/// Returns a list of outcomes for each contender.
+/// Runs rounds with all contenders, in an order that changes; `turn` gets the round and the index
+/// of the contender. Returns a list of outcomes for each contender.
 fn in_turn<T>(
     session: &Session,
     name: &str,
@@ -78,7 +78,7 @@ fn in_turn<T>(
     Ok(series)
 }
 
-/// Samples without a distance: several threads ran on CPUs of the scheduler's choice.
+/// Samples without a distance: the threads run on CPUs chosen by the scheduler.
 fn samples(values: impl IntoIterator<Item = f64>) -> Vec<Sample> {
     values.into_iter().map(|value| Sample { value, class: Class::Mixed }).collect()
 }
@@ -92,7 +92,7 @@ fn case(name: String, unit: Unit, lines: Vec<Line>) -> Case {
     Case { name, unit, lines, ratios: Vec::new() }
 }
 
-/// Text of a promise, its verdict, and both numbers.
+/// Text of a promise with its verdict, the measured value and the promised value.
 fn promise(kept: bool, what: &str, measured: &str, promised: &str) -> String {
     let verdict = if kept { "kept" } else { "MISSED" };
     format!("{verdict}: {what}: {measured} (promised: {promised})")

@@ -21,9 +21,10 @@ const WIRES: [Wire; 9] = [
     Wire::TestpmdTap,
 ];
 
-/// Fastest of these contenders, also measured with pinned ends.
+/// Contenders of which the fastest are also measured with pinned ends.
 const AMONG_PINNED: [Wire; 4] = [Wire::MqnetDirect, Wire::Mqnet, Wire::Veth, Wire::Relay];
-/// Contenders that are also measured on the receiver's CPU, with pinned ends.
+/// Contenders that are also measured with their processes on the receiver's CPU and with pinned
+/// ends.
 const AT_RECEIVER: [Wire; 2] = [Wire::MqnetDirect, Wire::Relay];
 
 pub(super) fn run(session: &Session, report: &mut Report, seconds: u64) -> Result<()> {
@@ -61,8 +62,8 @@ pub(super) fn run(session: &Session, report: &mut Report, seconds: u64) -> Resul
     report.cases.push(cost(name, &contenders, |c| &c.streams.machine));
     let name = "CPU of the processes between";
     report.cases.push(cost(name, &contenders, |c| &c.streams.between));
-    // The scheduler moves unpinned ends away from a pinned worker. Pinned ends stay and share a CPU
-    // with it.
+    // The scheduler moves unpinned ends away from the CPU of a pinned worker. Pinned ends share
+    // this CPU with the worker.
     contenders.retain(|contender| AMONG_PINNED.contains(&contender.wire));
     let placed = contenders.len();
     contenders.append(&mut at_receiver);
@@ -83,7 +84,7 @@ fn keep_on(cpu: usize, contenders: &[Contender]) -> Result<()> {
     Ok(())
 }
 
-/// CPU seconds per gigabit; `of` returns the CPU seconds of each stream.
+/// Case with CPU seconds per gigabit; `of` returns the CPU seconds of each stream.
 fn cost(name: &str, contenders: &[Contender], of: fn(&Contender) -> &[f64]) -> Case {
     let line = |contender: &Contender| -> Line {
         let all = of(contender).iter().zip(&contender.streams.gigabits);

@@ -1,4 +1,4 @@
-//! Results as an aligned table for people, and as JSON with the same numbers for programs.
+//! Results as an aligned table for users, and as JSON with the same numbers for programs.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::stats::{self, Sample, Summary};
 
-/// Unit of the values of a case. A ratio always means "the first is so many times the other".
+/// Unit of the values of a case. A ratio is the value of the first line divided by that of another
+/// line.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub(super) enum Unit {
@@ -42,7 +43,7 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// Divisor and unit name for the table.
+    /// Divisor and unit name in the table.
     fn shown(self) -> (f64, &'static str) {
         match self {
             Self::Objects => (1e6, "Mobj/s"),
@@ -62,7 +63,7 @@ impl Unit {
         }
     }
 
-    /// The median in a second unit.
+    /// Median in a second unit, if there is one.
     fn also(self, median: f64) -> String {
         match self {
             Self::Objects => format!("{:.2} ns/obj", 1e9 / median),
@@ -72,7 +73,7 @@ impl Unit {
     }
 }
 
-/// Samples of one contender, or the reason why it was skipped.
+/// Samples of one contender, or the reason why the contender was skipped.
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
     pub(super) who: String,
@@ -96,7 +97,7 @@ impl Line {
     }
 }
 
-/// One measured quantity: mqnet first, then the contenders for comparison.
+/// One measured quantity, with mqnet in the first line and its peers in the others.
 #[derive(Debug, Serialize)]
 pub(super) struct Case {
     pub(super) name: String,
@@ -106,8 +107,8 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// Creates a case with ratios of the first line that has samples to each other line that has
-    /// samples.
+    /// Creates a case. Ratios compare the first line that was not skipped with each other line that
+    /// was not skipped.
     pub(super) fn new(name: impl Into<String>, unit: Unit, lines: Vec<Line>) -> Self {
         let mut ratios = Vec::new();
         let mut took_part = lines.iter().filter(|line| line.skipped.is_none());
@@ -125,10 +126,10 @@ impl Case {
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
     pub(super) benchmark: String,
-    /// The two CPUs used.
+    /// CPUs of the measurement.
     pub(super) cpus: [usize; 2],
     pub(super) slice_ms: u64,
-    /// Facts that a reader needs to judge the numbers.
+    /// Facts that a reader needs to interpret the numbers.
     pub(super) notes: Vec<String>,
     pub(super) cases: Vec<Case>,
 }
@@ -195,7 +196,7 @@ fn row(
     cells
 }
 
-/// Formats a value with at most four significant digits, without invented digits for large numbers.
+/// Formats a value with about four significant digits; values from 1000 on are rounded to integers.
 fn digits(value: f64) -> String {
     match value.abs() {
         v if v >= 1000.0 => format!("{value:.0}"),
@@ -205,7 +206,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// Aligns words to the left and numbers to the right, with the minimum column widths.
+/// Aligns the first three columns left and the numbers right, with the minimum column widths.
 fn align(rows: &[[String; HEADER.len()]]) -> String {
     let mut widths = [0; HEADER.len()];
     for row in rows {
@@ -230,7 +231,7 @@ fn align(rows: &[[String; HEADER.len()]]) -> String {
     out
 }
 
-/// Progress line on a terminal; silent elsewhere.
+/// Progress line on a terminal; no output otherwise.
 #[derive(Debug)]
 pub(super) struct Progress {
     on: bool,
@@ -273,7 +274,8 @@ mod tests {
         Report { benchmark: "ring".to_owned(), cases: vec![case], ..Report::default() }
     }
 
-    // Goal: columns line up, a ratio line follows the contenders, a skipped peer has its reason.
+    // Goal: columns are aligned, a ratio line follows the contenders, and a skipped peer has its
+    // reason.
     #[test]
     fn table_is_aligned_and_complete() {
         let table = report().render(false).unwrap();
@@ -287,7 +289,7 @@ mod tests {
         assert_eq!(end(lines[0], "median"), end(lines[1], "3.000"));
     }
 
-    // Goal: JSON carries the same numbers as the table, unscaled, and every sample.
+    // Goal: JSON contains the same numbers as the table without scaling, and every sample.
     #[test]
     fn json_has_the_same_numbers() {
         let text = report().render(true).unwrap();

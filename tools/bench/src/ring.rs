@@ -1,5 +1,5 @@
 //! Comparison of the single-producer single-consumer ring with DPDK's `rte_ring`: one hop, between
-//! two CPUs and on one CPU. Between CPUs only whole bulks move; on one CPU a bulk always fits.
+//! two CPUs and on one CPU. Between CPUs only whole bulks are moved; on one CPU a bulk always fits.
 
 use std::hint::{black_box, spin_loop};
 
@@ -13,12 +13,12 @@ use super::{Peers, Result, Rival, Session};
 pub(super) const ENTRIES: u32 = 1024;
 pub(super) const BULK: usize = 32;
 const PEER: &str = "rte_ring SP/SC";
-/// Number of rings. The memory placement of a ring affects its rate reproducibly; therefore
-/// successive slices use different rings, also in the peer (`peers/slices.c`).
+/// Number of rings. A ring's rate depends reproducibly on its place in memory, so successive slices
+/// use different rings, also in the peer (`peers/slices.c`).
 const RINGS: usize = 8;
 
-/// Ring with the data of both sides. Each side has its half and its entries in cache lines of its
-/// own; without the padding, sharing of lines would depend on the stack address.
+/// Ring ends with the entries of their threads, in separate cache lines. Without the padding,
+/// sharing of cache lines would depend on the stack address.
 struct Apart {
     from: Padded<(spsc::SpscProducer<u64>, [u64; BULK])>,
     into: Padded<(spsc::SpscConsumer<u64>, [u64; BULK])>,
@@ -54,7 +54,7 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Moves a bulk in and out again on one thread.
+/// Pushes a bulk and pops it again on one thread.
 pub(super) fn both_ways(
     producer: &mut spsc::SpscProducer<u64>,
     consumer: &mut spsc::SpscConsumer<u64>,
@@ -94,7 +94,8 @@ fn two_cpus(
 mod tests {
     use super::*;
 
-    // Goal: the count of a one-CPU burst equals the number of entries that went through the ring.
+    // Goal: the number returned by a burst on one CPU equals the number of entries that went
+    // through the ring.
     #[test]
     fn bursts_move_whole_bulks() {
         let (mut producer, mut consumer) = spsc::ring::<u64>(ENTRIES);

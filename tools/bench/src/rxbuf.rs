@@ -1,5 +1,6 @@
-//! Comparison of RX buffers: fragments of pages with whole pages, and the page pool with plain
-//! allocation; on one core without a device, and in a driver behind a device of mqnet.
+//! Comparison of RX buffers: page fragments with full pages, and the page pool with plain
+//! allocation. Both comparisons run on one core without a device, and in a driver with a device of
+//! mqnet.
 
 mod driver;
 pub(super) mod life;
@@ -15,8 +16,7 @@ use super::{Result, Session, xdp};
 
 use life::{Kind, Life};
 
-/// Numbers of flows over which frames are spread. Each flow keeps a few frames, so that buffers
-/// return out of order.
+/// Numbers of flows. Each flow keeps some frames, so that buffers return out of order.
 const FLOWS: [usize; 4] = [1, 8, 32, 128];
 const BYTES: usize = 1514;
 
@@ -42,7 +42,7 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     instructions(session, report)
 }
 
-/// Compares frames that an XDP program drops in front of a queue with frames that it passes.
+/// Compares frames that an XDP program drops with frames that the program passes to a queue.
 fn programs(session: &Session) -> Result<Case> {
     let name = "an XDP program, 64 B".to_owned();
     let mut verdicts = [xdp::burst(64, true)?, xdp::burst(64, false)?];
@@ -63,7 +63,7 @@ fn programs(session: &Session) -> Result<Case> {
     Ok(Case::new(name, Unit::Frames { bytes: 64 }, lines))
 }
 
-/// Compares kinds of buffers in turn, each on the same core.
+/// Compares kinds of buffers in alternating slices, each on the same core.
 fn compare(
     session: &Session,
     name: String,
@@ -75,7 +75,7 @@ fn compare(
         lives.iter().map(|(_, kind)| Life::new(*kind, BYTES, queues, flows)).collect();
     let mut made = made?;
     let mut series = vec![Vec::new(); made.len()];
-    // The first turn of each warms caches and page tables and is not counted.
+    // The first slice of each kind warms caches and page tables and is not counted.
     for pair in 0..=session.pairs {
         session.check()?;
         session.progress.show(&format!("{name}: pair {pair} of {}", session.pairs));
@@ -91,7 +91,7 @@ fn compare(
     Ok(Case::new(name, Unit::Frames { bytes: BYTES }, lines.collect()))
 }
 
-/// Compares both layouts in the driver of mqnet behind its device.
+/// Compares both layouts in mqnet's driver, with mqnet's device in another process.
 fn behind_a_device(session: &Session, queues: u16, mergeable: bool) -> Result<Case> {
     let folder = RunFolder::new()?;
     let mode = if mergeable { "mergeable" } else { "small" };
@@ -105,7 +105,7 @@ fn behind_a_device(session: &Session, queues: u16, mergeable: bool) -> Result<Ca
     link::row(session, name, BYTES, contenders)
 }
 
-/// Instructions per frame, and the part of the pool.
+/// Counts instructions per frame, and the instructions that the pool adds.
 fn instructions(session: &Session, report: &mut Report) -> Result<()> {
     let folder = RunFolder::new()?;
     let mut values = Vec::new();

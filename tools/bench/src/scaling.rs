@@ -1,8 +1,8 @@
-//! Frames per second for increasing numbers of workers with a channel each, and cost per frame for
-//! increasing numbers of channels on one worker.
+//! Frames per second by number of workers with one channel each, and cost per frame by number of
+//! channels on one worker.
 //!
-//! Each worker is one thread on one CPU that has both ends of its channels, so that a machine with
-//! two CPUs can have two workers. A frame is copied in and out, as between two processes.
+//! Each worker is one thread on one CPU with both ends of its channels. A machine with two CPUs can
+//! therefore have two workers. A frame is copied in and out, as between two processes.
 
 pub(super) mod lanes;
 
@@ -16,7 +16,7 @@ use super::stats::{Class, Sample};
 use super::{Result, Session, slices};
 use lanes::{Link, Worker};
 
-/// Channels on one worker.
+/// Numbers of channels on one worker.
 const CHANNELS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 const SIZES: [usize; 2] = [64, 1514];
 
@@ -33,7 +33,8 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Runs rounds in which each contender has a turn; the first round warms up.
+/// Runs rounds in which each contender is measured once; the first round warms up and is not
+/// counted.
 fn in_turn(
     session: &Session,
     name: &str,
@@ -47,7 +48,7 @@ fn in_turn(
         for at in slices::order(contenders, pair) {
             let value = turn(at)?;
             if pair > 0 {
-                // No frame goes from one CPU to another.
+                // Class of a sample on one CPU: no frame is transferred between CPUs.
                 series[at].push(Sample { value, class: Class::Single });
             }
         }
@@ -55,7 +56,7 @@ fn in_turn(
     Ok(series)
 }
 
-/// Measures one link with as many channels as CPUs; the highest number of workers comes first.
+/// Measures one link with as many channels as CPUs, by number of workers in descending order.
 fn workers(session: &Session, bytes: usize, cpus: &[usize]) -> Result<Case> {
     let name = format!("workers with a channel each, {bytes} B");
     let cpus = &cpus[..cpus.len().min(64)];
@@ -89,15 +90,15 @@ fn together(session: &Session, workers: &mut [Worker], cpus: &[usize]) -> Result
 
 fn slice(worker: &mut Worker, cpu: usize, session: &Session, begin: &Barrier) -> Result<Slice> {
     let mut turn = || pingpong::one_cpu_slice(cpu, session.slice, || worker.burst());
-    // A CPU runs slower for a while after an idle time; therefore each worker warms up its CPU. The
-    // result is checked after the barrier, because every worker must reach the barrier.
+    // Each worker warms up its CPU, which is slower for a while after idle time. An error is
+    // returned after the barrier only, because every worker must reach the barrier.
     let warm = turn();
     begin.wait();
     warm?;
     turn()
 }
 
-/// Measures links of increasing numbers of channels, each on one worker.
+/// Measures one link for each number of channels, with one worker each.
 fn channels(session: &Session, bytes: usize) -> Result<Case> {
     let name = format!("channels on one worker, {bytes} B");
     let links: Result<Vec<Link>> =
@@ -112,7 +113,7 @@ fn channels(session: &Session, bytes: usize) -> Result<Case> {
     Ok(Case::new(name, Unit::Nanoseconds, lines.collect()))
 }
 
-/// The same values as frames per second.
+/// Case with the values of `channels` as frames per second.
 fn rates(channels: &Case, bytes: usize) -> Case {
     let rate = |line: &Line| {
         let of = |sample: &Sample| Sample { value: 1e9 / sample.value, ..*sample };

@@ -1,47 +1,48 @@
 //! Sections that callgrind counts, one per run.
 
-/// What one core does.
+/// Work of one core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Section {
     /// Both ends of a link.
     Link,
-    /// The same with an empty discipline in front of the link.
+    /// Both ends of a link with an empty discipline.
     LinkQdisc,
-    /// Both ends of a link over two windows, one channel busy.
+    /// Both ends of a link over two windows as a group; one channel carries frames.
     Group,
-    /// The same where others can stand in.
+    /// Both ends of a link over two windows as a group with fail-over.
     GroupDegrade,
-    /// The same over one window, without a group.
+    /// Both ends of a link over one window without a group.
     GroupNone,
-    /// The same with so many channels in turn, as one worker has them.
+    /// Both ends of a link with a number of channels, which are polled in rotation like those of a
+    /// worker.
     Lanes,
-    /// A ring, in and out.
+    /// A ring, push and pop.
     Ring,
     /// A pool, allocation and free.
     Pool,
     /// Frames that an XDP program drops.
     XdpDrop,
-    /// Frames that it lets pass.
+    /// Frames that an XDP program passes.
     XdpPass,
-    /// RX buffers that are parts of pages.
+    /// RX buffers that are page fragments.
     RxFragment,
-    /// RX buffers that are whole pages.
+    /// RX buffers that are full pages.
     RxFullPage,
-    /// RX buffers that nobody takes and frees.
+    /// RX buffers without allocation and free.
     RxNone,
-    /// The copies alone: one frame into shared memory and out of it.
+    /// The copies only: one frame into shared memory and out of it.
     Copy,
-    /// Our driver to our device through a split ring.
+    /// mqnet's driver to mqnet's device through a split ring.
     SplitToDevice,
-    /// Back.
+    /// mqnet's device to mqnet's driver through a split ring.
     SplitToDriver,
-    /// Our driver to our device through a packed ring.
+    /// mqnet's driver to mqnet's device through a packed ring.
     PackedToDevice,
-    /// Back.
+    /// mqnet's device to mqnet's driver through a packed ring.
     PackedToDriver,
-    /// Our end of an `ntb_transport`, towards the peer; the peer is not counted.
+    /// mqnet's end of an `ntb_transport`, sending to a peer that is not counted.
     NtbSend,
-    /// From the peer.
+    /// mqnet's end of an `ntb_transport`, receiving from a peer that is not counted.
     NtbReceive,
 }
 

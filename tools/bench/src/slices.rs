@@ -1,10 +1,11 @@
-//! Comparison of pairs of processes on the same two CPUs. Only one pair is awake at a time, for
-//! about 25 ms; the pairs take turns (SIGCONT, SIGSTOP), so that all see the same machine. The
-//! thread that assigns the turns has a higher priority than all pairs (as root). Otherwise a thawed
-//! sender could take its CPU while its receiver is still frozen or another pair still runs.
+//! Comparison of pairs of processes on the same two CPUs. Only one pair runs at a time, for about
+//! 25 ms. SIGCONT and SIGSTOP switch between pairs, so that all are measured under the same
+//! conditions. As root, the thread that switches has a higher priority than all pairs. Otherwise a
+//! resumed sender could occupy its CPU while its receiver is still stopped or another pair still
+//! runs.
 //!
-//! Frame counts are read between rounds, while the pair is awake; the time of the read counts as
-//! the pair's own. A round of several slices gives one sample.
+//! Frame counts are read between rounds, while the pair runs; the time of the read counts as time
+//! of the pair. A round of several slices gives one sample.
 
 use std::time::{Duration, Instant};
 
@@ -16,19 +17,19 @@ use super::report::Progress;
 use super::stats::{Class, Sample};
 use super::{Result, Session};
 
-/// Side of a comparison: processes that move frames from one CPU to another. The drop must end
-/// them, frozen or not.
+/// Contender: processes that move frames from one CPU to another. Dropping the contender must end
+/// its processes, even if they are stopped.
 pub(crate) trait End {
-    /// All processes of the side, the receiver first.
+    /// All processes of the contender, the receiver first.
     fn pids(&self) -> Vec<u32>;
 
-    /// Number of frames that the receiver has taken since the start. Called while the side is
-    /// awake.
+    /// Number of frames that the receiver has taken since the start. Called while the processes
+    /// run.
     fn frames_received(&mut self) -> Result<u64>;
 }
 
-/// Waits for the first frame and freezes the pair until its turn; an awake pair would take CPU time
-/// from pairs that start later. Returns false if no frame arrives in 10 s.
+/// Waits for the first frame, then stops the pair, which would otherwise take CPU time from pairs
+/// that start later. Returns false if no frame arrives in 10 s.
 pub(super) fn moves_frames(end: &mut dyn End) -> Result<bool> {
     for _ in 0..500 {
         if end.frames_received()? > 0 {
@@ -48,8 +49,8 @@ pub(super) struct Plan {
     pub(super) slice: Duration,
 }
 
-/// Minimum number of slices per contender: with fewer, repeated results of one pair differ by more
-/// than 3 %.
+/// Minimum number of slices per contender. With fewer slices, repeated results of one pair differ
+/// by more than 3 %.
 const SLICES_MIN: usize = 160;
 
 impl Plan {
@@ -87,7 +88,7 @@ impl<'a> Turn<'a> {
         thaw(&self.end.pids())
     }
 
-    /// Keeps the pair awake for one slice.
+    /// Lets the pair run for one slice.
     fn slice(&mut self, length: Duration) -> Result<()> {
         let _urgent = Urgent::begin();
         let start = Instant::now();
@@ -98,7 +99,8 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    /// Ends one round and starts the next; returns frames per second since the last mark.
+    /// Ends one round and starts the next. Returns the frames per second of running time since the
+    /// last call.
     fn mark(&mut self) -> Result<f64> {
         let _urgent = Urgent::begin();
         let start = Instant::now();
@@ -106,7 +108,7 @@ impl<'a> Turn<'a> {
         let frames = self.end.frames_received()?;
         let answered = Instant::now();
         let awake = self.awake + (answered - start);
-        // A counter that runs backwards means a replaced receiver: the rate of the round is 0.
+        // A counter that decreases belongs to a replaced receiver; the rate of the round is then 0.
         let rate = frames.saturating_sub(self.frames) as f64 / awake.as_secs_f64();
         self.frames = frames;
         self.freeze()?;
@@ -122,7 +124,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Freezes processes; returns when all of them have stopped.
+/// Stops processes; returns when all of them have stopped.
 pub(super) fn freeze(pids: &[u32]) -> Result<()> {
     let failed = |pid: u32, error| format!("cannot freeze process {pid}: {error}");
     for &pid in pids {
@@ -141,8 +143,8 @@ pub(super) fn thaw(pids: &[u32]) -> Result<()> {
     Ok(())
 }
 
-/// Runs the contenders against each other; returns for each a series of frames per second, one
-/// value per round.
+/// Measures the contenders in alternating slices. Returns for each contender the frames per second
+/// of each round.
 pub(super) fn compare(
     session: &Session,
     name: &str,
@@ -179,7 +181,8 @@ pub(super) fn show(progress: &Progress, name: &str, round: usize, rounds: usize)
     progress.show(&format!("{name}: round {} of {rounds}", round + 1));
 }
 
-/// Alternates the direction, so that a drift affects all contenders equally.
+/// Order of `n` contenders, ascending and descending in alternation, so that a drift affects all
+/// contenders equally.
 pub(super) fn order(n: usize, slice: usize) -> impl Iterator<Item = usize> {
     (0..n).map(move |at| if slice.is_multiple_of(2) { at } else { n - 1 - at })
 }
@@ -198,7 +201,7 @@ mod tests {
         }
     }
 
-    // Goal: each contender has one turn a slice, and the order alternates.
+    // Goal: each contender has one entry per slice, and the order alternates.
     #[test]
     fn the_order_alternates() {
         assert_eq!(order(3, 0).collect::<Vec<_>>(), [0, 1, 2]);
@@ -218,7 +221,8 @@ mod tests {
         }
     }
 
-    // Goal: the rate is frames over the time awake, and frozen time does not count.
+    // Goal: the rate is the number of frames divided by the running time; time in which the process
+    // is stopped does not count.
     #[test]
     fn frozen_time_does_not_count() {
         let mut command = std::process::Command::new("sleep");

@@ -1,23 +1,24 @@
 //! Statistics of series of samples: order statistics, overall and by distance class.
 //!
-//! A hypervisor may move two virtual CPUs under one cache or apart, many times a second; every
-//! figure across CPUs then changes by a large factor. Therefore each sample carries the distance
+//! A hypervisor may move two virtual CPUs under one cache or apart many times per second. Every
+//! result across CPUs then changes by a large factor. Therefore each sample contains the distance
 //! measured around it, and samples are compared within their class, near or far.
 
 use serde::Serialize;
 
-/// Upper limit of a *near* one-way cache line transfer: the two CPUs share a last-level cache.
+/// Upper limit of the one-way transfer of a cache line in class *near*: the two CPUs share a
+/// last-level cache.
 pub(super) const NEAR_NS: f64 = 100.0;
 
 /// Distance class of the two CPUs around a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Class {
-    /// The CPUs shared a cache all the time.
+    /// The CPUs shared a last-level cache in all measurements.
     Near,
-    /// The CPUs shared no cache.
+    /// The CPUs shared no cache in any measurement.
     Far,
-    /// The distance changed: such a sample belongs to neither class.
+    /// The distance changed during the sample.
     Mixed,
     /// Only one CPU took part.
     Single,
@@ -35,12 +36,13 @@ impl Class {
         }
     }
 
-    /// Class of a sample that consists of samples of these classes.
+    /// Class of a sample that is computed from samples of these two classes.
     pub(super) fn join(self, other: Self) -> Self {
         if self == other { self } else { Self::Mixed }
     }
 
-    /// Class of a round of many slices; a few exceptions do not change it.
+    /// Class of a round of many slices: the class of at least three quarters of the distances,
+    /// otherwise `Mixed`.
     pub(super) fn of_round(distances_ns: &[f64]) -> Self {
         let near = distances_ns.iter().filter(|&&ns| ns < NEAR_NS).count();
         match (near * 4, distances_ns.len()) {
@@ -59,7 +61,7 @@ pub(super) struct Sample {
     pub(super) class: Class,
 }
 
-/// Middle value (the mean of the two middle ones); `None` for an empty slice.
+/// Median (the mean of the two middle values if their number is even); `None` for an empty slice.
 pub(super) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -109,7 +111,8 @@ impl Summary {
     }
 }
 
-/// Ratio `ours / theirs`, sample by sample. A pair with halves of different classes is `Mixed`.
+/// Ratios `ours / theirs`, sample by sample; ratios that are not finite are omitted. The ratio of
+/// samples of different classes is `Mixed`.
 pub(super) fn ratios(ours: &[Sample], theirs: &[Sample]) -> Vec<Sample> {
     let ratio = |(a, b): (&Sample, &Sample)| Sample {
         value: a.value / b.value,
@@ -126,8 +129,8 @@ mod tests {
         values.iter().map(|&(value, class)| Sample { value, class }).collect()
     }
 
-    // Goal: the median is the middle value in any order of the input, and the mean of two middle
-    // ones.
+    // Goal: the median is the middle value in any order of the input, or the mean of two middle
+    // values.
     #[test]
     fn median_is_the_middle() {
         assert_eq!(median(&[]), None);
@@ -136,7 +139,7 @@ mod tests {
         assert_eq!(median(&[9.0, 1.0, 5.0, 7.0]), Some(6.0));
     }
 
-    // Goal: a distance that changed during a sample puts it into neither class.
+    // Goal: a sample during which the distance changed is neither near nor far.
     #[test]
     fn classes_need_agreement() {
         assert_eq!(Class::of(&[]), Class::Single);
@@ -147,7 +150,7 @@ mod tests {
         assert_eq!(Class::Near.join(Class::Far), Class::Mixed);
     }
 
-    // Goal: a round of slices is classed by three quarters of them.
+    // Goal: the class of a round is that of three quarters of its slices.
     #[test]
     fn rounds_forgive_exceptions() {
         assert_eq!(Class::of_round(&[]), Class::Single);
@@ -156,8 +159,8 @@ mod tests {
         assert_eq!(Class::of_round(&[40.0, 40.0, 250.0, 250.0]), Class::Mixed);
     }
 
-    // Goal: ratios are taken pair by pair, so that a drift of both halves cancels; a peer that
-    // moved nothing yields no ratio instead of an infinite one.
+    // Goal: ratios are computed pair by pair, so that a drift of both sides cancels. A peer that
+    // moved no frames gives no ratio instead of an infinite one.
     #[test]
     fn ratios_are_pairwise() {
         use Class::{Far, Mixed, Near};

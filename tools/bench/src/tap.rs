@@ -17,13 +17,13 @@ use mqnet_wire::VnetHdr;
 use super::report::{Case, Line, Report, Unit};
 use super::{Result, Session, pingpong};
 
-/// Ethernet header and an IP packet of the usual MTU.
+/// Bytes of an Ethernet header and an IP packet of the usual MTU.
 const FRAME: usize = 1514;
-/// Port of a socket without a reader: the kernel processes a datagram completely, but wakes no
+/// Port of a socket that is never read: the kernel processes a datagram completely, but wakes no
 /// thread.
 const PORT: u16 = 7777;
 
-/// Source of the same datagrams in a loop, with the layout of a guest's memory.
+/// Source that repeats the same datagrams, with the layout of a guest's memory.
 struct Source {
     frames: Vec<u8>,
 }
@@ -74,7 +74,7 @@ impl OwningRx for Source {
     }
 }
 
-/// Lane into a TAP of its own.
+/// TAP, and the lane into it.
 struct Path {
     tap: TapFunction,
     lane: Lane,
@@ -117,7 +117,7 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     let _nobody_reads = UdpSocket::bind(("0.0.0.0", PORT))?;
     let mut ways = [Path::new(1, Io::Uring)?, Path::new(2, Io::Plain)?];
     let mut series = [const { Vec::new() }; 2];
-    // The first turn of each warms caches and is not counted.
+    // The first slice of each path warms caches and is not counted.
     for pair in 0..=session.pairs {
         session.check()?;
         session.progress.show(&format!("tap: pair {pair} of {}", session.pairs));

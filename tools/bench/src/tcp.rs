@@ -1,12 +1,12 @@
 //! TCP from TAP over NTB to TAP, compared with a minimal relay between two TAPs and with a veth
 //! pair.
 //!
-//! Each contender joins two network namespaces of its own for the whole run. The contenders take
-//! turns, one iperf3 stream at a time, in an order that changes with every round; the others sleep.
-//! So each round gives one ratio to each peer.
+//! Each contender joins two network namespaces for the whole run. The contenders alternate, one
+//! iperf3 stream at a time, in an order that changes with every round; the others sleep. Each round
+//! therefore gives one ratio for each peer.
 //!
-//! The congestion control is selected explicitly and does not depend on the machine's default: a
-//! stream paced by timers measures these timers, and leaves CPUs idle over a veth pair.
+//! The congestion control is selected explicitly and does not depend on the machine's default. A
+//! stream paced by timers would measure these timers, and leave CPUs idle over a veth pair.
 
 use super::child::{Child, RunFolder};
 use super::cpu;
@@ -18,7 +18,7 @@ use super::stats::{self, Class, Sample};
 use super::wires::{Wire, World};
 use super::{Result, Session, others};
 
-/// Default number of rounds; low, because rounds are long.
+/// Default number of rounds; low, because rounds take long.
 pub(super) const ROUNDS: u32 = 10;
 
 /// Arguments of `mqnet-bench tcp`.
@@ -28,26 +28,27 @@ pub(super) struct TcpArgs {
     #[arg(long, default_value_t = 2, value_name = "S",
           value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: u64,
-    /// Streams that are sent in one way alone [default: both]
+    /// Run streams with this pacing only [default: both]
     #[arg(long, value_enum)]
     only: Option<Sending>,
-    /// More arguments for both `mqnet link`, separated by spaces
+    /// Additional arguments for both `mqnet link`, separated by spaces
     #[arg(long, default_value = "", value_name = "ARGS", hide = true, allow_hyphen_values = true)]
     link_args: String,
 }
 
-/// How a sender holds itself back.
+/// Pacing of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Sending {
-    /// By its window alone, as with the kernel's own default: what is between is the limit.
+    /// Limited by the congestion window only, as by default: the path between the hosts is the
+    /// limit.
     Unpaced,
-    /// One segment of 64 KiB after the other, each let go by a timer.
+    /// Segments of 64 KiB, each sent when a timer expires.
     Paced,
 }
 
 impl Sending {
-    /// Congestion control of this mode. Every network namespace may set `reno`; `cubic`, equally
-    /// unpaced, only where the initial namespace permits it.
+    /// Congestion control of this pacing. Every network namespace may set `reno`. `cubic`, also
+    /// unpaced, is available only if the initial namespace permits it.
     pub(super) fn control(self) -> &'static str {
         match self {
             Self::Unpaced => "reno",
@@ -56,14 +57,14 @@ impl Sending {
     }
 }
 
-/// Contender, or the reason of its absence.
+/// Contender, or the reason why it does not take part.
 pub(super) struct Contender {
     pub(super) wire: Wire,
     pub(super) world: std::result::Result<(Iperf, World), String>,
     pub(super) streams: Streams,
 }
 
-/// Results of successive streams. The first one warms up.
+/// Results of successive streams; the first stream warms up.
 #[derive(Default)]
 pub(super) struct Streams {
     /// Bits per second.
@@ -74,15 +75,15 @@ pub(super) struct Streams {
     idle: Vec<f64>,
     /// CPU seconds of the machine during each stream.
     pub(super) machine: Vec<f64>,
-    /// CPU seconds of the processes between the hosts.
+    /// CPU seconds of the processes between the hosts during each stream.
     pub(super) between: Vec<f64>,
 }
 
 impl Contender {
-    /// Series of this contender, or the reason of its absence.
+    /// Series of this contender, or the reason why it does not take part.
     pub(super) fn line(&self, samples: &[Sample]) -> Line {
         match &self.world {
-            // The first turn of each warms up and is not counted.
+            // The first stream of each contender warms up and is not counted.
             Ok(_) => Line::of(self.wire.who(), samples.iter().skip(1).copied().collect()),
             Err(reason) => Line::skipped(self.wire.who(), reason.as_str()),
         }
@@ -126,7 +127,7 @@ pub(super) fn run(session: &Session, report: &mut Report, args: &TcpArgs) -> Res
     Ok(())
 }
 
-/// Default qdisc of a TAP (a veth pair has none): `fq` would pace every stream.
+/// Name of the default qdisc of a TAP (a veth pair has none): `fq` would pace every stream.
 fn qdisc() -> String {
     let said = std::fs::read_to_string("/proc/sys/net/core/default_qdisc");
     said.map_or("unknown".to_owned(), |name| name.trim().to_owned())
@@ -151,8 +152,8 @@ fn unpaced(
     Ok(())
 }
 
-/// Measures paced streams; skipped on a kernel without the congestion control. The idle share of
-/// the CPUs identifies the limit: an idle share with veth means that timers limit the stream.
+/// Measures paced streams, or skips them if the kernel lacks the congestion control. A note lists
+/// the idle share of the CPUs: CPUs that are idle with veth mean that timers limit the stream.
 fn paced(
     session: &Session,
     report: &mut Report,
@@ -171,7 +172,7 @@ fn paced(
     measure(session, contenders, seconds, Sending::Paced, Ends::Pinned)?;
     report.cases.push(Case::new(name, Unit::Bits, lines(contenders)));
     let took_part = contenders.iter().filter(|contender| contender.world.is_ok());
-    // The first turn of each warms up.
+    // The first stream of each contender warms up and is not counted.
     let idle = |c: &Contender| stats::median(c.streams.idle.get(1..)?);
     let idle: Vec<String> =
         took_part.map(|c| format!("{} {:.2}", c.wire.who(), idle(c).unwrap_or(f64::NAN))).collect();
@@ -184,16 +185,16 @@ fn paced(
 /// Upper bounds of forwarders between two TAPs, derived from the CPU cost per gigabit of other
 /// contenders, under the assumption that all CPUs are fully used.
 ///
-/// The first bound assumes a forwarder without system calls and waits: two copies per byte remain,
-/// out of the kernel and into it, at the maximum copy rate of this machine. The remaining cost is
-/// that of veth, which makes neither copy. Every real forwarder is slower. The second bound has the
-/// cost of the relay, including sleep and wake-up, spread over all CPUs.
+/// The first bound assumes a forwarder without system calls and waits. Two copies per byte remain,
+/// out of the kernel and into it, at the maximum copy rate of this machine. The other cost is that
+/// of veth, which makes neither copy. Every real forwarder is slower. The second bound has the cost
+/// of the relay, including sleep and wake-up, divided among all CPUs.
 pub(super) fn limits_of_forwarders(
     session: &Session,
     contenders: &[Contender],
     cpus: usize,
 ) -> Result<(Vec<Line>, String)> {
-    // A separate thread, because the measurement pins its thread.
+    // The measurement pins its thread, so it runs on a separate thread.
     let copy = || limits::cached_copy(session).map_err(|error| error.to_string());
     let copied = std::thread::scope(|scope| scope.spawn(copy).join());
     let rate = copied.map_err(|_| "a thread failed")??;
@@ -221,7 +222,7 @@ pub(super) fn limits_of_forwarders(
     Ok((vec![copying, reading], note))
 }
 
-/// Starts all contenders; a contender that fails to start carries its reason.
+/// Starts all contenders; a contender that fails to start has the reason instead.
 pub(super) fn start_all(
     session: &Session,
     folder: &RunFolder,
@@ -232,7 +233,8 @@ pub(super) fn start_all(
     for &wire in wires {
         session.progress.show(&format!("tcp: starting {}", wire.who()));
         let world = start(wire, folder, link_args).map_err(|error| error.to_string());
-        // Ctrl-C also ends the child processes; such a failure does not skip the contender.
+        // Ctrl-C also ends the child processes; the resulting failure must not skip the contender
+        // only.
         session.check()?;
         contenders.push(Contender { wire, world, streams: Streams::default() });
     }
@@ -244,8 +246,8 @@ fn start(wire: Wire, folder: &RunFolder, link_args: &str) -> Result<(Iperf, Worl
     Ok((Iperf::listen(&world.hosts[1])?, world))
 }
 
-/// Runs all rounds; the results replace earlier ones. A failed contender is dropped with its
-/// reason, because its partial results have no meaning.
+/// Runs all rounds; the results replace earlier ones. The partial results of a failed contender
+/// have no meaning and are replaced by the reason.
 pub(super) fn measure(
     session: &Session,
     contenders: &mut [Contender],
@@ -281,7 +283,7 @@ pub(super) fn measure(
             let (after, idle) = (cpu(), idle_since(all));
             running.sleep()?;
             match streamed.and_then(|stream| by(stream, sending)) {
-                // A stream is too long for a constant distance of the two CPUs.
+                // Mixed, because the distance of two CPUs does not stay constant during a stream.
                 Ok(Stream { rate: value, gigabits, .. }) => {
                     let streams = &mut contender.streams;
                     streams.samples.push(Sample { value, class: Class::Mixed });
@@ -291,7 +293,8 @@ pub(super) fn measure(
                     streams.between.push(after[1] - before[1]);
                 }
                 Err(error) => {
-                    // Ctrl-C also ends the child processes; such a failure is not the contender's.
+                    // Ctrl-C also ends the child processes; the resulting failure is not one of the
+                    // contender.
                     session.check()?;
                     contender.world = Err(format!("failed in round {round}: {error}"));
                 }
@@ -305,7 +308,7 @@ fn idle_since(before: Option<[u64; 2]>) -> Option<f64> {
     others::share_of(before?, others::look()?).map(|used| 1.0 - used)
 }
 
-/// Checks the congestion control of a finished stream.
+/// Returns a finished stream, or an error if it used another congestion control.
 fn by(stream: Stream, sending: Sending) -> std::result::Result<Stream, String> {
     if stream.congestion == sending.control() {
         return Ok(stream);

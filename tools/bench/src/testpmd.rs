@@ -1,4 +1,4 @@
-//! `dpdk-testpmd` as a peer; the link benchmark joins two of them by memif in copy mode.
+//! `dpdk-testpmd` as a peer. The link benchmark joins two of them by memif in copy mode.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use super::slices::{self, End};
 use super::waiting::wait_for_device;
 use super::{Result, Session};
 
-/// On a busy machine the start takes several seconds.
+/// Time limit of the start, which takes several seconds on a busy machine.
 const START: Duration = Duration::from_secs(40);
 const ANSWER: Duration = Duration::from_secs(10);
 const PROMPT: &str = "testpmd> ";
-/// More buffers than any ring of a peer can hold.
+/// Number of buffers that exceeds the capacity of any ring of a peer.
 pub(super) const PLENTY: u32 = 16_384;
-/// Huge pages (2 MiB) for one testpmd between TAPs.
+/// Number of 2 MiB huge pages for one testpmd between TAPs.
 const TAP_PAGES: u64 = 80;
 
 /// One `dpdk-testpmd` process.
@@ -32,7 +32,7 @@ pub(super) struct Setup<'a> {
     /// Name for messages and files.
     pub(super) role: &'a str,
     pub(super) cpu: usize,
-    /// Ports, in the format of `--vdev`.
+    /// Ports in the format of `--vdev`.
     pub(super) vdevs: &'a [String],
     /// Forwarding mode: `txonly`, `rxonly`, `io` or `flowgen`.
     pub(super) mode: &'a str,
@@ -64,13 +64,13 @@ fn cut(bytes: usize) -> (usize, String) {
 }
 
 /// Starts a testpmd that forwards between two of DPDK's TAPs, "a" and "b", in this host's
-/// namespace. The results must be dropped in their order.
+/// namespace. The process must be dropped before the huge pages.
 pub(super) fn between_taps(host: &Host) -> Result<(Child, HugePages)> {
     peers::needs("dpdk-testpmd", "dpdk-dev")?;
     let pages = HugePages::reserve(TAP_PAGES);
     let cpus = affinity::allowed_cpus().map_err(|error| format!("sched_getaffinity: {error}"))?;
     let cpus: Vec<String> = cpus.iter().map(usize::to_string).collect();
-    // Without the interactive mode, testpmd ends at the end of its standard input.
+    // In non-interactive mode, testpmd ends when its standard input is closed.
     let mut command = host.command(&["stdbuf", "-oL", "dpdk-testpmd", "--no-pci"])?;
     command.args(["--log-level", "4", "--lcores"]).arg(format!("(0,1)@({})", cpus.join(",")));
     command.arg(format!("--file-prefix=mqnet-{}-taps", std::process::id())).args(pages.eal(128));
@@ -106,7 +106,7 @@ impl Testpmd {
         Ok(Self(child))
     }
 
-    /// Starts to send frames of this length, or to receive.
+    /// Starts to send frames of this length, or to receive frames.
     pub(super) fn forward(&mut self, bytes: usize) -> Result<()> {
         order(&mut self.0, &format!("set txpkts {}", cut(bytes).1))?;
         order(&mut self.0, "start")
@@ -129,10 +129,10 @@ impl Testpmd {
     }
 }
 
-/// Sender (memif client) on the first CPU, receiver (memif server) on the second.
+/// Sender (memif client) on the first CPU and receiver (memif server) on the second.
 #[derive(Debug)]
 pub(super) struct Memif {
-    // Dropped first: after the reverse order the server would read a ring without an owner.
+    // The client is dropped first: otherwise the server would read a ring without an owner.
     client: Testpmd,
     server: Testpmd,
 }
@@ -191,7 +191,7 @@ impl End for Memif {
 fn order(child: &mut Child, text: &str) -> Result<()> {
     let mark = child.mark();
     child.say(text)?;
-    // testpmd echoes its input; only a prompt after the echo is new.
+    // testpmd echoes its input, so only a prompt after the echo ends the command.
     let done = |said: &str| {
         let (_, after) = said.split_once(text)?;
         after.contains(PROMPT).then(|| after.to_owned())
@@ -203,7 +203,8 @@ fn order(child: &mut Child, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Sum of the receive counters in a complete response to `show port stats`.
+/// Sum of the receive counters in a response to `show port stats`; none until the response is
+/// complete.
 fn received(said: &str) -> Option<u64> {
     let mut ports = said.split("RX-packets:").skip(1).peekable();
     ports.peek()?;
@@ -218,7 +219,7 @@ fn received(said: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    // Goal: a partially printed counter is not read, because half a number is another number.
+    // Goal: an incomplete response is not read, because a truncated number is another number.
     #[test]
     fn only_complete_answers_count() {
         let whole = "show port stats 0\n  RX-packets: 12345  RX-missed: 0\n ####\ntestpmd> ";
@@ -230,7 +231,7 @@ mod tests {
         assert_eq!(received(&two), Some(12350));
     }
 
-    // Goal: the parts of a long frame make up all of it.
+    // Goal: the segment lengths of a long frame add up to its length.
     #[test]
     fn long_frames_are_cut() {
         assert_eq!(cut(1514), (2176, "1514".to_owned()));

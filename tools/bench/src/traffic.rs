@@ -1,6 +1,6 @@
 //! Two functions for benchmarks: an endless source of frames, and a sink that copies frames to
-//! memory of its own and discards them. A link between them does exactly its own work: one copy in,
-//! one copy out.
+//! private memory and discards them. A link between them makes two copies of a frame: into the link
+//! and out of it.
 
 mod untouched;
 
@@ -16,8 +16,8 @@ use mqnet_wire::{Layer, VnetHdr};
 
 use untouched::{Maker, Taker};
 
-/// Private source or destination memory of the frames: fits the second-level cache, like a pool of
-/// buffers.
+/// Bytes of private source or destination memory for frames, which fit the second-level cache, like
+/// a pool of buffers.
 const PRIVATE: usize = 256 << 10;
 
 /// Role of a benchmark function.
@@ -25,11 +25,11 @@ const PRIVATE: usize = 256 << 10;
 pub(super) enum Role {
     /// Provides frames of this length.
     Source(usize),
-    /// Receives and copies frames.
+    /// Receives frames and copies them to private memory.
     Sink,
-    /// Makes frames of this length as `testpmd` does, in the memory of the other end.
+    /// Makes frames of this length in the memory of the other end, as `testpmd` does.
     Maker(usize),
-    /// Receives frames as `testpmd` does, without a copy.
+    /// Receives frames without a copy, as `testpmd` does.
     Taker,
 }
 
@@ -79,8 +79,8 @@ impl Function for Traffic {
     }
 }
 
-/// Private memory of one of `channels` channels: the working set of all of them does not depend on
-/// their number.
+/// Private memory of one of `channels` channels. The sum over all channels does not depend on their
+/// number, except for the minimum of 4096 bytes.
 pub(super) fn share(channels: usize) -> usize {
     (PRIVATE / channels.next_power_of_two()).max(4096)
 }
@@ -153,7 +153,7 @@ impl OwningRx for Source {
     }
 
     fn release(&mut self, frames: usize) -> Result<(), Fault> {
-        // Frames that the sink did not take are not repeated: their contents do not matter here.
+        // Frames that the sink did not take are skipped: their contents do not matter here.
         self.at = self.next;
         self.stats.rx.packets.add(frames as u64);
         Ok(())

@@ -1,11 +1,11 @@
-//! Virtio over vhost-user, compared with DPDK: the same driver in front of two devices, the same
-//! device behind two drivers, and the same two guests on two switches.
+//! Virtio over vhost-user, compared with DPDK: two devices with the same driver, two drivers with
+//! the same device, and two switches with the same two guests.
 //!
-//! All peers are `testpmd`. With small frames its driver sends more slowly than either device
-//! receives; therefore two devices are also compared behind the mqnet driver. As a device, mqnet
+//! All peers are `testpmd`. With small frames, its driver sends more slowly than either device
+//! receives; therefore two devices are also compared with the mqnet driver. As a device, mqnet
 //! copies each frame once, as DPDK does. As a driver, mqnet makes the frames in its buffers and
-//! discards them there, as DPDK does. The drivers also leave the same work to the device: DPDK's
-//! driver requests checksum offload only with an option, which has a row of its own.
+//! discards received frames there, as DPDK does. The drivers also cause the same work in the
+//! device: DPDK's driver requests checksum offload only with an option, which has a separate row.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,16 +19,16 @@ use super::slices::{self, End};
 use super::testpmd::{self, Testpmd};
 use super::{LinkSetup, Result, Session};
 
-/// Huge pages (2 MiB) for four testpmd with the largest frames.
+/// Number of 2 MiB huge pages for four testpmd with the largest frames.
 const HUGE_PAGES: u64 = 4 * (256 + 32) / 2;
 
-/// Longer frames consist of many segments, and need segmentation offload.
+/// Largest frame without many segments; longer frames need segmentation offload.
 const LONG: usize = 10_000;
 
-/// What `mqnet-bench vhost` takes.
+/// Arguments of `mqnet-bench vhost`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct VhostArgs {
-    /// What is ours: one of the two ends, or what joins two guests
+    /// Part that mqnet has: an end, or the link between two guests
     #[arg(long = "side", value_enum, value_delimiter = ',',
           default_values_t = [Side::Device, Side::Driver, Side::Checksums, Side::Behind,
                               Side::Link])]
@@ -37,34 +37,34 @@ pub(super) struct VhostArgs {
     #[arg(long = "ring", value_enum, default_values_t = [Ring::Split, Ring::Packed],
           value_delimiter = ',')]
     rings: Vec<Ring>,
-    /// Bytes of a frame: above 10000 it lies in many pieces, as one of a guest's TCP does
+    /// Bytes of a frame; frames above 10000 bytes have many segments, like those of a guest's TCP
     #[arg(long = "size", value_name = "BYTES", default_values_t = [64, 1514, 64_000],
           value_delimiter = ',')]
     sizes: Vec<usize>,
 }
 
-/// An end of a vhost-user connection.
+/// Part of the vhost-user set-up that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Side {
-    /// The network device, as a VMM's backend is (`vhost-user:`).
+    /// The network device, as a backend of a VMM (`vhost-user:`).
     Device,
-    /// Its driver, as a guest is (`virtio-user:`).
+    /// The driver, as in a guest (`virtio-user:`).
     Driver,
-    /// The same where both ends agreed on checksums that the device finishes: it looks at the
-    /// header of each frame then.
+    /// The network device, with checksums that the device completes: the device then reads the
+    /// header of each frame.
     Checksums,
-    /// The network device again, behind our driver.
+    /// The network device, with the mqnet driver.
     Behind,
-    /// Two devices and the link between them; one process is both guests.
+    /// Two devices and the link between them; one process acts as both guests.
     Link,
 }
 
 /// Layout of the rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Ring {
-    /// Virtio 1.3, 2.7.
+    /// Split ring (virtio 1.3, 2.7).
     Split,
-    /// Virtio 1.3, 2.8.
+    /// Packed ring (virtio 1.3, 2.8).
     Packed,
 }
 
@@ -100,8 +100,8 @@ pub(super) fn run(session: &Session, report: &mut Report, args: &VhostArgs) -> R
     for &side in &args.sides {
         for &ring in &args.rings {
             for &bytes in &args.sizes {
-                // Two guests send to each other; testpmd makes no long frames there. All long ones
-                // have checksums.
+                // The other parts are measured from the driver to the device, without long frames.
+                // All long frames have checksums, and testpmd makes none between two guests.
                 let ways: &[bool] = match side {
                     Side::Device | Side::Driver => &[true, false],
                     _ if bytes > LONG => &[],
@@ -118,7 +118,7 @@ pub(super) fn run(session: &Session, report: &mut Report, args: &VhostArgs) -> R
     Ok(())
 }
 
-/// Folder of the sockets, and memory of DPDK.
+/// Folder of the sockets, and huge pages of DPDK.
 struct Place<'a> {
     folder: &'a Path,
     pages: &'a HugePages,
@@ -179,27 +179,27 @@ impl Process {
     }
 }
 
-/// Received frames and system calls of the mqnet process during a measurement.
+/// Received frames and system calls of the mqnet process in a measurement.
 type Calls = Arc<Mutex<Option<[u64; 2]>>>;
 
 /// Driver and device that move frames.
 struct Pair {
-    // Dropped first: the driver's memory is used by the device.
+    // The driver is dropped first: the device uses memory of the driver.
     driver: Process,
     device: Process,
-    /// The device receives; otherwise the driver does.
+    /// True if the device receives, false if the driver receives.
     to_device: bool,
-    /// The driver is the receiver, so that the device comes second in the list of processes.
+    /// True if the device is the second in the list of processes, because the driver receives.
     device_is_second: bool,
     calls: Option<Calls>,
 }
 
-/// Starter of the processes of a pair.
+/// Parameters for starting the processes of a pair.
 struct Starter<'a> {
     session: &'a Session,
     place: &'a Place<'a>,
     row: Row,
-    /// The compared component is mqnet's; otherwise everything is DPDK's.
+    /// True if the compared part is mqnet's; otherwise all parts are DPDK's.
     ours: bool,
     sockets: [String; 2],
 }
@@ -214,7 +214,7 @@ impl Starter<'_> {
         let whose = if ours { "ours" } else { "dpdk" };
         let sockets = [0, 1].map(|number| {
             let path = place.folder.join(format!("{whose}{number}.sock"));
-            // A socket of an earlier row, with a listener that has ended.
+            // Remove the socket of an earlier row, whose listener has ended.
             let _ = std::fs::remove_file(&path);
             path.display().to_string()
         });
@@ -226,7 +226,7 @@ impl Starter<'_> {
         if self.row.side == Side::Link { &self.sockets } else { &self.sockets[..1] }
     }
 
-    /// The driver requests checksums that the device completes.
+    /// True if the driver requests checksums that the device completes.
     fn has_checksums(&self) -> bool {
         self.row.side == Side::Checksums || self.row.bytes > LONG
     }
@@ -258,7 +258,7 @@ impl Starter<'_> {
                 "net_virtio_user{number},path={socket},queues=1,queue_size=1024,mrg_rxbuf=1,\
                  packed_vq={packed},in_order=1"
             ),
-            // The vhost port offers segmentation only on demand.
+            // The vhost port offers segmentation only if requested.
             _ => {
                 let tso = u8::from(bytes > LONG);
                 format!("net_vhost{number},iface={socket},queues=1,tso={tso}")
@@ -274,8 +274,8 @@ impl Starter<'_> {
         };
         let role = if side == Side::Driver { "driver" } else { "device" };
         let role = format!("{role}-{}", if self.ours { "ours" } else { "dpdk" });
-        // Offloads for segmented frames. A driver sends frames longer than the MTU only with TCP
-        // segmentation and its checksum offloads, which a device port does not support.
+        // Offloads for frames of many segments. A driver sends frames longer than the MTU only with
+        // TCP segmentation and checksum offloads, which a device port does not support.
         let offloads: &[&str] = match (bytes > LONG, side) {
             (false, Side::Driver) if self.has_checksums() => &["--tx-offloads=0x8"],
             (false, _) => &[],
@@ -313,10 +313,10 @@ impl Starter<'_> {
 /// Number of buffers in a testpmd's pool. For short frames the number slightly exceeds the capacity
 /// of rings, caches and bursts.
 ///
-/// A much larger pool would measure the caches. DPDK's in-order driver of split rings frees all
-/// used buffers together when a device finishes a burst before the next one arrives. The pool then
-/// returns the oldest buffers first, so that a large pool cycles through more memory than a
-/// second-level cache holds (DPDK 22.11, `virtio_rxtx.c`).
+/// With a much larger pool, the result would depend on the CPU's caches. DPDK's in-order driver of
+/// split rings frees all used buffers together if a device finishes a burst before the next one
+/// arrives. The pool then returns the oldest buffers first, so a large pool cycles through more
+/// memory than a second-level cache holds (DPDK 22.11, `virtio_rxtx.c`).
 fn buffers(ports: usize, bytes: usize) -> u32 {
     match ports {
         _ if bytes > 2048 => testpmd::PLENTY,

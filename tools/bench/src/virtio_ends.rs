@@ -1,5 +1,5 @@
-//! Both ends of a vhost-user connection, device and driver of mqnet, on one thread for instruction
-//! counts.
+//! Device and driver of mqnet at the two ends of a vhost-user connection, on one thread for
+//! instruction counts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,11 +20,12 @@ use mqnet_daemon::endpoint;
 pub(super) struct Shape {
     pub(super) bytes: usize,
     pub(super) packed: bool,
-    /// Direction: from the driver to the device, or the reverse.
+    /// True for the direction from the driver to the device.
     pub(super) to_device: bool,
 }
 
-/// Moves frames from one end to the other: the lanes are polled in turn, as two workers would.
+/// Creates a closure that moves frames from one end to the other. The two lanes are polled
+/// alternately, in place of two workers.
 pub(super) fn burst(shape: &Shape) -> Result<Burst> {
     let folder = RunFolder::new()?;
     let caps = Traffic::new(Role::Sink, 1).caps();
@@ -70,7 +71,7 @@ fn wait_for(function: &mut dyn Function) -> Result<()> {
     Err(format!("{}: {why}", function.name()).into())
 }
 
-/// Lane into the ring, and lane out of it.
+/// Lane into the virtqueue and lane out of it.
 fn lanes(
     shape: &Shape,
     plan: &Plan,

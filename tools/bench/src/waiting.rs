@@ -1,4 +1,4 @@
-//! Waits for sockets, devices and files that a started program creates.
+//! Functions that wait for sockets, devices and files of a started program.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) fn wait_for_path(path: &Path, maker: &Child) -> Result<()> {
     wait_for(maker, "its socket", || path.exists())
 }
 
-/// Polls a condition that has no notification.
+/// Waits for a condition that has no notification, for 10 s.
 fn wait_for(maker: &Child, what: &str, mut is_there: impl FnMut() -> bool) -> Result<()> {
     for _ in 0..200 {
         if is_there() {

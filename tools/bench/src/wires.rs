@@ -1,4 +1,4 @@
-//! Connections of two hosts: mqnet, the kernel's own devices, and common relays.
+//! Connections of two hosts: mqnet, devices of the kernel, and common relays.
 
 use std::process::Stdio;
 
@@ -11,7 +11,7 @@ use super::hugepages::HugePages;
 use super::waiting::{SOON, wait_for_device, wait_for_path};
 use super::{Result, ovs, peers, slices, testpmd};
 
-/// Addresses of the two hosts.
+/// Address of the first host; the second host has the next address.
 pub(super) const CLIENT: &str = "10.91.0.1/24";
 pub(super) const SERVER: &str = "10.91.0.2/24";
 
@@ -32,7 +32,7 @@ pub(super) enum Wire {
     Bridge,
     /// socat between two TAPs.
     Socat,
-    /// A `vde_switch` with a TAP plugged in on either side.
+    /// A `vde_switch` with one TAP for each host.
     Vde,
     /// Open vSwitch with its DPDK datapath and DPDK's TAPs.
     OvsDpdk,
@@ -59,16 +59,16 @@ impl Wire {
 /// Two hosts and their connection.
 pub(super) struct World {
     pub(super) wire: Vec<Child>,
-    // Dropped after the processes in these namespaces.
+    // The hosts are dropped after the processes in their namespaces.
     pub(super) hosts: [Host; 2],
     _middle: Option<Host>,
     _pages: Option<HugePages>,
-    /// The processes never sleep, and must be frozen during the turns of others.
+    /// True if the processes never sleep and must be stopped while other contenders are measured.
     spins: bool,
 }
 
 impl World {
-    /// Starts a world; `link_args` are arguments of the mqnet processes.
+    /// Starts two hosts and their connection; `link_args` are arguments of the mqnet processes.
     pub(super) fn start(wire: Wire, folder: &RunFolder, link_args: &str) -> Result<Self> {
         if !process::is_root() {
             return Err("needs root (network namespaces)".into());
@@ -110,12 +110,12 @@ impl World {
         Ok(world)
     }
 
-    /// Freezes the spinning processes until the next turn.
+    /// Stops the spinning processes until [`wake`](Self::wake).
     pub(super) fn sleep(&self) -> Result<()> {
         slices::freeze(&self.who_spins())
     }
 
-    /// Thaws the spinning processes for a turn.
+    /// Resumes the spinning processes.
     pub(super) fn wake(&self) -> Result<()> {
         slices::thaw(&self.who_spins())
     }
@@ -124,7 +124,7 @@ impl World {
         self.wire.iter().filter(|_| self.spins).map(Child::pid).collect()
     }
 
-    /// Ends both links; returns the kicks per frame of each.
+    /// Ends both links; returns the kicks per frame of each link.
     pub(super) fn kicks(&mut self) -> Result<[f64; 2]> {
         let mut kicks = [0.0; 2];
         for (link, kicks) in self.wire.iter_mut().zip(&mut kicks) {
@@ -161,11 +161,11 @@ fn taps(hosts: &[Host; 2]) -> [String; 2] {
     [tap(&hosts[0], "a", CLIENT), tap(&hosts[1], "b", SERVER)]
 }
 
-/// Starts both ends of a link and waits until they are up. The first end has created its socket
-/// before the second one starts, so that the placement of the workers does not vary: the worker of
-/// the first end is on the first CPU, where the client runs.
+/// Starts both ends of a link and waits until they are up. The second end starts after the first
+/// one has created its socket, so that the placement of workers does not vary. The worker of the
+/// first end is on the first CPU, where the client runs.
 fn start_links(hosts: &[Host; 2], folder: &RunFolder, more: &str) -> Result<Vec<Child>> {
-    // Each world of a run has a socket of its own.
+    // Each pair of hosts in a run has a separate socket.
     let socket = folder.path.join(format!("{}.sock", hosts[0].name));
     let ntb = format!("ntb:{}", socket.display());
     let [a, b] = taps(hosts);
@@ -176,7 +176,7 @@ fn start_links(hosts: &[Host; 2], folder: &RunFolder, more: &str) -> Result<Vec<
     Ok(links)
 }
 
-/// Starts one process with both TAPs.
+/// Starts one process that joins both TAPs.
 fn start_direct(hosts: &[Host; 2], folder: &RunFolder, more: &str) -> Result<Vec<Child>> {
     let [a, b] = taps(hosts);
     let link = start_mqnet(folder, [&a, &b], more)?;
@@ -211,7 +211,7 @@ fn join_by_bridge(hosts: &[Host; 2]) -> Result<Host> {
     Ok(middle)
 }
 
-/// Both TAPs are on the first host: one of them moves.
+/// Moves the TAP "b" from the first host to the second.
 fn spread(hosts: &[Host; 2]) -> Result<()> {
     hosts[0].ip(&["link", "set", "dev", "b", "netns", &hosts[1].name])?;
     set_up(hosts)
@@ -261,7 +261,7 @@ pub(super) fn without_prefix(address: &str) -> &str {
     address.split('/').next().unwrap_or(address)
 }
 
-/// Kicks per frame in both directions, if this line is a link's final object.
+/// Kicks per frame, both directions together, if the line is the final object of a link.
 fn kicks_per_frame(line: &str) -> Option<f64> {
     let end: Value = serde_json::from_str(line).ok()?;
     let sum = |what: &str| -> Option<u64> {
@@ -275,7 +275,8 @@ fn kicks_per_frame(line: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    // Goal: kicks of both directions over frames of both, of the end object and no other line.
+    // Goal: the result is the kicks of both directions divided by their frames, from the end object
+    // only.
     #[test]
     fn kicks_come_from_the_end_object() {
         let lanes = r#""a-to-b": {"kicks": 3, "tx-packets": 90},

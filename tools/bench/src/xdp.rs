@@ -1,4 +1,4 @@
-//! Cost of frames that an XDP program drops or passes in front of a queue.
+//! Cost of frames that an XDP program drops or passes before they reach a queue.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use mqnet_xdp::wrap::{HookConfig, Hooked, Pages, ReinjectConfig, ReinjectWaker, 
 
 use super::Result;
 
-/// XDP program that decides by the type of each frame, as filters do.
+/// XDP program that decides by the EtherType of each frame, like a filter.
 const PROGRAM: [(u8, u8, u8, i16, i32); 12] = [
     (0x61, 2, 1, 0, 0),
     (0x61, 3, 1, 4, 0),
@@ -30,7 +30,7 @@ const PROGRAM: [(u8, u8, u8, i16, i32); 12] = [
 ];
 const FRAME_MAX: u32 = 1518;
 
-/// Queue that always has a burst of the same frame.
+/// Queue that always returns a burst of the same frame.
 struct Same {
     frame: Vec<u8>,
 }
@@ -70,8 +70,8 @@ impl ReinjectWaker for Silent {
     fn ring(&self) {}
 }
 
-/// Creates a closure that polls the hooked queue once and returns the number of frames decided by
-/// the program.
+/// Creates a closure that polls the hooked queue once and returns the number of frames that the
+/// program dropped or passed.
 pub(super) fn burst(bytes: usize, drops: bool) -> Result<impl FnMut() -> usize> {
     let insns = PROGRAM.iter().map(|&(code, dst, src, off, imm)| Insn { code, dst, src, off, imm });
     let (name, section) = ("bench".to_owned(), "xdp".to_owned());
@@ -118,7 +118,7 @@ pub(super) fn burst(bytes: usize, drops: bool) -> Result<impl FnMut() -> usize> 
 mod tests {
     use super::*;
 
-    // Goal: the measured work takes place: every frame is dropped or passed by the program.
+    // Goal: the program drops or passes at least a burst of frames per call.
     #[test]
     fn frames_are_decided_about() {
         for (drops, least) in [(true, BURST_FRAMES), (false, BURST_FRAMES)] {

@@ -1,4 +1,4 @@
-//! One host of the demo: a process in its own user and network namespace. The process reads orders
+//! One host of the demo: a process in a new user and network namespace. The process reads orders
 //! from stdin and writes events to stdout.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -20,10 +20,10 @@ use super::udp::Flows;
 /// Arguments of one host.
 #[derive(clap::Args, Debug)]
 pub struct HostArgs {
-    /// Which of the two hosts
+    /// Host
     #[arg(long)]
     side: Side,
-    /// Socket over which the two links meet
+    /// Socket at which the two links connect
     #[arg(long)]
     socket: PathBuf,
 }
@@ -33,8 +33,8 @@ const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs a host until its stdin ends.
 pub fn run(args: &HostArgs) -> Result<(), Failure> {
-    // Enter the namespaces first: only a single-threaded process may enter a user namespace, and
-    // entering one clears the parent-death signal.
+    // The namespaces are entered first: only a single-threaded process may enter a user namespace,
+    // and entering one clears the parent-death signal.
     let entered = namespace::enter_new_user_and_net();
     if let Err(e) = entered {
         say(&Event::Broken { what: kernel::namespaces_hint(&e) });
@@ -55,7 +55,8 @@ pub fn run(args: &HostArgs) -> Result<(), Failure> {
     host.stop_link().map(drop).map_err(Failure::Broken)
 }
 
-/// Writes an event. If the reader is gone, stdin ends too, and with it this process.
+/// Writes an event. Errors are ignored: after the reader has ended, stdin is closed too and ends
+/// this process.
 fn say(event: &Event) {
     if let Ok(mut line) = serde_json::to_string(event) {
         line.push('\n');
@@ -110,8 +111,7 @@ impl Host {
             }
             Order::TcpRun { on } => self.streams.run(on),
             Order::TcpFinish => {
-                // Streams end on a thread of their own, so that the main thread can still watch the
-                // link.
+                // Streams end on another thread, so that the main thread can still watch the link.
                 let streams = self.streams.clone();
                 thread::spawn(move || say(&Event::TcpDone { streams: streams.finish() }));
             }
@@ -131,7 +131,8 @@ impl Host {
         Ok(())
     }
 
-    /// Starts `mqnet link` from this thread: the link ends when the thread that started it ends.
+    /// Starts `mqnet link`. This thread must not end before the link, which ends with the thread
+    /// that started it.
     fn start_link(&mut self) -> Result<(), String> {
         let fail = |e: io::Error| format!("starting mqnet link: {e}");
         let program = std::env::current_exe().map_err(fail)?;
@@ -180,16 +181,17 @@ impl Host {
         Ok(())
     }
 
-    /// Ends the link in order; returns its number and exit status, if there is a link.
+    /// Ends the link normally; returns its number and exit status, if there is a link.
     fn stop_link(&mut self) -> Result<Option<(usize, String)>, String> {
         let Some(link) = self.link.take() else { return Ok(None) };
-        // Ignore errors: a link that has already ended reports its own exit status.
+        // Errors are ignored: a link that has already ended has its own exit status.
         let _ = process::terminate(link.child.id());
         end_of(link).map(|status| Some((self.lives - 1, status)))
     }
 }
 
-/// Waits until a link under termination has ended and all its output is forwarded.
+/// Waits until a terminating link has ended and all its output is forwarded. A link that does not
+/// end within [`END_LIMIT`] is killed, which is an error.
 fn end_of(mut link: LinkProcess) -> Result<String, String> {
     let deadline = Instant::now() + END_LIMIT;
     let fail = |e: io::Error| format!("waiting for the link's end: {e}");
@@ -208,7 +210,7 @@ fn end_of(mut link: LinkProcess) -> Result<String, String> {
     Ok(status.to_string())
 }
 
-/// Reports the received and verified amounts ten times per second.
+/// Reports the amounts of received and verified data, at most ten times per second.
 fn report_progress(streams: &Streams, datagrams: &AtomicU64) {
     let mut last = (Vec::new(), 0);
     loop {

@@ -1,4 +1,4 @@
-//! Kernel counters and settings of a host, and advice for refused requests.
+//! Kernel counters and settings of a host, and advice after refused requests.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use mqnet_sysio::tap;
 
 use super::protocol::KernelCounters;
 
-/// Counters of this network namespace.
+/// Counters of this network namespace; absent ones are 0.
 pub(super) fn counters(device: &str) -> Result<KernelCounters, String> {
     let read = |path: &str| fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
     let snmp = read("/proc/self/net/snmp")?;
@@ -20,34 +20,35 @@ pub(super) fn counters(device: &str) -> Result<KernelCounters, String> {
     })
 }
 
-/// Returns the value under `name` in the two lines (names, then values) that begin with `protocol`.
+/// Value of `name` in the two lines (names, then values) that begin with `protocol`; none if either
+/// is missing.
 fn protocol_counter(snmp: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = snmp.lines().filter(|line| line.starts_with(protocol));
     let column = lines.next()?.split_whitespace().position(|n| n == name)?;
     lines.next()?.split_whitespace().nth(column)?.parse().ok()
 }
 
-/// Returns the "drop" column of the transmit half of a device: bytes, packets, errs and drop follow
-/// the 8 receive columns.
+/// Value of the transmit column "drop" of a device: bytes, packets, errs and drop follow the 8
+/// receive columns.
 fn tx_dropped(dev: &str, device: &str) -> Option<u64> {
     let values =
         dev.lines().find_map(|l| l.trim_start().strip_prefix(device)?.strip_prefix(':'))?;
     values.split_whitespace().nth(11)?.parse().ok()
 }
 
-/// Makes the kernel of this namespace keep its neighbour entries while a device has no carrier.
+/// Makes the kernel of this namespace keep neighbour entries while a device has no carrier.
 ///
-/// By default the kernel deletes the entries. After a failed neighbour request while the link is
-/// down, it waits a second before the next one, much longer than the link needs to recover. Kernels
-/// before 5.16 lack the setting; there the recovery may take that second.
+/// By default the kernel deletes the entries. If a neighbour request fails while the link is down,
+/// the kernel sends the next request a second later, much later than the link has recovered.
+/// Kernels before 5.16 lack the setting, so recovery may take that second.
 pub(super) fn keep_neighbours() {
     let _ = fs::write("/proc/sys/net/ipv4/conf/all/arp_evict_nocarrier", "0");
 }
 
-/// Returns the reason why the namespaces could not be entered, and the setting that allows them.
+/// Text with the reason why the namespaces could not be entered, and the setting that allows them.
 pub(super) fn namespaces_hint(e: &io::Error) -> String {
     let knob = match e.raw_os_error() {
-        // ENOSPC: the limit is reached (or 0).
+        // ENOSPC: the limit of namespaces is reached (or 0).
         Some(28) => "raise it: sysctl -w user.max_user_namespaces=10000 (and max_net_namespaces)",
         // EINVAL, ENOSYS.
         Some(22 | 38) => "this kernel has none: it needs CONFIG_USER_NS and CONFIG_NET_NS",
@@ -61,7 +62,7 @@ pub(super) fn namespaces_hint(e: &io::Error) -> String {
     format!("entering a new user and network namespace: {e}: {knob}")
 }
 
-/// Checks that TAP devices can be created, before anything is set up.
+/// Checks that this user can open the TUN/TAP device, before anything is set up.
 pub(super) fn check_tun() -> Result<(), String> {
     let e = match tap::open_clone_device() {
         Ok(_) => return Ok(()),
@@ -96,7 +97,7 @@ mod tests {
         assert_eq!(tx_dropped(dev, "dem"), None);
     }
 
-    // Goal: every refusal names a setting.
+    // Goal: the text of every refusal names a setting.
     #[test]
     fn refusals_name_the_knob() {
         for (errno, words) in [(1, "unprivileged_userns_clone"), (13, "apparmor"), (28, "max_user")]

@@ -1,6 +1,7 @@
 //! `mqnet demo`: two hosts on one machine, without root. Each host is a process in its own user and
-//! network namespace with its own kernel network stack. An NTB link joins them. Their TCP and UDP
-//! traffic is verified byte by byte, also while one side of the link is killed and restarted.
+//! network namespace, with its own network stack of the kernel. An NTB link joins the hosts. All
+//! bytes of their TCP and UDP traffic are verified, also while one end of the link is killed and
+//! restarted.
 
 #![forbid(unsafe_code)]
 
@@ -30,13 +31,13 @@ use script::Script;
 /// Arguments of `mqnet demo`.
 #[derive(clap::Args, Debug)]
 pub struct DemoArgs {
-    /// Draw throughput over time per channel
+    /// Draw the throughput of each channel over time
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     /// Print one JSON object instead of the table
     #[arg(short, long)]
     json: bool,
-    /// Seconds of traffic in all
+    /// Total seconds of traffic
     #[arg(long, value_name = "N", default_value_t = 10,
           value_parser = value_parser!(u64).range(3..=3600))]
     seconds: u64,
@@ -44,7 +45,7 @@ pub struct DemoArgs {
 
 /// Runs the demo.
 pub fn run(args: &DemoArgs) -> Result<(), Failure> {
-    // Check the plot file before the traffic, so that a run is not wasted.
+    // The plot file is opened before the traffic, so that no run is wasted.
     if let Some(path) = &args.plot {
         let file = File::options().write(true).create(true).truncate(false).open(path);
         file.map_err(|e| Failure::BadInput(format!("--plot {}: {e}", path.display())))?;

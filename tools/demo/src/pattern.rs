@@ -1,19 +1,19 @@
-//! Predictable byte patterns: a seed and a position determine each byte.
+//! Reproducible byte patterns: a seed and a position determine each byte.
 
 /// Bytes of one block.
 pub(super) const BLOCK: usize = 64 << 10;
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A bijection that scatters its input (the finaliser of `SplitMix64`).
+/// Bijection with scattered results (the finaliser of `SplitMix64`).
 pub(super) fn scatter(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
 }
 
-/// An endless sequence of blocks. Block n is one random block with every word changed by a key of
-/// n, so that no two words of a block and no two blocks are equal, at the cost of a copy.
+/// Endless sequence of blocks. Block n is one random block with every word changed by a key of n.
+/// All words of a block and all blocks differ, at the cost of a copy.
 #[derive(Debug)]
 pub(super) struct Pattern {
     seed: u64,
@@ -43,12 +43,13 @@ impl Pattern {
         }
     }
 
-    /// Returns the first position at which `got` differs from the beginning of a block.
+    /// First position at which `got` differs from the beginning of a block, or exceeds it; none if
+    /// all bytes are correct.
     pub(super) fn check(&self, block: u64, got: &[u8]) -> Option<usize> {
         let key = self.key(block);
         let mut words = got.chunks_exact(8);
         let mut difference = 0;
-        // No branch inside the loop: the compiler vectorizes it.
+        // The loop has no branch, so the compiler vectorizes it.
         for (word, base) in words.by_ref().zip(&self.base) {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(word);
@@ -97,7 +98,7 @@ mod tests {
         }
     }
 
-    // Goal: bytes after the end of a block count as wrong bytes; they are not ignored.
+    // Goal: bytes after the end of a block are reported as wrong.
     #[test]
     fn too_long_is_wrong() {
         let pattern = Pattern::new(7);

@@ -1,4 +1,4 @@
-//! Handles of the demo: a host process, the private folder, the progress display.
+//! Resources of the demo: a host process, the private folder, the progress display.
 
 use std::fs::{self, DirBuilder};
 use std::hash::{BuildHasher, Hasher};
@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 
 use super::protocol::{Event, Order, Side};
 
-/// Time limit for the end of a host and its link.
+/// Time limit for the normal end of a host and its link.
 const END_LIMIT: Duration = Duration::from_secs(7);
 
-/// A running host. Drop ends the host in order, or kills it after a time limit.
+/// Running host. The drop ends the host normally, or kills it after a time limit.
 pub(super) struct Host {
     side: Side,
     process: Child,
 }
 
 impl Host {
-    /// Starts a host. Its events go to `events`; `None` marks the end.
+    /// Starts a host. Its events are sent to `events`; `None` marks the end of its output.
     pub(super) fn start(
         side: Side,
         socket: &Path,
@@ -36,7 +36,7 @@ impl Host {
             .arg(socket)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Only the demo receives Ctrl-C, and then ends the hosts in order.
+            // Only the demo receives Ctrl-C; it then ends the hosts normally.
             .process_group(0)
             .spawn()
             .map_err(fail)?;
@@ -77,7 +77,7 @@ impl Drop for Host {
         let deadline = Instant::now() + END_LIMIT;
         while matches!(self.process.try_wait(), Ok(None)) {
             if Instant::now() > deadline {
-                // The link of the host ends with it.
+                // The link of the host ends together with the host.
                 let _ = self.process.kill();
                 let _ = self.process.wait();
                 return;
@@ -87,7 +87,7 @@ impl Drop for Host {
     }
 }
 
-/// A folder with access for this user only; removed on drop.
+/// Folder with access for this user only, removed on drop.
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
@@ -119,8 +119,8 @@ impl Drop for Folder {
 /// Number of phases.
 const PHASES: usize = 5;
 
-/// Progress on stderr: one line that is overwritten on a terminal, otherwise one line per phase.
-/// Lines have at most 80 columns: a longer line would not be overwritten.
+/// Progress on stderr: on a terminal one line that is overwritten, otherwise one line per phase.
+/// Lines have at most 80 columns, because a longer line could not be overwritten.
 pub(super) struct Progress {
     /// Number of the phase, from 1.
     number: usize,
@@ -145,7 +145,7 @@ impl Progress {
         }
     }
 
-    /// Updates the status of the phase, ten times per second.
+    /// Updates the status of the phase on a terminal, at most ten times per second.
     pub(super) fn live(&mut self, text: impl FnOnce() -> String) {
         if self.terminal && self.shown.elapsed() >= Duration::from_millis(100) {
             self.write(&text());
@@ -155,7 +155,7 @@ impl Progress {
     fn write(&mut self, text: &str) {
         self.shown = Instant::now();
         self.open = true;
-        // "Erase to the end of the line" after the text: no flicker.
+        // The rest of the line is erased after the text, which avoids flicker.
         eprint!("\r  {:<26} {text}\x1b[K", self.phase);
     }
 
@@ -173,7 +173,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        // End the line of an interrupted phase, so that later output starts on a new line.
+        // Line end after an interrupted phase, so that later output starts on a new line.
         if self.open {
             eprintln!();
         }

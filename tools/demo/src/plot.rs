@@ -37,7 +37,7 @@ pub(super) fn draw(path: &Path, played: &Played, world: &[HostState; 2]) -> Resu
         ("right to left", lines(played, world, |c| c.b_to_a.rx_bytes)),
     ];
     let points = parts.iter().flat_map(|p| &p.1).flat_map(|l| &l.points);
-    // Margin at the top for the names of the phases.
+    // 30 % above the highest value for the names of the phases.
     let top = (points.map(|p| p.1).fold(0.0, f64::max) * 1.3).max(0.1);
     let end = millis(played.started, played.ended) / 1e3;
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
@@ -49,7 +49,7 @@ pub(super) fn draw(path: &Path, played: &Played, world: &[HostState; 2]) -> Resu
     Ok(())
 }
 
-/// Rates of the surviving link, which counted during the whole run.
+/// Lines of the left link, which runs from start to end.
 fn lines(played: &Played, world: &[HostState; 2], bytes: fn(&Lanes) -> u64) -> Vec<Line> {
     let samples = world[0].lives.first().map(|l| &l.samples[..]).unwrap_or_default();
     let line = |(channel, &colour): (usize, &RGBColor)| {
@@ -59,7 +59,7 @@ fn lines(played: &Played, world: &[HostState; 2], bytes: fn(&Lanes) -> u64) -> V
     COLOURS.iter().enumerate().map(line).collect()
 }
 
-/// Gb/s between two samples, at the middle of the interval.
+/// Points between two samples each: the middle of the interval in seconds, and Gb/s.
 fn rates(
     start: u64,
     samples: &[(u64, Counters)],
@@ -122,7 +122,7 @@ fn draw_on(
     Ok(())
 }
 
-/// Draws the name of each phase above its part.
+/// Draws the name of each phase above its time range.
 fn draw_phases(chart: &mut Chart<'_>, played: &Played, top: f64) -> Result<()> {
     let at = |moment| millis(played.started, moment) / 1e3;
     let style = (FONT, 15).into_font().color(&INK).pos(Pos::new(HPos::Center, VPos::Top));

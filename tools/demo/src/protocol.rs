@@ -1,4 +1,4 @@
-//! Messages between the demo and its two hosts: one JSON object per line.
+//! Messages between the demo and its two hosts, one JSON object per line.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use serde_json::Value;
 
 use super::tracker::Tally;
 
-/// Channels of the demo's link.
+/// Number of channels of the demo's link.
 pub(super) const CHANNELS: u16 = 2;
 /// Name of the TAP device in each host.
 pub(super) const DEVICE: &str = "demo";
 /// Milliseconds between two lines of a link's counters.
 pub(super) const INTERVAL_MS: u64 = 100;
-/// Flows of datagrams in each direction.
+/// Number of datagram flows in each direction.
 pub(super) const FLOWS: u16 = 4;
 
-/// Selects one of the two hosts.
+/// One of the two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Side {
@@ -56,7 +56,7 @@ pub(super) enum Order {
     LinkStart,
     LinkKill,
     LinkStop,
-    /// Open the sockets; `listen`: for TCP too.
+    /// Open the sockets; with `listen`, also a listening TCP socket.
     Sockets {
         listen: bool,
     },
@@ -68,10 +68,10 @@ pub(super) enum Order {
     TcpRun {
         on: bool,
     },
-    /// End every TCP stream in order and report.
+    /// End every TCP stream normally and report.
     TcpFinish,
-    /// Send datagrams until stopped: one per flow every `pace_us`, or as fast as the receiver
-    /// acknowledges.
+    /// Send datagrams until stopped: one per flow every `pace_us`, or without `pace_us` as soon as
+    /// the receiver acknowledges.
     UdpStart {
         run: u32,
         pace_us: Option<u64>,
@@ -83,7 +83,7 @@ pub(super) enum Order {
     },
 }
 
-/// Report on one TCP stream by one end.
+/// One end's report on one TCP stream.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct StreamReport {
     pub(super) id: u32,
@@ -94,20 +94,20 @@ pub(super) struct StreamReport {
     pub(super) wrong_at: Option<u64>,
     /// Error that ended the stream early.
     pub(super) error: Option<String>,
-    /// Pauses in the received data: start and end (nanoseconds of the monotonic clock).
+    /// Pauses of the received data: start and end (nanoseconds of the monotonic clock).
     pub(super) gaps: Vec<(u64, u64)>,
 }
 
 /// Counters of a host's kernel.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct KernelCounters {
-    /// Frames dropped by the TAP before they reached the link.
+    /// Frames that the TAP dropped before they reached the link.
     pub(super) tap_dropped: u64,
     /// Datagrams dropped because the socket's buffer was full.
     pub(super) socket_full: u64,
     /// Datagrams with a wrong checksum.
     pub(super) bad_checksum: u64,
-    /// TCP segments retransmitted.
+    /// Retransmitted TCP segments.
     pub(super) retransmitted: u64,
 }
 
@@ -125,7 +125,7 @@ pub(super) enum Event {
         at: u64,
         line: Value,
     },
-    /// The link's output ended; carries the last lines of stderr.
+    /// The link's output has ended. `words` contains the last lines of its stderr.
     LinkSilent {
         life: usize,
         words: String,
@@ -141,7 +141,8 @@ pub(super) enum Event {
     Connected {
         streams: u32,
     },
-    /// Bytes verified of each TCP stream (in the client's order) and datagrams, so far.
+    /// Verified bytes of each TCP stream (in the client's order), and verified datagrams, since the
+    /// start.
     Progress {
         at: u64,
         tcp: Vec<u64>,
@@ -161,13 +162,13 @@ pub(super) enum Event {
         flows: Vec<Tally>,
         kernel: KernelCounters,
     },
-    /// The host cannot go on.
+    /// The host cannot continue.
     Broken {
         what: String,
     },
 }
 
-/// Current time, in nanoseconds of the clock that all processes of a machine share.
+/// Current time in nanoseconds of the monotonic clock, which all processes of a machine share.
 pub(super) fn now() -> u64 {
     clock::monotonic().as_nanos() as u64
 }

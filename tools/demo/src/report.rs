@@ -9,7 +9,7 @@ use super::protocol::{KernelCounters, Side, StreamReport, millis};
 use super::script::{Played, RUN_BEFORE, RUN_FAST, RUN_KILL};
 use super::world::{Counters, HostState, Life};
 
-/// Width of the output.
+/// Width of the output in columns.
 const COLUMNS: usize = 80;
 
 /// All numbers of a run.
@@ -21,7 +21,7 @@ pub(super) struct Report {
     problems: Vec<String>,
     seconds: f64,
     tcp_streams: u32,
-    /// Left to right, then right to left.
+    /// Results from left to right, then from right to left.
     directions: [Direction; 2],
     heal: Heal,
     links: Vec<LinkReport>,
@@ -39,7 +39,7 @@ struct Direction {
     dropped_outside: u64,
     udp_frames_per_s: f64,
     udp_fast: Datagrams,
-    /// Datagrams, one per flow every 2 ms, while the link was killed and recovered.
+    /// Datagrams while the link was killed and recovered: one per flow every 2 ms.
     udp_through_the_kill: Datagrams,
 }
 
@@ -53,16 +53,16 @@ struct Datagrams {
     duplicated: u64,
     reordered: u64,
     corrupt: u64,
-    /// Frames dropped because the TAP ring of the sender was full.
+    /// Frames dropped during the run because the TAP ring of the sender was full.
     dropped_outside: u64,
     /// Datagrams dropped because the socket buffer of the receiver was full.
     socket_full: u64,
     bad_checksum: u64,
-    /// Datagrams not sent: the sender's kernel refused them while the link was down.
+    /// Datagrams that the sender's kernel refused while the link was down.
     refused: u64,
 }
 
-/// Outage of the link, in milliseconds after SIGKILL.
+/// Outage of the link. Times in milliseconds are relative to SIGKILL.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Heal {
@@ -70,7 +70,8 @@ struct Heal {
     killed_at_s: f64,
     restarted_ms: f64,
     up_ms: f64,
-    /// First and last TCP stream (in either direction) that received bytes again.
+    /// Time at which the first TCP stream in either direction received bytes again;
+    /// `all_streams_ms` is the time of the last one.
     first_bytes_ms: f64,
     all_streams_ms: f64,
     /// Frames that the surviving link had handed over and the killed link had not taken.
@@ -78,7 +79,7 @@ struct Heal {
     why_down: String,
 }
 
-/// One process.
+/// One link process.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct LinkReport {
@@ -86,14 +87,15 @@ struct LinkReport {
     life: usize,
     ended: String,
     killed: bool,
-    /// Conservation check in both directions; unknown if the counters were lost with the process.
+    /// Result of the conservation check in both directions; none if the counters were lost with the
+    /// process.
     conserved: Option<bool>,
     kicks_per_frame: f64,
     counters: Counters,
     series: Vec<Sample>,
 }
 
-/// Bytes of the channels at one time: from the TAP and to the TAP.
+/// Bytes of each channel at one time: from the TAP to the NTB, and from the NTB to the TAP.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Sample {
@@ -165,7 +167,7 @@ impl LinkReport {
         }
     }
 
-    /// Side and number of the process.
+    /// Name of the host and number of the process.
     fn name(&self) -> String {
         format!("{} {}", self.host.name(), self.life + 1)
     }
@@ -186,7 +188,7 @@ impl LinkReport {
     }
 }
 
-/// Returns the deviations of the TCP streams.
+/// Problems of the TCP streams: different numbers, errors, wrong or missing bytes.
 fn stream_problems(world: &[HostState; 2]) -> Vec<String> {
     let mut problems = Vec::new();
     let none = Vec::new();
@@ -245,7 +247,7 @@ impl Direction {
                 problems.push(format!("{name}: {} sent, {} received", run.sent, run.received));
             }
         }
-        // Every loss must have a counter as long as no process was killed.
+        // In a run without a kill, every loss must be counted by a counter.
         let known = fast.dropped_outside + fast.socket_full + fast.bad_checksum + played.given_up;
         if fast.lost > known {
             let (lost, from) = (fast.lost, self.from.name());
@@ -276,7 +278,7 @@ impl Datagrams {
         }
     }
 
-    /// Known reasons of the losses, as text.
+    /// Known reasons of losses with their counts, as text.
     fn reasons(&self) -> String {
         let mut out = String::new();
         for (n, reason) in [
@@ -293,10 +295,11 @@ impl Datagrams {
     }
 }
 
-/// Milliseconds from the kill until a stream received bytes again.
+/// Milliseconds from the kill until a stream received bytes again; 0 if its pause was too short to
+/// be recorded.
 fn resumed(stream: &StreamReport, played: &Played) -> f64 {
-    // Use the last pause that began before the link was up again: frames in flight at the kill may
-    // have split the outage into two pauses. `None`: the pause was too short to be recorded.
+    // The last pause that began before the link was up again counts: frames in flight at the kill
+    // may have split the outage into two pauses.
     let during = stream.gaps.iter().rev().find(|g| g.1 >= played.killed && g.0 <= played.up);
     during.map_or(0.0, |g| millis(played.killed, g.1))
 }
@@ -455,7 +458,7 @@ impl Report {
     }
 }
 
-/// Writes one paragraph in lines of at most [`COLUMNS`], indented from the second line on.
+/// Writes one paragraph in lines of at most [`COLUMNS`] columns, indented from the second line on.
 fn write_wrapped(out: &mut String, text: &str) -> std::fmt::Result {
     let options = textwrap::Options::new(COLUMNS).subsequent_indent("      ");
     textwrap::wrap(text, options).iter().try_for_each(|line| writeln!(out, "{line}"))
@@ -463,7 +466,7 @@ fn write_wrapped(out: &mut String, text: &str) -> std::fmt::Result {
 
 /// Three commands to try after the demo; `program` is the path of the running program.
 pub(super) fn next_steps(program: &str) -> String {
-    // A longer path leaves no room for the meaning within 80 columns.
+    // A longer path leaves no space for the meaning within 80 columns.
     let program = if program.len() <= 20 { program } else { "mqnet" };
     let steps = [
         ("doctor", "check this kernel and user"),
@@ -504,7 +507,7 @@ mod tests {
         assert!(!stream_problems(&Default::default()).is_empty());
     }
 
-    // Goal: the outage ends with the pause that the kill caused, not with an unrelated one.
+    // Goal: the outage ends with the pause that the kill caused, not with an unrelated pause.
     #[test]
     fn outage_is_the_silence_of_the_kill() {
         let played = Played { killed: 100 * MS, up: 130 * MS, ..Played::default() };

@@ -10,14 +10,14 @@ use super::peer::{Folder, Host, Progress};
 use super::protocol::{CHANNELS, Event, INTERVAL_MS, Order, Side, millis, now};
 use super::world::{HostState, Received};
 
-/// Time limit of any step on a busy machine.
+/// Time limit of any step, for a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Streams opened per attempt, until every channel has traffic.
+/// Number of streams opened per attempt, until every channel has traffic.
 const STREAMS: u32 = 4;
 const STREAMS_MAX: u32 = 16;
-/// Share of the frames below which a channel counts as idle.
+/// Share of the frames below which a channel is regarded as idle.
 const IDLE_SHARE: f64 = 0.05;
-/// Numbers of the datagram runs: warm-up; fast; during the kill.
+/// Number of the datagram run for warm-up. The fast run and the run during the kill follow.
 pub(super) const RUN_BEFORE: u32 = 0;
 pub(super) const RUN_FAST: u32 = 1;
 pub(super) const RUN_KILL: u32 = 2;
@@ -33,28 +33,29 @@ pub(super) struct Played {
     pub(super) udp: (u64, u64),
     pub(super) kill: (u64, u64),
     pub(super) killed: u64,
-    /// The new process was started, and both sides reported "up".
+    /// Time at which the new process was started; `up` is the time at which both ends had reported
+    /// "up".
     pub(super) restarted: u64,
     pub(super) up: u64,
-    /// Frames dropped by the links during the fast datagrams.
+    /// Frames dropped by the links during the fast datagram run.
     pub(super) given_up: u64,
     pub(super) streams: u32,
 }
 
-/// The hosts and their state.
+/// Hosts and their state.
 pub(super) struct Script {
     hosts: Vec<Host>,
     events: Receiver<(Side, Option<Event>)>,
     world: [HostState; 2],
     signals: StopSignals,
     show: Progress,
-    // Last field: the folder must be removed after the hosts have ended.
+    // The folder is the last field: it must be removed after the hosts have ended.
     _folder: Folder,
 }
 
 impl Script {
     pub(super) fn start() -> Result<Self, Failure> {
-        // Before the first thread, so that no thread receives a signal.
+        // The signals are blocked before the first thread starts, so that no thread receives one.
         let signals = StopSignals::take()?;
         let folder = Folder::new().map_err(Failure::Broken)?;
         let (sender, events) = channel();
@@ -98,7 +99,8 @@ impl Script {
         &self.world[side as usize]
     }
 
-    /// Processes events of the hosts, at most until `until`.
+    /// Processes events of the hosts: waits for the first one until `until`, at most 50 ms. A stop
+    /// signal or the end of a host is an error.
     fn listen(&mut self, until: Instant) -> Result<(), Failure> {
         if self.signals.pending() {
             return Err(Failure::Broken("interrupted".into()));
@@ -129,7 +131,7 @@ impl Script {
         Ok(())
     }
 
-    /// Waits for a condition with a time limit.
+    /// Waits until a condition holds; an error after [`LIMIT`].
     fn wait(&mut self, what: &str, done: impl Fn(&[HostState; 2]) -> bool) -> Result<(), Failure> {
         let until = Instant::now() + LIMIT;
         while !done(&self.world) {
@@ -142,7 +144,7 @@ impl Script {
         Ok(())
     }
 
-    /// Waits until nothing has been received for some time.
+    /// Waits until no data has been received for three report intervals.
     fn settle(&mut self, what: &str) -> Result<(), Failure> {
         let silence = 3 * INTERVAL_MS * 1_000_000;
         let from = now();
@@ -162,8 +164,8 @@ impl Script {
         self.tell(Side::Left, &Order::Sockets { listen: false })?;
         self.tell(Side::Right, &Order::Sockets { listen: true })?;
         self.wait("opening the sockets", |w| w.iter().all(|h| h.sockets))?;
-        // The kernel uses a device some time after its carrier is up; a connection request lost
-        // before that costs a second.
+        // The kernel uses a device some time after its carrier is up. A connection request that is
+        // lost before that time costs a second, so datagrams are sent first.
         self.tell_both(&Order::UdpStart { run: RUN_BEFORE, pace_us: Some(KILL_PACE_US) })?;
         self.wait("the hosts reach each other", |w| w.iter().all(|h| h.now().udp > 0))?;
         self.udp_stop(RUN_BEFORE)?;
@@ -184,7 +186,8 @@ impl Script {
             let before = self.frames();
             self.pass(Duration::from_millis(5 * INTERVAL_MS))?;
             let frames: Vec<u64> = self.frames().iter().zip(before).map(|(n, b)| n - b).collect();
-            // The kernel distributes flows over the queues by a hash that cannot be predicted.
+            // The kernel distributes flows over the queues by a hash that cannot be predicted, so
+            // more streams are opened until no channel is idle.
             let least = frames.iter().min().map_or(0.0, |&n| n as f64);
             if least >= IDLE_SHARE * frames.iter().sum::<u64>() as f64 && least > 0.0 {
                 break;
@@ -207,12 +210,12 @@ impl Script {
         self.settle(what)
     }
 
-    /// Bytes received per second by each host: left to right first.
+    /// TCP bytes per second received by each host, left to right first.
     fn tcp_rates(&self, (from, to): (u64, u64)) -> [f64; 2] {
         [Side::Right, Side::Left].map(|side| self.host(side).tcp_rate(from, to))
     }
 
-    /// Frames of each channel of the left link.
+    /// Received frames of each channel of the left link, both directions together.
     fn frames(&self) -> Vec<u64> {
         let link = self.host(Side::Left).link();
         let of = |i: u16| {
@@ -311,12 +314,12 @@ impl Script {
     }
 }
 
-/// Current throughput, from the last two reports of each host.
+/// Text with the current throughput, from the last two reports of each host.
 fn live_text(world: &[HostState; 2]) -> String {
     let rate = |host: &HostState| {
         let [.., before, last] = &host.received[..] else { return (0.0, 0.0) };
         let seconds = (last.at - before.at).max(1) as f64 / 1e9;
-        // A host without new data sends no report.
+        // A host without new data sends no report, so its rate is 0.
         if millis(last.at, now()) > 4.0 * INTERVAL_MS as f64 {
             return (0.0, 0.0);
         }

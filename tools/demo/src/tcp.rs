@@ -1,5 +1,5 @@
-//! TCP streams: each sends an endless pattern in both directions, and each receiver verifies every
-//! byte.
+//! TCP streams. Each stream carries an endless pattern in both directions, and each receiver
+//! verifies every byte.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -14,16 +14,17 @@ use super::protocol::{Side, StreamReport, now};
 const PORT: u16 = 7000;
 /// Interval at which a blocked end checks the shared flags.
 const LOOK: Duration = Duration::from_millis(100);
-/// Shorter pauses are attributed to the scheduler.
+/// Minimum length of a recorded pause in nanoseconds: shorter pauses are attributed to the
+/// scheduler.
 const GAP_MIN: u64 = 2_000_000;
 const GAPS_MAX: usize = 1000;
 
 /// State shared by the ends of all streams of this host.
 #[derive(Debug, Default)]
 struct Shared {
-    /// The senders may send.
+    /// True while the senders may send.
     running: AtomicBool,
-    /// The senders must end their streams.
+    /// True if the senders must end their streams.
     finish: AtomicBool,
     streams: Mutex<Vec<Stream>>,
 }
@@ -63,7 +64,7 @@ impl Streams {
         Self { side, shared: Arc::default() }
     }
 
-    /// Listens; every accepted connection becomes a stream.
+    /// Listens on the TCP port; every accepted connection becomes a stream.
     pub(super) fn listen(&self) -> Result<(), String> {
         let at = (self.side.address(), PORT);
         let listener = TcpListener::bind(at)
@@ -74,8 +75,8 @@ impl Streams {
             while let Ok((mut socket, _)) = listener.accept() {
                 let mut id = [0; 4];
                 let known = socket.read_exact(&mut id).map(|()| u32::from_le_bytes(id));
-                // A connection without an id does not belong to the demo; a lost one is noticed by
-                // the other host.
+                // A connection without an id does not belong to the demo; the other host notices a
+                // lost connection.
                 if let Ok(id) = known.and_then(|id| shared.add(side, id, socket).map(|()| id)) {
                     tracing::debug!("stream {id} accepted");
                 }
@@ -104,12 +105,13 @@ impl Streams {
         self.shared.running.store(on, Ordering::Relaxed);
     }
 
-    /// Bytes verified so far, per stream.
+    /// Verified bytes of each stream since the start.
     pub(super) fn progress(&self) -> Vec<u64> {
         self.shared.lock().iter().map(|s| s.verified.load(Ordering::Relaxed)).collect()
     }
 
-    /// Ends the streams and waits until both directions of each have ended.
+    /// Ends all streams and waits until both directions of each stream have ended. Returns the
+    /// reports by id.
     pub(super) fn finish(&self) -> Vec<StreamReport> {
         self.shared.finish.store(true, Ordering::Relaxed);
         let streams = std::mem::take(&mut *self.shared.lock());
@@ -121,7 +123,7 @@ impl Streams {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Vec<Stream>> {
-        // A poisoned lock is usable: streams are only added and taken as a whole.
+        // A poisoned lock is usable: streams are only added, or taken all together.
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -138,7 +140,7 @@ impl Shared {
     }
 }
 
-/// Pattern that `from` sends on a stream.
+/// Pattern that the host `from` sends on a stream.
 fn pattern(id: u32, from: Side) -> Pattern {
     Pattern::new(u64::from(id) << 1 | from as u64)
 }
@@ -160,7 +162,8 @@ impl Stream {
     }
 }
 
-/// True for the error of a socket time-out.
+/// True for an error of a socket after which the operation can be retried: time-out or
+/// interruption.
 fn timed_out(e: &std::io::Error) -> bool {
     matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
@@ -212,7 +215,7 @@ fn receive(mut socket: &TcpStream, pattern: &Pattern, count: &AtomicU64) -> Got 
                     filled += n;
                     let at = now();
                     if at - last >= GAP_MIN {
-                        // Discard the oldest pauses.
+                        // The oldest pause is discarded if the list is full.
                         if got.gaps.len() == GAPS_MAX {
                             got.gaps.remove(0);
                         }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Largest plausible distance between a number and the highest number so far.
+/// Largest plausible distance of a number from the highest number before it.
 const AHEAD: u64 = 1 << 22;
 
 /// Counts of one flow.
@@ -34,7 +34,7 @@ impl Tally {
     }
 }
 
-/// Records every number of one flow: one bit each, so the counts are exact.
+/// Record of every number of one flow, with one bit each, so that the counts are exact.
 #[derive(Debug, Default)]
 pub(super) struct Tracker {
     seen: Vec<u64>,
@@ -43,7 +43,7 @@ pub(super) struct Tracker {
 }
 
 impl Tracker {
-    /// Records a datagram of `bytes` bytes; `sound`: its contents are correct.
+    /// Records a datagram of `bytes` bytes. `sound` is true if its contents are correct.
     pub(super) fn note(&mut self, number: u64, bytes: u64, sound: bool) {
         if !sound || number >= self.next.saturating_add(AHEAD) {
             self.tally.corrupt += 1;
@@ -66,7 +66,7 @@ impl Tracker {
         self.next = self.next.max(number + 1);
     }
 
-    /// Highest number so far, plus one.
+    /// Highest number received so far plus one.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
@@ -82,8 +82,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        // Goal: loss, duplicates, reordering and corruption of any sequence of arrivals are counted
-        // exactly by their definitions over the whole history.
+        // Goal: for any sequence of arrivals, loss, duplicates, reordering and corruption are
+        // counted exactly as defined over the whole history.
         #[test]
         fn counts_match_the_definitions(
             arrivals in prop::collection::vec((0..200u64, prop::bool::weighted(0.9)), 0..300),
@@ -106,7 +106,7 @@ mod tests {
             prop_assert_eq!(tally.lost_of(200), missing);
         }
 
-        // Goal: an invented number in a corrupt datagram is not counted and allocates no memory.
+        // Goal: an implausible number is counted as corrupt only and allocates no memory.
         #[test]
         fn absurd_numbers_are_corrupt(number in AHEAD..) {
             let mut tracker = Tracker::default();

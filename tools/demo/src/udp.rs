@@ -1,4 +1,4 @@
-//! Flows of numbered datagrams in both directions, with every payload verified.
+//! Flows of numbered datagrams in both directions; every payload is verified.
 //!
 //! A fast flow has at most [`WINDOW`] unacknowledged datagrams, so that neither a TAP ring nor a
 //! socket buffer overflows on a slow machine.
@@ -18,11 +18,11 @@ const PORT: u16 = 7100;
 const WINDOW: u64 = 48;
 /// Number of datagrams per acknowledgement.
 const ANSWER_EACH: u64 = 8;
-/// Time without an acknowledgement after which datagrams in flight count as lost (the tracker has
-/// the exact count).
+/// Time without an acknowledgement after which datagrams in flight are regarded as lost by the
+/// sender. The exact count comes from the tracker.
 const PATIENCE: Duration = Duration::from_millis(200);
 const HEADER: usize = 24;
-/// Longest datagram: fits an MTU of 1500.
+/// Bytes of the longest datagram, which fits an MTU of 1500.
 const LENGTH_MAX: usize = 1472;
 const DATA: u32 = 0x6d71_4401;
 const ANSWER: u32 = 0x6d71_4402;
@@ -31,7 +31,7 @@ const ANSWER: u32 = 0x6d71_4402;
 struct Flow {
     number: u16,
     socket: UdpSocket,
-    /// Patterns of the other side and of this side.
+    /// Pattern of the datagrams of the other host; `ours` is that of this host.
     theirs: Pattern,
     ours: Pattern,
     state: Mutex<State>,
@@ -40,10 +40,11 @@ struct Flow {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Run that `tracker` counts.
+    /// Run whose datagrams `tracker` counts.
     run: u32,
     tracker: Tracker,
-    /// Number of this side's run, and its datagrams that have arrived or were overtaken.
+    /// Number of this host's run; `arrived` is the number of its datagrams that have arrived or
+    /// were overtaken.
     our_run: u32,
     arrived: u64,
 }
@@ -53,7 +54,7 @@ struct State {
 pub(super) struct SentRun {
     pub(super) run: u32,
     pub(super) sent: Vec<u64>,
-    /// Datagrams refused by the kernel (no route while the link is down).
+    /// Datagrams that the kernel refused (no route while the link is down).
     pub(super) refused: u64,
     pub(super) nanos: u64,
 }
@@ -70,7 +71,7 @@ pub(super) struct Flows {
 }
 
 impl Flows {
-    /// Opens the sockets; from then on, all received datagrams are verified.
+    /// Opens the sockets. From then on, all received datagrams are verified.
     pub(super) fn open(&mut self, side: Side) -> Result<(), String> {
         for number in 0..FLOWS {
             let port = PORT + number;
@@ -94,12 +95,12 @@ impl Flows {
         Ok(())
     }
 
-    /// Datagrams received so far.
+    /// Counter of the received datagrams.
     pub(super) fn total(&self) -> Arc<AtomicU64> {
         self.total.clone()
     }
 
-    /// Starts the senders.
+    /// Starts the senders of a run; without `pace` they send as soon as acknowledgements arrive.
     pub(super) fn start(&mut self, run: u32, pace: Option<Duration>) {
         self.run = run;
         self.started = now();
@@ -113,7 +114,7 @@ impl Flows {
         }
     }
 
-    /// Stops the senders.
+    /// Stops the senders and returns the numbers of sent and refused datagrams.
     pub(super) fn stop(&mut self) -> Result<SentRun, String> {
         self.stop.store(true, Ordering::Relaxed);
         let mut done = SentRun { run: self.run, ..SentRun::default() };
@@ -126,7 +127,7 @@ impl Flows {
         Ok(done)
     }
 
-    /// Returns the statistics of the other side's run.
+    /// Statistics of the other host's run, one entry per flow.
     pub(super) fn report(&self, run: u32) -> Vec<Tally> {
         let of = |flow: &Arc<Flow>| {
             let state = flow.lock();
@@ -148,7 +149,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     bytes[at..at + 4].iter().rev().fold(0, |n, &b| n << 8 | u32::from(b))
 }
 
-/// Datagram length for a number; lengths vary, so that frames of every size occur.
+/// Length of the datagram with this number. Lengths vary, so that frames of every size occur.
 fn length_of(number: u64) -> usize {
     HEADER + (scatter(number) % (LENGTH_MAX - HEADER + 1) as u64) as usize
 }
@@ -165,7 +166,7 @@ impl Flow {
             match self.socket.recv(&mut bytes) {
                 Ok(n) => self.take(&bytes[..n], total),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                // A delayed kernel error about a datagram sent while the link was down.
+                // The kernel reports the error of an earlier send while the link was down.
                 Err(_) => thread::sleep(Duration::from_millis(1)),
             }
         }
@@ -205,7 +206,8 @@ impl Flow {
         if sound && number % ANSWER_EACH == 0 {
             let mut answer = [0; HEADER];
             put(&mut answer, ANSWER, run, self.number, HEADER, next);
-            // Ignore errors: the next acknowledgement or the sender's time-out replaces a lost one.
+            // Errors are ignored: the next acknowledgement, or the sender's time-out, replaces a
+            // lost one.
             let _ = self.socket.send(&answer);
         }
     }
@@ -223,8 +225,8 @@ impl Flow {
         state.arrived = 0;
     }
 
-    /// Sends as fast as acknowledgements arrive. Returns the datagrams sent, and those refused by
-    /// this kernel.
+    /// Sends as soon as acknowledgements arrive. Returns the numbers of datagrams sent and of
+    /// datagrams refused by this kernel.
     fn send_fast(&self, run: u32, stop: &AtomicBool) -> (u64, u64) {
         self.begin(run);
         let mut buffer = [0; LENGTH_MAX];
@@ -246,7 +248,8 @@ impl Flow {
         (sent, refused)
     }
 
-    /// Sends one datagram every `pace`, without waiting for acknowledgements.
+    /// Sends one datagram every `pace`, without acknowledgements. Returns the numbers of datagrams
+    /// sent and of datagrams refused by this kernel.
     fn send_paced(&self, run: u32, pace: Duration, stop: &AtomicBool) -> (u64, u64) {
         self.begin(run);
         let mut buffer = [0; LENGTH_MAX];

@@ -1,4 +1,4 @@
-//! State of the two hosts, from their events.
+//! State of the two hosts, computed from their events.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::protocol::{Event, KernelCounters, StreamReport};
 use super::tracker::Tally;
 use mqnet_daemon::status::DirectionSums;
 
-/// Both directions: from the TAP into the bridge, and from the bridge to the TAP.
+/// Sums of both directions: from the TAP into the bridge, and from the bridge to the TAP.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Lanes {
@@ -17,7 +17,7 @@ pub(super) struct Lanes {
     pub(super) b_to_a: DirectionSums,
 }
 
-/// The counters of a link's process.
+/// Counters of a link's process, by channel and in total.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Counters {
     pub(super) channels: Vec<Lanes>,
@@ -26,7 +26,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Frames dropped by the link itself, for any reason.
+    /// Frames dropped by the link, and frames that a lost peer had not taken.
     pub(super) fn given_up(&self) -> u64 {
         let of = |lane: &DirectionSums| lane.tx_lost + lane.dropped();
         of(&self.sums.a_to_b) + of(&self.sums.b_to_a)
@@ -41,17 +41,17 @@ pub(super) struct Life {
     pub(super) ups: Vec<u64>,
     /// Times at which the link went down, with reasons.
     pub(super) downs: Vec<(u64, String)>,
-    /// Its counters over time.
+    /// Counters of the link over time.
     pub(super) samples: Vec<(u64, Counters)>,
-    /// Counters at an orderly end.
+    /// Final counters, if the process ended normally.
     pub(super) end: Option<Counters>,
     pub(super) killed: Option<u64>,
-    /// Exit status of the process after an orderly end.
+    /// Exit status, if the process ended normally.
     pub(super) status: Option<String>,
 }
 
 impl Life {
-    /// Last known counters.
+    /// Last known counters; none before the first sample.
     pub(super) fn last(&self) -> Option<&Counters> {
         self.end.as_ref().or(self.samples.last().map(|s| &s.1))
     }
@@ -68,7 +68,7 @@ impl Life {
     }
 }
 
-/// Datagrams sent by a host and received from the other, in one run.
+/// One run of datagrams: those sent by a host, and those received from the other host.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UdpRun {
     pub(super) sent: Option<Vec<u64>>,
@@ -94,7 +94,7 @@ impl UdpRun {
     }
 }
 
-/// Amounts received up to one time.
+/// Amounts received until one time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Received {
     pub(super) at: u64,
@@ -108,7 +108,7 @@ impl Received {
     }
 }
 
-/// One host.
+/// State of one host.
 #[derive(Debug, Default)]
 pub(super) struct HostState {
     pub(super) ready: bool,
@@ -121,7 +121,7 @@ pub(super) struct HostState {
 }
 
 impl HostState {
-    /// Processes an event of the host; returns an error if the demo cannot continue.
+    /// Processes an event of the host. An error means that the demo cannot continue.
     pub(super) fn take(&mut self, event: Event) -> Result<(), String> {
         match event {
             Event::Ready => self.ready = true,
@@ -166,12 +166,13 @@ impl HostState {
         Ok(())
     }
 
-    /// Latest received amounts.
+    /// Latest reported amounts; zero before the first report.
     pub(super) fn now(&self) -> Received {
         self.received.last().cloned().unwrap_or_default()
     }
 
-    /// TCP bytes per second between two times.
+    /// TCP bytes received per second between two times; 0 with fewer than two reports in this
+    /// range.
     pub(super) fn tcp_rate(&self, from: u64, to: u64) -> f64 {
         let mut inside = self.received.iter().filter(|r| (from..=to).contains(&r.at));
         let (Some(first), Some(last)) = (inside.next(), inside.next_back()) else { return 0.0 };
@@ -183,7 +184,7 @@ impl HostState {
         self.udp.get(&run).cloned().unwrap_or_default()
     }
 
-    /// Last counters of the running link.
+    /// Last counters of the latest link process.
     pub(super) fn link(&self) -> Option<&Counters> {
         self.lives.last().and_then(Life::last)
     }
@@ -203,7 +204,8 @@ mod tests {
             "channels": [{ "a-to-b": lane, "b-to-a": lane }] })
     }
 
-    // Goal: lines of a link become times, samples and an end; unknown lines are no error.
+    // Goal: the lines of a link become times, samples and final counters; unknown lines are no
+    // error.
     #[test]
     fn a_life_is_read() {
         let mut host = HostState::default();
@@ -224,7 +226,8 @@ mod tests {
         assert_eq!(life.last().map(Counters::given_up), Some(10));
     }
 
-    // Goal: a link that ends without an order ends the demo, with the last lines of its output.
+    // Goal: a link that ends without an order ends the demo, and the error contains the last lines
+    // of its output.
     #[test]
     fn an_unexpected_end_is_noticed() {
         let silent = |life| Event::LinkSilent { life, words: "no room".into() };

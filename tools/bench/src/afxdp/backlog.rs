@@ -1,10 +1,9 @@
 //! Rate at which a forwarder drains a backlog. Frames are first sent while the forwarder is
-//! stopped, and then forwarded while the sender is stopped. So the sender limits no forwarder, and
-//! two workers have two CPUs for themselves.
+//! stopped, then forwarded while no sender runs. The sender therefore does not limit the rate, and
+//! two workers have two CPUs.
 //!
-//! The forwarder is frozen while the backlog accumulates in its sockets. The rate is taken between
-//! two reads of the receive counter within the backlog. It excludes the wake-up time and the time
-//! after the last frame.
+//! The stopped forwarder's sockets hold the backlog. The rate is computed from reads of the receive
+//! counter within the backlog. The wake-up time and the time after the last frame are excluded.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -20,12 +19,12 @@ use super::{
     Session, Unit, child, peers, read_counters, slices, start_ours,
 };
 
-/// Frames of a backlog per pair: fewer than the capacity of any forwarder's ring.
+/// Frames of a backlog per pair, fewer than the ring of any forwarder holds.
 const FRAMES: u64 = 1800;
-/// Frames of a backlog for the largest ring, enough for more than a few counter reads.
+/// Frames of a backlog for the largest ring; draining them takes several counter reads.
 const MANY: u64 = 8000;
 const LARGEST_RING: &str = "ring=8192";
-/// Time without a frame after which the backlog counts as drained.
+/// Time without a frame after which the backlog is regarded as drained.
 const OVER: Duration = Duration::from_millis(100);
 /// Time between two counter reads when every CPU has a worker.
 const SELDOM: Duration = Duration::from_micros(500);
@@ -63,7 +62,7 @@ impl Bench {
         Ok(Self { program, forwarder, devices, bytes, cpu, pause })
     }
 
-    /// Creates a group of two functions at either end, with one worker per function.
+    /// Creates a link between two groups of two functions, with one worker on each CPU.
     fn of_two(session: &Session, folder: &RunFolder, bytes: usize) -> Result<Self> {
         let program = peers::build_plain(folder, "packet", super::SOURCE)?;
         let devices = ["one", "two"].map(Devices::create);
@@ -89,7 +88,7 @@ impl Bench {
     }
 
     fn arrived(&self) -> Result<u64> {
-        // One snapshot of both counters; each read takes CPU time from a worker.
+        // One snapshot has both counters: each read takes CPU time from a worker.
         Ok(match &self.devices[..] {
             [one, two] => read_counters([one.arrived(), two.arrived()])?.iter().sum(),
             [one, ..] => read_counters([one.arrived()])?[0],
@@ -97,14 +96,15 @@ impl Bench {
         })
     }
 
-    /// Frames per second while draining a backlog of `frames` in each of the first `pairs` pairs;
-    /// `None` after too few counter reads within the backlog.
+    /// Frames per second while a backlog of `frames` in each of the first `pairs` pairs is drained.
+    /// Returns `None` if there were too few counter reads within the backlog.
     fn drain(&self, pairs: usize, frames: u64) -> Result<Option<f64>> {
         let pid = self.forwarder.pid();
         slices::freeze(&[pid])?;
         let sent = self.devices[..pairs].iter().try_for_each(|pair| self.send(pair, frames));
         let before = sent.and_then(|()| self.arrived());
-        // A worker that shares this CPU would forward half of the backlog before the first read.
+        // Priority over a worker on this CPU, which would otherwise forward half of the backlog
+        // before the first read.
         let _urgent = Urgent::begin();
         process::thaw(pid)?;
         let before = before?;
@@ -125,7 +125,8 @@ impl Bench {
         Ok(rate(&seen))
     }
 
-    /// Adds a sample. A failure skips only this row, unless a stop signal is pending.
+    /// Adds a sample. A failure is returned as the inner error and ends this row only. A stop
+    /// signal is the outer error.
     fn sample(
         &self,
         session: &Session,
@@ -138,7 +139,8 @@ impl Bench {
             let value = match self.drain(pairs, frames) {
                 Ok(value) => value,
                 Err(error) => {
-                    // Ctrl-C also ends the child processes; such a failure does not skip the row.
+                    // Ctrl-C also ends the child processes; the resulting failure must not end the
+                    // row only.
                     session.check()?;
                     return Ok(Err(error.to_string()));
                 }
@@ -155,7 +157,7 @@ impl Bench {
     }
 }
 
-/// Rate between the first read within a backlog and the last read before its end.
+/// Rate between the first and the last read within a backlog; none if there are too few reads.
 fn rate(seen: &[(Instant, u64)]) -> Option<f64> {
     let part = &seen[1..seen.len().max(2) - 1];
     let ((from, first), (to, last)) = (part.first()?, part.last()?);
@@ -163,7 +165,7 @@ fn rate(seen: &[(Instant, u64)]) -> Option<f64> {
     is_enough.then(|| (last - first) as f64 / (*to - *from).as_secs_f64())
 }
 
-/// Compares mqnet, DPDK and the relay, in turn.
+/// Compares mqnet, DPDK and the relay. Their order changes from round to round.
 pub(super) fn peers(
     session: &Session,
     folder: &RunFolder,
@@ -206,7 +208,7 @@ pub(super) fn workers(session: &Session, folder: &RunFolder, bytes: usize) -> Re
     for round in 0..session.pairs {
         slices::show(&session.progress, &name, round, session.pairs);
         for at in slices::order(all.len(), round) {
-            // Both rows share the forwarder and its backlog: after a failure neither row continues.
+            // Both rows share one forwarder: after a failure neither row continues.
             if outcome.is_ok() {
                 outcome = bench.sample(session, (all[at].1, MANY), &mut samples[at])?;
             }
@@ -223,7 +225,7 @@ pub(super) fn workers(session: &Session, folder: &RunFolder, bytes: usize) -> Re
 mod tests {
     use super::*;
 
-    // Goal: the rate is that within the backlog: the times before the first and after the last
+    // Goal: the rate is the rate within the backlog. The times before the first and after the last
     // frame are excluded, and too few reads give no rate.
     #[test]
     fn the_rate_is_that_within_the_backlog() {

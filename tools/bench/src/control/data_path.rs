@@ -1,9 +1,9 @@
-//! Cost of reading all counters for the lanes of 64 channels.
+//! Cost for the lanes of 64 channels if all counters are read.
 //!
-//! One CPU has both ends of every channel and no other work. A thread on the other CPU reads the
+//! One CPU runs both ends of every channel and no other work. A thread on the other CPU reads the
 //! same counters as the two control threads of such a link, at their interval or not at all. The
-//! other work of the control threads (JSON, sockets) touches no cache line that a lane writes; it
-//! is measured as CPU time.
+//! other work of the control threads (JSON, sockets) touches no cache line that a lane writes; that
+//! work is measured as CPU time.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::super::{Result, Session, pingpong, slices};
 use super::{CHANNELS, EVERY};
 
 const BYTES: usize = 64;
-/// Slices of a sample: single slices vary by more than the expected difference.
+/// Slices of a sample: the variation between single slices exceeds the expected difference.
 const SLICES: usize = 8;
 
 pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
@@ -47,7 +47,7 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Frames per second of one slice.
+/// Frames per second of one slice; `reads` enables the reader.
 fn turn(session: &Session, link: &mut Link, counters: &[Counters], reads: bool) -> Result<f64> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -62,7 +62,8 @@ fn turn(session: &Session, link: &mut Link, counters: &[Counters], reads: bool) 
             pinned
         });
         let worker = &mut link.workers[0];
-        // A separate thread, because the caller starts processes later and must not be pinned.
+        // The caller starts processes later and must not be pinned, so the worker runs on a
+        // separate thread.
         let worker = scope.spawn(move || {
             let slice = pingpong::one_cpu_slice(session.cpus[0], session.slice, || worker.burst());
             slice.map_err(|e| e.to_string())
@@ -75,7 +76,8 @@ fn turn(session: &Session, link: &mut Link, counters: &[Counters], reads: bool) 
     })
 }
 
-/// Counters of a channel's two ends, each between a function of the link and one outside.
+/// Counters at the two ends of a channel. At each end: the function of the link, and the function
+/// outside.
 type Counters = [[Arc<QueuePairStats>; 2]; 2];
 
 /// Reads the counters that `GET /v1/links/NAME/stats` reads at either end.

@@ -1,4 +1,4 @@
-//! Both ends of a link of groups, on the calling thread alone.
+//! Both ends of a link of groups, polled by the calling thread only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn end(folder: &RunFolder, section: Section, seed: u64) -> Result<Box<dyn Functi
     Ok(Box::new(GroupFunction::new(config)?))
 }
 
-/// Creates both ends on this thread, with one busy channel.
+/// Creates both ends on this thread; one channel carries frames.
 pub(crate) fn burst(section: Section, bytes: usize) -> Result<Burst> {
     let folder = RunFolder::new()?;
     let [mut a, mut b] = [end(&folder, section, 1)?, end(&folder, section, 8)?];
@@ -53,7 +53,7 @@ pub(crate) fn burst(section: Section, bytes: usize) -> Result<Burst> {
     }))
 }
 
-/// Completes the handshake of both ends.
+/// Polls both ends until their handshake is complete.
 fn connect(a: &mut dyn Function, b: &mut dyn Function, caps: &Caps) -> Result<()> {
     a.set_partner(caps);
     b.set_partner(caps);

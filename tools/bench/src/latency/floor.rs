@@ -1,4 +1,4 @@
-//! Cost of a wake-up on this machine, independent of mqnet: two threads and two eventfds.
+//! Cost of a wake-up on this machine without mqnet: two threads and two eventfds.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,10 @@ use mqnet_sysio::{clock, poll};
 use super::super::histogram::Histogram;
 use super::super::{Result, pingpong};
 
-/// Upper limit of a wait for an immediate notification.
+/// Time limit of a wait for a notification that is sent immediately.
 const LOST: Duration = Duration::from_secs(1);
 
-/// Measures round trips: one thread signals and sleeps, the other wakes and signals back.
+/// Measures round trips: one thread signals and sleeps, the other thread wakes and signals back.
 pub(super) fn turn(cpus: [usize; 2], length: Duration, gap: Duration) -> Result<Histogram> {
     let [there, back] = [EventFd::new()?, EventFd::new()?];
     let stop = AtomicBool::new(false);
@@ -40,7 +40,7 @@ pub(super) fn turn(cpus: [usize; 2], length: Duration, gap: Duration) -> Result<
         }
         Ok(())
     };
-    // A separate thread, because the calling thread must not stay pinned.
+    // The calling thread must not stay pinned, so a separate thread measures.
     std::thread::scope(|scope| {
         let both = scope.spawn(|| pingpong::on_two_cpus(cpus, asks, answers).map_err(text));
         let (seen, answered) = both.join().map_err(|_| "a thread failed")??;

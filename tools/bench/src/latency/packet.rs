@@ -1,4 +1,5 @@
-//! Round trips of bare frames over a veth pair, through polled packet sockets (`peers/ping.c`).
+//! Round trips of bare frames over a veth pair, through packet sockets that are polled
+//! (`peers/ping.c`).
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -14,10 +15,10 @@ use super::ping;
 
 const PING: &str = include_str!("../../peers/ping.c");
 
-/// The veth pair, and the process that has both ends.
+/// Process with both ends of a veth pair, and the namespace of the pair.
 pub(super) struct Veth {
     asks: Child,
-    // Dropped after the process in this namespace.
+    // The namespace is dropped after the process that runs in it.
     _host: Host,
 }
 
@@ -40,7 +41,7 @@ impl Veth {
         Ok(Self { asks, _host: host })
     }
 
-    /// Runs one turn; the process sleeps between its turns.
+    /// Measures for `length`. The process sleeps between two measurements.
     pub(super) fn turn(&mut self, length: Duration) -> Result<Histogram> {
         ping::ask(&mut self.asks, length, &format!("{} 0", length.as_millis()))
     }

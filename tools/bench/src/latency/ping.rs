@@ -1,5 +1,5 @@
-//! Round trips of bare frames over a link: both ends, each a process with the real engine, and the
-//! client that starts the turns.
+//! Round trips of bare frames over a link: the processes of both ends, which run the real engine,
+//! and the client that starts the measurements.
 
 use std::os::fd::AsFd;
 use std::process::Stdio;
@@ -28,35 +28,35 @@ use mqnet_daemon::endpoint;
 pub(super) const BYTES: usize = 64;
 /// Bytes of a frame of the parallel bulk flow.
 const BULK: usize = 1514;
-/// Time limit of the last response of a turn.
+/// Time limit of the last response of a measurement.
 const LAST: Duration = Duration::from_secs(1);
 
-/// What the hidden subcommand `bench-ping` takes.
+/// Arguments of the hidden subcommand `bench-ping`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PingArgs {
-    /// Asks, rather than answers.
+    /// Send requests; without the option the process responds.
     #[arg(long)]
     asks: bool,
-    /// A flow of frames goes beside the pings.
+    /// Run a flow of frames in parallel to the pings.
     #[arg(long)]
     loaded: bool,
     #[arg(long)]
     endpoint: String,
     #[arg(long)]
     cpu: usize,
-    /// The poll window.
+    /// Poll window in microseconds.
     #[arg(long)]
     window_us: u64,
 }
 
 /// State shared by the two queues of the pings' channel. The same worker polls both queues.
 struct State {
-    /// Number of frames to be sent.
+    /// Number of frames that wait to be sent.
     due: AtomicU32,
     /// Set while the sending queue is armed.
     armed: AtomicBool,
     event: EventFd,
-    /// State of the requesting end only.
+    /// State of the requesting end; none at the other end.
     asks: Option<Asks>,
 }
 
@@ -64,17 +64,17 @@ struct State {
 struct Asks {
     sent_ns: AtomicU64,
     outstanding: AtomicBool,
-    /// The next ping follows immediately.
+    /// True if the next ping follows immediately after a response.
     again: AtomicBool,
     histogram: Mutex<Histogram>,
 }
 
 impl State {
-    /// Schedules one more frame; called on the worker's own thread only.
+    /// Schedules one more frame. Only the worker's thread may call this function.
     fn send_one(&self) {
         self.due.fetch_add(1, Ordering::Relaxed);
         if self.armed.swap(false, Ordering::Relaxed) {
-            // Fails only without a descriptor, and `self.event` owns one.
+            // `ring` fails only without a descriptor, and `self.event` owns one.
             let _ = self.event.ring();
         }
     }
@@ -126,7 +126,7 @@ impl OwningRx for Sends {
     }
 }
 
-/// TX queue that takes the received pings.
+/// TX queue that consumes the received pings.
 struct Takes(Arc<State>);
 
 impl Queue for Takes {
@@ -194,7 +194,7 @@ impl Function for Pings {
     }
 }
 
-/// Runs one end as a process.
+/// Runs one end as a process until its standard input is closed.
 pub(crate) fn ping(args: &PingArgs) -> Result<()> {
     let window = Duration::from_micros(args.window_us);
     let idle = match args.window_us {
@@ -227,8 +227,8 @@ pub(crate) fn ping(args: &PingArgs) -> Result<()> {
     }
 }
 
-/// Executes one turn per input line, which holds milliseconds and the pause in microseconds between
-/// a response and the next request; prints the histogram.
+/// Measures once for each input line and prints the histogram. A line contains the length in
+/// milliseconds, and the pause in microseconds between a response and the next request.
 fn answer(state: &State) {
     let mut line = String::new();
     while std::io::stdin().read_line(&mut line).is_ok_and(|n| n > 0) {
@@ -251,7 +251,8 @@ fn turn(state: &State, asks: &Asks, length: Duration, gap: Duration) -> Histogra
     while clock::monotonic() < end {
         if !asks.outstanding.swap(true, Ordering::Relaxed) {
             state.due.fetch_add(1, Ordering::Relaxed);
-            // Unconditional: only the worker's own thread knows its sleep state.
+            // The event is signalled unconditionally: only the worker's thread knows whether the
+            // worker sleeps.
             let _ = state.event.ring();
         }
         let left = end.saturating_sub(clock::monotonic());
@@ -265,7 +266,7 @@ fn turn(state: &State, asks: &Asks, length: Duration, gap: Duration) -> Histogra
     asks.lock().clone()
 }
 
-/// Both ends; frozen between their turns.
+/// Processes of both ends; stopped between two measurements.
 pub(super) struct Pair {
     asks: Child,
     answers: Child,
@@ -290,7 +291,7 @@ impl Pair {
             Child::spawn("mqnet bench-ping", command, Stdio::piped())
         };
         let mut pair = Self { answers: start(cpus[1], false)?, asks: start(cpus[0], true)? };
-        // The first turns start before the link is up.
+        // The first measurements may start before the link is up.
         for _ in 0..50 {
             if pair.ask(Duration::from_millis(20), Duration::from_millis(1))?.len() > 0 {
                 slices::freeze(&pair.pids())?;
@@ -305,7 +306,7 @@ impl Pair {
         [self.asks.pid(), self.answers.pid()]
     }
 
-    /// Thaws both ends for one turn.
+    /// Resumes both ends for one measurement.
     pub(super) fn turn(&mut self, length: Duration, gap: Duration) -> Result<Histogram> {
         slices::thaw(&self.pids())?;
         let histogram = self.ask(length, gap)?;
@@ -318,7 +319,7 @@ impl Pair {
     }
 }
 
-/// Sends a line and waits for the histogram in response.
+/// Sends a line to the process and waits for the histogram.
 pub(super) fn ask(child: &mut Child, length: Duration, line: &str) -> Result<Histogram> {
     let mark = child.mark();
     child.say(line)?;

@@ -1,4 +1,4 @@
-//! Request and response of single bytes over TCP, alone or with a parallel bulk flow.
+//! Requests and responses of one byte over TCP, with and without a parallel bulk flow.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,31 +15,31 @@ use super::super::wires::{SERVER, World, without_prefix};
 use super::super::{Result, pingpong};
 use super::ping::ask;
 
-/// Port of the pinned pair; the other pair, in the same two hosts, uses the next port.
+/// Port of the pinned pair of processes; the other pair in the same two hosts uses the next port.
 const PORT: u16 = 7788;
-/// First byte of a connection: its purpose.
+/// First byte of a connection that carries requests.
 const QUESTIONS: u8 = b'q';
 const BULK: u8 = b'b';
-/// Size of a part of the bulk flow, and number of parts in flight. The limit ends the flow soon
-/// after a stop request.
+/// Bytes of a part of the bulk flow. The number of parts in flight is limited, so that the flow
+/// ends soon after a stop request.
 const PART: usize = 64 << 10;
 const AWAY: usize = 16;
-/// Time in which only the bulk flow runs.
+/// Time in which the bulk flow runs alone.
 const WARM_UP: Duration = Duration::from_millis(20);
 
-/// What the hidden subcommand `bench-rr` takes.
+/// Arguments of the hidden subcommand `bench-rr`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct RrArgs {
-    /// Where all its threads run; without it the scheduler decides
+    /// CPU of all threads of the process [default: chosen by the scheduler]
     #[arg(long)]
     cpu: Option<usize>,
-    /// Asks this address; without one it answers.
+    /// Address to which requests are sent; without an address the process responds.
     address: Option<String>,
 }
 
 pub(crate) fn rr(args: &RrArgs) -> Result<()> {
     if let Some(cpu) = args.cpu {
-        // Later threads inherit the affinity.
+        // Threads that are started later inherit the affinity.
         pingpong::pin(cpu)?;
     }
     let port = PORT + u16::from(args.cpu.is_none());
@@ -54,7 +54,7 @@ fn answers(port: u16) -> Result<()> {
     println!("ready");
     for stream in listener.incoming() {
         let stream = stream?;
-        // The client reports a broken connection.
+        // Errors of a connection are ignored: the client reports them.
         std::thread::spawn(move || serve(stream));
     }
     Ok(())
@@ -151,13 +151,13 @@ fn flow(stream: &mut TcpStream, stop: &AtomicBool) -> io::Result<()> {
 /// Parameters of a round of requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Round {
-    /// With a parallel bulk flow.
+    /// True with a parallel bulk flow.
     pub(super) loaded: bool,
-    /// Client and server are pinned.
+    /// True if client and server are pinned.
     pub(super) pinned: bool,
 }
 
-/// Client and server of the requests.
+/// Client process and server process of the requests.
 struct Pair {
     asks: Child,
     _answers: Child,
@@ -182,8 +182,8 @@ impl Pair {
     }
 }
 
-/// Two hosts with two pairs between them: one pair pinned to a CPU each, one placed by the
-/// scheduler.
+/// Two hosts with two pairs of processes: one pair is pinned to two CPUs, the scheduler places the
+/// other one.
 pub(super) struct Hosts {
     pinned: Pair,
     placed: Pair,

@@ -1,4 +1,4 @@
-//! Cost of an attached but empty discipline for a lane: exact instructions, and time.
+//! Cost of an attached but empty discipline for a lane, in exact instructions and in time.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use crate::instr::{self, EMPTY_QDISC};
 use crate::section::Section;
 use crate::{LinkPlug, peers, pingpong};
 
-/// Maximum permitted cost.
+/// Maximum permitted relative cost.
 const MOST: f64 = 0.03;
-/// Length of a slice: short slices reduce the drift between the contenders.
+/// Length of a slice, short to reduce the drift between the contenders.
 const SLICE: Duration = Duration::from_millis(20);
 
-/// Cases and notes.
+/// Cases and notes of the results.
 type Found = (Vec<Case>, Vec<String>);
 
 pub(super) fn run(session: &Session, plug: Option<&LinkPlug>) -> Result<Found> {
@@ -55,7 +55,8 @@ fn instructions(bytes: usize, found: &mut Found) -> Result<()> {
     Ok(())
 }
 
-/// Measures without, with, and again without a discipline; the two runs without one show the noise.
+/// Measures without, with, and again without a discipline. The two runs without a discipline show
+/// the noise.
 fn time(session: &Session, plug: &LinkPlug, bytes: usize, found: &mut Found) -> Result<()> {
     let mut links = [(plug.burst)(bytes, None)?, (plug.burst)(bytes, Some(EMPTY_QDISC))?];
     let mut series = [const { Vec::new() }; 3];
@@ -66,7 +67,7 @@ fn time(session: &Session, plug: &LinkPlug, bytes: usize, found: &mut Found) -> 
         session.progress.show(&format!("{name}: round {round} of {}", session.pairs));
         for (turn, link) in [0, 1, 0].into_iter().enumerate() {
             let slice = pingpong::one_cpu_slice(session.cpus[0], SLICE, &mut links[link])?;
-            // Nanoseconds per frame: a higher value is worse, as for instructions.
+            // Nanoseconds per frame: as for instructions, a higher value is worse.
             series[turn].push(1e9 / slice.sample().value);
         }
     }

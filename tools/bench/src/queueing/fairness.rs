@@ -11,14 +11,15 @@ use super::world::{self, Flow, Setup};
 use super::{Line, Report, Result, Session, Unit, case, in_turn, median, promise, samples};
 
 const FLOWS: u16 = 8;
-/// Frames in flight of a normal flow; the greedy flow has ten times as many.
+/// Frames in flight of a normal flow; the greedy flow has ten times this number.
 const WINDOW: u64 = 200;
 const WARM_UP: Duration = Duration::from_millis(150);
 const SLICE: Duration = Duration::from_millis(500);
-/// Promised value of Jain's index.
+/// Promised minimum of Jain's index.
 const INDEX: f64 = 0.98;
 
-/// The queues have room for all windows, so that the result depends on the order and not on drops.
+/// Disciplines under test. Their queues hold all windows, so the result depends on the order and
+/// not on drops.
 const CONTENDERS: [&str; 2] = ["fq_codel", "pfifo limit 10000"];
 
 pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
@@ -36,7 +37,8 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Every round uses other ports: in some rounds two flows share a queue.
+/// Jain's index of one round. Every round uses other ports, so that two flows share a queue in some
+/// rounds only.
 fn slice(qdisc: &'static str, round: u16) -> Result<f64> {
     let (full, speed) = (Full::Stop, Speed::Bits(SLOW));
     let setup = Setup { qdisc: Some(qdisc), full, speed, warm_up: WARM_UP, slice: SLICE };

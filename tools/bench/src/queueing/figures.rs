@@ -32,7 +32,7 @@ mod tests {
         assert_eq!(percentile(&[], 0.99), None);
     }
 
-    // Goal: equal shares give 1, one flow with everything 1/n, and no traffic at all no fairness.
+    // Goal: the index is 1 for equal shares, 1/n if one flow has everything, and 0 without traffic.
     #[test]
     fn jain_knows_the_extremes() {
         assert!((jain(&[5; 8]) - 1.0).abs() < 1e-12);

@@ -1,27 +1,27 @@
-//! Frames of the benchmark: UDP over IPv4, each with its sequence number and its send time.
+//! Frames of the benchmark: UDP over IPv4, each with flow, sequence number and send time.
 
 /// Bytes of the IPv4 and UDP headers.
 const HEADERS: usize = 28;
-/// Bytes of a frame's payload: flow, sequence number, send time.
+/// Bytes of the fields at the start of a payload: flow, sequence number, send time. Filler follows.
 const WORDS: usize = 20;
 /// Bytes of the smallest frame.
 pub(super) const LEN_MIN: usize = HEADERS + WORDS;
 /// Bytes of the largest frame.
 pub(super) const LEN_MAX: usize = 1500;
 
-/// ECN-capable transport: a discipline marks the frame instead of dropping it.
+/// ECN codepoint ECT(0): a discipline marks the frame instead of dropping it.
 const ECT: u8 = 2;
 
-/// Payload of a frame.
+/// Fields at the start of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Words {
     pub(super) flow: u32,
     pub(super) seq: u64,
-    /// Send time in nanoseconds; 0 without a measurement.
+    /// Send time in nanoseconds; 0 if the frame is not used for a delay measurement.
     pub(super) at: u64,
 }
 
-/// Frames of one flow, in one buffer.
+/// Buffer in which the frames of one flow are built.
 pub(super) struct Frame {
     bytes: Vec<u8>,
 }
@@ -39,7 +39,7 @@ impl Frame {
         Self { bytes }
     }
 
-    /// Builds a frame of `len` bytes.
+    /// Builds a frame of `len` bytes, limited to [`LEN_MIN`] and [`LEN_MAX`].
     pub(super) fn fill(&mut self, len: usize, words: Words) -> &[u8] {
         let bytes = &mut self.bytes[..len.clamp(LEN_MIN, LEN_MAX)];
         let total = bytes.len() as u16;
@@ -55,7 +55,7 @@ impl Frame {
     }
 }
 
-/// Payload of a received frame; `None` for a frame of another program.
+/// Fields of a received frame; `None` if the frame is too short. Headers are not checked.
 pub(super) fn read(bytes: &[u8]) -> Option<Words> {
     Some(Words {
         flow: u32::from_le_bytes(bytes.get(28..32)?.try_into().ok()?),
@@ -75,7 +75,8 @@ fn checksum(header: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    // Goal: a written payload is read back from a valid packet with a correct header checksum.
+    // Goal: a built frame has the requested length and a correct header checksum, and its fields
+    // are read back.
     #[test]
     fn frames_say_what_they_were_told() {
         let mut frame = Frame::new(4711);

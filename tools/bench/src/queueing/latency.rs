@@ -1,4 +1,4 @@
-//! Ping with a parallel bulk flow over a slow sink.
+//! Ping in parallel to a bulk flow over a slow sink.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(super) const SLOW: f64 = 100e6;
 /// Frames in flight of the bulk flow.
 const WINDOW: u64 = 2000;
 const PING_EVERY: Duration = Duration::from_millis(5);
-/// Time until a pfifo is full: 1000 frames of 120 us, and more.
+/// Time until a pfifo is full: more than 1000 frames of 120 us.
 const WARM_UP: Duration = Duration::from_millis(250);
 /// Length of a round: 120 pings.
 const SLICE: Duration = Duration::from_millis(600);
@@ -41,7 +41,8 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
         });
         report.cases.push(case(format!("{name}: {what}"), Unit::Delay, lines.collect()));
     }
-    // Percentile of all pings together: one round has too few for a stable 99th percentile.
+    // Percentile of the pings of all rounds: one round has too few pings for a stable 99th
+    // percentile.
     let p99 = series.iter().map(|outcomes| {
         let all: Vec<u64> = outcomes.iter().flat_map(|o| &o.delays).copied().collect();
         (all.len(), percentile(&all, 0.99).map_or(f64::NAN, |ns| ns as f64))

@@ -13,11 +13,11 @@ pub(super) enum Speed {
     Bits(f64),
 }
 
-/// Delay that a late sink may make up for. A sink is late after a long sleep, or after another
-/// thread had its CPU.
+/// Maximum delay that a sink may catch up on after a long sleep or after another thread has used
+/// its CPU.
 const CREDIT: Duration = Duration::from_millis(5);
 
-/// Limits a sink to its rate.
+/// Rate limiter of a sink.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pacer {
     speed: Speed,
@@ -29,12 +29,12 @@ impl Pacer {
         Self { speed, busy_until: Duration::ZERO }
     }
 
-    /// Returns false for a sink without a limit.
+    /// True if the rate of the sink is limited.
     pub(super) fn is_slow(&self) -> bool {
         self.speed != Speed::Unpaced
     }
 
-    /// Takes a frame at `now`; returns the end of its service time.
+    /// Accounts for a frame at `now`; returns the end of its service time.
     pub(super) fn take(&mut self, bytes: usize, now: Duration) -> Duration {
         let seconds = match self.speed {
             Speed::Unpaced => return now,
@@ -51,7 +51,7 @@ impl Pacer {
 mod tests {
     use super::*;
 
-    // Goal: a sink with permanent work takes exactly its rate, even if every call is late.
+    // Goal: a sink that is always busy has exactly its rate, even if every call is late.
     #[test]
     fn lateness_is_made_up_for() {
         let mut pacer = Pacer::new(Speed::Bits(100e6));
@@ -67,7 +67,8 @@ mod tests {
         assert!((each - 120e-6).abs() < 1e-9, "{each}");
     }
 
-    // Goal: idle time gives no credit beyond the limit, and frames count regardless of their size.
+    // Goal: idle time gives no more credit than the limit, and each frame takes the same time
+    // regardless of its size.
     #[test]
     fn idle_time_is_not_saved() {
         let mut pacer = Pacer::new(Speed::Frames(1000.0));

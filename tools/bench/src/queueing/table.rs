@@ -1,4 +1,4 @@
-//! Tail drop compared with backpressure, for 1 to 8 senders: frame loss and cost.
+//! Tail drop compared with backpressure for 1 to 8 senders: frame loss and cost.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use super::pacer::Speed;
 use super::world::{self, Flow, Outcome, Setup};
 use super::{Line, Report, Result, Session, Unit, case, in_turn, median, promise, samples, stats};
 
-/// Frames per second of the slow sink: well below the rate of the engine.
+/// Frames per second of the slow sink, far below the rate of the engine.
 const SLOW: f64 = 200e3;
 /// Bytes of the smallest and largest frames.
 const SIZES: (usize, usize) = (64, 200);
-/// Frames that a socket's buffer holds.
+/// Number of frames that a socket's buffer holds.
 const SOCKET: u64 = 128;
-/// Minimum share of tail drop's throughput under backpressure.
+/// Minimum throughput under backpressure, as a share of the throughput with tail drop.
 const SHARE: f64 = 0.98;
 
-/// Method of handling a full queue.
+/// Contender: name, discipline, behaviour of a full queue and of a sender, frames in flight.
 struct Way {
     who: &'static str,
     qdisc: Option<&'static str>,
@@ -26,8 +26,8 @@ struct Way {
     window: u64,
 }
 
-/// Baseline of the comparison, without spinning: senders that spin on a full ring take CPU time of
-/// the sink, so that any other method seems fast.
+/// Index of the comparison's baseline. Its senders do not spin: senders that spin on a full ring
+/// take CPU time from the sink, so that any other method seems fast.
 const BASE: usize = 1;
 
 const WAYS: [Way; 4] = [

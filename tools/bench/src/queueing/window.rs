@@ -1,4 +1,4 @@
-//! Limit of the frames in flight per sender, equivalent to the kernel's socket buffer.
+//! Limit of the frames in flight per sender, like the kernel's socket buffer.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use mqnet_counters::Padded;
 
-/// Time between two checks of a waiting sender.
+/// Longest sleep of a waiting sender between two checks.
 const NAP: Duration = Duration::from_millis(5);
-/// Number of naps without progress after which the frames in flight count as lost.
+/// Number of sleeps without progress after which the frames in flight are regarded as lost.
 const NAPS_MAX: u32 = 20;
 
 /// State shared by sender and receiver of one flow. Frames of a flow stay in order: when frame n
@@ -32,20 +32,20 @@ impl Window {
         let _ = self.sender.set(std::thread::current());
     }
 
-    /// Blocks the sender until fewer than `most` frames are in flight. After a long time without
-    /// progress all frames in flight count as lost, and `forgiven` becomes the number of sent
-    /// frames.
+    /// Blocks the sender until fewer than `most` frames are in flight, or `stop` is set. After
+    /// [`NAPS_MAX`] sleeps without progress all frames in flight are regarded as lost: `forgiven`
+    /// becomes the number of sent frames.
     pub(super) fn wait(&self, forgiven: &mut u64, most: u64, stop: &AtomicBool) {
         let sent = self.sent.load(Ordering::Relaxed);
         let on_their_way = |forgiven: u64| {
-            // Pairs with note_received: the settled count on which the wait depends.
+            // Pairs with note_received, which stores the settled count.
             let settled = self.settled.load(Ordering::SeqCst);
             sent - settled.max(forgiven).min(sent)
         };
         let mut naps = 0;
         while on_their_way(*forgiven) >= most && !stop.load(Ordering::Relaxed) {
-            // Pairs with note_received: the wait flag is set before the last load of the settled
-            // count.
+            // Pairs with note_received: the wait flag is set before the settled count is loaded
+            // again.
             self.waits.store(true, Ordering::SeqCst);
             let before = on_their_way(*forgiven);
             if before >= most {
@@ -69,8 +69,8 @@ impl Window {
         self.refused.store(self.refused.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Records that the receiver has frame `seq`. A waiting sender continues after an eighth of
-    /// `most` has settled.
+    /// Records that the receiver has frame `seq`. Wakes a waiting sender once an eighth of `most`
+    /// has settled.
     pub(super) fn note_received(&self, seq: u64, bytes: usize, most: u64) {
         self.frames.store(self.frames.load(Ordering::Relaxed) + 1, Ordering::Release);
         let bytes = bytes as u64;
@@ -78,15 +78,15 @@ impl Window {
         if most == u64::MAX {
             return;
         }
-        // Pairs with wait: the settled count is stored before the load of the wait flag.
+        // Pairs with wait: the settled count is stored before the wait flag is loaded.
         self.settled.store(seq + 1, Ordering::SeqCst);
         let on_their_way = self.sent.load(Ordering::Acquire).saturating_sub(seq + 1);
         if on_their_way > most - most.div_ceil(8) {
             return;
         }
-        // Pairs with wait: the settled count is stored before this load.
+        // Pairs with wait, which sets the flag before its last load of the settled count.
         let waits = self.waits.load(Ordering::SeqCst);
-        // Pairs with wait: a waiting sender is woken once.
+        // Pairs with wait: the swap clears the flag, so a waiting sender is woken once.
         if waits && self.waits.swap(false, Ordering::SeqCst) {
             self.sender.get().into_iter().for_each(std::thread::Thread::unpark);
         }
@@ -113,8 +113,8 @@ impl Window {
 mod tests {
     use super::*;
 
-    // Goal: a sender with a full window continues when its frames arrive, and also when the last of
-    // them were lost.
+    // Goal: a sender with a full window continues after its frames arrive, and also after the last
+    // of them were lost.
     #[test]
     fn a_full_window_opens() {
         let (window, stop) = (Window::default(), AtomicBool::new(false));
@@ -131,7 +131,8 @@ mod tests {
                 std::thread::yield_now();
             }
             (0..8).for_each(|seq| window.note_received(seq, 100, 8));
-            // Only one of the next eight frames arrives; the others finally count as lost.
+            // Only one of the next eight frames arrives; the other seven are regarded as lost after
+            // a time.
             while window.sent() < 16 {
                 std::thread::yield_now();
             }

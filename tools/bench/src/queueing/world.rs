@@ -15,13 +15,13 @@ use super::pacer::{Pacer, Speed};
 use super::window::Window;
 use crate::Result as BenchResult;
 
-/// Frames per queue, about the queue length of the kernel's TUN.
+/// Frames per queue, about the default of the kernel's TUN.
 const DEPTH: u32 = 512;
 
-/// Lead below which a sink does not sleep, so that it works in small batches.
+/// Time ahead of its rate below which a sink does not sleep, so that its batches stay small.
 const BATCH: Duration = Duration::from_micros(50);
 
-/// Interval at which a sink without frames checks for the end.
+/// Longest wait of a sink for a frame before it checks for the end.
 const NAP: Duration = Duration::from_millis(2);
 
 /// Time limit for the frames that are in flight at the end.
@@ -35,7 +35,8 @@ pub(super) struct Flow {
     pub(super) sizes: (usize, usize),
     /// Maximum number of frames in flight.
     pub(super) window: u64,
-    /// The sender waits while the queue is full; otherwise it sends on.
+    /// True if the sender waits while the queue is full; otherwise it drops the frame and
+    /// continues.
     pub(super) waits: bool,
     /// Interval between frames that carry their send time.
     pub(super) every: Option<Duration>,
@@ -60,11 +61,11 @@ pub(super) struct Outcome {
     pub(super) bytes: Vec<u64>,
     /// Delays of the time-stamped frames in the slice, in nanoseconds.
     pub(super) delays: Vec<u64>,
-    /// Accepted frames that never arrived, in total.
+    /// Accepted frames that had not arrived at the end.
     pub(super) lost: u64,
-    /// Frames that were refused; their senders are aware of it.
+    /// Frames that a full queue refused with an error to the sender.
     pub(super) refused: u64,
-    /// The engine's drop reasons of the lost frames.
+    /// Drop counters of the engine for the path to the sink.
     pub(super) drops: Vec<(&'static str, u64)>,
 }
 
@@ -73,7 +74,8 @@ struct Shared<'a> {
     windows: Vec<Window>,
     stop: AtomicBool,
     measuring: AtomicBool,
-    /// The senders have ended: the sink takes the rest at the maximum rate.
+    /// True after the senders have ended: the sink then takes the remaining frames without a rate
+    /// limit.
     draining: AtomicBool,
     over: AtomicBool,
 }
@@ -92,7 +94,7 @@ fn port(name: &str) -> BenchResult<(PortFunction, Sender, Receiver)> {
     Ok((port, sender, receiver))
 }
 
-/// Runs the flows for the time of `setup`.
+/// Runs the flows for the times of `setup` and returns the results.
 pub(super) fn run(setup: &Setup, flows: &[Flow]) -> BenchResult<Outcome> {
     let (feed, sender, _deaf) = port("feed")?;
     let (sink, _mute, receiver) = port("sink")?;
@@ -125,12 +127,12 @@ pub(super) fn run(setup: &Setup, flows: &[Flow]) -> BenchResult<Outcome> {
         }
         drop(gone);
         let mut outcome = shared.measure(setup);
-        // A sender may be blocked on a full queue; the sink frees it by draining.
+        // A sender may be blocked by a full queue, which the sink then drains.
         shared.draining.store(true, Ordering::Relaxed);
         let _ = all_gone.recv_timeout(DRAIN);
         shared.settle(&driver, &mut outcome);
         shared.over.store(true, Ordering::Relaxed);
-        // Any thread that still waits is released by the end of the link.
+        // The end of the link releases threads that still wait.
         drop(driver);
         outcome.delays = consumer.join().map_err(|_| "the sink's thread failed")??;
         Ok(outcome)
@@ -173,7 +175,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Takes frames until the end; returns the delays of the time-stamped frames.
+    /// Receives frames until the end; returns the delays of the time-stamped frames.
     fn consume(&self, mut receiver: Receiver, speed: Speed) -> Result<Vec<u64>, String> {
         let (mut pacer, mut delays) = (Pacer::new(speed), Vec::new());
         loop {
@@ -207,7 +209,7 @@ impl Shared<'_> {
             }
         }
         let words = frame::read(&packet).ok_or("a frame that nobody sent")?;
-        // The buffer belongs to the sink until the end of its service time.
+        // Until the end of the service time, the sink has kept the buffer.
         drop(packet);
         let number = words.flow as usize;
         let flow = self.flows.get(number).ok_or("a frame of a flow that is none")?;
@@ -218,7 +220,7 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// Counts between the end of the warm-up and the end of the slice.
+    /// Counts frames and bytes in the slice after the warm-up.
     fn measure(&self, setup: &Setup) -> Outcome {
         poll::pause(setup.warm_up);
         let bytes = || self.windows.iter().map(Window::bytes).collect::<Vec<_>>();
@@ -233,7 +235,8 @@ impl Shared<'_> {
         Outcome { rate: frames as f64 / seconds, bytes, ..Outcome::default() }
     }
 
-    /// Waits until every accepted frame has arrived, or was dropped and counted.
+    /// Waits until every accepted frame has arrived or was counted as dropped, for at most
+    /// [`DRAIN`].
     fn settle(&self, driver: &LinkDriver, outcome: &mut Outcome) {
         let begin = Instant::now();
         loop {
@@ -285,7 +288,7 @@ mod tests {
         assert!(outcome.lost > 0 && outcome.lost == dropped, "{outcome:?}");
     }
 
-    // Goal: a time-stamped frame has a delay, through an attached discipline too.
+    // Goal: a time-stamped frame has a positive delay, also through a discipline.
     #[test]
     fn pings_are_timed() {
         let every = Some(Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! Driver and device of mqnet, each in a process.
+//! Driver and device of mqnet, each in its own process.
 
 use std::path::Path;
 
@@ -6,9 +6,9 @@ use crate::ntb_ends::{Half, Which};
 use crate::slices::{self, End};
 use crate::{LinkSetup, Result, Session};
 
-/// Both processes; the device sends.
+/// Processes of driver and device; the device sends.
 pub(super) struct Pair {
-    // Dropped first: the driver's memory is used by the device.
+    // The driver is dropped first: the device uses memory of the driver.
     driver: Half,
     device: Half,
 }

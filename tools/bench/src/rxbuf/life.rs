@@ -1,6 +1,6 @@
-//! Life cycle of RX buffers without a device. A ring full of buffers is posted. A frame is written
-//! into the oldest buffer, its header is read, its flow keeps it for a while, and then it is freed;
-//! a new buffer is posted.
+//! RX buffers without a device. All buffers of a ring are posted. A frame is written into the
+//! oldest buffer, its header is read, its flow keeps it for a while, and then the buffer is freed
+//! and a new one is posted.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -12,9 +12,9 @@ use crate::Result;
 
 const RING: usize = 512;
 const BURST: usize = 32;
-/// Frames that a flow keeps.
+/// Number of frames that each flow keeps.
 const KEPT: usize = 4;
-/// Enough pages for a ring of whole pages and the frames kept by 128 flows.
+/// Pages for a ring of full pages and the frames kept by 128 flows.
 const PAGES: u32 = 2048;
 
 /// Allocation method of the buffers.
@@ -22,11 +22,11 @@ const PAGES: u32 = 2048;
 pub(crate) enum Kind {
     /// Page fragments of this size in bytes.
     Fragment(u32),
-    /// Whole pages.
+    /// Full pages.
     FullPage,
-    /// Allocations of this size from the C library.
+    /// Allocations of this size by the global allocator.
     Plain(u32),
-    /// No allocation: the initial buffers are reused.
+    /// No allocation: the initial buffers are used again.
     Nobody,
 }
 
@@ -40,14 +40,14 @@ struct Queue {
     posted: VecDeque<Buffer>,
 }
 
-/// Queues, and the flows that keep received frames.
+/// Queues, and flows that keep received frames.
 pub(crate) struct Life {
     kind: Kind,
     frame: Vec<u8>,
     queues: Vec<Queue>,
     /// Kept buffers of each flow, with their queue numbers.
     flows: Vec<VecDeque<(usize, Buffer)>>,
-    /// State of the random choice of flows.
+    /// State of the random number generator that selects flows.
     random: u32,
     next_queue: usize,
 }
@@ -78,7 +78,7 @@ impl Life {
         })
     }
 
-    /// Does the work of device and network stack on a buffer.
+    /// Writes a frame into a buffer and reads its header, like a device and a network stack.
     fn receive(&mut self, at: usize, buffer: &mut Buffer) {
         let mut head = [0; 64];
         match buffer {
@@ -96,7 +96,8 @@ impl Life {
         black_box(head);
     }
 
-    /// Frees a buffer and posts a new one, or the same one, in queue `at`.
+    /// Frees the buffer `old` and posts a new one in queue `at`. [`Kind::Nobody`] posts the old
+    /// buffer again.
     fn renew(&mut self, at: usize, old: Option<(usize, Buffer)>) {
         if self.kind == Kind::Nobody {
             if let Some((from, buffer)) = old {
@@ -133,8 +134,8 @@ impl Life {
 mod tests {
     use super::*;
 
-    // Goal: no kind of buffer runs out for any number of flows that keep buffers: freed buffers are
-    // allocated again.
+    // Goal: for every kind of buffer and number of flows, buffers never run out, because freed ones
+    // are allocated again.
     #[test]
     fn buffers_suffice_for_ever() {
         for kind in [Kind::Fragment(1536), Kind::FullPage, Kind::Plain(1536), Kind::Nobody] {

@@ -1,5 +1,5 @@
-//! Links of many channels with both ends of a channel on one thread: no thread waits, and channels
-//! share only the state that the link itself shares.
+//! Links with many channels whose two ends are on one thread. No thread waits for another, and
+//! channels share only the state of the link.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use mqnet_netdev::{Function, QueuePairStats};
 use super::super::Result;
 use super::super::ntb_ends::{self, Both};
 
-/// Both ends of some channels, on one thread.
+/// Both ends of some channels, polled by one thread.
 pub(in super::super) struct Worker {
     channels: Vec<[Lane; 2]>,
     next: usize,
@@ -25,7 +25,7 @@ impl Worker {
     }
 }
 
-/// Link, and the workers that have its channels.
+/// Link, and the workers with its channels.
 pub(in super::super) struct Link {
     pub(in super::super) workers: Vec<Worker>,
     ends: Both,
@@ -45,7 +45,8 @@ impl Link {
         Ok(Self { workers: made, ends })
     }
 
-    /// Counters of each channel's two ends; each end is between two functions.
+    /// Counters at the two ends of each channel. At each end: the function of the link, and the
+    /// function outside.
     pub(in super::super) fn counters(&self) -> Vec<[[Arc<QueuePairStats>; 2]; 2]> {
         let Both { a, b, outside, .. } = &self.ends;
         let of_ends = a.stats().iter().zip(b.stats()).zip(outside);

@@ -1,6 +1,6 @@
-//! Frames in the manner of `testpmd`: only the headers are written, the payload keeps the contents
-//! of the buffer, and received frames are not read. With such a peer these ends do the same work as
-//! `testpmd`.
+//! Frames as in `testpmd`: only the headers are written, the payload keeps the contents of the
+//! buffer, and received frames are not read. These ends therefore do the same work as a `testpmd`
+//! peer.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use mqnet_wire::VnetHdr;
 /// Bytes written per frame: Ethernet, IPv4 and UDP headers, as in `testpmd`'s `txonly` mode.
 const HEADERS: usize = 14 + 20 + 8;
 
-/// Source that makes frames in the sink's own memory.
+/// Source that makes frames in the sink's memory.
 pub(super) struct Maker {
     pub(super) bytes: usize,
     pub(super) stats: Arc<QueuePairStats>,
 }
 
-/// Sink that discards frames without a read.
+/// Sink that discards frames without reading them.
 pub(super) struct Taker(pub(super) Arc<QueuePairStats>);
 
 impl Queue for Maker {
