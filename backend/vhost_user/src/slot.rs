@@ -1,4 +1,4 @@
-//! One ring as the messages describe it, and its transitions into and out of service.
+//! Ring of a device, from the messages, and its transitions into and out of service.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,14 +17,15 @@ use crate::state::{Shared, State};
 use crate::steer::Receiver;
 use crate::vring::{Call, Vring, VringCell, VringSetup};
 
-/// Delay after which the link is stopped to get a ring back. Workers return a ring at their next
-/// poll; one that is blocked by a full sink does not poll.
+/// Time after which the link is stopped to get a ring back. Workers return a ring at their next
+/// poll, but a worker that waits for a full sink does not poll.
 const STOP_DELAY: Duration = Duration::from_millis(300);
 
-/// Time limit of a request that waits for a ring. The link gives up a hung worker after 5 s.
+/// Time limit of a request that waits for a ring. The link stops waiting for a hung worker after
+/// 5 s.
 const WAIT_MAX: Duration = Duration::from_secs(8);
 
-/// Ring as the messages describe it.
+/// Ring with the parameters that the messages set.
 #[derive(Debug)]
 pub(crate) struct Slot {
     queue: u16,
@@ -32,7 +33,7 @@ pub(crate) struct Slot {
     /// Addresses in the VMM's process: descriptors, driver area, device area.
     pub(crate) areas: [u64; 3],
     pub(crate) base: u32,
-    /// True when the base was returned by this device, not remembered by a frontend.
+    /// True if this device returned the base, false if only the frontend knows it.
     exact: bool,
     pub(crate) kick: Option<OwnedFd>,
     pub(crate) call: Option<OwnedFd>,
@@ -73,7 +74,7 @@ impl Slot {
         self.interrupt.is_some()
     }
 
-    /// Resets the ring to its state before the driver touched it; it must be out of service.
+    /// Resets the ring to its initial state. The ring must be out of service.
     pub(crate) fn reset(&mut self) {
         (self.size, self.areas, self.base, self.exact) = (0, [0; 3], 0, false);
         (self.kick, self.call) = (None, None);
@@ -81,19 +82,20 @@ impl Slot {
         self.enabled = false;
     }
 
-    /// Stops the ring on behalf of the driver.
+    /// Marks the ring as stopped, and closes its kick descriptor.
     pub(crate) fn stop(&mut self) {
         (self.started, self.kick, self.why) = (false, None, None);
     }
 
-    /// Sets the position at which the frontend wants the ring to continue.
+    /// Sets the position at which the ring continues. The position stays exact only if it is
+    /// unchanged.
     pub(crate) fn set_base(&mut self, base: u32) {
         self.exact = self.exact && base == self.base;
         self.base = base;
     }
 
-    /// Replaces the call descriptor. For a ring in service, returns the interrupt to update and its
-    /// new descriptor. The caller updates it without the lock, because signalling a peer's
+    /// Replaces the call descriptor. For a ring in service, returns the interrupt and its new
+    /// descriptor. The caller updates the interrupt without the lock, because signalling a peer's
     /// descriptor may block.
     pub(crate) fn set_call(
         &mut self,
@@ -106,8 +108,8 @@ impl Slot {
 }
 
 impl State {
-    /// Takes every started ring into service. Returns the interrupts to signal once, without the
-    /// lock, because signalling a peer's descriptor may block.
+    /// Takes every started ring into service. Returns the interrupts, which the caller signals
+    /// once without the lock, because signalling a peer's descriptor may block.
     #[must_use]
     pub(crate) fn serve(&mut self) -> Vec<Arc<Call>> {
         let mut calls = Vec::new();
@@ -151,8 +153,8 @@ impl State {
         let lens = if is_packed { layout::packed::areas(size) } else { layout::split::areas(size) };
         let [desc, driver, device] = self.tables(slot, lens)?;
         let inflight = self.inflight.as_ref().and_then(|all| all.of(at, is_packed));
-        // An `IN_ORDER` driver accepts one used descriptor for several chains. The others still
-        // have the flags of available ones, so the position cannot be recovered from the ring.
+        // An `IN_ORDER` driver accepts one used descriptor for several chains. The descriptors of
+        // the other chains look available, so the position cannot be recovered from the ring.
         let is_recoverable = is_packed && !features.has(Features::IN_ORDER);
         let needs_recovery = is_recoverable && inflight.is_none() && !slot.exact;
         let found = if needs_recovery { recover::position(&desc, size) } else { None };
@@ -191,14 +193,15 @@ impl State {
         Some(RingLog { log, desc: desc?, device: device? })
     }
 
-    /// Requests these rings back from the queues.
+    /// Requests these rings from the queues.
     fn recall(&self, which: &[usize]) {
         let served = which.iter().map(|&at| &self.slots[at]).filter(|slot| slot.is_served());
-        // Writing to an own eventfd cannot fail.
+        // An error is ignored: writing to this process's own eventfd does not fail.
         served.for_each(|slot| drop(slot.cell.recall()));
     }
 
-    /// Collects the rings that the queues have returned; true when all of them are here.
+    /// Takes the rings that the queues have returned out of service; true if none of them is in
+    /// service.
     fn collect(&mut self, which: &[usize]) -> bool {
         let mut all = true;
         for &at in which {
@@ -221,8 +224,9 @@ impl State {
 }
 
 impl Shared {
-    /// Takes these rings out of service, records their positions and returns the locked state.
-    /// [`State::serve`] takes those that are still started into service again.
+    /// Takes these rings out of service, records their positions, and returns the locked state.
+    /// `Err` if a queue keeps its ring. [`State::serve`] takes rings that are started into
+    /// service again.
     pub(crate) fn pause(&self, which: &[usize]) -> Result<MutexGuard<'_, State>, String> {
         let mut state = self.lock();
         state.recall(which);
@@ -253,7 +257,7 @@ impl Shared {
         let calls = state.serve();
         drop(state);
         self.wake_control();
-        // An unread interrupt is the VMM's concern.
+        // An error is ignored: the VMM owns the other end of the eventfd.
         calls.iter().for_each(|call| drop(call.ring()));
     }
 

@@ -1,7 +1,7 @@
-//! State that a peer's messages set.
+//! Device state that a peer's messages set.
 //!
-//! The connection thread and the control thread share it under one lock, which the data path never
-//! takes: queues get their rings through cells.
+//! The connection thread and the control thread share the state under one lock. The data path
+//! never takes this lock: queues get their rings through cells.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -27,10 +27,11 @@ use crate::offer::Offer;
 use crate::receive::{ReceiveSettings, Receiving};
 use crate::slot::Slot;
 
-/// Maximum number of rings: all pairs and the control queue.
+/// Largest number of rings: those of all pairs, and the control queue.
 pub(crate) const RINGS_MAX: usize = 2 * CHANNELS_MAX as usize + 1;
 
-/// A driver starts its rings one by one; the link comes up when no ring was started for this long.
+/// Time without a start of a ring after which the link comes up: a driver starts its rings one by
+/// one.
 const STARTING: Duration = Duration::from_millis(20);
 
 /// Shared memory in which rings record their in-flight chains.
@@ -44,7 +45,7 @@ pub(crate) struct Inflight {
 }
 
 impl Inflight {
-    /// Table of one ring; `None` when the region has no room for it.
+    /// Table of one ring; `None` if the region is too short for it.
     pub(crate) fn of(&self, queue: usize, is_packed: bool) -> Option<AtomicTable> {
         let len = region_len(is_packed, self.queue_size);
         let at = self.offset + queue * len as usize;
@@ -57,7 +58,7 @@ impl Inflight {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) offer: Offer,
-    /// Reason why no peer is connected, while none is.
+    /// Reason why no peer is connected; `None` while one is.
     pub(crate) absent: Option<String>,
     /// Features that the driver accepted.
     pub(crate) features: Option<Features>,
@@ -72,7 +73,7 @@ pub(crate) struct State {
     /// Receive settings as the lanes read them.
     pub(crate) receiving: Arc<Receiving>,
     pub(crate) announcements: Arc<Announcements>,
-    /// True when a driver accepted features before.
+    /// True after a driver has accepted features of this device.
     was_used: bool,
     pub(crate) memory: Memory,
     pub(crate) slots: Vec<Slot>,
@@ -80,7 +81,7 @@ pub(crate) struct State {
     pub(crate) log: Option<Arc<Log>>,
     /// Session counter of the link; a new value closes and reopens it.
     pub(crate) session: u64,
-    /// A request waits until the link has returned its queues.
+    /// True while a request waits until the link has returned its queues.
     pub(crate) waiting: bool,
     /// Violation by the driver. The device stays closed until the driver starts its rings again.
     pub(crate) broken: Option<String>,
@@ -115,7 +116,7 @@ impl State {
         })
     }
 
-    /// Discards all state of a peer. No ring may be in service.
+    /// Discards all state of a peer. All rings must be out of service.
     pub(crate) fn forget_peer(&mut self, why: String) {
         self.reset();
         self.slots.iter_mut().for_each(|slot| slot.error = None);
@@ -126,7 +127,7 @@ impl State {
         self.session += 1;
     }
 
-    /// Resets the device on behalf of the driver. State of the connection persists.
+    /// Resets the device for its driver. The state of the connection persists.
     pub(crate) fn reset(&mut self) {
         (self.features, self.broken, self.started) = (None, None, None);
         (self.status, self.commands) = (0, None);
@@ -134,16 +135,16 @@ impl State {
         self.slots.iter_mut().for_each(Slot::reset);
     }
 
-    /// Features that a driver may accept. The VMM's MTU is offered if the VMM can set one.
+    /// Features that a driver may accept. The MTU is offered too if the VMM can set one.
     pub(crate) fn offered(&self) -> Features {
         let has_mtu = self.protocol.contains(Protocol::MTU);
         self.offer.features().or(if has_mtu { Features::MTU } else { Features::default() })
     }
 
-    /// Accepts the driver's features. No ring may be in service.
+    /// Accepts the driver's features. All rings must be out of service.
     pub(crate) fn accept(&mut self, features: Features) {
-        // `LOG_ALL` belongs to the VMM: settings made by command persist over a migration's start
-        // and end.
+        // The VMM sets `LOG_ALL` during a migration. Settings made by command persist over such a
+        // change.
         let of_driver = |all: Features| all.minus(Features::LOG_ALL);
         let before = self.features.replace(features);
         if before.map(of_driver) == Some(of_driver(features)) {
@@ -153,12 +154,13 @@ impl State {
         let mac = self.offer.mac.unwrap_or_default();
         self.commands = Commands::begin(features, self.offer.pairs, mac);
         if let Some(commands) = &mut self.commands {
-            // Switches may know the guest at another port, or not at all.
+            // After the first driver, switches may have learned the guest's address at another
+            // port.
             commands.settings.announce = self.was_used && features.has(Features::GUEST_ANNOUNCE);
         }
         self.was_used = true;
         if had_queue != self.commands.is_some() {
-            // The channels need another kind of queue.
+            // A device with a control queue needs another kind of TX queue.
             self.session += 1;
         }
     }
@@ -179,10 +181,10 @@ impl State {
         if listeners.is_empty() || self.signalling.swap(true, Ordering::Relaxed) {
             return;
         }
-        // Signalling a peer's descriptor may block: at most one extra thread does it.
+        // Signalling a peer's descriptor may block, so at most one extra thread does so.
         let signalling = self.signalling.clone();
         let ring = move || {
-            // An unread signal is the VMM's concern.
+            // An error is ignored: the VMM owns the other end of the eventfd.
             listeners.iter().for_each(|error| drop(error.ring()));
             signalling.store(false, Ordering::Relaxed);
         };
@@ -202,13 +204,13 @@ impl State {
         (0..self.offer.pairs).take_while(pair_on).count() as u16
     }
 
-    /// Number of leading queue pairs that are in service.
+    /// Number of queue pairs in service, counted from the first without a gap.
     pub(crate) fn pairs_started(&self) -> u16 {
         self.leading_pairs(Slot::is_served)
     }
 
-    /// Number of leading queue pairs that the driver uses. Rings are initially disabled only for
-    /// peers that can enable them.
+    /// Number of queue pairs that the driver uses, counted from the first without a gap. Rings
+    /// count as enabled if the peer cannot enable them (without `PROTOCOL_FEATURES`).
     pub(crate) fn pairs_enabled(&self) -> u16 {
         let can_enable = self.has(Features::PROTOCOL_FEATURES);
         let on = self.leading_pairs(|slot| slot.is_served() && (slot.enabled || !can_enable));
@@ -216,7 +218,7 @@ impl State {
         commands.map_or(on, |commands| on.min(commands.settings.pairs))
     }
 
-    /// Reason why the link cannot be up; `None` when it can.
+    /// Reason why the link is down; `None` if it can be up.
     pub(crate) fn why_down(&self) -> Option<String> {
         if let Some(why) = &self.absent {
             return Some(why.clone());
@@ -241,7 +243,7 @@ impl State {
     }
 }
 
-/// State with its lock and the eventfd of the control thread.
+/// Device state with its lock, and the eventfd of the control thread.
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: Mutex<State>,
@@ -255,13 +257,13 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change of the state is one assignment: a panic elsewhere leaves it consistent.
+        // A poisoned lock is usable: every change of the state is one assignment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the control thread.
     pub(crate) fn wake_control(&self) {
-        // Writing to an own eventfd cannot fail.
+        // An error is ignored: writing to this process's own eventfd does not fail.
         let _ = self.wake.ring();
     }
 
@@ -275,7 +277,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Sets the MTU that the VMM requires.
+    /// Sets the MTU that the VMM requires; `Err` if it is out of range or not the configured MTU.
     pub(crate) fn set_mtu(&self, mtu: u64) -> Result<(), String> {
         let within = u32::try_from(mtu).ok().filter(|n| (MTU_MIN..=MTU_MAX).contains(n));
         let mtu = within.ok_or(format!("mtu {mtu}: allowed are {MTU_MIN} to {MTU_MAX}"))?;

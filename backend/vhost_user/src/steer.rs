@@ -1,11 +1,11 @@
-//! TX queue to a guest with a control queue, which filters frames and may select their queue by
-//! RSS.
+//! TX queue to a guest with a control queue. The queue filters frames and may select the guest's
+//! queue by RSS.
 //!
-//! With default settings each frame goes to the queue of its lane, at the cost of one version
-//! check. With a filter, hash or RSS table each frame's headers are parsed. With a table any lane
-//! may send on any queue, so the queues are shared; a lane that finds one in use retries. A frame
-//! from a source without memory of its own is then received into a page first, because its queue is
-//! not yet known.
+//! With default settings each frame goes to the queue of its lane, for the cost of one comparison
+//! of versions. With a filter, hash or RSS table each frame's headers are parsed. With a table
+//! any lane may send to any queue, so the lanes share the queues; a lane that finds a queue in
+//! use tries again later. A frame from a system-call queue is then received into a page first,
+//! because its queue is not yet known.
 
 mod receiver;
 
@@ -31,23 +31,23 @@ pub(crate) use receiver::Receiver;
 #[derive(Debug)]
 pub(crate) struct Steered {
     channel: u16,
-    /// Queues of all pairs.
+    /// Queues of all pairs, shared with the other lanes.
     receivers: Vec<Arc<Receiver>>,
     receiving: Arc<Receiving>,
     version: u32,
     settings: Arc<ReceiveSettings>,
-    /// Event set: events of the own queue, and of the queue that the lane waits for.
+    /// Events of the lane's own queue, and of the queue for which the lane waits.
     events: EpollSet,
     watched: Option<usize>,
     held: bool,
-    /// Own queue, taken from its place between the first frame and the flush.
+    /// Queue of the lane, while it is taken: between the first frame and the flush.
     own_queue: Option<Box<GuestRx>>,
     /// Index of the queue that was full last.
     full: usize,
     page: Vec<u8>,
-    /// Frame in the page, while its queue is full.
+    /// Frame in the page, until its queue accepts the frame.
     kept: Option<FrameMeta>,
-    /// Fault of a call that cannot return one.
+    /// Fault of `commit`, which cannot return one; the next call returns it.
     fault: Option<Fault>,
     stats: Arc<QueuePairStats>,
 }
@@ -94,7 +94,7 @@ impl Steered {
         &self.receivers[usize::from(self.channel)]
     }
 
-    /// Reads the current settings; true when frames pass unchanged on the lane's own queue.
+    /// Loads changed settings; true if frames pass unchanged on the lane's own queue.
     #[inline]
     fn is_plain(&mut self) -> bool {
         if self.version != self.receiving.version() {
@@ -110,7 +110,7 @@ impl Steered {
         self.full = usize::from(self.channel);
     }
 
-    /// Takes the own queue, if no other lane uses it.
+    /// Takes the lane's own queue; `None` if another lane uses it.
     #[inline]
     fn own_queue(&mut self) -> Option<&mut GuestRx> {
         if self.own_queue.is_none() {
@@ -122,7 +122,7 @@ impl Steered {
         self.own_queue.as_deref_mut()
     }
 
-    /// Publishes the frames of the own queue and puts it back.
+    /// Publishes the frames of the lane's own queue and puts the queue back.
     #[inline]
     fn flush_own(&mut self) -> Result<(), Fault> {
         match self.own_queue.take() {
@@ -131,7 +131,8 @@ impl Steered {
         }
     }
 
-    /// Sends frames one by one; returns the number taken.
+    /// Sends frames one by one, each to its queue; returns the number of sent and filtered
+    /// frames.
     fn submit_each(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         self.flush_own()?;
         let settings = self.settings.clone();
@@ -170,8 +171,8 @@ impl Steered {
         if unwanted > 0 {
             self.stats.tx.drops.count(DropReason::NotWanted, unwanted);
         }
-        // The caller must release the frames taken before the fault; the next submit returns the
-        // fault.
+        // The caller must first release the frames that were taken before the fault; the next
+        // submit returns the fault again.
         if taken == 0 { done.map(|()| 0) } else { Ok(taken) }
     }
 
@@ -180,7 +181,7 @@ impl Steered {
         self.receivers[at].finish(self.channel, queue)
     }
 
-    /// Sends the frame in the page; false if it is still there.
+    /// Sends the frame in the page, if there is one; false if it stays in the page.
     fn send_kept(&mut self) -> Result<bool, Fault> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
@@ -199,7 +200,8 @@ impl Steered {
         Ok(self.kept.is_none())
     }
 
-    /// Watches the events of one queue in addition to the own one, or of none.
+    /// Adds the events of queue `to` to those of the lane's own queue, and removes those of a
+    /// former one.
     fn watch(&mut self, to: Option<usize>) -> io::Result<()> {
         if self.watched == to {
             return Ok(());
@@ -233,7 +235,7 @@ fn send_one(
 ) -> Result<bool, Fault> {
     queue.set_hash(hashed);
     let mut one = Burst::new();
-    // An empty burst has room for one frame.
+    // An empty burst has space for one frame.
     one.push_pieces(frame.hdr, frame.len, frame.head, burst.more(frame));
     Ok(queue.submit(&one, 0)? == 1)
 }
@@ -259,9 +261,9 @@ impl Queue for Steered {
         Some(self.events.event())
     }
 
-    /// Puts the own queue back; other lanes take the ring from its place.
+    /// Puts the lane's own queue back, so that other lanes can take it.
     fn park(&mut self) {
-        // The next user of a broken ring finds the violation again.
+        // An error is ignored: the next user of a broken ring finds the violation again.
         let _ = self.flush_own();
     }
 }
@@ -298,7 +300,8 @@ impl OwningTx for Steered {
     }
 
     fn commit(&mut self, frame: &FrameMeta) {
-        // The reserved room belongs to the own queue if that is taken, else to the page.
+        // The last reservation was in the own queue if that queue is taken, otherwise in the
+        // page.
         if let Some(queue) = &mut self.own_queue {
             queue.commit(frame);
             return;
@@ -316,7 +319,7 @@ impl OwningTx for Steered {
         self.flush_own()
     }
 
-    /// A guest does not report when it reads published frames, so only the own frames count.
+    /// True if the page has no frame. A guest does not report when it reads published frames.
     fn is_drained(&mut self) -> Result<bool, Fault> {
         self.flush_own()?;
         self.send_kept()

@@ -1,4 +1,4 @@
-//! TX half: frames to a guest.
+//! TX queue over a guest's receive queue.
 
 mod place;
 
@@ -34,7 +34,7 @@ pub struct GuestRx {
 }
 
 impl GuestRx {
-    /// Creates the half for this cell.
+    /// Creates the queue over this cell.
     pub fn new(channel: u16, cell: Arc<VringCell>, stats: Arc<QueuePairStats>) -> io::Result<Self> {
         let events = Arc::new(EpollSet::new()?);
         let lease = RingLease::new(cell, &events)?;
@@ -53,11 +53,11 @@ impl GuestRx {
         self.hashed = hashed;
     }
 
-    /// True when the ring is leased here and frames may be sent.
+    /// True if the queue has its ring and is not held.
     #[inline]
     fn is_open(&mut self) -> Result<bool, Fault> {
         if self.held {
-            // The older lane needs the ring: its frames go first.
+            // Leave the ring to the older lane, whose frames go first.
             return Ok(false);
         }
         self.lease.is_ready(&self.events).map_err(|e| watching(self.channel, &e))
@@ -68,7 +68,7 @@ impl Queue for GuestRx {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
         self.stats.tx.arms.add(1);
         if !self.is_open()? {
-            // A held queue must be polled: the release of the hold may not wake it.
+            // Poll a held queue: the release of the hold may not wake it.
             return Ok(if self.held { Armed::MoreWork } else { Armed::Sleep });
         }
         let (Some(vring), cell) = self.lease.parts() else { return Ok(Armed::Sleep) };
@@ -115,8 +115,8 @@ impl OwningTx for GuestRx {
             stats.drops.count(DropReason::BufferTooSmall, placed.too_long);
         }
         let taken = (placed.frames + placed.too_long) as usize;
-        // The caller must release the frames taken before the fault; the next submit returns the
-        // fault.
+        // The caller must first release the frames that were taken before the fault; the next
+        // submit returns the fault again.
         match placed.broken {
             Some(broken) if taken == 0 => Err(cell.fault(self.channel, &broken)),
             _ => Ok(taken),

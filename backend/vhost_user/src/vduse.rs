@@ -1,8 +1,8 @@
-//! Network card of this host's kernel over VDUSE, with the rings and queue halves of vhost-user
-//! behind another control plane.
+//! Network card of this host's kernel over VDUSE. The rings and queue halves are those of
+//! vhost-user; the control plane is another.
 //!
-//! The driver is the kernel's virtio-net. The kernel copies the frames that it sends into bounce
-//! buffers and shares only these.
+//! The driver is the kernel's virtio-net. The kernel copies its frames into bounce buffers, and
+//! shares only these buffers.
 
 mod node;
 mod service;
@@ -39,13 +39,13 @@ pub struct VduseConfig {
     pub mac: Option<[u8; 6]>,
     /// MTU that is offered and required.
     pub mtu: Option<u32>,
-    /// Offers packed rings.
+    /// True to offer packed rings.
     pub packed: bool,
-    /// Keeps the device and the netdev when the function ends.
+    /// True to keep device and netdev when the function ends.
     pub persist: bool,
 }
 
-/// Network card of this host's kernel.
+/// Network function over a network card of this host's kernel.
 pub struct VduseFunction {
     name: String,
     device: String,
@@ -59,7 +59,7 @@ pub struct VduseFunction {
     _made: Option<Made>,
 }
 
-/// Device that is removed when the function ends, after all its descriptors are closed.
+/// Device that is removed on drop, after all its descriptors are closed.
 struct Made {
     device: String,
 }
@@ -73,8 +73,8 @@ impl Drop for Made {
 }
 
 impl VduseFunction {
-    /// Creates the device, or continues one that an earlier process left, and attaches it to the
-    /// vDPA bus.
+    /// Creates the device, or opens one that an earlier process left, and attaches it to the vDPA
+    /// bus.
     pub fn open(config: VduseConfig) -> Result<Self, OpenChannelsError> {
         let error = |what: String| OpenChannelsError { function: config.name.clone(), what };
         let node = node::open(&config).map_err(error)?;
@@ -95,7 +95,7 @@ impl VduseFunction {
         // From here on an error removes the created device.
         node::attach(&config.device).map_err(error)?;
         match node.kept {
-            // The user may have renamed the netdev since.
+            // The user may have renamed the netdev of an earlier process.
             true => function.netdev = node::netdev(&config.device),
             false => function.find_netdev(),
         }
@@ -109,7 +109,7 @@ impl VduseFunction {
         Ok(function)
     }
 
-    /// Finds the netdev, and renames a new one like the device.
+    /// Finds the netdev, and gives a new one the name of the device.
     fn find_netdev(&mut self) {
         let Some(found) = node::netdev(&self.device) else { return };
         if self.netdev.as_ref().is_some_and(|known| known.index == found.index) {
@@ -120,7 +120,7 @@ impl VduseFunction {
         self.netdev = Some(netdev);
     }
 
-    /// Name and index of the netdev, if one exists.
+    /// Name and index of the netdev; `None` if there is none in this network namespace.
     pub fn netdev(&self) -> Option<(&str, u32)> {
         self.netdev.as_ref().map(|netdev| (&*netdev.name, netdev.index))
     }
@@ -132,7 +132,7 @@ impl Drop for VduseFunction {
         if self.persist || !node::is_on_bus(device) {
             return;
         }
-        // The driver resets the device during removal, and the service thread must answer it.
+        // The driver resets the device during the removal, so the service thread must still run.
         if let Err(e) = vdpa::remove(device) {
             tracing::warn!("{name}: vdpa dev del {device}: {e}");
         }
@@ -158,8 +158,8 @@ impl Function for VduseFunction {
             mtu_max: MTU_MAX,
             frame_max: FRAME_MAX,
             rx_offloads: rx,
-            // Features are fixed once the driver has accepted them, so the partner cannot restrict
-            // them.
+            // The driver's features are final once it has accepted them, so the partner cannot
+            // restrict them.
             rx_fixed: features.map_or(Offloads::NONE, Features::sent_by_driver),
             tx_offloads: tx,
         }
@@ -168,7 +168,8 @@ impl Function for VduseFunction {
     fn poll_link(&mut self, _now: Duration) -> LinkStatus {
         self.shared.wake.drain();
         if self.shared.lock().idle {
-            // No event reports the first buffers, or a netdev that a rebound driver creates.
+            // Poll, because no event reports the first buffers, or the netdev of a driver that is
+            // bound again.
             self.find_netdev();
         }
         let mut state = self.shared.lock();
@@ -242,7 +243,7 @@ impl KernelInterface for VduseFunction {
     }
 
     fn set_carrier(&mut self, up: bool) {
-        // The carrier is stored in the config space: a driver that starts later reads it there.
+        // The carrier is a field of the config space, so a driver that starts later reads it too.
         if let Err(e) = node::set_carrier(&self.shared.device, up) {
             tracing::warn!("{}: showing the carrier: {e}", self.name);
         }

@@ -1,4 +1,4 @@
-//! A guest's ring with its kick and call eventfds.
+//! Ring of a guest, with its kick and call eventfds.
 
 mod call;
 mod cell;
@@ -44,7 +44,7 @@ pub enum VringError {
         /// Error of the system.
         source: io::Error,
     },
-    /// The descriptor is no eventfd, so writing to it could block.
+    /// A descriptor is no eventfd, so that writing to it could block.
     #[error("queue {queue}: the {what} descriptor is no eventfd")]
     NoEventFd {
         /// Index of the virtqueue.
@@ -54,7 +54,7 @@ pub enum VringError {
     },
 }
 
-/// The queue's part of the inflight region.
+/// Part of the inflight region for one queue.
 pub type Inflight = AtomicTable;
 
 /// Parameters of a ring.
@@ -74,8 +74,9 @@ pub struct VringSetup {
     pub device: AtomicTable,
     /// Negotiated features.
     pub features: Features,
-    /// Position to continue from (`SET_VRING_BASE`). Used only for packed rings without an inflight
-    /// region: a split ring continues from `used.idx`, which is valid even after a crash.
+    /// Position from which the ring continues (`SET_VRING_BASE`). Used only for packed rings
+    /// without an inflight region: a split ring continues from `used.idx`, which is valid even
+    /// after a crash.
     pub base: u32,
     /// Kick eventfd of the guest; without one the ring is polled.
     pub kick: Option<OwnedFd>,
@@ -87,7 +88,8 @@ pub struct VringSetup {
     pub log: Option<RingLog>,
 }
 
-/// Ring in service. It has one owner at a time: the control thread, a [`VringCell`] or a half.
+/// Ring in service. The ring has one owner at a time: the control thread, a [`VringCell`] or a
+/// half.
 #[derive(Debug)]
 pub struct Vring {
     pub(crate) ring: Ring,
@@ -102,8 +104,8 @@ pub struct Vring {
 }
 
 impl Vring {
-    /// Takes a ring into service at the position of its driver. The caller should interrupt the
-    /// driver once afterwards: the former backend may have lost an interrupt.
+    /// Takes a ring into service at its present position. The caller should interrupt the driver
+    /// once afterwards: the former backend may have lost an interrupt.
     pub fn new(setup: VringSetup) -> Result<Box<Self>, VringError> {
         let VringSetup { queue, size, features, .. } = setup;
         let tables = [setup.desc, setup.driver, setup.device];
@@ -156,7 +158,7 @@ impl Vring {
         self.call.clone()
     }
 
-    /// Replaces the kick descriptor; with `None` the ring is polled.
+    /// Replaces the kick descriptor; the ring is polled if there is none.
     pub fn set_kick(&mut self, kick: Option<OwnedFd>) -> Result<(), VringError> {
         let queue = self.queue();
         self.kick = match kick.map(EventFd::from_peer) {
@@ -172,13 +174,13 @@ impl Vring {
         Ok(())
     }
 
-    /// Starts or stops the recording of written pages.
+    /// Starts the recording of written pages, or stops it with `None`.
     pub fn set_log(&mut self, log: Option<RingLog>) {
         on_ring!(&mut self.ring, ring => ring.set_log(log.clone()));
         self.log = log;
     }
 
-    /// Replaces the guest's memory. The ring itself must keep its location.
+    /// Replaces the guest's memory. The areas of the ring must not move.
     pub fn set_memory(&mut self, memory: Arc<MemoryMap>) {
         self.memory = GuestMemoryView::new(memory);
     }

@@ -279,8 +279,8 @@ impl RxSlots {
         }
         self.state.count(0, frames.into());
         for step in 0..frames {
-            // Pairs with the Acquire load in Pair::complete: a slot counts as consumed only after
-            // its frame does.
+            // Pairs with the Acquire load in Pair::complete: only consumed slots are seen
+            // cleared.
             self.flags(after(self.next, step, self.part.slots)).store(0, Ordering::Release);
         }
         let last = after(self.next, frames - 1, self.part.slots);
@@ -464,8 +464,7 @@ impl TxSlots {
         true
     }
 
-    /// Space for a frame of up to `max` bytes in the next slot, followed by private memory for
-    /// the bytes that a slot cannot hold. Needs a free slot.
+    /// Space for up to `max` bytes: the next slot, which must be free, then private memory.
     pub(crate) fn reserve(&mut self, max: u32) -> Segments<'_> {
         debug_assert!(self.free > 0);
         let at = self.part.slot_at(self.next);
@@ -480,8 +479,7 @@ impl TxSlots {
         self.scatter.room(self.out.rooms(at, len).chain(std::iter::once(spare)))
     }
 
-    /// Takes the slot of the last reservation for a frame of `len` bytes. False if the frame is
-    /// too long; the slot then stays free.
+    /// Takes the last reservation's slot for a frame; false if `len` is too long for a slot.
     pub(crate) fn commit(&mut self, len: u32) -> bool {
         let fits = len <= self.part.payload_max();
         if fits {
@@ -511,8 +509,7 @@ impl TxSlots {
     pub(crate) fn publish(&mut self) -> bool {
         let any = self.published != self.next;
         while self.published != self.next {
-            // Pairs with the peer's read barrier after the flags: payload and header are visible
-            // before them.
+            // Pairs with the peer's read barrier: payload and header are visible before.
             self.flags[self.published as usize].byte(0).store(DONE, Ordering::Release);
             self.published = after(self.published, 1, self.part.slots);
         }

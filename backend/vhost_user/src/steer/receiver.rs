@@ -10,7 +10,7 @@ use mqnet_netdev::{Fault, OwningTx, Queue, QueuePairStats};
 use crate::GuestRx;
 use crate::vring::{EpollSet, VringCell};
 
-/// `waiting` has one bit for each lane.
+/// The bit map `waiting` has one bit for each lane.
 const _: () = assert!(CHANNELS_MAX as u32 <= u64::BITS);
 
 /// Shared receive queue. A lane takes the queue for each use and puts it back immediately.
@@ -19,7 +19,7 @@ pub(crate) struct Receiver {
     place: Mutex<Option<Box<GuestRx>>>,
     cell: Arc<VringCell>,
     events: Arc<EpollSet>,
-    /// Lanes that have armed the queue; a later use by another lane disarms it.
+    /// Bit map of the lanes that have armed the queue; a later use by another lane disarms it.
     waiting: AtomicU64,
 }
 
@@ -38,13 +38,13 @@ impl Receiver {
         &self.events
     }
 
-    /// Takes the queue, unless another lane has it.
+    /// Takes the queue; `None` if another lane has it.
     #[inline]
     pub(super) fn take(&self) -> Option<Box<GuestRx>> {
         self.place.try_lock().ok()?.take()
     }
 
-    /// Puts the queue back and wakes lanes that wait for it.
+    /// Puts the queue back, and wakes other lanes that wait for it.
     #[inline]
     pub(super) fn put(&self, channel: u16, queue: Box<GuestRx>) {
         self.put_without_wake(queue);
@@ -62,12 +62,12 @@ impl Receiver {
 
     /// Puts the queue back without waking lanes, after arming or parking.
     pub(super) fn put_without_wake(&self, queue: Box<GuestRx>) {
-        // No code that runs under the lock can panic.
+        // A poisoned lock is usable: no code under the lock panics.
         *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(queue);
     }
 
-    /// Registers a lane before it arms the queue. The lock of the place orders this: a later user
-    /// of the queue sees it.
+    /// Registers a lane, before the lane arms the queue. A later user of the queue sees the
+    /// registration, because it takes the lock of `place` afterwards.
     pub(super) fn wait(&self, channel: u16) {
         self.waiting.fetch_or(1 << channel, Ordering::Relaxed);
     }

@@ -22,13 +22,13 @@ const NUM_BUFFERS: usize = 10;
 pub(super) enum Found {
     /// The chains hold a frame of the requested length.
     Enough,
-    /// The chains do not hold the frame, and more buffers will not arrive.
+    /// The chains do not hold the frame, and the guest will not add buffers.
     Less,
     /// The guest has to make more buffers available.
     NotYet,
 }
 
-/// Memory of a ring and the parameters of its frames.
+/// Memory of a ring, and the parameters of its frames.
 pub(super) struct Buffers<'a> {
     pub(super) memory: &'a mut GuestMemoryView,
     pub(super) hdr_len: u32,
@@ -42,12 +42,12 @@ pub(super) struct Buffers<'a> {
 pub(super) struct Placed {
     pub(super) frames: u64,
     pub(super) bytes: u64,
-    /// Frames that fit no chain of the guest.
+    /// Number of frames that fit no chain of the guest.
     pub(super) too_long: u64,
     pub(super) broken: Option<Broken>,
 }
 
-/// Chains found for one frame. They stay available until they are returned as used.
+/// Chains found for one frame. The chains stay available until they are returned as used.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     chains: Vec<Chain>,
@@ -79,14 +79,14 @@ fn header(hdr: VnetHdr, buffers: u16) -> [u8; HDR_LEN_HASH as usize] {
 }
 
 impl Buffers<'_> {
-    /// True when only a short header and the frame are written.
+    /// True if frames have the short header, and there is no dirty log.
     #[inline]
     fn is_plain(&self) -> bool {
         self.hdr_len == HDR_LEN && self.log.is_none()
     }
 
-    /// Writes a frame in one piece into a chain of one piece, the usual case; returns the number of
-    /// bytes written. In any other case returns `None` and writes nothing.
+    /// Writes a contiguous frame into a chain of one buffer, the usual case. Returns the number
+    /// of bytes written; `None` in any other case, with nothing written.
     #[inline(always)]
     fn place_simply(
         &mut self,
@@ -113,7 +113,8 @@ impl Buffers<'_> {
         placed.then_some(whole)
     }
 
-    /// Like `place_simply`, with a hash in the header or with dirty logging.
+    /// Writes a contiguous frame like `place_simply`, with a hash in the header or with dirty
+    /// logging.
     #[inline(never)]
     fn place_with_more(
         &mut self,
@@ -146,7 +147,7 @@ fn wrong_direction(queue: u16, chain: &Chain) -> Broken {
     Broken { queue, what }
 }
 
-/// Chain of one piece that is being written.
+/// Chain of one buffer into which a frame is written.
 struct Open {
     addr: u64,
     len: u32,
@@ -160,17 +161,17 @@ impl Open {
     }
 }
 
-/// Frames placed by the fast path.
+/// Number of frames and bytes placed by the fast path.
 struct Simple {
     frames: u64,
     bytes: u64,
 }
 
-/// Places frames of a burst, from number `from` on, while each frame and its chain are in one piece
-/// and chains are available.
+/// Places frames of a burst from number `from` on. Stops at the first frame that is not
+/// contiguous, at the first chain that is not one buffer, and without an available chain.
 ///
-/// Buffers are in the cache of the driver's CPU, and each store would wait for its cache line. So
-/// the lines of the whole burst are prefetched for write while the descriptors are read.
+/// Buffers are in the cache of the driver's CPU, so each store would wait for its cache line. The
+/// lines of the whole burst are therefore prefetched for write while the descriptors are read.
 #[inline(always)]
 fn place_all_simply<R: DeviceRing>(
     ring: &mut R,
@@ -183,7 +184,8 @@ fn place_all_simply<R: DeviceRing>(
     let frames = &burst.frames()[from..];
     let mut list: ArrayVec<Open, BURST_FRAMES> = ArrayVec::new();
     let (mut place, memory) = (ring.place(), &*buffers.memory);
-    // A malformed ring ends the loop; the slow path reads the same chain and returns the error.
+    // A malformed ring ends the loop; the slow path reads the same chain again and returns the
+    // error.
     let _ = ring.heads(&mut place, frames.len().min(BURST_FRAMES), |head| {
         let usual = head.is_lone_writable();
         if usual {
@@ -212,7 +214,8 @@ impl Room {
         self.len = 0;
     }
 
-    /// Like `submit` with non-temporal stores; a separate function keeps the loops apart.
+    /// Places frames like `submit`, with non-temporal stores; not inlined, so that each kind of
+    /// store has its own loop.
     #[inline(never)]
     pub(super) fn stream<R: DeviceRing>(
         &mut self,
@@ -252,7 +255,7 @@ impl Room {
                 placed.bytes += u64::from(written - hdr_len);
                 continue;
             }
-            // The slow path reads the chain again and returns any error.
+            // The slow path reads the chain again, and returns an error of the ring.
             match self.place_in_pieces(ring, &mut buffers, burst, frame, streaming) {
                 Ok(Found::Enough) => {
                     placed.frames += 1;
@@ -297,8 +300,8 @@ impl Room {
         Ok(found)
     }
 
-    /// Finds chains that hold a frame of `len` bytes. Also returns the position after the last
-    /// chain read.
+    /// Collects chains that hold a frame of `len` bytes. Returns the result, and the position
+    /// after the last chain that was read.
     fn gather<R: DeviceRing>(
         &mut self,
         ring: &mut R,
@@ -308,12 +311,13 @@ impl Room {
         self.forget();
         let need = u64::from(buffers.hdr_len) + u64::from(len);
         let mut place = ring.place();
-        // The sum may exceed the ring size when a guest names the same descriptors in many chains.
+        // May exceed the ring size, if a guest uses the same descriptors in many chains.
         let mut slots = 0u32;
         while self.len < need {
             let chain = ring.chain_at(&mut place, buffers.memory.map(), &mut self.list)?;
             let Some(chain) = chain else {
-                // With three quarters of the ring in use the guest will not provide more buffers.
+                // With three quarters of the ring available, assume that the guest will not add
+                // buffers.
                 let is_all = slots * 4 >= u32::from(ring.size()) * 3;
                 return Ok((if is_all { Found::Less } else { Found::NotYet }, place));
             };
@@ -329,8 +333,8 @@ impl Room {
         Ok((found, place))
     }
 
-    /// Arms the ring unless it has room for a frame of `need` bytes, or as much room as it will
-    /// ever have. True when the caller must not wait.
+    /// Arms the ring, unless it has space for a frame of `need` bytes or the guest will not add
+    /// buffers. True if the caller must not sleep.
     pub(super) fn wait_for(&mut self, vring: &mut Vring, need: u32) -> Result<bool, Broken> {
         let Vring { ring, memory, hdr_len, mergeable, log, .. } = vring;
         let (hdr_len, mergeable, hashed) = (*hdr_len, *mergeable, Hashed::default());
@@ -338,13 +342,14 @@ impl Room {
         on_ring!(ring, ring => {
             let (found, place) = self.gather(ring, &buffers, need)?;
             self.forget();
-            // Buffers added during arming are used by the next poll: a guest that adds them one by
-            // one must not keep this loop running.
+            // Leave buffers that are added during arming to the next poll: a guest that adds them
+            // one by one must not extend this call.
             Ok(found != Found::NotYet || ring.arm(place)?)
         })
     }
 
-    /// Finds room for a frame of up to `max` bytes that the source fills.
+    /// Collects space for a frame of up to `max` bytes, which the source fills. `Err` for an
+    /// address outside the memory.
     pub(super) fn find(&mut self, vring: &mut Vring, max: u32) -> Result<Found, Broken> {
         let Vring { ring, memory, hdr_len, mergeable, log, .. } = vring;
         let (hdr_len, mergeable, hashed) = (*hdr_len, *mergeable, Hashed::default());
@@ -364,7 +369,7 @@ impl Room {
         Ok(found)
     }
 
-    /// Room found by [`find`](Self::find), without the space of the header.
+    /// Segments found by [`find`](Self::find), after the space for the header.
     pub(super) fn segments<'a>(
         &'a self,
         vring: &'a mut Vring,
@@ -379,7 +384,7 @@ impl Room {
         scatter.room(vring.memory.rooms(pieces))
     }
 
-    /// Sends the frame in the room; false when the frame is longer than the room.
+    /// Returns the chains with the frame as used; false if the frame is longer than their space.
     pub(super) fn commit(&mut self, vring: &mut Vring, frame: &FrameMeta) -> bool {
         let whole = u64::from(vring.hdr_len) + u64::from(frame.len);
         let fits = whole <= self.len;
@@ -390,7 +395,7 @@ impl Room {
                 len += u64::from(chain.len);
                 inside
             };
-            // Chains after the end of the frame stay available to the device.
+            // Chains after the end of the frame stay available.
             let count = self.chains.iter().take_while(starts_inside).count();
             self.chains.truncate(count);
             let hdr = match lacks_udp_checksum(frame.hdr) {
@@ -405,7 +410,8 @@ impl Room {
         fits
     }
 
-    /// Completes the checksum of a DHCP frame in the guest's buffers; returns the new header.
+    /// Completes the checksum of a DHCP frame in the guest's buffers; returns the new header, or
+    /// the old one for other frames.
     #[inline(never)]
     fn completed(&self, vring: &mut Vring, frame: &FrameMeta) -> VnetHdr {
         let hdr_len = vring.hdr_len as usize;
@@ -436,7 +442,7 @@ impl Room {
         dhcp::completed()
     }
 
-    /// Writes two bytes of the frame in the room.
+    /// Writes two bytes of the frame in the guest's buffers, at offset `at`.
     fn write_at(&self, vring: &mut Vring, at: usize, bytes: [u8; 2]) {
         let (mut skip, mut bytes) = (vring.hdr_len as usize + at, &bytes[..]);
         for piece in self.pieces() {
@@ -452,7 +458,7 @@ impl Room {
         }
     }
 
-    /// All pieces of all chains.
+    /// Buffers of all chains, in order.
     fn pieces(&self) -> impl Iterator<Item = BufferElement> {
         self.chains.iter().flat_map(|chain| {
             let more = chain.more(&self.list).iter().copied();
@@ -460,7 +466,7 @@ impl Room {
         })
     }
 
-    /// Copies the header and a frame into the pieces.
+    /// Copies the header and a frame into the buffers; `Err` for an address outside the memory.
     fn write(
         &self,
         queue: u16,
@@ -503,7 +509,7 @@ impl Room {
         }
     }
 
-    /// Records the first `len` bytes in the dirty log.
+    /// Marks the first `len` bytes of the buffers in the dirty log, if there is one.
     fn note(&self, log: &Option<RingLog>, len: u32) {
         let Some(ring) = log else { return };
         let mut left = len;

@@ -1,4 +1,4 @@
-//! Device node: creation, reopening, attachment to the vDPA bus, removal.
+//! Device node of VDUSE: creation, reopening, attachment to the vDPA bus, removal.
 
 use std::fs;
 use std::io;
@@ -14,13 +14,13 @@ use crate::offer::CARD;
 
 /// Virtio device id of a network card.
 const NET: u32 = 1;
-/// Maximum ring size. The default of virtio-net is smaller.
+/// Largest ring size. The default of virtio-net is smaller.
 const RING: u16 = 1024;
 /// Offset of `status` in the config space.
 const STATUS_AT: u32 = 6;
 
-/// Features that are always offered. `CTRL_VQ` is not: the kernel refuses network cards with it,
-/// see [`probe`].
+/// Features that are always offered. `CTRL_VQ` is not among them: the kernel refuses network
+/// cards with a control queue, see [`probe`].
 const ALWAYS: Features = CARD.or(Features::ACCESS_PLATFORM);
 
 fn offered(config: &VduseConfig) -> Features {
@@ -36,8 +36,8 @@ fn space(config: &VduseConfig) -> [u8; CONFIG_LEN] {
     Config { mac: config.mac.unwrap_or_default(), status: 0, pairs: 1, mtu }.to_bytes()
 }
 
-/// True when this kernel accepts a network card with a control queue. Linux 6.12 and 7.3 do not,
-/// which limits the card to one queue pair. The test creates and removes a device.
+/// True if this kernel accepts a network card with a control queue. Linux 6.12 and 7.3 do not,
+/// which limits the card to one queue pair. Creates and removes a device for the test.
 pub fn probe() -> io::Result<bool> {
     let control = vduse::open_control()?;
     let name = format!("mqnet-probe-{}", std::process::id());
@@ -56,10 +56,10 @@ pub fn probe() -> io::Result<bool> {
     }
 }
 
-/// Opened device.
+/// Open device.
 pub(super) struct Node {
     pub(super) device: OwnedFd,
-    /// True when the device existed before.
+    /// True if an earlier process created the device.
     pub(super) kept: bool,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn open(config: &VduseConfig) -> Result<Node, String> {
     };
     open_made(name).map(|device| Node { device, kept }).inspect_err(|_| {
         if !kept {
-            // An unopened device would remain unnoticed.
+            // Remove the device: a device that no process has open would be left unnoticed.
             let _ = vduse::destroy(control.as_fd(), name);
         }
     })
@@ -126,7 +126,7 @@ fn busy(name: &str, e: &io::Error) -> String {
     format!("/dev/vduse/{name}: {e}{help}")
 }
 
-/// Attaches the device to the vDPA bus, unless it is attached.
+/// Attaches the device to the vDPA bus, unless it is attached already.
 pub(super) fn attach(name: &str) -> Result<(), String> {
     if is_on_bus(name) {
         return Ok(());
@@ -149,7 +149,7 @@ pub(super) fn remove(name: &str) -> Result<(), String> {
     vduse::destroy(control.as_fd(), name).map_err(|e| format!("removing /dev/vduse/{name}: {e}"))
 }
 
-/// True when the device is on the vDPA bus.
+/// True if the device is on the vDPA bus.
 pub(super) fn is_on_bus(name: &str) -> bool {
     bus(name).exists()
 }
@@ -165,7 +165,8 @@ pub(super) struct Netdev {
     pub(super) index: u32,
 }
 
-/// Netdev that the driver created for the device, if it is in this network namespace.
+/// Netdev that the driver created for the device; `None` if there is none in this network
+/// namespace.
 pub(super) fn netdev(name: &str) -> Option<Netdev> {
     let inside = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten();
     let virtio = inside(bus(name)).find(|e| e.file_name().to_string_lossy().starts_with("virtio"));
@@ -174,7 +175,8 @@ pub(super) fn netdev(name: &str) -> Option<Netdev> {
     Some(Netdev { name: net.file_name().to_string_lossy().into_owned(), index })
 }
 
-/// Renames the netdev like the device, if that name is free; returns the resulting name.
+/// Gives the netdev the name of the device, if that name is free; returns the netdev with its
+/// name.
 pub(super) fn rename(name: &str, found: Netdev) -> Netdev {
     if found.name == name {
         return found;
@@ -204,8 +206,8 @@ mod tests {
         VduseConfig { name, device, mac: None, mtu: None, packed: true, persist: false }
     }
 
-    // Goal: features without a matching option are not offered, and features that the kernel
-    // refuses never are.
+    // Goal: features depend on their options, and features that the kernel refuses are never
+    // offered.
     #[test]
     fn offer_follows_options() {
         let plain = offered(&config());

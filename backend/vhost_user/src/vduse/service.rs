@@ -1,5 +1,5 @@
-//! Thread that answers the kernel's requests. The kernel waits for each answer within its own work
-//! (a starting driver, `vdpa dev add`), so the thread does nothing else.
+//! Thread that answers the kernel's requests. The kernel waits for each answer during its own
+//! work (a starting driver, `vdpa dev add`), so the thread does nothing else.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -24,7 +24,8 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Starts the thread. With `kept` the device is an older one, and its driver may be running.
+    /// Starts the thread. With `kept`, an earlier process created the device, and its driver may
+    /// be running.
     pub(super) fn start(shared: Arc<Shared>, kept: bool) -> io::Result<Self> {
         let end = Arc::new(EventFd::new()?);
         let ended = end.clone();
@@ -33,7 +34,7 @@ impl Service {
                 tracing::warn!("vduse: a thread keeps its privileges: {e}");
             }
             if kept {
-                // Requests that were queued without a service thread come first.
+                // Answer first the requests that were queued while no process served the device.
                 take_all(&shared);
                 shared.resume();
             }
@@ -51,7 +52,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Writing to an own eventfd cannot fail.
+        // An error is ignored: writing to this process's own eventfd does not fail.
         let _ = self.end.ring();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

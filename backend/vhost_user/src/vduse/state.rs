@@ -1,5 +1,5 @@
 //! State of the VDUSE device and the rings of its one queue pair. The service thread and the
-//! control thread share it under one lock, which the data path never takes.
+//! control thread share the state under one lock, which the data path never takes.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,34 +25,34 @@ const FAILED: u8 = 0x80;
 /// Status of a running driver, assumed for a driver that started before this process.
 const RUNNING: u8 = 0xf;
 
-/// Maximum number of address ranges. Drivers use one for buffers and one or two for each ring.
+/// Largest number of address ranges. Drivers use one for buffers and one or two for each ring.
 const RANGES_MAX: usize = 256;
 
-/// Minimum length of a range that holds buffers; ranges of rings are smaller. For its own driver
-/// the kernel creates the buffer range with the first buffer, long after the driver has started.
+/// Smallest length of a range that holds buffers; ranges of rings are shorter. The kernel's own
+/// driver creates the buffer range with the first buffer, long after its start.
 const BUFFERS_MIN: u64 = 1 << 20;
 
-/// Delay after which the link is stopped to get a ring back. Workers return a ring at their next
-/// poll; one that is blocked by a full sink does not poll.
+/// Time after which the link is stopped to get a ring back. Workers return a ring at their next
+/// poll, but a worker that waits for a full sink does not poll.
 const STOP_DELAY: Duration = Duration::from_millis(300);
 
-/// Time limit of a kernel request that waits for a ring. The link gives up a hung worker after 5 s,
-/// the kernel gives up the device after 30 s.
+/// Time limit of a kernel request that waits for a ring. The link stops waiting for a hung worker
+/// after 5 s, and the kernel for the device after 30 s.
 const WAIT_MAX: Duration = Duration::from_secs(8);
 
 /// Position of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Base {
-    /// The position that the driver set.
+    /// Position that the driver has set.
     #[default]
     Fresh,
-    /// The position at which this process stopped.
+    /// Position at which this process stopped.
     Left(u32),
-    /// An earlier process served the ring: the position is recovered from the ring itself.
+    /// Unknown position of an earlier process, which is recovered from the ring.
     Forgotten,
 }
 
-/// One ring.
+/// Ring of the device.
 #[derive(Debug)]
 pub(super) struct Slot {
     /// Hand-over cell of the ring.
@@ -71,22 +71,23 @@ pub(super) struct State {
     regions: Vec<Arc<Region>>,
     /// True while the driver runs and has provided no buffers yet.
     pub(super) idle: bool,
-    /// True when the driver is a user-space program that maps its memory, of any size, before it
-    /// starts: the kernel sent a remap request, which it never sends for its own driver.
+    /// True if the driver is a user-space program, which maps its memory in ranges of any size
+    /// before it starts. A remap request identifies such a program: the kernel sends none for its
+    /// own driver.
     mapped: bool,
     /// Session counter of the link; a new value closes and reopens it.
     pub(super) session: u64,
-    /// A request waits until the link has returned its rings.
+    /// True while a request waits until the link has returned its rings.
     waiting: bool,
-    /// The rings are briefly out of service; the link stays up.
+    /// True while the rings are briefly out of service; the link stays up.
     between: bool,
-    /// Violation by the driver, or an invalid setup.
+    /// Reason after a violation by the driver, or an invalid setup.
     pub(super) broken: Option<String>,
     /// Reason why the mapped memory does not cover the rings; the driver may map more.
     unmapped: Option<String>,
 }
 
-/// State with its lock, the eventfd of the control thread and the device.
+/// Device state with its lock, the eventfd of the control thread, and the device.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
@@ -96,7 +97,7 @@ pub(super) struct Shared {
 }
 
 impl State {
-    /// Reason why the link cannot be up; `None` when it can.
+    /// Reason why the link is down; `None` if it can be up.
     pub(super) fn why_down(&self) -> Option<String> {
         if self.waiting {
             return Some("the kernel is changing queues or memory".to_owned());
@@ -129,7 +130,7 @@ impl State {
         self.slots.iter().all(|slot| slot.served)
     }
 
-    /// True when the kernel removed memory that held buffers.
+    /// True if the kernel has removed memory with buffers.
     pub(super) fn is_memory_lost(&self) -> bool {
         self.regions.iter().any(|region| region.is_lost())
     }
@@ -177,30 +178,31 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change of the state is one assignment: a panic elsewhere leaves it consistent.
+        // A poisoned lock is usable: every change of the state is one assignment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the control thread.
     fn wake_control(&self) {
-        // Writing to an own eventfd cannot fail.
+        // An error is ignored: writing to this process's own eventfd does not fail.
         let _ = self.wake.ring();
     }
 
-    /// Takes all rings out of service and returns the locked state. The link stays up unless this
-    /// takes long.
+    /// Takes all rings out of service and returns the locked state; `Err` if a queue keeps its
+    /// ring. The link goes down only if this takes longer than [`STOP_DELAY`].
     fn pause(&self) -> Result<MutexGuard<'_, State>, String> {
         let mut state = self.lock();
         // The caller takes the rings of a running driver into service again.
         state.between = state.are_served() && state.status & DRIVER_OK != 0;
-        // Writing to an own eventfd cannot fail.
+        // An error is ignored: writing to this process's own eventfd does not fail.
         state.slots.iter().filter(|slot| slot.served).for_each(|slot| drop(slot.cell.recall()));
         let since = clock::monotonic();
         while !state.collect() {
             let waited = clock::monotonic().saturating_sub(since);
             if waited > WAIT_MAX {
                 let why = "the link did not give its queues back in time";
-                // A half may still hold a ring: none is served before the driver starts anew.
+                // A queue may still have a ring, so no ring is served before the driver starts
+                // again.
                 (state.waiting, state.broken) = (false, Some(why.to_owned()));
                 self.wake_control();
                 return Err(why.to_owned());
@@ -220,7 +222,7 @@ impl Shared {
         Ok(state)
     }
 
-    /// Prepares for a new status. With 0 the driver reclaims its rings and its memory.
+    /// Prepares for a new status. With status 0 the driver takes back its rings and its memory.
     pub(super) fn before_status(&self, status: u8) -> Result<(), String> {
         tracing::debug!("vduse: status {status:#x}");
         if status == 0 {
@@ -229,7 +231,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Records the new status, after the reply.
+    /// Records the new status after the reply, and takes the rings of a starting driver into
+    /// service.
     pub(super) fn after_status(&self, status: u8) {
         let mut state = self.lock();
         let starts = status & DRIVER_OK != 0 && state.status & DRIVER_OK == 0;
@@ -284,10 +287,10 @@ impl Shared {
         })
     }
 
-    /// Continues a device that an earlier process left, if its driver runs.
+    /// Takes the rings of a device that an earlier process left into service, if its driver runs.
     pub(super) fn resume(&self) {
-        // Only a running driver can be interrupted; the kernel offers no other way to read its
-        // status.
+        // The kernel accepts an interrupt only for a running driver, and offers no other way to
+        // read the status.
         let runs = vduse::interrupt(self.device.as_fd(), 0).unwrap_or(false);
         let mut state = self.lock();
         if runs && state.status == 0 {
@@ -300,12 +303,12 @@ impl Shared {
         self.wake_control();
     }
 
-    /// Takes all rings into service, if there are buffers.
+    /// Takes all rings into service, if the driver has buffers.
     pub(super) fn serve(&self, state: &mut State) {
         (state.unmapped, state.between) = (None, false);
         match self.try_serve(state) {
             Ok(()) => {}
-            // A program may map its memory in steps; this may be an intermediate one.
+            // A program may map its memory in several steps, and this may be one of the first.
             Err(why) if state.mapped => state.unmapped = Some(why),
             Err(why) => {
                 tracing::warn!("vduse: {why}");
@@ -330,13 +333,13 @@ impl Shared {
             slot.size = vring.1;
             slot.cell.offer(vring.0).map_err(|e| e.to_string())?;
             slot.served = true;
-            // The last interrupt of an earlier process may have been lost.
+            // Interrupt once: the last interrupt of an earlier process may have been lost.
             let _ = vduse::interrupt(device, at as u32);
         }
         Ok(())
     }
 
-    /// Current mappings of the driver's memory.
+    /// Mappings of the driver's memory.
     fn memory(&self) -> Result<(MemoryMap, Vec<Arc<Region>>), String> {
         let bad = |e: &dyn std::fmt::Display| format!("the driver's memory: {e}");
         let areas = map_ranges(|from| vduse::range_from(self.device.as_fd(), from));
@@ -385,15 +388,15 @@ impl Shared {
     }
 }
 
-/// Maps the ranges of the driver's memory; `range_from` returns the first one that ends at an
-/// address or later.
+/// Maps the ranges of the driver's memory. `range_from` returns the first range that ends at an
+/// address or after it; `None` if there is none.
 fn map_ranges(
     mut range_from: impl FnMut(u64) -> io::Result<Option<Range>>,
 ) -> Result<Vec<Area>, Box<dyn std::error::Error>> {
     let (mut areas, mut from) = (Vec::new(), 0);
     while let Some(range) = range_from(from)? {
         let (start, last) = (range.start, range.last);
-        // Network buffers need both directions: read-only and write-only ranges are skipped.
+        // Skip read-only and write-only ranges: network buffers need both directions.
         if range.is_open && last >= start && last - start < u64::MAX {
             if areas.len() == RANGES_MAX {
                 return Err(format!("more than {RANGES_MAX} address ranges").into());
@@ -410,7 +413,7 @@ fn map_ranges(
     Ok(areas)
 }
 
-/// Validates the size and the areas of a ring.
+/// Checks the setup of a ring; returns its size and its three areas, or `Err` with the reason.
 fn check(
     queue: u16,
     info: &QueueSetup,
@@ -443,7 +446,7 @@ mod tests {
         MemoryMap::new(vec![Area { start: 0, len: 1 << 16, region, offset: 0 }]).unwrap()
     }
 
-    // Goal: an invalid queue is refused with its reason before anything is mapped for it.
+    // Goal: an invalid queue is refused with a reason.
     #[test]
     fn queues_are_checked() {
         let good = QueueSetup { size: 256, areas: [0, 4096, 8192], state: [0; 4], ready: true };
@@ -461,14 +464,14 @@ mod tests {
         assert!(why(QueueSetup { areas: [u64::MAX, 0, 0], ..good }).contains("no memory"));
     }
 
-    /// Range of one page at the `number`-th second page.
+    /// Range number `number`: one page, followed by a gap of one page.
     fn range(number: u64) -> Range {
         let file = mqnet_sysio::memory::memory_file("test", 4096, false).unwrap();
         let start = number * 8192;
         Range { start, last: start + 4095, offset: 0, is_open: true, file }
     }
 
-    // Goal: as many ranges as allowed are mapped; one more is an error that states the limit.
+    // Goal: ranges are mapped up to the limit; one more is an error that names the limit.
     #[test]
     fn too_many_ranges_are_reported() {
         let with = |count: u64| {
@@ -487,8 +490,8 @@ mod tests {
         Shared::new(nothing.into()).unwrap()
     }
 
-    // Goal: a change of rings does not take the link down, unless the kernel has to wait; rings out
-    // of service for other reasons do.
+    // Goal: a change of rings keeps the link up, unless the kernel has to wait. Rings that are
+    // out of service for other reasons take the link down.
     #[test]
     fn link_stays_up_while_rings_change() {
         let shared = shared();
@@ -504,8 +507,8 @@ mod tests {
         assert!(!state.waiting && !state.between, "none was served");
     }
 
-    // Goal: a ring that cannot be served closes the kernel's driver until it starts anew. For a
-    // program that maps its own memory the next mapping or a reset resolves it.
+    // Goal: a ring that cannot be served closes the device until the kernel's driver starts
+    // again. For a program that maps its own memory, the next mapping or a reset suffices.
     #[test]
     fn a_program_may_map_in_steps() {
         let why = |shared: &Shared| shared.lock().why_down().unwrap();

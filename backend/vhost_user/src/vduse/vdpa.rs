@@ -106,8 +106,8 @@ fn generic(family: u16, command: u8, attributes: &[Vec<u8>]) -> io::Result<Optio
     transact(NETLINK_GENERIC, family, bytes)
 }
 
-/// Id of the family "vdpa". `NotFound` without the module, and outside of the initial network
-/// namespace.
+/// Id of the family "vdpa". The error is `NotFound` without the module, and outside of the
+/// initial network namespace.
 fn family() -> io::Result<u16> {
     let answer = generic(CONTROLLER, GET_FAMILY, &[text(FAMILY_NAME, "vdpa")])?;
     family_in(&answer.unwrap_or_default()).ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -119,20 +119,21 @@ fn family_in(answer: &[u8]) -> Option<u16> {
     value.into_iter().flatten().collect::<Vec<u8>>().try_into().ok().map(u16::from_ne_bytes)
 }
 
-/// Attaches a device to the bus. A loaded driver probes it and uses the device before this returns.
+/// Attaches a device to the bus. A loaded driver has probed the device when this function
+/// returns.
 pub(super) fn add(name: &str) -> io::Result<()> {
     let attributes = [text(DEVICE_NAME, name), text(MANAGER_NAME, MANAGER)];
     generic(family()?, DEV_NEW, &attributes).map(drop)
 }
 
-/// Detaches a device from the bus. Its driver resets the device before this returns.
+/// Detaches a device from the bus. Its driver has reset the device when this function returns.
 pub(super) fn remove(name: &str) -> io::Result<()> {
     generic(family()?, DEV_DEL, &[text(DEVICE_NAME, name)]).map(drop)
 }
 
 /// Renames a netdev that is not up.
 pub(super) fn rename(index: u32, name: &str) -> io::Result<()> {
-    // `ifinfomsg`: family, type, index, flags, and an empty mask of changed flags.
+    // Fields of `ifinfomsg`: family, type, index, flags, and an empty mask of changed flags.
     let mut bytes = vec![0; 16];
     bytes[4..8].copy_from_slice(&index.to_ne_bytes());
     bytes.extend(text(LINK_NAME, name));
@@ -143,7 +144,8 @@ pub(super) fn rename(index: u32, name: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    // Goal: attributes have their layout, with a terminated string and padding.
+    // Goal: an attribute has the length, the terminated string and the padding that netlink
+    // requires.
     #[test]
     fn texts_are_padded() {
         assert_eq!(text(4, "abc"), [8, 0, 4, 0, b'a', b'b', b'c', 0]);
@@ -151,7 +153,7 @@ mod tests {
         assert_eq!(text(4, "abcd")[..2], [9, 0]);
     }
 
-    // Goal: the family id is found among other attributes; a short reply has none.
+    // Goal: the family id is found among other attributes; a short reply has no id.
     #[test]
     fn the_family_is_found() {
         let mut answer = vec![1, 2, 0, 0];
@@ -162,8 +164,8 @@ mod tests {
         assert_eq!(family_in(&[]), None);
     }
 
-    // Goal: the kernel answers such requests: an existing family is found, and an invalid request
-    // returns an error, not silence.
+    // Goal: the kernel accepts the requests: an existing family is found, and an invalid request
+    // returns an error.
     #[test]
     fn the_kernel_answers() {
         let answer = generic(CONTROLLER, GET_FAMILY, &[text(FAMILY_NAME, "nlctrl")]).unwrap();

@@ -1,4 +1,4 @@
-//! The interrupt of a ring.
+//! Interrupt of a ring.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -9,16 +9,15 @@ use mqnet_sysio::vduse;
 
 use super::VringError;
 
-/// Interrupt of a ring. The control thread may replace the peer's descriptor at any time without a
-/// lock: `dup3` keeps the descriptor number.
+/// Interrupt of a ring. The control thread may replace the peer's descriptor at any time without
+/// a lock, because `dup3` keeps the descriptor number.
 #[derive(Debug)]
 pub struct Call {
     queue: u16,
     event: EventFd,
     /// True while a peer's descriptor is set.
     connected: AtomicBool,
-    /// VDUSE device of the kernel's driver, which is interrupted by an ioctl instead of the
-    /// eventfd.
+    /// VDUSE device of the kernel's driver. An ioctl interrupts that driver, not the eventfd.
     kernel: Option<Arc<OwnedFd>>,
 }
 
@@ -44,8 +43,8 @@ impl Call {
         self.ring().map_err(|source| VringError::System { queue: self.queue, what, source })
     }
 
-    /// Replaces the descriptor without signalling it. Signalling may block and must not happen
-    /// under a lock.
+    /// Replaces the descriptor without signalling it; `None` disables the interrupt. Signalling
+    /// may block and must not happen under a lock.
     pub(crate) fn connect(&self, with: Option<OwnedFd>) -> Result<(), VringError> {
         let queue = self.queue;
         let Some(with) = with else {
@@ -60,10 +59,10 @@ impl Call {
         Ok(())
     }
 
-    /// Interrupts the guest.
+    /// Interrupts the guest, if a descriptor is set.
     pub(crate) fn ring(&self) -> std::io::Result<()> {
         match &self.kernel {
-            // A driver that is being reset needs no interrupt.
+            // A driver that is being reset refuses the interrupt and needs none.
             Some(device) => vduse::interrupt(device.as_fd(), self.queue.into()).map(drop),
             None if self.connected.load(Ordering::Relaxed) => self.event.ring(),
             None => Ok(()),

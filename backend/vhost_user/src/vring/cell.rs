@@ -11,19 +11,19 @@ use mqnet_virtio::Broken;
 
 use super::Vring;
 
-/// Hand-over cell of a ring. The lock is taken at hand-overs only; a half that waits for its ring
-/// or may have to return it reads a flag. Flags change under the lock: a change after it could hide
-/// the next ring.
+/// Hand-over cell of a ring. Only hand-overs take the lock; a half that waits for its ring, or
+/// may have to return it, reads a flag. The flags change under the lock, because a later change
+/// could hide the next ring.
 #[derive(Debug)]
 pub struct VringCell {
     parked: Mutex<Option<Box<Vring>>>,
-    /// True when a half may take the parked ring.
+    /// True if a half may take the parked ring.
     offered: AtomicBool,
-    /// True when the half that has the ring must return it.
+    /// True if the half that has the ring must return it.
     recalled: AtomicBool,
     /// Wakes the half after a change of a flag.
     wake_event: EventFd,
-    /// Violation of the guest in this ring.
+    /// Last violation of the guest in this ring, until it is taken.
     violation: Mutex<Option<String>>,
 }
 
@@ -44,14 +44,15 @@ impl VringCell {
         let mut parked = self.lock();
         *parked = Some(vring);
         self.recalled.store(false, Ordering::Relaxed);
-        // Pairs with the Acquire in `take_offered`: only a hint, the lock orders the ring.
+        // Pairs with the Acquire load in `take_offered`. The flag is a hint only: the lock orders
+        // the ring.
         self.offered.store(true, Ordering::Release);
         drop(parked);
         self.wake_event.ring()
     }
 
-    /// Requests the ring: the offer ends, and a half that has the ring returns it at its next poll.
-    /// See [`take`](Self::take).
+    /// Withdraws the offer. A half that has the ring returns it at its next poll; see
+    /// [`take`](Self::take).
     pub fn recall(&self) -> io::Result<()> {
         let parked = self.lock();
         self.recalled.store(true, Ordering::Relaxed);
@@ -60,20 +61,20 @@ impl VringCell {
         self.wake_event.ring()
     }
 
-    /// Takes the ring for the control thread; `None` while a half has it, or when there is none.
+    /// Takes the ring for the control thread; `None` if a half has it or there is none.
     pub fn take(&self) -> Option<Box<Vring>> {
         let mut parked = self.lock();
         self.offered.store(false, Ordering::Relaxed);
         parked.take()
     }
 
-    /// Takes the ring for a half, if it is offered.
+    /// Takes the ring for a half; `None` if no ring is offered.
     #[inline]
     pub(crate) fn take_offered(&self) -> Option<Box<Vring>> {
         if self.offered.load(Ordering::Acquire) { self.take() } else { None }
     }
 
-    /// True when a half must return the ring.
+    /// True if a half must return the ring.
     #[inline]
     pub(crate) fn is_recalled(&self) -> bool {
         self.recalled.load(Ordering::Relaxed)
@@ -83,12 +84,13 @@ impl VringCell {
     pub(crate) fn put_back(&self, vring: Box<Vring>) {
         let mut parked = self.lock();
         *parked = Some(vring);
-        // Pairs with the Acquire in `take_offered`: only a hint, the lock orders the ring.
+        // Pairs with the Acquire load in `take_offered`. The flag is a hint only: the lock orders
+        // the ring.
         self.offered.store(!self.is_recalled(), Ordering::Release);
     }
 
-    /// Records a violation of the guest and returns the fault, which closes the link. The record
-    /// lets the function distinguish violations of its own guest from those of the other end.
+    /// Records a violation of the guest, and returns the fault, which closes the link. By the
+    /// record the function distinguishes violations of its own guest from those of the other end.
     #[cold]
     pub(crate) fn fault(&self, channel: u16, broken: &Broken) -> Fault {
         let mut noted = self.violation.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,14 +103,14 @@ impl VringCell {
         self.violation.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// True when a recorded violation has not been taken.
+    /// True if a recorded violation has not been taken.
     pub(crate) fn is_violated(&self) -> bool {
         self.violation.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Wakes the half that serves this cell.
     pub(crate) fn wake(&self) {
-        // Writing to an own eventfd cannot fail.
+        // An error is ignored: writing to this process's own eventfd does not fail.
         let _ = self.wake_event.ring();
     }
 
@@ -117,7 +119,7 @@ impl VringCell {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Box<Vring>>> {
-        // A half cannot panic under the lock, so the value is consistent.
+        // A poisoned lock is usable: no code under the lock panics.
         self.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Ring lease: the cell of a ring, and the ring while a half has it.
+//! Ring lease of a half: the cell of a ring, and the ring while the half has it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use mqnet_virtio::{DeviceRing, on_ring};
 
 use super::{Vring, VringCell};
 
-/// Event set of a half: the eventfds of its cells and the kicks of its rings. It has one
+/// Event set of a half: the eventfds of its cells and the kicks of its rings. The set has one
 /// descriptor, so that rings can be exchanged while a worker watches it.
 #[derive(Debug)]
 pub(crate) struct EpollSet {
@@ -23,7 +23,8 @@ impl EpollSet {
         Ok(Self { epoll: Epoll::new()? })
     }
 
-    /// Edge-triggered event of the set. The set is never read: each signal of a member triggers it.
+    /// Edge-triggered event of the set. The set is never read, because each signal of a member
+    /// triggers it.
     pub(crate) fn event(&self) -> WakeSource<'_> {
         WakeSource { fd: self.epoll.as_fd(), trigger: Trigger::Edge }
     }
@@ -53,7 +54,7 @@ impl RingLease {
         Ok(Self { cell, vring: None })
     }
 
-    /// Takes an offered ring, returns a recalled one; true when the ring is here.
+    /// Takes an offered ring, or returns a recalled one; true if the half has the ring.
     #[inline]
     pub(crate) fn is_ready(&mut self, events: &EpollSet) -> io::Result<bool> {
         if self.vring.is_some() && !self.cell.is_recalled() {
@@ -71,7 +72,7 @@ impl RingLease {
             .kick_fd()
             .map_or(Ok(()), |kick| events.epoll.add(kick, Interest::ReadableEdge, 0));
         if let Err(e) = added {
-            // The control thread must find the ring in the cell.
+            // Put the ring back, because the control thread must find it in the cell.
             self.cell.put_back(vring);
             return Err(e);
         }
@@ -79,32 +80,32 @@ impl RingLease {
         Ok(true)
     }
 
-    /// The ring, if it is here.
+    /// Ring, if the half has it.
     #[inline]
     pub(crate) fn vring(&mut self) -> Option<&mut Vring> {
         self.vring.as_deref_mut()
     }
 
-    /// The ring, if it is here, and the cell in which violations are recorded.
+    /// Ring, if the half has it, and the cell in which violations are recorded.
     #[inline]
     pub(crate) fn parts(&mut self) -> (Option<&mut Vring>, &VringCell) {
         (self.vring.as_deref_mut(), &self.cell)
     }
 
-    /// Returns the ring to the cell.
+    /// Returns the ring to the cell, if the half has it.
     pub(crate) fn release(&mut self, events: &EpollSet) {
         let Some(mut vring) = self.vring.take() else { return };
-        // The ring may be recalled between the first frame and the end of a burst. The next owner
-        // would use unpublished descriptors again; in a packed ring they are past the position at
-        // which it continues, and would never become available.
+        // Publish, because the ring may be recalled between the first frame and the end of a
+        // burst. The next owner would use unpublished descriptors again. In a packed ring these
+        // are past its position, and would never become available.
         let wants_interrupt = on_ring!(&mut vring.ring, ring => ring.publish());
-        // After a violation the control thread runs this, and no peer may block it.
+        // After a violation the control thread executes this, and a peer must not block it.
         if wants_interrupt && !self.cell.is_violated() {
-            // A driver that cannot be interrupted polls, or is gone.
+            // An error is ignored: a driver without an interrupt polls, or is gone.
             let _ = vring.call.ring();
         }
         if let Some(kick) = vring.kick_fd() {
-            // The descriptor was added when the ring was taken, so its removal cannot fail.
+            // An error is ignored: the descriptor was added when the ring was taken.
             let _ = events.epoll.remove(kick);
         }
         self.cell.put_back(vring);
