@@ -1,8 +1,8 @@
-//! Owner of the links of a process: the registry, their control steps, and one function for each
-//! verb, which validates a request and then applies it.
+//! Owner of the links of a process: their registry, their control steps, and the requests about
+//! netdevs.
 //!
-//! [`LinkHost`] carries out every [`Request`](mqnet_control_api::Request). [`HostedLink`] is one
-//! link under its names; a program that has only one (the library) uses it with [`verbs::execute`].
+//! [`LinkHost`] executes every [`Request`](mqnet_control_api::Request). [`HostedLink`] is one link
+//! with its names; a program with a single link (the library) uses it with [`verbs::execute`].
 //! [`Platform`] is the interface to the backends and the machine.
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! One link of the host, under its names.
+//! Link of the host, with its names.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -16,82 +16,83 @@ use crate::platform::{Opened, Placed, Platform};
 use crate::recent::Recent;
 use crate::waiting::{self, Attempts};
 
-/// Numbers of netdevs that the kernel does not know begin here.
+/// First index of netdevs that are no kernel interfaces.
 const IFINDEX_BASE: u32 = 1_000_000;
-/// The kernel's numbers of NAPI instances begin above those of CPUs; ours do as the kernel's.
+/// First NAPI id. The kernel's NAPI ids also begin above the range of CPU numbers.
 const NAPI_BASE: u32 = 8193;
-/// Lanes of a link.
+/// Largest number of lanes of a link.
 const NAPIS: u32 = 2 * mqnet_netdev::limits::CHANNELS_MAX as u32;
 
-/// Time for the delivery of accepted frames when a link ends: far longer than a working peer needs,
-/// and short for the user.
+/// Time limit for the delivery of accepted frames when a link ends. The limit is far longer than a
+/// working peer needs, and short for the user.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// One side of a link.
+/// Netdev: one side of a link.
 pub struct Netdev {
-    /// Its name.
+    /// Name of the netdev.
     pub name: String,
-    /// Its number.
+    /// Interface index of the netdev.
     pub ifindex: u32,
-    /// Inode of the network namespace in which the name is valid.
+    /// Inode of the network namespace in which the name is valid; `None`: no kernel interface, or
+    /// unknown.
     pub netns: Option<u64>,
-    /// Kind of its endpoint.
+    /// Kind of the endpoint.
     pub kind: &'static KindDecl,
-    /// Address of its endpoint.
+    /// Address of the endpoint.
     pub address: String,
 }
 
-/// A request under way.
+/// Request under way.
 struct Waiting {
     ticket: Ticket,
     since: Duration,
-    /// False when it was for what is wanted already.
+    /// False if the requested settings were already set.
     changed: bool,
 }
 
-/// How to open the ends of a link.
+/// Options for opening the ends of a link.
 pub struct Opening {
-    /// Descriptors named in the addresses.
+    /// Descriptors named in the addresses of end a and end b.
     pub fds: [Vec<OwnedFd>; 2],
-    /// An end that cannot be opened yet waits; otherwise the link is refused.
+    /// True if an end that cannot be opened is tried again later; otherwise the link is rejected.
     pub may_wait: bool,
 }
 
 impl Opening {
-    /// Without descriptors.
+    /// Options without descriptors.
     pub fn plain(may_wait: bool) -> Self {
         Self { fds: [Vec::new(), Vec::new()], may_wait }
     }
 }
 
-/// One link under its names.
+/// Link with its names.
 pub struct HostedLink {
-    /// Its name.
+    /// Name of the link.
     pub name: String,
-    /// Its ends and options, as they were written.
+    /// Endpoints and options of the link, as written.
     pub spec: LinkSpec,
-    /// The same, checked.
+    /// Endpoints and options of the link, parsed and checked.
     pub checked: CheckedLink,
-    /// Its netdevs, in the order of its ends.
+    /// Netdevs of the link, in the order of its ends.
     pub netdevs: [Netdev; 2],
-    /// The engine's link.
+    /// Link of the engine.
     pub link: Link,
     napi_base: u32,
     waiting: Option<Waiting>,
-    /// Ends that cannot be opened yet.
+    /// Attempts to open the ends that could not be opened yet.
     pub(crate) waiting_ends: waiting::Waiting,
-    /// Interrupts and senders of the interfaces behind it, as its workers want them.
+    /// Interrupt and transmit queue settings of the interfaces, according to the workers' CPUs.
     placed: Option<Placed>,
     firmware: [String; 2],
-    /// Inode of the process's network namespace.
+    /// Inode of the network namespace of the process.
     own_netns: Option<u64>,
-    /// What the kernel knows of interfaces in other network namespaces.
+    /// Cached properties of interfaces in other network namespaces.
     pub(crate) elsewhere: ForeignInterfaces,
-    /// What was dropped in the last seconds.
+    /// Recent drops of the link.
     pub(crate) recent: Recent,
 }
 
-/// Any number of links may end in nothing, and each such end still needs a name.
+/// Makes the names of `null` endpoints unique by a number: several links may have such ends.
 fn name_nulls(netdevs: &mut [Netdev; 2], others: &[HostedLink]) {
     let mut taken: Vec<String> =
         others.iter().flat_map(|entry| &entry.netdevs).map(|dev| dev.name.clone()).collect();
@@ -105,7 +106,8 @@ fn name_nulls(netdevs: &mut [Netdev; 2], others: &[HostedLink]) {
     }
 }
 
-/// Opens an end. One that cannot be opened yet waits where that is allowed.
+/// Opens an end. If that fails and `may_wait` is true, returns a placeholder with the next attempt;
+/// otherwise returns the error.
 fn open_end(
     platform: &dyn Platform,
     end: &Endpoint,
@@ -176,7 +178,8 @@ impl HostedLink {
         })
     }
 
-    /// A link that a program made itself. `spec` describes its ends; their netdevs have `names`.
+    /// Wraps a link that the program created. `spec` describes its ends; the strings are the names
+    /// of its netdevs.
     pub fn around(link: Link, spec: LinkSpec, checked: CheckedLink, [a, b]: [String; 2]) -> Self {
         let netdev = |name, end: &Endpoint, address: &str, side: u32| Netdev {
             name,
@@ -202,32 +205,35 @@ impl HostedLink {
         }
     }
 
-    /// Number of the lane that takes from the RX queue of a side.
+    /// NAPI id of the lane with the RX queue of `channel` on `side`.
     pub(crate) fn napi(&self, channel: u16, side: usize) -> u32 {
         self.napi_base + u32::from(channel) * 2 + side as u32
     }
 
-    /// Lets the interrupts and senders of the interfaces behind it follow its workers.
+    /// Applies the placement of the link's workers to the interrupts and transmit queues of its
+    /// interfaces. A failed change has no effect; while the link is down, the original settings are
+    /// restored.
     pub(crate) fn fit_interfaces(&mut self, platform: &dyn Platform, notice: &Notice) {
         if matches!(notice, Notice::ChangeFailed(_)) {
             return;
         }
-        // The settings before ours are restored first, so that they are the ones remembered.
+        // Restore the original settings first, so that the new journal records the original values.
         self.placed = None;
         self.elsewhere = ForeignInterfaces::default();
-        // While the link is down nothing is kept: its network namespace may have been deleted.
+        // A link that is down keeps no settings: its network namespace may have been deleted.
         if !matches!(notice, Notice::Down(_)) {
             self.placed = place::served(self)
                 .and_then(|(devices, served)| platform.place(&self.name, &devices, &served));
         }
     }
 
-    /// `firmware-version` of the netdev of a side.
+    /// Firmware version of the netdev of a side, as shown by `ethtool -i`.
     pub(crate) fn firmware(&self, side: usize) -> &str {
         &self.firmware[side]
     }
 
-    /// Names its netdevs as their interfaces are called now, wherever they are.
+    /// Updates name, index and namespace of the netdevs from their interfaces. A name given in an
+    /// XDP address is kept.
     pub(crate) fn follow_interfaces(&mut self) {
         let is_named = [&self.checked.a, &self.checked.b]
             .map(|end| matches!(end, Endpoint::AfXdp(nic) if nic.name.is_some()));
@@ -242,7 +248,7 @@ impl HostedLink {
         }
     }
 
-    /// What a notice is called among the events, and in words.
+    /// Returns kind and text of the event for a notice.
     pub(crate) fn noticed(&mut self, notice: &Notice) -> (&'static str, String) {
         match notice {
             Notice::Up(plan) => {
@@ -260,7 +266,8 @@ impl HostedLink {
         }
     }
 
-    /// Wants something else of the link.
+    /// Requests new settings of the link. Returns a ticket, which is complete if nothing changes
+    /// while the link is down.
     pub(crate) fn request(&mut self, wish: LinkSettings) -> Result<Ticket, ApiError> {
         let changed = *self.link.wish() != wish;
         let since = clock::monotonic();
@@ -277,7 +284,8 @@ impl HostedLink {
         Ok(ticket)
     }
 
-    /// Takes over those options of a file that can change while the link runs.
+    /// Applies the options of a configuration that can change while the link runs: poll window,
+    /// full policy and channels.
     pub(crate) fn retune(&mut self, spec: LinkSpec, checked: CheckedLink) -> Result<(), ApiError> {
         let window = Duration::from_micros(u64::from(checked.poll_window));
         self.link.set_idle_policy(IdlePolicy { window, ..self.link.idle_policy() });
@@ -292,7 +300,8 @@ impl HostedLink {
         Ok(())
     }
 
-    /// Settles the ticket of a change that is over. Called after every step of the link.
+    /// Settles the ticket of a completed change. Must be called after every control step of the
+    /// link.
     pub fn answer(&mut self) {
         let Some(answer) = self.link.answer() else { return };
         let Some(Waiting { ticket, since, changed }) = self.waiting.take() else { return };
@@ -304,7 +313,7 @@ impl HostedLink {
         });
     }
 
-    /// Ends the link. Frames in flight have `patience` to arrive, 100 ms at most.
+    /// Ends the link. Frames in flight have `patience` to arrive, at most 100 ms.
     pub fn end(&mut self, why: &str, patience: Duration) -> Result<(), LinkError> {
         let ended = self.link.shut_down(why, patience.min(PATIENCE));
         self.placed = None;

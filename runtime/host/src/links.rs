@@ -1,4 +1,4 @@
-//! Registry of the links of a process, and the requests about them.
+//! Registry of the links of a process, and the requests about links.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -20,48 +20,48 @@ use crate::platform::{Platform, netns_of};
 use crate::recent;
 use crate::verbs::{self, done};
 
-/// Links without a limit of the configuration.
+/// Default limit of the number of links.
 pub const LINKS_DEFAULT: u32 = 1024;
 
-/// Events that are kept for clients that connect later.
+/// Number of events kept for clients that connect later.
 const EVENTS_MAX: usize = 1000;
 
-/// A control step that takes longer is logged: requests wait for it.
+/// Duration above which a control step is logged, because requests wait for the step.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// Kind of the process: may requests add and end links?
+/// Kind of the process, which determines if requests may add links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostMode {
-    /// One link, given on the command line.
+    /// Process with one link, given on the command line.
     Link,
-    /// Those of the configuration and of requests.
+    /// Process with the links of a configuration and of requests.
     Daemon,
 }
 
-/// The links of this process.
+/// All links of this process.
 pub struct LinkHost {
     platform: Box<dyn Platform>,
     mode: HostMode,
     started: Duration,
-    /// The links, oldest first.
+    /// Links, oldest first.
     pub entries: Vec<HostedLink>,
     events: VecDeque<(u64, Event)>,
     last_event: u64,
     made: u32,
-    /// A request has left work for the next control step.
+    /// True if a request has left work for the next control step.
     step_due: bool,
-    /// The only link of the process was deleted.
+    /// True if the only link of the process was deleted.
     pub finished: bool,
-    /// A request to read the configuration again.
+    /// Ticket of a request to reload the configuration.
     pub reload_wanted: Option<Ticket>,
-    /// Restricts the endpoints that requests name.
+    /// Restrictions on the endpoints that requests may name.
     pub policy: Policy,
-    /// Most links.
+    /// Largest number of links.
     pub links_max: u32,
 }
 
 impl LinkHost {
-    /// Without links.
+    /// Creates a host without links.
     pub fn new(mode: HostMode, platform: Box<dyn Platform>) -> Self {
         Self {
             platform,
@@ -79,12 +79,13 @@ impl LinkHost {
         }
     }
 
-    /// True once after requests that have left work for the next control step.
+    /// True if a request has left work for the next control step; resets that state.
     pub fn take_step_due(&mut self) -> bool {
         std::mem::take(&mut self.step_due)
     }
 
-    /// Opens a link and adds it.
+    /// Opens a link and adds it to the registry. Fails if the name or a netdev is in use, a limit
+    /// is reached, a CPU is not allowed, or an end cannot be opened.
     pub fn add(
         &mut self,
         name: Option<&str>,
@@ -107,7 +108,7 @@ impl LinkHost {
         if let Cpus::List(cpus) = &link.cpus {
             may_run_on(cpus)?;
         }
-        // First of all: the settings that the link finds shall be the kernel's own.
+        // Recover before opening, so that the link records the original settings of its devices.
         self.platform.recover();
         let (platform, others) = (&*self.platform, &self.entries);
         let entry = HostedLink::open(platform, name, spec, link, opening, self.made, others)?;
@@ -118,15 +119,16 @@ impl LinkHost {
         Ok(())
     }
 
-    /// Checked before anything is opened: a device of another link must not be touched.
-    /// `own` is the number of the link that the end belongs to.
+    /// Returns an error if another link has the netdev of `end`. Must be called before anything is
+    /// opened: a device of another link must not be touched. `own` is the index of the link of
+    /// `end`, if it exists.
     fn is_free(&self, field: &str, end: &Endpoint, own: Option<usize>) -> Result<(), ApiError> {
         let (name, home) = (end.config().netdev_name(), netns_of(end));
         let has =
             |entry: &HostedLink| entry.netdevs.iter().any(|d| d.name == name && d.netns == home);
         let mut others = self.entries.iter().enumerate().filter(|(number, _)| Some(*number) != own);
         let Some((_, other)) = others.find(|(_, entry)| has(entry)) else { return Ok(()) };
-        // The namespace is not there yet.
+        // An end in a namespace that does not exist cannot conflict.
         let is_open = home.is_some() || end.config().namespace().is_none();
         if *end == Endpoint::Null || !is_open {
             return Ok(());
@@ -136,7 +138,8 @@ impl LinkHost {
         Err(ApiError { field: Some(field.to_owned()), ..ApiError::new(Code::Busy, why) })
     }
 
-    /// Ends a link and forgets it.
+    /// Ends a link and removes it from the registry. Returns an error if no link has this name, or
+    /// if the link did not end properly.
     pub fn remove(&mut self, name: &str) -> Result<(), ApiError> {
         let at = self.entries.iter().position(|entry| entry.name == name);
         let mut entry = self.entries.remove(at.ok_or_else(|| no_link(name))?);
@@ -145,7 +148,7 @@ impl LinkHost {
         ended.map_err(|e| ApiError::new(Code::Failed, e.to_string()))
     }
 
-    /// Applies those options of a configuration that can change while the link runs.
+    /// Applies the options of a configuration that can change while the link runs.
     pub fn retune(
         &mut self,
         name: &str,
@@ -155,7 +158,8 @@ impl LinkHost {
         self.link(name)?.retune(spec, link)
     }
 
-    /// One control step of every link; notices go to `seen`.
+    /// Runs a control step of every link and passes its notices to `seen`. A link that fails is
+    /// removed; with [`HostMode::Link`] the failure is returned instead.
     pub fn turn(
         &mut self,
         mut seen: impl FnMut(&mut HostedLink, &Notice),
@@ -168,7 +172,7 @@ impl LinkHost {
                 let notice = match one_step(entry) {
                     Ok(Some(notice)) => notice,
                     Ok(None) => break,
-                    // A single link ends its process, with its reason.
+                    // The failure of a single link ends the process with its reason.
                     Err(e) if self.mode == HostMode::Link => return Err(e),
                     Err(e) => {
                         happened.push(("link-lost", entry.name.clone(), e.to_string()));
@@ -189,7 +193,7 @@ impl LinkHost {
             entry.recent.sample(clock::monotonic(), entry.link.stats());
         }
         if let Some(number) = lost {
-            // The others go on.
+            // The other links continue.
             let entry = self.entries.remove(number);
             tracing::error!("link {}: given up", entry.name);
         }
@@ -199,7 +203,7 @@ impl LinkHost {
         Ok(())
     }
 
-    /// Tries to open ends that wait and are due.
+    /// Tries to open the waiting ends whose next attempt is due.
     fn open_waiting(&mut self) {
         let now = clock::monotonic();
         for number in 0..self.entries.len() {
@@ -216,24 +220,24 @@ impl LinkHost {
         }
     }
 
-    /// Links with an end that cannot be opened yet, each with the reason.
+    /// Names of the links with an end that cannot be opened yet, each with the reason.
     pub fn waiting(&self) -> impl Iterator<Item = (&str, &str)> {
         self.entries.iter().filter_map(|entry| Some((&entry.name[..], entry.waits_for()?)))
     }
 
-    /// Tries to open all ends that wait, due or not.
+    /// Tries to open all waiting ends immediately.
     pub fn retry_now(&mut self) {
         self.entries.iter_mut().for_each(HostedLink::hurry);
         self.open_waiting();
     }
 
-    /// Longest wait for an event before the next step.
+    /// Longest wait for an event before the next control step.
     pub fn patience(&self) -> Duration {
         let shortest = self.entries.iter().map(|entry| entry.link.patience()).min();
         shortest.unwrap_or(recent::EVERY).min(recent::EVERY)
     }
 
-    /// Copies of the descriptors that call for a step when they are ready.
+    /// Duplicates the descriptors of all links that become ready when a control step is due.
     pub fn events_to_watch(&self) -> std::io::Result<Vec<OwnedFd>> {
         let fds = self.entries.iter().flat_map(|entry| entry.link.events());
         fds.map(|fd| fd.try_clone_to_owned()).collect()
@@ -254,7 +258,7 @@ impl LinkHost {
         }
     }
 
-    /// The netdevs of all links, two for each.
+    /// Names of all netdevs, two per link in the order of the links.
     fn names(&self) -> Vec<Named<'_>> {
         let mut all = Vec::with_capacity(2 * self.entries.len());
         for entry in &self.entries {
@@ -288,7 +292,7 @@ impl LinkHost {
         Ok((at, FoundNetdev { netdev, link }))
     }
 
-    /// Finds a link by its name or by one of its netdevs.
+    /// Finds a link by its name or by the name of one of its netdevs.
     fn find_link(&mut self, asked: &ObjectName) -> Result<&mut HostedLink, ApiError> {
         let (all, name) = (self.names(), &*asked.name);
         let found = names::links(name, asked.netns, &all);
@@ -320,14 +324,14 @@ impl LinkHost {
             }
         }
         let checked = mqnet_address::check(&spec)?;
-        // Before any access to a path of the request.
+        // Check before any access to a path of the request.
         self.platform.check(&self.policy, &checked)?;
         if let Some(there) = self.entries.iter().find(|entry| entry.name == name)
             && there.checked == checked
         {
             return done(false, since);
         }
-        // Only links of the configuration wait; a request is answered with the reason.
+        // Only links of the configuration may wait for an end; a request fails with the reason.
         self.add(Some(name), spec, checked, Opening::plain(false))?;
         self.step_due = true;
         done(true, since)
@@ -337,7 +341,7 @@ impl LinkHost {
         let since = clock::monotonic();
         let name = self.find_link(name)?.name.clone();
         if self.mode == HostMode::Link {
-            // The process ends with it, after this answer.
+            // The process ends the link when it ends, after this reply.
             self.finished = true;
         } else {
             self.remove(&name)?;
@@ -398,7 +402,7 @@ impl Host for LinkHost {
     }
 }
 
-/// Refuses CPUs on which this process may not run.
+/// Returns an error if this process may not run on one of the CPUs.
 fn may_run_on(cpus: &[usize]) -> Result<(), ApiError> {
     let Ok(allowed) = affinity::allowed_cpus() else { return Ok(()) };
     let Some(other) = cpus.iter().find(|cpu| !allowed.contains(cpu)) else { return Ok(()) };
@@ -412,7 +416,7 @@ fn no_link(name: &str) -> ApiError {
     ApiError::new(Code::NoDevice, format!("no link or netdev '{name}' here"))
 }
 
-/// One step of a link; a slow one is logged.
+/// Runs one control step of a link. Logs a slow step.
 fn one_step(entry: &mut HostedLink) -> Result<Option<Notice>, LinkError> {
     let begin = clock::monotonic();
     let outcome = entry.link.turn(begin);

@@ -1,15 +1,17 @@
-//! Names of netdevs and links, as users write them, and what they stand for.
+//! Names of netdevs and links as written by users, and their resolution.
 //!
-//! The name of a kernel device is valid in one network namespace. A name is resolved in this order:
+//! The name of a kernel interface is valid in one network namespace. A name is resolved in this
+//! order:
 //!
-//! - `SCOPE/DEV`: the netdev DEV of the link SCOPE, or of the network namespace SCOPE, which is a
-//!   name below `/run/netns` or an inode number;
-//! - `DEV` where a link is wanted: a link with that name, unless it has it only from its netdev; it
-//!   has the rank of a netdev of that name in the network namespace of the caller;
-//! - `DEV`: the netdev of that name in the network namespace of the caller, else anywhere;
-//! - the name of a link stands for its first netdev.
+//! - `SCOPE/DEV`: the netdev DEV of the link SCOPE, or of the network namespace SCOPE. The scope of
+//!   a namespace is a name in `/run/netns` or an inode number.
+//! - `DEV` for a request about a link: a link of that name. A link with the name of one of its
+//!   netdevs does not count here. A netdev of that name in the caller's network namespace has the
+//!   same rank.
+//! - `DEV`: the netdev of that name in the caller's network namespace, otherwise in any namespace.
+//! - The name of a link refers to the first netdev of the link.
 //!
-//! Two netdevs of one rank are refused, with a name for each that is unambiguous.
+//! If several netdevs of one rank match, the name is rejected with an unambiguous name for each.
 
 use std::fs;
 use std::path::Path;
@@ -17,24 +19,24 @@ use std::path::Path;
 use mqnet_control_api::{ApiError, Code, LinkInfo, NetdevInfo};
 use mqnet_sysio::namespace;
 
-/// Folder in which network namespaces have names.
+/// Folder with the names of network namespaces.
 const NAMESPACES: &str = "/run/netns";
 
-/// A netdev under its names.
+/// Netdev with the names by which it can be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Named<'a> {
-    /// Number of the process, where several are searched.
+    /// Index of the process, if several processes are searched.
     pub process: usize,
-    /// Its link.
+    /// Name of the link with the netdev.
     pub link: &'a str,
-    /// Its own name.
+    /// Name of the netdev.
     pub name: &'a str,
     /// Inode of the network namespace in which the name is valid.
     pub netns: Option<u64>,
 }
 
 impl<'a> Named<'a> {
-    /// A netdev of a process.
+    /// Names of a netdev of the process with index `process`.
     pub fn new(process: usize, dev: &'a NetdevInfo) -> Self {
         Self { process, link: &dev.link, name: &dev.name, netns: dev.netns }
     }
@@ -48,12 +50,12 @@ impl<'a> Named<'a> {
     }
 }
 
-/// The netdevs of links, in their order.
+/// Names of all netdevs of `links`, in order.
 pub fn of_links(links: &[LinkInfo]) -> Vec<Named<'_>> {
     links.iter().flat_map(|link| &link.netdevs).map(|dev| Named::new(0, dev)).collect()
 }
 
-/// Inode of the network namespace of the calling process.
+/// Inode of the network namespace of the calling process; `None` if unknown.
 pub fn own_netns() -> Option<u64> {
     inode(Path::new("/proc/self/ns/net"))
 }
@@ -62,14 +64,14 @@ fn inode(file: &Path) -> Option<u64> {
     namespace::id_of(file).ok().map(|(_, inode)| inode)
 }
 
-/// The network namespace with a name or a number.
+/// Inode of the network namespace with a name or number.
 fn netns(scope: &str) -> Option<u64> {
     let is_name = !scope.is_empty() && !scope.starts_with('.');
     let named = || is_name.then(|| inode(&Path::new(NAMESPACES).join(scope))).flatten();
     scope.parse().ok().or_else(named)
 }
 
-/// The name of a network namespace, else its number.
+/// Name of a network namespace in `/run/netns`, otherwise its inode number.
 pub fn netns_name(netns: u64) -> String {
     let names = fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
     let mut named = names.filter(|entry| inode(&entry.path()) == Some(netns));
@@ -77,7 +79,7 @@ pub fn netns_name(netns: u64) -> String {
     name.unwrap_or_else(|| netns.to_string())
 }
 
-/// Indices of the netdevs that a name stands for; more than one: it is ambiguous.
+/// Indices of the netdevs to which a name refers. More than one index: the name is ambiguous.
 pub fn devices(asked: &str, caller: Option<u64>, all: &[Named<'_>]) -> Vec<usize> {
     let filter = |keep: &dyn Fn(&Named<'_>) -> bool| -> Vec<usize> {
         (0..all.len()).filter(|&at| keep(&all[at])).collect()
@@ -99,9 +101,10 @@ pub fn devices(asked: &str, caller: Option<u64>, all: &[Named<'_>]) -> Vec<usize
     firsts
 }
 
-/// The same where a link is wanted: one netdev for each link that the name stands for.
+/// Resolves the name of a link. Returns the index of one netdev for each matching link.
 pub fn links(asked: &str, caller: Option<u64>, all: &[Named<'_>]) -> Vec<usize> {
-    // A name that a link has from its netdev is the netdev's, which is valid in one namespace.
+    // A link that has its name from a netdev is found through that netdev, which is valid in one
+    // namespace.
     let borrowed = |link: &Named<'_>| all.iter().any(|dev| dev.is_of(link) && dev.name == asked);
     let mut found: Vec<usize> =
         (0..all.len()).filter(|&at| all[at].link == asked && !borrowed(&all[at])).collect();
@@ -112,7 +115,7 @@ pub fn links(asked: &str, caller: Option<u64>, all: &[Named<'_>]) -> Vec<usize> 
     if found.is_empty() {
         found = devices(asked, caller, all);
     } else {
-        // A device of the caller's namespace with that name, on another link, is as good a match.
+        // A netdev of that name in the caller's namespace has the same rank as the link.
         let is_here = |at: &usize| caller.is_some() && all[*at].netns == caller;
         let rivals = (0..all.len()).filter(|at| all[*at].name == asked && is_here(at));
         found.extend(rivals.collect::<Vec<_>>());
@@ -121,7 +124,8 @@ pub fn links(asked: &str, caller: Option<u64>, all: &[Named<'_>]) -> Vec<usize> 
     found
 }
 
-/// The only one of the netdevs that a name stands for.
+/// Returns the only index in `found`. Returns an error if `found` has none or several; `what` is
+/// the kind of object in the message.
 pub fn only(
     asked: &str,
     what: &str,
@@ -141,7 +145,7 @@ pub fn only(
     }
 }
 
-/// The refusal of a name that stands for several: nothing is wrong with the request but that.
+/// Creates the error for an ambiguous name, with the list of possible names.
 pub fn ambiguous(asked: &str, list: &str, more: &str) -> ApiError {
     let why = format!(
         "{asked}: ambiguous: {list}: use one of these names, or run it in the network namespace \
@@ -150,7 +154,7 @@ pub fn ambiguous(asked: &str, list: &str, more: &str) -> ApiError {
     ApiError { field: Some("name".to_owned()), ..ApiError::new(Code::Busy, why) }
 }
 
-/// A netdev for a list of several: a name that stands for it alone, and where it is.
+/// Describes a netdev in a list of several: unambiguous name, link and network namespace.
 pub fn place(at: usize, all: &[Named<'_>]) -> String {
     let dev = &all[at];
     let netns = dev.netns.map(|netns| format!(" in network namespace {}", netns_name(netns)));
@@ -158,7 +162,7 @@ pub fn place(at: usize, all: &[Named<'_>]) -> String {
     format!("{} (link {}{netns})", reference(at, all), dev.link)
 }
 
-/// A name of a netdev that stands for it alone, wherever the caller is.
+/// Returns a name of a netdev that is unambiguous in every network namespace.
 pub fn reference(at: usize, all: &[Named<'_>]) -> String {
     let dev = &all[at];
     let by_link = format!("{}/{}", dev.link, dev.name);
@@ -189,8 +193,8 @@ mod tests {
         ]
     }
 
-    // Goal: the namespace of the caller decides, a scope decides anywhere, and the name of a link
-    // stands for its first netdev.
+    // Goal: the caller's namespace has precedence, a scope selects netdevs of any namespace, and a
+    // link's name refers to its first netdev.
     #[test]
     fn devices_are_resolved_in_their_order() {
         for (asked, caller, found) in [
@@ -212,8 +216,8 @@ mod tests {
         }
     }
 
-    // Goal: a link's own name wins over devices; one that it has from its netdev does not, and two
-    // ends of one link are one link.
+    // Goal: a link with a name of its own has precedence over netdevs; a link named after its
+    // netdev has not. Two ends of one link are one match.
     #[test]
     fn links_are_resolved_in_their_order() {
         let with_own = [&all()[..], &[dev("eth0", "other", Some(2))]].concat();
@@ -232,7 +236,8 @@ mod tests {
         }
     }
 
-    // Goal: every netdev has a name that stands for it alone, and a refusal has those of all.
+    // Goal: every netdev has an unambiguous name, and the error for an ambiguous name lists these
+    // names.
     #[test]
     fn references_are_unambiguous() {
         let all = all();

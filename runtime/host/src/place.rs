@@ -1,4 +1,4 @@
-//! Placement of channels, and the bytes that crossed NUMA nodes because of it.
+//! Placement of channels, and the bytes that crossed NUMA nodes.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,16 @@ use mqnet_topology::{nic, round_robin};
 
 use crate::link::{HostedLink, Netdev};
 
-/// Number of a channel's device among `devices`, and the number of its queue there.
+/// Index of a channel's device in `devices`, and the channel's queue on that device.
 pub fn device_slot(channel: u16, devices: &[HardwareDevice]) -> (u16, u16) {
     let slot = round_robin(channel, devices.len());
-    // There are no more devices than channels.
+    // A netdev has at most as many devices as channels, so the index fits.
     (slot.function as u16, slot.vector)
 }
 
-/// What the kernel knows of interfaces in other network namespaces, by these and their names. To
-/// ask takes a thread and a mount, which not every reader of the control socket shall cost.
+/// Cache of the properties of interfaces in other network namespaces. The key is the namespace file
+/// and the interface name. A query needs a thread and a mount, which is too expensive for every
+/// request.
 #[derive(Debug, Default)]
 pub(crate) struct ForeignInterfaces(HashMap<(PathBuf, String), Option<nic::NicInfo>>);
 
@@ -31,7 +32,8 @@ impl ForeignInterfaces {
     }
 }
 
-/// What the kernel knows of a device.
+/// Reads the kernel's properties of a device. `None` if the device has neither interface nor PCI
+/// address, or if the kernel does not know it.
 fn kernels(device: &HardwareDevice, elsewhere: &mut ForeignInterfaces) -> Option<nic::NicInfo> {
     let root = Path::new("/");
     match (&device.vectors, device.interface.as_deref(), &device.netns) {
@@ -42,13 +44,14 @@ fn kernels(device: &HardwareDevice, elsewhere: &mut ForeignInterfaces) -> Option
     }
 }
 
-/// Number of a queue's interrupt: that of its vector where the device has vectors, else its own.
+/// Index of the interrupt of a queue: the vector of the queue if the device has vectors, otherwise
+/// the queue number.
 pub fn irq_queue(device: &HardwareDevice, queue: u16) -> u16 {
     let vectors = device.vectors.as_ref();
     vectors.and_then(|all| all.of_queue.get(usize::from(queue)).copied()).unwrap_or(queue)
 }
 
-/// Every channel in use.
+/// Placement of every channel in use.
 pub(crate) fn channels(entry: &mut HostedLink) -> Vec<ChannelPlace> {
     let channels = entry.link.running().map_or(0, |running| running.plan.channels);
     if channels == 0 {
@@ -92,11 +95,11 @@ pub(crate) fn channels(entry: &mut HostedLink) -> Vec<ChannelPlace> {
     (0..channels).filter_map(place).collect()
 }
 
-/// Devices of both ends of a link, and the CPU of each channel with its node.
+/// Hardware devices of both ends of a link; CPU and NUMA node of each channel.
 type Served = ([Vec<HardwareDevice>; 2], Vec<(usize, u32)>);
 
-/// Devices of both ends, and the CPU of each channel with its node. `None` where no device has a
-/// setting to change, or workers may run anywhere.
+/// Returns the hardware devices of both ends, and CPU and NUMA node of each channel. Returns `None`
+/// if no device has settings to change, or if a worker is not pinned.
 pub(crate) fn served(entry: &mut HostedLink) -> Option<Served> {
     let devices = entry.link.functions().map(|function| function.devices());
     let is_none = |device: &HardwareDevice| device.interface.is_none() && device.vectors.is_none();
@@ -108,8 +111,8 @@ pub(crate) fn served(entry: &mut HostedLink) -> Option<Served> {
     Some((devices, served?))
 }
 
-/// Sums what each device moved: locally where the worker's node is its own. Channels whose worker
-/// may run anywhere are in neither sum.
+/// Sums the bytes of each device with a known node. Bytes are local if the worker runs on the node
+/// of the device, otherwise cross. Channels with a worker on an unknown node are not counted.
 fn sum(
     netdev: &str,
     devices: &[HardwareDevice],
@@ -132,8 +135,8 @@ fn sum(
     sums
 }
 
-/// What each function of the link moved on its node and across. A channel's worker is the same for
-/// ever, so the bytes of all its life count.
+/// NUMA locality of each function of the link. The worker of a channel never changes, so all bytes
+/// since the start count.
 pub(crate) fn locality(entry: &mut HostedLink) -> Vec<Locality> {
     let devices = entry.link.functions().map(|function| function.devices());
     let nodes: Vec<_> = entry.link.workers().map(|worker| worker.node).collect();
@@ -153,8 +156,8 @@ pub(crate) fn locality(entry: &mut HostedLink) -> Vec<Locality> {
 mod tests {
     use super::*;
 
-    // Goal: bytes are local where worker and function share a node, cross where not, and counted
-    // nowhere when either is unknown; channel i belongs to function i mod their number.
+    // Goal: bytes are local if worker and function have the same node, cross if not, and not
+    // counted if a node is unknown. Channel i belongs to function i modulo the number of functions.
     #[test]
     fn bytes_are_local_or_cross() {
         let device = |node| HardwareDevice { node, ..HardwareDevice::default() };

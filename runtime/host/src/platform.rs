@@ -1,4 +1,4 @@
-//! Interface to the program around the host: the backends, and the settings of the machine.
+//! Interface to the program that contains the host: the backends, and the settings of the machine.
 
 use std::any::Any;
 use std::error::Error;
@@ -11,35 +11,37 @@ use mqnet_control_api::ApiError;
 use mqnet_netdev::{Function, HardwareDevice};
 use mqnet_sysio::namespace;
 
-/// Opened function, and the names of its netdev.
+/// Opened function with the names of its netdev.
 pub struct Opened {
     /// The function.
     pub function: Box<dyn Function>,
     /// Name of the netdev.
     pub name: String,
-    /// Its number in the kernel, if it is a device of the kernel.
+    /// Kernel index of the interface; `None`: the netdev is no kernel interface.
     pub ifindex: Option<u32>,
-    /// Inode of the network namespace in which the name is valid.
+    /// Inode of the network namespace in which the name is valid; `None`: no kernel interface, or
+    /// unknown.
     pub netns: Option<u64>,
 }
 
-/// Settings of the machine that follow a link. They are restored on drop.
+/// Settings of the machine for one link. Dropping the value restores the original settings.
 pub type Placed = Box<dyn Any + Send>;
 
-/// The backends and the machine, as the program provides them.
+/// Backends and machine settings, provided by the program.
 pub trait Platform: Send {
-    /// Opens a function. `fds` are the descriptors that its address names.
+    /// Opens a function. `fds` are the descriptors that the address names.
     fn open(&self, end: Endpoint, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn Error>>;
 
-    /// Checks that a request may add this link, and that its ends can be opened, as far as that is
-    /// known before they are.
+    /// Returns an error if a request may not add this link, or if its ends certainly cannot be
+    /// opened.
     fn check(&self, policy: &Policy, link: &CheckedLink) -> Result<(), ApiError>;
 
-    /// Restores settings that killed processes have left; called before an end is opened.
+    /// Restores settings that killed processes have left changed. Called before an end is opened.
     fn recover(&self) {}
 
-    /// Applies the placement of channels to interrupts and senders. `devices` are those of the
-    /// link's ends; `served` is the CPU of each channel with its node.
+    /// Applies the placement of channels to interrupts and transmit queues. `devices` are the
+    /// hardware devices of the link's ends. `served` has CPU and NUMA node of each channel. Returns
+    /// `None` if no setting was changed.
     fn place(
         &self,
         _link: &str,
@@ -49,13 +51,14 @@ pub trait Platform: Send {
         None
     }
 
-    /// `firmware-version` of `ethtool -i`.
+    /// Firmware version for `ethtool -i`.
     fn firmware(&self, _kind: &KindDecl) -> String {
         String::new()
     }
 }
 
-/// Inode of the network namespace in which the name of an end's netdev is valid.
+/// Inode of the network namespace of an end's netdev. `None` if the endpoint is no kernel
+/// interface, or if the namespace does not exist. The first member represents a group.
 pub fn netns_of(end: &Endpoint) -> Option<u64> {
     if let Endpoint::Group(group) = end {
         return group.members.first().and_then(netns_of);
@@ -65,12 +68,13 @@ pub fn netns_of(end: &Endpoint) -> Option<u64> {
     namespace::id_of(file).ok().map(|(_, inode)| inode)
 }
 
-/// True when the netdevs of two ends have the same name in the same namespace.
+/// True if the netdevs of both ends have the same name in the same namespace. False if a name or
+/// namespace is not known yet.
 pub fn is_same_netdev(a: &Endpoint, b: &Endpoint) -> bool {
-    // The namespace of such an interface is not there yet.
+    // An interface without a known namespace cannot be compared: the namespace does not exist yet.
     let is_known = |end: &Endpoint| match end {
         Endpoint::Null => false,
-        // The kernel puts a number there.
+        // The kernel replaces a template such as `%d` in the name by a number.
         Endpoint::Tap(tap) if tap.name.contains('%') => false,
         _ => !end.kind().is_interface || netns_of(end).is_some(),
     };

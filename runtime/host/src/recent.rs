@@ -1,5 +1,5 @@
-//! Frames that a link dropped in the last seconds: counters never go back, and what matters to a
-//! user is what is being lost now.
+//! Recent drops of a link. Counters only increase, and a user needs to know the frames that are
+//! lost now.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use mqnet_netdev::{DropReason, QueuePairStats};
 
 /// Time between two samples.
 pub(crate) const EVERY: Duration = Duration::from_secs(1);
-/// How far back the samples reach.
+/// Largest age of a sample.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Drops by reason.
+/// Dropped frames by reason.
 type Counts = [u64; DropReason::ALL.len()];
 
-/// Drops of each netdev: of what it received, and of what it should send.
+/// Drops of each netdev: received frames, and frames to send.
 type Sample = [[Counts; 2]; 2];
 
-/// What was counted, once a second.
+/// Samples of the drop counters, one per second.
 #[derive(Debug, Default)]
 pub(crate) struct Recent(VecDeque<(Duration, Sample)>);
 
@@ -33,7 +33,8 @@ fn sample(stats: [&[Arc<QueuePairStats>]; 2]) -> Sample {
 }
 
 impl Recent {
-    /// Called often; takes a sample when one is due.
+    /// Stores a sample if the last one is at least a second old; deletes samples older than the
+    /// window.
     pub(crate) fn sample(&mut self, now: Duration, stats: [&[Arc<QueuePairStats>]; 2]) {
         if self.0.back().is_some_and(|(last, _)| now.saturating_sub(*last) < EVERY) {
             return;
@@ -44,7 +45,8 @@ impl Recent {
         }
     }
 
-    /// What was dropped since the oldest sample, by the netdevs with these names.
+    /// Frames dropped since the oldest sample, by netdev, direction and reason. `names` are the
+    /// names of the netdevs.
     pub(crate) fn drops(
         &self,
         names: [&str; 2],
@@ -72,8 +74,8 @@ impl Recent {
 mod tests {
     use super::*;
 
-    // Goal: what was dropped within the window is told, by netdev, direction and reason, and is
-    // forgotten when the window has passed.
+    // Goal: drops within the window are reported by netdev, direction and reason. Older drops are
+    // not reported.
     #[test]
     fn drops_are_forgotten() {
         let stats: [Vec<Arc<QueuePairStats>>; 2] = [0, 1].map(|_| vec![Arc::default()]);

@@ -1,4 +1,4 @@
-//! Host for tests of the server and of its clients: real links between null functions.
+//! Host for tests of the server and its clients: real links between null functions.
 
 use std::error::Error;
 use std::os::fd::OwnedFd;
@@ -12,13 +12,13 @@ use mqnet_sysio::clock;
 
 use crate::{HostMode, LinkHost, Opened, Opening, Platform, is_same_netdev};
 
-/// Channels of a null function.
+/// Largest number of channels of a null function.
 pub const CHANNELS_MAX: u16 = 8;
 
-/// Longest time for the links to get over a change.
+/// Time limit for the links to complete a change.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// Every endpoint is a null function under the name of its address.
+/// Platform on which every endpoint is a null function, named after its address.
 #[derive(Debug)]
 struct NullPlatform;
 
@@ -36,8 +36,8 @@ impl Platform for NullPlatform {
     }
 }
 
-/// Daemon with the links `vm0` and `vm1` of four channels each. Their netdevs are `vm0` and `ntb0`,
-/// `vm1` and `ntb1`.
+/// Creates a daemon host with the links `vm0` and `vm1`, each with four channels. The netdevs are
+/// `vm0` and `ntb0`, and `vm1` and `ntb1`.
 pub fn two_links() -> LinkHost {
     let mut host = LinkHost::new(HostMode::Daemon, Box::new(NullPlatform));
     for (name, bridge) in [("vm0", "ntb0"), ("vm1", "ntb1")] {
@@ -57,7 +57,7 @@ pub fn two_links() -> LinkHost {
     host
 }
 
-/// Runs control steps until no link has a change under way.
+/// Runs control steps until all links are up without a change, at most 5 s.
 pub fn settle(host: &mut LinkHost) {
     let begin = clock::monotonic();
     loop {

@@ -1,7 +1,7 @@
-//! One function for each verb of a netdev: it validates, then applies.
+//! Requests about a netdev, one function for each. A function validates the request, then applies
+//! it.
 //!
-//! The table of the verbs is [`netdev_verbs`]; the functions here have the names of its first
-//! column.
+//! The table of the requests is [`netdev_verbs`]; its first column contains the function names.
 
 mod capture;
 mod channels;
@@ -54,7 +54,7 @@ macro_rules! dispatch {
             $($set:ident $change:ident [$body:ty] $method:ident $to:literal $does:literal;)+
         }
     ) => {
-        /// Carries out a request about the netdev of a side of a link.
+        /// Executes a request about the netdev of a side of a link.
         pub fn execute(
             entry: &mut HostedLink,
             side: usize,
@@ -75,7 +75,7 @@ macro_rules! dispatch {
 
 netdev_verbs!(dispatch);
 
-/// Name and text of the event that a request causes when it changes something.
+/// Name and text of the event for a successful change; `None` for requests without an event.
 pub(crate) fn event(request: &NetdevRequest) -> Option<(&'static str, String)> {
     match request {
         NetdevRequest::SetTc(want) => Some(("tc-changed", tc::in_words(want))),
@@ -87,7 +87,7 @@ pub(crate) fn event(request: &NetdevRequest) -> Option<(&'static str, String)> {
     }
 }
 
-/// Outcome of a change that is complete.
+/// Completed ticket of a change. `since` is the start of the change.
 pub(crate) fn done(changed: bool, since: Duration) -> Change {
     let took_us = clock::monotonic().saturating_sub(since).as_micros() as u64;
     Ok(Ticket::done(Outcome { changed, note: None, took_us }))
@@ -97,7 +97,8 @@ fn plain(code: Code, message: &str) -> ApiError {
     ApiError::new(code, message)
 }
 
-/// Refuses while a change is under way: its lanes would be missed.
+/// Returns an error while a change is under way: the new lanes of that change would not get the
+/// setting.
 fn not_while_changing(entry: &HostedLink) -> Result<(), ApiError> {
     match entry.link.is_changing() {
         true => Err(plain(Code::Changing, "another change is under way")),

@@ -1,8 +1,8 @@
-//! Ends of a link that cannot be opened yet: a namespace, a device or a socket that is missing.
+//! Ends of a link that cannot be opened yet, because a namespace, a device or a socket is missing.
 //!
-//! A placeholder stands for the function, so that the link exists from its configuration on and is
-//! down with the reason. Opening is tried again with back-off. An end whose network namespace was
-//! replaced or is gone comes back here.
+//! A placeholder replaces the function, so that the link exists and is down with the reason.
+//! Attempts to open the end are repeated with increasing delays. An end also becomes a placeholder
+//! if its network namespace is replaced or deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use mqnet_sysio::clock;
 use crate::link::HostedLink;
 use crate::platform::{Opened, netns_of};
 
-/// Delay before the second attempt; each further one doubles it.
+/// Delay before the second attempt. Each further delay is twice as long, up to `LONGEST`.
 const FIRST: Duration = Duration::from_millis(100);
-/// Longest delay.
+/// Longest delay between two attempts.
 const LONGEST: Duration = Duration::from_secs(10);
-/// Time between two checks of the namespaces behind the ends.
+/// Interval for checking the network namespaces of the ends.
 const CHECK: Duration = Duration::from_secs(1);
 
-/// Attempts to open an end.
+/// Failed attempts to open an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attempts {
     reason: String,
@@ -32,7 +32,7 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// After the first failure at `now`.
+    /// State after the first failure at `now`.
     pub(crate) fn new(reason: String, now: Duration) -> Self {
         Self { reason, delay: FIRST, due: now + FIRST }
     }
@@ -43,11 +43,12 @@ impl Attempts {
     }
 }
 
-/// Ends of a link that cannot be opened yet.
+/// Waiting ends of a link.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     ends: [Option<Attempts>; 2],
-    /// Namespaces in which the ends were opened. A device may move to another one later.
+    /// Inodes of the network namespaces in which the ends were opened. A device may move to another
+    /// namespace later.
     homes: [Option<u64>; 2],
     checked: Duration,
 }
@@ -58,12 +59,12 @@ impl Waiting {
     }
 }
 
-/// The address without its options.
+/// Returns an address without its options.
 pub(crate) fn short(address: &str) -> &str {
     address.split(',').next().unwrap_or(address)
 }
 
-/// Placeholder for a function that cannot be opened.
+/// Creates the placeholder for a function that cannot be opened.
 pub(crate) fn absent(
     end: &Endpoint,
     address: &str,
@@ -79,7 +80,8 @@ pub(crate) fn absent(
 }
 
 impl HostedLink {
-    /// Reason why an end waits; of two, that of the one that is tried next.
+    /// Reason why an end cannot be opened; `None` if no end waits. Of two ends, the one with the
+    /// earlier next attempt counts.
     pub fn waits_for(&self) -> Option<&str> {
         self.next_attempt().map(|attempts| &attempts.reason[..])
     }
@@ -88,33 +90,34 @@ impl HostedLink {
         self.waiting_ends.ends.iter().flatten().min_by_key(|attempts| attempts.due)
     }
 
-    /// Time of the next attempt, in milliseconds since the epoch.
+    /// Time of the next attempt in milliseconds since the epoch; `None` if no end waits.
     pub(crate) fn next_attempt_ms(&self, now: Duration) -> Option<u64> {
         let left = self.next_attempt()?.due.saturating_sub(now);
         let at = clock::since_epoch() + left;
         Some(at.as_millis() as u64)
     }
 
-    /// Lets the next step try to open what waits.
+    /// Makes the attempts of all waiting ends due, and resets their delays.
     pub(crate) fn hurry(&mut self) {
         self.waiting_ends.ends.iter_mut().flatten().for_each(|attempts| {
             (attempts.due, attempts.delay) = (Duration::ZERO, FIRST);
         });
     }
 
-    /// Ends that are to be opened now.
+    /// Sides of the ends whose next attempt is due. Also checks the namespaces of the open ends.
     pub(crate) fn due_ends(&mut self, now: Duration) -> Vec<usize> {
         self.check_namespaces(now);
         let is_due = |attempts: &Attempts| attempts.due <= now;
         (0..2).filter(|&side| self.waiting_ends.ends[side].as_ref().is_some_and(is_due)).collect()
     }
 
-    /// Endpoint of a side.
+    /// Endpoint of a side of the link.
     pub fn endpoint(&self, side: usize) -> &Endpoint {
         [&self.checked.a, &self.checked.b][side]
     }
 
-    /// Ends whose namespace is another one now wait for it.
+    /// Replaces the ends whose network namespace was replaced, or was deleted while the link is
+    /// down, by placeholders.
     fn check_namespaces(&mut self, now: Duration) {
         if now.saturating_sub(self.waiting_ends.checked) < CHECK {
             return;
@@ -129,7 +132,8 @@ impl HostedLink {
             }
             let is_gone = match netns_of(end) {
                 Some(home) => self.waiting_ends.homes[side] != Some(home),
-                // The file may be gone while the namespace is in use.
+                // The namespace can be in use after its file was deleted, so the state of the link
+                // decides.
                 None => self.link.running().is_none(),
             };
             if is_gone {
@@ -142,7 +146,7 @@ impl HostedLink {
         }
     }
 
-    /// Puts a placeholder in place of the function of a side.
+    /// Replaces the function of a side by a placeholder.
     fn put_absent(&mut self, side: usize, reason: String) {
         let stats: Vec<Arc<QueuePairStats>> = self.link.functions()[side].stats().to_vec();
         let address = short(end_address(self, side)).to_owned();
@@ -152,7 +156,8 @@ impl HostedLink {
         }
     }
 
-    /// An attempt to open an end is over.
+    /// Handles the result of an attempt: installs the opened function, or schedules the next
+    /// attempt.
     pub(crate) fn attempted(&mut self, side: usize, opened: Result<Opened, String>, now: Duration) {
         let opened = opened.and_then(|opened| {
             let Opened { function, name, ifindex, netns } = opened;
@@ -182,7 +187,7 @@ impl HostedLink {
     }
 }
 
-/// The address of an end as it is written.
+/// Address of an end as written.
 fn end_address(entry: &HostedLink, side: usize) -> &str {
     [&entry.spec.a, &entry.spec.b][side]
 }
@@ -191,7 +196,7 @@ fn end_address(entry: &HostedLink, side: usize) -> &str {
 mod tests {
     use super::*;
 
-    // Goal: attempts come after 100 ms, twice as late each time, and every 10 s at last.
+    // Goal: the first delay is 100 ms, each further delay is twice as long, and the limit is 10 s.
     #[test]
     fn attempts_back_off_to_ten_seconds() {
         let mut now = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! Capture of frames.
+//! Capture of frames of a netdev.
 
 use mqnet_control_api::{ApiError, CaptureFilter, CapturedFrame, Code, FrameDirection, FrameSink};
 use mqnet_engine::{CaptureRequest, Captures};
@@ -35,7 +35,7 @@ fn wall_clock() -> u64 {
     clock::since_epoch().as_nanos() as u64
 }
 
-/// Starts a capture of frames.
+/// Starts a capture. Fails if the filter names a channel that is not in use.
 pub(super) fn capture(
     entry: &mut HostedLink,
     side: usize,

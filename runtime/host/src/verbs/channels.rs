@@ -16,7 +16,7 @@ pub(super) fn channels(entry: &mut HostedLink, _side: usize) -> Result<Channels,
     let wanted = entry.link.wish().channels;
     Ok(Channels {
         combined_max: most_channels(entry),
-        // While it is down: what it will begin with, as far as this end knows.
+        // While the link is down, show the number with which it will start, as far as known.
         combined: combined.or(wanted).unwrap_or(1),
         wanted,
         peer_wanted: entry.link.peer_wants(),

@@ -6,7 +6,7 @@ use mqnet_pktbuf::PoolStats;
 
 use crate::HostedLink;
 
-/// `ethtool -S`, under the names of virtio-net where it has one.
+/// `ethtool -S`, with the counter names of virtio-net where they exist.
 pub(super) fn counters(entry: &mut HostedLink, side: usize) -> Result<Vec<NamedCounter>, ApiError> {
     let mut list = Vec::new();
     let mut add = |name: String, value: u64| list.push(NamedCounter { name, value });
@@ -37,7 +37,7 @@ pub(super) fn counters(entry: &mut HostedLink, side: usize) -> Result<Vec<NamedC
     Ok(list)
 }
 
-/// Slots and credits of each queue pair with an `ntb_transport`.
+/// State and counters of each queue pair with an `ntb_transport`.
 fn queue_pairs(rings: &SlotRings) -> Vec<NamedCounter> {
     let of_pair = |view: &PairView| {
         let values = [
@@ -55,7 +55,8 @@ fn queue_pairs(rings: &SlotRings) -> Vec<NamedCounter> {
     rings.pairs.iter().flat_map(of_pair).collect()
 }
 
-/// Counters of queues that give buffers to a device: sums over their page pools, then each queue.
+/// Counters of queues that provide buffers to a device: sums over their page pools, then the
+/// counters of each queue.
 fn buffers(queues: &[RxMemory]) -> Vec<NamedCounter> {
     let mut list = Vec::new();
     let mut add = |name: String, value: u64| list.push(NamedCounter { name, value });
@@ -85,7 +86,8 @@ mod tests {
 
     use super::*;
 
-    // Goal: page pools are summed under the kernel's names, then listed by queue.
+    // Goal: page pool counters have the kernel's names; the sums come before the counters of each
+    // queue.
     #[test]
     fn pools_have_the_kernels_names() {
         let queue = |queue: u16| RxMemory {

@@ -8,7 +8,7 @@ use mqnet_sysio::clock;
 use super::done;
 use crate::HostedLink;
 
-/// Names of offloads as ethtool has them: how frames may leave through the netdev.
+/// ethtool's names of the offloads for frames that the netdev sends.
 const TX_FEATURES: [(&str, Offloads); 5] = [
     ("tx-checksum-ip-generic", Offloads::CSUM),
     ("tx-tcp-segmentation", Offloads::TSO4),
@@ -17,11 +17,11 @@ const TX_FEATURES: [(&str, Offloads); 5] = [
     ("tx-udp-segmentation", Offloads::USO4),
 ];
 
-/// The same for frames that arrive there.
+/// ethtool's names of the offloads for frames that the netdev receives.
 const RX_FEATURES: [(&str, Offloads); 2] =
     [("rx-checksum", Offloads::CSUM), ("rx-gro-hw", Offloads::LARGE)];
 
-/// Coalescing of small frames that arrive.
+/// Name of the coalescing of small received frames.
 const GRO: &str = "rx-gro";
 
 fn offloads_of(name: &str, offload: Offloads) -> Offloads {
@@ -32,7 +32,7 @@ fn offloads_of(name: &str, offload: Offloads) -> Offloads {
     }
 }
 
-/// Offloads that the user has disabled: of frames from a side, and of frames to it.
+/// Offloads that the user has disabled: for frames received on a side, and for frames sent there.
 fn unwanted(wish: &LinkSettings, side: usize) -> [Offloads; 2] {
     let both = [wish.without_forth, wish.without_back];
     [both[side], both[1 - side]]
@@ -45,7 +45,8 @@ pub(super) fn features(entry: &mut HostedLink, side: usize) -> Result<Vec<Featur
     let caps = entry.link.functions()[side].caps();
     let [no_rx, no_tx] = unwanted(entry.link.wish(), side);
     let feature = |name: &str, bits: Offloads, have: Offloads, can: Offloads, no: Offloads| {
-        // Several kinds may be behind one name: it is off when all of them are.
+        // A name may stand for several offloads. The feature is requested unless the user has
+        // disabled all of them.
         let requested = can.has(bits) && !no.has(bits);
         Feature { name: name.to_owned(), active: have.has(bits), fixed: !can.has(bits), requested }
     };
@@ -58,19 +59,19 @@ pub(super) fn features(entry: &mut HostedLink, side: usize) -> Result<Vec<Featur
     let leaving = TX_FEATURES.iter().map(|(name, bit)| (name, offloads_of(name, *bit)));
     let mut list: Vec<Feature> = Vec::new();
     for (name, bits) in arriving {
-        // Large frames arrive if any kind of them does.
+        // The feature is active if the netdev receives any kind of large frame.
         let have = if *name == "rx-gro-hw" && rx.any_large() { bits } else { rx };
         list.push(feature(name, bits, have, caps.rx_offloads, no_rx));
     }
     list.extend(leaving.map(|(name, bits)| feature(name, bits, tx, caps.tx_offloads, no_tx)));
-    // As the kernel calls it when it merges frames for a stack.
+    // Kernel's name for coalescing frames for a network stack.
     list.push(Feature {
         name: GRO.to_owned(),
         active: entry.link.merges(side) != Offloads::NONE,
         fixed: !entry.link.functions()[1 - side].feeds_a_stack(),
         requested: entry.link.functions()[1 - side].feeds_a_stack() && entry.link.may_merge(side),
     });
-    // As the kernel calls it when it cuts frames for a device that cannot.
+    // Kernel's name for segmenting frames for a device without that offload.
     list.push(Feature {
         name: "tx-generic-segmentation".to_owned(),
         active: cut,
@@ -115,7 +116,7 @@ pub(super) fn set_features(entry: &mut HostedLink, side: usize, want: &SetFeatur
         entry.link.set_may_merge(side, merge);
         return done(changed, since);
     }
-    // A request that is refused changes nothing.
+    // A rejected request must change nothing, so set the coalescing after the request was accepted.
     let asked = entry.request(wish)?;
     entry.link.set_may_merge(side, merge);
     Ok(asked)

@@ -7,9 +7,9 @@ use mqnet_pktbuf::{Mapping, PoolStats};
 
 use crate::HostedLink;
 
-/// `page-pool-get` and `page-pool-stats-get`: the pools of lanes in which neither side brings
-/// memory, and those behind RX queues that give buffers to a device. A pool has the number of the
-/// lane that it serves.
+/// `page-pool-get` and `page-pool-stats-get`. The list contains the pools of lanes whose queues
+/// have no memory, then the pools of RX queues that provide buffers to a device. The id of a pool
+/// is the NAPI id of its lane.
 pub(crate) fn page_pools(entry: &mut HostedLink) -> Vec<(PagePoolInfo, PagePoolStats)> {
     let queues = [0, 1].map(|side| entry.link.functions()[side].rx_memory());
     let entry = &*entry;

@@ -7,10 +7,11 @@ use mqnet_sysio::clock;
 use super::{done, not_while_changing, plain};
 use crate::HostedLink;
 
-/// Flag with notes in addition to its value.
+/// Flag that is shown with notes.
 const FULL_PAGE: &str = "full-page-rx";
 
-/// Layout of the buffers of RX queues; queues that agree are one line.
+/// Describes the buffer layout of RX queues. Adjacent queues with the same layout and reason share
+/// one line.
 fn layout_notes(queues: &[RxMemory]) -> Vec<String> {
     let same = |a: &RxMemory, b: &RxMemory| (a.full, &a.reason) == (b.full, &b.reason);
     let line = |group: &[RxMemory]| {

@@ -9,7 +9,8 @@ fn channels(entry: &HostedLink) -> u16 {
     entry.link.running().map_or(0, |running| running.plan.channels)
 }
 
-/// The function that serves each channel: of a group the member, of others the one there is.
+/// Address of the function of each channel: the member that serves the channel if the netdev is a
+/// group.
 fn functions(entry: &mut HostedLink, side: usize) -> Vec<String> {
     let members = entry.link.functions()[side].members();
     let serves = |member: &MemberView, channel: u16| {
@@ -23,12 +24,12 @@ fn functions(entry: &mut HostedLink, side: usize) -> Vec<String> {
     (0..channels(entry)).map(of).collect()
 }
 
-/// `queue-get`: all RX, then all TX; nothing while it is down.
+/// `queue-get`: all RX queues, then all TX queues. Empty while the link is down.
 pub(super) fn queues(entry: &mut HostedLink, side: usize) -> Result<Vec<QueueInfo>, ApiError> {
     let functions = functions(entry, side);
     let all = 0..channels(entry);
     let dev = &entry.netdevs[side];
-    // The lane of an RX queue takes from it; that of a TX queue takes from the other side.
+    // The lane of a TX queue has its RX queue on the other side.
     let queue = |kind: QueueType, channel: u16| QueueInfo {
         id: u32::from(channel),
         ifindex: dev.ifindex,
@@ -40,7 +41,7 @@ pub(super) fn queues(entry: &mut HostedLink, side: usize) -> Result<Vec<QueueInf
     Ok(of(QueueType::Rx).chain(of(QueueType::Tx)).collect())
 }
 
-/// `napi-get`: ids descending.
+/// `napi-get`, in descending order of ids as in the kernel.
 pub(super) fn napis(entry: &mut HostedLink, side: usize) -> Result<Vec<Napi>, ApiError> {
     let functions = functions(entry, side);
     let threads: Vec<Option<u32>> = entry.link.workers().map(|worker| worker.thread).collect();
@@ -58,7 +59,7 @@ pub(super) fn napis(entry: &mut HostedLink, side: usize) -> Result<Vec<Napi>, Ap
     Ok((0..channels(entry)).rev().map(napi).collect())
 }
 
-/// `qstats-get`. The device's totals include channels that are no longer in use.
+/// `qstats-get`. The totals of the netdev include channels that are no longer in use.
 pub(super) fn qstats(entry: &mut HostedLink, side: usize, per_queue: bool) -> Vec<QStats> {
     let active = usize::from(channels(entry));
     let ifindex = entry.netdevs[side].ifindex;

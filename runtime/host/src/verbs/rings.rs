@@ -6,7 +6,7 @@ use mqnet_netdev::RingSizes;
 use super::plain;
 use crate::HostedLink;
 
-/// The rings of a side that has some of its own.
+/// Ring sizes of a side. Returns an error if the rings of the side cannot be resized.
 fn sizes(entry: &mut HostedLink, side: usize) -> Result<RingSizes, ApiError> {
     let function = &mut entry.link.functions()[side];
     let sizes = function.peer().map(|peer| peer.rings());
@@ -19,7 +19,8 @@ fn sizes(entry: &mut HostedLink, side: usize) -> Result<RingSizes, ApiError> {
     })
 }
 
-/// Slots of each queue pair: the far end sets up all of them.
+/// Numbers of slots with an `ntb_transport`; `None` for other functions. Current and maximum sizes
+/// are equal, because the far end always sets up all slots.
 fn slots(entry: &mut HostedLink, side: usize) -> Option<Rings> {
     let rings = (*entry.link.functions()[side]).slot_rings()?;
     let first = rings.pairs.first()?;
@@ -27,7 +28,7 @@ fn slots(entry: &mut HostedLink, side: usize) -> Option<Rings> {
     Some(Rings { rx_max: rx, rx, tx_max: tx, tx, unit: "slots".to_owned() })
 }
 
-/// `ethtool -g`, in KiB, or in slots.
+/// `ethtool -g`, in slots for an `ntb_transport`, otherwise in KiB.
 pub(super) fn rings(entry: &mut HostedLink, side: usize) -> Result<Rings, ApiError> {
     if let Some(slots) = slots(entry, side) {
         return Ok(slots);

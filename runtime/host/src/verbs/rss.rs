@@ -40,7 +40,7 @@ pub(super) fn set_rss(entry: &mut HostedLink, side: usize, want: &SetRss) -> Cha
         let why = "exactly one of indirection-table, equal, weights and default is needed";
         return Err(plain(Code::Invalid, why));
     }
-    // Those that the table can name, in a group those of the primary.
+    // Queues that the table can contain: in a group, only those of the primary.
     let named = entry.link.functions()[side].table_queues(now.rings);
     let most = named.len() as u16;
     if most == 0 {
@@ -73,7 +73,7 @@ pub(super) fn set_rss(entry: &mut HostedLink, side: usize, want: &SetRss) -> Cha
     done(rss(entry, side)? != now, since)
 }
 
-/// Buckets in proportion to the weights.
+/// Creates a table in which each queue has a number of buckets proportional to its weight.
 fn by_weight(weights: &[u32], size: usize) -> Result<Vec<u16>, ApiError> {
     let total: u64 = weights.iter().map(|&weight| u64::from(weight)).sum();
     if total == 0 || weights.len() > usize::from(mqnet_netdev::limits::CHANNELS_MAX) {

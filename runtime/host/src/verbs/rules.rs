@@ -1,4 +1,4 @@
-//! `ethtool -n` and `-N`: rules, between how they are written and how functions take them.
+//! `ethtool -n` and `-N`: conversion of rules between the API and the functions.
 
 use mqnet_control_api::{ApiError, Change, Code, FieldMatch, FlowRule, FlowRules, SetFlowRules};
 use mqnet_netdev::{self as netdev, Field, FlowKind, RULES_MAX};
@@ -50,7 +50,7 @@ fn field_name(kind: FlowKind, field: Field) -> &'static str {
     FIELDS.iter().find(|(_, known)| *known == field).map_or("", |(name, _)| name)
 }
 
-/// As it is shown.
+/// Converts a rule to its form in the API.
 fn written(rule: &netdev::SteeringRule) -> FlowRule {
     let flow = KINDS.iter().find(|(_, kind)| *kind == rule.kind).map_or("", |(name, _)| name);
     let matches = rule.matches.iter().map(|m| FieldMatch {
@@ -62,7 +62,7 @@ fn written(rule: &netdev::SteeringRule) -> FlowRule {
     FlowRule { location, flow: flow.to_owned(), matches: matches.collect(), queue }
 }
 
-/// As it is taken, or which field makes no sense.
+/// Converts a rule from its form in the API. Returns an error with the invalid field.
 fn read(rule: &FlowRule) -> Result<netdev::SteeringRule, ApiError> {
     let wrong = |field: &str, why: String| Err(ApiError::field(field, why));
     let Some((_, kind)) = KINDS.iter().find(|(name, _)| *name == rule.flow) else {

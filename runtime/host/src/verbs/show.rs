@@ -1,4 +1,4 @@
-//! Links and netdevs as they are shown.
+//! Descriptions of links and netdevs.
 
 use mqnet_control_api::{
     ApiError, DriverInfo, LinkInfo, LinkState, MemberInfo, NetdevInfo, QueuePairInfo, RxBufferInfo,
@@ -9,7 +9,7 @@ use mqnet_sysio::clock;
 
 use crate::{HostedLink, place};
 
-/// How frames from a side may be unfinished; `plan` as that side sees it.
+/// Offloads of the direction from side `from`. `plan` is the plan as seen from that side.
 fn offloads(entry: &mut HostedLink, from: usize, plan: &Plan) -> WayOffloads {
     let names = |set: Offloads| set.names().map(str::to_owned).collect();
     let caps = entry.link.functions().map(|function| function.caps());
@@ -29,7 +29,7 @@ fn offloads(entry: &mut HostedLink, from: usize, plan: &Plan) -> WayOffloads {
     }
 }
 
-/// How the buffers lie that a side gives to its device.
+/// Buffer layout of the RX queues with which a side provides buffers to its device.
 fn rx_buffers(entry: &mut HostedLink, side: usize) -> Vec<RxBufferInfo> {
     let queues = entry.link.functions()[side].rx_memory();
     let netdev = &entry.netdevs[side].name;
@@ -46,7 +46,7 @@ fn rx_buffers(entry: &mut HostedLink, side: usize) -> Vec<RxBufferInfo> {
     queues.into_iter().map(info).collect()
 }
 
-/// The functions that one is made of.
+/// Members of a group; empty for other functions.
 fn members(function: &dyn Function) -> Vec<MemberInfo> {
     let info = |member: MemberView| MemberInfo {
         function: member.address,
@@ -81,7 +81,7 @@ fn slots(rings: SlotRings) -> SlotRingsInfo {
     }
 }
 
-/// A link.
+/// Description of a link.
 pub(crate) fn show(entry: &mut HostedLink) -> LinkInfo {
     let running = entry.link.running();
     let plan = running.map(|running| running.plan.clone());
@@ -155,7 +155,7 @@ pub(crate) fn show(entry: &mut HostedLink) -> LinkInfo {
 /// `ethtool -i`.
 pub(super) fn driver(entry: &mut HostedLink, side: usize) -> Result<DriverInfo, ApiError> {
     let end = &entry.link.functions()[side];
-    // The far end's protocol has a version where it is the kernel's.
+    // Only an `ntb_transport` of the kernel has a protocol version of its own.
     let protocol = (**end).slot_rings().and_then(|_| (**end).protocol());
     let firmware = protocol.unwrap_or(entry.firmware(side)).to_owned();
     let dev = &entry.netdevs[side];

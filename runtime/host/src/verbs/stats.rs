@@ -1,4 +1,4 @@
-//! Every counter of a link.
+//! Counters of a link.
 
 use mqnet_control_api::{
     ChannelStats, LaneStats, LinkStats, PoolUse, StopCause, StopState, Stopped,
@@ -9,13 +9,14 @@ use mqnet_sysio::clock;
 
 use crate::{HostedLink, place};
 
-/// The lane from side `from`, with its counters.
+/// Counters of the lane, or the sum of all lanes, from side `from`.
 fn lane(entry: &HostedLink, from: usize, napi_id: u32, sums: &LaneSums) -> LaneStats {
     let [from, to] = [from, 1 - from].map(|side| entry.netdevs[side].name.clone());
     LaneStats { napi_id, from, to, ..LaneStats::of(sums) }
 }
 
-/// State of the sink of a lane, with the cause when it takes no frames.
+/// State of the TX queue of a lane. The second value has cause and duration if the queue is
+/// stopped.
 fn stop_state(
     counters: &Counters,
     active: bool,
@@ -38,7 +39,7 @@ fn stop_state(
     }
 }
 
-/// Every counter of a link.
+/// All counters of a link.
 pub(crate) fn link_stats(entry: &mut HostedLink) -> LinkStats {
     let now = clock::monotonic().as_nanos() as u64;
     let active = entry.link.running().map_or(0, |running| running.plan.channels);

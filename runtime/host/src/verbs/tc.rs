@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 use super::{done, not_while_changing};
 use crate::HostedLink;
 
-/// Where clsact stands, as tc prints it.
+/// Parent of clsact as printed by tc.
 const CLSACT_PARENT: &str = "ffff:fff1";
 
-/// Channels in use; 1 while the link is down, as the engine sees it.
+/// Number of channels in use; 1 while the link is down, as in the engine.
 fn channels(entry: &HostedLink) -> u16 {
     entry.link.running().map_or(1, |running| running.plan.channels)
 }
@@ -35,12 +35,14 @@ pub(super) fn classes(entry: &mut HostedLink, side: usize) -> Result<Vec<Class>,
     Ok(entry.link.tree(side).classes(channels(entry)).iter().map(class).collect())
 }
 
-/// `tc filter show`: in front of those of one priority stands the priority, as the kernel has it.
+/// `tc filter show`. As in the kernel, an entry with only the priority precedes the filters of that
+/// priority.
 pub(super) fn filters(entry: &mut HostedLink, side: usize) -> Result<Vec<Filter>, ApiError> {
     Ok(listed(&entry.link.tree(side).filters()))
 }
 
-/// Filters in tc's order.
+/// Lists filters as tc does, with an entry without options before the first filter of each
+/// priority.
 pub fn listed(infos: &[FilterInfo]) -> Vec<Filter> {
     let mut seen = BTreeSet::new();
     let mut list = Vec::new();
@@ -54,7 +56,7 @@ pub fn listed(infos: &[FilterInfo]) -> Vec<Filter> {
     list
 }
 
-/// `tc ... add|change|replace|del`.
+/// `tc ... add|change|replace|delete`.
 pub(super) fn set_tc(entry: &mut HostedLink, side: usize, want: &TcRequest) -> Change {
     let since = clock::monotonic();
     not_while_changing(entry)?;
@@ -63,7 +65,7 @@ pub(super) fn set_tc(entry: &mut HostedLink, side: usize, want: &TcRequest) -> C
     done(changed, since)
 }
 
-/// A request as one line for people: `qdisc replace fq_codel limit 1000`.
+/// Formats a request as one line for people, such as `qdisc replace fq_codel limit 1000`.
 pub(super) fn in_words(want: &TcRequest) -> String {
     let object = match want.object {
         TcObject::Qdisc => "qdisc",
@@ -94,14 +96,15 @@ fn refused(error: TcError) -> ApiError {
     ApiError { code, message: error.message, field }
 }
 
-/// A request as the tree takes it; `there` is what a handle without a parent is looked up in.
+/// Converts a request to a command for the tree. `there` are the existing disciplines, in which a
+/// handle without a parent is found.
 fn command(want: &TcRequest, there: &[QdiscInfo]) -> Result<TcCommand, ApiError> {
     let wrong = |field: &str, value: &str, allowed: &str| {
         ApiError::field(field, format!("{field}: '{value}' is not {allowed}"))
     };
     let mut options = want.options.clone();
     let mut handle = want.handle.as_deref();
-    // Of a mark's handle the mask is a word to the tree.
+    // In the tree the mask of a mark is an option, not a part of the handle.
     if let (TcObject::Filter, Some((mark, mask))) = (want.object, split_mask(handle)) {
         handle = Some(mark);
         options.splice(..0, ["mask".to_owned(), mask.to_owned()]);
@@ -153,7 +156,7 @@ fn split_mask(handle: Option<&str>) -> Option<(&str, &str)> {
     handle?.split_once('/')
 }
 
-/// A number, hexadecimal or decimal.
+/// Parses a hexadecimal number with `0x`, or a decimal number.
 fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
@@ -161,7 +164,7 @@ fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// Where that is of which only the handle was said.
+/// Determines the attachment of an object from its handle, for a request without a parent.
 fn parent_of(
     object: TcObject,
     handle: Option<Handle>,
@@ -192,13 +195,13 @@ fn counters(totals: &Totals) -> TcCounters {
     }
 }
 
-/// Counters that only the kind has, by their names in tc.
+/// Counters specific to a kind, by their names in tc.
 fn extra(counters: &[ExtraCounter], totals: &Totals) -> BTreeMap<String, Value> {
     let named = counters.iter().zip(totals.extra);
     named.map(|(counter, value)| (counter.name.to_owned(), Value::from(value))).collect()
 }
 
-/// Options by their names in tc.
+/// Options of a kind as JSON, by their names in tc.
 fn options(options: KindOptions) -> BTreeMap<String, Value> {
     let value = |value| match value {
         OptionValue::Number(number) => json!(number),
@@ -209,9 +212,9 @@ fn options(options: KindOptions) -> BTreeMap<String, Value> {
     options.into_iter().map(|(name, option)| (name.to_owned(), value(option))).collect()
 }
 
-/// A qdisc.
+/// Converts a discipline for the API.
 pub fn qdisc(info: &QdiscInfo) -> QdiscEntry {
-    // Of those whose classes are channels none counts its users.
+    // mq and mqprio have one child per channel and show no reference count.
     let shared = !matches!(info.params, Params::Mq | Params::Mqprio(_));
     let root = info.attach == Attach::Root;
     QdiscEntry {
@@ -231,7 +234,7 @@ pub fn qdisc(info: &QdiscInfo) -> QdiscEntry {
     }
 }
 
-/// A class.
+/// Converts a class for the API.
 pub fn class(info: &ClassInfo) -> Class {
     Class {
         class: info.kind.to_owned(),
@@ -275,15 +278,16 @@ fn filter(info: &FilterInfo) -> Filter {
     }
 }
 
-/// Keys whose values are names even when they look like numbers.
+/// Keys with values that remain text even if the value is a decimal number.
 const NAMES: [&str; 3] = ["eth_type", "vlan_ethtype", "ip_proto"];
 
-/// A number where it is one.
+/// Converts text to a JSON number if it is decimal, otherwise to a JSON string.
 fn value(text: &str) -> Value {
     text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from)
 }
 
-/// A key as tc -j has it: a number where it is one, a range and a mask taken apart.
+/// Adds a filter key as in `tc -j`: a number where possible, a range as an object, the mask of
+/// `ip_tos` as a separate key.
 fn key(keys: &mut BTreeMap<String, Value>, name: &str, text: &str) {
     let decimal = |text: &str| text.parse::<u64>().ok();
     let range = text

@@ -1,4 +1,4 @@
-//! XDP programs of the links.
+//! XDP programs of a netdev.
 
 use mqnet_control_api::{
     ApiError, Change, Code, SetXdp, XdpEntry, XdpInfo, XdpMap, XdpMapRequest, XdpMapVerb, XdpMode,
@@ -12,7 +12,7 @@ use mqnet_sysio::clock;
 use super::{done, not_while_changing};
 use crate::{HostedLink, Netdev};
 
-/// Entries of an answer; a map may have millions.
+/// Largest number of entries in a reply, because a map may have millions.
 const DUMP_MAX: usize = 100_000;
 
 fn bytes(field: &str, text: &str) -> Result<Vec<u8>, ApiError> {
@@ -31,7 +31,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// The program of a side.
+/// Describes the program of a side.
 pub(super) fn xdp(entry: &mut HostedLink, side: usize) -> Result<XdpInfo, ApiError> {
     let map = |map: &Map| {
         let def = map.def();
@@ -70,10 +70,10 @@ fn refused(e: &XdpError) -> ApiError {
     ApiError::new(code, format!("xdp: {e}"))
 }
 
-/// Attaches a program, or takes it off.
+/// Attaches or detaches a program.
 pub(super) fn set_xdp(entry: &mut HostedLink, side: usize, want: &SetXdp) -> Change {
     let since = clock::monotonic();
-    // The lanes of the next set have been made, and would not have it.
+    // A channel change has already created its new lanes, which would not get the program.
     not_while_changing(entry)?;
     let Some(object) = &want.object else {
         entry.link.detach_xdp(side).map_err(|e| refused(&e))?;
@@ -93,7 +93,8 @@ pub(super) fn set_xdp(entry: &mut HostedLink, side: usize, want: &SetXdp) -> Cha
     done(true, since)
 }
 
-/// Frames go to a netdev of the same link, or nowhere: another link has no lane from here.
+/// Returns an error unless `value` is 0 or the index of a netdev of this link. Lanes do not lead to
+/// other links.
 fn can_redirect(netdevs: &[Netdev; 2], value: &[u8]) -> Result<(), ApiError> {
     let number = value.first_chunk().map_or(0, |n| u32::from_le_bytes(*n));
     if number == 0 || netdevs.iter().any(|netdev| netdev.ifindex == number) {
@@ -110,7 +111,8 @@ fn no_map<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> String {
     format!("no map '{wanted}' in this program; maps: {names}")
 }
 
-/// Reads or writes a map.
+/// Executes an operation on a map. Returns the entries that were read; empty after a write or a
+/// deletion.
 pub(super) fn xdp_map(
     entry: &HostedLink,
     side: usize,
@@ -163,7 +165,7 @@ pub(super) fn xdp_map(
 mod tests {
     use super::*;
 
-    // Goal: hexadecimal is read back as it was written, and everything else is refused.
+    // Goal: bytes survive the conversion to hexadecimal and back, and other text is rejected.
     #[test]
     fn hexadecimal_is_strict() {
         assert_eq!(bytes("key", &hex(&[0, 1, 0xfe])).unwrap(), [0, 1, 0xfe]);

@@ -1,4 +1,4 @@
-//! From requests to commands, from numbers to lists.
+//! Tests of the conversions from requests to commands, and from the tree to lists.
 
 use mqnet_qdisc::{Fifo, FqCodel, Mqprio, Prio, Tbf};
 
@@ -21,7 +21,7 @@ fn info(handle: u32, attach: Attach, params: Params) -> QdiscInfo {
     QdiscInfo { handle: Handle(handle), attach, params, refcnt: 1, totals: Totals::default() }
 }
 
-// Goal: a request without a parent means the place where its handle is, as for tc.
+// Goal: a request without a parent refers to the position of the object with its handle, as in tc.
 #[test]
 fn a_handle_is_a_place() {
     let fifo = Params::Pfifo(Fifo { limit: 5 });
@@ -42,7 +42,7 @@ fn a_handle_is_a_place() {
     assert_eq!((filter.attach, filter.prio, filter.protocol), (Attach::Root, None, None));
 }
 
-// Goal: what is no handle, class, number or protocol is refused by the name of its field.
+// Goal: an invalid handle, class, number or protocol is rejected with the name of its field.
 #[test]
 fn wrong_fields_are_named() {
     type Change = fn(&mut TcRequest);
@@ -63,7 +63,7 @@ fn wrong_fields_are_named() {
     }
 }
 
-// Goal: the mask of a mark is a word, whatever other words there are.
+// Goal: the mask of a mark becomes an option before all other options.
 #[test]
 fn the_mask_of_a_mark_is_a_word() {
     let options = vec!["classid".to_owned(), "1:2".to_owned()];
@@ -74,7 +74,7 @@ fn the_mask_of_a_mark_is_a_word() {
     assert_eq!(command.options, ["mask", "0xff", "classid", "1:2"]);
 }
 
-// Goal: keys have the types of tc -j.
+// Goal: keys have the JSON types of `tc -j`.
 #[test]
 fn keys_have_types() {
     for (name, text, wanted) in [
@@ -92,7 +92,8 @@ fn keys_have_types() {
     }
 }
 
-// Goal: tc's own complaints keep their mark, and each errno of the tree has its code.
+// Goal: only an error in the usage of tc names the field `options`, and each errno of the tree maps
+// to its code.
 #[test]
 fn refusals_keep_their_kind() {
     for (errno, code) in [
@@ -110,8 +111,8 @@ fn refusals_keep_their_kind() {
     }
 }
 
-// Goal: limits of tbf are shown as the delay that they mean, of the slower bucket; one within the
-// bucket as bytes.
+// Goal: the limit of tbf is shown as latency of the slower bucket. A limit that is smaller than the
+// bucket is shown in bytes.
 #[test]
 fn tbf_is_shown_as_by_tc() {
     let tbf = Tbf { rate: 125_000, burst: 10_240, peakrate: 0, mtu: 0, limit: 16_490 };
@@ -129,7 +130,7 @@ fn small_of(tbf: Tbf) -> Tbf {
     Tbf { limit: 3000, ..tbf }
 }
 
-// Goal: only roots that are one scheduler for all channels count their users, and clsact has the
+// Goal: only a root discipline that all channels share has a reference count, and clsact has the
 // parent that tc shows.
 #[test]
 fn places_are_shown_as_by_tc() {
