@@ -1,4 +1,4 @@
-//! Configuration files: `mqnet.toml`, and further files that add links.
+//! Configuration files: `mqnet.toml`, and further files with links.
 //!
 //! ```toml
 //! [daemon]
@@ -36,7 +36,7 @@ pub use diff::{LinkActions, diff};
 pub use limits::Limits;
 pub use policy::{Policy, is_below};
 
-/// One file: its name for messages, and its text.
+/// Configuration file: its name for messages, and its text.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// Name of the file.
@@ -45,7 +45,7 @@ pub struct Source {
     pub text: String,
 }
 
-/// Position in a file. Lines and columns count from 1, columns in characters.
+/// Position in a file. Lines and columns count from 1; columns count characters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FilePosition {
     /// Name of the file.
@@ -62,12 +62,12 @@ impl fmt::Display for FilePosition {
     }
 }
 
-/// Error in a file.
+/// Error in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Position of the error.
     pub place: FilePosition,
-    /// One line that names the key and the allowed values.
+    /// Message of one line.
     pub message: String,
 }
 
@@ -77,34 +77,34 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A link of a file.
+/// Link of a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfiguredLink {
-    /// Specification, as written.
+    /// Specification of the link, as written.
     pub spec: LinkSpec,
-    /// Checked values.
+    /// Specification of the link, parsed and checked.
     pub checked: CheckedLink,
     /// Position of the link's name.
     pub place: FilePosition,
 }
 
-/// Contents of all files.
+/// Contents of all configuration files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// Settings of the daemon.
     pub daemon: DaemonConfig,
-    /// Limits of peers and clients.
+    /// Resource limits for peers and clients.
     pub limits: Limits,
-    /// Restrictions on requests.
+    /// Restrictions on the endpoints in requests.
     pub policy: Policy,
-    /// The links by name.
+    /// Links by name.
     pub links: BTreeMap<String, ConfiguredLink>,
 }
 
 impl Config {
-    /// Parses files. Only the first file may have `[daemon]`, `[limits]` and `[policy]`. `check`
-    /// validates each link: [`crate::check`], or a stricter function of the caller. Problems are
-    /// returned in file order.
+    /// Parses configuration files. Only the first file may contain `[daemon]`, `[limits]` and
+    /// `[policy]`. `check` validates each link: [`crate::check`] or a stricter function. Returns
+    /// all problems in file order if there are any.
     pub fn parse(
         sources: &[Source],
         check: impl Fn(&LinkSpec) -> Result<CheckedLink, ApiError>,

@@ -43,7 +43,7 @@ pub use vduse::Vduse;
 pub use vhost_user::VhostUser;
 pub use virtio_user::{RxBufLayout, VirtioUser};
 
-/// All kinds but groups, in the order of the documents.
+/// All kinds except groups, in the order of the documents.
 pub static KINDS: [&KindDecl; 9] = [
     &tap::KIND,
     &vduse::KIND,
@@ -56,52 +56,52 @@ pub static KINDS: [&KindDecl; 9] = [
     &null::KIND,
 ];
 
-/// A parsed endpoint address.
+/// Parsed endpoint address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A TAP device of this kernel.
+    /// TAP device of this kernel.
     Tap(TapEndpoint),
-    /// One end of a bridge.
+    /// End of a bridge between two processes.
     Ntb(Ntb),
-    /// One end of a bridge in the memory of an ivshmem device.
+    /// End of a bridge in the memory of an ivshmem device.
     Ivshmem(Ivshmem),
-    /// An emulated bridge to a guest's kernel.
+    /// Emulated NTB endpoint, driven by a guest's kernel.
     NtbVfioUser(NtbVfioUser),
-    /// The network card of a guest.
+    /// Virtio NIC of a guest.
     VhostUser(VhostUser),
-    /// A virtio device in another process, with mqnet as its driver.
+    /// Virtio device in another process, with mqnet as its driver.
     VirtioUser(VirtioUser),
-    /// An interface of this kernel, taken over.
+    /// Interface of this kernel, taken over by AF_XDP sockets.
     AfXdp(AfXdp),
-    /// Several endpoints as one netdev.
+    /// Several endpoints that form one netdev.
     Group(Group),
-    /// A network card of this kernel.
+    /// Virtio NIC of this kernel, implemented in user space (VDUSE).
     Vduse(Vduse),
-    /// Discards all frames.
+    /// Endpoint that discards all frames.
     Null,
 }
 
 /// Properties of an endpoint that do not depend on its backend.
 pub trait EndpointConfig {
-    /// Name of the netdev as far as the address determines it; the kernel may complete a TAP's.
+    /// Name of the netdev. The kernel may complete the name of a TAP device, such as `tap%d`.
     fn netdev_name(&self) -> String;
 
-    /// Socket or file that the address names.
+    /// Socket or file of the endpoint; `None`: the endpoint has none.
     fn path(&self) -> Option<Cow<'_, Path>> {
         None
     }
 
-    /// File of the network namespace that the address names.
+    /// Network namespace file that the address names; `None`: none.
     fn namespace(&self) -> Option<&Path> {
         None
     }
 
-    /// Permissions of the socket that the endpoint may create.
+    /// Permissions of the endpoint's socket; `None`: the kind never creates a socket.
     fn access(&self) -> Option<&SocketAccess> {
         None
     }
 
-    /// Descriptors that a parent process left open for the endpoint, by number.
+    /// Numbers of the descriptors that the endpoint inherits from the parent process.
     fn inherited(&self) -> &[i32] {
         &[]
     }
@@ -138,8 +138,8 @@ impl Endpoint {
         matches!(self, Self::Ntb(_) | Self::Ivshmem(_) | Self::NtbVfioUser(_))
     }
 
-    /// Advice for a netdev name that is in use, for the end of a message; empty for kinds with
-    /// netdevs named after their devices.
+    /// Advice for a netdev name that is in use, as the end of a message. Empty if the kind has no
+    /// option `name`.
     pub fn rename_knob(&self) -> &'static str {
         match self.kind().option("name") {
             Some(_) => ": give this one another, name=",
@@ -148,7 +148,7 @@ impl Endpoint {
     }
 }
 
-/// A rejected address, with the reason.
+/// Error of an invalid address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadAddress {
     address: String,
@@ -157,14 +157,14 @@ pub struct BadAddress {
 
 impl fmt::Display for BadAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Neither text may move the cursor of a terminal.
+        // Escape control characters, which could control a terminal.
         write!(f, "endpoint '{}': {}", visible(&self.address), visible(&self.what))
     }
 }
 
 impl std::error::Error for BadAddress {}
 
-/// The text with its control characters as escapes.
+/// Escapes the control characters of a text.
 fn visible(text: &str) -> String {
     let one = |c: char| match c.is_control() {
         true => c.escape_default().to_string(),
@@ -173,22 +173,23 @@ fn visible(text: &str) -> String {
     text.chars().map(one).collect()
 }
 
-/// Kind of an address that is no group, and the text after its prefix.
+/// Returns the kind of an address and the text after its prefix; `None` for an unknown kind. Groups
+/// are not recognized.
 fn kind_of(address: &str) -> Option<(&'static KindDecl, &str)> {
     let fits = |kind: &&'static KindDecl| Some((*kind, address.strip_prefix(kind.prefix)?));
-    // The longest matching prefix: `ntb:ivshmem=` also begins with `ntb:`.
+    // The longest matching prefix counts: `ntb:ivshmem=` also begins with `ntb:`.
     KINDS.iter().filter_map(fits).max_by_key(|(kind, _)| kind.prefix.len())
 }
 
-/// Parses one address.
+/// Parses an address. Returns an error with the wrong part and the allowed values.
 pub fn parse(address: &str) -> Result<Endpoint, BadAddress> {
     parse_both(address).map(|(endpoint, _)| endpoint)
 }
 
-/// Parses one address: the endpoint, and its options of all kinds.
+/// Parses an address. Returns the endpoint, and the egress options, which all kinds have.
 pub fn parse_both(address: &str) -> Result<(Endpoint, EgressConfig), BadAddress> {
     let bad = |what: String| BadAddress { address: address.to_owned(), what };
-    // Names of sockets become names of netdevs, which are displayed.
+    // Names of sockets become names of netdevs, which are shown on terminals.
     if address.contains(char::is_control) {
         return Err(bad("a control character: not allowed".to_owned()));
     }
@@ -208,7 +209,7 @@ pub fn parse_both(address: &str) -> Result<(Endpoint, EgressConfig), BadAddress>
     parsed.map_err(bad)
 }
 
-/// Forms of addresses, in one line.
+/// Lists the forms of addresses on one line.
 pub fn addresses() -> String {
     KINDS.map(|kind| format!("{}{}", kind.prefix, kind.target)).join(", ")
 }

@@ -1,7 +1,7 @@
 //! Endpoint addresses, links and configuration files: parsing and validation of user input.
 //!
-//! No file is opened here and no name is resolved. An error is one line that names the field and
-//! the allowed values.
+//! The parsers access the file system only for `group=auto`, and resolve no user names. An error is
+//! one line with the wrong field and the allowed values.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -21,12 +21,12 @@ pub const POLL_WINDOW: RangeInclusive<u32> = 0..=1_000_000;
 /// Default poll window, in microseconds.
 pub const POLL_WINDOW_DEFAULT: u32 = 1000;
 
-/// Validated link. Equal values mean the same link, independently of its notation.
+/// Validated link. Two equal values describe the same link, even if their texts differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedLink {
-    /// One side.
+    /// Endpoint of side a.
     pub a: Endpoint,
-    /// The other side.
+    /// Endpoint of side b.
     pub b: Endpoint,
     /// Number of channels; `None`: as many as the peer requests, or 1.
     pub channels: Option<u16>,
@@ -36,11 +36,11 @@ pub struct CheckedLink {
     pub cpus: Cpus,
     /// Poll window in microseconds.
     pub poll_window: u32,
-    /// Egress of `a`, and of `b`.
+    /// Egress options of `a` and of `b`.
     pub egress: [EgressConfig; 2],
 }
 
-/// Parses the CPU choice of workers.
+/// Parses the CPU choice of workers: `auto`, `float` or a CPU list.
 pub fn parse_cpus(text: &str) -> Result<Cpus, String> {
     match text {
         "auto" => Ok(Cpus::Auto),
@@ -49,7 +49,7 @@ pub fn parse_cpus(text: &str) -> Result<Cpus, String> {
     }
 }
 
-/// Error for a number out of range.
+/// Creates the error for a number out of range.
 pub(crate) fn out_of_range(
     field: &str,
     value: impl std::fmt::Display,
@@ -74,7 +74,7 @@ fn in_range(
 fn endpoint(field: &str, address: &str) -> Result<(Endpoint, EgressConfig), ApiError> {
     let (endpoint, egress) =
         parse_both(address).map_err(|e| ApiError::field(field, format!("{field}: {e}")))?;
-    // The numbers would be descriptors of the process that runs the link, not of the client.
+    // Descriptor numbers would refer to the process that runs the link, not to the client.
     if !endpoint.config().inherited().is_empty() {
         let why = "fd= is for the command line, where a parent process left it open";
         return Err(ApiError::field(field, format!("{field}: endpoint '{address}': {why}")));
@@ -82,7 +82,7 @@ fn endpoint(field: &str, address: &str) -> Result<(Endpoint, EgressConfig), ApiE
     Ok((endpoint, egress))
 }
 
-/// Checks that each member of a group gets a channel.
+/// Returns an error if `channels` is smaller than the number of members of a group.
 fn enough_for_groups(channels: Option<u16>, ends: [&Endpoint; 2]) -> Result<(), ApiError> {
     for end in ends {
         let (Endpoint::Group(group), Some(channels)) = (end, channels) else { continue };
@@ -96,8 +96,8 @@ fn enough_for_groups(channels: Option<u16>, ends: [&Endpoint; 2]) -> Result<(), 
     Ok(())
 }
 
-/// Checks the name of a link. Names are used in paths of the control interface, in metrics, in logs
-/// and on command lines.
+/// Returns an error if `name` is not a valid name of a link. Names appear in paths of the control
+/// interface, in metrics, in logs and on command lines.
 pub fn check_link_name(name: &str) -> Result<(), ApiError> {
     let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
@@ -108,7 +108,8 @@ pub fn check_link_name(name: &str) -> Result<(), ApiError> {
     Err(ApiError::field("link", format!("{name:?} is no name of a link: {allowed}")))
 }
 
-/// Checks a link of a file or of the control interface.
+/// Validates a link of a configuration file or of a request. Returns an error with the first
+/// invalid field.
 pub fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
     let ((a, from_a), (b, from_b)) = (endpoint("a", &spec.a)?, endpoint("b", &spec.b)?);
     let egress = [from_a, from_b];
@@ -142,7 +143,7 @@ mod tests {
         }
     }
 
-    // Goal: each field out of its range is rejected by name, with the allowed values.
+    // Goal: the error of an invalid field contains its name and the allowed values.
     #[test]
     fn wrong_fields_are_named() {
         type Change = fn(&mut LinkSpec);
@@ -171,7 +172,7 @@ mod tests {
         }
     }
 
-    // Goal: links are compared by meaning, not by notation.
+    // Goal: links with different texts and equal meaning are equal.
     #[test]
     fn equal_links_are_equal() {
         let plain = check(&spec()).unwrap();

@@ -1,18 +1,18 @@
-//! The section `[daemon]`.
+//! Section `[daemon]` of a configuration file.
 
 use std::net::SocketAddr;
 
 use super::document::{Document, Key, Value};
 
-/// Settings of the daemon. The daemon has a default for each absent value.
+/// Settings of the daemon; `None`: the daemon's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DaemonConfig {
     /// Control socket: an absolute path, or an `@abstract` name.
     pub control_socket: Option<String>,
     /// Permissions of the control socket, at most 0o777.
     pub socket_mode: Option<u32>,
-    /// Owner of the control socket, `USER` or `USER:GROUP`: names or numbers, resolved when the
-    /// socket is created.
+    /// Owner of the control socket, `USER` or `USER:GROUP`, as names or numbers. Names are resolved
+    /// when the socket is created.
     pub socket_owner: Option<String>,
     /// TCP address of the Prometheus endpoint.
     pub metrics: Option<SocketAddr>,
@@ -22,7 +22,8 @@ const SECTION: &str = "[daemon] ";
 const KEYS: [&str; 4] = ["control-socket", "socket-mode", "socket-owner", "metrics"];
 
 fn control_socket(text: &str) -> Result<String, &'static str> {
-    // sun_path has 108 bytes; a path ends with a zero byte, and an abstract name begins with one.
+    // `sun_path` has 108 bytes. A path is followed by a zero byte; an abstract name is preceded by
+    // one.
     let fits = text.len() <= 107 && !text.contains('\0');
     let named = text.len() > 1 && (text.starts_with('/') || text.starts_with('@'));
     let why = "must be an absolute path or '@name', of at most 107 bytes";
@@ -52,7 +53,8 @@ fn metrics(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "must be an address and a port, like \"127.0.0.1:9101\"")
 }
 
-/// Parses one string, and reports an invalid one.
+/// Parses a string value. Reports a value of another type or an invalid string, and then returns
+/// `None`.
 fn read_one<T>(
     document: &mut Document<'_>,
     key: &str,
@@ -67,7 +69,7 @@ fn read_one<T>(
     parsed.ok()
 }
 
-/// Reads the section.
+/// Reads the section `[daemon]`. Reports invalid keys and values.
 pub(super) fn read<'a>(
     document: &mut Document<'a>,
     section: &Key<'a>,

@@ -1,22 +1,22 @@
-//! Difference of two configurations.
+//! Difference between two configurations.
 
 use super::{Config, ConfiguredLink};
 
-/// Action for each link, by name, in alphabetical order. A link that must be recreated is in
-/// `remove` and in `add`.
+/// Names of links by required action, each list in alphabetical order. A link that must be
+/// recreated is in both `remove` and `add`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkActions {
-    /// Links that stay as they are.
+    /// Links without a change.
     pub keep: Vec<String>,
     /// Links to create.
     pub add: Vec<String>,
-    /// Links to remove, before others are created.
+    /// Links to remove before others are created.
     pub remove: Vec<String>,
-    /// Links to modify while they run: channels, poll window and the behaviour at a full sink.
+    /// Links to modify while they run: channels, poll window or behaviour at a full sink.
     pub change: Vec<String>,
 }
 
-/// True if the old link can become the new one while it runs.
+/// True if `old` and `new` differ only in settings that can change while the link runs.
 fn differs_in_knobs_only(old: &ConfiguredLink, new: &ConfiguredLink) -> bool {
     let (old, new) = (&old.checked, &new.checked);
     let mut same = old.clone();
@@ -27,8 +27,8 @@ fn differs_in_knobs_only(old: &ConfiguredLink, new: &ConfiguredLink) -> bool {
     same == *new
 }
 
-/// Computes the actions that lead from `old` to `new`. Links are compared by meaning, not by
-/// notation.
+/// Determines the actions that lead from `old` to `new`. Links are compared by their checked
+/// values, not by their text.
 pub fn diff(old: &Config, new: &Config) -> LinkActions {
     let mut plan = LinkActions::default();
     for (name, link) in &new.links {

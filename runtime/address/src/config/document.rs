@@ -1,4 +1,4 @@
-//! One file as a tree with positions, and the problems found in it.
+//! Configuration file as a tree with positions, and the problems found in the file.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -11,20 +11,20 @@ use crate::spec::out_of_range;
 pub(super) type Key<'a> = Spanned<DeString<'a>>;
 pub(super) type Value<'a> = Spanned<DeValue<'a>>;
 
-/// A file being parsed.
+/// Configuration file during parsing.
 pub(super) struct Document<'a> {
     source: &'a Source,
     problems: Vec<(usize, Problem)>,
 }
 
-/// Entries of a table in the order of the text.
+/// Returns the entries of a table in the order of the file.
 pub(super) fn sorted<'t, 'a>(table: &'t DeTable<'a>) -> Vec<(&'t Key<'a>, &'t Value<'a>)> {
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     entries
 }
 
-/// Name of a value's type for messages.
+/// Returns the type of a value for messages.
 fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
@@ -42,22 +42,22 @@ impl<'a> Document<'a> {
         Self { source, problems: Vec::new() }
     }
 
-    /// Returns the root table; `None` if the file is not TOML. Then only the syntax errors are
-    /// reported, because the rest of the parser's result would mislead.
+    /// Returns the root table, or `None` if the file is not valid TOML. In the second case only
+    /// syntax errors are reported, because the incomplete tree would cause misleading problems.
     pub(super) fn root(&mut self) -> Option<DeTable<'a>> {
         let (root, errors) = DeTable::parse_recoverable(&self.source.text);
         if errors.is_empty() {
             return Some(root.into_inner());
         }
         for error in errors {
-            // A message of the parser may have several lines.
+            // Join the lines of the parser's message.
             let what: Vec<&str> = error.message().split_whitespace().collect();
             self.report(error.span().unwrap_or(0..0), what.join(" "));
         }
         None
     }
 
-    /// Position of a byte of this file.
+    /// Returns the position of the byte at offset `at`.
     pub(super) fn place(&self, at: usize) -> FilePosition {
         let text = &self.source.text;
         let before = (0..=at.min(text.len())).rev().find_map(|at| text.get(..at)).unwrap_or("");
@@ -71,14 +71,15 @@ impl<'a> Document<'a> {
 
     pub(super) fn report(&mut self, span: Range<usize>, message: String) {
         let place = self.place(span.start);
-        // A problem is always one line, whatever strings the file contains.
+        // Escape control characters, so that a problem is always one line.
         let plain =
             |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
         let message = message.chars().map(plain).collect();
         self.problems.push((span.start, Problem { place, message }));
     }
 
-    /// Reports an unknown key, with the most similar allowed one.
+    /// Reports an unknown key. The message suggests a similar allowed key, or lists all allowed
+    /// keys.
     pub(super) fn unknown(&mut self, key: &Key<'_>, section: &str, allowed: &[&str]) {
         let name = key.get_ref();
         let near = allowed
@@ -99,7 +100,7 @@ impl<'a> Document<'a> {
         self.report(value.span(), format!("{section}{key}: must be {wanted}, not {found}"));
     }
 
-    /// Returns a string; reports another type.
+    /// Returns a string. Reports a value of another type, and then returns `None`.
     pub(super) fn string(&mut self, value: &Value<'_>, section: &str, key: &str) -> Option<String> {
         let text = value.get_ref().as_str().map(str::to_owned);
         if text.is_none() {
@@ -108,7 +109,7 @@ impl<'a> Document<'a> {
         text
     }
 
-    /// Returns a list of strings; reports another type.
+    /// Returns a list of strings. Reports a value of another type, and then returns `None`.
     pub(super) fn strings(
         &mut self,
         value: &Value<'_>,
@@ -124,7 +125,7 @@ impl<'a> Document<'a> {
         all
     }
 
-    /// Returns a number within a range; reports any other value.
+    /// Returns a number within `range`. Reports any other value, and then returns `None`.
     pub(super) fn number(
         &mut self,
         value: &Value<'_>,
@@ -145,7 +146,8 @@ impl<'a> Document<'a> {
         good
     }
 
-    /// Returns the entries of a table in order; reports another type.
+    /// Returns the entries of a table in the order of the file. Reports a value of another type,
+    /// and then returns no entries.
     pub(super) fn table<'v>(
         &mut self,
         value: &'v Value<'a>,
@@ -161,7 +163,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// Returns the problems in the order of the file.
+    /// Returns the reported problems in the order of the file.
     pub(super) fn finish(mut self) -> Vec<Problem> {
         self.problems.sort_by_key(|(at, _)| *at);
         self.problems.into_iter().map(|(_, problem)| problem).collect()

@@ -1,20 +1,20 @@
-//! The section `[limits]`: resource limits for all peers and clients together.
+//! Section `[limits]` of a configuration file: resource limits for peers and clients.
 
 use super::document::{Document, Key, Value};
 use crate::parse_size;
 
-/// Limits; `None`: the default, which is defined where the limit is enforced.
+/// Resource limits. `None`: the default, which is defined where the limit is enforced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of guest memory that one VMM may share.
+    /// Largest amount of guest memory in bytes that one VMM may share.
     pub link_memory: Option<u64>,
-    /// Bytes of memory that all peers together may share.
+    /// Largest amount of memory in bytes that all peers together may share.
     pub memory: Option<u64>,
-    /// Number of links.
+    /// Largest number of links.
     pub links: Option<u32>,
-    /// Connections per second to one socket.
+    /// Largest number of connections per second to one socket.
     pub connections: Option<u32>,
-    /// Log lines of one kind per second.
+    /// Largest number of log lines of one kind per second.
     pub log_lines: Option<u32>,
 }
 
@@ -32,7 +32,7 @@ fn size(document: &mut Document<'_>, value: &Value<'_>, key: &str) -> Option<u64
     size
 }
 
-/// Reads the section.
+/// Reads the section `[limits]`. Reports invalid keys and values.
 pub(super) fn read<'a>(
     document: &mut Document<'a>,
     section: &Key<'a>,

@@ -1,4 +1,4 @@
-//! The sections `[link.NAME]`.
+//! Sections `[link.NAME]` of a configuration file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::{CHANNELS, CheckedLink, Endpoint, POLL_WINDOW, WORKERS, check_link_na
 
 const KEYS: [&str; 6] = ["a", "b", "channels", "workers", "cpus", "poll-window"];
 
-/// Reads all links of a file into `links`.
+/// Reads all links of a file into `links`. Reports invalid links.
 pub(super) fn read<'a>(
     document: &mut Document<'a>,
     value: &Value<'a>,
@@ -49,7 +49,7 @@ pub(super) fn read<'a>(
     }
 }
 
-/// Reads one link and the positions of its fields; `None` if a problem was reported.
+/// Reads a link and the positions of its fields. Reports invalid fields, and then returns `None`.
 fn read_spec<'a>(
     document: &mut Document<'a>,
     name: &Key<'a>,
@@ -91,29 +91,29 @@ fn read_spec<'a>(
             document.report(name.span(), what);
         }
     }
-    // Both ranges are within 16 bits.
+    // Both ranges fit into 16 bits.
     let short = |n: Option<u32>| n.and_then(|n| u16::try_from(n).ok());
     let (channels, workers) = (short(channels), short(workers));
     let spec = LinkSpec { a: a?, b: b?, channels, workers, cpus, poll_window };
     good.then_some((spec, spans))
 }
 
-/// True if two endpoints use the same device. Two ends of a bridge share a socket and do not
-/// conflict.
+/// True if two endpoints use the same TAP device. The two ends of a bridge share a socket and do
+/// not conflict.
 fn same_device(one: &Endpoint, other: &Endpoint) -> bool {
     match (one, other) {
         (Endpoint::Group(group), single) | (single, Endpoint::Group(group)) => {
             group.members.iter().any(|member| same_device(member, single))
         }
         (Endpoint::Tap(one), Endpoint::Tap(other)) => {
-            // With '%d' the kernel chooses a free name.
+            // The kernel replaces '%d' by a free number, so such names never conflict.
             one.name == other.name && one.netns == other.netns && !one.name.contains('%')
         }
         _ => false,
     }
 }
 
-/// Rejects a device that another link, or the other side, uses.
+/// Returns an error if another link or the other end of `new` uses one of its devices.
 fn is_free(links: &BTreeMap<String, ConfiguredLink>, new: &CheckedLink) -> Result<(), ApiError> {
     if same_device(&new.a, &new.b) {
         return Err(ApiError::field("b", "b: the device is the other side of this link already"));

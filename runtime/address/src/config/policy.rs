@@ -1,26 +1,26 @@
-//! The section `[policy]`: endpoints that clients may use in requests.
+//! Section `[policy]` of a configuration file: endpoints that clients may use in requests.
 
 use std::path::{Component, Path, PathBuf};
 
 use super::document::{Document, Key, Value};
 use crate::{Endpoint, KINDS, KindDecl};
 
-/// Endpoints allowed in requests; `None`: everything that the daemon's user may use. Links of the
-/// configuration are not restricted.
+/// Restrictions on the endpoints in requests. `None`: no restriction beyond the permissions of the
+/// daemon. Links of the configuration are not restricted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Kinds of endpoints.
+    /// Allowed kinds of endpoints.
     pub kinds: Option<Vec<String>>,
-    /// Allowed sockets and files of endpoints, or folders that contain them.
+    /// Allowed sockets and files of endpoints, and folders that contain them.
     pub paths: Option<Vec<PathBuf>>,
-    /// Allowed files of network namespaces, or folders that contain them; empty: only the daemon's
-    /// namespace.
+    /// Allowed files of network namespaces, and folders that contain them. An empty list allows
+    /// only the daemon's namespace.
     pub namespaces: Option<Vec<PathBuf>>,
 }
 
 const SECTION: &str = "[policy] ";
 const KEYS: [&str; 3] = ["kinds", "paths", "namespaces"];
-/// True if `path` is in `allowed` or below an entry.
+/// True if `path` is an entry of `allowed` or is below an entry.
 pub fn is_below(path: &Path, allowed: &[PathBuf]) -> bool {
     allowed.iter().any(|folder| path.starts_with(folder))
 }
@@ -41,7 +41,8 @@ fn check_path(what: &str, path: &Path, allowed: &[PathBuf]) -> Result<(), String
 }
 
 impl Policy {
-    /// Checks an endpoint of a request by its text only: symbolic links are not resolved.
+    /// Checks an endpoint by its text; symbolic links are not resolved. Returns the reason if the
+    /// endpoint is not allowed.
     pub fn check(&self, end: &Endpoint) -> Result<(), String> {
         if let Endpoint::Group(group) = end {
             return group.members.iter().try_for_each(|member| self.check(member));
@@ -82,7 +83,7 @@ fn paths(document: &mut Document<'_>, value: &Value<'_>, key: &str) -> Option<Ve
     Some(paths.into_iter().map(PathBuf::from).collect())
 }
 
-/// Reads the section.
+/// Reads the section `[policy]`. Reports invalid keys and values.
 pub(super) fn read<'a>(
     document: &mut Document<'a>,
     section: &Key<'a>,
@@ -105,7 +106,7 @@ pub(super) fn read<'a>(
 mod tests {
     use super::*;
 
-    /// Goal: a policy allows its entries, alone and in groups, and nothing else.
+    /// Goal: a policy allows the listed endpoints, alone and in groups, and no others.
     #[test]
     fn policies_allow_their_entries() {
         let paths = |all: &[&str]| Some(all.iter().map(PathBuf::from).collect());

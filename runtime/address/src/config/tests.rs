@@ -1,4 +1,4 @@
-//! Complete files, valid and invalid.
+//! Tests with complete files, valid and invalid.
 
 use proptest::prelude::*;
 
@@ -47,7 +47,7 @@ poll-window = 0
 
 const LINK: &str = "[link.x]\na = 'tap:x'\nb = 'null:'\n";
 
-// Goal: each mistake is reported with line, column, key and allowed values.
+// Goal: each mistake is reported with its line and column, the key and the allowed values.
 #[test]
 fn mistakes_have_positions() {
     for (text, told) in [
@@ -110,7 +110,8 @@ fn mistakes_have_positions() {
     }
 }
 
-// Goal: all mistakes are reported, in file order; a syntax error hides no mistake of another file.
+// Goal: all mistakes are reported in file order, and a syntax error hides no mistake of another
+// file.
 #[test]
 fn all_mistakes_are_reported() {
     let first = "[link.x]\na = 'tun:x'\nb = 'null:'\nspeed = 1\n[link.y]\na = 1\n[demon]\n";
@@ -122,8 +123,8 @@ fn all_mistakes_are_reported() {
     assert_eq!(*places.last().unwrap(), "f2:3:5", "{problems:?}");
 }
 
-// Goal: contradictions between two files are rejected with both positions; [daemon] is allowed in
-// one file.
+// Goal: contradictions between two files are rejected with both positions, and [daemon] is allowed
+// only in the first file.
 #[test]
 fn files_may_not_contradict_each_other() {
     let problems = read(&[LINK, "\n[link.x]\na = 'tap:y'\nb = 'null:'\n"]).unwrap_err();
@@ -132,12 +133,12 @@ fn files_may_not_contradict_each_other() {
     assert_eq!(problems, ["f1:3:5: [link.y] b: the device belongs to [link.x] at f0:1:7"]);
     let problems = read(&[LINK, "[daemon]\n"]).unwrap_err();
     assert_eq!(problems, ["f1:1:2: [daemon] is possible in f0 only"]);
-    // Both ends of a bridge, and one name in two namespaces, do not conflict.
+    // Both ends of a bridge do not conflict, nor does one name in two namespaces.
     read(&["[link.x]\na='tap:x'\nb='ntb:/s'\n[link.y]\na='tap:x,netns=b'\nb='ntb:/s'\n"]).unwrap();
 }
 
-// Goal: a reload recreates only links that differ in meaning, and modifies settings of running
-// links.
+// Goal: a reload recreates only links with different checked values, and modifies a link if only
+// changeable settings differ.
 #[test]
 fn differences_become_a_plan() {
     let old = read(&["
@@ -186,7 +187,7 @@ fn specs() -> impl Strategy<Value = BTreeMap<String, LinkSpec>> {
         cpus: cpus.map(str::to_owned),
         poll_window,
     });
-    // Two names rarely use the same device; '%d' never conflicts.
+    // Generated names rarely use the same device, because names with '%d' never conflict.
     prop::collection::btree_map("[a-zA-Z0-9][a-zA-Z0-9._-]{0,20}", spec, 0..6)
         .prop_map(|links| links.into_iter().collect())
 }
@@ -196,7 +197,7 @@ struct File<'a> {
     link: &'a BTreeMap<String, LinkSpec>,
 }
 
-/// Fragments of generated files.
+/// Fragments from which files are generated.
 const PARTS: [&str; 32] = [
     "[daemon]\n",
     "[link.x]\n",
@@ -234,7 +235,8 @@ const PARTS: [&str; 32] = [
 
 proptest! {
     // Goal: links written by another TOML writer are read back unchanged. A plan from an empty
-    // configuration, to an empty one and to the same one adds, removes and keeps all of them.
+    // configuration adds all links, one to an empty configuration removes them, and one to the same
+    // configuration keeps them.
     #[test]
     fn links_survive_a_round_trip(specs in specs()) {
         let text = toml::to_string(&File { link: &specs }).unwrap();
@@ -250,7 +252,7 @@ proptest! {
     }
 
     // Goal: no text makes the parser panic, and each problem is one line with a position in the
-    // text.
+    // file.
     #[test]
     fn any_text_is_answered(
         parts in prop::collection::vec(prop::sample::select(PARTS.to_vec()), 0..24),

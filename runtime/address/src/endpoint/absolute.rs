@@ -1,12 +1,12 @@
-//! Conversion of relative paths in an address to absolute ones, for use in another process.
+//! Conversion of relative paths in an address to absolute paths, for another process.
 
 use std::path::Path;
 
 use super::group::members_of;
 use super::{kind_of, values};
 
-/// Returns the address with its relative paths below `base`. Text that is no address is returned
-/// unchanged: its errors are reported by the parser.
+/// Returns `address` with its relative paths joined to `base`. Text that is no address is returned
+/// unchanged; the parser reports its errors.
 pub fn absolute(address: &str, base: &Path) -> String {
     let members = members_of(address).unwrap_or_else(|| vec![address]);
     let members: Vec<String> = members.iter().map(|member| one(member, base)).collect();
@@ -19,7 +19,7 @@ fn one(address: &str, base: &Path) -> String {
     let target = parts.next().unwrap_or_default();
     let target = if (kind.is_path)(target) { below(base, target) } else { target.to_owned() };
     let options = parts.map(|option| match option.split_once('=') {
-        // A value without a slash is a name, not a path.
+        // A namespace without a slash is a name, not a path.
         Some((name, path)) if name == values::NETNS.name && path.contains('/') => {
             format!("{name}={}", below(base, path))
         }
@@ -40,8 +40,8 @@ fn below(base: &Path, path: &str) -> String {
 mod tests {
     use super::*;
 
-    // Goal: paths of sockets and of namespaces become absolute, in groups too; names, numbers and
-    // absolute paths stay.
+    // Goal: relative paths of sockets and namespaces become absolute, also in groups. Names,
+    // numbers and absolute paths do not change.
     #[test]
     fn relative_paths_become_absolute() {
         let there = |address: &str| absolute(address, Path::new("/srv/me"));

@@ -1,4 +1,4 @@
-//! `mode=`, `owner=` and `group=` of a socket that mqnet creates.
+//! Options `mode=`, `owner=` and `group=` of a socket that mqnet creates.
 
 use super::declaration::{Custom, OptionDecl, ValueType, option};
 use super::options::{Options, Value};
@@ -6,11 +6,11 @@ use super::options::{Options, Value};
 /// Permissions of a socket. Names are resolved when the socket is created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketAccess {
-    /// Permission bits; absent: as the umask leaves them.
+    /// Permission bits; `None`: determined by the umask.
     pub mode: Option<u32>,
-    /// User, by name or number; absent: that of the process.
+    /// User name or number; `None`: user of the process.
     pub owner: Option<String>,
-    /// Group, by name or number; absent: that of the process.
+    /// Group name or number; `None`: group of the process.
     pub group: Option<String>,
 }
 
@@ -41,7 +41,8 @@ pub(super) const OPTIONS: &[OptionDecl] = &[
 ];
 
 impl SocketAccess {
-    /// Reads the options. `ours` is true if mqnet creates the socket; `why` is the reason if not.
+    /// Reads the options. If mqnet does not create the socket (`ours` is false), any of the options
+    /// is an error with the reason `why`.
     pub(super) fn read(options: &Options, ours: bool, why: &str) -> Result<Self, String> {
         let access = Self {
             mode: options.optional("mode"),

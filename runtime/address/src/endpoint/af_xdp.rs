@@ -1,4 +1,4 @@
-//! `xdp:IFNAME`: an interface of this kernel, taken over by AF_XDP sockets.
+//! `xdp:IFNAME`: interface of this kernel, taken over by AF_XDP sockets.
 
 use std::path::{Path, PathBuf};
 
@@ -6,38 +6,38 @@ use super::EndpointConfig;
 use super::declaration::{KindDecl, OptionDecl, ValueType, option};
 use super::values::{MTU, NAME, NETNS, ON_OFF, QUEUES, device_name};
 
-/// Point in the kernel at which frames are taken.
+/// XDP attachment mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AfXdpMode {
-    /// In the driver if it can, else in the stack.
+    /// Driver mode if the driver supports it, otherwise generic mode.
     #[default]
     Auto,
-    /// In the driver.
+    /// Driver mode (native XDP).
     Native,
-    /// In the stack.
+    /// Generic mode: frames are taken in the network stack.
     Generic,
 }
 
-/// An interface of the kernel, taken over by AF_XDP sockets.
+/// Interface of this kernel, taken over by AF_XDP sockets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AfXdp {
     /// Name of the interface.
     pub interface: String,
-    /// File of its network namespace.
+    /// Network namespace file of the interface; `None`: the namespace of mqnet.
     pub netns: Option<PathBuf>,
-    /// Point at which frames are taken.
+    /// XDP attachment mode.
     pub mode: AfXdpMode,
-    /// Zero copy: required, forbidden, or (`None`) used if possible.
+    /// Zero copy: true requires it, false forbids it, `None` uses it if possible.
     pub zero_copy: Option<bool>,
-    /// Number of queues to set.
+    /// Number of queues to set; `None`: the queues of the interface.
     pub queues: Option<u16>,
-    /// Number of frames in each ring.
+    /// Number of frames in each ring; `None`: depends on the number of queues.
     pub ring: Option<u16>,
-    /// Required MTU.
+    /// MTU of the link; `None`: MTU of the interface.
     pub mtu: Option<u32>,
-    /// Keep the address filter unchanged.
+    /// True to leave the address filter unchanged; false to enable promiscuous mode.
     pub keep_filter: bool,
-    /// Name of the netdev; otherwise that of the interface.
+    /// Name of the netdev; `None`: name of the interface.
     pub name: Option<String>,
 }
 
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(all.config().netdev_name(), "x");
     }
 
-    // Goal: options that exclude each other are rejected.
+    // Goal: invalid interface names and options that exclude each other are rejected.
     #[test]
     fn wrong_options_are_refused() {
         for (text, words) in [

@@ -6,24 +6,24 @@ use mqnet_topology::port::siblings;
 
 use super::BadAddress;
 
-/// Result for an address with `group=auto`.
+/// Group found for an address with `group=auto`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AutoGroup {
     /// Equivalent address with all members.
     pub address: String,
-    /// Property by which the members were found.
+    /// Property that the members have in common.
     pub why: String,
 }
 
-/// Finds the group of an address with `group=auto` below `root`, which is `/` except in tests;
-/// `None` for other addresses.
+/// Finds the group of an address with `group=auto`. Returns `None` for other addresses, and an
+/// error if no group is found. `root` is `/` except in tests.
 pub fn find_group(address: &str, root: &Path) -> Result<Option<AutoGroup>, BadAddress> {
     let Some((name, options)) = address.strip_prefix("xdp:").and_then(|rest| rest.split_once(','))
     else {
         return Ok(None);
     };
     let options: Vec<&str> = options.split(',').collect();
-    // An address with several members names each of them.
+    // An address that names its members needs no search; the parser rejects `group=auto` there.
     if !options.contains(&"group=auto") || super::group::members_of(address).is_some() {
         return Ok(None);
     }
@@ -63,8 +63,8 @@ mod tests {
     }
 
     // Goal: an address with group=auto is equivalent to the explicit group. Options of members
-    // apply to all members, options of the group occur once. Without siblings, or in a namespace,
-    // the address is rejected with an explicit alternative.
+    // apply to all members; options of the group occur once. Without other members, or with a
+    // namespace, the address is rejected with advice.
     #[test]
     fn a_port_is_a_group() {
         let root = std::env::temp_dir().join(format!("mqnet-auto-{}", std::process::id()));

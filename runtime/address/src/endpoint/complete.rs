@@ -1,15 +1,15 @@
-//! Completion of an address in a shell.
+//! Completion of addresses in a shell.
 
 use super::declaration::ValueType;
 use super::{KINDS, group, kind_of};
 
-/// Possible continuations of a partial address, each with its meaning: kinds, options, words of an
-/// option. Names and paths are not completed.
+/// Returns possible continuations of a partial address with their meanings: kinds, options, and
+/// values of an option. Names and paths are not completed.
 pub fn complete(text: &str) -> Vec<(String, &'static str)> {
     let members = group::members_of(text);
     let member = members.as_ref().and_then(|members| members.last()).copied().unwrap_or(text);
     let Some((_, options)) = member.split_once(',') else {
-        // A new member begins after a '+'.
+        // The last member begins after a '+'.
         let start = text.rfind('+').map_or(0, |at| at + 1);
         let start = if text[start..].contains(':') { text.len() - member.len() } else { start };
         let (before, address) = text.split_at(start);
@@ -48,8 +48,8 @@ mod tests {
         complete(text).into_iter().map(|(word, _)| word).collect()
     }
 
-    // Goal: kinds are completed up to their target, also in groups, and options with their allowed
-    // words.
+    // Goal: kinds are completed up to their target, also in groups, and options are completed with
+    // their allowed values.
     #[test]
     fn addresses_are_completed() {
         for (text, wanted) in [
@@ -73,7 +73,7 @@ mod tests {
         }
     }
 
-    // Goal: every option of every kind is offered.
+    // Goal: completion offers every option of every kind.
     #[test]
     fn all_options_are_offered() {
         for kind in KINDS {

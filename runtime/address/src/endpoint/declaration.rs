@@ -1,5 +1,5 @@
-//! Declarations of endpoint kinds and of their options, used by the parser, help, completion and
-//! documents.
+//! Declarations of endpoint kinds and their options, for the parser, the help text, completion and
+//! the documents.
 
 use super::options::{Options, Value};
 use super::{Endpoint, egress};
@@ -7,54 +7,56 @@ use super::{Endpoint, egress};
 /// Declaration of an endpoint kind.
 #[derive(Debug)]
 pub struct KindDecl {
-    /// Start of its addresses, up to the target.
+    /// Prefix of the kind's addresses, up to the target.
     pub prefix: &'static str,
-    /// Placeholder of the target.
+    /// Placeholder for the target in documents.
     pub target: &'static str,
-    /// Purpose, without a full stop.
+    /// Description of the kind, without a full stop.
     pub summary: &'static str,
-    /// Further sentences, or nothing.
+    /// Further sentences of the description; may be empty.
     pub notes: &'static str,
-    /// Page of the book with details, in the folder of `endpoints.md`, or nothing.
+    /// File of the book's page on this kind, in the folder of `endpoints.md`; may be empty.
     pub document: &'static str,
-    /// Address of the kind, with options.
+    /// Example of an address.
     pub example: &'static str,
-    /// Name of the driver, as `ethtool -i` prints it.
+    /// Driver name for `ethtool -i`.
     pub driver: &'static str,
-    /// Hint on setting the rings of a netdev `NAME` if `ethtool -G` cannot set them.
+    /// Hint on setting the rings, for functions whose rings `ethtool -G` cannot set. `NAME` stands
+    /// for the netdev.
     pub rings: &'static str,
-    /// True if names of its netdevs are valid in one network namespace only.
+    /// True if the netdevs are kernel interfaces, with names that are valid in one network
+    /// namespace.
     pub is_interface: bool,
-    /// True if a target is a path, which may be relative.
+    /// True if the given target is a path.
     pub(super) is_path: fn(&str) -> bool,
-    /// Options in groups, without those of all kinds.
+    /// Option groups of this kind, without the options of all kinds.
     pub(super) options: &'static [&'static [OptionDecl]],
-    /// Constructor from the target and the options.
+    /// Constructor of the endpoint from the target and the options.
     pub(super) parse: fn(&str, &Options) -> Result<Endpoint, String>,
 }
 
 impl KindDecl {
-    /// Name of the kind, in front of the colon.
+    /// Name of the kind: the part of the prefix before the colon.
     pub fn name(&self) -> &'static str {
         self.prefix.split(':').next().unwrap_or_default()
     }
 
-    /// Options of the kind alone.
+    /// Options that this kind declares.
     pub fn own_options(&self) -> impl Iterator<Item = &'static OptionDecl> {
         self.options.iter().copied().flatten()
     }
 
-    /// Options of the kind, and those of all kinds.
+    /// Options that this kind declares, and options of all kinds.
     pub fn options(&self) -> impl Iterator<Item = &'static OptionDecl> {
         self.own_options().chain(egress::OPTIONS)
     }
 
-    /// Option with this name.
+    /// Option with this name, if the kind has it.
     pub fn option(&self, name: &str) -> Option<&'static OptionDecl> {
         self.options().find(|option| option.name == name)
     }
 
-    /// Names of the options for a message, each with `=` if it has a value.
+    /// Option names for a message, each with `=` unless the option is a flag.
     pub(super) fn allowed(&self) -> String {
         let names = self.options().map(|option| match option.value {
             ValueType::Flag => option.name.to_owned(),
@@ -67,46 +69,47 @@ impl KindDecl {
 /// Declaration of an option.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionDecl {
-    /// Name, in front of the `=`.
+    /// Name of the option, before the `=`.
     pub name: &'static str,
-    /// Type and range of the value.
+    /// Type and range of the option's value.
     pub value: ValueType,
-    /// Value that an absent option has, as it is written.
+    /// Default value as written in an address; `None`: an absent option has no value.
     pub default: Option<&'static str>,
-    /// Meaning, without a full stop.
+    /// Meaning of the option, without a full stop.
     pub help: &'static str,
-    /// True if it may be given once only. Otherwise the last value counts, or all of a list.
+    /// True if the option may be given only once. Otherwise the last value counts, or all values
+    /// for a list.
     pub once: bool,
 }
 
-/// Declares an option without a default.
+/// Declares an option without a default that may be repeated.
 pub(super) const fn option(name: &'static str, value: ValueType, help: &'static str) -> OptionDecl {
     OptionDecl { name, value, default: None, help, once: false }
 }
 
 impl OptionDecl {
-    /// The same option with a default.
+    /// Returns this declaration with a default.
     pub(super) const fn or(self, default: &'static str) -> Self {
         Self { default: Some(default), ..self }
     }
 
-    /// The same option with another meaning.
+    /// Returns this declaration with another meaning.
     pub(super) const fn means(self, help: &'static str) -> Self {
         Self { help, ..self }
     }
 
-    /// The same option, rejected if it is given twice.
+    /// Returns this declaration for an option that may be given only once.
     pub(super) const fn once(self) -> Self {
         Self { once: true, ..self }
     }
 
-    /// True for this option, as it is written in an address.
+    /// True if `option` has this name, and has a value exactly where the type allows it.
     pub(super) fn matches(&self, option: &str) -> bool {
         let (name, value) = option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
         name == self.name && self.value.fits(value)
     }
 
-    /// Notation for documents: `queues=N`.
+    /// Notation of the option for documents, such as `queues=N`.
     pub fn syntax(&self) -> String {
         match self.value.syntax() {
             Some(value) if self.value.fits(None) => format!("{}[={value}]", self.name),
@@ -115,7 +118,7 @@ impl OptionDecl {
         }
     }
 
-    /// The option with an allowed value other than its default.
+    /// Example of the option with an allowed value; for words, a word other than the default.
     pub fn example(&self) -> String {
         let other = |words: &[&str]| {
             let mut words = words.iter().copied();
@@ -133,43 +136,43 @@ impl OptionDecl {
     }
 }
 
-/// Type and range of a value.
+/// Type and range of an option's value.
 #[derive(Clone, Copy, Debug)]
 pub enum ValueType {
-    /// No value: the name alone sets it.
+    /// Flag without a value.
     Flag,
-    /// `on` or `off`.
+    /// Word `on` or `off`.
     Switch {
-        /// True if the name alone means `on`.
+        /// True if the option without a value means `on`.
         bare: bool,
     },
-    /// One of these words.
+    /// Word from a list.
     Choice(&'static [&'static str]),
-    /// A number from the first to the second.
+    /// Number within an inclusive range.
     Number(u32, u32),
-    /// A power of two from the first to the second.
+    /// Power of two within an inclusive range.
     PowerOfTwo(u32, u32),
-    /// A size in bytes from the first to the second.
+    /// Size in bytes within an inclusive range.
     Size(u32, u32),
-    /// A value with a notation of its own.
+    /// Value with a custom notation.
     Custom(&'static Custom),
 }
 
-/// Values with a notation of their own.
+/// Custom notation of a value.
 #[derive(Debug)]
 pub struct Custom {
-    /// Placeholder for documents.
+    /// Placeholder for the value in documents.
     pub syntax: &'static str,
     /// Description of the allowed values, for messages and documents.
     pub allowed: &'static str,
-    /// An allowed value.
+    /// Example of an allowed value.
     pub example: &'static str,
-    /// Parser; `None` for a value that is not allowed.
+    /// Parser of the value; returns `None` for a value that is not allowed.
     pub(super) read: fn(&str) -> Option<Value>,
 }
 
 impl ValueType {
-    /// Placeholder of the value; `None` for flags.
+    /// Placeholder for the value in documents; `None` for a flag.
     fn syntax(&self) -> Option<String> {
         Some(match self {
             Self::Flag => return None,
@@ -181,7 +184,7 @@ impl ValueType {
         })
     }
 
-    /// Description of the allowed values, for messages and documents; empty for flags.
+    /// Description of the allowed values, for messages and documents; empty for a flag.
     pub fn allowed(&self) -> String {
         match self {
             Self::Flag => String::new(),
@@ -197,7 +200,8 @@ impl ValueType {
         }
     }
 
-    /// True if an option of this type may have this value, or no value.
+    /// True if an option of this type may be written with this value, or without a value (`None`).
+    /// The value's content is not checked.
     pub(super) fn fits(&self, value: Option<&str>) -> bool {
         match self {
             Self::Flag => value.is_none(),
@@ -206,7 +210,8 @@ impl ValueType {
         }
     }
 
-    /// Parses a value; the error describes the allowed ones.
+    /// Parses a value; `None` means a flag or a switch without a value. The error describes the
+    /// allowed values.
     pub(super) fn read(&self, text: Option<&str>) -> Result<Value, String> {
         let Some(text) = text else { return Ok(Value::Switch(true)) };
         let number = |text: &str| text.parse::<u32>().ok().map(u64::from);
@@ -235,7 +240,8 @@ impl ValueType {
     }
 }
 
-/// A size in bytes: a number with an optional K, M, G or T (powers of 1024).
+/// Parses a size in bytes: a number with an optional suffix K, M, G or T (powers of 1024). Returns
+/// `None` if the text is no size or exceeds 64 bits.
 pub fn parse_size(text: &str) -> Option<u64> {
     let (digits, shift) = match text.as_bytes().last()? {
         b'K' | b'k' => (&text[..text.len() - 1], 10),
@@ -248,7 +254,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
     number.checked_shl(shift).filter(|n| n >> shift == number)
 }
 
-/// Notation of a size in its largest unit that divides it.
+/// Formats a size with the largest unit that divides it.
 fn size(bytes: u32) -> String {
     match bytes {
         _ if bytes.trailing_zeros() >= 30 => format!("{}G", bytes >> 30),

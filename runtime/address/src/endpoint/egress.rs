@@ -1,4 +1,4 @@
-//! Options of all kinds: egress of frames that leave through the endpoint.
+//! Options of all kinds for the egress of frames.
 
 use mqnet_engine::{EgressConfig, Full};
 use mqnet_qdisc::Tree;
@@ -15,7 +15,7 @@ pub(super) const OPTIONS: &[OptionDecl] = &[
             allowed: "the words that tc takes",
             example: "fq_codel limit 100",
             read: |text| {
-                // One blank between two words, as in a tc command.
+                // Separate the words by one blank, as in a tc command.
                 let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
                 (!words.is_empty()).then_some(Value::Text(words))
             },

@@ -1,6 +1,6 @@
-//! `A+B[+C...]`: several endpoints as one.
+//! `A+B[+C...]`: several endpoints that form one netdev.
 //!
-//! A '+' separates members only if a known kind and ':' follow, so names and paths may contain one.
+//! A '+' separates members only if a known kind and ':' follow, so names and paths may contain '+'.
 //! Options of the group follow its last member.
 
 use mqnet_engine::EgressConfig;
@@ -9,17 +9,17 @@ use super::declaration::{Custom, KindDecl, OptionDecl, ValueType, option};
 use super::options::{Options, Value};
 use super::{Endpoint, EndpointConfig, KINDS, parse_both};
 
-/// Allowed numbers of members.
+/// Allowed numbers of members in a group.
 const MEMBERS: std::ops::RangeInclusive<usize> = 2..=8;
 
-/// Several functions as one netdev.
+/// Several functions that form one netdev.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// The members, in the order of their channels.
+    /// Members of the group, in the order of their channels.
     pub members: Vec<Endpoint>,
-    /// Continue when a member is lost; otherwise the group is closed.
+    /// True to continue when a member is lost; false to close the group.
     pub degrade: bool,
-    /// Number of the primary, from 0; `None`: the member with the smallest stable id.
+    /// Index of the primary; `None`: the member with the smallest stable id.
     pub primary: Option<usize>,
 }
 
@@ -62,13 +62,13 @@ pub(super) static KIND: KindDecl = KindDecl {
 };
 
 impl EndpointConfig for Group {
-    /// Name of the first member: the primary is known only when all members are open.
+    /// Returns the name of the first member: the primary is known only when all members are open.
     fn netdev_name(&self) -> String {
         self.members.first().map(|member| member.config().netdev_name()).unwrap_or_default()
     }
 }
 
-/// Members of an address, if it is a group.
+/// Splits an address into members; `None` if the address is no group.
 pub(super) fn members_of(address: &str) -> Option<Vec<&str>> {
     let begins = |text: &str| {
         let is_kind = |name: &str| text.strip_prefix(name).is_some_and(|t| t.starts_with(':'));
@@ -85,12 +85,12 @@ pub(super) fn members_of(address: &str) -> Option<Vec<&str>> {
     (members.len() > 1).then_some(members)
 }
 
-/// True for an option that is written once, after the last member.
+/// True for an option of the group, which follows the last member.
 pub(super) fn is_of_group(option: &str) -> bool {
     KIND.options().any(|decl| decl.matches(option))
 }
 
-/// Separates the options of a group from the text of its members.
+/// Separates an address into the text of its members and the options of the group.
 pub(super) fn split(address: &str) -> (String, String) {
     let start = members_of(address).and_then(|members| members.last().map(|last| last.len()));
     let (members, last) = address.split_at(address.len() - start.unwrap_or_default());
@@ -101,14 +101,14 @@ pub(super) fn split(address: &str) -> (String, String) {
     (format!("{members}{target}{of_last}"), of_group.join(","))
 }
 
-/// True if two members are the same device.
+/// True if two members refer to the same device. `null` members never do.
 fn same(one: (&Endpoint, &str), other: (&Endpoint, &str)) -> bool {
     match (one.0, other.0) {
         (Endpoint::Tap(one), Endpoint::Tap(other)) => {
             one.name == other.name && one.netns == other.netns && !one.name.contains('%')
         }
         (Endpoint::Null, Endpoint::Null) => false,
-        // All kinds have the socket or the name in front of the options.
+        // For the other kinds, the text before the options identifies the device.
         _ => target(one.1) == target(other.1),
     }
 }
@@ -117,7 +117,8 @@ fn target(address: &str) -> &str {
     address.split(',').next().unwrap_or_default()
 }
 
-/// Number of the member that the user selected as primary.
+/// Returns the index of the member that the user selected as primary, by its address without
+/// options or by its index.
 fn number_of(wanted: &str, texts: &[&str]) -> Result<usize, String> {
     let numbers = 0..texts.len();
     let named = texts.iter().position(|text| target(text) == wanted);
@@ -183,8 +184,8 @@ mod tests {
         }
     }
 
-    // Goal: members keep their own options, and the group has those after the last member. A '+' in
-    // a name or a path does not separate.
+    // Goal: members keep their own options, and options of the group follow the last member. A '+'
+    // in a name or a path does not separate members.
     #[test]
     fn good_groups() {
         let plain = group("tap:a0,mtu=9000+tap:a1");
@@ -201,11 +202,12 @@ mod tests {
         assert_eq!(parse("tap:x0+tap:x1").unwrap().config().netdev_name(), "x0");
         let (_, egress) = parse_both("tap:a+tap:b,qdisc=fq_codel").unwrap();
         assert_eq!(egress.qdisc.as_deref(), Some("fq_codel"));
-        // The same name in another namespace is another device.
+        // A name in two namespaces refers to two devices.
         assert_eq!(group("tap:a,netns=x+tap:a,netns=y").members.len(), 2);
     }
 
-    // Goal: an invalid group is rejected with the wrong member or option and the allowed values.
+    // Goal: the error of an invalid group contains the wrong member or option and the allowed
+    // values.
     #[test]
     fn bad_groups_name_the_error() {
         let nine = ["null:"; 9].join("+");
@@ -235,7 +237,8 @@ mod tests {
     }
 
     proptest! {
-        // Goal: the members of a generated group are parsed, and no text panics.
+        // Goal: a group of generated members is split into these members, and no text makes the
+        // parser panic.
         #[test]
         fn members_are_found(
             names in prop::collection::vec("[a-z][a-z0-9+]{0,6}", 2..=8),

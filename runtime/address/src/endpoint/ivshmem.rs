@@ -1,4 +1,4 @@
-//! `ntb:ivshmem=...`: one end of a bridge in the memory of an ivshmem device.
+//! `ntb:ivshmem=...`: end of a bridge in the memory of an ivshmem device.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -10,29 +10,29 @@ use super::values::{MTU, NAME, name_of, socket_path};
 /// Location of an ivshmem device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IvshmemAt {
-    /// On the host: the socket of its server, or the file of its memory.
+    /// Socket of the ivshmem server, or file of the memory, on the host.
     Socket(PathBuf),
-    /// In a guest: the only ivshmem PCI function.
+    /// Only ivshmem PCI function of a guest.
     OnlyPci,
-    /// In a guest: the PCI function with this address.
+    /// PCI function of a guest with this address.
     Pci(String),
 }
 
-/// One end of a bridge in the memory of an ivshmem device.
+/// End of a bridge in the memory of an ivshmem device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ivshmem {
     /// Location of the device.
     pub at: IvshmemAt,
-    /// Half of the memory for this end.
+    /// Half of the memory that this end uses, 0 or 1; `None`: the free half.
     pub side: Option<u8>,
-    /// Required MTU.
+    /// MTU that the link must have; `None`: any.
     pub mtu: Option<u32>,
-    /// Name of the netdev; otherwise that of the socket's file, or `ivshmem`.
+    /// Name of the netdev; `None`: name of the socket's file, or `ivshmem`.
     pub name: Option<String>,
 }
 
 impl Ivshmem {
-    /// True for a PCI function of this kernel, false for a device on the host.
+    /// True for a PCI function of a guest; false for a socket or a file on the host.
     pub fn is_pci(&self) -> bool {
         !matches!(self.at, IvshmemAt::Socket(_))
     }
@@ -78,7 +78,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     },
 };
 
-/// Folder of all PCI functions.
+/// Folder of the PCI functions in sysfs.
 const PCI: &str = "/sys/bus/pci/devices";
 
 impl EndpointConfig for Ivshmem {
@@ -90,7 +90,7 @@ impl EndpointConfig for Ivshmem {
         name_of(self.name.as_ref(), path, "ivshmem")
     }
 
-    /// Path of the device; for a PCI function its folder in sysfs.
+    /// Path of the socket or file; for a PCI function, its folder in sysfs.
     fn path(&self) -> Option<Cow<'_, Path>> {
         Some(match &self.at {
             IvshmemAt::Socket(path) => path.into(),
@@ -100,7 +100,8 @@ impl EndpointConfig for Ivshmem {
     }
 }
 
-/// Normalized address of a PCI function, given with or without its domain.
+/// Parses the address of a PCI function, with or without its domain. Returns the full address;
+/// `None` if the text is no PCI address.
 fn pci_address(text: &str) -> Option<String> {
     let (rest, function) = text.rsplit_once('.')?;
     let (rest, device) = rest.rsplit_once(':')?;
@@ -127,7 +128,7 @@ mod tests {
         }
     }
 
-    // Goal: sockets, PCI addresses with and without domain, and `pci` are distinguished.
+    // Goal: the parser distinguishes sockets, PCI addresses with and without domain, and `pci`.
     #[test]
     fn locations_are_distinguished() {
         let at = |text: &str| ivshmem(&format!("ntb:ivshmem={text}")).at;
@@ -139,7 +140,7 @@ mod tests {
         assert_eq!(at("00:20.0"), IvshmemAt::Socket("00:20.0".into()));
     }
 
-    // Goal: every option is read, and the netdev has a name.
+    // Goal: every option is read, and the netdev has a name without `name=`.
     #[test]
     fn options_are_read() {
         let full = ivshmem("ntb:ivshmem=pci,side=1,mtu=9000,name=iv0");
@@ -148,7 +149,7 @@ mod tests {
         assert_eq!(ivshmem("ntb:ivshmem=pci").netdev_name(), "ivshmem");
     }
 
-    // Goal: invalid addresses are rejected with the field and the allowed values.
+    // Goal: the error of an invalid address contains the wrong part and the allowed values.
     #[test]
     fn mistakes_are_named() {
         for (text, words) in [

@@ -1,4 +1,4 @@
-//! `ntb:SOCKET`: one end of a bridge between two processes.
+//! `ntb:SOCKET`: end of a bridge between two processes.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -7,18 +7,18 @@ use super::declaration::{KindDecl, OptionDecl, ValueType, option};
 use super::values::{MTU, NAME, name_of, socket_path};
 use super::{EndpointConfig, SocketAccess, access};
 
-/// One end of a bridge between two processes.
+/// End of a bridge between two processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ntb {
     /// Socket that connects the two ends.
     pub path: PathBuf,
-    /// Bytes of this end's memory window.
+    /// Size in bytes of this end's memory window.
     pub window: u32,
-    /// Required MTU.
+    /// MTU that the link must have; `None`: any.
     pub mtu: Option<u32>,
-    /// Name of the netdev; otherwise that of the socket's file.
+    /// Name of the netdev; `None`: name of the socket's file.
     pub name: Option<String>,
-    /// Permissions of the socket, for the end that creates it.
+    /// Permissions of the socket; used by the end that creates it.
     pub access: SocketAccess,
 }
 

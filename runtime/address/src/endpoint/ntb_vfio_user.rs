@@ -1,4 +1,4 @@
-//! `ntb:vfio-user=SOCKET`: an emulated NTB endpoint, driven by a guest's kernel.
+//! `ntb:vfio-user=SOCKET`: emulated NTB endpoint, driven by a guest's kernel.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -7,38 +7,39 @@ use super::declaration::{KindDecl, OptionDecl, ValueType, option};
 use super::values::{MTU, NAME, name_of, socket_path};
 use super::{EndpointConfig, SocketAccess, access};
 
-/// Names of emulated endpoints.
+/// Names of the emulated devices.
 pub(super) const DEVICES: [&str; 3] = ["rcar", "imx8", "j721e"];
 
-/// Vectors without a queue pair: link events, an unused one, and one reserved by `ntb_transport`.
+/// Number of vectors without a queue pair: link events, an unused vector, and a vector that
+/// `ntb_transport` reserves.
 const OTHER_VECTORS: u16 = 3;
 /// Default number of queue pairs.
 const QUEUES: u16 = 4;
-/// Default window size in bytes, per queue pair in the window.
+/// Part of the default window size per queue pair, in bytes.
 const WINDOW_EACH: u32 = 512 << 10;
-/// Least size of a window.
+/// Smallest window in bytes.
 const WINDOW_MIN: u32 = 2 << 20;
 
-/// An emulated NTB endpoint, driven by a guest's kernel.
+/// Emulated NTB endpoint, driven by a guest's kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NtbVfioUser {
     /// Socket to which QEMU connects.
     pub path: PathBuf,
-    /// Emulated endpoint, `rcar`, `imx8` or `j721e`.
+    /// Emulated device: `rcar`, `imx8` or `j721e`.
     pub device: &'static str,
     /// Number of memory windows.
     pub windows: u16,
-    /// Bytes of each window.
+    /// Size of each memory window in bytes.
     pub window: u32,
     /// Number of interrupt vectors.
     pub vectors: u16,
     /// Largest number of queue pairs.
     pub queues: u16,
-    /// Bytes of a slot.
+    /// Size of a slot in bytes.
     pub transport_mtu: u32,
-    /// Required MTU.
+    /// MTU that the link must have; `None`: any.
     pub mtu: Option<u32>,
-    /// Name of the netdev; otherwise that of the socket's file.
+    /// Name of the netdev; `None`: name of the socket's file.
     pub name: Option<String>,
     /// Permissions of the socket.
     pub access: SocketAccess,
@@ -154,7 +155,7 @@ mod tests {
         }
     }
 
-    // Goal: defaults are consistent with all given options.
+    // Goal: the defaults are consistent with the given options.
     #[test]
     fn defaults_fit_given_options() {
         let of = |text: &str| end(&format!("ntb:vfio-user=/x{text}")).unwrap();
@@ -169,7 +170,7 @@ mod tests {
         assert_eq!(shape(",device=j721e,windows=4,queues=29").2, 4 << 20);
     }
 
-    // Goal: inconsistent values are rejected with the consistent ones.
+    // Goal: the error of inconsistent values contains the allowed values.
     #[test]
     fn mistakes_are_named() {
         for (options, words) in [

@@ -1,9 +1,9 @@
-//! `null:`: discards all frames.
+//! `null:`: endpoint that discards all frames.
 
 use super::declaration::KindDecl;
 use super::{Endpoint, EndpointConfig};
 
-/// An endpoint that discards all frames.
+/// Endpoint that discards all frames.
 pub(super) struct Null;
 
 pub(super) static KIND: KindDecl = KindDecl {

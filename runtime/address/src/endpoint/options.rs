@@ -1,4 +1,4 @@
-//! Values of the options of one address: `key=value,flag,key=value`.
+//! Option values of an address: `key=value,flag,key=value`.
 
 use mqnet_netdev::InterfaceAddress;
 
@@ -9,7 +9,7 @@ use super::egress;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Switch(bool),
-    /// Number, size, or index among the allowed words.
+    /// Number, size, or index in the list of allowed words.
     Number(u64),
     Text(String),
     Mac([u8; 6]),
@@ -17,7 +17,7 @@ pub(super) enum Value {
     List(Vec<Value>),
 }
 
-/// Type that a kind's constructor reads from a value.
+/// Conversion of an option's value to the type that a kind's constructor needs.
 pub(super) trait FromValue: Sized {
     fn from_value(value: &Value) -> Option<Self>;
 }
@@ -47,19 +47,20 @@ from_value! {
     InterfaceAddress: Value::Address(address) => Some(*address);
 }
 
-/// Checked values of the options of one address, defaults included.
+/// Parsed option values of one address, including defaults.
 pub(super) struct Options {
     kind: &'static KindDecl,
     values: Vec<(&'static str, Value)>,
 }
 
 impl Options {
-    /// Parses the options of an address. Each must be declared by the kind, or for all kinds.
+    /// Parses the options of an address. Returns an error for an option that is not declared, for
+    /// an invalid value, and for an option repeated against its declaration.
     pub(super) fn parse(kind: &'static KindDecl, text: &str) -> Result<Self, String> {
         let mut options = Self { kind, values: Vec::new() };
         let is_common = |option: &&str| egress::OPTIONS.iter().any(|decl| decl.matches(option));
         let (common, mut own): (Vec<&str>, Vec<&str>) = text.split(',').partition(is_common);
-        // A trailing comma is allowed, and so is an empty list.
+        // An empty list and a trailing comma are allowed.
         own.pop_if(|last| last.is_empty());
         for option in common.into_iter().chain(own) {
             let Some(decl) = kind.options().find(|decl| decl.matches(option)) else {
@@ -87,7 +88,7 @@ impl Options {
         self.values.iter().any(|(other, _)| *other == name)
     }
 
-    /// All values of an option.
+    /// Returns all values of an option.
     pub(super) fn all<T: FromValue>(&self, name: &str) -> Vec<T> {
         debug_assert!(self.kind.option(name).is_some(), "undeclared option: {name}");
         let given = self.values.iter().filter(|(other, _)| *other == name);
@@ -99,17 +100,19 @@ impl Options {
         given.filter_map(read).collect()
     }
 
-    /// Value of an option without a default; the last one counts.
+    /// Returns the last value of an option; `None` if it is absent and has no default.
     pub(super) fn optional<T: FromValue>(&self, name: &str) -> Option<T> {
         self.all(name).pop()
     }
 
-    /// Value of a flag, or of an option with a default.
+    /// Returns the value of an option; for an absent option without a default, the default of the
+    /// type.
     pub(super) fn value<T: FromValue + Default>(&self, name: &str) -> T {
         self.optional(name).unwrap_or_default()
     }
 
-    /// Element of `values` at the index of the given word among the allowed ones.
+    /// Returns the element of `values` that corresponds to the given word; `None` if the option is
+    /// absent.
     pub(super) fn pick<T: Copy, const N: usize>(&self, name: &str, values: [T; N]) -> Option<T> {
         self.optional(name).and_then(|index: usize| values.get(index).copied())
     }

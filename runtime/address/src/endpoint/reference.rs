@@ -3,17 +3,18 @@
 use super::declaration::{KindDecl, OptionDecl, ValueType};
 use super::{KINDS, egress, group};
 
-/// Width of the help text.
+/// Width of the help text in columns.
 const COLUMNS: usize = 98;
-/// Column of an option's meaning.
+/// Column at which the meaning of an option begins.
 const MEANING: usize = 28;
 
-/// All kinds, and groups.
+/// All kinds, including groups.
 fn kinds() -> impl Iterator<Item = &'static KindDecl> {
     KINDS.into_iter().chain([&group::KIND])
 }
 
-/// Appends `text` to `out` in indented lines; the last line of `out` has `column` columns.
+/// Appends `text` to `out`, with line breaks and indentation. `column` is the length of the last
+/// line of `out`.
 fn wrap(out: &mut String, mut column: usize, indent: usize, text: &str) {
     for word in text.split(' ') {
         if column + 1 + word.chars().count() > COLUMNS {
@@ -29,7 +30,7 @@ fn wrap(out: &mut String, mut column: usize, indent: usize, text: &str) {
     out.push('\n');
 }
 
-/// Range and default of an option, for the end of its line.
+/// Formats range and default of an option for the end of its help line.
 fn range(option: &OptionDecl) -> String {
     let range = match option.value {
         ValueType::Number(..) | ValueType::PowerOfTwo(..) | ValueType::Size(..) => {
@@ -51,7 +52,7 @@ fn help_of(out: &mut String, options: impl Iterator<Item = &'static OptionDecl>)
     }
 }
 
-/// Help text: all kinds of addresses with their options.
+/// Returns the help text of all addresses and their options.
 pub fn help() -> String {
     let mut out = "Endpoint addresses:\n".to_owned();
     for kind in kinds() {
@@ -89,7 +90,7 @@ fn table(options: impl Iterator<Item = &'static OptionDecl>) -> String {
     }
 }
 
-/// `book/src/reference/endpoints.md`.
+/// Returns the contents of `book/src/reference/endpoints.md`.
 pub fn document() -> String {
     let mut out = "\
 # Endpoint addresses
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
     use crate::{Endpoint, parse, parse_both};
 
-    // Goal: help fits its columns, and help and document contain every kind and option.
+    // Goal: help fits its width, and help and document contain every kind and option.
     #[test]
     fn help_and_document_are_complete() {
         let (help, document) = (help(), document());
@@ -157,9 +158,9 @@ mod tests {
         }
     }
 
-    // Goal: names are unique in a kind. Defaults and examples of all options are allowed. No kind
-    // ignores an option that it declares. An undeclared option is rejected with a list of the
-    // declared ones.
+    // Goal: option names are unique within a kind, defaults and examples are allowed values, and
+    // every declared option has an effect. The error for an undeclared option lists the declared
+    // ones.
     #[test]
     fn every_option_is_read() {
         for kind in kinds() {
@@ -167,7 +168,7 @@ mod tests {
             let plain = [target.to_owned(), kind.example.to_owned()];
             assert_ne!(plain.each_ref().map(|address| parse(address).is_ok()), [false; 2]);
             let refused = parse(&format!("{target},no-such")).unwrap_err().to_string();
-            // A group passes unknown options to its last member.
+            // A group passes unknown options to its last member, so the error lists other options.
             let is_group = kind.prefix.is_empty();
             for (at, option) in kind.options().enumerate() {
                 let mut before = kind.options().take(at);
@@ -177,7 +178,8 @@ mod tests {
                     let with = format!("{address},{}", option.example());
                     match (parse_both(&with), parse_both(address)) {
                         (Ok(with), Ok(without)) => with != without,
-                        // Some options exclude each other; the message has the name.
+                        // Some options exclude each other; the error then contains the name of the
+                        // option.
                         (Err(e), _) => {
                             let message = e.to_string();
                             let (_, why) = message.split_once("': ").unwrap_or_default();
@@ -192,7 +194,7 @@ mod tests {
         }
     }
 
-    // Goal: a guest may use every queue pair unless the address limits them.
+    // Goal: a guest may use all queue pairs unless the address limits their number.
     #[test]
     fn guests_have_all_queues_by_default() {
         let Ok(Endpoint::VhostUser(card)) = parse("vhost-user:/x") else { panic!() };

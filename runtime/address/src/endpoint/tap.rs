@@ -1,4 +1,4 @@
-//! `tap:NAME`: a TAP device of this kernel.
+//! `tap:NAME`: TAP device of this kernel.
 
 use std::path::{Path, PathBuf};
 
@@ -9,22 +9,22 @@ use super::declaration::{Custom, KindDecl, OptionDecl, ValueType, option};
 use super::options::Value;
 use super::values::{DESCRIPTORS, MAC, MTU, NETNS, device_name};
 
-/// A TAP device of this kernel.
+/// TAP device of this kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TapEndpoint {
-    /// Name of the device; may be empty if there are `fds`.
+    /// Name of the device; may be empty if `fds` is not.
     pub name: String,
-    /// File of its network namespace.
+    /// Network namespace file of the device; `None`: the namespace of mqnet.
     pub netns: Option<PathBuf>,
     /// Ethernet address to set.
     pub mac: Option<[u8; 6]>,
-    /// MTU to set and to require.
+    /// MTU to set, which the link must have.
     pub mtu: Option<u32>,
     /// IP addresses to add.
     pub addresses: Vec<InterfaceAddress>,
-    /// Keep the device when the link is closed.
+    /// True to keep the device when the link is closed.
     pub persist: bool,
-    /// Method of writing frames.
+    /// Use of io_uring or of plain system calls.
     pub io: Io,
     /// Descriptors of the device's queues, inherited from the parent process.
     pub fds: Vec<i32>,

@@ -1,10 +1,10 @@
-//! Valid and invalid addresses.
+//! Tests with valid and invalid addresses.
 
 use super::*;
 use mqnet_netdev::Io;
 use proptest::prelude::*;
 
-// Goal: the addresses of the README parse to the documented values.
+// Goal: the addresses of the README are parsed to the documented values.
 #[test]
 fn good_addresses() {
     let Ok(Endpoint::Tap(tap)) = parse("tap:a,address=10.0.0.1/24,address=fd00::1/64,mtu=9000")
@@ -52,7 +52,7 @@ fn good_addresses() {
     assert_eq!((inherited.inherited(), inherited.netdev_name()), (&[7][..], "vhost-user".into()));
 }
 
-// Goal: every kind accepts a discipline and a full-sink policy, anywhere among its options.
+// Goal: every kind accepts a discipline and a full-sink policy at any position among its options.
 #[test]
 fn every_kind_has_an_egress() {
     use mqnet_engine::Full;
@@ -69,7 +69,7 @@ fn every_kind_has_an_egress() {
     }
 }
 
-// Goal: socket permissions are read for each kind that creates a socket.
+// Goal: permissions are parsed for each kind that creates a socket.
 #[test]
 fn sockets_have_permissions() {
     let wanted = SocketAccess {
@@ -89,7 +89,7 @@ fn sockets_have_permissions() {
     }
 }
 
-// Goal: every malformed address names the field and the allowed values.
+// Goal: the error of a malformed address contains the wrong part and the allowed values.
 #[test]
 fn bad_addresses_name_the_field() {
     for (address, words) in [
@@ -151,7 +151,7 @@ fn bad_addresses_name_the_field() {
     }
 }
 
-// Goal: the ends of a range are inside it, their neighbours are not.
+// Goal: the bounds of a range are allowed, and their outer neighbours are not.
 #[test]
 fn ranges_include_their_ends() {
     for option in KINDS.iter().flat_map(|kind| kind.options()) {
@@ -168,8 +168,8 @@ fn ranges_include_their_ends() {
 }
 
 proptest! {
-    // Goal: any value of a declared option is read, or rejected with the option, the value and the
-    // allowed values.
+    // Goal: a value of a declared option is parsed, or the error contains the option, the value and
+    // the allowed values.
     #[test]
     fn any_value_is_read_or_refused(
         kind in prop::sample::select(KINDS.to_vec()),
@@ -191,7 +191,7 @@ proptest! {
         }
     }
 
-    // Goal: no text makes the parser panic, and rejections have a reason.
+    // Goal: no text makes the parser panic, and every error has a reason.
     #[test]
     fn any_text_is_answered(
         text in "(tap|ntb|vhost-user|null|x)?:?[a-z0-9/,=:.KMG%-]{0,40}",

@@ -1,4 +1,4 @@
-//! Options and notations shared by several kinds.
+//! Option declarations and value parsers shared by several kinds.
 
 use std::path::{Path, PathBuf};
 
@@ -50,7 +50,7 @@ pub(super) const NAME: OptionDecl = option(
     "name of the netdev; otherwise that of the socket's file",
 );
 
-/// Descriptors inherited from the parent process.
+/// Value type for descriptors inherited from the parent process.
 pub(super) const DESCRIPTORS: ValueType = ValueType::Custom(&Custom {
     syntax: "N[:N...]",
     allowed: "descriptor numbers above 2",
@@ -65,7 +65,7 @@ pub(super) const DESCRIPTOR: ValueType = ValueType::Custom(&Custom {
     read: descriptor,
 });
 
-/// Folder of named network namespaces.
+/// Folder with the names of network namespaces.
 const NAMESPACES: &str = "/run/netns";
 
 fn descriptor(text: &str) -> Option<Value> {
@@ -73,7 +73,7 @@ fn descriptor(text: &str) -> Option<Value> {
     (fd > 2).then_some(Value::Number(fd as u64))
 }
 
-/// A unicast Ethernet address.
+/// Parses a unicast Ethernet address other than zero.
 fn mac(text: &str) -> Option<[u8; 6]> {
     let mut mac = [0; 6];
     let mut parts = text.split(':');
@@ -84,10 +84,10 @@ fn mac(text: &str) -> Option<[u8; 6]> {
     (parts.next().is_none() && mac[0] & 1 == 0 && mac != [0; 6]).then_some(mac)
 }
 
-/// Checks a device name as the kernel does (`dev_valid_name`), without control characters.
+/// Checks an interface name as the kernel does (`dev_valid_name`), and rejects control characters.
 pub(super) fn device_name(name: &str) -> Result<String, String> {
     let odd = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
-    // The kernel treats the byte 0xa0 as white space, in any character.
+    // The kernel treats the byte 0xa0 as white space, even inside a multi-byte character.
     let is_odd = name.contains(odd) || name.bytes().any(|byte| byte == 0xa0);
     if !(1..=15).contains(&name.len()) || is_odd || [".", ".."].contains(&name) {
         return Err(format!(
@@ -99,7 +99,7 @@ pub(super) fn device_name(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// Checks the length of a socket path: `sun_path` has 108 bytes with its terminating zero.
+/// Checks the length of a socket path: `sun_path` has 108 bytes including the terminating zero.
 pub(super) fn socket_path(path: &str) -> Result<PathBuf, String> {
     if path.is_empty() || path.len() > 107 {
         let n = path.len();
@@ -108,7 +108,8 @@ pub(super) fn socket_path(path: &str) -> Result<PathBuf, String> {
     Ok(path.into())
 }
 
-/// Name of a netdev: that of the address, or that of the socket's file without its extension.
+/// Returns the name of a netdev: `name` if given, otherwise the file name of `path` without its
+/// extension, otherwise `otherwise`.
 pub(super) fn name_of(name: Option<&String>, path: &Path, otherwise: &str) -> String {
     let stem = || path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     name.cloned().or_else(stem).unwrap_or_else(|| otherwise.to_owned())

@@ -1,21 +1,21 @@
-//! `vduse:NAME`: a network card of this kernel, implemented in user space.
+//! `vduse:NAME`: virtio NIC of this kernel, implemented in user space.
 
 use super::EndpointConfig;
 use super::declaration::{KindDecl, OptionDecl, ValueType, option};
 use super::values::{MAC, MTU, ON_OFF, device_name};
 
-/// A network card of this kernel.
+/// Virtio NIC of this kernel, implemented in user space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vduse {
-    /// Name of the device, and of the netdev.
+    /// Name of the VDUSE device and of the netdev.
     pub name: String,
-    /// Ethernet address; otherwise the kernel chooses one.
+    /// Ethernet address; `None`: the kernel chooses one.
     pub mac: Option<[u8; 6]>,
-    /// MTU to offer and to require.
+    /// MTU to offer, which the link must have.
     pub mtu: Option<u32>,
-    /// Offer packed rings.
+    /// True to offer packed rings; false for split rings only.
     pub packed: bool,
-    /// Keep device and netdev when the link is closed.
+    /// True to keep device and netdev when the link is closed.
     pub persist: bool,
 }
 
@@ -64,7 +64,7 @@ impl EndpointConfig for Vduse {
 mod tests {
     use crate::endpoint::{Endpoint, parse};
 
-    // Goal: every option is read, and the netdev has the device's name.
+    // Goal: every option is read, and the netdev has the name of the device.
     #[test]
     fn options_are_read() {
         let address = "vduse:v0,mac=02:00:00:00:00:01,mtu=9000,packed=off,persist";
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!((card.mac, card.mtu, card.packed, card.persist), (None, None, true, false));
     }
 
-    // Goal: invalid devices and options are rejected with the field.
+    // Goal: the error of an invalid name or option contains the rule or the allowed options.
     #[test]
     fn nonsense_is_refused() {
         for (address, part) in [

@@ -1,4 +1,4 @@
-//! `vhost-user:SOCKET`: the NIC of a guest.
+//! `vhost-user:SOCKET`: virtio NIC of a guest.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -7,28 +7,28 @@ use super::declaration::{KindDecl, OptionDecl, ValueType, option};
 use super::values::{DESCRIPTOR, MAC, MTU, NAME, ON_OFF, QUEUES, name_of, socket_path};
 use super::{EndpointConfig, SocketAccess, access};
 
-/// The network card of a guest.
+/// Virtio NIC of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VhostUser {
-    /// Path of the socket; empty for an inherited one.
+    /// Path of the socket; empty if the socket is inherited.
     pub path: PathBuf,
-    /// Connect to a listening VMM; otherwise mqnet listens.
+    /// True to connect to a listening VMM; false to listen.
     pub connect: bool,
     /// Largest number of queue pairs.
     pub queues: u16,
-    /// Offer packed rings.
+    /// True to offer packed rings; false for split rings only.
     pub packed: bool,
-    /// Offer a control queue.
+    /// True to offer a control queue.
     pub ctrl: bool,
     /// Ethernet address to offer.
     pub mac: Option<[u8; 6]>,
-    /// MTU to offer and to require.
+    /// MTU to offer, which the link must have.
     pub mtu: Option<u32>,
-    /// Name of the netdev; otherwise that of the socket's file.
+    /// Name of the netdev; `None`: name of the socket's file.
     pub name: Option<String>,
-    /// Socket inherited from the parent process.
+    /// Descriptor of a socket inherited from the parent process.
     pub fd: Option<i32>,
-    /// Permissions of a listening socket.
+    /// Permissions of the socket, if mqnet creates it.
     pub access: SocketAccess,
 }
 

@@ -1,4 +1,4 @@
-//! `virtio-user:SOCKET`: a virtio device in another process, driven by mqnet.
+//! `virtio-user:SOCKET`: virtio device in another process, driven by mqnet.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -10,41 +10,41 @@ use super::{EndpointConfig, SocketAccess, access};
 /// Layout of RX buffers in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RxBufLayout {
-    /// Several buffers share a page where they fit.
+    /// Several buffers share a page if they fit.
     #[default]
     Frag,
-    /// Each buffer has a page.
+    /// Each buffer has its own page.
     Full,
-    /// Selected by measurement.
+    /// Layout selected by measurement.
     Auto,
 }
 
-/// A virtio device over vhost-user, with mqnet as its driver.
+/// Virtio device in another process, driven by mqnet over vhost-user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VirtioUser {
     /// Path of the socket.
     pub path: PathBuf,
-    /// Listen at the socket.
+    /// True to listen at the socket; false to connect.
     pub server: bool,
-    /// Largest number of queue pairs.
+    /// Largest number of queue pairs; `None`: as many as the device has.
     pub queues: Option<u16>,
-    /// Required MTU.
+    /// MTU that the link must have; `None`: any.
     pub mtu: Option<u32>,
-    /// Receive frames for this address and for group addresses only.
+    /// Address whose frames are received, besides group addresses; `None`: all frames are received.
     pub mac: Option<[u8; 6]>,
-    /// Use packed rings.
+    /// True to use packed rings.
     pub packed: bool,
-    /// Use in-order buffers, if the device offers that.
+    /// True to use in-order buffers if the device offers them.
     pub in_order: bool,
-    /// Use checksum and segmentation offloads, if the device offers them.
+    /// True to use checksum and segmentation offloads if the device offers them.
     pub csum: bool,
-    /// Use mergeable buffers, if the device offers them.
+    /// True to use mergeable buffers if the device offers them.
     pub mergeable: bool,
     /// Layout of RX buffers in pages.
     pub rx_buf_layout: RxBufLayout,
-    /// Name of the netdev; otherwise that of the socket's file.
+    /// Name of the netdev; `None`: name of the socket's file.
     pub name: Option<String>,
-    /// Permissions of a server's socket.
+    /// Permissions of the socket, if mqnet listens.
     pub access: SocketAccess,
 }
 
