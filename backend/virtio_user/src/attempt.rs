@@ -1,5 +1,5 @@
-//! Handshake in progress, on a thread of its own: a silent device must not block the control
-//! thread, which also serves other links.
+//! Handshake in progress, on its own thread: a silent device must not block the control thread,
+//! which also serves other links.
 
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,17 +23,17 @@ pub(crate) enum Outcome {
     Done(Box<Result<Session, String>>),
 }
 
-/// Handshake in progress. Dropping it cancels the handshake.
+/// Handshake in progress. Dropping this handle cancels the handshake.
 pub(crate) struct Attempt {
     result: mpsc::Receiver<Result<Session, String>>,
-    /// Signalled when there is a result.
+    /// Event that is signalled when there is a result.
     done: Arc<EventFd>,
-    /// Connection to shut down on cancellation; `None` when the handshake has ended.
+    /// Connection to shut down on cancellation; `None` after the end of the handshake.
     stream: Option<UnixStream>,
 }
 
 impl Attempt {
-    /// Starts the handshake on a new connection.
+    /// Starts the handshake on a new connection, in a new thread.
     pub(crate) fn begin(
         stream: UnixStream,
         config: VirtioUserConfig,
@@ -50,7 +50,7 @@ impl Attempt {
             if let Err(e) = process::restrict_thread(&[]) {
                 tracing::warn!("virtio-user: a thread keeps its privileges: {e}");
             }
-            // A cancelled attempt has no receiver.
+            // An error is ignored: a cancelled attempt has no receiver.
             let _ = answer.send(Session::start(theirs, &config, takes, &persistent));
             let _ = done_event.ring();
         };
@@ -70,12 +70,12 @@ impl Attempt {
         }
     }
 
-    /// Readable when there is a result.
+    /// Descriptor that is readable when there is a result.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.done.as_fd()
     }
 
-    /// Ends the attempt after its result; the connection belongs to the session.
+    /// Keeps the connection open on drop, because it belongs to the session.
     pub(crate) fn finish(mut self) {
         self.stream = None;
     }
@@ -84,7 +84,7 @@ impl Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         if let Some(stream) = &self.stream {
-            // Ends the thread's wait; fails when the device has already disconnected.
+            // Ends the thread's wait. An error is ignored: the device may have disconnected.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }

@@ -17,12 +17,12 @@ pub use stats::RxBufferStats;
 
 /// Number of refills between two decisions of a queue with the setting `auto`.
 const DECIDE_EVERY: u32 = 64;
-/// Number of refills between two timed ones.
+/// Number of refills between two refills whose time is measured.
 const TIME_EVERY: u32 = 16;
-/// Number of decisions for which costly whole pages are not tried again.
+/// Number of decisions for which whole pages are not tried again after they were slower.
 const RETRY_AFTER: u32 = 64;
 
-/// Buffer, and the offset at which the device begins to write.
+/// Buffer, and the offset in it at which the device begins to write.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     pub(crate) frag: Frag,
@@ -39,23 +39,24 @@ pub(crate) struct Buffers {
     pub(crate) average: Average,
     layout: Option<Layout>,
     setting: Setting,
-    /// Current size of a buffer, and its headroom.
+    /// Size of the buffers that are taken now, and their headroom.
     size: u32,
     headroom: u32,
-    /// Number of the current shape. A buffer of another shape is not reused directly.
+    /// Number of the current shape. Only buffers of the current shape are reused without the
+    /// pool.
     generation: NonZeroU32,
-    /// Number of remaining buffers of the trial of whole pages.
+    /// Number of whole pages that the current trial may still take.
     trial: u32,
     taken: u64,
-    /// Number of buffers that were reused without passing through the pool.
+    /// Number of buffers that were reused without the pool.
     reused: u64,
-    /// State at the last decision: pool statistics, taken buffers and foreign returns.
+    /// Values at the last decision: pool statistics, returned buffers, and foreign returns.
     last_decision: (PoolStats, u64, u64),
     until_decision: u32,
     /// Number of remaining decisions for which whole pages are not tried again.
     retry_after: u32,
     refills: u32,
-    /// Start of the timed refill, and `taken` at that time.
+    /// Start of the refill that is timed, and `taken` at that time.
     since: Option<(Duration, u64)>,
     refill_ns: [u32; 2],
     clock: fn() -> Duration,
@@ -108,7 +109,7 @@ impl Buffers {
         }
     }
 
-    /// Selects the shape of the buffers of one refill.
+    /// Begins a refill: follows the setting, and decides on the shape of the buffers.
     pub(crate) fn begin_refill(&mut self, setting: Setting, stats: &RxBufferStats) {
         let is_changed = self.setting != setting || self.layout.is_none();
         let rolled_back = self.layout.is_some_and(|l| matches!(l.cause, Cause::RolledBack { .. }));
@@ -123,14 +124,14 @@ impl Buffers {
         self.since = timed.then(|| ((self.clock)(), self.taken));
     }
 
-    /// Ends a refill: publishes its statistics and its time.
+    /// Ends a refill: publishes statistics and, for a timed refill, the time per buffer.
     pub(crate) fn end_refill(&mut self, stats: &RxBufferStats) {
         stats.counters.taken.set(self.taken + self.reused);
         stats.applied.set(self.setting.number.into());
         stats.publish(&self.pool);
         let Some((since, before)) = self.since.take() else { return };
         let (took, buffers) = ((self.clock)().saturating_sub(since), self.taken - before);
-        // With fewer buffers the clock dominates the measurement.
+        // The clock's own cost would dominate the time of fewer buffers.
         if buffers >= 16 {
             let full = usize::from(self.layout.is_some_and(|layout| layout.full));
             let ns = (took.as_nanos() / u128::from(buffers)).clamp(1, 1 << 20) as u32;
@@ -174,11 +175,11 @@ impl Buffers {
         }
         let now = (self.pool.stats(), self.taken, self.pool.foreign());
         let before = std::mem::replace(&mut self.last_decision, now);
-        // Almost all taken buffers have been returned by now; the few in flight are neglected.
+        // Almost all taken buffers have been returned by now; those in flight are neglected.
         let (freed, foreign) = (now.1 - before.1, now.2 - before.2);
         let opened = |s: &PoolStats| s.alloc_fast + s.alloc_refill + s.alloc_slow;
         let pages = opened(&now.0) - opened(&before.0);
-        // Without new pages the existing ones are reused.
+        // Without new pages there is no new value.
         if let Some(used) = (freed * 100).checked_div(pages) {
             stats.counters.per_page_used.set(used);
         }
@@ -192,7 +193,7 @@ impl Buffers {
         }
     }
 
-    /// Applies the sizes of the selected layout.
+    /// Applies the sizes of the selected layout; a change begins a new shape.
     fn resize(&mut self, stats: &RxBufferStats) {
         let page = self.pool.page_size();
         let full = self.layout.is_some_and(|layout| layout.full);
@@ -201,7 +202,7 @@ impl Buffers {
         if (size, headroom) == (self.size, self.headroom) {
             return;
         }
-        // The saturating sum keeps the last number; later shapes are then indistinguishable.
+        // After 2^32 - 1 shapes the number stays, and later shapes cannot be distinguished.
         self.generation = self.generation.saturating_add(1);
         (self.size, self.headroom) = (size, headroom);
         stats.counters.per_page.set(u64::from(page / self.size));
@@ -209,7 +210,8 @@ impl Buffers {
         stats.counters.headroom.set(u64::from(self.headroom));
     }
 
-    /// Takes a buffer of at least the selected size. The length of its fragment is its true size.
+    /// Takes a buffer of at least the selected size; `None` without memory. The length of its
+    /// fragment is its true size.
     #[inline]
     pub(crate) fn take(&mut self, stats: &RxBufferStats) -> Option<Buffer> {
         let frag = match self.pool.alloc_frag(self.size) {
@@ -221,7 +223,8 @@ impl Buffers {
         Some(Buffer { frag, front: self.headroom })
     }
 
-    /// Handles a lack of pages. A trial of whole pages ends in a rollback to parts of pages.
+    /// Handles a lack of pages. A trial of whole pages ends with a buffer in part of a page, if
+    /// there is one; otherwise returns `None`.
     #[cold]
     fn roll_back(&mut self, stats: &RxBufferStats) -> Option<Frag> {
         stats.counters.alloc_fail.add(1);
@@ -235,7 +238,7 @@ impl Buffers {
         self.pool.alloc_frag(self.size)
     }
 
-    /// Length of a buffer as the device sees it.
+    /// Length of a buffer as the device sees it, with the header.
     #[inline]
     pub(crate) fn shown(&self, buffer: &Buffer) -> u32 {
         let room = buffer.frag.len() - buffer.front;
@@ -246,7 +249,7 @@ impl Buffers {
         }
     }
 
-    /// Address of a buffer as the device sees it.
+    /// Device address of a buffer; `None` for a pool without device mapping.
     #[inline]
     pub(crate) fn address(&self, buffer: &Buffer) -> Option<u64> {
         Some(self.pool.device_address(&buffer.frag)? + u64::from(buffer.front))

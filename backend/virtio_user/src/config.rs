@@ -12,32 +12,34 @@ use crate::provided::ProvidedMemory;
 pub struct VirtioUserConfig {
     /// Path of the socket.
     pub path: PathBuf,
-    /// Listens at the socket, instead of connecting to it.
+    /// True to listen at the socket, false to connect to it.
     pub server: bool,
     /// Permissions of the socket file of a server.
     pub access: Access,
-    /// Maximum number of queue pairs; by default that of the device.
+    /// Largest number of queue pairs; by default that of the device.
     pub queues: Option<u16>,
     /// Required MTU.
     pub mtu: Option<u32>,
-    /// Accepts only frames for this address and for groups; requires a control queue of the device.
+    /// Address of the driver. Only frames to this address and to groups are accepted. Needs a
+    /// control queue.
     pub mac: Option<[u8; 6]>,
-    /// Requires packed rings.
+    /// True to require packed rings.
     pub packed: bool,
-    /// Accepts `IN_ORDER` if the device offers it.
+    /// True to accept `IN_ORDER` if the device offers it.
     pub in_order: bool,
-    /// Accepts checksum offload by the device, and with it segmentation offload, if offered.
+    /// True to accept the device's checksum and segmentation offloads, as far as offered.
     pub csum: bool,
-    /// Accepts mergeable receive buffers if the device offers them.
+    /// True to accept mergeable receive buffers if the device offers them.
     pub mergeable: bool,
     /// Layout of RX buffers in pages.
     pub rx_buf_layout: RequestedLayout,
-    /// Memory of the RX buffers; by default the engine's own.
+    /// Memory of the RX buffers; by default memory of this process.
     pub rx_memory: Option<ProvidedMemory>,
 }
 
 impl VirtioUserConfig {
-    /// Connects to `path` and accepts split rings, `IN_ORDER` and mergeable buffers.
+    /// Options with defaults: connects to `path`, and accepts split rings, `IN_ORDER`, all
+    /// offloads and mergeable buffers.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),

@@ -1,4 +1,4 @@
-//! Control queue: commands are sent one at a time, and each is awaited.
+//! Control queue: sends one command at a time, and waits for its status.
 //!
 //! The queue is in its own memory file, separate from that of the queue pairs.
 
@@ -19,18 +19,18 @@ use crate::memory::{RingMemory, START};
 
 /// Number of descriptors; a command needs two.
 const SIZE: u16 = 16;
-/// Length of the file, and offset of the command. The ring areas precede it.
+/// Length of the file, and offset of the command; the ring areas are before the command.
 const LEN: usize = 16 << 10;
 const COMMAND: usize = 4 << 10;
 /// Offset of the status byte from the command.
 const ANSWER: u32 = 8 << 10;
 
-/// Unit of timeouts: a suspension of the whole machine counts as one unit.
+/// Unit of timeouts. A suspension of the machine counts as one unit at most.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
 /// Device address of the first byte of the file.
 const CONTROL_START: u64 = START - (1 << 30);
 
-/// Memory of the queue before the device knows it.
+/// Memory of the queue, until the queue is created.
 pub(crate) struct ControlMemory {
     pub(crate) region: Arc<Region>,
     pub(crate) ring: RingMemory,
@@ -77,7 +77,7 @@ impl ControlMemory {
         })
     }
 
-    /// Creates the queue with its index.
+    /// Creates the queue with index `number`.
     pub(crate) fn start(
         self,
         number: u16,
@@ -104,8 +104,8 @@ impl ControlMemory {
 }
 
 impl Control {
-    /// Sends a command and awaits its status. After any error but a refusal the connection is
-    /// unusable.
+    /// Sends a command and waits for its status. `Err` for a refusal or a failure; after a
+    /// failure to get the status the connection is shut down.
     pub(crate) fn command(
         &mut self,
         line: &UnixStream,
@@ -127,8 +127,8 @@ impl Control {
             self.kick.ring().map_err(|e| format!("the device's doorbell: {e}"))?;
         }
         if let Err(why) = self.wait(line, timeout) {
-            // The device may still execute this command, and its status would be taken for that of
-            // the next one. The shutdown ends the session.
+            // The device may still execute this command, and its status would be taken for that
+            // of the next. The shutdown ends the session.
             let _ = line.shutdown(std::net::Shutdown::Both);
             return Err(why);
         }

@@ -1,9 +1,9 @@
-//! RX queue that also drains the rings beyond the channels in use.
+//! RX queue that also drains the rings of channels that are not in use.
 //!
 //! A device may write frames into a ring just before it processes the message that disables the
-//! ring, and may wait until they are consumed. So channel `c` of `n` also reads the rings `c + n`,
-//! `c + 2n`, ... Those are usually empty, and are polled when the channel's own ring is empty and
-//! at intervals.
+//! ring, and may wait until they are consumed. Channel `c` of `n` therefore also reads the rings
+//! `c + n`, `c + 2n`, ... These rings are usually empty. They are polled at intervals, and when
+//! the channel's own ring is empty.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,18 +12,18 @@ use mqnet_netdev::{Armed, Burst, DetachedFrame, Fault, OwningRx, Queue, Trigger,
 use mqnet_pktbuf::Returner;
 use mqnet_sysio::epoll::{Epoll, Interest};
 
-/// Bursts of the own ring between two polls of the others.
+/// Number of bursts of the channel's own ring between two polls of the other rings.
 const EVERY: u32 = 64;
 
-/// RX queue over the own ring, which is the first, and the others.
+/// RX queue over the channel's own ring, which is the first, and the other rings.
 pub(crate) struct Fold {
     rings: Vec<Box<dyn OwningRx>>,
-    /// Index of the ring that the last peek showed.
+    /// Index of the ring of the last peek.
     shown: usize,
-    /// Frames of that ring that were shown and not released. The contract of a queue requires that
-    /// they are shown first: some segments of one of them may have been sent.
+    /// Number of frames of that ring that were peeked and not released. These must come first in
+    /// the next peek: some segments of a frame may have been sent.
     left: usize,
-    /// Bursts since the others were polled.
+    /// Number of bursts since the other rings were polled.
     since: u32,
     epoll: Epoll,
 }
@@ -45,7 +45,7 @@ impl Queue for Fold {
         for ring in &mut self.rings {
             if ring.arm(need)? == Armed::MoreWork {
                 armed = Armed::MoreWork;
-                // The work may be in one of the others.
+                // The work may be in one of the other rings, so poll them next.
                 self.since = EVERY;
             }
         }
@@ -57,7 +57,8 @@ impl Queue for Fold {
     }
 
     fn park(&mut self) {
-        // Unreleased frames stay first: a lane that is parked within a frame continues it.
+        // Keep unreleased frames first: a lane that is parked within a frame continues with this
+        // frame.
         self.rings.iter_mut().for_each(|ring| ring.park());
     }
 }
@@ -68,7 +69,7 @@ impl OwningRx for Fold {
         let Self { rings, shown, left, since, .. } = self;
         if *left > 0 {
             *since = since.saturating_add(1);
-            // When the others are due, only the unreleased frames precede them.
+            // If the other rings are due, only the unreleased frames precede them.
             let budget = if *since >= EVERY { budget.min(*left) } else { budget };
             rings[*shown].peek(burst, budget)?;
             *left = burst.frames().len() - before;
@@ -76,8 +77,8 @@ impl OwningRx for Fold {
         }
         let others_too = *since >= EVERY;
         *since = if others_too { 0 } else { *since + 1 };
-        // The others were served first; the next burst reads the own ring again, so that a device
-        // that never stops writing there does not starve it.
+        // After a burst of another ring, the next burst reads the own ring again. A device that
+        // writes there without end therefore does not starve it.
         let order = rings.iter_mut().enumerate();
         for (number, ring) in order.rev().filter(|(number, _)| others_too || *number == 0) {
             ring.peek(burst, budget)?;
@@ -90,7 +91,7 @@ impl OwningRx for Fold {
                 return Ok(());
             }
         }
-        // With all rings empty, the others are polled next.
+        // All rings are empty: poll the other rings next time too.
         *since = EVERY;
         Ok(())
     }
@@ -106,7 +107,7 @@ impl OwningRx for Fold {
         Ok(kept)
     }
 
-    /// A returner belongs to one pool, so from here on only the own ring is read.
+    /// A returner belongs to one pool, so only the channel's own ring is read from now on.
     fn returner(&mut self) -> Option<Returner> {
         self.rings.truncate(1);
         (self.shown, self.left) = (0, 0);

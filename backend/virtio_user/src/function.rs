@@ -1,4 +1,4 @@
-//! The virtio-user driver as a network function.
+//! Network function over a virtio-user driver.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,22 +34,22 @@ const FULL_PAGE: &str = "full-page-rx";
 /// Private flag: each RX queue selects its layout by measurement.
 const AUTO: &str = "rx-buf-layout-auto";
 
-/// Delay after a failed handshake; its reason stays visible.
+/// Delay after a failed handshake, in which users can read the reason.
 const FAILED_DELAY: Duration = Duration::from_secs(2);
-/// Delay after a lost device: it may be one that disconnects after each handshake.
+/// Delay after a lost device, which may be one that disconnects after each handshake.
 const LOST_DELAY: Duration = Duration::from_millis(100);
 
-/// Driver of a virtio-net device over vhost-user.
+/// Network function over a virtio-net device that is reached by vhost-user.
 pub struct VirtioUserFunction {
     address: String,
     config: VirtioUserConfig,
-    /// Listening socket of a server, and its file.
+    /// Listening socket of a server, with its file.
     listener: Option<(UnixListener, SocketFile)>,
     partner: Option<Caps>,
     persistent: Persistent,
     session: Option<Session>,
     attempt: Option<Attempt>,
-    /// Number of the session.
+    /// Number of sessions so far; identifies the session.
     number: u64,
     why: String,
     /// Reason of the last failed handshake; `None` after a success.
@@ -58,18 +58,18 @@ pub struct VirtioUserFunction {
     not_before: Duration,
     full_page: bool,
     auto: bool,
-    /// True when an XDP program processes received frames.
+    /// True if an XDP program processes received frames.
     xdp: bool,
-    /// Channels in use, and those of a prepared change.
+    /// Number of channels in use; `prepared` is that of a prepared change.
     channels: u16,
     prepared: Option<u16>,
-    /// Offloads of the other function after the prepared change.
+    /// Offloads that the partner function accepts after the prepared change.
     next_taken: Offloads,
 }
 
 impl VirtioUserFunction {
-    /// Creates the driver of the device at a socket. The first poll connects; a server listens
-    /// immediately.
+    /// Creates the driver of the device at a socket. A server listens immediately, a client
+    /// connects at its first poll.
     pub fn new(config: VirtioUserConfig) -> io::Result<Self> {
         let listener = if config.server { Some(listen(&config)?) } else { None };
         let most = usize::from(CHANNELS_MAX);
@@ -112,7 +112,7 @@ impl VirtioUserFunction {
         OpenChannelsError { function: self.address.clone(), what: what.into() }
     }
 
-    /// Makes or accepts a connection, if one is available.
+    /// Makes or accepts a connection; `None` if no connection is pending.
     fn connection(&self) -> io::Result<Option<UnixStream>> {
         if let Some((listener, _)) = &self.listener {
             return match listener.accept() {
@@ -121,7 +121,7 @@ impl VirtioUserFunction {
                 Err(e) => Err(e),
             };
         }
-        // A blocking connect would wait for a listener with a full backlog.
+        // Connect without blocking: a blocking connect waits for a listener with a full backlog.
         let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec().nonblocking(), None)?;
         socket.connect(&SockAddr::unix(&self.config.path)?)?;
         socket.set_nonblocking(false)?;
@@ -138,15 +138,15 @@ impl VirtioUserFunction {
             }
         };
         let takes = self.partner.as_ref().map_or(Offloads::NONE, |partner| partner.tx_offloads);
-        // Pairs that the other end of the link cannot use still cost memory: DPDK's device touches
-        // all of it before it replies, which is more than 1 GB and takes seconds for 64 pairs.
+        // Request no more pairs than the other end of the link can use. DPDK's device touches all
+        // memory of a pair before it replies, which takes seconds for many pairs.
         let most = self.partner.as_ref().map_or(CHANNELS_MAX, |partner| partner.channels.max(1));
         let queues = Some(self.config.queues.unwrap_or(most).min(most));
         let config = VirtioUserConfig { queues, ..self.config.clone() };
         match Attempt::begin(stream, config, takes, self.persistent.clone()) {
             Ok(attempt) => {
                 self.attempt = Some(attempt);
-                // The reason of a failure stays until a handshake succeeds.
+                // Keep the reason of a failure until a handshake succeeds.
                 let shaking = || "shaking hands with the device".to_owned();
                 self.why = self.failed.clone().unwrap_or_else(shaking);
             }
@@ -157,7 +157,7 @@ impl VirtioUserFunction {
     fn fail(&mut self, why: &str, now: Duration) {
         self.why = format!("the handshake with the device failed: {why}");
         self.failed = Some(self.why.clone());
-        // A detected ring count is tried without the long delay.
+        // The number of rings was misread: try the corrected number without the long delay.
         let again = self.persistent.counts_rings.load(Ordering::Relaxed);
         self.not_before = now + if again { LOST_DELAY } else { FAILED_DELAY };
     }
@@ -184,7 +184,7 @@ impl VirtioUserFunction {
         self.why = why;
     }
 
-    /// Enables or disables one vring, selected by `vring`, of each pair in a range.
+    /// Enables or disables one vring of each pair in a range; `vring` selects it.
     fn enable(
         &mut self,
         pairs: std::ops::Range<u16>,
@@ -198,7 +198,7 @@ impl VirtioUserFunction {
         done.map_err(|what| self.error(what))
     }
 
-    /// Commands the number of pairs; false if the device needs each ring enabled separately.
+    /// Sets the number of pairs by command; false if each ring must be enabled separately.
     fn command_pairs(&mut self, channels: u16) -> Result<bool, OpenChannelsError> {
         let Some(session) = self.session.as_mut().filter(|session| session.commands_pairs()) else {
             return Ok(false);
@@ -207,13 +207,15 @@ impl VirtioUserFunction {
         done.map(|()| true).map_err(|what| self.error(what))
     }
 
-    /// Commands the offloads that the other function accepts.
+    /// Sets the offloads that the partner function accepts, by command if the device has
+    /// commands.
     fn command_taken(&mut self, taken: Offloads) -> Result<(), OpenChannelsError> {
         let done = self.session.as_mut().map_or(Ok(()), |session| session.set_taken(taken));
         done.map_err(|what| self.error(what))
     }
 
-    /// Creates the channels of a plan, with filled receive rings.
+    /// Creates the channels of a plan, with filled receive rings. `Err` if the device is gone or
+    /// has fewer pairs.
     fn channels_of(&self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         let Some(session) = &self.session else {
             return Err(self.error("the device is gone"));
@@ -240,7 +242,7 @@ impl VirtioUserFunction {
         (0..plan.channels).map(channel).collect()
     }
 
-    /// Maximum number of pairs of the session, which covers every pair ever enabled.
+    /// Number of pairs of the session, including all that were ever enabled.
     fn most(&self) -> u16 {
         self.session.as_ref().map_or(0, |session| session.agreed.pairs)
     }
@@ -249,7 +251,7 @@ impl VirtioUserFunction {
         RequestedLayout::of_flags(self.full_page, self.auto)
     }
 
-    /// True when a queue lacked memory for the requested whole pages.
+    /// True if a queue lacked memory for the requested whole pages.
     fn is_rolled_back(&self) -> bool {
         let pairs = self.session.as_ref().map_or(0, |session| session.pairs.len());
         self.persistent.own.iter().take(pairs).any(|queue| {
@@ -257,7 +259,7 @@ impl VirtioUserFunction {
         })
     }
 
-    /// Refuses whole pages that cannot work, before any change.
+    /// Refuses whole pages if a pool has fewer pages than a ring has buffers.
     fn check_full_page(&self) -> Result<(), OpenChannelsError> {
         let Some(session) = &self.session else { return Ok(()) };
         let (pages, ring) = (session.pool_pages, u32::from(RX_RING));
@@ -296,7 +298,7 @@ impl VirtioUserFunction {
     }
 }
 
-/// Offloads that need no emulation on the way to the other function.
+/// Offloads that need no emulation towards the partner function.
 fn taken(plan: &Plan) -> Offloads {
     plan.rx_offloads.minus(plan.rx_emulation.offloads)
 }
@@ -367,7 +369,7 @@ impl Function for VirtioUserFunction {
 
     fn close(&mut self, why: &str) {
         if self.session.as_ref().is_some_and(Session::is_broken) {
-            // A new attempt with the same rings would fail in the same way.
+            // Delay the next attempt: one with the same rings would fail in the same way.
             self.lose(why.to_owned());
             self.not_before = clock::monotonic() + FAILED_DELAY;
             return;
@@ -416,7 +418,7 @@ impl Function for VirtioUserFunction {
     fn abort(&mut self) {
         let Some(channels) = self.prepared.take() else { return };
         let new = self.channels..channels.max(self.channels);
-        // A lost device is detected by its socket.
+        // Errors are ignored: the socket reports a lost device.
         if self.command_pairs(self.channels).unwrap_or(true) {
             return;
         }
@@ -438,7 +440,7 @@ impl Function for VirtioUserFunction {
 
 impl Steering for VirtioUserFunction {
     fn steers(&self) -> bool {
-        // The device selects queues, within the set that is enabled.
+        // False: the device selects queues, among those that are enabled.
         false
     }
 

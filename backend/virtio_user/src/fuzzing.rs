@@ -1,5 +1,5 @@
-//! Fuzz target, shared by the fuzzer (`cargo xtask fuzz`) and the property tests: arbitrary writes
-//! of a device must not cause a panic or a frame that breaks the contract.
+//! Fuzz target, shared by the fuzzer (`cargo xtask fuzz`) and the property tests. No writes of a
+//! device may cause a panic or a frame that breaks the contract.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,7 +24,7 @@ use crate::tx::{TxCore, TxQueue};
 
 const FRAME_MAX: u32 = 2000;
 
-/// Ring from the point of view of an arbitrary device.
+/// Device side of a ring.
 struct Ring {
     size: u32,
     packed: bool,
@@ -40,14 +40,14 @@ impl Ring {
         Self { size: ring.size.into(), packed, areas, given: 0 }
     }
 
-    /// Returns `buffers` as a correct device does, with a single entry for the last one if
-    /// `only_last`.
+    /// Returns `buffers` buffers like a correct device; with `only_last`, by a single entry for
+    /// the last one.
     fn give(&mut self, memory: &AtomicTable, buffers: u32, len: u32, only_last: bool) {
         let last = self.given + buffers - 1;
         let first = if only_last { last } else { self.given };
         let begin = self.given;
         for number in first..=last {
-            // The single entry of a batch is at the place of its first buffer.
+            // The single entry of a batch is at the position of its first buffer.
             self.mark(memory, if only_last { begin } else { number }, number, len);
         }
         self.given += buffers;
@@ -56,7 +56,7 @@ impl Ring {
         }
     }
 
-    /// Writes used entry `place` for buffer `number`.
+    /// Writes the used entry at position `place` for buffer `number`.
     fn mark(&self, memory: &AtomicTable, place: u32, number: u32, len: u32) {
         let [desc, avail, used] = self.areas;
         if self.packed {
@@ -75,7 +75,7 @@ impl Ring {
         memory.word(at + 4).store(len.to_le(), Relaxed);
     }
 
-    /// Offset of the next buffer to return; arbitrary if there is none.
+    /// Offset of the next buffer to return; any value if there is none.
     fn next_buffer(&self, memory: &AtomicTable) -> u32 {
         let [desc, avail, _] = self.areas;
         let place = match self.packed {
@@ -99,7 +99,7 @@ struct World<Q: DriverQueue + 'static> {
     kept: Vec<DetachedFrame>,
 }
 
-/// Options from the first byte of the input.
+/// Options of a run, from the first byte of the input.
 #[derive(Clone, Copy)]
 struct Choice(u8);
 
@@ -139,7 +139,7 @@ impl<Q: DriverQueue + 'static> World<Q> {
         Some(Self { memory, rings, rx, tx, returner, kept: Vec::new() })
     }
 
-    /// Keeps waiting frames with their memory; with 0 frames, returns all kept ones.
+    /// Detaches pending frames with their memory; with 0 frames, returns all detached ones.
     fn keep(&mut self, frames: usize) -> Result<(), Fault> {
         if frames == 0 {
             self.kept.drain(..).for_each(|kept| kept.free(&mut self.returner));
@@ -178,7 +178,7 @@ impl<Q: DriverQueue + 'static> World<Q> {
         self.tx.is_drained().map(drop)
     }
 
-    /// Device action: returns buffers, with a plausible header in the first one.
+    /// Acts as the device: returns buffers, with a plausible header in the first one.
     fn give(&mut self, input: &mut Input<'_>, only_last: bool) {
         let what = input.u8();
         let (which, count) = (usize::from(what & 1), u32::from(what >> 1) % 70 + 1);
@@ -198,7 +198,7 @@ impl<Q: DriverQueue + 'static> World<Q> {
         ring.give(&self.memory, count, len, only_last);
     }
 
-    /// Device action: writes an arbitrary value into a ring.
+    /// Acts as the device: writes any value into a ring.
     fn scribble(&mut self, input: &mut Input<'_>) {
         let what = u32::from(input.u8());
         let ring = &self.rings[(what & 1) as usize];
@@ -206,7 +206,7 @@ impl<Q: DriverQueue + 'static> World<Q> {
         self.memory.double(at).store(input.u64(), Relaxed);
     }
 
-    /// Executes the input; ends at the first fault, as the engine does.
+    /// Executes the input; ends at the first fault, like the engine.
     fn run(mut self, input: &mut Input<'_>) {
         for _ in 0..300 {
             let step = input.u8();
@@ -233,7 +233,7 @@ impl<Q: DriverQueue + 'static> World<Q> {
     }
 }
 
-/// Interleaves writes of a device with polls of both queues.
+/// Interleaves a device's writes with polls of both queues.
 pub fn rings(data: &[u8]) {
     let mut input = Input(data);
     let choice = Choice(input.u8());

@@ -1,4 +1,4 @@
-//! Memory that the device sees: one sealed file, and an optional file of the caller for received
+//! Memory that the device maps: one sealed file, and optionally a file of the caller for received
 //! frames.
 
 use std::sync::Arc;
@@ -19,16 +19,16 @@ pub(crate) const RX_RING: u16 = 512;
 /// Number of descriptors of a transmit ring.
 pub(crate) const TX_RING: u16 = 256;
 
-/// Device address of the first byte of the file. Address 0 is avoided: devices may treat it as
-/// invalid.
+/// Device address of the first byte of the file. Address 0 is avoided, because devices may treat
+/// it as invalid.
 pub(crate) const START: u64 = 1 << 32;
 
 /// Device address of the first byte of the caller's file.
 pub(crate) const PROVIDED: u64 = 1 << 40;
 
-/// Bytes before a frame in a TX slot: 4 bytes of alignment and the header. (A separate cache line
-/// for the header, as in RX buffers, measured slower: a device that prefetches the start of a
-/// buffer also gets the first bytes of the frame.)
+/// Bytes before a frame in a TX slot: 4 bytes of alignment and the header. Rejected: a separate
+/// cache line for the header, as in RX buffers. A device that prefetches the start of a buffer
+/// then lacks the first bytes of the frame.
 pub(crate) const TX_FRONT: u32 = 16;
 
 const PAGE: usize = 4096;
@@ -50,7 +50,7 @@ fn take(rest: &mut RegionPart, len: usize) -> Result<RegionPart, String> {
     part.ok_or_else(|| "the memory file is too short".to_owned())
 }
 
-/// The memory of one queue pair.
+/// Memory of one queue pair.
 pub(crate) struct PairMemory {
     pub(crate) rx: RingMemory,
     pub(crate) tx: RingMemory,
@@ -66,17 +66,17 @@ pub(crate) struct Shape {
     pub(crate) pairs: u16,
     pub(crate) packed: bool,
     pub(crate) mode: BufferMode,
-    /// Negotiated features, which determine the mapping of pages.
+    /// Negotiated features, which determine the device mapping of pages.
     pub(crate) features: Features,
 }
 
-/// All memory that the device sees.
+/// All memory that the device maps.
 pub(crate) struct DeviceMemory {
     pub(crate) region: Arc<Region>,
     pub(crate) pairs: Vec<PairMemory>,
 }
 
-/// Memory of the caller; each queue takes a part.
+/// Memory of the caller, from which each queue takes a part.
 struct Provided {
     rest: RegionPart,
     pages: u32,
@@ -98,12 +98,13 @@ impl Shape {
         }
     }
 
-    /// Length of an own pool: whole pages for a full ring, and as many for frames in use.
+    /// Bytes of a pool in the driver's file: whole pages for a full ring, and as many for frames
+    /// in use.
     fn pool_len(&self) -> usize {
         2 * usize::from(RX_RING) * self.page_size() as usize
     }
 
-    /// Maps the caller's memory.
+    /// Maps the caller's memory; `Err` if each queue would have fewer pages than half a ring.
     fn provided(&self, memory: &ProvidedMemory) -> Result<Provided, String> {
         let what = |e: String| format!("the memory for received frames: {e}");
         let page = u64::from(self.page_size());
@@ -126,7 +127,7 @@ impl Shape {
         usize::from(TX_RING) * (TX_FRONT + room_for(FRAME_MAX)).next_multiple_of(64) as usize
     }
 
-    /// Length of the file. Most of it is never touched and uses no memory.
+    /// Bytes of the file. Most of the file is never touched and uses no memory.
     fn len(&self, provided: bool) -> usize {
         let rings = self.ring_len(RX_RING) + self.ring_len(TX_RING);
         let pages = if provided { 0 } else { self.pool_len() };
@@ -134,8 +135,8 @@ impl Shape {
         usize::from(self.pairs) * pair.iter().sum::<usize>()
     }
 
-    /// Creates and divides the file. Every possible queue gets its pool now, in the caller's memory
-    /// if provided.
+    /// Creates and divides the file. Every possible queue gets its pool here, in the caller's
+    /// memory if there is some.
     pub(crate) fn make(&self, memory: Option<&ProvidedMemory>) -> Result<DeviceMemory, String> {
         let mut provided = memory.map(|memory| self.provided(memory)).transpose()?;
         let region = Region::shared("mqnet-virtio-user", self.len(provided.is_some()), false);
@@ -202,7 +203,7 @@ mod tests {
         mqnet_sysio::memory::memory_file("mqnet-test", len, false).unwrap()
     }
 
-    // Goal: for every shape the file has exactly the length of its parts, each possible queue has
+    // Goal: for every shape the file has exactly the length of its parts. Each possible queue has
     // its own pool at the mapped address, and rings have the alignment that the specification
     // requires.
     #[test]
@@ -229,9 +230,9 @@ mod tests {
         }
     }
 
-    // Goal: the caller's memory is divided equally among all possible queues, at its own addresses,
-    // and the driver's file then has no pages; too little memory is refused with the required
-    // amount.
+    // Goal: the caller's memory is divided equally among all possible queues, at its own device
+    // addresses. The driver's file then has no pages. Too little memory is refused with the
+    // required amount.
     #[test]
     fn provided_memory_is_shared_out() {
         let shape = shape(3, false, BufferMode::Mergeable);

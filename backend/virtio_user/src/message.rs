@@ -1,4 +1,4 @@
-//! Messages with one number that the crate `vhost` cannot send.
+//! Messages with one number, for which the crate `vhost` has no functions.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,8 @@ use vhost::vhost_user::message::FrontendReq;
 /// Length of a header (request, flags, body size: u32 each), and of a number.
 const HEADER: usize = 12;
 const NUMBER: usize = 8;
-/// Header flags: protocol version 1 and its bits, reply, reply requested (`NEED_REPLY`).
+/// Header flags: protocol version 1 and the mask of versions, reply, reply requested
+/// (`NEED_REPLY`).
 const VERSION: u32 = 1;
 const VERSION_MASK: u32 = 3;
 const REPLY: u32 = 4;
@@ -17,7 +18,8 @@ const WANTS_ANSWER: u32 = 8;
 /// Device status after setup: ACKNOWLEDGE, DRIVER, FEATURES_OK and DRIVER_OK.
 pub(crate) const READY: u64 = 1 | 2 | 8 | 4;
 
-/// Sends a message while no other message is in progress; with `answers`, awaits its reply.
+/// Sends a message, while no other message is in progress. With `answers`, waits for the reply;
+/// `Err` for an invalid reply or a refusal.
 pub(crate) fn number(
     mut line: &UnixStream,
     request: FrontendReq,
@@ -61,7 +63,7 @@ pub(crate) fn number(
 mod tests {
     use super::*;
 
-    // Goal: only a reply to the request is accepted: request, version, reply flag and size.
+    // Goal: a reply is accepted only with the right request, version, reply flag and size.
     #[test]
     fn replies_are_checked() {
         let with = |header: [u32; 3], body: u64| {
@@ -71,7 +73,7 @@ mod tests {
             number(&ours, FrontendReq::SET_STATUS, READY, true)
         };
         let request = FrontendReq::SET_STATUS as u32;
-        // Some devices keep NEED_REPLY in the reply.
+        // Some devices keep NEED_REPLY in the flags of the reply.
         for flags in [5, 13] {
             assert_eq!(with([request, flags, 8], 0), Ok(()));
             assert!(with([request, flags, 8], 1).unwrap_err().contains("refuses"));

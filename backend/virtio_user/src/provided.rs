@@ -1,4 +1,4 @@
-//! Memory of the caller for the pages of RX pools.
+//! Memory of the caller for received frames.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub struct ProvidedMemory {
 }
 
 impl ProvidedMemory {
-    /// Uses the first `len` bytes of a file. With huge pages `len` must be a multiple of their
+    /// Uses the first `len` bytes of a file. With huge pages, `len` must be a multiple of their
     /// size.
     pub fn new(file: OwnedFd, len: u64) -> Self {
         Self { file: Arc::new(file), len }
@@ -26,7 +26,7 @@ impl ProvidedMemory {
         self.len
     }
 
-    /// True when the length is 0.
+    /// True if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

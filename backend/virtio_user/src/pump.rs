@@ -1,8 +1,9 @@
-//! Socket of the device, served by a thread of its own.
+//! Relay between the device's socket and the crate `vhost`, on its own thread.
 //!
-//! The crate `vhost` receives descriptors with every reply and closes them. Closing a file of a
-//! FUSE file system waits for its server, and the crate runs on the thread that serves all links.
-//! So the crate gets one end of a socket pair, and a thread copies: messages with descriptors to
+//! The crate closes descriptors that it receives with replies. Closing a file of a FUSE file
+//! system waits for its server, and the crate runs on the thread that serves all links. The crate
+//! therefore gets one end of a socket pair. The relay forwards messages with descriptors to the
+//! device, and only bytes from it.
 //! the device, bytes only from it.
 
 use std::io::{self, ErrorKind};
@@ -29,7 +30,7 @@ impl Waiting {
         self.bytes.is_empty()
     }
 
-    /// Sends as much as the socket accepts.
+    /// Sends as much as the socket accepts without blocking.
     fn send(&mut self, to: &StreamSocket) -> io::Result<()> {
         let fds: Vec<BorrowedFd<'_>> = self.fds.iter().map(AsFd::as_fd).collect();
         match to.send(&self.bytes, &fds) {
@@ -44,7 +45,8 @@ impl Waiting {
     }
 }
 
-/// Starts the thread; returns its end of the socket pair. The thread ends with either socket.
+/// Starts the thread and returns the other end of the socket pair. The thread ends when either
+/// socket does.
 pub(crate) fn serve(device: UnixStream) -> io::Result<UnixStream> {
     let (ours, theirs) = UnixStream::pair()?;
     let body = move || {
@@ -52,7 +54,7 @@ pub(crate) fn serve(device: UnixStream) -> io::Result<UnixStream> {
             tracing::warn!("virtio-user: a thread keeps its privileges: {e}");
         }
         let sockets = [device, theirs].map(|socket| StreamSocket::from(OwnedFd::from(socket)));
-        // Both sockets are closed here, which both sides detect.
+        // Both sockets are closed when this thread ends, which both sides detect.
         if let Err(e) = copy(&sockets) {
             tracing::debug!("virtio-user: {e}");
         }
@@ -61,7 +63,7 @@ pub(crate) fn serve(device: UnixStream) -> io::Result<UnixStream> {
     Ok(ours)
 }
 
-/// Copies until one of the sockets ends.
+/// Relays data until one of the sockets ends.
 fn copy([device, link]: &[StreamSocket; 2]) -> io::Result<()> {
     let (mut to_device, mut to_link) = (Waiting::default(), Waiting::default());
     let mut room = [0; CHUNK];
@@ -107,7 +109,7 @@ fn copy([device, link]: &[StreamSocket; 2]) -> io::Result<()> {
             }
         }
         if hung_up.contains(&true) && !(to_link.is_empty() && to_device.is_empty()) {
-            // The remaining bytes have no receiver.
+            // No receiver is left for the remaining bytes.
             return Ok(());
         }
     }

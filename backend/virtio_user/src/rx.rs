@@ -1,4 +1,4 @@
-//! Receive queue; its frames are in pages of its own pool.
+//! Receive queue, whose frames are in pages of the queue's own pool.
 
 mod intake;
 
@@ -23,35 +23,36 @@ use mqnet_wire::VnetHdr;
 use crate::buffers::{Buffer, Buffers, RxBufferStats, SettingCell};
 use intake::{Intake, Rules};
 
-/// Minimum number of free descriptors that causes a refill, or half of a shorter ring.
+/// Twice the number of free descriptors above which a queue refills its ring; limited by the ring
+/// size.
 const REFILL: u16 = 64;
 
-/// Frame that arrived and was not released.
+/// Frame that was received and not released.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     hdr: VnetHdr,
     len: u32,
     /// Id of the first buffer, which contains the header.
     id: u16,
-    /// Number of further buffers, which are in a separate list.
+    /// Number of further buffers, which `RxCore::more` lists.
     more: u16,
 }
 
-/// Further buffer of a frame, and the length of its part of the frame.
+/// Further buffer of a frame, and the number of the frame's bytes in it.
 #[derive(Clone, Copy, Debug)]
 struct Filled {
     id: u16,
     len: u32,
 }
 
-/// Buffer that the device has, or that it returned and that is not freed.
+/// Buffer that the device has, or has returned and that is not freed.
 #[derive(Debug)]
 struct Posted {
     frag: Frag,
     /// Offset at which the device begins to write.
     front: u32,
     generation: NonZeroU32,
-    /// Length as the device sees it.
+    /// Length of the buffer as the device sees it.
     len: u32,
     at: u64,
 }
@@ -63,27 +64,28 @@ impl Posted {
     }
 }
 
-/// State of a channel's receive ring: the ring, its pool and the frames that arrived.
+/// State of a channel's receive ring: the ring, its pool, and the received frames.
 ///
-/// A returned buffer stays in place while its frame is shown. Then it is made available again
-/// unchanged. Only buffers that are kept, or that have an outdated shape, pass through the pool.
+/// A returned buffer keeps its id until its frame is released, and is then made available again
+/// unchanged. Only buffers of detached or dropped frames, or of an outdated shape, pass through
+/// the pool.
 pub(crate) struct RxCore<Q> {
     queue: Q,
     buffers: Buffers,
     mergeable: bool,
-    /// Buffers by id, for all ids that are not free.
+    /// Buffers by id; `None` for free ids.
     posted: Box<[Option<Posted>]>,
     waiting: ArrayVec<Waiting, BURST_FRAMES>,
-    /// Further buffers of all waiting frames, in order.
+    /// Further buffers of all frames in `waiting`, in order.
     more: VecDeque<Filled>,
-    /// Held ids of dropped frames; their buffers go back to the pool.
+    /// Ids of dropped frames, whose buffers must be returned to the pool.
     stale: Vec<u16>,
-    /// Buffers without an id that go back to the pool.
+    /// Buffers without an id, which must be returned to the pool.
     to_free: Vec<Frag>,
-    /// Buffers made available again since the last check for a kick.
+    /// Number of buffers made available again since the last check for a kick.
     unkicked: u16,
     refill_at: u16,
-    /// Number of buffers that left with kept frames.
+    /// Number of buffers that left the ring with detached frames.
     kept: u64,
     armed: bool,
     kick: Arc<EventFd>,
@@ -100,7 +102,7 @@ pub(crate) struct RxParts {
     pub(crate) wish: Arc<SettingCell>,
     pub(crate) stats: Arc<QueuePairStats>,
     pub(crate) own: Arc<RxBufferStats>,
-    /// Offloads that received frames may use at most.
+    /// Offloads that received frames may need.
     pub(crate) takes: Offloads,
 }
 
@@ -130,13 +132,13 @@ impl<Q: DriverQueue> RxCore<Q> {
         }
     }
 
-    /// True after a violation by the device: the ring is not used any more.
+    /// True after a violation by the device; the ring is then unused.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Makes buffers available for all free descriptors, as far as there are pages, and kicks once
-    /// if needed. Later refills add what is missing; a lack of memory causes no busy loop.
+    /// Makes buffers available for all free descriptors, as far as there is memory, and kicks
+    /// once if needed. Later refills add missing buffers; a lack of memory causes no busy loop.
     pub(crate) fn refill(&mut self) -> Result<(), std::io::Error> {
         self.buffers.begin_refill(self.wish.get(), &self.own);
         self.free_stale();
@@ -144,13 +146,13 @@ impl<Q: DriverQueue> RxCore<Q> {
             self.buffers.pool.free_frag(frag);
         }
         while let Some(id) = self.queue.next_id() {
-            // In order, the next place may belong to a waiting frame, while a later one was freed.
-            // The waiting buffer moves there when it is released.
+            // With an in-order device the next id may have a received frame, while a later one is
+            // free. The release of that frame moves its buffer there.
             if self.posted[usize::from(id)].is_some() {
                 break;
             }
             let Some(buffer) = self.buffers.take(&self.own) else { break };
-            // Only a pool without device mapping has no address, and no such pool serves a ring.
+            // Every pool of a ring has a device mapping, so there is an address.
             let Some(at) = self.buffers.address(&buffer) else { break };
             let (len, generation) = (self.buffers.shown(&buffer), self.buffers.generation());
             let Buffer { frag, front } = buffer;
@@ -168,8 +170,8 @@ impl<Q: DriverQueue> RxCore<Q> {
         Ok(())
     }
 
-    /// Frees the buffers of dropped frames. This must precede new buffers, which may reuse these
-    /// ids.
+    /// Frees the buffers of dropped frames. Called before new buffers are added, which may reuse
+    /// these ids.
     fn free_stale(&mut self) {
         for id in self.stale.drain(..) {
             self.to_free.extend(self.posted[usize::from(id)].take().map(|posted| posted.frag));
@@ -185,13 +187,13 @@ impl<Q: DriverQueue> RxCore<Q> {
         Ok(())
     }
 
-    /// True when no frame waits.
+    /// True if all received frames are released.
     fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Shows waiting and new frames, up to `budget`. Headers and used entries are read once, when a
-    /// frame is first shown.
+    /// Appends unreleased and new frames to the burst, up to `budget`. Headers and used entries
+    /// are read once, when a frame is new.
     fn peek<'a>(
         &'a mut self,
         burst: &mut Burst<'a>,
@@ -229,7 +231,7 @@ impl<Q: DriverQueue> RxCore<Q> {
         taken
     }
 
-    /// Takes the first waiting frame with its memory.
+    /// Detaches the first received frame with its memory; `None` if there is none.
     fn detach(&mut self) -> Result<Option<DetachedFrame>, String> {
         let Some(frame) = self.waiting.pop_at(0) else { return Ok(None) };
         let Waiting { hdr, len, id, more } = frame;
@@ -242,22 +244,22 @@ impl<Q: DriverQueue> RxCore<Q> {
             self.queue.let_go(id);
             Some(DetachedFragment::new(frag, front + skip, len))
         });
-        // Every waiting frame has its buffers.
+        // Every received frame has buffers.
         let Some(head) = pieces.next() else { return Ok(None) };
         let kept = DetachedFrame { hdr, head, more: pieces.collect() };
         self.stats.rx.packets.add(1);
         self.stats.rx.bytes.add(len.into());
         self.kept += 1 + kept.more.len() as u64;
         if let Err(why) = self.refill_if_due() {
-            // The caller does not get the frame, so its memory is returned here.
+            // The caller does not get the frame, so return its memory here.
             kept.free(&mut self.buffers.pool.returner());
             return Err(why);
         }
         Ok(Some(kept))
     }
 
-    /// True when kept frames hold nearly all buffers. The return of their memory wakes no queue, so
-    /// this queue must not sleep while the device has no buffers to fill.
+    /// True if the device has few buffers, and detached frames have not returned theirs. The
+    /// return of memory wakes no queue, so this queue must not sleep then.
     fn is_starved(&self) -> bool {
         self.queue.in_flight() < self.queue.size() / 4 && self.kept > self.buffers.pool.foreign()
     }
@@ -278,7 +280,7 @@ impl<Q: DriverQueue> RxCore<Q> {
             }
         }
         self.unkicked += renewed;
-        // Published immediately: the device cannot use a buffer before it sees it.
+        // Publish immediately, so that the device can use the buffers.
         self.queue.publish();
         self.waiting.drain(..frames);
         self.stats.rx.packets.add(frames as u64);
@@ -297,7 +299,7 @@ struct Renewal<'r, Q> {
 
 impl<Q: DriverQueue> Renewal<'_, Q> {
     /// Makes a buffer available again unchanged, unless its shape is outdated. Returns the number
-    /// of buffers made available.
+    /// of buffers made available, 0 or 1.
     #[inline(always)]
     fn renew(&mut self, id: u16) -> u16 {
         match &self.posted[usize::from(id)] {
@@ -328,8 +330,8 @@ impl<Q: DriverQueue> Renewal<'_, Q> {
 }
 
 impl<Q> Drop for RxCore<Q> {
-    /// Frees all pages. The device may still write into them; they are not read any more, and the
-    /// pool allocates no other buffers from them.
+    /// Frees all pages. The device may still write into them: nothing reads these pages any more,
+    /// and the pool allocates no further buffers.
     fn drop(&mut self) {
         let posted = self.posted.iter_mut().filter_map(Option::take).map(|posted| posted.frag);
         for frag in posted.chain(self.to_free.drain(..)) {
@@ -398,7 +400,7 @@ impl<Q: DriverQueue + 'static> OwningRx for RxQueue<Q> {
         let (fault, frame_max) = (fault(self.channel), self.frame_max);
         let Some(core) = self.core() else { return Ok(()) };
         if core.is_idle() {
-            // Dropped frames leave free descriptors.
+            // Refill for the descriptors of dropped frames.
             core.refill_if_due().map_err(&fault)?;
         }
         core.peek(burst, budget, frame_max).map_err(|broken| fault(broken.to_string()))

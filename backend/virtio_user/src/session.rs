@@ -1,4 +1,4 @@
-//! Session with a device: the handshake, and the resulting queue pairs.
+//! Session with a device: handshake, and the queue pairs that result.
 
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -34,14 +34,14 @@ use crate::message;
 use crate::rx::{RxCore, RxParts, RxQueue};
 use crate::tx::{TxCore, TxQueue};
 
-/// Maximum number of rings: all pairs and the control queue.
+/// Largest number of rings: those of all pairs, and the control queue.
 const RINGS_MAX: u64 = 2 * CHANNELS_MAX as u64 + 1;
 
-/// Time limit of a handshake, which has a thread of its own.
+/// Time limit of a handshake, which runs in its own thread.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time limit of a later message. It blocks the control thread, and with it all links.
+/// Time limit of a message after the handshake, which blocks the control thread and so all links.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(150);
-/// Feature of a device with protocol features; its vrings are initially disabled.
+/// Feature bit for protocol features. The vrings of such a device are initially disabled.
 const PROTOCOL: Features = Features::PROTOCOL_FEATURES;
 
 /// Features of a control queue that this driver accepts.
@@ -52,11 +52,11 @@ const BY_COMMAND: Features = Features::CTRL_VQ
     .or(Features::STATUS)
     .or(Features::GUEST_ANNOUNCE);
 
-/// Features for changing offloads by command.
+/// Features that allow changing offloads by command.
 const SWITCHED: Features = Features::CTRL_VQ.or(Features::CTRL_GUEST_OFFLOADS);
 
-/// Features for setting the address by command. Devices for VMMs with a control queue of their own
-/// offer `CTRL_VQ` without `CTRL_MAC_ADDR`.
+/// Features that allow setting the address by command. Devices for VMMs that implement the
+/// control queue themselves offer `CTRL_VQ` without `CTRL_MAC_ADDR`.
 const ADDRESSED: Features = Features::CTRL_VQ.or(Features::CTRL_MAC_ADDR);
 
 /// State that persists over sessions.
@@ -65,19 +65,19 @@ pub(crate) struct Persistent {
     pub(crate) stats: Vec<Arc<QueuePairStats>>,
     pub(crate) own: Vec<Arc<RxBufferStats>>,
     pub(crate) wish: Arc<SettingCell>,
-    /// True if the device seems to report vrings instead of pairs (the protocol leaves it open): it
-    /// refused a ring within the reported number. Reset if it then refuses another one.
+    /// True if the device seems to report vrings instead of pairs, which the protocol leaves
+    /// open: it has refused a ring within the reported number. Reset if a ring is refused again.
     pub(crate) counts_rings: Arc<AtomicBool>,
 }
 
-/// Queue pair, independent of the layout of its rings.
+/// Queue pair, for any layout of its rings.
 pub(crate) trait Pair: Send {
     fn channel(&self, channel: u16, plan: &Plan) -> Channel;
-    /// Receive queue over this pair's ring for another channel, with that channel's statistics.
+    /// Receive queue over this pair's ring for channel `channel`, with that channel's statistics.
     fn read_by(&self, channel: u16, plan: &Plan, stats: Arc<QueuePairStats>) -> Box<dyn OwningRx>;
-    /// Makes receive buffers available for all free descriptors.
+    /// Makes receive buffers available for all free descriptors, unless a queue has the ring.
     fn refill(&self) -> Result<(), String>;
-    /// True after a violation by the device in one of the rings.
+    /// True after a violation by the device in one of the rings, if no queue has that ring.
     fn is_broken(&self) -> bool;
 }
 
@@ -104,7 +104,7 @@ impl<Q: DriverQueue + 'static> Pair for Queues<Q> {
     }
 
     fn refill(&self) -> Result<(), String> {
-        // A ring in use refills itself.
+        // A queue that has the ring refills it.
         let refilled = self.rx.with(|core| core.refill()).unwrap_or(Ok(()));
         refilled.map_err(|e| format!("the device's doorbell: {e}"))
     }
@@ -121,15 +121,15 @@ pub(crate) struct Agreed {
     pub(crate) features: Features,
     pub(crate) pairs: u16,
     pub(crate) mode: BufferMode,
-    /// Maximum MTU of the device, if it reports one.
+    /// Largest MTU of the device, or the largest possible MTU if it reports none.
     pub(crate) mtu_max: u32,
-    /// Queue pairs of the device; the index of its control queue follows from them.
+    /// Number of queue pairs of the device, which determines the index of its control queue.
     device_pairs: u16,
     /// Negotiated protocol features.
     protocol: Protocol,
-    /// Messages have replies (`REPLY_ACK`).
+    /// True if messages have replies (`REPLY_ACK`).
     answers: bool,
-    /// Vrings can be enabled and disabled.
+    /// True if vrings can be enabled and disabled.
     enables: bool,
 }
 
@@ -138,17 +138,17 @@ pub(crate) struct Session {
     frontend: Frontend,
     stream: UnixStream,
     pub(crate) agreed: Agreed,
-    /// Pages in the pool of each RX queue.
+    /// Number of pages in the pool of each RX queue.
     pub(crate) pool_pages: u32,
     pub(crate) pairs: Vec<Box<dyn Pair>>,
     enabled: Vec<bool>,
     control: Option<Control>,
-    /// Memory file that the device maps; the queues hold the local mapping.
+    /// Memory file that the device maps; the queues have their own mapping.
     _memory: Arc<Region>,
 }
 
 /// Runs `work`, which waits for the device, and shuts the connection down when the limit expires.
-/// The crate `vhost` waits without limit, whatever the timeout of the socket.
+/// The crate `vhost` waits without a limit, regardless of the socket's timeout.
 fn watched<R>(
     stream: &UnixStream,
     limit: Duration,
@@ -160,7 +160,7 @@ fn watched<R>(
         let mut slices = 0..limit.as_millis().div_ceil(SLICE.as_millis());
         let late = slices.all(|_| wait.recv_timeout(SLICE) == Err(RecvTimeoutError::Timeout));
         if late {
-            // Fails when the device has hung up first.
+            // An error is ignored: the device may have disconnected first.
             let _ = other.shutdown(Shutdown::Both);
         }
         late
@@ -179,7 +179,7 @@ fn failed(what: &'static str) -> impl Fn(vhost::Error) -> String {
     move |e| format!("{what}: {e}")
 }
 
-/// Selects the features to accept.
+/// Selects the features to accept; `Err` if the device lacks a required one.
 fn choose(
     offered: Features,
     config: &VirtioUserConfig,
@@ -202,13 +202,12 @@ fn choose(
     if config.mac.is_some() && !offered.has(ADDRESSED) {
         return Err("the device has no address to be set: leave mac= out".to_owned());
     }
-    // Offloads that commands can disable are always accepted.
+    // Accept all offloads that commands can disable.
     let takes = if offered.has(SWITCHED) { Offloads::ALL } else { takes };
-    // A device may leave checksums out (`DATA_VALID`) for any partner: the receive queue fills them
-    // in.
+    // Accept omitted checksums (`DATA_VALID`) for any partner: the receive queue fills them in.
     let takes = takes.or(Offloads::CSUM);
     let guest = offered.and(Features::of_driver_that_takes(takes));
-    // Only complete sets that the partner of this function can accept.
+    // Accept only complete sets of offloads that the partner of this function accepts.
     wanted = wanted.or(Features::of_driver_that_takes(guest.taken_by_driver()));
     if config.mergeable {
         wanted = wanted.or(Features::MRG_RXBUF);
@@ -222,7 +221,7 @@ fn choose(
     Ok(offered.and(wanted))
 }
 
-/// Negotiates everything except memory.
+/// Negotiates features and number of queue pairs; memory is sent later.
 fn negotiate(
     stream: &UnixStream,
     config: &VirtioUserConfig,
@@ -231,8 +230,8 @@ fn negotiate(
 ) -> Result<(Frontend, Agreed), String> {
     let most = config.queues.unwrap_or(CHANNELS_MAX);
     let clone_stream = || stream.try_clone().map_err(|e| format!("its socket: {e}"));
-    // A `Frontend` that reads the number of queues takes it as a number of vrings and refuses those
-    // beyond it, but a network device reports pairs. So a separate instance reads it.
+    // Read the number of queues with a separate instance. A `Frontend` takes that number as one
+    // of vrings and refuses further ones, but a network device reports pairs.
     let mut queue_counter = Frontend::from_stream(clone_stream()?, RINGS_MAX);
     let mut frontend = Frontend::from_stream(clone_stream()?, RINGS_MAX);
     let offered = Features(frontend.get_features().map_err(failed("features"))?);
@@ -282,7 +281,7 @@ fn negotiate(
     Ok((frontend, agreed))
 }
 
-/// True if commands can be used: only the config space reports the index of the control queue.
+/// True if commands can be used: the index of the control queue is only in the config space.
 fn can_command(frontend: &mut Frontend, offered: Features) -> Result<bool, String> {
     if !offered.has(PROTOCOL.or(ADDRESSED)) {
         return Ok(false);
@@ -358,7 +357,7 @@ impl Session {
         table.extend(provided.map(|memory| area(PROVIDED, memory.len(), memory.file())));
         frontend.set_mem_table(&table).map_err(failed("memory"))?;
         let enabled = vec![!agreed.enables; 2 * usize::from(agreed.pairs)];
-        // The pools of all queues have the same size.
+        // Pools of all queues have the same size.
         let pool_pages = memory.first().map_or(0, |pair| pair.pool.pages());
         let (pairs, _memory) = (Vec::new(), region);
         let mut session =
@@ -374,7 +373,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Sends the MTU and the device status.
+    /// Sends the MTU and the device status, as far as the device supports the messages.
     fn send_settings(&self, config: &VirtioUserConfig) -> Result<(), String> {
         let Agreed { protocol, answers, .. } = self.agreed;
         let send = |request, number| message::number(&self.stream, request, number, answers);
@@ -402,7 +401,8 @@ impl Session {
             on.map_err(failed("enabling the control queue"))?;
         }
         self.control = Some(memory.start(number, features, kick, call));
-        // Without a configured address, the network behind this driver may use any.
+        // Without a configured address accept all frames: the network behind this driver may use
+        // any address.
         let filters = config.mac.is_some();
         if features.has(Features::CTRL_RX) {
             self.command(&CtrlCommand::Rx(RxMode::Promisc, !filters))?;
@@ -424,17 +424,18 @@ impl Session {
         control.command(&self.stream, command, ANSWER_TIMEOUT)
     }
 
-    /// True when the number of pairs is set by command, not by enabling each ring.
+    /// True if commands set the number of pairs: there is a control queue, and `MQ` is
+    /// negotiated.
     pub(crate) fn commands_pairs(&self) -> bool {
         self.control.is_some() && self.agreed.features.has(Features::MQ)
     }
 
-    /// Sets the number of pairs; see [`commands_pairs`](Self::commands_pairs).
+    /// Sets the number of pairs by command; see [`commands_pairs`](Self::commands_pairs).
     pub(crate) fn set_pairs(&mut self, pairs: u16) -> Result<(), String> {
         self.command(&CtrlCommand::Pairs(pairs))
     }
 
-    /// Sets the offloads that this driver accepts, if commands can change them.
+    /// Sets the offloads that this driver accepts by command, if commands can change them.
     pub(crate) fn set_taken(&mut self, taken: Offloads) -> Result<(), String> {
         let features = self.agreed.features;
         if !features.has(SWITCHED) {
@@ -453,7 +454,7 @@ impl Session {
         persistent: &Persistent,
     ) -> Result<Box<dyn Pair>, String> {
         let rx = self.set_up_vring(rx_queue(number), &memory.rx, packed).inspect_err(|_| {
-            // The first pair exists in either way of counting.
+            // The first pair exists with either meaning of the number.
             let wrong = number > 0 && !persistent.counts_rings.load(Ordering::Relaxed);
             persistent.counts_rings.store(wrong, Ordering::Relaxed);
         })?;
@@ -513,7 +514,8 @@ impl Session {
         frontend.set_vring_num(number, ring.size).map_err(failed("size of a ring"))?;
         frontend.set_vring_base(number, base).map_err(failed("start of a ring"))?;
         frontend.set_vring_addr(number, &config).map_err(failed("address of a ring"))?;
-        // Non-blocking: a full counter must block neither the device nor this process.
+        // Use non-blocking eventfds: a full counter must block neither the device nor this
+        // process.
         let event = || {
             let made = VmmEventFd::new(NONBLOCK).and_then(|there| {
                 let here = EventFd::duplicate(&there)?;
@@ -527,8 +529,8 @@ impl Session {
         Ok(Events { kick, call })
     }
 
-    /// Enables or disables vrings. The change is complete on return; all messages share the time
-    /// limit of one reply.
+    /// Enables or disables vrings. The device has processed the change when this function returns
+    /// `Ok`. All messages share the time limit of one reply.
     pub(crate) fn enable(
         &mut self,
         vrings: impl Iterator<Item = u16>,
@@ -544,18 +546,18 @@ impl Session {
         watched(&self.stream, ANSWER_TIMEOUT, || {
             for &number in &numbers {
                 frontend.set_vring_enable(number, on).map_err(failed("enabling a ring"))?;
-                // Recorded one by one: changes before a refusal can be reverted.
+                // Record each change, so that those before a refusal can be reverted.
                 enabled[number] = on;
             }
             if !answers {
-                // Messages are handled in order, so this reply confirms all previous messages.
+                // Messages are handled in order, so this reply confirms all messages before.
                 frontend.get_features().map_err(failed("enabling a ring"))?;
             }
             Ok(())
         })
     }
 
-    /// True after a violation by the device: its rings are not used any more.
+    /// True after a violation by the device in a ring; the session is then unusable.
     pub(crate) fn is_broken(&self) -> bool {
         self.pairs.iter().any(|pair| pair.is_broken())
     }
@@ -565,21 +567,21 @@ impl Session {
         is_quiet(self.stream.as_fd())
     }
 
-    /// Readable when the device disconnects.
+    /// Descriptor that is readable when the device disconnects.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 }
 
-/// `EFD_NONBLOCK | EFD_CLOEXEC`.
+/// Flags `EFD_NONBLOCK | EFD_CLOEXEC` of eventfd(2).
 const NONBLOCK: i32 = 0o2004000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    // Goal: without `csum` no offload is requested from a device that offers all, and the offloads
-    // accepted from it are the same.
+    // Goal: without `csum` no offload of the device is accepted, and frames from the device may
+    // still need the same offloads.
     #[test]
     fn no_offload_is_requested_without_csum() {
         let device = Features::of_device_that_takes(Offloads::ALL);

@@ -1,7 +1,8 @@
-//! Transmit queue, with one memory slot for each id of the ring; header and frame are adjacent.
+//! Transmit queue, with one memory slot for each id of the ring. A slot has the header directly
+//! before the frame.
 //!
-//! The id that was returned last is used first, so that under light load the same few slots stay in
-//! the cache. With an in-order device the ids are used cyclically.
+//! The id that was returned last is used first, so that few slots are used under light load and
+//! stay in the cache. With an in-order device the ids are used cyclically.
 
 mod lag;
 
@@ -23,11 +24,12 @@ use mqnet_wire::VnetHdr;
 use crate::memory::TX_FRONT;
 use lag::Lag;
 
-/// Distance of the slot prefetched for write when frames arrive one by one.
+/// Number of slots by which a slot is prefetched for write, if frames arrive one by one.
 const AHEAD: u16 = 8;
-/// Bytes of a slot that are prefetched with those of the whole burst: two cache lines.
+/// Bytes of each slot that are prefetched for the whole burst: two cache lines.
 const FIRST_LINES: u32 = 128;
-/// Maximum bytes of a slot to prefetch. After that the hardware prefetcher follows the stores.
+/// Largest number of bytes of a slot to prefetch; the hardware prefetcher follows the stores
+/// after them.
 const PREFETCH_MAX: u32 = 2048;
 
 /// State of a channel's transmit ring: the ring and its slots.
@@ -36,12 +38,13 @@ pub(crate) struct TxCore<Q: DriverQueue> {
     slots: Window,
     /// Device address of the first slot.
     at: u64,
-    /// Length of a slot, and of the largest frame in it.
+    /// Bytes of a slot; `room` is the length of the largest frame in it.
     stride: u32,
     room: u32,
-    /// Length of the frame in each slot in flight. In order: the value of `sent` after this frame.
+    /// Length of the frame in each slot in flight. With an in-order device: value of `sent` after
+    /// this frame.
     lens: Box<[u32]>,
-    /// Bytes sent, and bytes of returned frames. Both wrap around.
+    /// Bytes of sent frames; `returned` is that of returned frames. Both wrap around.
     sent: u32,
     returned: u32,
     armed: bool,
@@ -50,13 +53,13 @@ pub(crate) struct TxCore<Q: DriverQueue> {
     stats: Arc<QueuePairStats>,
     broken: Option<Broken>,
     stores: Stores,
-    /// State at the start of the burst, or of the first of several bursts that are published
-    /// together.
+    /// Detector of a lagging device, with its state at the start of the burst, or of the first of
+    /// several bursts that are published together.
     lag: Lag,
 }
 
-/// Header as two words in front of the frame: 4 bytes of alignment, then 12 bytes. Only flags that
-/// a driver may set are passed on, not the result of a checksum validation.
+/// Two words before the frame: 4 bytes of alignment and the header. Only flags that a driver may
+/// set are passed on, not the result of a checksum validation.
 #[inline]
 fn front(hdr: VnetHdr) -> [u64; 2] {
     const NEEDS_CSUM: u64 = 1;
@@ -93,16 +96,16 @@ impl<Q: DriverQueue> TxCore<Q> {
         }
     }
 
-    /// True after a violation by the device: the ring is not used any more.
+    /// True after a violation by the device; the ring is then unused.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.is_some()
     }
 
-    /// Reclaims the slots that the device has used.
+    /// Reclaims the slots that the device has returned; `Err` after a violation.
     #[inline]
     fn reclaim(&mut self) -> Result<(), Broken> {
         if let Some(broken) = &self.broken {
-            // After one violation no further entry is trusted.
+            // No entry is trusted after a violation.
             return Err(broken.clone());
         }
         let broken = &mut self.broken;
@@ -114,13 +117,14 @@ impl<Q: DriverQueue> TxCore<Q> {
         Ok(())
     }
 
-    /// Bytes of frames in flight.
+    /// Bytes of the frames in flight.
     fn bytes(&self) -> u32 {
-        // A malicious device may return ids that are not counted yet.
+        // The difference wraps if a malicious device returns ids that are not counted yet.
         self.sent.wrapping_sub(self.returned)
     }
 
-    /// Sets the slot size for frames of up to `room` bytes; only while no slot is in flight.
+    /// Sets the slot size for frames of up to `room` bytes. False while slots are in flight, or
+    /// if the slots would exceed the memory.
     #[cold]
     fn resize(&mut self, room: u32) -> bool {
         let stride = (TX_FRONT + room).next_multiple_of(64);
@@ -132,7 +136,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         true
     }
 
-    /// Id of the next frame, of up to `room` bytes.
+    /// Id of the next frame, of up to `room` bytes; `None` if no slot of this size is free.
     #[inline(always)]
     fn next(&mut self, room: u32) -> Result<Option<u16>, Broken> {
         if self.queue.free() == 0 || room > self.room {
@@ -151,7 +155,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         Ok(self.queue.next_id())
     }
 
-    /// Takes an id for the next frame, which fits the slots.
+    /// Takes an id for the next frame, which must fit a slot; `None` if no slot is free.
     #[inline(always)]
     fn take_id(&mut self) -> Result<Option<u16>, Broken> {
         match self.queue.take_id() {
@@ -168,8 +172,8 @@ impl<Q: DriverQueue> TxCore<Q> {
     }
 
     /// Prefetches the first lines of the next slots for write, if slots are used cyclically. The
-    /// device has read the lines, so that they are in its caches; without prefetch each store waits
-    /// for its line (book/src/measurements/findings.md). Slots in flight are skipped: the
+    /// device has read these lines, so they are in its caches, and without prefetch each store
+    /// waits for its line (book/src/measurements/findings.md). Slots in flight are skipped: the
     /// device may still need their lines.
     #[inline(always)]
     fn fetch_slots(&self, frames: usize) {
@@ -177,7 +181,7 @@ impl<Q: DriverQueue> TxCore<Q> {
             && let Some(id) = self.queue.next_id()
         {
             let all = frames.min(self.queue.free().into());
-            // Up to the last slot, and from the first one on.
+            // Prefetch up to the last slot, and then from the first slot on.
             let here = all.min(usize::from(self.queue.size() - id));
             let (slots, stride) = (&self.slots, self.stride);
             slots.prefetch_pairs_for_writing(u32::from(id) * stride, stride, here);
@@ -185,7 +189,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         }
     }
 
-    /// Prefetches a later slot for write, when frames arrive one by one.
+    /// Prefetches a later slot for write, if frames arrive one by one.
     #[inline]
     fn fetch_ahead(&self, id: u16) {
         if self.queue.in_order() && self.queue.free() > AHEAD {
@@ -208,7 +212,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         }
     }
 
-    /// Demotes the first lines of a slot (CLDEMOTE) for a waiting device.
+    /// Demotes the first lines of a slot (CLDEMOTE), for a device that waits for them.
     #[inline(always)]
     fn demote(&self, slot: u32, len: u32) {
         self.slots.demote(slot, FIRST_LINES.min(TX_FRONT + len));
@@ -240,7 +244,7 @@ impl<Q: DriverQueue> TxCore<Q> {
             self.armed = false;
             self.queue.disarm();
         }
-        // Reclaimed early: a slot that is reused soon is still in the cache.
+        // Reclaim early, because a slot that is reused soon is still in the cache.
         let before = self.queue.in_flight();
         self.reclaim()?;
         if !self.unpublished {
@@ -261,7 +265,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         Ok(())
     }
 
-    /// Copies frames into slots; returns the number taken.
+    /// Copies frames into slots; returns the number of frames taken.
     fn submit(&mut self, burst: &Burst<'_>, from: usize, room: u32) -> Result<usize, Broken> {
         self.begin()?;
         let StoreMode { streaming, demotes, watch } = self.stores.begin();
@@ -276,7 +280,8 @@ impl<Q: DriverQueue> TxCore<Q> {
         Ok(taken)
     }
 
-    /// Like `fill` with non-temporal stores; a separate function keeps the loops apart.
+    /// Copies frames like `fill`, with non-temporal stores; not inlined, so that each kind of
+    /// store has its own loop.
     #[inline(never)]
     fn stream(
         &mut self,
@@ -320,7 +325,7 @@ impl<Q: DriverQueue> TxCore<Q> {
             let id = match self.take_id() {
                 Ok(Some(id)) => id,
                 Ok(None) => break,
-                // The frames before this one are in the ring: the next call returns the error.
+                // The frames before this one are in the ring, so the next call returns the error.
                 Err(_) if taken > 0 => break,
                 Err(broken) => return Err(broken),
             };
@@ -354,7 +359,7 @@ impl<Q: DriverQueue> TxCore<Q> {
     }
 }
 
-/// Copies the pieces of a frame into one contiguous room.
+/// Copies the segments of a frame into the contiguous `room`.
 #[cold]
 fn gather(room: Segments<'_>, head: Span<'_>, more: &[Span<'_>], streaming: Option<&Streaming>) {
     let mut room = room.head;
@@ -365,9 +370,9 @@ fn gather(room: Segments<'_>, head: Span<'_>, more: &[Span<'_>], streaming: Opti
 }
 
 impl<Q: DriverQueue> Drop for TxCore<Q> {
-    /// Counts the frames that a lost device had not consumed.
+    /// Counts the frames that the device has not consumed as lost.
     fn drop(&mut self) {
-        // A broken queue returns no further frames that could be trusted.
+        // An error is ignored: a broken ring returns no further frames.
         let _ = self.reclaim();
         self.stats.tx.lost.add(self.queue.in_flight().into());
     }
@@ -380,7 +385,8 @@ pub(crate) struct TxQueue<Q: DriverQueue> {
     /// Ring state during a burst.
     core: Option<Box<TxCore<Q>>>,
     room: u32,
-    /// True while frames of an older queue must reach the device first; the queue takes none.
+    /// True while frames of an older queue must reach the device first; this queue then takes no
+    /// frames.
     held: bool,
     /// Id of the reserved slot.
     reserved: Option<u16>,
@@ -404,7 +410,7 @@ impl<Q: DriverQueue> TxQueue<Q> {
         Fault { channel: self.channel, what: what.to_string() }
     }
 
-    /// Calls `work` between bursts; `None` when another queue of the channel uses the ring.
+    /// Calls `work` with the ring state; `None` if another queue of the channel uses the ring.
     fn with<R>(&mut self, work: impl FnOnce(&mut TxCore<Q>) -> R) -> Option<R> {
         match &mut self.core {
             Some(core) => Some(work(core)),
@@ -412,7 +418,7 @@ impl<Q: DriverQueue> TxQueue<Q> {
         }
     }
 
-    /// Takes the ring for a burst; false when that is not possible now.
+    /// Takes the ring for a burst; false if the queue is held or another queue uses the ring.
     #[inline]
     fn take(&mut self) -> Result<bool, Fault> {
         if self.held {
@@ -437,7 +443,7 @@ impl<Q: DriverQueue + 'static> Queue for TxQueue<Q> {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
         self.stats.tx.arms.add(1);
         if self.held {
-            // The release of the hold signals the event.
+            // Sleep: the release of the hold signals the event.
             return Ok(Armed::Sleep);
         }
         let need = need.min(self.room);
@@ -447,7 +453,7 @@ impl<Q: DriverQueue + 'static> Queue for TxQueue<Q> {
             }
             core.armed = true;
             let most = core.queue.in_flight();
-            // A change of the slot size needs all slots; otherwise half of them is enough.
+            // A change of the slot size needs all slots free, otherwise half of them suffices.
             let after = if need > core.room { most } else { most / 2 };
             Ok::<bool, Broken>(!core.queue.arm(after.max(1)))
         });
@@ -525,7 +531,7 @@ impl<Q: DriverQueue + 'static> OwningTx for TxQueue<Q> {
     fn hold(&mut self, on: bool) -> Result<(), Fault> {
         let was = std::mem::replace(&mut self.held, on);
         if was && !on {
-            // The lane may sleep on a queue that took no frames.
+            // Signal the event: the lane may sleep on a queue that took no frames.
             return self.event.ring().map_err(|e| self.fault(e));
         }
         self.flush()
@@ -534,7 +540,7 @@ impl<Q: DriverQueue + 'static> OwningTx for TxQueue<Q> {
     fn is_drained(&mut self) -> Result<bool, Fault> {
         self.flush()?;
         let drained = self.with(|core| core.reclaim().map(|()| core.queue.in_flight() == 0));
-        // Another queue of the channel uses the ring: the caller retries.
+        // Another queue of the channel uses the ring, so the caller must retry.
         drained.unwrap_or(Ok(false)).map_err(|broken| self.fault(broken))
     }
 }

@@ -1,4 +1,4 @@
-//! This driver against this device, over the device's control queue.
+//! Tests of mqnet's virtio driver with mqnet's device, over the control queue.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ struct World {
     packed: bool,
 }
 
-/// Capabilities of the other function of the driver's link.
+/// Capabilities of the driver's partner function.
 fn partner(tx_offloads: Offloads) -> Caps {
     Caps {
         layer: Layer::Ethernet,
@@ -81,7 +81,7 @@ impl World {
         Plan::join(&self.driver.caps(), &there).unwrap()
     }
 
-    /// Waits until the device wants this number of channels; returns its capabilities.
+    /// Waits until the device requests this number of channels; returns its capabilities.
     fn device_wants(&mut self, channels: u16) -> Caps {
         let device = &mut self.device;
         until("the device wants channels", || {
@@ -98,7 +98,7 @@ impl World {
         [driver, self.device.open(&plan).unwrap()]
     }
 
-    /// Changes the driver's link as the engine does, after its channels were dropped.
+    /// Changes the driver's link like the engine, after the channels were dropped.
     fn change(&mut self, channels: u16, taken: Offloads) {
         let plan = self.plan(channels, taken);
         drop(self.driver.prepare(&plan).unwrap());
@@ -114,7 +114,7 @@ fn frame(to: [u8; 6], number: u8) -> Vec<u8> {
     frame
 }
 
-/// Sends a frame from one end; returns the frame that arrives at the other end.
+/// Sends a frame from one end; returns the frame that arrives at the other end, if there is one.
 fn cross(from: &mut Channel, to: &mut Channel, bytes: &[u8]) -> Option<Vec<u8>> {
     until("room", || {
         let mut burst = Burst::new();
@@ -136,8 +136,8 @@ fn cross(from: &mut Channel, to: &mut Channel, bytes: &[u8]) -> Option<Vec<u8>> 
     Some(seen)
 }
 
-// Goal: the device has the number of channels that the driver commands, after opening and after
-// committed and aborted changes, and frames pass on each channel in both directions; on split and
+// Goal: the device has the number of channels that the driver commands, after opening, committed
+// changes and aborted changes. Frames pass on each channel in both directions, with split and
 // packed rings.
 #[test]
 fn channels_are_commanded() {
@@ -170,8 +170,8 @@ fn channels_are_commanded() {
     }
 }
 
-// Goal: a driver with an address gets only frames for it, for groups and for broadcast; without one
-// it gets all frames.
+// Goal: a driver with an address receives only frames to this address, to groups and to
+// broadcast. A driver without an address receives all frames.
 #[test]
 fn frames_for_other_addresses_are_filtered() {
     for mac in [Some(MAC), None] {
@@ -185,7 +185,7 @@ fn frames_for_other_addresses_are_filtered() {
     }
 }
 
-// Goal: the device learns the offloads of the driver's partner, and changes them without a new
+// Goal: the device receives the offloads of the driver's partner, and their changes, within one
 // session.
 #[test]
 fn offloads_change_live() {
@@ -202,8 +202,8 @@ fn offloads_change_live() {
     assert_eq!(world.driver.poll_link(mqnet_sysio::clock::monotonic()), before);
 }
 
-// Goal: the MTU that the driver requires becomes that of the device's link; a device that requires
-// another one refuses it with the number.
+// Goal: the MTU that the driver requires becomes that of the device's link. A device that
+// requires another MTU refuses it, and the reason names the MTU.
 #[test]
 fn required_mtu_reaches_device() {
     for (theirs, agree) in [(None, true), (Some(9000), true), (Some(4000), false)] {
@@ -233,8 +233,8 @@ fn required_mtu_reaches_device() {
     }
 }
 
-// Goal: successive drivers find a device that executes commands; later ones are requested to
-// announce themselves and acknowledge it.
+// Goal: each of several drivers in turn can command the device. The device requests later drivers
+// to announce themselves, and they acknowledge the request.
 #[test]
 fn drivers_come_and_go() {
     let mut world = World::new("again", true, Some(MAC));
@@ -245,8 +245,8 @@ fn drivers_come_and_go() {
     drop(world.open(3));
 }
 
-// Goal: a device without a control queue is refused with a reason if the configuration needs one;
-// otherwise its pairs are enabled ring by ring.
+// Goal: a device without a control queue is refused with a reason if the configuration needs
+// commands. Otherwise the driver enables its pairs ring by ring.
 #[test]
 fn missing_control_queue_is_refused_if_needed() {
     let path = std::env::temp_dir().join(format!("mqnet-plain-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! DPDK's vhost port as the device: testpmd returns each frame on its queue.
+//! Tests with DPDK's vhost port as the device: testpmd returns each frame on its queue.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use mqnet_wire::{Layer, VnetHdr};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Maximum number of frames in flight per channel; smaller than any ring.
+/// Largest number of frames in flight per channel; smaller than any ring.
 const WINDOW: u64 = 100;
 
-/// Serialises the tests: each of them keeps two CPUs busy.
+/// Lock that serialises the tests, each of which keeps two CPUs busy.
 static ALONE: Mutex<()> = Mutex::new(());
 
 struct Testpmd {
@@ -28,7 +28,7 @@ struct Testpmd {
 }
 
 impl Testpmd {
-    /// Starts testpmd; `None` where it is not installed.
+    /// Starts testpmd; `None` if it is not installed.
     fn start(name: &str, queues: u16) -> Option<Self> {
         let socket = std::env::temp_dir().join(format!("mqnet-vu-{}-{name}", std::process::id()));
         let _ = std::fs::remove_file(&socket);
@@ -120,7 +120,7 @@ fn frame(channel: usize, number: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Varying frame lengths, up to `most`.
+/// Length of frame `number`, from 60 up to `most` bytes.
 fn length(number: u64, most: usize) -> usize {
     60 + (number as usize * 131) % (most - 59)
 }
@@ -159,7 +159,8 @@ fn receive(channel: &mut Channel, at: usize, count: &mut Count, most: usize) {
     rx.release(frames).unwrap();
 }
 
-/// Sends `total` frames on each channel and waits until all are returned, in order and unchanged.
+/// Sends `total` frames on each channel, and waits until all have returned, in order and
+/// unchanged.
 fn echo(channels: &mut [Channel], counts: &mut [Count], total: u64, most: usize) {
     let begin = Instant::now();
     while counts[..channels.len()].iter().any(|count| count.back < total) {
@@ -174,8 +175,8 @@ fn echo(channels: &mut [Channel], counts: &mut [Count], total: u64, most: usize)
     }
 }
 
-/// Waits until testpmd answers on every queue: it starts its queues one by one, and drops frames
-/// that it cannot send. Frames lost before that count as returned.
+/// Waits until testpmd answers on every queue. testpmd starts its queues one by one, and drops
+/// frames that it cannot send.
 fn warm_up(channels: &mut [Channel]) {
     let begin = Instant::now();
     for (at, channel) in channels.iter_mut().enumerate() {
@@ -199,7 +200,7 @@ fn warm_up(channels: &mut [Channel]) {
             assert!(begin.elapsed() < PATIENCE, "channel {at} stays silent");
         }
     }
-    // Frames that are still in flight.
+    // Receive the frames that are still in flight.
     std::thread::sleep(Duration::from_millis(300));
     for channel in channels {
         let Rx::Owning(rx) = &mut channel.rx else { panic!("virtio owns its memory") };
@@ -215,11 +216,12 @@ fn warm_up(channels: &mut [Channel]) {
 fn world(name: &str, queues: u16, packed: bool, mergeable: bool) {
     let Some(pmd) = Testpmd::start(name, queues) else { return };
     let most = if mergeable { 5000 } else { 1514 };
-    // DPDK reports 128 queues, independent of its port.
+    // DPDK reports 128 queues, regardless of its port.
     let config = VirtioUserConfig {
         packed,
         mergeable,
-        // Without checksums for one queue: the DPDK device then copies bursts, not single frames.
+        // One queue is tested without checksum offload, because the DPDK device then copies
+        // bursts, not single frames.
         csum: queues > 1,
         queues: Some(queues),
         ..VirtioUserConfig::new(&pmd.socket)
@@ -270,7 +272,7 @@ fn hold(channels: &mut [Channel], on: bool) {
     channels.iter_mut().for_each(|channel| channel.tx.hold(on).unwrap());
 }
 
-/// Performs the steps of a channel change as the engine does.
+/// Changes the number of channels with the steps of the engine.
 fn resize(
     function: &mut VirtioUserFunction,
     old: Vec<Channel>,
@@ -282,7 +284,8 @@ fn resize(
     let mut next = function.prepare(&wanted).unwrap();
     hold(&mut next, true);
     assert_eq!(next[0].tx.submit(&one(&[0; 60]), 0).unwrap(), 0, "held");
-    // Removed channels have no frames in flight; the others have, in both directions.
+    // Removed channels have no frames in flight; the remaining channels have some, in both
+    // directions.
     let leave = usize::from(to).min(old.len());
     for at in leave..old.len() {
         while counts[at].back < counts[at].sent {
@@ -316,8 +319,8 @@ fn one(bytes: &'static [u8]) -> Burst<'static> {
     burst
 }
 
-// Goal: 100 channel changes, with frames in flight in the remaining rings, lose, duplicate or
-// change no frame, for either layout of rings.
+// Goal: 100 channel changes with frames in flight lose, duplicate or change no frame, for either
+// layout of rings.
 #[test]
 fn a_hundred_resizes() {
     for packed in [false, true] {

@@ -289,8 +289,7 @@ impl RxSlots {
         self.credit.write(last);
     }
 
-    /// Refuses a complete slot before slot 0, until the first frame of a session: the peer's
-    /// slots are larger.
+    /// Refuses a complete slot while slot 0 is not complete, before a session's first frame.
     pub(crate) fn check_order(&self) -> Result<(), Violation> {
         if self.number != 0 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Buffer setting of a function, from the control thread to all queues.
+//! Buffer setting of a function, from the control thread to all of its queues.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,7 +8,7 @@ use mqnet_virtio::rxbuf::layout::RequestedLayout;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub(crate) wish: RequestedLayout,
-    /// True when an XDP program processes the frames.
+    /// True if an XDP program processes the frames.
     pub(crate) xdp: bool,
     /// Number of requests so far. A repeated request starts a new trial.
     pub(crate) number: u32,
@@ -23,7 +23,7 @@ const NUMBER: u32 = 1 << 3;
 impl SettingCell {
     /// Writes a setting. A repeated setting counts as a new request.
     pub(crate) fn set(&self, wish: RequestedLayout, xdp: bool) {
-        // Relaxed suffices in both directions: a queue may use a new setting one burst later.
+        // Relaxed suffices: a queue may use a new setting one burst later.
         let number = self.0.load(Ordering::Relaxed) / NUMBER;
         let word = (number.wrapping_add(1) * NUMBER) | (u32::from(xdp) << 2) | wish as u32;
         self.0.store(word, Ordering::Relaxed);
@@ -44,7 +44,7 @@ impl SettingCell {
 mod tests {
     use super::*;
 
-    // Goal: every setting is read as it was written, and a repeated setting is distinguishable.
+    // Goal: a setting is read as written, and a repeated setting is distinguishable.
     #[test]
     fn settings_are_read_as_written() {
         let cell = SettingCell::default();

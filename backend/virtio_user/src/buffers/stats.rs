@@ -5,7 +5,7 @@ use mqnet_netdev::stats::RxBufferCounters;
 use mqnet_pktbuf::{Mapping, PagePool, PoolStats};
 use mqnet_virtio::rxbuf::layout::{Cause, Layout};
 
-/// Buffer statistics of an RX queue, written by the worker that owns it.
+/// Buffer statistics of an RX queue, written by the worker that polls the queue.
 #[derive(Debug, Default)]
 pub struct RxBufferStats {
     /// Counters and sizes of the buffers.
@@ -14,7 +14,7 @@ pub struct RxBufferStats {
     pub(crate) applied: Counter,
     /// Device address of the first page plus 1; 0 if the device maps each buffer itself.
     mapped_at: Counter,
-    /// Counters of the pool, and its three serial numbers.
+    /// Counters of the pool, and the three serial numbers of the pool.
     pool: [Counter; PoolStats::COUNTERS],
     serials: [Counter; 3],
     /// Layout and cause, encoded for [`reason`](Self::reason).
@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    // Goal: a layout is read as it was written, with all values of its cause.
+    // Goal: a layout is read as written, with all values of its cause.
     #[test]
     fn reasons_are_read_as_written() {
         let stats = RxBufferStats::default();
@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    // Goal: pool statistics and mapping are read as they were written.
+    // Goal: pool statistics and mapping are read as written.
     #[test]
     fn pools_are_told_whole() {
         for mapping in [Mapping::Allocation, Mapping::Device(0), Mapping::Device(1 << 40)] {

@@ -1,4 +1,4 @@
-//! Buffers of one queue, without a device.
+//! Tests of the buffers of one queue, without a device.
 
 use mqnet_pktbuf::{Mapping, PoolConfig};
 
@@ -21,7 +21,7 @@ fn setting(wish: RequestedLayout, xdp: bool) -> Setting {
     cell.get()
 }
 
-/// Takes `n` buffers in one refill.
+/// Takes up to `n` buffers in one refill.
 fn refill(buffers: &mut Buffers, setting: Setting, stats: &RxBufferStats, n: usize) -> Vec<Buffer> {
     buffers.begin_refill(setting, stats);
     let taken = (0..n).map_while(|_| buffers.take(stats)).collect();
@@ -33,8 +33,8 @@ fn free(buffers: &mut Buffers, all: Vec<Buffer>) {
     all.into_iter().for_each(|buffer| buffers.pool.free_frag(buffer.frag));
 }
 
-// Goal: the last buffer of a page includes the rest of the page, and its length shows that: 1600
-// and 2496, or 1920 and 2176. A header ends at the end of the first cache line.
+// Goal: the last buffer of a page includes the rest of the page: 1600 and 2496 bytes, or 1920 and
+// 2176. A header ends at the end of the first cache line.
 #[test]
 fn last_buffer_includes_rest_of_page() {
     let stats = RxBufferStats::default();
@@ -54,8 +54,8 @@ fn last_buffer_includes_rest_of_page() {
     }
 }
 
-// Goal: with an XDP program every buffer has its own page and 256 bytes of headroom in every mode,
-// and the length shown to the device ends within the page.
+// Goal: with an XDP program every buffer has its own page and 256 bytes of headroom in every
+// mode. The device sees a length that ends within the page.
 #[test]
 fn xdp_buffers_have_page_and_headroom() {
     for (mode, front, shown) in [(BufferMode::Mergeable, 308, 3520), (BufferMode::Small, 308, 1534)]
@@ -75,7 +75,7 @@ fn xdp_buffers_have_page_and_headroom() {
     }
 }
 
-// Goal: a changed setting affects the next buffers and no earlier ones; it can be reverted.
+// Goal: a changed setting affects later buffers only, and can be reverted.
 #[test]
 fn a_switch_is_for_the_next_buffers() {
     let stats = RxBufferStats::default();
@@ -95,7 +95,7 @@ fn a_switch_is_for_the_next_buffers() {
     assert_eq!(buffers.pool.outstanding(), 0);
 }
 
-// Goal: frames near the page size force whole pages, and the cause is reported as forced.
+// Goal: frames near the page size force whole pages, and the reason says so.
 #[test]
 fn large_frames_force_pages() {
     let stats = RxBufferStats::default();
@@ -106,9 +106,9 @@ fn large_frames_force_pages() {
     assert!(stats.reason().unwrap().cause.to_string().starts_with("forced"));
 }
 
-// Goal: a lack of memory for whole pages within the first ring of them rolls the queue back to
-// parts of pages, and it reports so until the next request. After a complete trial whole pages are
-// kept, and failures are only counted.
+// Goal: a lack of memory for the first ring of whole pages rolls the queue back to parts of
+// pages, which it reports until the next request. After a complete trial whole pages are kept,
+// and failures are only counted.
 #[test]
 fn whole_pages_are_rolled_back() {
     let stats = RxBufferStats::default();
@@ -144,7 +144,7 @@ fn whole_pages_are_rolled_back() {
     free(&mut buffers, all);
 }
 
-/// Takes and returns buffers in turn, `share` percent of them from another thread.
+/// Takes and returns buffers in turn, `share` percent of them by another thread's handle.
 fn traffic(buffers: &mut Buffers, stats: &RxBufferStats, share: usize) {
     let mut returner = buffers.pool.returner();
     for _ in 0..=2 * DECIDE_EVERY {
@@ -162,7 +162,7 @@ fn traffic(buffers: &mut Buffers, stats: &RxBufferStats, share: usize) {
 }
 
 thread_local! {
-    /// Time of the clock, and its increment per reading.
+    /// Time of the simulated clock, and its increment per reading, in microseconds.
     static TIME: std::cell::Cell<[u64; 2]> = const { std::cell::Cell::new([0; 2]) };
 }
 
@@ -178,8 +178,9 @@ fn time() -> Duration {
     })
 }
 
-// Goal: `auto` counts foreign returns, selects whole pages above half, has a hysteresis, and
-// returns to parts of pages when most returns are local; the cause shows the measured share.
+// Goal: `auto` measures foreign returns, and selects whole pages above half of all returns. With
+// a hysteresis, it returns to parts of pages when most returns are local. The reason shows the
+// measured share.
 #[test]
 fn auto_follows_foreign_returns() {
     let stats = RxBufferStats::default();
@@ -200,7 +201,7 @@ fn auto_follows_foreign_returns() {
     assert!(stats.counters.foreign.get() > 5000 && stats.counters.taken.get() > 30_000);
 }
 
-// Goal: whole pages with slower refills are abandoned, and not tried again for a while.
+// Goal: whole pages whose refills are slower are abandoned, and not tried again for a while.
 #[test]
 fn auto_abandons_slow_whole_pages() {
     let stats = RxBufferStats::default();
@@ -212,7 +213,7 @@ fn auto_abandons_slow_whole_pages() {
     step(2);
     traffic(&mut buffers, &stats, 75);
     traffic(&mut buffers, &stats, 75);
-    // The parts were also measured with the slower clock, before whole pages were selected.
+    // The slower clock also affected the last refills with parts of pages.
     let dear = stats.reason().unwrap();
     let cause = dear.cause;
     assert!(!dear.full && matches!(cause, Cause::Dear { full: 31, frag: 15..26 }), "{cause:?}");

@@ -1,7 +1,7 @@
-//! Conversion of used buffers into shown frames.
+//! Conversion of used buffers into frames of a burst.
 //!
-//! The usual frame is complete and in one buffer, and takes one iteration of a short loop. All
-//! other cases are out of line.
+//! The usual frame is complete and in one buffer, and takes one iteration of a short loop.
+//! Functions that are not inlined handle all other frames.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -22,24 +22,24 @@ use super::{Filled, Posted, Waiting};
 use crate::buffers::RxBufferStats;
 
 /// Number of frames by which header and frame are prefetched. The device's CPU has just written
-/// them, and without prefetch each one is a cache miss.
+/// them, so each read without prefetch is a cache miss.
 const AHEAD: u16 = 4;
 
 /// Shortest frame: an Ethernet header.
 const FRAME_MIN: u32 = 14;
 
-/// Rules that frames must meet.
+/// Conditions for valid frames.
 #[derive(Clone, Copy)]
 pub(super) struct Rules {
     mergeable: bool,
     frame_max: u32,
-    /// Maximum excess of a frame over the shortest length.
+    /// Largest length of a frame, less the shortest length.
     spread: u32,
-    /// Offloads that frames may use at most.
+    /// Offloads that frames may need.
     takes: Offloads,
 }
 
-/// Header in front of a frame.
+/// Header before a frame.
 #[derive(Clone, Copy)]
 struct Head {
     hdr: VnetHdr,
@@ -50,7 +50,7 @@ struct Head {
 impl Head {
     #[inline(always)]
     fn of(raw: [u8; HDR_LEN as usize]) -> Self {
-        // Read as whole words, which stay in registers.
+        // Read whole words, which stay in registers.
         let [a, b, c, d, e, f, g, h, rest @ ..] = raw;
         let rest = u32::from_le_bytes(rest);
         let word = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
@@ -63,17 +63,18 @@ impl Rules {
         Self { mergeable, frame_max, spread: frame_max.saturating_sub(FRAME_MIN), takes }
     }
 
-    /// True for a valid frame of `len` bytes in one buffer with a header that passes unchanged.
+    /// True if a frame of `len` bytes is valid, in one buffer, and has a header that passes
+    /// unchanged.
     #[inline(always)]
     fn is_usual(&self, head: &Head, len: u32) -> bool {
-        // The wrapping subtraction also rejects lengths below the minimum in the same comparison.
+        // The wrapping subtraction rejects lengths below the minimum by the same comparison.
         if len.wrapping_sub(FRAME_MIN) > self.spread || self.mergeable && head.buffers != 1 {
             return false;
         }
         head.hdr.is_finished() || self.is_plain(head.hdr, len)
     }
 
-    /// True when a partial checksum is the only content of the header.
+    /// True if the header has only a partial checksum, which is valid and was negotiated.
     #[inline(never)]
     fn is_plain(&self, hdr: VnetHdr, len: u32) -> bool {
         let is_plain = !hdr.is_large() && hdr.needs_checksum() && hdr == hdr.normalised();
@@ -88,7 +89,7 @@ pub(super) struct Intake<'r, 'a, Q> {
     pub(super) look: ArenaView<'a>,
     /// Device address of the first byte of the pool.
     pub(super) pool_at: u64,
-    /// Memory of the pool, and the offset of the pool in it.
+    /// Memory of the pool; `pool_start` is the offset of the pool in it.
     pub(super) region: &'a Region,
     pub(super) pool_start: usize,
     pub(super) posted: &'a [Option<Posted>],
@@ -101,10 +102,10 @@ pub(super) struct Intake<'r, 'a, Q> {
 }
 
 impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
-    /// `len` bytes of a buffer from `skip` on.
+    /// Span of `len` bytes in a buffer, from `skip` on.
     #[inline(always)]
     fn span(&self, id: u16, skip: u32, len: u32) -> Span<'a> {
-        // Every id in use has its buffer.
+        // Every used id has a buffer.
         match &self.posted[usize::from(id)] {
             Some(posted) => {
                 let start = posted.at.wrapping_sub(self.pool_at) as usize + skip as usize;
@@ -114,8 +115,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         }
     }
 
-    /// Shows frames that wait since an earlier peek. Returns their number of bytes, or `None` when
-    /// the burst has no more room.
+    /// Appends the unreleased frames of earlier peeks to the burst. Returns their number of
+    /// bytes; `None` if the burst has no more space.
     #[inline]
     pub(super) fn show_again(&mut self, burst: &mut Burst<'a>, budget: usize) -> Option<usize> {
         if self.waiting.is_empty() { Some(0) } else { self.show_waiting(burst, budget) }
@@ -135,8 +136,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         Some(bytes)
     }
 
-    /// Shows a frame. `others` is the position of its further buffers in the list. False when the
-    /// burst has no room for its pieces.
+    /// Appends a frame to the burst; false if the burst has no space for its buffers. `others` is
+    /// the position of its further buffers in the list.
     fn push(&self, burst: &mut Burst<'a>, frame: &Waiting, others: usize) -> bool {
         let mut pieces = self.pieces(frame, others).map(|(id, skip, len)| self.span(id, skip, len));
         let head = pieces.next().unwrap_or(Span::EMPTY);
@@ -144,7 +145,7 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         burst.push_pieces(frame.hdr, frame.len, head, &more)
     }
 
-    /// Shows new frames, after `bytes` that are shown already.
+    /// Appends new frames to the burst, after `bytes` bytes that are in it already.
     #[inline(always)]
     pub(super) fn take_in(
         &mut self,
@@ -153,7 +154,7 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         bytes: usize,
     ) -> Result<(), Broken> {
         let mut bytes = bytes;
-        // Dropped frames count too: the loop must be bounded for any device.
+        // Count dropped frames too, so that the loop is bounded for any device.
         for _ in self.waiting.len()..budget {
             if bytes >= BURST_BYTES {
                 break;
@@ -164,7 +165,7 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
             {
                 self.look.span(&posted.frag, posted.front, 1).prefetch();
             }
-            // The device can write the header at any time, so it is read once.
+            // Read the header once, because the device may change it at any time.
             let whole = self.span(used.id, 0, used.len);
             let (raw, frame) = whole.split_header().unwrap_or(([0; HDR_LEN as usize], Span::EMPTY));
             let head = Head::of(raw);
@@ -183,8 +184,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         Ok(())
     }
 
-    /// Handles any other frame, valid or not. Returns the number of bytes shown; `None` when the
-    /// burst has no room for the frame.
+    /// Handles a frame that is not usual, valid or not. Returns the number of bytes added to the
+    /// burst; `None` if the burst has no space for the frame.
     #[cold]
     #[inline(never)]
     fn take_in_unusual(
@@ -221,8 +222,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         Ok(Some(0))
     }
 
-    /// Pieces of a frame: buffer id, bytes to skip, bytes of the frame. `others` is the position of
-    /// its further buffers in the list.
+    /// Segments of a frame: buffer id, bytes to skip, bytes of the frame. `others` is the
+    /// position of its further buffers in the list.
     fn pieces(
         &self,
         frame: &Waiting,
@@ -234,7 +235,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         std::iter::once((frame.id, HDR_LEN, first)).chain(others)
     }
 
-    /// Normalised header of a frame; `None` if it is invalid for the frame or was not negotiated.
+    /// Normalised header of a frame. `None` if the header is invalid for the frame, or needs an
+    /// offload that was not negotiated.
     fn admit(&self, frame: &Waiting, others: usize) -> Option<VnetHdr> {
         let &Waiting { hdr, len, .. } = frame;
         if hdr.is_finished() {
@@ -261,8 +263,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         Some(with_own_hdr_len(hdr, len, head, Layer::Ethernet))
     }
 
-    /// Turns a frame with `DATA_VALID` into one with a partial checksum, because the content of its
-    /// checksum field is undefined.
+    /// Gives a frame with `DATA_VALID` a partial or complete checksum, because its checksum field
+    /// is undefined. Returns the new header.
     #[cold]
     fn begin_checksum(
         &self,
@@ -288,7 +290,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         vouched.completed()
     }
 
-    /// Writes two bytes of a frame, which belongs to this process until its buffers are released.
+    /// Writes two bytes of a frame. The frame's buffers belong to this process until they are
+    /// released.
     fn write(&self, frame: &Waiting, others: usize, at: usize, bytes: [u8; 2]) {
         let (mut from, mut bytes) = (0, (at..).zip(bytes).peekable());
         for (id, skip, len) in self.pieces(frame, others) {
@@ -306,8 +309,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         }
     }
 
-    /// Takes the further buffers of a merged frame of `count` buffers and adds their lengths;
-    /// returns their number.
+    /// Takes the further buffers of a merged frame of `count` buffers and adds their lengths to
+    /// `len`; returns their number.
     fn take_others(&mut self, count: u16, len: &mut u32) -> Result<u16, Broken> {
         let most = BURST_MORE_PIECES as u16 + 1;
         let wanted = if count > most { 1 } else { count };
@@ -315,7 +318,7 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         while have < wanted
             && let Some(UsedBuffer { id, len: written }) = self.queue.hold_used()?
         {
-            // Each length is limited by the buffer, which is part of a page.
+            // The sum cannot overflow: each length is at most that of a buffer.
             *len += written;
             self.more.push_back(Filled { id, len: written });
             have += 1;
@@ -323,8 +326,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         Ok(have - 1)
     }
 
-    /// Drops a frame; its `more` further buffers are the last in the list. The buffers pass through
-    /// the pool, so that a device that returns an id twice in a row is detected.
+    /// Drops a frame, whose `more` further buffers are the last in the list. Its buffers pass
+    /// through the pool, so that a device that returns an id twice in a row is detected.
     fn drop_last(&mut self, id: u16, more: u16, len: u32, reason: DropReason) {
         self.stale.push(id);
         for _ in 0..more {

@@ -1,12 +1,12 @@
-//! Detection of a device that lags behind: it will wait for the lines written next, so that their
-//! demotion pays.
+//! Detection of a lagging device. Such a device will wait for the lines that are written next, so
+//! their demotion saves time.
 
 use mqnet_netdev::limits::BURST_FRAMES;
 
 /// Detector of a lagging device.
 #[derive(Debug, Default)]
 pub(super) struct Lag {
-    /// Frames in flight when the device last consumed some.
+    /// Number of frames in flight when the device last consumed some.
     moved_at: u16,
     is_behind: bool,
 }
@@ -16,10 +16,10 @@ impl Lag {
         self.is_behind
     }
 
-    /// Updates the state at the start of a burst, with `before` and `now` frames of `size` in
-    /// flight. The device lags if it has at least half of the ring and consumed frames since the
-    /// last burst. A device that consumed none sleeps, or waits for the CPU of this thread, whose
-    /// caches hold the lines: demotion would then only cost time.
+    /// Updates the state at the start of a burst, with `before` and `now` frames in flight in a
+    /// ring of `size`. The device lags if at least half of the ring is in flight and the device
+    /// has consumed frames since the last burst. A device that consumed none sleeps, or waits for
+    /// the CPU of this thread, whose caches hold the lines: demotion would then only cost time.
     #[inline(always)]
     pub(super) fn update(&mut self, size: u16, before: u16, now: u16) {
         if now < before {
@@ -37,14 +37,14 @@ mod tests {
     const SIZE: u16 = 256;
     const BURST: u16 = BURST_FRAMES as u16;
 
-    /// Runs bursts with a device that consumes `taken` frames before each; counts those that find
-    /// it lagging.
+    /// Runs bursts with a device that consumes `taken` frames before each; returns the number of
+    /// bursts at which the device lags.
     fn run(bursts: u32, taken: impl Fn(u32) -> u16) -> u32 {
         let (mut lag, mut in_flight, mut behind) = (Lag::default(), 0u16, 0);
         for n in 0..bursts {
             let before = in_flight;
             in_flight = in_flight.saturating_sub(taken(n));
-            // Twice, as the caller does when it takes the ring and when it submits.
+            // Update twice, like the caller, which takes the ring and then submits.
             lag.update(SIZE, before, in_flight);
             lag.update(SIZE, in_flight, in_flight);
             behind += u32::from(lag.is_behind());
@@ -54,7 +54,7 @@ mod tests {
     }
 
     // Goal: a device lags if it keeps consuming from a ring that is at least half full. A device
-    // that keeps up, consumes none, or consumes all in intervals does not lag.
+    // that keeps up, consumes none, or consumes all frames at intervals does not lag.
     #[test]
     fn lag_is_detected() {
         assert!(run(100, |_| BURST / 2) >= 95);

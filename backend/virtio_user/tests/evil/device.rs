@@ -1,4 +1,4 @@
-//! Scripted vhost-user device, and its rings.
+//! Scripted vhost-user device, with its rings.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -14,9 +14,9 @@ use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const START: u64 = 1 << 32;
 
-/// VERSION_1, MRG_RXBUF, CSUM and GUEST_CSUM, PROTOCOL_FEATURES.
+/// Features VERSION_1, MRG_RXBUF, CSUM, GUEST_CSUM and PROTOCOL_FEATURES.
 pub(crate) const FEATURES: u64 = 1 << 32 | 1 << 15 | 3 | 1 << 30;
-/// MQ, REPLY_ACK.
+/// Protocol features MQ and REPLY_ACK.
 pub(crate) const PROTOCOL: u64 = 1 | 8;
 
 /// State that the driver's messages set.
@@ -34,9 +34,9 @@ pub(crate) struct DriverState {
 pub(crate) struct Behaviour {
     pub(crate) features: u64,
     pub(crate) pairs: u64,
-    /// Request number without a reply: the device disconnects instead.
+    /// Request at which the device disconnects without a reply.
     pub(crate) disconnects_at: u32,
-    /// The device stays connected and silent instead of disconnecting.
+    /// True if the device stays connected without replies instead of disconnecting.
     pub(crate) stays_silent: bool,
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn note(state: &mut DriverState, request: u32, body: &[u8], file: Opt
             state.vrings[vring()].0 = number(body, 4);
         }
         9 => {
-            // desc, used, avail.
+            // Order of the message: desc, used, avail.
             let [desc, used, avail] = [8, 16, 24].map(|at| double(body, at));
             grow(state, vring());
             state.vrings[vring()].1 = [desc, avail, used];
@@ -206,7 +206,7 @@ impl Vring {
         memory.write((at - START) as u32, bytes.len() as u32).head.copy_from(Span::of(bytes));
     }
 
-    /// Sends bytes after a header with this number of buffers.
+    /// Sends `frame` after a header with this number of buffers, in one buffer.
     pub(crate) fn send(&mut self, buffers: u16, header: [u8; 10], frame: &[u8]) {
         let (id, at, _) = self.take().expect("the driver gives buffers");
         let mut bytes = Vec::from(header);

@@ -1,11 +1,11 @@
-//! Frames that are kept with their memory.
+//! Tests of frames that are detached with their memory.
 
 use mqnet_netdev::{Armed, Burst, Function, Rx, RxBuffers};
 
 use super::worlds;
 
-// Goal: kept frames leave the ring with their memory, which is reused only after another thread
-// returned it; such returns are counted.
+// Goal: detached frames leave the ring with their memory, which is reused only after another
+// thread has returned it. Such returns are counted.
 #[test]
 fn kept_frames_leave_with_their_memory() {
     for (device, function, mut channel) in worlds("kept") {
@@ -44,8 +44,8 @@ fn kept_frames_leave_with_their_memory() {
     }
 }
 
-// Goal: a reader that keeps all memory does not sleep, because the device has no buffer to fill and
-// the return of memory causes no wake; after the return the device gets buffers and the reader
+// Goal: a queue whose memory is all detached does not sleep, because the device has no buffer and
+// the return of memory wakes no queue. After the return the device gets buffers, and the queue
 // sleeps.
 #[test]
 fn a_queue_without_memory_does_not_sleep() {

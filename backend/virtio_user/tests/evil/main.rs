@@ -1,4 +1,4 @@
-//! Malicious devices against the driver, with a scripted device.
+//! Tests of the driver with a scripted device that violates the protocol.
 
 mod device;
 mod kept;
@@ -44,7 +44,7 @@ fn connect(device: &Device) -> VirtioUserFunction {
     function
 }
 
-/// Reason of the failed handshake.
+/// Waits for a failed handshake; returns the reason.
 fn refused(function: &mut VirtioUserFunction) -> String {
     let begin = Instant::now();
     loop {
@@ -76,14 +76,14 @@ fn world_of(name: &str, behaviour: Behaviour) -> World {
     (device, function, channel)
 }
 
-/// One world with a device that returns buffers in any order, and one with an in-order device.
+/// Two worlds: with a device that returns buffers in any order, and with an in-order device.
 fn worlds(name: &str) -> impl Iterator<Item = World> {
     [("any", CORRECT), ("order", IN_ORDER)]
         .into_iter()
         .map(move |(order, behaviour)| world_of(&format!("{name}-{order}"), behaviour))
 }
 
-/// Polls the receive queue; returns the lengths of its frames.
+/// Receives frames and releases them; returns their lengths.
 fn poll(channel: &mut Channel) -> Result<Vec<u32>, Fault> {
     let Rx::Owning(rx) = &mut channel.rx else { panic!("virtio owns its memory") };
     let lens: Vec<u32> = {
@@ -95,8 +95,8 @@ fn poll(channel: &mut Channel) -> Result<Vec<u32>, Fault> {
     Ok(lens)
 }
 
-// Goal: a correct device gets features within its offer and two pairs, which are enabled as they
-// are used, and its frames arrive.
+// Goal: the driver accepts the features and both pairs of a correct device, enables the vrings of
+// used pairs, and receives its frames.
 #[test]
 fn correct_device_is_served() {
     let (device, mut function, mut channel) = world("honest");
@@ -116,7 +116,8 @@ fn correct_device_is_served() {
     assert_eq!(device.state.lock().unwrap().enabled, [false; 4]);
 }
 
-// Goal: frames that were shown and not released are shown again, in order, and are counted once.
+// Goal: frames that were peeked and not released are peeked again, in order, and are counted
+// once.
 #[test]
 fn unreleased_frames_are_shown_again() {
     for (device, function, mut channel) in worlds("again") {
@@ -134,7 +135,7 @@ fn unreleased_frames_are_shown_again() {
     }
 }
 
-// Goal: a merged frame is shown as one frame in several pieces.
+// Goal: a merged frame is peeked as one frame in several segments.
 #[test]
 fn merged_frames_are_shown_as_one() {
     for (device, _function, mut channel) in worlds("merged") {
@@ -147,8 +148,8 @@ fn merged_frames_are_shown_as_one() {
     }
 }
 
-// Goal: frames shorter than their headers, and merged frames with missing, too many or no buffers,
-// are counted as length errors; their buffers are reused, and traffic continues.
+// Goal: frames shorter than their headers, and merged frames with missing, too many or no
+// buffers, are counted as length errors. Their buffers are reused, and traffic continues.
 #[test]
 fn length_errors_are_counted() {
     for (device, function, mut channel) in worlds("lengths") {
@@ -175,8 +176,8 @@ fn length_errors_are_counted() {
     }
 }
 
-// Goal: a frame longer than the plan allows, and a checksum field outside of the frame, are dropped
-// with their reasons.
+// Goal: a frame longer than the plan allows, and one whose checksum field is outside of it, are
+// dropped with their reasons.
 #[test]
 fn wrong_frames_are_dropped() {
     for (device, function, mut channel) in worlds("wrong") {
@@ -197,8 +198,8 @@ fn wrong_frames_are_dropped() {
     }
 }
 
-// Goal: invalid ids, more bytes than a buffer has, and an index that runs ahead close the queue
-// with the invalid values in the reason, without a panic.
+// Goal: an invalid id, a length beyond the buffer, and an index that runs ahead close the queue.
+// The reason names the invalid value.
 #[test]
 fn lies_close_the_queue() {
     type Violation = fn(&mut Vring);
@@ -222,13 +223,13 @@ fn lies_close_the_queue() {
             assert!(fault.to_string().contains(words), "{fault}");
             drop(channel);
             function.close("a fault");
-            // The same rings must not be used again.
+            // The session's rings must not be used again.
             assert!(matches!(function.poll_link(Duration::ZERO), LinkStatus::Down(_)));
         }
         for (device, _function, mut channel) in worlds(&format!("lie-tx{number}")) {
             channel.tx.submit(&one(), 0).unwrap();
             channel.tx.flush().unwrap();
-            // The used length of a buffer that the device only reads is ignored.
+            // The driver ignores the used length of a buffer that the device only reads.
             if number != 2 {
                 violate(&mut device.vring(1));
                 assert!((0..2).any(|_| channel.tx.is_drained().is_err()), "{words}");
@@ -243,8 +244,8 @@ fn one() -> Burst<'static> {
     burst
 }
 
-// Goal: a frame is sent with its header in front of it; a full ring takes no more frames, sleeps,
-// and continues when half of its buffers are returned.
+// Goal: a frame is sent with its header before it. A full ring takes no more frames, sleeps, and
+// continues when the device has returned buffers.
 #[test]
 fn a_full_ring_stops() {
     for (device, _function, mut channel) in worlds("full") {
@@ -272,7 +273,7 @@ fn a_full_ring_stops() {
 }
 
 // Goal: a connection that ends during any message of the handshake, or later, takes the link down
-// with a reason; the driver reconnects, and nothing hangs.
+// with a reason, and the driver reconnects.
 #[test]
 fn sockets_may_vanish() {
     for disconnects_at in [1, 2, 3, 5, 8, 9, 12, 15, 16, 17] {
@@ -294,7 +295,7 @@ fn sockets_may_vanish() {
     assert!(function.open(&plan(2)).is_ok());
 }
 
-// Goal: a silent device is abandoned after the time limit, with this reason.
+// Goal: the handshake with a silent device ends after the time limit, with this reason.
 #[test]
 fn silent_device_is_abandoned() {
     let device =
@@ -307,7 +308,7 @@ fn silent_device_is_abandoned() {
 }
 
 // Goal: a silent device does not delay another function of the same thread. Its own function
-// reports the pending handshake, is woken at its end, and cancels it when dropped.
+// reports the pending handshake, signals its end, and cancels it when dropped.
 #[test]
 fn silent_device_delays_no_other_function() {
     let behaviour = Behaviour { disconnects_at: 1, stays_silent: true, ..CORRECT };
@@ -333,8 +334,8 @@ fn silent_device_delays_no_other_function() {
     assert!(why.contains("did not answer within 3000 ms"), "{why}");
 }
 
-// Goal: a device older than virtio 1 is refused with this reason, and so is one without packed
-// rings if they are required.
+// Goal: a device older than virtio 1 is refused with a reason, like a device without packed rings
+// if they are required.
 #[test]
 fn devices_without_required_features_are_refused() {
     let device = Device::start("old", Behaviour { features: FEATURES & !(1 << 32), ..CORRECT });
@@ -348,8 +349,8 @@ fn devices_without_required_features_are_refused() {
     assert!(why.contains("leave packed out"), "{why}");
 }
 
-// Goal: more channels than the device has, and offloads that were not negotiated, are refused
-// without any change.
+// Goal: a plan with more channels than the device has, or with offloads that were not negotiated,
+// is refused without any change.
 #[test]
 fn impossible_changes_are_refused() {
     let (device, mut function, _channel) = world("refuse");
@@ -376,7 +377,7 @@ fn server_waits_for_device() {
     let mut function = VirtioUserFunction::new(config.clone()).unwrap();
     assert_eq!(VirtioUserFunction::new(config).err().map(|e| e.kind()), Some(ErrorKind::AddrInUse));
     assert!(matches!(function.poll_link(Duration::ZERO), LinkStatus::Down(_)));
-    // Two connections are in the backlog: the check of the refused server, and the device.
+    // The backlog has two connections: the probe of the refused server, and the device.
     let device = UnixStream::connect(&path).unwrap();
     std::thread::spawn(move || serve(device, CORRECT, &Mutex::default()));
     let up = (1..100).any(|n| {

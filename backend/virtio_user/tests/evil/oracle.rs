@@ -1,4 +1,4 @@
-//! Random traffic and random readers, against a list of expected frames.
+//! Random traffic and random reads, compared with a list of expected frames.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,15 +12,15 @@ use super::{plan, world_of};
 
 #[derive(Clone, Debug)]
 enum Act {
-    /// Sends this number of frames; those at the given positions are invalid.
+    /// Sends this number of frames; those at the listed positions are invalid.
     Send(usize, Vec<usize>),
-    /// Shows frames.
+    /// Peeks with this budget.
     Peek(usize),
-    /// Releases this number of shown frames.
+    /// Releases up to this number of peeked frames.
     Release(usize),
-    /// Keeps this number of frames with their memory.
+    /// Detaches up to this number of frames with their memory.
     Keep(usize),
-    /// Returns this number of kept frames.
+    /// Returns up to this number of detached frames.
     GiveBack(usize),
     /// Closes and reopens the link.
     Reopen,
@@ -38,16 +38,16 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Device, driver and expected frames.
+/// Device, driver, and the list of expected frames.
 struct World {
     _device: Device,
     function: VirtioUserFunction,
     channel: Option<Channel>,
     vring: Vring,
-    /// Fill byte of each valid frame that was neither released nor kept.
+    /// Fill byte of each valid frame that was neither released nor detached.
     coming: VecDeque<u8>,
     number: u8,
-    /// Number of frames shown since the last release.
+    /// Number of frames peeked since the last release.
     shown: usize,
     kept: Vec<(DetachedFrame, u8)>,
     sent: u64,
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Returns kept frames, after a check that they are unchanged.
+    /// Checks that detached frames are unchanged, and returns them.
     fn give_back(&mut self, frames: usize) {
         let mut returner = reader(&mut self.channel).returner().unwrap();
         for (frame, number) in self.kept.drain(..frames.min(self.kept.len())) {
@@ -143,7 +143,7 @@ impl World {
     }
 
     fn drain(&mut self) {
-        // A whole ring of invalid frames may precede each frame.
+        // A full ring of invalid frames may precede each frame.
         let mut polls = 0;
         while !self.coming.is_empty() {
             self.peek(64);
@@ -153,7 +153,8 @@ impl World {
         }
     }
 
-    /// Receives and returns everything, and repeats that with new frames.
+    /// Receives and returns all frames, then repeats this with new frames, and checks that no
+    /// memory is lost.
     fn end(mut self) {
         for _ in 0..20 {
             self.drain();
@@ -171,8 +172,8 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    // Goal: for any sequence of peeks, releases, keeps and invalid frames, each valid frame arrives
-    // once, complete and in order; kept frames are unchanged, and no memory is lost.
+    // Goal: for any sequence of peeks, releases, detached and invalid frames, each valid frame
+    // arrives once, complete and in order. Detached frames are unchanged, and no memory is lost.
     #[test]
     fn valid_frames_arrive_once_and_complete(
         in_order in any::<bool>(),
@@ -184,8 +185,8 @@ proptest! {
     }
 }
 
-// Goal: the same holds for one invalid frame behind waiting frames: after a partial release, after
-// a keep, and after the link was reopened.
+// Goal: each valid frame arrives once with an invalid frame behind unreleased ones: after a
+// partial release, after a detach, and after the link was reopened.
 #[test]
 fn invalid_frame_behind_waiting_frames() {
     use Act::{Keep, Peek, Release, Reopen, Send};

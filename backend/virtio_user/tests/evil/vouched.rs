@@ -1,4 +1,4 @@
-//! Checksums that a device validated (DATA_VALID) and left undefined in the frame.
+//! Tests of frames whose checksum the device has validated (DATA_VALID) and left undefined.
 
 use mqnet_netdev::{Burst, Channel, Rx};
 use mqnet_wire::{VnetFields, VnetHdr};
@@ -29,7 +29,7 @@ fn slow_sum(parts: &[&[u8]]) -> u16 {
     sum as u16
 }
 
-/// Sum of the pseudo header and these bytes.
+/// Sum of the pseudo header for `frame` and of `bytes`.
 fn sum(frame: &[u8], len: usize, bytes: &[u8]) -> u16 {
     slow_sum(&[&frame[26..34], &[0, 6], &((len - 34) as u16).to_be_bytes(), bytes])
 }
@@ -52,7 +52,7 @@ fn receive(channel: &mut Channel) -> (VnetHdr, Vec<u8>) {
     frame
 }
 
-/// Sends a frame in two buffers, with `first` bytes of it in the first one.
+/// Sends a frame in two buffers, with its first `first` bytes in the first buffer.
 fn send(vring: &mut Vring, frame: &[u8], first: usize) {
     vring.send(2, DATA_VALID, &frame[..first]);
     let (id, at, _) = vring.take().unwrap();
@@ -60,8 +60,8 @@ fn send(vring: &mut Vring, frame: &[u8], first: usize) {
     vring.give(id.into(), (frame.len() - first) as u32);
 }
 
-// Goal: a frame with a left-out checksum is passed on with a partial checksum, for any split into
-// buffers; if bytes follow the packet its checksum is completed.
+// Goal: a frame with an omitted checksum is received with a partial checksum, for any split into
+// buffers. If bytes follow the packet, its checksum is completed.
 #[test]
 fn left_out_checksums_become_partial() {
     for (order, behaviour) in [("any", CORRECT), ("order", IN_ORDER)] {
@@ -92,8 +92,8 @@ fn left_out_checksums_become_partial() {
     }
 }
 
-// Goal: other frames with DATA_VALID pass unchanged, and so do all frames of a device that was not
-// allowed to leave checksums out.
+// Goal: other frames with DATA_VALID pass unchanged, and so do all frames of a device that may
+// not omit checksums.
 #[test]
 fn other_validated_frames_pass_unchanged() {
     let (device, _function, mut channel) = world_of("vouched-other", CORRECT);
