@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: every comparison that SPECIFICATION.md promises, as figures and plots.
 //!
-//! `mqnet-bench` measures. This command runs its sections, computes confidence intervals of the
-//! medians, checks the promises, and draws the report.
+//! `mqnet-bench` measures. This command runs the sections of `mqnet-bench`, computes confidence
+//! intervals of the medians, checks the promises, and draws the report.
 
 mod baseline;
 mod elsewhere;
@@ -35,7 +35,7 @@ use report::Report;
 use runner::{Ran, Runner};
 use sections::{SECTIONS, Section};
 
-/// Total seconds of all sections, for a whole and for a quick run.
+/// Total seconds of all sections in a full run; a quick run has a separate budget.
 const BUDGET: u64 = 25 * 60;
 const QUICK_BUDGET: u64 = 3 * 60;
 /// Exit code of a regression.
@@ -49,7 +49,7 @@ const LIMITS: &str = "limits";
 /// Measure the promises of SPECIFICATION.md and draw the results
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Sections to run (see --list); all of them when none is named
+    /// Sections to run (see --list) [default: all]
     names: Vec<String>,
     /// Fewer sizes, shorter slices, 10 pairs: 3 minutes instead of 25
     #[arg(long)]
@@ -85,10 +85,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let quick = arguments.quick;
     let chosen = choose(&arguments.names, quick)?;
-    // Read before the long part, so that errors are reported early.
+    // Promises and baseline are read before the measurement, so that errors are reported early.
     let table = promises::table()?;
     let old = arguments.baseline.as_deref().map(Report::load).transpose()?;
-    // An earlier report is checked in its own folder.
+    // The results of an earlier report are written to the folder of that report.
     let place =
         arguments.report.as_deref().and_then(Path::parent).map(|at| Path::new(".").join(at));
     let usual = || place.unwrap_or_else(|| project::target().join("bench"));
@@ -106,14 +106,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     report.promises = table.iter().map(judge).collect();
     let compared = old.map(|old| baseline::compare(&old, &report));
     write(&report, compared.as_ref(), &out, arguments.save_baseline)?;
-    // A stale name would leave its old figure in the document.
+    // With a stale promise no document is written, because its old figure would remain.
     if arguments.docs && report.promises.iter().all(|promise| !promise.stale) {
         fill_documents(&report)?;
     }
     Ok(summarize(&report, compared.as_ref(), &out))
 }
 
-/// Report of an earlier run.
+/// Loads the report of an earlier run. `docs` with a quick report is an error.
 fn earlier(file: &Path, docs: bool) -> Result<Report> {
     let mut report = Report::load(file)?;
     if docs && report.quick {
@@ -148,14 +148,14 @@ fn measure(arguments: &Arguments, chosen: &[&'static Section], out: &Path) -> Re
     let ran = runner.run(chosen)?;
     let mut sections: Vec<_> =
         chosen.iter().zip(ran).map(|(section, ran)| sort_out(section, ran, quick)).collect();
-    // All sections, unless some are named.
+    // Sections of other commands are added unless sections were named.
     if arguments.names.is_empty() {
         elsewhere::add(&mut sections);
     }
     let limits = sections.iter().find(|section| section.name == LIMITS);
     let limits = limits.map(|section| Limits::of(&section.cases)).unwrap_or_default();
     for section in &mut sections {
-        // Figures of other commands were measured at other times, and in guests.
+        // Sections of other commands are omitted: they were measured at other times, and in guests.
         let here = section.kept.is_none();
         let beside = section.cases.iter().filter(|_| here).filter_map(|case| limits.beside(case));
         section.beside = beside.collect();
@@ -187,7 +187,8 @@ fn list() {
     }
 }
 
-/// Named sections, or all; the section with the limits is always included.
+/// Named sections and the section with the limits, or all. In a quick run, all sections of a quick
+/// run.
 fn choose(names: &[String], quick: bool) -> Result<Vec<&'static Section>> {
     for name in names {
         if let Some(command) = elsewhere::command(name) {
@@ -208,7 +209,7 @@ fn choose(names: &[String], quick: bool) -> Result<Vec<&'static Section>> {
     Ok(SECTIONS.iter().filter(is_chosen).collect())
 }
 
-/// Named program, or a release build.
+/// Named program, or a new release build.
 fn program(named: Option<&Path>) -> Result<PathBuf> {
     if let Some(path) = named {
         return fs::canonicalize(path)
@@ -222,7 +223,7 @@ fn program(named: Option<&Path>) -> Result<PathBuf> {
     Ok(project::target().join("release/mqnet-bench"))
 }
 
-/// Installs packages. A section with a missing package reports it.
+/// Installs the packages of the sections. A section with a missing package reports the package.
 fn install(chosen: &[&Section]) {
     let mut packages: Vec<&str> = chosen.iter().flat_map(|s| s.packages).copied().collect();
     packages.sort_unstable();
@@ -264,7 +265,7 @@ fn write(report: &Report, compared: Option<&Comparison>, out: &Path, keep: bool)
     Ok(())
 }
 
-/// Writes figures into the documents: all of them, or none.
+/// Writes the figures into all documents, or into none after an error.
 fn fill_documents(report: &Report) -> Result<()> {
     let mut files = Vec::new();
     for document in DOCUMENTS {
@@ -323,8 +324,8 @@ fn line(promise: &Verdict) -> String {
 mod tests {
     use super::*;
 
-    // Goal: the limits are part of every selection, in the order of the table. A name that does not
-    // exist, or not in a quick run, is refused with a remedy.
+    // Goal: the limits are part of every selection, and sections have the order of the table. A
+    // name that does not exist, or not in a quick run, is refused with a remedy.
     #[test]
     fn sections_are_chosen() {
         let names = |asked: &[&str], quick| -> Vec<&str> {
@@ -340,7 +341,7 @@ mod tests {
         assert!(refused("tunnel").contains("cargo xtask guest --bench tunnel"));
     }
 
-    // Goal: a section that failed or printed other output is skipped with its reason.
+    // Goal: a section that failed or printed unexpected output is skipped with its reason.
     #[test]
     fn failures_are_skipped_rows() {
         let ran = |outcome| Ran { seconds: 1.0, outcome };

@@ -1,8 +1,8 @@
-//! `cargo xtask book`: builds the book with mdBook, and checks its links.
+//! `cargo xtask book`: builds the book with mdBook and checks its links.
 //!
-//! Pages include documents of the root (`{{#include}}`), and link to them and to other files of the
-//! checkout. In the staged source a link to an included document is a link to its page, and a link
-//! to another file is its text.
+//! Pages include documents of the root (`{{#include}}`), and link to these and to other files of
+//! the checkout. In the staged source, a link to an included document becomes a link to its page. A
+//! link to another file becomes plain text.
 
 mod links;
 mod stage;
@@ -15,9 +15,10 @@ use crate::{Result, project};
 
 const VERSION: &str = "0.4.52";
 
-/// Builds `target/book` from `book/`, and checks the links of every page.
+/// Builds `target/book` from `book/` and checks the links of every page.
 ///
-/// Without mdBook only the sources are checked; with `MQNET_NO_SKIP=1` that is an error.
+/// If mdBook is not available, only the sources are staged and checked; with `MQNET_NO_SKIP=1` that
+/// is an error.
 pub(crate) fn run() -> Result<()> {
     let source = project::target().join("book-source");
     let pages = stage::write(&project::root(), &source)?;
@@ -46,14 +47,14 @@ fn build(program: &Path, source: &Path, out: &Path) -> Result<()> {
     let mut mdbook = project::command(&program.to_string_lossy());
     let output = mdbook.arg("build").arg(source).arg("--dest-dir").arg(out).output()?;
     let text = String::from_utf8_lossy(&output.stderr);
-    // A page that SUMMARY.md does not list is a warning of mdBook, or none at all.
+    // A warning also fails the build, such as that for a page missing in SUMMARY.md.
     if !output.status.success() || text.contains("[WARN]") || text.contains("[ERROR]") {
         return Err(format!("mdbook: {}: {text}", output.status).into());
     }
     Ok(())
 }
 
-/// mdBook in the user's cache folder, built from source unless it is there.
+/// Path of mdBook in the user's cache folder; built from source if it is missing.
 fn program() -> Result<PathBuf> {
     let folder = Store::in_cache("tools")?.folder("mdbook", VERSION, |folder| {
         println!("installing mdbook {VERSION} (builds the book)");

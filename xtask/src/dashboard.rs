@@ -10,7 +10,7 @@ const HEIGHT: usize = 7;
 /// Labels that separate the series of a panel.
 const LABELS: &str = "link, side, channel";
 
-/// `packaging/grafana/mqnet.json`.
+/// Content of `packaging/grafana/mqnet.json`.
 pub(crate) fn text() -> String {
     let selected = r#"{link=~"$link"}"#;
     let mut panels = vec![
@@ -48,7 +48,7 @@ fn counter(row: &LaneCounter, selected: &str) -> Value {
         Unit::Frames => "pps",
         Unit::Bytes => "Bps",
         Unit::Events => "ops",
-        // The metric is in seconds, so that its rate is a share of the time.
+        // The metric is in seconds, so its rate is a share of time.
         Unit::Nanoseconds => "percentunit",
     };
     let action = if row.action.is_empty() { "" } else { "When it grows: " };

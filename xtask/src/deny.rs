@@ -8,8 +8,8 @@ use crate::{Result, project};
 
 const VERSION: &str = "0.20.2";
 
-/// Workspaces: manifest and lints. An entry of `deny.toml` that the main workspace no longer needs
-/// is an error; the fuzz targets need fewer entries.
+/// Manifest and lints of each workspace. In the main workspace an unused entry of `deny.toml` is an
+/// error; the workspace of the fuzz targets needs fewer entries.
 const WORKSPACES: [(&str, &[&str]); 2] = [
     (
         "Cargo.toml",
@@ -31,7 +31,8 @@ const WORKSPACES: [(&str, &[&str]); 2] = [
 
 /// Installs cargo-deny if it is missing, and checks both workspaces.
 ///
-/// Without cargo-deny the check is skipped; with `MQNET_NO_SKIP=1` that is an error.
+/// If cargo-deny cannot be installed, the check is skipped; with `MQNET_NO_SKIP=1` that is an
+/// error.
 pub(crate) fn check() -> Result<()> {
     let program = match program() {
         Ok(program) => program,
@@ -52,14 +53,14 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// cargo-deny in the user's cache folder, built from source unless it is there.
+/// Path of cargo-deny in the user's cache folder; built from source if it is missing.
 fn program() -> Result<PathBuf> {
     let folder = Store::in_cache("tools")?.folder("cargo-deny", VERSION, |folder| {
         println!("installing cargo-deny {VERSION} (checks the dependencies)");
         let mut cargo = project::command("cargo");
         cargo.args(["install", "--quiet", "--locked", "--debug", "--no-default-features"]);
         cargo.args(["--version", VERSION, "cargo-deny", "--root"]).arg(folder);
-        // A build without optimization and debug information takes a third of the time.
+        // Without optimization and debug information, the build takes a third of the time.
         cargo.env("CARGO_PROFILE_DEV_DEBUG", "false").env_remove("CARGO_TARGET_DIR");
         let status = cargo.status()?;
         if !status.success() {

@@ -11,7 +11,8 @@ use crate::{Result, project};
 
 const FOLDER: &str = "tests/fuzz";
 
-/// Coverage feedback for libFuzzer: these options need neither nightly nor cargo-fuzz.
+/// Compiler options for the coverage feedback of libFuzzer, which need neither nightly nor
+/// cargo-fuzz.
 const COVERAGE: [&str; 5] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -20,8 +21,8 @@ const COVERAGE: [&str; 5] = [
     "-Cdebug-assertions",
 ];
 
-/// Limits of a single input, in seconds and MiB. Threads of a target wait for each other, which
-/// takes seconds on a busy machine.
+/// Limits of a single input, in seconds and MiB. Threads of a target wait for each other, which can
+/// take seconds on a busy machine.
 const LIMITS: [&str; 2] = ["-timeout=20", "-rss_limit_mb=1024"];
 
 /// Fuzzes each target for `seconds` with the stable toolchain. A crash is an error.
@@ -34,21 +35,22 @@ pub(crate) fn smoke(only: Option<&str>, seconds: u32) -> Result<()> {
     let host = host()?;
     let build = project::target().join("fuzz-smoke");
     let mut cargo = project::command("cargo");
-    // With --target the options apply to the project's code and not to build scripts.
+    // With --target, RUSTFLAGS apply to the project's code but not to build scripts.
     cargo.args(["build", "--release", "--target", &host, "--manifest-path"]);
     cargo.arg(format!("{FOLDER}/Cargo.toml")).arg("--target-dir").arg(&build);
     run(cargo.env("RUSTFLAGS", COVERAGE.join(" ")), "the build of the fuzz targets")?;
-    // One fuzzer keeps one CPU busy.
+    // As many fuzzers run at a time as there are CPUs.
     let at_a_time = std::thread::available_parallelism().map_or(1, NonZero::get);
     for targets in targets.chunks(at_a_time) {
         let start = |target: &String| Ok(fuzzer(&build, &host, target, seconds)?.spawn()?);
         let started: Vec<Result<Child>> = targets.iter().map(start).collect();
-        // Waits for all before the first failure ends the run.
+        // All fuzzers are awaited before the first failure ends the run.
         let ended: Vec<Result<ExitStatus>> =
             started.into_iter().map(|fuzzer| Ok(fuzzer?.wait()?)).collect();
         for (target, status) in targets.iter().zip(ended) {
             let status = status?;
-            // Printed one after the other, so that the output of a crash is contiguous and last.
+            // Logs are printed one after the other, so that the output of a crash is contiguous and
+            // last.
             print!("{}", String::from_utf8_lossy(&std::fs::read(log(&build, target))?));
             check(status, &format!("fuzz target `{target}`"))?;
         }
@@ -56,7 +58,7 @@ pub(crate) fn smoke(only: Option<&str>, seconds: u32) -> Result<()> {
     Ok(())
 }
 
-/// Program of one target, with folders for learned and failed inputs.
+/// Command of one target, with folders for new inputs and for failed ones.
 fn fuzzer(build: &Path, host: &str, target: &str, seconds: u32) -> Result<Command> {
     let [found, corpus] = ["found", "corpus"].map(|name| build.join(name).join(target));
     std::fs::create_dir_all(&found)?;
@@ -71,8 +73,8 @@ fn fuzzer(build: &Path, host: &str, target: &str, seconds: u32) -> Result<Comman
     Ok(fuzzer)
 }
 
-/// Folder of the inputs that are kept with the sources, if the target has one. libFuzzer writes
-/// only into its first folder, so this one is read.
+/// Folder of the inputs in the source tree, if the target has one. libFuzzer writes only into its
+/// first folder and reads this one.
 fn seeds(target: &str) -> Option<PathBuf> {
     let folder = project::root().join(FOLDER).join("corpus").join(target);
     folder.is_dir().then_some(folder)
@@ -83,7 +85,8 @@ fn log(build: &Path, target: &str) -> PathBuf {
     build.join(format!("{target}.log"))
 }
 
-/// Fuzzes each target for `seconds` with cargo-fuzz (nightly, address sanitizer).
+/// Fuzzes each target for `seconds` with cargo-fuzz on nightly, with the address sanitizer. A crash
+/// is an error.
 pub(crate) fn with_sanitizers(only: Option<&str>, seconds: u32) -> Result<()> {
     let targets = targets(only)?;
     if targets.is_empty() {
@@ -102,10 +105,9 @@ pub(crate) fn with_sanitizers(only: Option<&str>, seconds: u32) -> Result<()> {
     for target in targets {
         println!("fuzzing {target} for {seconds} s");
         let mut fuzzer = project::command("rustup");
-        // `cargo +nightly` needs rustup's cargo, and inside xtask that is not the first one in the
-        // path.
+        // `cargo +nightly` needs rustup's cargo, which is not the first one in the path of xtask.
         fuzzer.args(["run", "nightly", "cargo", "fuzz", "run", "--fuzz-dir", FOLDER, &target]);
-        // Without a folder cargo-fuzz writes learned inputs into the source tree.
+        // Without this folder, cargo-fuzz would write new inputs into the source tree.
         let learned = project::target().join("fuzz-corpus").join(&target);
         std::fs::create_dir_all(&learned)?;
         fuzzer.arg(learned).args(seeds(&target));
@@ -123,7 +125,7 @@ fn check(status: ExitStatus, what: &str) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("{what} failed: {status}").into()) }
 }
 
-/// Targets declared by the fuzz crate, or only the named one.
+/// Targets declared by the fuzz crate, or the named one. An unknown name is an error.
 fn targets(only: Option<&str>) -> Result<Vec<String>> {
     let manifest = project::root().join(FOLDER).join("Cargo.toml");
     let all = declared_targets(&manifest)?;

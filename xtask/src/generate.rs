@@ -1,4 +1,4 @@
-//! `cargo xtask generate`: pages of documentation that are generated from tables of the code.
+//! `cargo xtask generate`: writes pages and files that are generated from tables in the code.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -9,7 +9,7 @@ use mqnet_pktbuf::PoolStats;
 
 use crate::{Result, dashboard};
 
-/// Page or other file, source of its table, and its text.
+/// Path of a page or other file, path of its table, and function that returns the text.
 pub(crate) type Page = (&'static str, &'static str, fn() -> String);
 
 /// Every generated page.

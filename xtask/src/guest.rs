@@ -9,7 +9,7 @@ use mqnet_guest::{Guest, Kernel, Store, five};
 
 use crate::{Result, kept, project};
 
-/// Boot a guest: a shell, or a command that runs in it
+/// Boot a guest with a shell, or with a command that runs in it
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Kernel: 6.1, 6.12 or 7.3
@@ -24,42 +24,41 @@ pub(crate) struct Arguments {
     /// Time limit of a command in seconds, including the boot
     #[arg(long, default_value_t = 600)]
     limit: u64,
-    /// Get the newest packages first
+    /// Update the packages of the guest first
     #[arg(long)]
     update: bool,
-    /// Measure instead: `tunnel` is TCP over a slow path, with a ring that drops and one that
-    /// stops; `ivshmem` two guests, joined by it and by virtio-net devices at a bridge; `ntb` one
-    /// guest with `ntb_netdev`, vhost-user and ivshmem (both need root)
+    /// Run a measurement instead: `tunnel` is TCP over a slow path, with a ring that drops and one
+    /// that stops; `ivshmem` joins two guests by ivshmem, and by virtio-net devices and a bridge;
+    /// `ntb` is one guest with `ntb_netdev`, vhost-user and ivshmem (both need root)
     #[arg(long, value_enum, conflicts_with = "command")]
     bench: Option<Bench>,
-    /// Compare the kernel's own implementation of the five systems with mqnet's instead (kernel
-    /// 7.3)
+    /// Run a comparison instead: the kernel's implementations of the five systems with those of
+    /// mqnet (kernel 7.3)
     #[arg(long, conflicts_with_all = ["command", "bench"])]
     compare: bool,
     /// Print the comparison as JSON
     #[arg(long, requires = "compare")]
     json: bool,
-    /// Rounds of the measurement [default: 3 of tunnel, 5 of the others]
+    /// Rounds of the measurement [default: 3 for tunnel, 5 for the others]
     #[arg(long, requires = "bench")]
     rounds: Option<u32>,
-    /// Channels and queue pairs of ivshmem
+    /// Number of channels and queue pairs of ivshmem
     #[arg(long, default_value_t = bridge::Settings::default().channels, requires = "bench",
           value_parser = clap::value_parser!(u32).range(1..=8))]
     channels: u32,
-    /// Rate of the path in Mbit/s
+    /// Rate of the path of tunnel in Mbit/s
     #[arg(long, default_value_t = Settings::default().rate, requires = "bench")]
     rate: u32,
-    /// Delay of the path in ms, one way
+    /// One-way delay of the path of tunnel in ms
     #[arg(long, default_value_t = Settings::default().delay, requires = "bench")]
     delay: u32,
-    /// Packets in the ring of the tunnel's device
+    /// Number of packets in the ring of the tunnel's device
     #[arg(long, default_value_t = Settings::default().ring, requires = "bench")]
     ring: u32,
-    /// Seconds of one run [default: 20 of tunnel, 5 of the others]
+    /// Seconds of one run [default: 20 for tunnel, 5 for the others]
     #[arg(long, requires = "bench")]
     seconds: Option<u32>,
-    /// Command to run in the guest, with words as a shell sees them (an interactive shell when
-    /// missing)
+    /// Command to run in the guest, with words as in a shell [default: an interactive shell]
     #[arg(last = true)]
     command: Vec<String>,
 }
@@ -83,7 +82,8 @@ fn measure(bench: Bench, arguments: &Arguments) -> Result<()> {
             let report = bench::tunnel(&settings)?;
             print!("{}", report.table());
             println!("{}/tunnel.{{json,svg,html}}", report.write()?.display());
-            // Only runs with default settings are comparable in the report.
+            // Figures are stored for the report only if they are comparable: default settings and
+            // at least as many rounds.
             let is_usual = Settings { rounds: usual.rounds, ..settings } == usual;
             if is_usual && is_tested && rounds >= usual.rounds {
                 kept::keep(report.figures(), &commit)?;
@@ -142,7 +142,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)))
 }
 
-/// Compares both implementations; fails on an unexplained difference.
+/// Compares the implementations of the kernel and of mqnet. Returns a failure if there are
+/// unexplained differences.
 fn compare(json: bool) -> Result<ExitCode> {
     let report = five::run("xtask")?;
     let tests = five::kernel_tests("xtask-selftests", "")?;

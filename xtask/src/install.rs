@@ -7,14 +7,14 @@ use std::process::Command;
 
 use crate::{Result, project};
 
-/// Completion files: shell, folder below the prefix, name.
+/// Completions: shell, folder below the prefix, name of the file.
 const COMPLETIONS: [(&str, &str, &str); 3] = [
     ("bash", "share/bash-completion/completions", "mqnet"),
     ("zsh", "share/zsh/site-functions", "_mqnet"),
     ("fish", "share/fish/vendor_completions.d", "mqnet.fish"),
 ];
 
-/// Files of `packaging/` and their folders below the prefix.
+/// Files of `packaging/` with their folders below the prefix.
 const FILES: [(&str, &str); 7] = [
     ("systemd/mqnet.service", "lib/systemd/system"),
     ("systemd/mqnet.socket", "lib/systemd/system"),
@@ -25,8 +25,8 @@ const FILES: [(&str, &str); 7] = [
     ("vhost-user/50-mqnet-net.json", "share/qemu/vhost-user"),
 ];
 
-/// Builds the program and installs everything below `destdir` + `prefix`. The configuration is
-/// installed as `/etc/mqnet` only if absent.
+/// Builds the program and installs all files below `destdir` and `prefix`. The configuration in
+/// `/etc/mqnet` is installed only if it does not exist.
 pub(crate) fn run(prefix: &Path, destdir: Option<&Path>) -> Result<()> {
     let build = project::command("cargo").args(["build", "--release", "-p", "mqnet"]).status()?;
     if !build.success() {
@@ -36,8 +36,8 @@ pub(crate) fn run(prefix: &Path, destdir: Option<&Path>) -> Result<()> {
     files(&program, &program, prefix, destdir)
 }
 
-/// Installs `program`. `texts` is a program that runs on this machine and prints man pages and
-/// completions.
+/// Installs `program` and its files. `texts` is a program that runs on this machine, to print man
+/// pages and completions.
 pub(crate) fn files(
     program: &Path,
     texts: &Path,
@@ -51,7 +51,7 @@ pub(crate) fn files(
     };
     let base = place(prefix);
     put(&fs::read(program)?, &base.join("bin/mqnet"), 0o755)?;
-    // Name expected by VMMs, for the same program.
+    // Link with the name that VMMs expect for a backend program.
     let backend = base.join("libexec/vhost-user-net");
     fs::create_dir_all(base.join("libexec"))?;
     let _ = fs::remove_file(&backend);

@@ -1,4 +1,4 @@
-//! Stored figures of tests and guests in the build folder, for the report of `cargo xtask bench`.
+//! Figures of tests and guests, stored in the build folder for the report of `cargo xtask bench`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,19 +13,20 @@ pub(crate) fn folder() -> PathBuf {
     project::target().join("figures")
 }
 
-/// Profile of the program under test (`test/steps.rs`); figures of other profiles are not stored.
+/// Build profile of the program under test (`test/steps.rs`). Figures of other profiles are not
+/// stored.
 pub(crate) const PROFILE: &str = "tested";
 
-/// Stores the figures of an xtask command, with the commit at its start.
+/// Stores the figures of an xtask command, with the commit at the start of the command.
 pub(crate) fn keep(figures: Figures, commit: &str) -> Result<()> {
     let folder = folder();
     let kept = figures.keep_in(&folder, commit, PROFILE);
     kept.map_err(|error| format!("{}: {error}", folder.display()).into())
 }
 
-/// Deletes stored figures of the same part.
+/// Deletes the stored figures of the same section and part.
 pub(crate) fn forget(figures: &Figures) {
-    // The file may not exist.
+    // Errors are ignored: the file may not exist.
     let _ = fs::remove_file(folder().join(figures.file()));
 }
 
@@ -33,17 +34,18 @@ pub(crate) fn forget(figures: &Figures) {
 pub(crate) struct OfTest {
     /// Folder of all stored figures.
     kept: PathBuf,
-    /// Folder of this test's figures.
+    /// Folder with the new figures of this test, and a mark for each stored part.
     own: PathBuf,
 }
 
 impl OfTest {
-    /// Prepares the figures of a test that is about to run, with this commit.
+    /// Sets the environment of a test for its figures, with this commit, and removes new figures of
+    /// an earlier run.
     pub(crate) fn of(name: &str, commit: &str, program: &mut Command) -> Result<Self> {
         let of_test = Self::within(folder(), name);
         let new = of_test.own.join("new");
         if new.exists() {
-            // Left by a run that was interrupted.
+            // New figures exist if an earlier run was interrupted.
             fs::remove_dir_all(&new)?;
         }
         program.env("MQNET_FIGURES", new).env("MQNET_COMMIT", commit);
@@ -56,8 +58,8 @@ impl OfTest {
         Self { kept, own }
     }
 
-    /// Stores the figures of a passed test. The figures of a failed one are deleted, together with
-    /// those of its last successful run: these may no longer hold.
+    /// Stores the figures of a passed test. After a failure, the new figures and those of the last
+    /// successful run are deleted, because they may no longer be true.
     pub(crate) fn settle(self, passed: bool) -> io::Result<()> {
         let new = self.own.join("new");
         let files = |folder: &Path| -> Vec<PathBuf> {
@@ -75,7 +77,7 @@ impl OfTest {
         }
         for file in files(&new) {
             let Some(name) = file.file_name() else { continue };
-            // The file in the test's folder marks this part as its own.
+            // An empty file in the test's folder marks the part as belonging to the test.
             fs::write(self.own.join(name), "")?;
             fs::rename(&file, self.kept.join(name))?;
         }
@@ -87,8 +89,8 @@ impl OfTest {
 mod tests {
     use super::*;
 
-    // Goal: figures are stored when their test has passed, and deleted when it fails later, without
-    // an effect on those of other tests. A test without figures is no error.
+    // Goal: figures are stored after their test has passed and deleted after a later failure.
+    // Figures of other tests are not changed, and a test without figures is not an error.
     #[test]
     fn figures_are_those_of_tests_that_pass() {
         let folder = project::target().join("bench-tests").join("kept");

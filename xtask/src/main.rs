@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Errors are only reported, so their text suffices.
+/// Result with an error that is only printed, so its text suffices.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Tools of the mqnet project
@@ -37,14 +37,15 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Tool {
-    /// Run all tests, or the named steps of them
+    /// Run all tests, or the named steps
     Test {
-        /// Steps to run (see --list); all of them when none is named
+        /// Steps to run (see --list) [default: all]
         steps: Vec<String>,
         /// List the steps
         #[arg(long)]
         list: bool,
-        /// Only tests of netns, guest and the like with one of these words in their names
+        /// Run only tests with one of these words in their names (steps with separate tests, such
+        /// as netns and guest)
         #[arg(last = true, value_name = "WORD")]
         words: Vec<String>,
     },
@@ -52,15 +53,16 @@ enum Tool {
     Tidy,
     /// Write the generated pages of documentation
     Generate,
-    /// Build the book with mdBook, and check its links
+    /// Build the book with mdBook and check its links
     Book,
     /// Check licenses, duplicates and sources of dependencies with cargo-deny
     Deny,
     /// Check the workspace with exactly the Rust version that Cargo.toml states
     StatedRust,
-    /// Install the packages that the tests need, or list the missing ones; download parts of guests
+    /// Install the packages that the tests need, or list the missing ones; download the files of
+    /// guests
     Setup,
-    /// Measure the promises, compare with the peers, and draw the report
+    /// Measure the promises, compare with the peers and draw the report
     Bench(bench::Arguments),
     /// Install the program, its units, man pages and completions
     Install {
@@ -71,18 +73,17 @@ enum Tool {
         #[arg(long)]
         destdir: Option<std::path::PathBuf>,
     },
-    /// Build packages, and check them
+    /// Build packages and check them
     Package(package::Arguments),
-    /// Boot a virtual machine with mqnet: a shell, or a command after `--`
+    /// Boot a virtual machine with mqnet, for a shell or a command after `--`
     Guest(guest::Arguments),
-    /// Soak all backends at the same time: verified traffic, resizes, restarts, kills, option
-    /// changes
+    /// Run a soak test of all backends: verified traffic, resizes, restarts, kills, option changes
     Soak(soak::Arguments),
-    /// Fuzz one target, or all in turn, with coverage and sanitizers
+    /// Fuzz one target, or all one after the other, with coverage and sanitizers
     Fuzz {
-        /// Target to fuzz (all when missing)
+        /// Target to fuzz [default: all]
         target: Option<String>,
-        /// Time for each target
+        /// Seconds for each target
         #[arg(long, default_value_t = 60)]
         seconds: u32,
         /// Use the stable toolchain, without sanitizers and cargo-fuzz

@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
     /// Formats
     #[arg(long = "format", value_enum, value_delimiter = ',', default_value = "deb")]
     formats: Vec<Format>,
-    /// All architectures and formats
+    /// Build for all architectures in all formats
     #[arg(long, conflicts_with_all = ["architectures", "formats"])]
     all: bool,
     /// Cargo profile: `release`, or `tested`, which is faster to build
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     /// systemd (needs root)
     #[arg(long)]
     check: bool,
-    /// Build everything twice, in two folders, and compare the bytes
+    /// Build twice, in two folders, and compare the files
     #[arg(long)]
     twice: bool,
 }
@@ -53,7 +53,7 @@ pub(crate) enum Format {
 }
 
 impl Arch {
-    /// Name of Debian.
+    /// Debian's name of the architecture.
     fn debian(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",
@@ -61,7 +61,7 @@ impl Arch {
         }
     }
 
-    /// Name of the kernel, of Rust, and of RPM.
+    /// Name of the architecture in the kernel, in Rust and in RPM.
     fn machine(self) -> &'static str {
         match self {
             Self::Amd64 => "x86_64",
@@ -73,7 +73,7 @@ impl Arch {
 /// Parameters of one run.
 struct Release {
     version: String,
-    /// Seconds since 1970 of the commit; time of all files.
+    /// Commit time in seconds since 1970, used as the time of all files.
     epoch: String,
     profile: String,
     /// Folder of the packages.
@@ -94,7 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.twice {
         let folder = project::target().join("packages.again");
         let again = Release::new(&arguments.profile, &folder, "package.again")?;
-        // A program of an earlier run would not be built again.
+        // The folder is removed, because programs of an earlier run would not be built again.
         let _ = fs::remove_dir_all(&again.target);
         compare(&made, &make(&again, &architectures, &formats)?)?;
     }
@@ -105,14 +105,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 impl Release {
-    /// `target` is the name of cargo's build folder.
+    /// Reads version and time of the release and creates an empty folder `out`. `target` is the
+    /// name of cargo's build folder.
     fn new(profile: &str, out: &Path, target: &str) -> Result<Self> {
         let text = fs::read_to_string(project::root().join("Cargo.toml"))?;
         let manifest: toml::Table = text.parse()?;
         let version = manifest.get("workspace").and_then(|w| w.get("package"));
         let version = version.and_then(|p| p.get("version")).and_then(|v| v.as_str());
         let version = version.ok_or("Cargo.toml: no workspace.package.version")?.to_owned();
-        // The folder may not exist.
+        // Errors are ignored: the folder may not exist.
         let _ = fs::remove_dir_all(out);
         fs::create_dir_all(out)?;
         Ok(Self {
@@ -124,7 +125,7 @@ impl Release {
         })
     }
 
-    /// Empty folder for one part of the work.
+    /// Creates an empty working folder with this name.
     fn folder(&self, name: &str) -> Result<PathBuf> {
         let folder = self.out.join(".work").join(name);
         let _ = fs::remove_dir_all(&folder);
@@ -146,7 +147,8 @@ fn epoch() -> Result<String> {
 fn make(release: &Release, architectures: &[Arch], formats: &[Format]) -> Result<Vec<PathBuf>> {
     let notices = notices::write(release)?;
     let mut made = vec![notices.materials.clone()];
-    // The texts of the program are the same on every architecture.
+    // Man pages and completions are the same for all architectures, so an amd64 program prints
+    // them.
     let texts = build::program(release, Arch::Amd64, build::Libc::Gnu, &notices)?;
     for &arch in architectures {
         if formats.iter().any(|&format| format != Format::Tar) {
@@ -182,7 +184,7 @@ fn checksums(release: &Release, made: &[PathBuf]) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Compares the files of two runs.
+/// Compares the files of two runs; a difference is an error.
 fn compare(one: &[PathBuf], other: &[PathBuf]) -> Result<()> {
     for (a, b) in one.iter().zip(other) {
         if fs::read(a)? != fs::read(b)? {
@@ -193,7 +195,7 @@ fn compare(one: &[PathBuf], other: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Output of a command that must succeed.
+/// Output of a command. A failure is an error with the whole output.
 fn output(command: &mut Command) -> Result<String> {
     let output = command.output().map_err(|e| format!("{:?}: {e}", command.get_program()))?;
     if !output.status.success() {

@@ -1,4 +1,4 @@
-//! Folders of the project, and cargo as a child process of cargo.
+//! Folders of the project, and commands without cargo's variables.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,8 +16,8 @@ pub(crate) fn target() -> PathBuf {
     root().join(folder)
 }
 
-/// Command that runs in the root, without cargo's variables for xtask itself: child processes would
-/// apply them to other packages and build again.
+/// Command that runs in the root, without cargo's variables for xtask. A child process would apply
+/// these variables to other packages and build them again.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -30,19 +30,19 @@ pub(crate) fn command(program: &str) -> Command {
     command
 }
 
-/// Returns true when a failed precondition must fail the run: in CI, where everything is installed.
+/// True if a missing precondition must fail the run, as in CI, where everything is installed.
 pub(crate) fn no_skip() -> bool {
     std::env::var_os("MQNET_NO_SKIP").is_some_and(|value| value == "1")
 }
 
-/// Factor of all time limits: `MQNET_ROUNDS` makes tests that repeat ends and restarts longer (3
-/// rounds at least are within the usual limits).
+/// Factor of all time limits: a third of `MQNET_ROUNDS`, at least 1. Tests that repeat ends and
+/// restarts take longer with more rounds; 3 rounds fit the usual limits.
 pub(crate) fn time_factor() -> u32 {
     let rounds = std::env::var("MQNET_ROUNDS").ok().and_then(|text| text.parse::<u32>().ok());
     rounds.map_or(1, |rounds| rounds.div_ceil(3).clamp(1, 1000))
 }
 
-/// Commit of the work tree, with `+` when files were changed.
+/// Commit of the work tree, followed by `+` if files were changed; "unknown" without git.
 pub(crate) fn commit() -> String {
     let git = |arguments: &[&str]| {
         let mut command = self::command("git");

@@ -1,4 +1,4 @@
-//! System packages that the tests need: installed with root, otherwise listed.
+//! System packages that the tests need: installed by root, otherwise listed.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -8,10 +8,10 @@ use mqnet_guest::Kernel;
 
 use crate::{Result, project};
 
-/// Debian's keys: guests consist of its packages, on any distribution.
+/// Debian's keys. Guests consist of Debian's packages, on any host distribution.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Sign of an installed package, on any distribution.
+/// Criterion for an installed package that works on any distribution.
 enum Sign {
     Program(&'static str),
     PkgConfig(&'static str),
@@ -20,7 +20,7 @@ enum Sign {
 }
 
 struct Package {
-    /// Name for apt-get.
+    /// Name of the package for apt-get.
     name: &'static str,
     sign: Sign,
     used_for: &'static str,
@@ -67,7 +67,7 @@ const PACKAGES: [Package; 22] = [
     },
 ];
 
-/// Packages that only `cargo xtask bench` needs: the peers of the comparison.
+/// Packages that only `cargo xtask bench` needs: peers of the comparison.
 const PEERS: [Package; 3] = [
     program("socat", "socat", "joins TAPs, as a peer of the benchmarks"),
     program("vde2", "vde_switch", "joins TAPs, as a peer of the benchmarks"),
@@ -79,11 +79,12 @@ const PEERS: [Package; 3] = [
 ];
 
 const TUN: &str = "/dev/net/tun";
-/// Mode set by udev: the kernel still checks the creation of an interface.
+/// Mode of the TUN device as set by udev. The kernel still checks the privilege to create an
+/// interface.
 const TUN_MODE: u32 = 0o666;
 
 /// Independent client of the control interface: a Python program in a separate folder below the
-/// build folder, without changes to the system.
+/// build folder, so that the system is not changed.
 const SCHEMATHESIS: &str = "schemathesis==4.32.5";
 
 /// Installs or lists missing packages; returns those that are still missing.
@@ -111,7 +112,7 @@ pub(crate) fn run() -> Result<Vec<&'static str>> {
     Ok(still)
 }
 
-/// Installs missing packages out of `names`, one by one. Sections report packages that cannot be
+/// Installs missing packages out of `names`, one by one. A section reports a package that cannot be
 /// installed.
 pub(crate) fn install_for_bench(names: &[&str]) {
     let wanted = PACKAGES.iter().chain(&PEERS).filter(|package| names.contains(&package.name));
@@ -132,7 +133,7 @@ fn install(missing: &[&Package]) -> Result<()> {
         println!("installing {} ({})", package.name, package.used_for);
     }
     let names: Vec<&str> = missing.iter().map(|package| package.name).collect();
-    // The lists of a new container are empty; a failure here is reported by the install.
+    // The package lists of a new container are empty. The install reports a failed update.
     apt_get(&["update"])?;
     apt_get(&[&["install", "-y", "--no-install-recommends"], &names[..]].concat())
 }
@@ -151,7 +152,8 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Installs schemathesis if missing. Needs the package index, but no root.
+/// True if schemathesis is installed; installs it if missing. The installation needs the package
+/// index, but no root.
 fn schemathesis_is_there() -> bool {
     let folder = project::target().join("schemathesis");
     let stamp = folder.join("installed");
@@ -167,7 +169,8 @@ fn schemathesis_is_there() -> bool {
     let place = folder.to_string_lossy();
     let installed = run(Path::new("python3"), &["-m", "venv", "--clear", &place])
         && run(&folder.join("bin/pip"), &["install", "-q", SCHEMATHESIS])
-        // Written last, so that an interrupted install does not count as complete.
+        // The stamp is written last, so that an interrupted installation is not regarded as
+        // complete.
         && std::fs::write(&stamp, SCHEMATHESIS).is_ok();
     if !installed {
         println!("missing: {SCHEMATHESIS}");
@@ -176,7 +179,7 @@ fn schemathesis_is_there() -> bool {
     installed
 }
 
-/// Downloads the files of the guest tests, so that these need no network.
+/// Downloads the files of the guest tests, which then need no network.
 pub(crate) fn guests() -> Result<()> {
     for kernel in [Kernel::V6_1, Kernel::V7_3] {
         mqnet_guest::prepare(kernel)?;
@@ -188,7 +191,8 @@ pub(crate) fn guests() -> Result<()> {
     Ok(())
 }
 
-/// Checks that every user may open the TUN device, as the tests without root require.
+/// True if every user may open the TUN device, as tests without root require. Root sets the mode if
+/// necessary; other users get advice.
 fn tun_is_open(root: bool) -> Result<bool> {
     let Ok(metadata) = std::fs::metadata(TUN) else {
         println!("missing: {TUN} (the kernel's TAP devices)");
@@ -227,7 +231,8 @@ impl Sign {
     }
 }
 
-/// `ip` and `ethtool` are in folders outside some users' PATH.
+/// True if a program is in PATH or in a folder of system programs, which some users' PATH lacks
+/// (`ip`, `ethtool`).
 fn in_path(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path);
@@ -240,7 +245,7 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
-/// Returns true for effective user 0, read from /proc.
+/// True if the effective user is root, read from /proc.
 pub(crate) fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
@@ -262,8 +267,8 @@ mod tests {
         assert!(!Sign::File("/no/such/file").is_there());
     }
 
-    /// Programs of packages that no Debian system lacks, of packages with several programs, and of
-    /// the toolchain.
+    /// Programs without a package entry: those of every Debian system, of packages with several
+    /// programs, and of the toolchain.
     const WITHOUT_ENTRY: [&str; 8] = [
         "mqnet-no-such-program",
         "python3",

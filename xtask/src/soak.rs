@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: all backends at the same time under traffic, for a long time.
+//! `cargo xtask soak`: runs all backends under traffic at the same time, for a long time.
 
 use std::process::ExitCode;
 
@@ -12,11 +12,10 @@ pub(crate) struct Arguments {
     /// Minutes until the last round begins
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
-    /// Seed of the schedule (the time when missing)
+    /// Seed of the schedule [default: the time]
     #[arg(long)]
     seed: Option<u64>,
-    /// Backends, separated by commas: tap, xdp, group, ntb, ivshmem, vhost, testpmd
-    /// (all when missing)
+    /// Backends, separated by commas: tap, xdp, group, ntb, ivshmem, vhost, testpmd [default: all]
     #[arg(long)]
     only: Option<String>,
     /// Run only this round of the schedule
@@ -28,10 +27,10 @@ pub(crate) struct Arguments {
     /// Repetitions of the round
     #[arg(long, requires = "round")]
     times: Option<u64>,
-    /// Number of consecutive runs, each with the next seed, until one fails
+    /// Number of consecutive runs, each with the next seed, which end after a failure
     #[arg(long, conflicts_with = "round")]
     series: Option<u64>,
-    /// Soak the program of the dev profile, with its assertions
+    /// Test the program of the dev profile, with its assertions
     #[arg(long)]
     dev: bool,
 }

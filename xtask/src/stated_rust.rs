@@ -4,7 +4,8 @@ use toml::{Table, Value};
 
 use crate::{Result, project};
 
-/// Installs the stated toolchain with rustup if it is missing, and checks every target with it.
+/// Installs the stated toolchain with rustup if it is missing, and checks all targets with that
+/// toolchain.
 ///
 /// Without rustup the check is skipped; with `MQNET_NO_SKIP=1` that is an error.
 pub(crate) fn check() -> Result<()> {
@@ -24,7 +25,8 @@ pub(crate) fn check() -> Result<()> {
             return Err(format!("rustup toolchain install {version}: {status}").into());
         }
     }
-    // `cargo +VERSION` needs the proxy of rustup, which `cargo run` hides behind its toolchain.
+    // `cargo +VERSION` needs the proxy of rustup; under `cargo run`, the toolchain's cargo precedes
+    // the proxy in the path.
     let mut cargo = project::command("rustup");
     cargo.args(["run", &version, "cargo", "check", "--quiet", "--locked"]);
     cargo.args(["--workspace", "--all-targets", "--target-dir"]);
@@ -37,7 +39,7 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// True if the command starts and succeeds; its output is discarded.
+/// True if the command starts and succeeds. Its output is discarded.
 fn runs(program: &str, arguments: &[&str]) -> bool {
     let output = project::command(program).args(arguments).output();
     output.is_ok_and(|output| output.status.success())
@@ -66,7 +68,7 @@ mod tests {
         assert!(stated_version("[workspace]\n").is_err());
     }
 
-    /// The README names the same version as the manifest.
+    /// Goal: the README and the manifest state the same version.
     #[test]
     fn readme_states_the_version_of_the_manifest() {
         let root = project::root();

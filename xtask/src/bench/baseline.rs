@@ -1,8 +1,9 @@
 //! Comparison of a report with a stored baseline.
 //!
-//! Compares ratios, because rates change with the machine, and instructions, which do not. A ratio
-//! is worse when each median is outside the other's interval. If both runs have enough samples of
-//! CPUs with a shared cache (near), or without one (far), the comparison is made within that class.
+//! Ratios are compared, because rates change with the machine, and instruction counts, which do
+//! not. A figure has changed if each median is outside the other's interval. If both runs have
+//! enough samples of CPUs with a shared cache (near), or without one (far), figures are compared
+//! within that class.
 
 use super::elsewhere;
 use super::interval::Figure;
@@ -10,16 +11,16 @@ use super::measured::{Case, Line};
 use super::promises::{Outcome, Verdict, digits};
 use super::report::{Report, Section};
 
-/// Smallest relative change of a figure that counts.
+/// Minimum relative change of a figure.
 const MARGIN: f64 = 0.01;
 
-/// Change for better or worse.
+/// Change of a figure for better or worse.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Change {
     pub(super) section: String,
     pub(super) case: String,
     pub(super) what: String,
-    /// `near`, `far`, or all samples.
+    /// Class of the samples: `near`, `far` or `all`.
     pub(super) class: &'static str,
     pub(super) before: Figure,
     pub(super) now: Figure,
@@ -49,14 +50,14 @@ impl Comparison {
     }
 }
 
-/// Compares `new` with `old`, section by section. A section that was not selected is no loss.
+/// Compares `new` with `old`, section by section. A section that was not selected is not a loss.
 pub(super) fn compare(old: &Report, new: &Report) -> Comparison {
     let losses = if old.quick == new.quick { losses(old, new) } else { Vec::new() };
     Comparison { changes: changes(old, new), losses }
 }
 
-/// Sections measured by this command. Figures of other commands may be older than either report,
-/// and from a busier machine.
+/// Sections that this command has measured. Figures of other commands may be older than either
+/// report, and from a busier machine.
 fn measured_here(report: &Report) -> impl Iterator<Item = &Section> {
     report.sections.iter().filter(|section| elsewhere::command(&section.name).is_none())
 }
@@ -112,7 +113,7 @@ fn changes(old: &Report, new: &Report) -> Vec<Change> {
 }
 
 fn compare_cases(section: &str, before: &Case, now: &Case, changes: &mut Vec<Change>) {
-    // Cache misses have one sample, and depend on the placement in memory.
+    // Cache misses are skipped: they have one sample and depend on the placement in memory.
     if now.unit.kind == "misses" {
         return;
     }
@@ -138,7 +139,8 @@ fn compare_cases(section: &str, before: &Case, now: &Case, changes: &mut Vec<Cha
     }
 }
 
-/// Pairs of figures within each class with enough samples in both reports, else of all samples.
+/// Pairs of figures of each class with enough samples in both reports, otherwise the pair of all
+/// samples.
 fn comparable(before: &Line, now: &Line) -> Vec<(&'static str, Figure, Figure)> {
     let sure = |figure: Option<Figure>| figure.filter(|figure| !figure.is_unsure());
     let classes = [("near", before.near, now.near), ("far", before.far, now.far)];
@@ -150,7 +152,8 @@ fn comparable(before: &Line, now: &Line) -> Vec<(&'static str, Figure, Figure)> 
     all.map(|(before, now)| ("all", before, now)).into_iter().collect()
 }
 
-/// Returns whether the median increased, if each median is outside the other's interval.
+/// Direction of a change: `Some(true)` if the median increased. `None` if a median is within the
+/// other's interval, or if the change is not above [`MARGIN`].
 fn moved(before: &Figure, now: &Figure) -> Option<bool> {
     let up = now.median > before.median;
     let (apart, share) = if up {
@@ -170,8 +173,8 @@ mod tests {
         Figure::of(&(0..10).map(|n| from + f64::from(n) / 100.0).collect::<Vec<_>>()).unwrap()
     }
 
-    // Goal: overlapping intervals, a median inside the other's interval, and one percent are no
-    // change.
+    // Goal: overlapping intervals, a median within the other's interval, and a difference of one
+    // percent are not a change.
     #[test]
     fn only_what_leaves_both_intervals_moved() {
         assert_eq!(moved(&ten(1.0), &ten(1.0)), None);
@@ -185,8 +188,7 @@ mod tests {
         assert_eq!(moved(&exact(200.0), &exact(203.0)), Some(true));
     }
 
-    // Goal: a lower rate is worse, a higher cost is worse; a figure in one report only is not
-    // compared.
+    // Goal: a lower rate and a higher cost are worse. A figure in one report only is not compared.
     #[test]
     fn worse_depends_on_what_is_counted() {
         let report = |rate: f64, cost: f64| {
@@ -211,7 +213,8 @@ mod tests {
     }
 
     // Goal: a missing case, contender, section or kept promise is a loss, regardless of
-    // improvements. A section that was not selected is none, and neither is a run of another kind.
+    // improvements. A section that was not selected is not a loss, nor is a difference between a
+    // quick and a full run.
     #[test]
     fn what_is_gone_is_lost() {
         let whole = || fixture::report(&["link", "pool"]);
@@ -233,7 +236,7 @@ mod tests {
         assert!(compare(&kept, &missed).losses[0].contains("was kept with"));
     }
 
-    // Goal: a machine with other CPU distances is no regression when both classes are known.
+    // Goal: other distances of the CPUs are not a regression if both classes have enough samples.
     #[test]
     fn classes_are_compared_with_themselves() {
         let line = |near, far, all| Line {

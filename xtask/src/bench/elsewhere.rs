@@ -1,7 +1,7 @@
-//! Sections of the report measured by other commands: in guests, and under the traffic of tests.
+//! Sections of the report that other commands measure: in guests, and under the traffic of tests.
 //!
-//! These commands store their figures in the build folder (`kept.rs`). Here the figures are read,
-//! with their date and commit.
+//! These commands store their figures in the build folder (`kept.rs`). This module reads the
+//! figures with their date and commit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ struct Elsewhere {
     answers: &'static str,
     /// Command that measures the whole section.
     command: &'static str,
-    /// Parts of the section; without one of them it is not measured.
+    /// Parts of the section; the section is skipped if one of them is missing.
     parts: &'static [&'static str],
 }
 
@@ -65,17 +65,18 @@ struct Part {
     cases: Vec<Value>,
 }
 
-/// Command of the named section.
+/// Command that measures the named section; none for a section of this command.
 pub(super) fn command(name: &str) -> Option<&'static str> {
     SECTIONS.iter().find(|section| section.name == name).map(|section| section.command)
 }
 
-/// Names, questions and commands.
+/// Names, questions and commands of the sections.
 pub(super) fn list() -> impl Iterator<Item = [&'static str; 3]> {
     SECTIONS.iter().map(|section| [section.name, section.answers, section.command])
 }
 
-/// Appends the stored sections to those of a report, with or without figures.
+/// Replaces the sections of other commands by the stored ones; sections without figures have a
+/// reason.
 pub(super) fn add(sections: &mut Vec<Section>) {
     sections.retain(|section| command(&section.name).is_none());
     sections.extend(SECTIONS.iter().map(|section| read_in(section, &kept::folder())));
@@ -101,13 +102,14 @@ fn read_in(section: &Elsewhere, folder: &Path) -> Section {
     read
 }
 
-/// Stored parts of a section, in its order. Other parts belong to a removed or renamed test.
+/// Stored parts of a section, in the order of the section. Files of other parts are left-overs of
+/// removed or renamed tests. Missing parts are an error.
 fn parts(section: &Elsewhere, folder: &Path) -> Result<Vec<Part>> {
     let begin = format!("{}.", section.name);
     let is_own = |path: &PathBuf| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&begin))
     };
-    // Without the folder nothing is stored.
+    // A missing folder is treated as empty.
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut kept = Vec::new();
     for path in entries.map(|entry| entry.path()).filter(is_own) {
@@ -131,7 +133,7 @@ fn parts(section: &Elsewhere, folder: &Path) -> Result<Vec<Part>> {
     }
 }
 
-/// Combines all parts into the output of one section, with the date of the oldest.
+/// Combines all parts into the output of one section, with the date and commit of the oldest part.
 fn join(parts: Vec<Part>) -> Result<(Kept, Value)> {
     let oldest = parts.iter().min_by_key(|part| part.unix_time).ok_or("a section of nothing")?;
     let kept = Kept { date: date(oldest.unix_time), commit: oldest.commit.clone() };
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
     use crate::project;
 
-    // Goal: no name is that of a section measured here, and each has its question.
+    // Goal: no section has the name of another section, and each section has a question.
     #[test]
     fn names_are_their_own() {
         for (at, section) in SECTIONS.iter().enumerate() {
@@ -172,8 +174,9 @@ mod tests {
         }
     }
 
-    // Goal: stored parts form one section with the date of the oldest, without obsolete parts. With
-    // a missing or unreadable part the section reports it and the command that measures it.
+    // Goal: stored parts form one section with the date of the oldest part, without obsolete parts.
+    // If a part is missing or unreadable, the section states that part and the command that
+    // measures it.
     #[test]
     fn what_is_kept_is_read() {
         let folder = project::target().join("bench-tests").join("elsewhere");

@@ -1,14 +1,14 @@
 //! Figures in documents, written from a report.
 //!
-//! Each figure is between two HTML comments: the first names the section, the case, the ratio or
-//! contender and, unless it covers all samples, `near` or `far`.
+//! Each figure is between two HTML comments. The first comment names the section, the case, the
+//! ratio or contender and, unless the figure covers all samples, `near` or `far`.
 //!
 //! ```text
 //! <!--= link; link 64 B; mqnet / DPDK memif copy; near -->5.5<!--/-->
 //! ```
 //!
-//! `promises; SECTION` is the table of all promises of one section, and `medians; SECTION; WORDS`
-//! the results of its contenders in the cases with this prefix.
+//! `promises; SECTION` is the table of all promises of one section. `medians; SECTION; WORDS` is
+//! the table of the contenders' medians in the cases with this prefix.
 
 use super::interval::Figure;
 use super::measured::{Case, Line};
@@ -19,12 +19,12 @@ use crate::Result;
 const BEGIN: &str = "<!--= ";
 const MIDDLE: &str = " -->";
 const END: &str = "<!--/-->";
-/// Allowed content of a comment.
+/// Allowed content of a comment, for error messages.
 const NAMES: &str = "section; case; who[; near|far], or promises; section, or medians; section; \
                      begin of cases";
 
-/// Document with the figures of a report, and their number. Figures of sections that did not run,
-/// or of a class without samples, are kept.
+/// Returns the document with the figures of a report, and the number of these figures. Figures of
+/// sections that did not run, or of a class without samples, are kept.
 pub(super) fn fill(text: &str, report: &Report) -> Result<(String, usize)> {
     let (mut out, mut rest, mut filled) = (String::with_capacity(text.len()), text, 0);
     while let Some((before, after)) = rest.split_once(BEGIN) {
@@ -45,7 +45,8 @@ fn unclosed(begun: &str, missing: &str) -> String {
     format!("`{BEGIN}{begun}` has no `{missing}`")
 }
 
-/// Formatted median named by a comment.
+/// Text for a comment: a table, or a formatted median; none if it was not measured. An unknown name
+/// is an error.
 fn figure(name: &str, old: &str, report: &Report) -> Result<Option<String>> {
     let words: Vec<&str> = name.split("; ").collect();
     let (section, case, who, class) = match words.as_slice() {
@@ -70,8 +71,8 @@ fn figure(name: &str, old: &str, report: &Report) -> Result<Option<String>> {
     Ok(figure.map(|figure| short(figure.median / scale)))
 }
 
-/// Promises of a section with the measured figures. The old text is kept if a promise was not
-/// measured.
+/// Table of a section's promises with the measured figures. Returns none, so that the old text is
+/// kept, if there is one and a promise was not measured.
 fn promises(name: &str, report: &Report, old: &str) -> Option<String> {
     let own = || report.promises.iter().filter(|v| v.section.as_deref() == Some(name));
     let section = report.section(name).filter(|section| section.skipped.is_none());
@@ -91,7 +92,7 @@ fn row(verdict: &Verdict) -> String {
     let Verdict { text, promised, measured, figure, places, outcome, unsure, .. } = verdict;
     let (mut said, promised) = match figure {
         Some(figure) => (median(measured, figure, *unsure), promised.clone()),
-        // The section's own verdicts contain the bound.
+        // A verdict of the section contains the bound.
         None => apart(measured, promised),
     };
     if *outcome == Outcome::Missed {
@@ -102,7 +103,7 @@ fn row(verdict: &Verdict) -> String {
     cells(&[text.clone(), promised, said, places])
 }
 
-/// Median with its interval, and the number of samples where the extremes may not enclose it.
+/// Median with its interval, and with the number of samples if they are too few for the confidence.
 fn median(measured: &str, figure: &Figure, unsure: bool) -> String {
     let (low, high) = (digits(figure.low), digits(figure.high));
     let interval = match figure.samples {
@@ -121,7 +122,7 @@ fn apart(measured: &str, promised: &str) -> (String, String) {
     };
     let (mut said, bounds): (Vec<String>, Vec<Option<String>>) =
         measured.split("; ").map(split).unzip();
-    // One figure with two bounds.
+    // One figure with two bounds is printed once.
     said.dedup();
     let mut bounds: Vec<String> = bounds.into_iter().flatten().collect();
     bounds.dedup();
@@ -129,14 +130,14 @@ fn apart(measured: &str, promised: &str) -> (String, String) {
     (said.join("; "), bounds)
 }
 
-/// Line of a table.
+/// Row of a table.
 fn cells(cells: &[String]) -> String {
-    // A bar would end the cell.
+    // A vertical bar would end the cell.
     let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "/")).collect();
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// Date, commit and command of the figures.
+/// Command, date and commit of the figures.
 fn source(section: &Section, report: &Report) -> String {
     let (date, commit) = match &section.kept {
         Some(kept) => (&kept.date, &kept.commit),
@@ -145,7 +146,8 @@ fn source(section: &Section, report: &Report) -> String {
     format!("`{}`, {date}, commit {commit}.", section.command)
 }
 
-/// Medians of the cases with the same contenders as the first.
+/// Table with the medians of the cases that begin with `begin`, for the contenders of the first
+/// case; none if the section was not measured.
 fn medians(name: &str, begin: &str, report: &Report) -> Result<Option<String>> {
     let Some(section) = report.section(name).filter(|section| section.skipped.is_none()) else {
         return Ok(None);
@@ -168,7 +170,7 @@ fn medians(name: &str, begin: &str, report: &Report) -> Result<Option<String>> {
     Ok(Some(table + &format!("\n{}\n\n", source(section, report))))
 }
 
-/// Value with the digits that matter for a comparison.
+/// Value with one decimal place from 10 on, with two below.
 fn short(value: f64) -> String {
     if value >= 10.0 { format!("{value:.1}") } else { format!("{value:.2}") }
 }
@@ -187,7 +189,7 @@ mod tests {
     use super::*;
     use crate::project;
 
-    // Goal: every figure of the project's documents has a name that the program prints.
+    // Goal: every figure in the project's documents has a name that the program prints.
     #[test]
     fn the_documents_name_what_is_printed() {
         let measured = SECTIONS.iter().map(|section| section.name);
@@ -207,7 +209,7 @@ mod tests {
         }
     }
 
-    // Goal: every promise has its place in book/src/measurements/measurements.md.
+    // Goal: measurements.md has every promise, in the table of its section.
     #[test]
     fn every_promise_has_its_table() {
         let path = project::root().join("book/src/measurements/measurements.md");
@@ -220,7 +222,7 @@ mod tests {
     }
 
     // Goal: a table of promises contains figures, intervals and misses of one section, with date
-    // and command; one of medians contains the contenders' results; both replace the old text.
+    // and command. A table of medians contains the contenders' results. Both replace the old text.
     #[test]
     fn tables_are_filled() {
         let mut report = fixture::report(&["link", "ring"]);
@@ -252,7 +254,7 @@ mod tests {
         assert!(medians("z").unwrap_err().contains("begins with `z`"));
     }
 
-    // Goal: the bounds of a section's own verdicts are in a separate column.
+    // Goal: the bounds in verdicts of a section are in a separate column.
     #[test]
     fn bounds_are_set_apart() {
         let both = apart("lost 0 [] (promised: 0); 1.07 (promised: >= 0.98)", "");

@@ -1,6 +1,7 @@
-//! Recorded output of the program, section by section (`fixtures/bench.json`), for tests.
+//! Recorded output of the program by section (`fixtures/bench.json`), for tests.
 //!
-//! Recorded by hand in short runs: the figures have no meaning, the names are the current ones.
+//! The output was recorded in short runs: the figures have no meaning, the names are those that the
+//! program prints.
 
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ fn raw(section: &str) -> Value {
     all[section].clone()
 }
 
-/// Returns whether the section is recorded.
+/// True if the section is recorded.
 pub(super) fn has(section: &str) -> bool {
     !raw(section).is_null()
 }
@@ -64,7 +65,7 @@ pub(super) fn report(sections: &[&str]) -> Report {
     }
 }
 
-/// Case with these contenders and values, and the ratios of the first to each other one.
+/// Case with these contenders and values, and the ratios of the first contender to each other one.
 pub(super) fn case(
     name: &str,
     kind: &str,

@@ -1,4 +1,4 @@
-//! Report page: one self-contained file for a browser without a network, light or dark.
+//! Report page: one self-contained file for a browser without a network, in light or dark mode.
 
 mod pictures;
 mod tables;
@@ -176,7 +176,7 @@ fn of_section(section: &Section, report: &Report) -> Result<Markup> {
     })
 }
 
-/// Duration of the section, or date of its figures.
+/// Duration of the section, or date and commit of the figures of another command.
 fn when(section: &Section) -> String {
     match (&section.kept, &section.skipped) {
         (Some(kept), _) => format!("by another command, since {}, {}", kept.date, kept.commit),
@@ -243,8 +243,8 @@ mod tests {
         }
     }
 
-    // Goal: the page loads nothing: no element has a source, links stay in the page, and the style
-    // imports nothing.
+    // Goal: the page loads no resources: no element has a source, links stay within the page, and
+    // the style imports nothing.
     #[test]
     fn the_page_needs_nothing_else() {
         let page = parsed(&hostile(), None);
@@ -267,7 +267,7 @@ mod tests {
         assert!(!style.contains("url(") && !style.contains("@import") && !style.contains("http"));
     }
 
-    // Goal: the CPU time per gigabit, and the distribution of the instructions, are drawn as bars.
+    // Goal: the CPU time per gigabit and the distribution of the instructions are drawn as bars.
     #[test]
     fn costs_are_drawn() {
         let report = fixture::report(&["relays", "instr"]);
@@ -277,8 +277,8 @@ mod tests {
         }
     }
 
-    // Goal: every section has its plots, each with the command that makes it, and every promise its
-    // row.
+    // Goal: every section has its plots, each with the command that measures it, and every promise
+    // has its row.
     #[test]
     fn the_page_is_complete() {
         let report = fixture::report(&ALL);

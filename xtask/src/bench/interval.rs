@@ -1,12 +1,13 @@
 //! Confidence interval of a median: between two of the samples, by the binomial distribution.
 //!
 //! Each sample is below the true median with probability 1/2, for any distribution of the samples.
-//! So the k-th smallest and the k-th largest enclose it unless fewer than k samples, or more than n
-//! - k, are below it. No distribution is assumed, and no random numbers are used.
+//! So the k-th smallest and the k-th largest sample enclose the median unless fewer than k samples,
+//! or more than n - k, are below it. No distribution is assumed, and no random numbers are used.
 
 use serde::{Deserialize, Serialize};
 
-/// Least probability with which an interval encloses the true median, given enough samples.
+/// Minimum probability with which an interval encloses the true median, if there are enough
+/// samples.
 pub(super) const CONFIDENCE: f64 = 0.95;
 
 /// Summary of a series of samples.
@@ -25,7 +26,7 @@ pub(super) struct Figure {
 }
 
 impl Figure {
-    /// Summary of `values`; `None` without values, or with one that is not finite.
+    /// Summary of `values`; `None` if there are no values, or if one is not finite.
     pub(super) fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() || values.iter().any(|value| !value.is_finite()) {
             return None;
@@ -57,13 +58,14 @@ impl Figure {
         }
     }
 
-    /// Returns true when there are too few samples even for the extremes to enclose the median.
+    /// True if the samples are so few that even their extremes enclose the median with less than
+    /// [`CONFIDENCE`].
     pub(super) fn is_unsure(&self) -> bool {
         self.coverage < CONFIDENCE
     }
 }
 
-/// Largest rank with a sufficient coverage; 1, the extremes, if none has it.
+/// Largest rank with a sufficient coverage, or 1 (the extremes) if no rank has it.
 fn rank(n: usize) -> usize {
     let sure = (1..=n.div_ceil(2)).take_while(|&k| coverage(n, k) >= CONFIDENCE);
     sure.last().unwrap_or(1)
@@ -72,7 +74,7 @@ fn rank(n: usize) -> usize {
 /// Probability that the median is between the k-th smallest and the k-th largest of n samples.
 fn coverage(n: usize, k: usize) -> f64 {
     let n_f = n as f64;
-    // Logarithms: 2 to the power of -n underflows for n above a thousand.
+    // Logarithms are used, because 2 to the power of -n underflows for n above a thousand.
     let mut log = -n_f * std::f64::consts::LN_2;
     let mut outside = 0.0;
     for below in 0..k {
@@ -88,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts the distributions of n samples below and above the median with the k-th smallest
+    /// Share of the ways to place n samples below or above the median in which the k-th smallest is
     /// below and the k-th largest above.
     fn by_counting(n: usize, k: usize) -> f64 {
         let holds = |fell: &u32| {
@@ -98,7 +100,7 @@ mod tests {
         (0..1_u32 << n).filter(holds).count() as f64 / f64::from(1_u32 << n)
     }
 
-    // Goal: the probability equals a count of all cases.
+    // Goal: the probability equals that of counting all cases.
     #[test]
     fn coverage_is_what_counting_says() {
         for n in 1..=16_usize {
@@ -108,7 +110,7 @@ mod tests {
         }
     }
 
-    // Goal: known ranks (tables of the sign test): 6 samples are the least for 95 %.
+    // Goal: ranks equal those in tables of the sign test; 6 samples are the minimum for 95 %.
     #[test]
     fn ranks_are_those_of_the_sign_test() {
         let known = [(1, 1), (5, 1), (6, 1), (9, 2), (10, 2), (12, 3), (20, 6), (100, 40)];
@@ -121,7 +123,7 @@ mod tests {
     }
 
     // Goal: in many experiments the interval encloses the true median with the stated probability,
-    // also when the samples are far from normal.
+    // also if the samples are not normally distributed.
     #[test]
     fn intervals_hold_the_median_of_a_skewed_distribution() {
         let mut state = 7_u64;
@@ -139,8 +141,8 @@ mod tests {
     }
 
     proptest! {
-        // Goal: the numbers are ordered, the ends are samples, half of the samples is on either
-        // side of the median, and the order of the samples does not matter.
+        // Goal: the numbers are ordered, the ends of the interval are samples, at most half of the
+        // samples are on either side of the median, and the order of the samples does not matter.
         #[test]
         fn figures_are_in_order(values in prop::collection::vec(-1e9..1e9, 1..60)) {
             let figure = Figure::of(&values).unwrap();
@@ -155,7 +157,7 @@ mod tests {
         }
     }
 
-    // Goal: no values, and values that are not numbers, have no median.
+    // Goal: an empty list, and a list with a value that is not a number, have no figure.
     #[test]
     fn nothing_has_no_figure() {
         assert_eq!(Figure::of(&[]), None);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::measured::{Case, Line};
 
-/// Figures of the section `limits`; `None` for those not measured.
+/// Figures of the section `limits`; `None` for a figure that was not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Limits {
     /// Bytes per second that a CPU copies within its second-level cache.
@@ -19,7 +19,7 @@ pub(super) struct Limits {
     pub(super) line_far: Option<f64>,
     /// Nanoseconds of a system call.
     pub(super) call: Option<f64>,
-    /// Nanoseconds until a woken thread runs.
+    /// Nanoseconds from the wake-up of a thread until it runs.
     pub(super) wake_up: Option<f64>,
 }
 
@@ -30,34 +30,36 @@ pub(super) struct Beside {
     pub(super) who: String,
     /// Nanoseconds for one frame or object.
     pub(super) nanoseconds: f64,
-    /// Share of this time that one cached copy of the bytes would take; `None` without bytes.
+    /// Share of this time for one copy of the bytes within a cache; `None` without a number of
+    /// bytes.
     pub(super) copy_share: Option<f64>,
-    /// Share of this time that one uncached copy would take.
+    /// Share of this time for one copy of the bytes through memory.
     pub(super) memory_share: Option<f64>,
     /// Number of cache lines that could move from CPU to CPU in this time.
     pub(super) lines: Option<f64>,
     /// Number of system calls in this time.
     pub(super) calls: Option<f64>,
-    /// Number of consecutive thread wake-ups in this time.
+    /// Number of consecutive wake-ups of a thread in this time.
     pub(super) wake_ups: Option<f64>,
-    /// Share of a bare copy between the same CPUs, measured alternately; `None` if not measured.
+    /// Median of the ratio to a bare copy between the same CPUs, measured in alternating slices;
+    /// `None` if not measured.
     pub(super) bare_share: Option<f64>,
 }
 
-/// Contender that only copies.
+/// Name of the contender that only copies.
 const BARE: &str = "memory limit";
-/// Frame size in bytes for the conversion of streams.
+/// Bytes of a frame for the conversion of streams.
 const USUAL: f64 = 1500.0;
 
-/// Line of mqnet: the one with that name, else the first that is no reference.
+/// Line of mqnet: the line with that name, otherwise the first line that is not a reference.
 fn ours(case: &Case) -> Option<&Line> {
     let named = case.lines.iter().find(|line| line.who.starts_with("mqnet"));
     named.or_else(|| case.lines.iter().find(|line| !line.who.starts_with("tail drop")))
 }
 
 impl Limits {
-    /// Reads the limits. The names are those of `tools/bench/src/limits.rs`; a test compares
-    /// them.
+    /// Reads the limits from the cases named in `tools/bench/src/limits.rs`; a test compares the
+    /// names.
     pub(super) fn of(cases: &[Case]) -> Self {
         let line = |name: &str| -> Option<&Line> {
             cases.iter().find(|case| case.name.starts_with(name))?.lines.first()
@@ -75,14 +77,15 @@ impl Limits {
         }
     }
 
-    /// Cost of one frame or object of a case, unless the case has another unit.
+    /// Cost of one frame or object of a case; none if its unit is another one, or if there is no
+    /// figure of mqnet.
     pub(super) fn beside(&self, case: &Case) -> Option<Beside> {
         let ours = ours(case)?;
         let value = ours.all?.median;
         let (nanoseconds, bytes) = match case.unit.kind.as_str() {
             "frames" => (1e9 / value, case.unit.bytes.map(|bytes| bytes as f64)),
             "objects" => (1e9 / value, None),
-            // A stream is converted to frames of the usual size.
+            // A stream is converted to frames of [`USUAL`] bytes.
             "bits" => (1e9 / (value / 8.0 / USUAL), Some(USUAL)),
             "cpu-per-gigabit" => (value * 8.0 * USUAL, Some(USUAL)),
             "nanoseconds" | "latency" | "delay" => (value, None),
@@ -114,7 +117,7 @@ mod tests {
     use super::super::fixture;
     use super::*;
 
-    // Goal: the names are those that the program prints.
+    // Goal: the limits are found under the names that the program prints.
     #[test]
     fn limits_are_found_in_what_the_program_prints() {
         let limits = Limits::of(&fixture::cases("limits"));
@@ -154,7 +157,7 @@ mod tests {
         assert!(near(beside.copy_share, 0.125));
     }
 
-    // Goal: the limits are compared with mqnet's figure, not with a reference.
+    // Goal: the limits are compared with the figure of mqnet, not with a reference.
     #[test]
     fn ours_is_found() {
         let of = |contenders: &[(&str, &[f64])]| {
@@ -167,7 +170,7 @@ mod tests {
         assert_eq!(of(&[("64 channels", one), ("1 channel", one)]), "64 channels");
     }
 
-    // Goal: the bare copy is found where the program measures one.
+    // Goal: the ratio to a bare copy is found in every case of the section `link`.
     #[test]
     fn a_bare_copy_is_found() {
         let cases = fixture::cases("link");

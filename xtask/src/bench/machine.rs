@@ -41,7 +41,7 @@ impl Machine {
     }
 }
 
-/// Value of a line `name SEPARATOR value`.
+/// Value of the line with this name before the separator; none if there is no such line.
 fn field<'a>(text: &'a str, name: &str, separator: char) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(separator)?;
@@ -60,7 +60,7 @@ fn nodes() -> usize {
 mod tests {
     use super::*;
 
-    // Goal: a field is found by its whole name, with spaces or quotes around it.
+    // Goal: a field is found by its whole name; blanks around name and value are removed.
     #[test]
     fn fields_are_found() {
         let text = "model\t\t: 7\nmodel name\t: Some CPU @ 2:1\n";

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::interval::Figure;
 use crate::Result;
 
-/// Output of one section, as far as used here.
+/// Output of one section; fields that are not used are omitted.
 #[derive(Debug, Deserialize)]
 struct Raw {
     notes: Vec<String>,
@@ -30,7 +30,7 @@ struct RawLine {
 
 #[derive(Debug, Deserialize)]
 struct Sample {
-    /// `None` for a value that is no number.
+    /// Value; `None` if it is not a number.
     value: Option<f64>,
     class: String,
 }
@@ -44,7 +44,7 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// Divisor and readable name.
+    /// Divisor and name of the unit in a report.
     pub(super) fn shown(&self) -> (f64, &str) {
         match self.kind.as_str() {
             "objects" => (1e6, "Mobj/s"),
@@ -64,7 +64,7 @@ impl Unit {
         }
     }
 
-    /// Returns false for costs.
+    /// True if a higher value is better; false for costs.
     pub(super) fn more_is_better(&self) -> bool {
         matches!(self.kind.as_str(), "objects" | "frames" | "bits" | "bytes" | "index")
     }
@@ -74,7 +74,7 @@ impl Unit {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Line {
     pub(super) who: String,
-    /// Reason for missing figures.
+    /// Reason why there are no figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) skipped: Option<String>,
     pub(super) all: Option<Figure>,
@@ -104,7 +104,7 @@ impl From<RawLine> for Line {
     }
 }
 
-/// Parses cases and notes of a section.
+/// Parses the output of a section into cases and notes.
 pub(super) fn read(raw: &Value) -> Result<(Vec<Case>, Vec<String>)> {
     let raw = Raw::deserialize(raw)
         .map_err(|error| format!("its output is not what `mqnet-bench -j` prints: {error}"))?;
@@ -124,8 +124,8 @@ mod tests {
 
     use super::*;
 
-    // Goal: classes are separate, a skipped contender keeps its reason, and unknown fields of the
-    // output are ignored.
+    // Goal: distance classes are separate, a skipped contender keeps its reason, and unknown fields
+    // of the output are ignored.
     #[test]
     fn output_is_read() {
         let sample = |value: f64, class: &str| json!({"value": value, "class": class});

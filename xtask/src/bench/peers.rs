@@ -13,11 +13,11 @@ pub(super) struct Peer {
     pub(super) skipped: Option<String>,
 }
 
-/// Commands that print the version of a peer.
+/// Name, package and version commands of a peer.
 struct Question {
     name: &'static str,
     package: &'static str,
-    /// Commands tried in order: distributions name the same program differently.
+    /// Commands that are tried in order: distributions use different names for the same program.
     commands: &'static [&'static str],
 }
 
@@ -59,7 +59,7 @@ fn version(command: &str) -> Option<String> {
     number(&String::from_utf8_lossy(&said))
 }
 
-/// First word that resembles a version: digits with dots, and their suffix.
+/// First word that looks like a version: digits with dots, and a suffix.
 fn number(text: &str) -> Option<String> {
     let words = text.split([' ', '\n', '\t', '(', ')', ',']);
     let bare = words.map(|word| word.trim_start_matches(|c: char| !c.is_ascii_digit()));
@@ -75,7 +75,7 @@ fn number(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    // Goal: the version is found in the real output of the programs.
+    // Goal: the version is found in recorded output of the programs.
     #[test]
     fn versions_are_found() {
         let said = [

@@ -1,4 +1,4 @@
-//! Plots as SVG inside the page, with colours that the style sheet replaces in dark mode.
+//! Plots as SVG in the page, with colours that the style sheet replaces in dark mode.
 
 pub(super) mod bars;
 pub(super) mod curve;
@@ -19,7 +19,7 @@ type Drawn = std::result::Result<(), Box<dyn Error>>;
 
 const FONT: &str = "sans-serif";
 const SMALL: i32 = 12;
-/// Narrow enough for a phone; the page places plots side by side where possible.
+/// Width of a plot, narrow enough for a phone. The page places plots side by side where possible.
 const WIDTH: u32 = 480;
 
 pub(super) const INK: RGBColor = RGBColor(38, 42, 48);
@@ -59,7 +59,7 @@ pub(super) fn hex(RGBColor(r, g, b): RGBColor) -> String {
     format!("#{r:02X}{g:02X}{b:02X}")
 }
 
-/// CSS rules that replace the colours; rules override attributes.
+/// CSS rules that replace the colours in dark mode: rules override attributes.
 pub(super) fn dark_rules() -> String {
     let mut rules = String::new();
     for (colour, dark) in IN_THE_DARK {
@@ -73,12 +73,12 @@ pub(super) fn dark_rules() -> String {
     rules
 }
 
-/// CSS rules for the keys of the plots.
+/// CSS rules for the colours in the keys of the plots.
 pub(super) fn key_rules() -> String {
     SERIES.map(|colour| format!("[data-colour=\"{0}\"]{{background:{0}}}", hex(colour))).concat()
 }
 
-/// Draws a plot of this height with an accessible name.
+/// Draws a plot of this height with `name` as accessible name.
 fn svg(height: i32, name: &str, draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String> {
     let mut text = String::new();
     let size = (WIDTH, height.unsigned_abs());
@@ -102,7 +102,7 @@ fn stroke(area: &Area<'_>, points: [(i32, i32); 2], colour: RGBColor, width: u32
     Ok(())
 }
 
-/// Shortens a text to `chars` characters.
+/// Shortens a text to `chars` characters, of which the last is an ellipsis.
 fn short(text: &str, chars: usize) -> String {
     if text.chars().count() <= chars {
         return text.to_owned();
@@ -122,7 +122,7 @@ mod tests {
         assert!(all.into_iter().all(|colour| rules.contains(&format!("fill=\"{}\"", hex(colour)))));
     }
 
-    // Goal: a plot has no fixed size and a name without markup.
+    // Goal: a plot has no fixed size, and its name contains no markup.
     #[test]
     fn pictures_scale() {
         let picture = svg(50, "a < \"b\"", |area| stroke(area, [(0, 0), (9, 9)], INK, 1)).unwrap();

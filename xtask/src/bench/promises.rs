@@ -1,7 +1,7 @@
 //! Promises of SPECIFICATION.md about speed, cost and loss, and their verdicts.
 //!
-//! `xtask/promises.toml` names each promise, the place of its figure, and its bound. The median
-//! decides: a near miss is a miss.
+//! `xtask/promises.toml` names each promise, the section and case of its figure, and its bound. The
+//! median decides: a near miss is a miss.
 
 use serde::Deserialize;
 
@@ -17,7 +17,8 @@ use crate::{Result, project};
 pub(super) struct Promise {
     /// Readable text of the promise.
     pub(super) text: String,
-    /// Section that measures it; otherwise `held_by` names the command that checks it.
+    /// Section with the figure. Without a section, `held_by` names the command that checks the
+    /// promise.
     pub(super) section: Option<String>,
     pub(super) held_by: Option<String>,
     /// Name of the case.
@@ -26,14 +27,14 @@ pub(super) struct Promise {
     ratio: Option<String>,
     /// Name of a contender of the case.
     line: Option<String>,
-    /// Contender with the figure to subtract.
+    /// Contender whose figure is subtracted from that of `line`.
     minus: Option<String>,
-    /// Prefix of a note, before or after the section's own verdict.
+    /// Prefix of a note, or of the text after the verdict of a note.
     note: Option<String>,
-    /// Lower bound in the unit of the report: microseconds, not nanoseconds.
+    /// Lower bound in the unit of the report (microseconds, not nanoseconds).
     at_least: Option<f64>,
     at_most: Option<f64>,
-    /// Reason of a possible miss: the result of a profile or an experiment, or that it is unknown.
+    /// Reason of a possible miss, from a profile or an experiment; absent if unknown.
     why: Option<String>,
 }
 
@@ -45,11 +46,11 @@ struct Table {
 /// Result of a section for a promise.
 enum Found {
     Figure(Figure, [Option<f64>; 2]),
-    /// Verdict of the section itself: kept or not, and its text.
+    /// Verdict of the section: true if kept, and its text.
     Judged(bool, String),
     /// Not measured, with the reason.
     Missing(String),
-    /// Unknown name.
+    /// The case, ratio or contender has an unknown name.
     Nothing(String),
 }
 
@@ -87,7 +88,7 @@ impl Promise {
         if self.minus.is_some() && line.is_none() {
             return Err("`minus` goes with `line`");
         }
-        // A note may contain its own verdict.
+        // A note may contain a verdict, so it needs no bound.
         if bounds > 1 || (figures == 1 && bounds == 0) {
             return Err("one bound is needed: `at_least` or `at_most`");
         }
@@ -111,7 +112,8 @@ impl Promise {
         }
     }
 
-    /// Checks a promise against the measured section. Quick runs omit cases.
+    /// Checks a promise against the measured section. In a quick run a missing case is not
+    /// measured, otherwise it is stale.
     pub(super) fn judge(&self, section: Option<&Section>, quick: bool) -> Verdict {
         let missing = |why: String| Found::Missing(why);
         let found = match (&self.held_by, section) {
@@ -163,7 +165,7 @@ impl Promise {
     fn find(&self, cases: &[Case], notes: &[String]) -> Found {
         if let Some(note) = &self.note {
             let found = self.find_note(note, notes);
-            // A contender that did not take part has no note.
+            // A contender that did not take part has no note: the promise is not measured.
             return match (found, cases.iter().find_map(gone)) {
                 (Found::Nothing(_), Some(reason)) => Found::Missing(reason),
                 (found, _) => found,
@@ -173,7 +175,7 @@ impl Promise {
         let Some(case) = cases.iter().find(|case| case.name == name) else {
             return Found::Nothing(format!("STALE: the section has no case `{name}`"));
         };
-        // A missing peer has no ratio.
+        // A ratio to a contender that did not take part is missing.
         let gone = gone(case);
         let scale = if self.ratio.is_some() { 1.0 } else { case.unit.shown().0 };
         let pick = |lines: &[Line], name: &str| -> std::result::Result<(Figure, _), Found> {

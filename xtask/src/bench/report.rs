@@ -1,4 +1,4 @@
-//! Results of a run for programs: `report.json`, also the format of a baseline.
+//! Results of a run for programs: `report.json`, which is also the format of a baseline.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub(super) const VERSION: u32 = 1;
 pub(super) struct Report {
     pub(super) version: u32,
     pub(super) date: String,
-    /// Commit of the project; with `+` when files were changed.
+    /// Commit of the project, followed by `+` if files were changed.
     pub(super) commit: String,
     pub(super) program: String,
     pub(super) quick: bool,
@@ -36,19 +36,19 @@ pub(super) struct Report {
 pub(super) struct Section {
     pub(super) name: String,
     pub(super) answers: String,
-    /// Command that prints the same figures as a table.
+    /// Command that prints the section's figures as a table.
     pub(super) command: String,
     pub(super) seconds: f64,
     /// Date and commit of figures measured by another command.
     #[serde(default)]
     pub(super) kept: Option<Kept>,
-    /// Reason for missing figures.
+    /// Reason why there are no figures.
     pub(super) skipped: Option<String>,
     pub(super) notes: Vec<String>,
     pub(super) cases: Vec<Case>,
     /// Figures of mqnet in relation to the limits of the machine.
     pub(super) beside: Vec<Beside>,
-    /// Output of the section.
+    /// Unparsed output of the section.
     pub(super) raw: Value,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Readable text.
+    /// Date and commit as text.
     pub(super) fn said(&self) -> String {
         let Self { date, commit } = self;
         format!("{}, {commit}", date.get(..10).unwrap_or(date))

@@ -14,15 +14,15 @@ use super::sections::Section;
 use crate::{Result, project};
 
 const POLL: Duration = Duration::from_millis(100);
-/// Time between the stop request and the kill of a section, for its cleanup.
+/// Time between the stop signal and the kill of a section, in which the section cleans up.
 const GRACE: Duration = Duration::from_secs(20);
-/// Multiple of its seconds after which a section (plus one minute) counts as hung.
+/// Multiple of the expected seconds after which a section is stopped; one minute is added.
 const PATIENCE: u32 = 3;
 
 /// Result of a section.
 pub(super) struct Ran {
     pub(super) seconds: f64,
-    /// Output, or the reason for a missing one.
+    /// Output, or the reason why there is none.
     pub(super) outcome: std::result::Result<Value, String>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    /// Runs all sections; the results are in the same order.
+    /// Runs all sections; the results have the order of the sections.
     pub(super) fn run(&self, sections: &[&Section]) -> Result<Vec<Ran>> {
         fs::create_dir_all(&self.folder)
             .map_err(|error| format!("cannot make {}: {error}", self.folder.display()))?;
@@ -70,7 +70,8 @@ impl Runner {
         Ok(Ran { seconds: start.elapsed().as_secs_f64(), outcome })
     }
 
-    /// Runs a section with its output in files: a pipe without a reader would block it.
+    /// Runs a section with its output in files, because a pipe that is not read would block it. The
+    /// inner error is a failure of the section.
     fn output(
         &self,
         section: &Section,
@@ -95,7 +96,7 @@ impl Runner {
     }
 }
 
-/// Returns whether the child succeeded; `None` when it had to be stopped.
+/// True if the child succeeded, false if it failed; `None` if it had to be stopped.
 fn wait(mut child: Child, limit: Duration, mut tick: impl FnMut(Duration)) -> Result<Option<bool>> {
     let start = Instant::now();
     let mut asked = false;
@@ -116,7 +117,7 @@ fn wait(mut child: Child, limit: Duration, mut tick: impl FnMut(Duration)) -> Re
     }
 }
 
-/// Last line of a program's errors: the reason of its failure.
+/// Last line of a program's errors, as the reason of its failure.
 fn last_line(errors: &Path) -> String {
     let text = fs::read_to_string(errors).unwrap_or_default();
     let last = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
@@ -172,7 +173,7 @@ impl Progress {
     }
 }
 
-/// Remaining seconds: a section that exceeds its time counts as nearly done.
+/// Remaining seconds. A section that exceeds its time is regarded as nearly done.
 fn left(costs: &[u64], at: usize, elapsed: u64) -> u64 {
     costs[at].saturating_sub(elapsed) + costs[at + 1..].iter().sum::<u64>()
 }
@@ -190,8 +191,8 @@ mod tests {
         Section { name, answers, packages, root, seconds: 1, quick: None }
     }
 
-    /// Creates a program that is a shell script. Another process writes the file: this process
-    /// could not execute a file that it has open for writing while another test forks.
+    /// Creates a program that is a shell script. Another process writes the file: a file that this
+    /// process has open for writing while another test forks could not be executed.
     fn program(name: &str, script: &str) -> Runner {
         let folder = project::target().join("bench-tests").join(name);
         fs::create_dir_all(&folder).unwrap();
@@ -202,7 +203,7 @@ mod tests {
         Runner { program, folder, quick: false, root: false, budget: Duration::from_secs(3600) }
     }
 
-    // Goal: the arguments of the section reach the program, and its JSON is returned.
+    // Goal: the program gets the arguments of the section, and its JSON is returned.
     #[test]
     fn json_comes_back() {
         let runner = program("json", "echo \"[\\\"$*\\\"]\"");
@@ -210,7 +211,7 @@ mod tests {
         assert_eq!(ran[0].outcome, Ok(serde_json::json!(["ring --json"])));
     }
 
-    // Goal: every failure has a reason, and the following sections run.
+    // Goal: every failed section has a reason, and the following sections run.
     #[test]
     fn failures_are_reasons() {
         let script = "case $1 in a) echo 'error: no such device' >&2; exit 1;; b) echo hm;; \
@@ -228,7 +229,7 @@ mod tests {
         assert_eq!(reasons[3], "1");
     }
 
-    // Goal: a section that hangs is stopped, and one without remaining time is not started.
+    // Goal: a section that hangs is stopped, and a section without remaining time is not started.
     #[test]
     fn time_is_limited() {
         let mut child = project::command("sleep");
@@ -242,7 +243,7 @@ mod tests {
         assert!(ran[0].outcome.as_ref().unwrap_err().starts_with("no time left"));
     }
 
-    // Goal: the remaining time counts down, and not below the time of the following sections.
+    // Goal: the remaining time decreases, but not below the time of the following sections.
     #[test]
     fn time_left_counts_down() {
         let costs = [10, 20, 30];

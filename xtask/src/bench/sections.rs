@@ -1,15 +1,15 @@
-//! Table of the sections of `cargo xtask bench`, in order. A new section needs only an entry here.
+//! Sections of `cargo xtask bench`, in order. A new section needs an entry here only.
 
-/// One `mqnet-bench SECTION`.
+/// One section of `mqnet-bench`.
 #[derive(Debug)]
 pub(super) struct Section {
     pub(super) name: &'static str,
     /// Question answered by the section.
     pub(super) answers: &'static str,
-    /// Packages needed for its figures, by the names in `cargo xtask setup`.
+    /// Packages for the figures, with the names of `cargo xtask setup`.
     pub(super) packages: &'static [&'static str],
     pub(super) root: bool,
-    /// Total seconds.
+    /// Expected duration of a full run, in seconds.
     pub(super) seconds: u64,
     /// Arguments and seconds of a quick run; `None` for a section that is not part of it.
     pub(super) quick: Option<(&'static str, u64)>,
@@ -75,7 +75,7 @@ pub(super) const SECTIONS: &[Section] = &[
         quick: Some(("--only link", 18)) },
 ];
 
-/// Number of ratios of every section in a quick run.
+/// Option for the number of ratios of every section in a quick run.
 const QUICK_PAIRS: &str = "--pairs 10";
 
 impl Section {
@@ -83,7 +83,7 @@ impl Section {
         if quick { self.quick.map_or(0, |(_, seconds)| seconds) } else { self.seconds }
     }
 
-    /// Arguments of the program.
+    /// Arguments of `mqnet-bench`.
     pub(super) fn words(&self, quick: bool) -> Vec<&'static str> {
         let mut words = vec![self.name, "--json"];
         if let (true, Some((more, _))) = (quick, self.quick) {
@@ -104,14 +104,14 @@ impl Section {
 mod tests {
     use super::*;
 
-    // Goal: all sections take less than 25 minutes and a quick run less than 3, by their own table.
+    // Goal: by this table, all sections take less than 25 minutes and a quick run less than 3.
     #[test]
     fn the_table_fits_the_budget() {
         let sum = |quick| SECTIONS.iter().map(|section| section.cost(quick)).sum::<u64>();
         assert!(sum(false) < 25 * 60 && sum(true) < 3 * 60, "{} {}", sum(false), sum(true));
     }
 
-    // Goal: names are unique, and a command describes the measurement.
+    // Goal: names are unique, each section has a question, and the command omits `--json`.
     #[test]
     fn commands_can_be_typed() {
         for (at, section) in SECTIONS.iter().enumerate() {

@@ -18,22 +18,22 @@ pub(super) enum Outcome {
 pub(super) struct Verdict {
     pub(super) text: String,
     pub(super) section: Option<String>,
-    /// Readable bound.
+    /// Promised bound as text.
     pub(super) promised: String,
     pub(super) bound: Option<f64>,
-    /// Readable figure, or the reason for a missing one.
+    /// Measured figure as text, or the reason why there is none.
     pub(super) measured: String,
     pub(super) figure: Option<Figure>,
     /// Date of a figure measured by another command.
     #[serde(default)]
     pub(super) since: Option<String>,
-    /// Median with a shared cache of the two CPUs, and without one.
+    /// Medians of the samples with and without a shared cache of the two CPUs.
     #[serde(default)]
     pub(super) places: [Option<f64>; 2],
     pub(super) outcome: Outcome,
-    /// The interval of the median includes the bound.
+    /// True if the interval of the median includes the bound.
     pub(super) unsure: bool,
-    /// The section ran without such a case: the table is out of date.
+    /// True if the section ran without the named case, so that the table is out of date.
     pub(super) stale: bool,
     /// Reason of a miss.
     #[serde(default)]

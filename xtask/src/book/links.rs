@@ -1,4 +1,5 @@
-//! Links of the built book: every relative one names a file, and an element of it.
+//! Links of the built book: every relative link names an existing file, and an existing element of
+//! that file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,15 +7,15 @@ use std::path::{Path, PathBuf};
 
 use crate::Result;
 
-/// Start and end of the content of a page; the rest is mdBook's.
+/// Start and end of the content of a page; mdBook generates the rest.
 const CONTENT: (&str, &str) = ("<main>", "</main>");
 
-/// Links below `out` without a target, one line each.
+/// Links in pages below `out` without a target, one line each.
 pub(super) fn broken(out: &Path) -> Result<Vec<String>> {
     let mut pages = BTreeMap::new();
     read(out, &mut pages)?;
     let mut broken = Vec::new();
-    // The page for printing repeats the others.
+    // The page for printing repeats the content of the other pages.
     for (page, text) in pages.iter().filter(|(page, _)| !page.ends_with("print.html")) {
         let content = text.split_once(CONTENT.0).map_or("", |(_, text)| text);
         let content = content.split_once(CONTENT.1).map_or(content, |(text, _)| text);
@@ -41,7 +42,7 @@ fn read(folder: &Path, pages: &mut BTreeMap<PathBuf, String>) -> Result<()> {
     Ok(())
 }
 
-/// Values of an attribute.
+/// Values of all occurrences of an attribute.
 fn values<'a>(text: &'a str, attribute: &str) -> impl Iterator<Item = &'a str> {
     text.split(attribute).skip(1).filter_map(|rest| Some(rest.split_once('"')?.0))
 }
@@ -67,7 +68,8 @@ fn has_target(pages: &BTreeMap<PathBuf, String>, page: &Path, link: &str) -> boo
 mod tests {
     use super::*;
 
-    // Goal: a missing file and a missing element are reported, other links are not.
+    // Goal: a link to a missing file and a link to a missing element are reported; other links are
+    // not.
     #[test]
     fn broken_links_are_found() {
         let out = std::env::temp_dir().join(format!("mqnet-links-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! Source for mdBook: the pages with included documents, and links that are valid in the book.
+//! Staged source for mdBook: pages with included documents, and links that are valid in the book.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use crate::Result;
 /// Folder of the pages.
 const PAGES: &str = "book/src";
 
-/// Writes the staged source below `to`, and returns the number of its pages.
+/// Writes the staged source below `to` and returns the number of its pages.
 pub(super) fn write(root: &Path, to: &Path) -> Result<usize> {
     if to.exists() {
         fs::remove_dir_all(to)?;
@@ -54,19 +54,19 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Document that a page consists of: `{{#include PATH}}`.
+/// Document that a page consists of (`{{#include PATH}}`); none for any other page.
 fn include(page: &Path, text: &str) -> Option<PathBuf> {
     let path = text.trim().strip_prefix("{{#include ")?.strip_suffix("}}")?;
     Some(resolve(page, path.trim()))
 }
 
-/// Included documents with their pages.
+/// Included documents, each with the page that includes it.
 fn included(pages: &BTreeMap<PathBuf, (PathBuf, String)>) -> BTreeMap<PathBuf, PathBuf> {
     let all = pages.iter();
     all.filter_map(|(page, (_, text))| Some((include(page, text)?, page.clone()))).collect()
 }
 
-/// Path that `link` means in the file `base`, from the root.
+/// Path from the root for a link in the file `base`.
 fn resolve(base: &Path, link: &str) -> PathBuf {
     let mut path = base.parent().map(Path::to_owned).unwrap_or_default();
     for part in Path::new(link).components() {
@@ -86,8 +86,8 @@ fn relative(from: &Path, to: &Path) -> String {
     format!("{}{}", "../".repeat(depth), inner.display())
 }
 
-/// Text of a page with every inline link outside code replaced. `base` is the file that the links
-/// are relative to.
+/// Text of a page with every inline link outside code rewritten. Links are relative to the file
+/// `base`. A link to a missing file is an error.
 fn rewrite(
     root: &Path,
     text: &str,
@@ -130,7 +130,7 @@ fn rewrite(
     Ok(out)
 }
 
-/// Index of the bracket that the end of `text` closes.
+/// Index of the opening bracket for a closing bracket at the end of `text`; none if there is none.
 fn opening(text: &str) -> Option<usize> {
     let mut depth = 1;
     for (index, character) in text.char_indices().rev() {
@@ -150,8 +150,8 @@ fn opening(text: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    // Goal: links to pages and included documents are valid in the book, links to other files are
-    // text, and a link to a missing file is an error.
+    // Goal: links to pages and included documents are valid in the book, links to other files
+    // become text, and a link to a missing file is an error.
     #[test]
     fn links_are_valid_in_the_book() {
         let root = crate::project::root();

@@ -1,4 +1,4 @@
-//! The program of a package, its debug symbols, and the tree of its files.
+//! Program of a package, its debug symbols, and the tree of its files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,23 +13,23 @@ use crate::{Result, install, project};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Libc {
     Gnu,
-    /// Static.
+    /// musl, linked statically.
     Musl,
 }
 
-/// Program and its debug symbols.
+/// Files of a program without debug symbols and of its debug symbols.
 pub(super) struct Program {
     pub(super) stripped: PathBuf,
     pub(super) symbols: PathBuf,
 }
 
-/// Files of a package, below a folder that stands for `/`.
+/// Tree of a package's files, below a folder that stands for `/`.
 pub(super) struct Stage {
     pub(super) root: PathBuf,
     pub(super) symbols: PathBuf,
 }
 
-/// Prefix of the cross compiler's programs.
+/// Prefix of the cross compiler's programs; empty for amd64.
 fn cross(arch: Arch) -> &'static str {
     match arch {
         Arch::Amd64 => "",
@@ -37,7 +37,7 @@ fn cross(arch: Arch) -> &'static str {
     }
 }
 
-/// Builds the program. No path of the build machine remains in it.
+/// Builds the program without paths of the build machine.
 pub(super) fn program(
     release: &Release,
     arch: Arch,
@@ -74,7 +74,7 @@ pub(super) fn program(
     split(release, arch, &target, &built.join("mqnet"))
 }
 
-/// Separates the debug symbols.
+/// Separates the debug symbols from the program.
 fn split(release: &Release, arch: Arch, target: &str, built: &Path) -> Result<Program> {
     let folder = release.folder(&format!("program-{target}"))?;
     let (stripped, symbols) = (folder.join("mqnet"), folder.join("mqnet.debug"));
@@ -91,7 +91,7 @@ pub(super) fn build_id(program: &Path) -> Result<String> {
     Ok(found.ok_or_else(|| format!("{}: no build ID", program.display()))?.to_owned())
 }
 
-/// Newest version of glibc among the symbols of the program.
+/// Newest version of glibc that the symbols of the program need.
 pub(super) fn glibc(program: &Path) -> Result<String> {
     let text = output(Command::new("readelf").args(["-W", "--version-info"]).arg(program))?;
     Ok(newest_glibc(&text).ok_or("the program uses no symbol of glibc")?)
@@ -107,7 +107,8 @@ fn newest_glibc(text: &str) -> Option<String> {
     Some(newest.iter().map(u32::to_string).collect::<Vec<_>>().join("."))
 }
 
-/// Creates the tree. `texts` is a program that runs here and prints man pages and completions.
+/// Creates the tree of a package. `texts` is a program that runs on this machine, to print man
+/// pages and completions.
 pub(super) fn stage(
     release: &Release,
     arch: Arch,
@@ -134,7 +135,7 @@ pub(super) fn stage(
     Ok(Stage { root, symbols: program.symbols.clone() })
 }
 
-/// Gives all files the same time, and modes that do not depend on the umask.
+/// Sets the same time for all files, and modes that do not depend on the umask.
 pub(super) fn settle(root: &Path, epoch: &str) -> Result<()> {
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -161,7 +162,7 @@ pub(super) fn settle(root: &Path, epoch: &str) -> Result<()> {
 mod tests {
     use super::*;
 
-    // Rule: versions are compared by number; private symbols are not versions.
+    // Rule: versions are compared by number, and private symbols are not versions.
     #[test]
     fn newest_glibc_is_found() {
         let text = "GLIBC_2.4 GLIBC_2.34) GLIBC_PRIVATE\n GLIBC_2.3.4 GLIBC_2.17\n";

@@ -11,7 +11,7 @@ use super::build::Stage;
 use super::{Arch, Release, deb, output};
 use crate::{Result, project};
 
-/// Packages of the container beyond Debian's smallest system.
+/// Packages of the container in addition to Debian's minimal system.
 const INCLUDED: &str =
     "systemd,systemd-sysv,dbus,iproute2,iputils-ping,init-system-helpers,libgcc-s1";
 const SUITE: &str = "bookworm";
@@ -19,10 +19,10 @@ const SERVICE: &str = "[Unit]\nAfter=multi-user.target\n[Service]\nType=oneshot\
     Environment=OLD=/packages/old.deb NEW=/packages/new.deb\n\
     ExecStart=/bin/bash -c 'bash /packages/check.sh > /packages/result 2>&1; \
     systemctl poweroff --force'\n";
-/// Time of the whole check in the container.
+/// Time limit of the check in the container, in seconds.
 const LIMIT: &str = "300";
 
-/// Checks the package of this run.
+/// Checks the amd64 .deb of this run, which is upgraded to a copy with a newer version.
 pub(super) fn deb(release: &Release) -> Result<()> {
     let old = release.out.join(format!("mqnet_{}_amd64.deb", release.version));
     if !old.exists() {
@@ -48,7 +48,7 @@ pub(super) fn deb(release: &Release) -> Result<()> {
     }
 }
 
-/// Debian's smallest system with systemd, cached as an archive.
+/// Archive of Debian's minimal system with systemd; created in the cache if it is missing.
 fn system() -> Result<PathBuf> {
     let store = Store::in_cache("package")?;
     let archive = store.path(&format!("{SUITE}.tar"));
@@ -57,7 +57,7 @@ fn system() -> Result<PathBuf> {
     }
     println!("package: installing a Debian system for the check");
     let folder = store.path(SUITE);
-    // Left by an interrupted run.
+    // An interrupted run may have left the folder.
     let _ = fs::remove_dir_all(&folder);
     let mut debootstrap = Command::new("debootstrap");
     debootstrap.args(["--variant=minbase", &format!("--include={INCLUDED}"), SUITE]);
@@ -70,7 +70,7 @@ fn system() -> Result<PathBuf> {
     Ok(archive)
 }
 
-/// Output of the check in a new container.
+/// Runs the check in a new container and returns its output.
 fn in_container(release: &Release, old: &Path, new: &Path) -> Result<String> {
     let root = release.folder("container")?;
     output(Command::new("tar").arg("-C").arg(&root).arg("-xf").arg(system()?))?;

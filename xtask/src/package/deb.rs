@@ -1,4 +1,4 @@
-//! Debian packages: the program, and its debug symbols.
+//! Debian packages of the program and of its debug symbols.
 
 use std::fmt::Write;
 use std::fs;
@@ -9,9 +9,9 @@ use super::build::{Stage, build_id, glibc, settle};
 use super::{Arch, Release, output};
 use crate::{Result, project};
 
-/// Placeholder in a reserved domain: a distribution states its own maintainer.
+/// Placeholder in a reserved domain, to be replaced by the maintainer of a distribution.
 const MAINTAINER: &str = "The mqnet developers <maintainers@mqnet.invalid>";
-/// Scripts of `packaging/debian`.
+/// Maintainer scripts in `packaging/debian`.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
 /// Writes both packages.
@@ -110,7 +110,7 @@ fn build(
     let file = release.out.join(format!("{package}_{version}_{arch}.deb"));
     let mut dpkg = Command::new("dpkg-deb");
     dpkg.env("SOURCE_DATE_EPOCH", &release.epoch);
-    // Threads change the bytes of xz.
+    // One thread, because the number of threads changes the output of xz.
     dpkg.args(["--root-owner-group", "--threads-max=1", "-Zxz", "--build"]).arg(folder).arg(&file);
     output(&mut dpkg)?;
     Ok(file)

@@ -1,4 +1,4 @@
-//! Bill of materials (CycloneDX 1.5) and licenses of all crates in the program.
+//! Bill of materials (CycloneDX 1.5), and licenses of all crates in the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use super::{Release, output};
 use crate::{Result, project};
 
-/// Written files.
+/// Paths of the bill of materials and the license texts.
 pub(super) struct Notices {
     pub(super) materials: PathBuf,
     pub(super) licenses: PathBuf,
-    /// Folder of the sources of other crates.
+    /// Folder with the sources of external crates.
     pub(super) sources: PathBuf,
 }
 
-/// Crate of the program.
+/// Crate that the program contains.
 struct Crate {
     name: String,
     version: String,
@@ -38,7 +38,7 @@ pub(super) fn write(release: &Release) -> Result<Notices> {
     Ok(Notices { materials, licenses, sources })
 }
 
-/// Crates that the program contains, without those of builds and tests.
+/// Crates that the program contains, without those for builds and tests only.
 fn crates() -> Result<Vec<Crate>> {
     let mut tree = project::command("cargo");
     tree.args(["tree", "--locked", "-p", "mqnet", "--edges", "normal", "--prefix", "none"]);
@@ -90,7 +90,7 @@ fn bill(release: &Release, crates: &[Crate]) -> Value {
     })
 }
 
-/// List of crates with their licenses, then each text with the crates that have it.
+/// List of external crates with their licenses, followed by each license text with its crates.
 fn texts(crates: &[Crate]) -> Result<String> {
     let mut out = "Crates in the program mqnet, and their licenses:\n\n".to_owned();
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();

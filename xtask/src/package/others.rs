@@ -27,7 +27,7 @@ pub(super) fn rpm(release: &Release, arch: Arch, stage: &Stage) -> Result<PathBu
     Ok(file)
 }
 
-/// Tree, list of its files, and the scripts that install and remove them.
+/// Tarball with the tree, a list of its files, and the scripts that install and remove them.
 pub(super) fn tarball(release: &Release, arch: Arch, stage: &Stage) -> Result<PathBuf> {
     let name = format!("mqnet-{}-linux-{}-musl", release.version, arch.machine());
     let top = release.folder(&format!("tar-{}", arch.debian()))?;
@@ -61,7 +61,7 @@ mod tests {
     const UNIT: &str = "lib/systemd/system/mqnet.service";
     const DESCRIPTOR: &str = "share/qemu/vhost-user/50-mqnet-net.json";
 
-    /// Unpacked tarball with a small program.
+    /// Folder like an unpacked tarball, with a small file as the program.
     fn unpack(folder: &Folder) -> PathBuf {
         let top = folder.file("unpacked");
         let packaging = project::root().join("packaging");
@@ -91,8 +91,8 @@ mod tests {
         assert!(output.status.success(), "{errors}");
     }
 
-    // Rule: installed units and descriptors name the installed program; an edited configuration is
-    // kept by a second installation; a removal leaves only the configuration.
+    // Rule: installed units and descriptors contain the path of the installed program. A second
+    // installation keeps an edited configuration. After removal only the configuration remains.
     #[test]
     fn tarball_is_installed_and_removed() {
         let folder = Folder::create();

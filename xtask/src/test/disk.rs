@@ -1,4 +1,4 @@
-//! Disk space: without it, a run fails with misleading errors (a linker's bus error).
+//! Disk space. If space is missing, a run fails with misleading errors (a bus error of the linker).
 
 use std::fs;
 use std::path::Path;
@@ -7,13 +7,13 @@ use crate::project;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// Disk space of all steps on a clone without any build, with a reserve (measured in
+/// Disk space of all steps on a clone without any build, with a reserve (see
 /// book/src/measurements/measurements.md).
 const WHOLE_RUN: u64 = 6 * GIB;
-/// Free space below which a failed step is attributed to the disk.
+/// Free space below which a failed step is attributed to a full disk.
 const NEARLY_NONE: u64 = 256 * MIB;
 
-/// Warns before a run of all steps when the disk has too little space.
+/// Prints a warning if the disk has too little space for all steps.
 pub(super) fn warn_before() {
     let target = project::target();
     let missing = WHOLE_RUN.saturating_sub(held(&target));
@@ -29,7 +29,7 @@ pub(super) fn warn_before() {
     }
 }
 
-/// Reports a full disk after a failed step.
+/// Prints a note after a failed step if the disk is full.
 pub(super) fn explain_failure() {
     let target = project::target();
     if let Some(free) = free(&target).filter(|&free| free < NEARLY_NONE) {
@@ -43,7 +43,7 @@ fn free(folder: &Path) -> Option<u64> {
     Some(found.blocks_available() * found.fragment_size())
 }
 
-/// Bytes of all files below a folder; unreadable ones count as zero.
+/// Bytes of all files below a folder; unreadable files count as zero.
 fn held(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let size = |entry: fs::DirEntry| match entry.metadata() {

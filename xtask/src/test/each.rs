@@ -1,10 +1,10 @@
-//! Runs the tests of a package, each in its own process with its own time limit, in parallel lanes
-//! where allowed.
+//! Runs the tests of a package in separate processes with time limits, several in parallel where
+//! allowed.
 //!
-//! Most tests need real kernels and traffic, on shared machines. A test that fails at first and
-//! passes at its second attempt, after all others, is unsteady: the run continues, the first output
-//! is printed, and the table lists the test. An unsteady test is a bug of the test or of the
-//! program. More than [`FEW`] of them in one step are a failure.
+//! Most tests need real kernels and traffic on shared machines. A test that fails at first, and
+//! passes in a second attempt after all other tests, is unsteady: the run continues, the first
+//! output is printed, and the table lists the test. An unsteady test is a bug of the test or of the
+//! program. More than [`FEW`] failures in one step are not repeated.
 
 use std::fs::File;
 use std::io::Write;
@@ -23,10 +23,10 @@ use super::process::{run_program, set_env};
 use super::steps::Each;
 use crate::{Result, kept, project};
 
-/// Failures of one step that may be repeated.
+/// Maximum number of failures in one step that are repeated.
 const FEW: usize = 3;
 
-/// Test program, and its working directory.
+/// Test program and its working directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Suite {
     /// Name of the cargo target.
@@ -35,7 +35,7 @@ struct Suite {
     folder: PathBuf,
 }
 
-/// Prefix of the names of the step `hostile`.
+/// Prefix of the names of tests that belong to the step `hostile`.
 const HOSTILE: &str = "hostile::";
 
 /// Finished test.
@@ -52,9 +52,9 @@ pub(super) struct Ran {
 #[derive(Debug, Default)]
 pub(super) struct All {
     pub(super) passed: Vec<Ran>,
-    /// Failed tests, also after a repetition.
+    /// Tests that failed and did not pass in a second attempt.
     pub(super) failed: Vec<Ran>,
-    /// Tests that failed at first.
+    /// Tests that failed at first and passed in a second attempt.
     pub(super) unsteady: Vec<Ran>,
     pub(super) outcome: Outcome,
 }
@@ -62,32 +62,32 @@ pub(super) struct All {
 /// Runs tests of one package.
 pub(super) struct Runner<'a> {
     pub(super) each: &'a Each,
-    /// Commit of the stored figures.
+    /// Commit for stored figures.
     pub(super) commit: &'a str,
     /// Words that select tests by name; empty for all.
     pub(super) words: &'a [String],
-    /// Log with a line for each test, and the build.
+    /// Log with a line for each test and the output of the build.
     pub(super) log: &'a File,
     /// Folder with a file for each test.
     pub(super) folder: PathBuf,
     /// Deadline of all tests.
     pub(super) deadline: Instant,
-    /// Called periodically with the running tests.
+    /// Called periodically with the names of the running tests.
     pub(super) tick: &'a (dyn Fn(&str) + Sync),
     /// Names of the running tests.
     pub(super) running: Mutex<Vec<String>>,
 }
 
-/// Shared progress of all lanes.
+/// Progress shared by all lanes.
 #[derive(Default)]
 struct Turns {
-    /// Next test that any lane may run.
+    /// Index of the next test that any lane may run.
     next: AtomicUsize,
     begun: AtomicUsize,
     over: AtomicBool,
 }
 
-/// Test with its program.
+/// Test program and name of the test.
 type Test = (Suite, String);
 
 impl Runner<'_> {
@@ -128,7 +128,7 @@ impl Runner<'_> {
         Ok(all)
     }
 
-    /// Runs the tests in parallel lanes, until all have run or the time is over.
+    /// Runs the tests in parallel lanes until all have run or the time is over.
     fn in_lanes(&self, queue: &[Test]) -> Result<Vec<(usize, Ran)>> {
         let is_apart = |at: &usize| self.each.apart.iter().any(|word| queue[*at].1.contains(word));
         let (apart, shared): (Vec<usize>, Vec<usize>) = (0..queue.len()).partition(is_apart);
@@ -136,7 +136,7 @@ impl Runner<'_> {
         let (turns, shared) = (&turns, &shared[..]);
         let lane = |own: &[usize]| {
             self.lane(queue, own, shared, turns).map_err(|error| {
-                // The other lanes start no more tests.
+                // The flag makes the other lanes start no more tests.
                 turns.over.store(true, Ordering::Relaxed);
                 error.to_string()
             })
@@ -155,7 +155,7 @@ impl Runner<'_> {
         })
     }
 
-    /// Runs the lane's own tests in order, and then shared tests that no lane has started.
+    /// Runs the tests in `own`, then shared tests that no lane has started.
     fn lane(
         &self,
         queue: &[Test],
@@ -172,7 +172,7 @@ impl Runner<'_> {
             }
             let (_, name) = &queue[index];
             if Instant::now() >= self.deadline {
-                // Two lanes may detect this at the same time; each then reports one test.
+                // Two lanes may detect the end of the time; each then reports one test.
                 turns.over.store(true, Ordering::Relaxed);
                 let left = queue.len() - turns.begun.load(Ordering::Relaxed);
                 ran.push((index, self.not_run(name, left)?));
@@ -184,10 +184,10 @@ impl Runner<'_> {
         }
     }
 
-    /// Builds the programs and reads their paths from cargo; returns the failed build otherwise.
+    /// Builds the programs and returns their paths, or the failed build.
     ///
-    /// Builds the whole workspace: a single package enables fewer features of its dependencies, and
-    /// cargo would build those once more for each package.
+    /// The whole workspace is built: a single package enables fewer features of its dependencies,
+    /// so cargo would build dependencies again for each package.
     fn build(&self) -> Result<std::result::Result<Vec<Suite>, Ran>> {
         let [list, log] = ["programs.json", "build.log"].map(|name| self.folder.join(name));
         let start = Instant::now();
@@ -205,7 +205,7 @@ impl Runner<'_> {
         suites.map(Ok)
     }
 
-    /// Entry for the first test without remaining time.
+    /// Failed entry that states the number of tests that did not run, for lack of time.
     fn not_run(&self, name: &str, left: usize) -> Result<Ran> {
         let log = self.folder.join("not-run.log");
         std::fs::write(&log, format!("{left} tests did not run: the time of the step is over\n"))?;
@@ -217,14 +217,14 @@ impl Runner<'_> {
         let log = self.folder.join(file);
         let mut program = project::command(&suite.program.to_string_lossy());
         program.current_dir(&suite.folder).args(["--exact", name, "--nocapture"]);
-        // Truncated first; both outputs are appended.
+        // The log is truncated first; then both outputs are appended.
         File::create(&log)?;
         program.stdout(File::options().append(true).open(&log)?);
         set_env(&mut program, self.each.env)?;
         let figures = kept::OfTest::of(name, self.commit, &mut program)?;
         let start = Instant::now();
         let limit = Duration::from_secs(self.each.limit_seconds) * project::time_factor();
-        // An ignored test exits successfully, too.
+        // An ignored test also exits successfully, so a passed test is required.
         let ok =
             self.wait(&mut program, &log, limit, label)? && output::read(&text(&log)?).passed > 0;
         if let Err(error) = figures.settle(ok) {
@@ -233,18 +233,18 @@ impl Runner<'_> {
         let (name, time) = (name.to_owned(), start.elapsed());
         let verdict = if ok { "ok" } else { "FAILED" };
         let line = format!("test {name} ... {verdict} ({:.1} s)\n", time.as_secs_f64());
-        // Written in one call, since lanes share the file.
+        // One call writes the line, because lanes share the file.
         (&*self.log).write_all(line.as_bytes())?;
         Ok(Ran { name, log, time, ok })
     }
 
-    /// Second attempt of a test, if it passed.
+    /// Runs a failed test again; none if it fails again.
     fn again(&self, suite: &Suite, name: &str, label: &str) -> Result<Option<Ran>> {
         let second = self.one(suite, name, "again.log", label)?;
         Ok(second.ok.then_some(second))
     }
 
-    /// Returns true when the program succeeded in time.
+    /// True if the program succeeds before its limit and before the deadline of the step.
     fn wait(
         &self,
         program: &mut Program,
@@ -270,7 +270,7 @@ impl Runner<'_> {
 }
 
 impl All {
-    /// Failure before any test ran.
+    /// Results of a failure before any test.
     fn without_tests(why: Ran) -> Self {
         let outcome = Outcome { failed: 1, ..Outcome::default() };
         Self { failed: vec![why], outcome, ..Self::default() }
@@ -281,7 +281,7 @@ fn text(file: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&std::fs::read(file)?).into_owned())
 }
 
-/// Test program of the package, if the line of cargo's output names one.
+/// Test program of the package, if the line of cargo's output contains one; none otherwise.
 fn suite(line: &str, package: &str) -> Option<Result<Suite>> {
     let message: Value = serde_json::from_str(line).ok()?;
     // Format: `path+file:///a/folder#name@version`

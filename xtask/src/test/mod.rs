@@ -1,4 +1,4 @@
-//! `cargo xtask test`: all checks, in order, until the first failure.
+//! `cargo xtask test`: runs all checks in order until the first failure.
 
 mod disk;
 mod each;
@@ -20,10 +20,10 @@ use each::{Ran, Runner};
 use output::Outcome;
 use steps::{STEPS, Step};
 
-/// Printed lines of a step that failed without a failed test; the log has all of them.
+/// Number of printed lines if a step failed without a failed test; the log contains all lines.
 const SHOWN_LINES: usize = 300;
-/// Printed lines of a failed test, and characters of a line: the ends of all outputs must fit into
-/// a limited page.
+/// Number of printed lines of a failed test; `LINE_CHARS` limits each line. The ends of all outputs
+/// must fit into a page of limited size.
 const TEST_LINES: usize = 60;
 const LINE_CHARS: usize = 500;
 
@@ -35,11 +35,11 @@ struct Done {
     step: &'static Step,
     ok: bool,
     time: Duration,
-    /// Duration of its last command, after everything was built.
+    /// Duration of the last command of the step, after everything was built.
     last_command: Duration,
     outcome: Outcome,
     log: PathBuf,
-    /// Tests with their own process: failed ones, unsteady ones, and the longest.
+    /// Failed, unsteady and longest tests, of those with a separate process.
     failed: Vec<Ran>,
     unsteady: Vec<Ran>,
     longest: Vec<Ran>,
@@ -52,8 +52,8 @@ pub(crate) fn list() {
     }
 }
 
-/// Prepares the machine, runs the named steps (or all), and prints a table. Returns false after a
-/// failure. Words select tests by name.
+/// Prepares the machine, runs the named steps (or all) and prints a table. `words` select tests by
+/// name. Returns false after a failure.
 pub(crate) fn run(names: &[String], words: &[String]) -> Result<bool> {
     let chosen = choose(names)?;
     if let (false, Some(step)) = (words.is_empty(), chosen.iter().find(|step| step.each.is_none()))
@@ -98,8 +98,8 @@ pub(crate) fn run(names: &[String], words: &[String]) -> Result<bool> {
     Ok(ok)
 }
 
-/// Stores the duration of whole steps that passed without a skip, and of all of them including the
-/// build. Stored figures of other steps are deleted as outdated.
+/// Stores the durations of steps that passed as a whole without a skip, and the sum of all steps.
+/// Outdated durations of other steps are deleted.
 fn keep_times(done: &[Done], commit: &str) -> Result<()> {
     let figures = |name: &str, time: Duration| {
         let seconds = [time.as_secs_f64()];
@@ -177,7 +177,7 @@ fn run_step(
     }
     ok &= outcome.failed == 0 && (outcome.skips.is_empty() || !project::no_skip());
     if !ok {
-        // A step without a test harness, such as clippy, counts as one failure.
+        // A step without a test harness, such as clippy, is counted as one failure.
         outcome.failed = outcome.failed.max(1);
     }
     passed.sort_by_key(|ran| std::cmp::Reverse(ran.time));
@@ -186,7 +186,7 @@ fn run_step(
     Ok(Done { step, ok, time, last_command, outcome, log, failed, unsteady, longest })
 }
 
-/// Line of a running step on a terminal.
+/// Progress line of a running step on a terminal.
 struct Progress<'a> {
     label: &'a str,
     start: Instant,
@@ -205,7 +205,7 @@ impl<'a> Progress<'a> {
         }
         self.shown = now;
         print!("\r\x1b[K{} {} s  {what} ", self.label, self.start.elapsed().as_secs());
-        // A closed terminal is no reason to stop the tests.
+        // Errors are ignored: a closed terminal must not stop the tests.
         let _ = std::io::stdout().flush();
     }
 }
@@ -232,7 +232,7 @@ fn show_failure(done: &Done) -> Result<()> {
     if names.is_empty() && done.failed.is_empty() {
         show_end(&text, SHOWN_LINES);
     }
-    // In the format of cargo's harness, for scripts that search for it.
+    // Failed tests are printed in the format of cargo's harness, for scripts that search for it.
     for name in names {
         println!("test {name} ... FAILED");
         show_end(failed::output(&text, name).unwrap_or("(no output)"), TEST_LINES);
@@ -259,7 +259,7 @@ fn show_log(ran: &Ran) -> Result<()> {
     Ok(())
 }
 
-/// Prints the last lines, shortened.
+/// Prints the last `most` lines, each shortened to `LINE_CHARS` characters.
 fn show_end(text: &str, most: usize) {
     let lines: Vec<&str> = text.lines().collect();
     let hidden = lines.len().saturating_sub(most);
@@ -274,7 +274,7 @@ fn show_end(text: &str, most: usize) {
     }
 }
 
-/// Prints the first output of unsteady tests.
+/// Prints the output of the first attempt of unsteady tests.
 fn show_unsteady(done: &Done) -> Result<()> {
     for ran in &done.unsteady {
         let name = &ran.name;
@@ -284,7 +284,7 @@ fn show_unsteady(done: &Done) -> Result<()> {
     Ok(())
 }
 
-/// Prints the table, and as the last line the sum for scripts.
+/// Prints the table and a last line with sums for scripts.
 fn summarize(done: &[Done]) -> bool {
     println!();
     println!("{:32} {:>8} {:>8} {:>8} {:>8}", "step", "result", "time", "passed", "skipped");

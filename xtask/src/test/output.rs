@@ -1,13 +1,13 @@
-//! Number of passed tests and reasons of skips, from the log of a step.
+//! Number of passed tests, and reasons of skips, from the log of a step.
 
 use std::collections::BTreeSet;
 
-/// Sums over one step.
+/// Sums of one step.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) passed: usize,
     pub(super) failed: usize,
-    /// Distinct reasons.
+    /// Distinct reasons of skips.
     pub(super) skips: BTreeSet<String>,
 }
 
@@ -19,7 +19,7 @@ pub(super) fn read(log: &str) -> Outcome {
             outcome.passed += count(result, " passed");
             outcome.failed += count(result, " failed");
         }
-        // The output of a test may continue the harness's own line.
+        // The output of a test may follow the harness's text on the same line.
         let skip = line.strip_prefix("SKIP: ").or_else(|| {
             line.strip_prefix("test ").and_then(|rest| Some(rest.split_once("... SKIP: ")?.1))
         });
@@ -30,7 +30,7 @@ pub(super) fn read(log: &str) -> Outcome {
     outcome
 }
 
-/// Number before `unit` in `ok. 3 passed; 0 failed; ...`.
+/// Number before `unit` in `ok. 3 passed; 0 failed; ...`; 0 if there is none.
 fn count(result: &str, unit: &str) -> usize {
     let before = result.split_once(unit).map_or("", |(before, _)| before);
     before.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)

@@ -10,8 +10,8 @@ use crate::{Result, project};
 
 const POLL: Duration = Duration::from_millis(100);
 
-/// Runs `command` to its end, or kills it with all its children at `deadline`. `tick` is called
-/// while it runs. Returns None for a killed command.
+/// Runs `command` to its end, or kills it with all its descendants at `deadline`. `tick` is called
+/// while the command runs. Returns None if the command was killed.
 pub(super) fn run(
     command: &Command,
     log: &File,
@@ -26,7 +26,7 @@ pub(super) fn run(
     run_program(&mut program, deadline, tick)
 }
 
-/// Sets variables of a step.
+/// Sets the environment variables of a step.
 pub(super) fn set_env(program: &mut Program, env: &[(&str, &str)]) -> Result<()> {
     for (name, value) in env {
         program.env(name, fill(value)?);
@@ -34,7 +34,7 @@ pub(super) fn set_env(program: &mut Program, env: &[(&str, &str)]) -> Result<()>
     Ok(())
 }
 
-/// Same as [`run`], for a program with its arguments and output files already set.
+/// Does the work of [`run`] for a program whose arguments and output files are already set.
 pub(super) fn run_program(
     program: &mut Program,
     deadline: Instant,
@@ -64,7 +64,7 @@ fn fill(text: &str) -> Result<String> {
         .replace("{xtask}", &xtask.to_string_lossy()))
 }
 
-/// Kills a child and its descendants: a killed cargo would leave its tests running.
+/// Kills a child and its descendants: the tests of a killed cargo would continue to run.
 fn kill_family(child: &mut Child) -> Result<()> {
     let mut family = vec![child.id()];
     let mut next = 0;
@@ -73,7 +73,7 @@ fn kill_family(child: &mut Child) -> Result<()> {
         next += 1;
     }
     let pids = family.iter().map(u32::to_string);
-    // `kill` complains about processes that have ended, without further effect.
+    // `kill` reports processes that have ended; the others are killed nevertheless.
     project::command("kill").arg("-KILL").args(pids).stderr(Stdio::null()).status()?;
     child.wait()?;
     Ok(())
@@ -85,7 +85,7 @@ fn children(parent: u32) -> Vec<u32> {
     pids.filter(|&pid| parent_of(pid) == Some(parent)).collect()
 }
 
-/// Parent pid: the field after `pid (name) state`; the name may hold any character, including
+/// Parent pid: the second field after `pid (name)`. The name may contain any character, including
 /// brackets.
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_hanging_command_dies_with_its_children() {
-        // `timeout --foreground` represents cargo, and the sleep a test that hangs. The odd
+        // `timeout --foreground` stands for cargo, and `sleep` for a test that hangs. The odd
         // duration identifies this sleep.
         assert!(run_line("timeout --foreground 600 sleep 598.125", 300).is_none());
         let is_alive = || {
@@ -119,7 +119,7 @@ mod tests {
                 command.is_ok_and(|text| text.split('\0').eq(["sleep", "598.125", ""]))
             })
         };
-        // The kernel ends a killed process after some time.
+        // The kernel removes a killed process after a delay.
         let patience = Instant::now() + Duration::from_secs(5);
         while is_alive() && Instant::now() < patience {
             sleep(POLL);

@@ -1,38 +1,40 @@
-//! Table of the steps of `cargo xtask test`, in order. A new step needs only an entry here.
+//! Steps of `cargo xtask test`, in order. A new step needs an entry here only.
 
-/// One step: commands that run one after another until one fails.
+/// One step: commands that run one after the other until one fails.
 pub(super) struct Step {
     /// Name on the command line and of the log file.
     pub(super) name: &'static str,
     /// Text of the progress line.
     pub(super) title: &'static str,
     pub(super) commands: &'static [Command],
-    /// The step consists of tests, so that a run of none of them is a failure.
+    /// True if the step consists of tests; a run without any test is then a failure.
     pub(super) has_tests: bool,
     /// Tests that run after the commands, each in its own process.
     pub(super) each: Option<Each>,
-    /// Time limit; a step that exceeds it is killed.
+    /// Time limit. A step that exceeds the limit is killed.
     pub(super) limit_seconds: u64,
 }
 
-/// Tests of a package with real kernels and traffic. Each has its own process, so that a test that
-/// hangs affects no other.
+/// Tests of a package with real kernels and traffic. Each test has a separate process, so that a
+/// test that hangs does not affect others.
 pub(super) struct Each {
     pub(super) package: &'static str,
     pub(super) env: &'static [(&'static str, &'static str)],
-    /// Time limit; a test that exceeds it is killed.
+    /// Time limit. A test that exceeds the limit is killed.
     pub(super) limit_seconds: u64,
-    /// Number of parallel tests, given enough CPUs.
+    /// Number of parallel tests if there are enough CPUs.
     pub(super) lanes: usize,
-    /// Tests of this module belong only to the step `hostile`.
+    /// True for the step `hostile`, which runs only the tests of the module `hostile`; other steps
+    /// omit them.
     pub(super) is_hostile: bool,
-    /// Words in the names of tests that do not run in parallel.
+    /// Words in the names of tests that do not run in parallel with each other.
     pub(super) apart: &'static [&'static str],
-    /// A failed test gets a second attempt: it depends on other kernels and their timing.
+    /// True if a failed test gets a second attempt, because the tests depend on other kernels and
+    /// their timing.
     pub(super) second_try: bool,
 }
 
-/// Command line. `{target}` is the build folder, `{xtask}` this program.
+/// Command line. `{target}` stands for the build folder, `{xtask}` for this program.
 pub(super) struct Command {
     pub(super) line: &'static str,
     pub(super) env: &'static [(&'static str, &'static str)],
@@ -42,15 +44,15 @@ const fn run(line: &'static str) -> Command {
     Command { line, env: &[] }
 }
 
-/// The program under test, for hosts and guests, and the guests' own programs. Built in the same
-/// way as by a guest's test (`tests/guest/src/programs.rs`), which then has nothing to build. For
-/// x86-64, as all guests.
+/// Build of the program under test, for hosts and guests, and of the guests' programs. A guest test
+/// uses the same build command (`tests/guest/src/programs.rs`) and then has nothing to build. All
+/// guests are x86-64.
 const PROGRAMS: Command = Command {
     line: "cargo build --quiet --bins --profile tested --target x86_64-unknown-linux-gnu \
            -p mqnet -p mqnet-guest",
     env: &[("RUSTFLAGS", "-C target-feature=+crt-static"), ("CARGO_TARGET_DIR", "{target}")],
 };
-/// Conformance suite for a guest, built in the same way as by its test.
+/// Build of the conformance suite for a guest, with the build command of its test.
 const SUITE: Command = Command {
     line: "cargo build --quiet --profile tested --target x86_64-unknown-linux-gnu \
            -p mqnet-conformance --bin conformance-vduse",
@@ -58,11 +60,12 @@ const SUITE: Command = Command {
 };
 const PROGRAM: (&str, &str) = ("MQNET_BIN", "{target}/x86_64-unknown-linux-gnu/tested/mqnet");
 
-/// A system call that is missing in a seccomp filter kills the process, and fails the test.
+/// Makes the seccomp filter kill the process at a system call that the filter lacks, so that the
+/// test fails.
 const SECCOMP: (&str, &str) = ("MQNET_SECCOMP", "kill");
 
-/// Built in the same way as by a test (`tests/netns/tests/library.rs`), to keep the build out of
-/// its time.
+/// Build with the command of a test (`tests/netns/tests/library.rs`), so that the time limit of the
+/// test does not include the build.
 const EXAMPLE: Command = run("cargo build --quiet --workspace --example vpn");
 
 pub(super) const STEPS: &[Step] = &[
@@ -186,10 +189,10 @@ pub(super) const STEPS: &[Step] = &[
             package: "mqnet-netns",
             env: &[PROGRAM, SECCOMP],
             limit_seconds: 180,
-            // Most of the time a test waits: for kernels, timeouts and killed peers.
+            // Most of the time, a test waits for kernels, timeouts and killed peers.
             lanes: 2,
             is_hostile: false,
-            // Two tests that change the queues of TAPs hundreds of times contend for the kernel's
+            // These tests change the queues of TAPs hundreds of times and contend for the kernel's
             // network lock.
             apart: &["resize", "retune"],
             second_try: true,
@@ -205,7 +208,7 @@ pub(super) const STEPS: &[Step] = &[
             package: "mqnet-netns",
             env: &[PROGRAM, SECCOMP],
             limit_seconds: 180,
-            // These tests measure delays.
+            // The tests measure delays and do not run in parallel.
             lanes: 1,
             is_hostile: true,
             apart: &[],
@@ -238,7 +241,7 @@ pub(super) const STEPS: &[Step] = &[
             package: "mqnet-guest",
             env: &[PROGRAM, SECCOMP],
             limit_seconds: 600,
-            // A guest boots on one CPU, and waits about half of the time.
+            // A guest boots on one CPU and is idle about half of the time.
             lanes: 2,
             is_hostile: false,
             apart: &[],

@@ -1,20 +1,21 @@
-//! Calls that only some places may make, each with its replacement.
+//! Rule: some calls are allowed only in certain files; each has a replacement.
 
 use super::Report;
 use super::repository::Repository;
 
-/// One banned code pattern.
+/// Banned sequence of tokens.
 struct Ban {
     /// Blank-separated tokens.
     pattern: &'static str,
-    /// Path prefixes with the ban; empty for everywhere.
+    /// Path prefixes to which the ban applies; empty for all paths.
     only_in: &'static [&'static str],
-    /// Path prefixes that are exempt.
+    /// Path prefixes to which the ban does not apply.
     owners: &'static [&'static str],
     instead: &'static str,
 }
 
-/// Programs interact with users and the system; tests and xtask are programs, too.
+/// Path prefixes of programs, which interact with users and the system; tests and xtask are
+/// programs too.
 const PROGRAMS: &[&str] = &["app/", "tools/", "bin/", "xtask/", "tests/"];
 const CLOCK_OWNERS: &[&str] = &["memory/sysio/", "app/", "tools/", "bin/", "xtask/", "tests/"];
 const SLEEPERS: &[&str] = &[

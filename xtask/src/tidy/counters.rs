@@ -1,4 +1,4 @@
-//! Every counter is counted somewhere.
+//! Rule: every counter is counted somewhere.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use super::source::Source;
 /// Methods that change a counter.
 const COUNTING: [&str; 3] = ["add", "inc", "set"];
 
-/// Two counters with the same name in two types need two places that count: one cannot serve both.
+/// Reports counters without code that counts them. Two counters with the same name in two types
+/// need two such places.
 pub(super) fn check(repository: &Repository, report: &mut Report) {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     for name in repository.shipped().flat_map(counted_names) {
@@ -33,7 +34,7 @@ pub(super) fn check(repository: &Repository, report: &mut Report) {
     }
 }
 
-/// Fields of type `Counter`, `path::Counter` or `[Counter; N]` outside tests.
+/// Names and lines of fields of type `Counter`, `path::Counter` or `[Counter; N]` outside tests.
 fn declared(source: &Source) -> impl Iterator<Item = (&str, usize)> {
     let tokens = &source.tokens;
     source.find("Counter").filter_map(move |at| {
@@ -49,8 +50,8 @@ fn declared(source: &Source) -> impl Iterator<Item = (&str, usize)> {
         }
         let colon = start.checked_sub(1)?;
         let name = tokens.get(colon.checked_sub(1)?)?;
-        // `$name: Counter` and `$name:ident: Counter` are patterns of a macro; its call contains
-        // the names.
+        // `$name: Counter` and `$name:ident: Counter` are patterns of a macro. The macro's call
+        // contains the names.
         let before = colon.checked_sub(2).and_then(|at| tokens.get(at));
         let is_pattern = before.is_some_and(|token| token.is("$") || token.is(":"));
         let is_field = ends && tokens[colon].is(":") && name.kind == Kind::Word && !is_pattern;
@@ -58,7 +59,7 @@ fn declared(source: &Source) -> impl Iterator<Item = (&str, usize)> {
     })
 }
 
-/// Names in `.name.add(` and `.name[index].add(` outside tests, also wrapped over lines.
+/// Names in `.name.add(` and `.name[index].add(` outside tests, also over several lines.
 fn counted_names(source: &Source) -> impl Iterator<Item = &str> {
     let tokens = &source.tokens;
     source.find(".").filter_map(move |at| {

@@ -1,4 +1,4 @@
-//! Every Rust file is compiled: each is declared by a `mod`.
+//! Rule: every Rust file is compiled, because a `mod` declares it.
 
 use super::Report;
 use super::repository::Repository;

@@ -1,6 +1,6 @@
-//! Direction of dependencies: a layer uses the layers before it, never those after it.
+//! Rule: a layer uses only the layers before it.
 //!
-//! Development dependencies are unrestricted: tests may use the testkit.
+//! Development dependencies are not restricted: tests may use the testkit.
 
 use toml::{Table, Value};
 
@@ -8,7 +8,7 @@ use super::Report;
 use super::package::Package;
 use super::repository::{ROOMS, Repository, SUPPORT};
 
-/// Crates of `memory/` that depend on the standard library alone.
+/// Crates of `memory/` that depend only on the standard library.
 const BARE_MEMORY: [&str; 3] = ["memory/rings", "memory/counters", "memory/topology"];
 
 /// Crates that the client commands may not use.
@@ -33,7 +33,7 @@ pub(super) fn check(repository: &Repository, report: &mut Report) {
     }
 }
 
-/// Reason why `user` may not depend on `used`; None when it may.
+/// Reason why `user` may not depend on `used`; None if the dependency is allowed.
 fn forbidden(user: &Package, used: &Package) -> Option<String> {
     if SUPPORT.contains(&user.room()) {
         return None;
@@ -48,7 +48,7 @@ fn forbidden(user: &Package, used: &Package) -> Option<String> {
     let sysio_or_shmem = ["memory/sysio", "memory/shmem"].contains(&used.folder.as_str());
     match user.room() {
         "backend" if used.room() == "backend" => Some("a backend knows no other backend".into()),
-        // A device model is served at a socket.
+        // The crate of emulated devices serves a socket and may use `sysio`.
         "device" if used.folder == "memory/sysio" && user.folder != "device/vfio_user" => {
             Some("device/ makes no system call; I/O comes in as an argument".into())
         }
@@ -95,7 +95,7 @@ fn dependency_names(manifest: &Table) -> Vec<String> {
     names
 }
 
-/// First line that names `package`, else the first line.
+/// Number of the first line that contains `package` without `name =`; otherwise 1.
 fn line_of(manifest: &str, package: &str) -> usize {
     manifest
         .lines()
@@ -108,7 +108,7 @@ fn line_of(manifest: &str, package: &str) -> usize {
 mod tests {
     use crate::tidy::testing::findings;
 
-    /// Returns whether a crate in folder `user` may name one in folder `used`.
+    /// True if a crate in folder `user` may depend on one in folder `used`.
     fn allowed(user: &str, section: &str, used: &str) -> bool {
         let manifest =
             format!("[package]\nname = \"mqnet-user\"\n[{section}]\nmqnet-used.workspace = true\n");

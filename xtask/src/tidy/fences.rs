@@ -1,11 +1,12 @@
-//! A fence orders only together with another one: each names its partner and the order of the pair.
+//! Rule: the comment of each fence names the fence's partner and the order that the pair
+//! guarantees.
 
 use super::Report;
 use super::lex::Kind;
 use super::repository::Repository;
 use super::source::Source;
 
-/// Largest number of lines between the end of the comment and the fence.
+/// Maximum number of lines between the end of the comment and the fence.
 const REACH: usize = 6;
 
 pub(super) fn check(repository: &Repository, report: &mut Report) {
@@ -25,7 +26,7 @@ pub(super) fn check(repository: &Repository, report: &mut Report) {
     }
 }
 
-/// Returns true inside `use path::{...};`.
+/// True if the token is within `use path::{...};`.
 fn is_import(source: &Source, at: usize) -> bool {
     let before = source.tokens[..at].iter().rev();
     before

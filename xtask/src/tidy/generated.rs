@@ -1,4 +1,4 @@
-//! A generated page equals the output of its generator.
+//! Rule: a generated page equals the output of its generator.
 
 use super::Report;
 use super::repository::Repository;
@@ -21,7 +21,7 @@ mod tests {
     #[test]
     fn generated_pages_are_current() {
         let (page, source, text) = PAGES[0];
-        // Pages of the same source that the files lack.
+        // Number of other pages of the same source, which the test files lack.
         let others = PAGES.iter().filter(|(other, from, _)| *from == source && *other != page);
         let others = others.count();
         let count = |files: &[(&str, &str)]| findings("generated", files).len() - others;

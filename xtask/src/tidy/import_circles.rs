@@ -1,9 +1,10 @@
-//! No circle of imports among the files of a crate: each file can be read and tested with the files
-//! that it uses, and those do not use it.
+//! Rule: the files of a crate do not import each other in a circle. Each file can then be read and
+//! tested together with the files that it imports.
 //!
 //! An import is a path through `crate`, `super`, `self`, a child module or an imported module, in a
-//! `use` item or in an expression. A file may use items of the modules that contain it, such as the
-//! types that a command and its parts share: that direction is no import. Test code is left out.
+//! `use` item or in an expression. Paths to modules that contain the file are not imports, because
+//! a file may use items of its parent, such as types that a command and its parts share. Test code
+//! is omitted.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,8 +14,8 @@ use super::package::Package;
 use super::repository::Repository;
 use super::source::Source;
 
-/// Crates with circles, and the number of files in them. The list only shrinks: the numbers may not
-/// grow, and have to be lowered with the circles.
+/// Crates with circles, and the number of files in them. The list may only shrink: the numbers must
+/// not grow, and must be lowered when circles are removed.
 const KNOWN: [(&str, usize); 11] = [
     ("backend/ntb", 2),
     ("backend/tap", 6),
@@ -29,10 +30,10 @@ const KNOWN: [(&str, usize); 11] = [
     ("runtime/host", 3),
 ];
 
-/// A module's path from the root of its crate.
+/// Path of a module from the root of its crate.
 type Module = Vec<String>;
 
-/// Files that a file imports, each with the line of the first import.
+/// Imported files, each with the line of its first import.
 type Imports = BTreeMap<usize, usize>;
 
 pub(super) fn check(repository: &Repository, report: &mut Report) {
@@ -66,7 +67,7 @@ fn check_except(repository: &Repository, report: &mut Report, known: &[(&str, us
     }
 }
 
-/// Sources of a crate that are no tests, by module. Files in `src/bin` are other crates.
+/// Sources of a crate without tests, by module. Files in `src/bin` belong to other crates.
 fn files(package: &Package, sources: &[Source]) -> BTreeMap<Module, usize> {
     let mut found = BTreeMap::new();
     for (at, source) in sources.iter().enumerate().filter(|(_, source)| !source.test_only) {
@@ -92,7 +93,8 @@ fn graph(files: &BTreeMap<Module, usize>, sources: &[Source]) -> BTreeMap<usize,
 
 fn imports(files: &BTreeMap<Module, usize>, own: &Module, source: &Source) -> Imports {
     let mut reader = Reader { files, own, names: BTreeMap::new(), found: BTreeMap::new() };
-    // Names that are imported anywhere in the file are known before paths are read.
+    // The first pass reads the `use` items, so that their names are known when the second pass
+    // reads paths.
     for in_use in [true, false] {
         let mut around: Vec<Option<String>> = Vec::new();
         let mut at = 0;
@@ -128,7 +130,7 @@ fn is_path_start(tokens: &[Token], at: usize) -> bool {
         && !before.is_some_and(|token| token.is("::"))
 }
 
-/// The words of a path, and the marks between them.
+/// Words of a path, and the marks between them.
 fn path(tokens: &[Token]) -> &[Token] {
     let is_part = |token: &&Token| token.is("::") || token.kind == Kind::Word;
     let mut len = 1;
@@ -141,17 +143,18 @@ fn path(tokens: &[Token]) -> &[Token] {
     &tokens[..len]
 }
 
-/// What a file imports, found path by path.
+/// Reader of the imports of one file.
 struct Reader<'a> {
     files: &'a BTreeMap<Module, usize>,
     own: &'a Module,
-    /// Imported modules.
+    /// Modules by their imported names.
     names: BTreeMap<String, Module>,
     found: Imports,
 }
 
 impl Reader<'_> {
-    /// Reads a tree of `use`, or a path, below the module `base`; at its start in module `inner`.
+    /// Reads a tree of `use`, or a path, that continues from the module `base`; without `base` it
+    /// starts in module `inner`.
     fn tree(&mut self, tokens: &[Token], inner: &Module, base: Option<Module>) {
         let mut module = base;
         let mut at = 0;
@@ -171,21 +174,21 @@ impl Reader<'_> {
                 break;
             }
             let Some(next) = self.step(module.as_ref(), inner, &token.text) else {
-                // An item of the module that was found.
+                // The word is an item of the module found so far.
                 return self.note(module.as_ref(), token.line);
             };
             module = Some(next);
             at += 1;
         }
         self.note(module.as_ref(), tokens.first().map_or(0, |token| token.line));
-        // The whole path is a module: its last word is a name of it.
+        // The whole path is a module, and its last word becomes a name of the module.
         let last = tokens.iter().rev().find(|token| token.kind == Kind::Word);
         if let (Some(module), Some(last)) = (module, last) {
             self.names.insert(last.text.clone(), module);
         }
     }
 
-    /// The module that `word` means in `module`, or at the start of a path.
+    /// Module for `word` in `module`, or at the start of a path; none if `word` is not a module.
     fn step(&self, module: Option<&Module>, inner: &Module, word: &str) -> Option<Module> {
         let below = |module: &Module| {
             let child: Module = module.iter().cloned().chain([word.to_owned()]).collect();
@@ -203,7 +206,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Notes an import of the file of `module`, unless this file is a part of it.
+    /// Records an import of the file of `module`, unless that module contains this file.
     fn note(&mut self, module: Option<&Module>, line: usize) {
         let Some(module) = module.filter(|module| !self.own.starts_with(module)) else { return };
         if let Some(&file) = self.files.get(module) {
@@ -223,7 +226,7 @@ fn closing(tokens: &[Token]) -> usize {
     tokens.len()
 }
 
-/// The parts between commas that are in no inner braces.
+/// Parts between commas that are not within inner braces.
 fn parts(tokens: &[Token]) -> Vec<&[Token]> {
     let mut depth = 0;
     let splits = |token: &Token| {
@@ -233,14 +236,14 @@ fn parts(tokens: &[Token]) -> Vec<&[Token]> {
     tokens.split(splits).collect()
 }
 
-/// Files that import each other.
+/// Files that import each other in a circle.
 #[derive(Debug)]
 struct Circle {
-    /// A shortest way around.
+    /// Shortest circle.
     way: Vec<usize>,
-    /// Line of the first import of the way.
+    /// Line of the first import of the circle.
     line: usize,
-    /// Number of all files that are in circles with these.
+    /// Number of all files that are in circles with these files.
     members: usize,
 }
 
@@ -265,7 +268,7 @@ fn circles(graph: &BTreeMap<usize, Imports>) -> Vec<Circle> {
     found
 }
 
-/// Files that `file` imports, and those that they import.
+/// Files that `file` imports directly or indirectly.
 fn reachable(graph: &BTreeMap<usize, Imports>, file: usize) -> BTreeSet<usize> {
     let mut seen = BTreeSet::new();
     let mut open = vec![file];
@@ -275,7 +278,7 @@ fn reachable(graph: &BTreeMap<usize, Imports>, file: usize) -> BTreeSet<usize> {
     seen
 }
 
-/// The shortest way from `file` back to it.
+/// Shortest chain of imports from `file` back to `file`; none if there is no circle.
 fn way_around(graph: &BTreeMap<usize, Imports>, file: usize) -> Option<Vec<usize>> {
     let mut seen = BTreeSet::new();
     let mut open = VecDeque::from([vec![file]]);
@@ -299,7 +302,7 @@ mod tests {
 
     const LIB: (&str, &str) = ("app/x/src/lib.rs", "mod a;\nmod b;\nmod c;");
 
-    /// Findings in a crate of three files and a child of the first.
+    /// Findings of the rule in a crate of three files and a child of the first file.
     fn circles(a: &str, b: &str, c: &str, child: &str) -> Vec<String> {
         let files = [
             LIB,

@@ -1,9 +1,9 @@
-//! Splits Rust text into code tokens and comments, so that words inside strings and calls wrapped
-//! over lines do not mislead a rule.
+//! Splits Rust text into code tokens and comments, so that words in strings and calls over several
+//! lines do not mislead a rule.
 //!
 //! A parser (`syn`) would provide more, but drops comments, which half of the rules check.
 
-/// Kind of a token; a rule compares words only with `ChangeMessage` and `Mark`.
+/// Kind of a token. Rules compare texts only with tokens of the kinds `Word` and `Mark`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// An identifier or a keyword.
@@ -16,7 +16,7 @@ pub(crate) enum Kind {
     Mark,
 }
 
-/// Token, and its first and last line (from 1).
+/// Token with its first line (from 1).
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
@@ -25,7 +25,7 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// Returns true for this word or mark; a literal never matches.
+    /// True if the token is this word or mark; a literal or lifetime never matches.
     pub(crate) fn is(&self, text: &str) -> bool {
         matches!(self.kind, Kind::Word | Kind::Mark) && self.text == text
     }
@@ -55,7 +55,7 @@ struct Lexer<'a> {
 }
 
 impl<'a> Lexer<'a> {
-    /// Consumes one token, comment or run of blanks; false at the end.
+    /// Consumes one token, one comment or one blank. Returns false at the end of the text.
     fn step(&mut self) -> bool {
         let rest = &self.text[self.at..];
         let Some(first) = rest.chars().next() else { return false };
@@ -109,7 +109,8 @@ fn word_len(text: &str) -> usize {
     text.find(|c| !is_word_char(c)).unwrap_or(text.len())
 }
 
-/// Length of a number: `1_000u64` and `1.5e3`, but only the `0` of `0..10` and of `pair.0.add()`.
+/// Length of a number: all of `1_000u64` and `1.5e3`, but only the `0` of `0..10` and of
+/// `pair.0.add()`.
 fn number_len(text: &str) -> usize {
     let whole = word_len(text);
     let fraction = text[whole..].strip_prefix('.').map_or(0, |rest| {
@@ -156,7 +157,7 @@ fn quoted_len(text: &str) -> Option<usize> {
     let quote = bare.chars().next().filter(|&c| c == '"' || c == '\'')?;
     let body = &bare[1..];
     if quote == '\'' && !body.starts_with('\\') {
-        // A character literal ends after one character; without that quote it is a lifetime.
+        // A character literal ends after one character; otherwise the text is a lifetime.
         let width = body.chars().next()?.len_utf8();
         return body[width..].starts_with('\'').then(|| text.len() - body.len() + width + 1);
     }

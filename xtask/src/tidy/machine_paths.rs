@@ -1,9 +1,10 @@
-//! No file depends on the location of the project.
+//! Rule: no file depends on the location of the project.
 
 use super::Report;
 use super::repository::Repository;
 
-/// User directories and work folders. Written in halves, so that this file obeys its own rule.
+/// User directories and working directories, in two parts each, so that this file does not violate
+/// the rule.
 const PLACES: [&str; 4] =
     [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/"), concat!("/Us", "ers/")];
 
@@ -17,7 +18,7 @@ pub(super) fn check(repository: &Repository, report: &mut Report) {
     }
 }
 
-/// Returns true when `place` starts a path in `line`, rather than continuing one: `target/x/`.
+/// True if `place` starts a path in `line`. False if it continues a path, as in `target/x/`.
 fn names(line: &str, place: &str) -> bool {
     line.match_indices(place).any(|(at, _)| {
         let before = line[..at].chars().next_back();

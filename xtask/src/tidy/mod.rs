@@ -1,5 +1,5 @@
-//! Rules of the code and the layers, one per file. Nothing is configurable, and the only list is
-//! the register of unsafe code, which may only shrink.
+//! Rules of the code and the layers, one per file. Nothing is configurable. Lists of exceptions may
+//! only shrink.
 
 mod banned_calls;
 mod counters;
@@ -32,7 +32,7 @@ use std::path::Path;
 use crate::Result;
 use repository::Repository;
 
-/// Rule: its name in the output, and its check.
+/// Rule: name in the output, and check.
 type Rule = (&'static str, fn(&Repository, &mut Report));
 
 const RULES: [Rule; 17] = [
@@ -70,7 +70,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Findings of the rules.
+/// Findings of all rules; `rule` is the current rule.
 #[derive(Debug, Default)]
 struct Report {
     rule: &'static str,
@@ -85,7 +85,7 @@ impl Report {
     }
 }
 
-/// Checks the project below `root`, prints the findings and returns their number.
+/// Checks the project below `root`, prints the findings, and returns their number.
 pub(crate) fn run(root: &Path) -> Result<usize> {
     let repository = Repository::load(root)?;
     let mut report = Report::default();

@@ -8,19 +8,21 @@ use super::lex::Kind;
 use super::package::Package;
 use super::source::{Source, is_test_cfg};
 
-/// One `mod name;` or `include!("file")`.
+/// Declaration `mod name;` or `include!("file")`.
 #[derive(Debug, PartialEq, Eq)]
 struct Declared {
-    /// Possible files of the declaration.
+    /// Possible files for the declaration.
     candidates: Vec<String>,
     test: bool,
 }
 
-/// Marks the sources that only tests declare, and returns the paths of all reached sources.
+/// Marks the sources that only tests declare, and returns the paths of all sources that are
+/// declared.
 pub(super) fn mark_tests(packages: &[Package], sources: &mut [Source]) -> BTreeSet<String> {
     let by_path: BTreeMap<String, usize> =
         sources.iter().enumerate().map(|(at, source)| (source.path.clone(), at)).collect();
-    // Path -> reached by tests only. A file reached both ways is not a test.
+    // Path, and true if it is reached by tests only. A file that is reached in both ways is not a
+    // test.
     let mut reached: BTreeMap<String, bool> = BTreeMap::new();
     let mut open: Vec<(String, bool, bool)> = packages
         .iter()
@@ -46,7 +48,7 @@ pub(super) fn mark_tests(packages: &[Package], sources: &mut [Source]) -> BTreeS
     reached.into_keys().collect()
 }
 
-/// Roots that Cargo finds by their path, and those that the manifest names by `path`.
+/// Root files that Cargo finds by their path, and those that the manifest names by `path`.
 fn roots<'a>(package: &Package, paths: impl Iterator<Item = &'a String>) -> Vec<String> {
     let mut found: Vec<String> = paths
         .filter(|path| {
@@ -78,14 +80,14 @@ fn roots<'a>(package: &Package, paths: impl Iterator<Item = &'a String>) -> Vec<
     found
 }
 
-/// Declarations of `source`; modules of a root file are in the same folder.
+/// Declarations in `source`. Modules of a root file are in the folder of that file.
 fn declarations(source: &Source, is_root: bool) -> Vec<Declared> {
     let (folder, file) = source.path.rsplit_once('/').unwrap_or(("", &source.path));
     let stem = file.trim_end_matches(".rs");
     let beside =
         if is_root || stem == "mod" { folder.to_owned() } else { format!("{folder}/{stem}") };
     let mut found = Vec::new();
-    // One entry per open brace: its module, if any.
+    // Entry for each open brace: the name of its module, if it opens a module.
     let mut around: Vec<Option<&str>> = Vec::new();
     for (at, token) in source.tokens.iter().enumerate() {
         let next = |step: usize| source.tokens.get(at + step);

@@ -1,10 +1,10 @@
-//! Every test named in a document exists: `netns::resize::nothing_changes` is a function of that
-//! name in a file with `netns` and `resize` in its path.
+//! Rule: every test named in a document exists. `netns::resize::nothing_changes` is a function of
+//! that name in a file with `netns` and `resize` in its path.
 
 use super::Report;
 use super::repository::Repository;
 
-/// First words of such a name: the suites and the layers.
+/// First words of a test name in a document: the suites and the layers.
 const FIRST: [&str; 12] = [
     "netns",
     "guest",
@@ -23,7 +23,7 @@ const FIRST: [&str; 12] = [
 pub(super) fn check(repository: &Repository, report: &mut Report) {
     for (path, text) in repository.files.iter().filter(|(path, _)| path.ends_with(".md")) {
         for (index, line) in text.lines().enumerate() {
-            // Every second part is between backquotes.
+            // Every second part of the line is between backquotes.
             for name in line.split('`').skip(1).step_by(2).filter(|name| is_test(name)) {
                 if !exists(repository, name) {
                     report.add(path, index + 1, format!("no such test: `{name}`"));

@@ -2,7 +2,7 @@
 
 use toml::Table;
 
-/// Crate: its folder, and its parsed manifest.
+/// Crate with its folder and its parsed manifest.
 #[derive(Debug)]
 pub(crate) struct Package {
     pub(crate) name: String,

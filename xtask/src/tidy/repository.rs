@@ -1,4 +1,5 @@
-//! All files of the project in memory: tracked by git, or untracked and not ignored.
+//! All files of the project in memory: files that git tracks, and untracked files that are not
+//! ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,21 +12,21 @@ use super::package::Package;
 use super::source::Source;
 use crate::Result;
 
-/// Layers, from the most basic one up; a layer may use the layers before it.
+/// Layers in ascending order; a layer may use the layers before it.
 pub(crate) const ROOMS: [&str; 9] =
     ["memory", "packet", "device", "backend", "runtime", "app", "lib", "tools", "bin"];
 
-/// Folders outside the layers; their crates may use anything.
+/// Folders outside the layers; their crates may use all crates.
 pub(crate) const SUPPORT: [&str; 2] = ["tests", "xtask"];
 
-/// Project as seen by the rules.
+/// Project as the rules read it.
 #[derive(Debug)]
 pub(crate) struct Repository {
-    /// Every text file by its path from the root.
+    /// Text of every text file, by its path from the root.
     pub(crate) files: BTreeMap<String, String>,
     pub(crate) sources: Vec<Source>,
     pub(crate) packages: Vec<Package>,
-    /// Rust files that some crate compiles.
+    /// Paths of the Rust files that some crate compiles.
     pub(crate) reached: BTreeSet<String>,
 }
 
@@ -42,7 +43,8 @@ impl Repository {
         }
         let mut files = BTreeMap::new();
         for path in String::from_utf8_lossy(&listing.stdout).split_terminator('\0') {
-            // A file that is deleted but not yet committed is listed; a binary file has no text.
+            // The list contains files whose deletion is not committed, and binary files, which have
+            // no text.
             let Ok(bytes) = std::fs::read(root.join(path)) else { continue };
             if let Ok(text) = String::from_utf8(bytes) {
                 files.insert(path.to_owned(), text);
@@ -51,7 +53,7 @@ impl Repository {
         Self::new(files)
     }
 
-    /// Project that consists of exactly `files`.
+    /// Project that consists exactly of `files`.
     pub(crate) fn new(files: BTreeMap<String, String>) -> Result<Self> {
         let mut packages = Vec::new();
         for (path, text) in &files {

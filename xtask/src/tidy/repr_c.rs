@@ -1,4 +1,5 @@
-//! Types shared with a peer or the kernel have a size that the compiler checks, in the same file.
+//! Rule: the file of each type that is shared with a peer or the kernel asserts the size of the
+//! type at compile time.
 
 use super::Report;
 use super::repository::Repository;
@@ -32,8 +33,8 @@ fn repr_c_types(source: &Source) -> Vec<(String, usize)> {
         .collect()
 }
 
-/// Returns true for `const _: () = assert!(... size_of::<Name>() == ...);`, with any path to the
-/// name.
+/// True if the file contains `const _: () = assert!(... size_of::<Name>() == ...);`, with any path
+/// to the name.
 fn has_assertion(source: &Source, name: &str) -> bool {
     source.find("const _ : ( ) =").any(|start| {
         let rest = &source.tokens[start..];

@@ -1,18 +1,18 @@
-//! Each layer and each crate states its purpose and rules in a short README.
+//! Rule: each layer and each crate states its purpose and rules in a short README.
 
 use super::Report;
 use super::repository::{ROOMS, Repository, SUPPORT};
 
-/// Longest README of a layer.
+/// Maximum number of lines in the README of a layer.
 const LAYER_LINES: usize = 25;
-/// Longest README of a crate.
+/// Maximum number of lines in the README of a crate.
 const CRATE_LINES: usize = 20;
 
 pub(super) fn check(repository: &Repository, report: &mut Report) {
     for room in ROOMS.iter().chain(&SUPPORT) {
         check_one(repository, report, "room", room, LAYER_LINES);
     }
-    // xtask is a layer and its crate in one folder.
+    // The folder of xtask is a layer and a crate.
     let crates = repository.packages.iter().filter(|package| package.folder != package.room());
     for package in crates {
         check_one(repository, report, "crate", &package.folder, CRATE_LINES);

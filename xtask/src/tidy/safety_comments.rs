@@ -1,13 +1,12 @@
-//! Each unsafe block has a comment with its soundness argument, each unsafe function one with the
-//! requirements on its caller.
+//! Rule: each unsafe block has a comment with its soundness argument, and each unsafe function a
+//! comment with the requirements on its caller.
 
 use super::Report;
 use super::lex::Kind;
 use super::repository::Repository;
 use super::source::Source;
 
-/// Largest number of lines between a comment and its block, for a statement that is wrapped over
-/// lines.
+/// Maximum number of lines between a comment and its block, for a statement over several lines.
 const REACH: usize = 4;
 
 pub(super) fn check(repository: &Repository, report: &mut Report) {
@@ -33,7 +32,7 @@ pub(super) fn check(repository: &Repository, report: &mut Report) {
     }
 }
 
-/// Returns true for `unsafe fn name` and `unsafe trait Name`, but not for the type `unsafe fn(u8)`.
+/// True for `unsafe fn name` and `unsafe trait Name`, false for the type `unsafe fn(u8)`.
 fn is_declaration(source: &Source, at: usize) -> bool {
     let mut keyword = at + 1;
     if source.matches(keyword, "extern") {
@@ -46,20 +45,20 @@ fn is_declaration(source: &Source, at: usize) -> bool {
     is_keyword && source.tokens.get(keyword + 1).is_some_and(|name| name.kind == Kind::Word)
 }
 
-/// Blocks, implementations and foreign blocks: their author guarantees soundness, and must explain
-/// it.
+/// True for unsafe blocks, implementations and foreign blocks, whose author guarantees soundness.
 fn needs_reason(source: &Source, at: usize) -> bool {
     ["{", "impl", "extern"].iter().any(|next| source.matches(at + 1, next))
         && !source.tokens.get(at + 3).is_some_and(|token| token.is("fn"))
         && !source.matches(at + 2, "fn")
 }
 
-/// Searches a comment above `line`, below the `previous` unsafe code: one reason covers one block.
+/// True if a SAFETY comment ends at most [`REACH`] lines above `line`, and below the `previous`
+/// unsafe code: one comment covers one block.
 fn reasoned(source: &Source, line: usize, previous: usize) -> bool {
     source.comment_near("SAFETY:", line.saturating_sub(REACH).max(previous + 1), line)
 }
 
-/// Returns true when the documentation above the declaration has a `# Safety` section.
+/// True if the documentation of the declaration has a `# Safety` section.
 fn documented(source: &Source, at: usize) -> bool {
     let attributes = source.attributes_before(at);
     let first = attributes.last().map_or(at, |attribute| attribute.start);

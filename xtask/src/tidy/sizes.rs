@@ -1,4 +1,4 @@
-//! Lines, functions and files are limited in size.
+//! Rule: lines, functions and files have a limited size.
 
 use super::Report;
 use super::lex::Kind;
@@ -28,7 +28,8 @@ fn check_lines(source: &Source, report: &mut Report) {
     }
 }
 
-/// Length of a function from `fn` to its closing brace, without documentation and attributes.
+/// Checks the length of functions, from `fn` to the closing brace, without documentation and
+/// attributes.
 fn check_functions(source: &Source, report: &mut Report) {
     for at in source.find("fn") {
         let Some(name) = source.tokens.get(at + 1).filter(|name| name.kind == Kind::Word) else {

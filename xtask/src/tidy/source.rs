@@ -1,4 +1,4 @@
-//! Rust file as seen by the rules: lines, tokens, comments, and test lines.
+//! Rust file as the rules read it: lines, tokens, comments, and test lines.
 
 use super::lex::{self, Comment, Kind, Token};
 
@@ -7,11 +7,11 @@ use super::lex::{self, Comment, Kind, Token};
 pub(crate) struct TestItem {
     pub(crate) first: usize,
     pub(crate) last: usize,
-    /// True for `mod x { ... }`, which may move to its own file.
+    /// True for `mod x { ... }`, which could be moved to a separate file.
     pub(crate) inline_module: bool,
 }
 
-/// Rust file, read once for all rules.
+/// Rust file, parsed once for all rules.
 #[derive(Debug)]
 pub(crate) struct Source {
     /// Path from the root of the repository.
@@ -20,7 +20,8 @@ pub(crate) struct Source {
     pub(crate) tokens: Vec<Token>,
     pub(crate) comments: Vec<Comment>,
     pub(crate) test_items: Vec<TestItem>,
-    /// True for a file with only test code: by its path, or because only a test module declares it.
+    /// True if the file contains only test code, by its path or because only a test module declares
+    /// it.
     pub(crate) test_only: bool,
 }
 
@@ -39,7 +40,7 @@ impl Source {
         }
     }
 
-    /// First folder of the path: its layer.
+    /// First folder of the path, which is the layer of the file.
     pub(crate) fn room(&self) -> &str {
         self.path.split('/').next().unwrap_or_default()
     }
@@ -49,7 +50,7 @@ impl Source {
             || self.test_items.iter().any(|item| (item.first..=item.last).contains(&line))
     }
 
-    /// Returns true when the tokens from `at` on are exactly the blank-separated `pattern`.
+    /// True if the tokens from `at` on are exactly the blank-separated `pattern`.
     pub(crate) fn matches(&self, at: usize, pattern: &str) -> bool {
         let mut tokens = self.tokens[at.min(self.tokens.len())..].iter();
         pattern.split(' ').all(|want| tokens.next().is_some_and(|token| token.is(want)))
@@ -60,8 +61,8 @@ impl Source {
         (0..self.tokens.len()).filter(move |&at| self.matches(at, pattern))
     }
 
-    /// Returns true when a comment with `words` ends on one of the lines `first..=last`. Adjacent
-    /// comment lines are one comment: a long reason may start far above.
+    /// True if a comment with `words` ends on one of the lines `first..=last`. Comments on adjacent
+    /// lines are one comment, so `words` may be far above.
     pub(crate) fn comment_near(&self, words: &str, first: usize, last: usize) -> bool {
         let mut said = None;
         let mut previous_last = 0;
@@ -84,8 +85,8 @@ impl Source {
         closing(&self.tokens, open)
     }
 
-    /// Attributes directly before the item with its first token at `at`: token ranges without the
-    /// brackets, from the nearest up. Visibility and similar prefixes before `at` are skipped.
+    /// Attributes directly before the item whose first token is at `at`: token ranges without the
+    /// brackets, the nearest first. Visibility and similar prefixes before `at` are skipped.
     pub(crate) fn attributes_before(&self, at: usize) -> Vec<std::ops::Range<usize>> {
         let mut found = Vec::new();
         let mut end = at;
@@ -108,7 +109,8 @@ impl Source {
     }
 }
 
-/// Words and marks between the attributes of an item and its keyword: `pub(in a::b) const ...`.
+/// True for a word or mark between the attributes of an item and its keyword: `pub(in a::b) const
+/// ...`.
 fn is_item_prefix(token: &Token) -> bool {
     const PREFIX: [&str; 12] = [
         "pub", "crate", "super", "self", "in", "(", ")", "::", "const", "async", "unsafe", "extern",
@@ -117,7 +119,7 @@ fn is_item_prefix(token: &Token) -> bool {
         || (token.kind == Kind::Literal && token.text.starts_with('"'))
 }
 
-/// Files that Cargo builds only for tests and measurements.
+/// True for files that Cargo builds only for tests, benchmarks and examples.
 fn is_test_place(path: &str) -> bool {
     let mut folders: Vec<&str> = path.split('/').collect();
     folders.pop();
@@ -156,8 +158,8 @@ fn opening(tokens: &[Token], close: usize) -> Option<usize> {
     None
 }
 
-/// Returns true for `cfg(test)` and `cfg(all(test, ...))`. Under `any` or `not` the item also
-/// exists outside tests, so the rules of other code apply.
+/// True for `cfg(test)` and `cfg(all(test, ...))`. False under `any` and `not`: the item then
+/// exists outside tests too, and the rules of other code apply.
 pub(crate) fn is_test_cfg(attribute: &[Token]) -> bool {
     let mut around: Vec<&str> = Vec::new();
     let mut word = "";
@@ -206,8 +208,8 @@ fn test_items(tokens: &[Token]) -> Vec<TestItem> {
     items
 }
 
-/// Last token of the item (or field, or statement) that starts at `from`, and whether it is a
-/// module with a body.
+/// Index of the last token of the item, field or statement that starts at `from`, and true if it is
+/// a module with a body.
 fn item_end(tokens: &[Token], from: usize) -> (usize, bool) {
     const KEYWORDS: [&str; 13] = [
         "fn",

@@ -1,4 +1,4 @@
-//! Each test begins with its goal: the rule that a later failure violates.
+//! Rule: each test begins with a comment on its goal, the rule that a failure violates.
 
 use super::Report;
 use super::repository::Repository;
@@ -16,7 +16,7 @@ pub(super) fn check(repository: &Repository, report: &mut Report) {
     }
 }
 
-/// Returns true for a comment with words above the attributes of the test, or between them and the
+/// True if a comment with words precedes the attributes of the test, or is between them and the
 /// function.
 fn has_goal(source: &Source, at: usize) -> bool {
     let function = source.tokens[at..].iter().position(|token| token.is("fn")).map(|n| at + n);

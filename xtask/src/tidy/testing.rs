@@ -1,4 +1,4 @@
-//! Shared code of the rules' tests: a project that consists of a few strings.
+//! Shared code for tests of the rules: projects that consist of a few strings.
 
 use super::repository::Repository;
 use super::{RULES, Report};
@@ -26,7 +26,7 @@ pub(crate) fn findings(rule: &str, files: &[(&str, &str)]) -> Vec<String> {
     report.findings.iter().map(|f| format!("{}:{}: {}", f.path, f.line, f.message)).collect()
 }
 
-/// `path:line` of each finding: sufficient for a fixed message.
+/// `path:line` of each finding, which suffices if the message is fixed.
 pub(crate) fn places(rule: &str, files: &[(&str, &str)]) -> Vec<String> {
     let mut found = findings(rule, files);
     for finding in &mut found {

@@ -1,4 +1,4 @@
-//! One public type name, one definition in the workspace: a known name is a known type.
+//! Rule: a public type name has one definition in the workspace.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::Report;
 use super::lex::Kind;
 use super::repository::Repository;
 
-/// Names that each module or crate may define: their meaning follows from the path.
+/// Names that each module or crate may define, because the path distinguishes them.
 const COMMON: [&str; 5] = ["Error", "Config", "Stats", "Builder", "Result"];
 
 pub(super) fn check(repository: &Repository, report: &mut Report) {

@@ -1,4 +1,5 @@
-//! Each file with unsafe code is listed in the register, with a reason; all other crates forbid it.
+//! Rule: the register lists each file with unsafe code, with a reason; all other crates forbid
+//! unsafe code.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +10,10 @@ use super::package::Package;
 use super::repository::Repository;
 use super::source::Source;
 
-/// The only list read by a rule. An entry that is no longer needed must be removed.
+/// Path of the register. An entry that is no longer needed is a finding.
 const REGISTER: &str = "xtask/unsafe-register.toml";
 
-/// Crates with unsafe code by purpose.
+/// Crates whose purpose requires unsafe code.
 const UNSAFE_CRATES: [&str; 4] = ["memory/sysio", "memory/shmem", "memory/rings", "packet/pktbuf"];
 
 /// Minimum length of a reason in characters.
@@ -51,7 +52,7 @@ pub(super) fn check(repository: &Repository, report: &mut Report) {
     }
 }
 
-/// Registered path -> its line in the register.
+/// Registered paths with their lines in the register.
 fn read_register(repository: &Repository, report: &mut Report) -> BTreeMap<String, usize> {
     let Some(text) = repository.files.get(REGISTER) else { return BTreeMap::new() };
     let table: Table = match text.parse() {
@@ -72,7 +73,7 @@ fn read_register(repository: &Repository, report: &mut Report) -> BTreeMap<Strin
     register
 }
 
-/// Line of the first `unsafe`, or of an attribute that permits it.
+/// Line of the first `unsafe`, or of an attribute that permits it; none if there is neither.
 fn first_unsafe(source: &Source) -> Option<usize> {
     let word = source.tokens.iter().find(|token| token.is("unsafe")).map(|token| token.line);
     let allowed = ["allow", "expect", "warn"].iter().find_map(|level| {
@@ -85,8 +86,9 @@ fn first_unsafe(source: &Source) -> Option<usize> {
     word.into_iter().chain(allowed).min()
 }
 
-/// The library and the programs of a crate forbid unsafe code. A crate outside the four with a
-/// registered module denies it instead, since `forbid` cannot be lifted for one module.
+/// Checks that the library and the programs of a crate forbid unsafe code. A crate outside
+/// [`UNSAFE_CRATES`] with a registered file denies it instead, because `forbid` cannot be lifted
+/// for one module.
 fn check_roots(
     repository: &Repository,
     package: &Package,

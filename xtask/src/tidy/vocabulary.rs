@@ -1,5 +1,6 @@
-//! Plain engineering English: words of speech, persons and household metaphors are rare in comments
-//! and documents, and their number in names and messages only shrinks. GLOSSARY.md has the terms.
+//! Rule: plain engineering English. Words of speech, persons and household metaphors are rare in
+//! comments and documents, and their number in names and messages only shrinks. GLOSSARY.md has the
+//! terms.
 //!
 //! Limits are three times the highest rate found in five well-written code bases, per 1,000 lines.
 
@@ -7,7 +8,7 @@ use super::Report;
 use super::lex::Kind;
 use super::repository::Repository;
 
-/// Group of words or phrases, and the highest number of them in 1,000 lines.
+/// Group of words and phrases, and their maximum number per 1,000 lines.
 struct Group {
     name: &'static str,
     limit: f64,
@@ -74,14 +75,14 @@ const GROUPS: [Group; 8] = [
     },
 ];
 
-/// First words of a comment that is a clause without its noun.
+/// First words of comments that are clauses without a noun.
 const OPENINGS: [&str; 7] =
     ["what ", "who ", "where ", "whether ", "by which ", "in which ", "as which "];
-/// Highest number of such comments in 1,000 comment lines.
+/// Maximum number of such comments per 1,000 comment lines.
 const OPENINGS_LIMIT: f64 = 7.2;
 
-/// Crates with such words in names of items and in string literals, and their numbers. The list
-/// only shrinks: the numbers may not grow, and have to be lowered with the words.
+/// Numbers of such words in names of items and in string literals, by crate. The list may only
+/// shrink: the numbers must not grow, and must be lowered when words are removed.
 const KNOWN: [(&str, usize, usize); 33] = [
     ("app/client", 11, 12),
     ("app/daemon", 1, 18),
@@ -118,11 +119,12 @@ const KNOWN: [(&str, usize, usize); 33] = [
     ("xtask", 8, 37),
 ];
 
-/// Lines of one kind of text with the words found in them.
+/// Number of lines of one kind of text, and the words found in them.
 #[derive(Default)]
 struct Count {
     lines: usize,
-    /// Hits of each group, then of openings; with the place of the first one.
+    /// Hits of each group, followed by those of openings; `first` has the path and line of the
+    /// first hit.
     hits: [usize; GROUPS.len() + 1],
     first: [Option<(String, usize)>; GROUPS.len() + 1],
 }
@@ -144,7 +146,7 @@ impl Count {
         }
     }
 
-    /// Reports each group with a rate above its limit. A single hit is never too many.
+    /// Reports each group with a rate above its limit.
     fn judge(&self, kind: &str, report: &mut Report) {
         let groups = GROUPS.iter().map(|group| (group.name, group.limit));
         let all = groups.chain([("openings", OPENINGS_LIMIT)]);
@@ -173,7 +175,7 @@ pub(super) fn check(repository: &Repository, report: &mut Report) {
     names_and_strings(repository, report, &KNOWN);
 }
 
-/// Checks comments; those of this file list the words.
+/// Checks the comments of all Rust files.
 fn comments(repository: &Repository, report: &mut Report) {
     let mut count = Count::default();
     for (path, text) in repository.files.iter().filter(|(path, _)| path.ends_with(".rs")) {
@@ -195,7 +197,7 @@ fn comments(repository: &Repository, report: &mut Report) {
     count.judge("comment", report);
 }
 
-/// Compares the words in names of items and in string literals with the known numbers.
+/// Compares the numbers of words in names of items and in string literals with the known numbers.
 fn names_and_strings(repository: &Repository, report: &mut Report, known: &[(&str, usize, usize)]) {
     for package in &repository.packages {
         let folder = format!("{}/", package.folder);
@@ -230,7 +232,7 @@ fn names_and_strings(repository: &Repository, report: &mut Report, known: &[(&st
     }
 }
 
-/// Keywords in front of a name.
+/// Keywords before a name.
 const ITEMS: [&str; 8] = ["fn", "struct", "enum", "trait", "type", "const", "static", "mod"];
 
 /// Words of a text in lower case; names are split at `_` and at capital letters.

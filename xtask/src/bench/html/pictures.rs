@@ -11,7 +11,7 @@ use super::super::promises::{Outcome, Verdict};
 use super::super::report::Section;
 use crate::Result;
 
-/// Rows of one plot of ratios: more are hard to read against the axis.
+/// Maximum number of rows in one plot of ratios: more rows are hard to read against the axis.
 const ROWS: usize = 14;
 /// Units drawn as bars.
 const COSTS: [(&str, &str); 7] = [
@@ -24,7 +24,7 @@ const COSTS: [(&str, &str); 7] = [
     ("MiB", "MiB of memory"),
 ];
 
-/// All plots, each with the command that makes its figures.
+/// All plots of a section, each with the command that measures its figures.
 pub(super) fn all(section: &Section, promises: &[Verdict]) -> Result<Markup> {
     let command = &section.command;
     let rows = rows(section, promises);
@@ -79,11 +79,11 @@ fn figure(title: &str, picture: &str, names: &[&str], command: &str) -> Markup {
     }
 }
 
-/// Each ratio with its promise, if there is one.
+/// Rows with each ratio and its promise, if there is one.
 fn rows(section: &Section, promises: &[Verdict]) -> Vec<Row> {
     let row = |case: &Case, ratio: &Line| {
         let all = ratio.all?;
-        // A promise about this ratio has the same figure.
+        // The promise about a ratio has the same figure.
         let promise = promises.iter().find(|promise| {
             promise.section.as_ref() == Some(&section.name) && promise.figure == Some(all)
         });
@@ -102,7 +102,7 @@ fn rows(section: &Section, promises: &[Verdict]) -> Vec<Row> {
     section.cases.iter().flat_map(ratios).collect()
 }
 
-/// Groups cases with the same contenders into one plot, so that a colour has one meaning.
+/// Groups cases with the same contenders, so that a colour has one meaning in each plot.
 fn by_contenders<'a>(cases: &[&'a Case]) -> Vec<Vec<&'a Case>> {
     let who = |case: &Case| case.lines.iter().map(|line| line.who.clone()).collect::<Vec<_>>();
     let mut groups: Vec<Vec<&Case>> = Vec::new();

@@ -10,7 +10,7 @@ use super::super::promises::{Outcome, Verdict, digits};
 use super::super::report::Section;
 
 impl Outcome {
-    /// Also a class of the style sheet.
+    /// Name of the outcome, which is also a class of the style sheet.
     fn word(self) -> &'static str {
         match self {
             Self::Met => "met",
@@ -20,7 +20,7 @@ impl Outcome {
     }
 }
 
-/// Promises, kept or not; missed ones first.
+/// Promises with their verdicts, missed ones first.
 pub(super) fn promises(verdicts: &[Verdict]) -> Markup {
     let (mut judged, unknown): (Vec<&Verdict>, Vec<&Verdict>) =
         verdicts.iter().partition(|verdict| verdict.outcome != Outcome::NotMeasured);
@@ -71,7 +71,7 @@ fn promise(verdict: &Verdict) -> Markup {
                     td .n { (verdict.measured) }
                     td .n { (interval(&figure)) }
                 },
-                // A text instead of a figure spans all three cells.
+                // A text instead of a figure spans three cells.
                 None => td colspan="3" { (verdict.measured) },
             }
             td class=(word) { (word.replace('-', " ")) @if verdict.unsure { " ±" } }
@@ -81,7 +81,7 @@ fn promise(verdict: &Verdict) -> Markup {
 
 fn interval(figure: &Figure) -> String {
     if figure.samples == 1 {
-        // Counted, or combined from all rounds.
+        // The figure was counted, or combined from all rounds.
         "one figure".to_owned()
     } else {
         format!("{} to {}", digits(figure.low), digits(figure.high))

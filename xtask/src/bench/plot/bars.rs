@@ -11,7 +11,7 @@ use crate::bench::promises::digits;
 const HEAD: i32 = 20;
 const BAR: i32 = 18;
 const SIDE: i32 = 12;
-/// Width of a number behind the longest bar.
+/// Width of the number after the longest bar.
 const NUMBER: i32 = 60;
 
 /// Contenders of one case, in the order of their colours.
@@ -21,7 +21,7 @@ pub(in crate::bench) struct Group {
     pub(in crate::bench) bars: Vec<Option<Figure>>,
 }
 
-/// Draws the groups below each other.
+/// Draws the groups one below the other.
 pub(in crate::bench) fn draw(groups: &[Group], name: &str) -> Result<String> {
     let height = |group: &Group| HEAD + group.bars.len() as i32 * BAR + 8;
     let longest = groups.iter().flat_map(|group| &group.bars).flatten().map(|figure| figure.max);

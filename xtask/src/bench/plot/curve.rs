@@ -13,9 +13,9 @@ const HEIGHT: i32 = 300;
 const HEAD: i32 = 26;
 const LEFT: i32 = 64;
 const FOOT: i32 = 40;
-/// Ratio of largest to smallest value above which the axis is logarithmic.
+/// Ratio of the largest to the smallest value above which the axis is logarithmic.
 const WIDE: f64 = 20.0;
-/// Horizontal distance between the points of different contenders.
+/// Horizontal distance between points of different contenders at one tick.
 const APART: f64 = 0.04;
 
 /// Plot to draw.
@@ -107,7 +107,7 @@ impl Curve {
     }
 }
 
-/// Number of an axis without trailing zeros.
+/// Text of a number at an axis, without trailing zeros.
 fn plain(value: f64) -> String {
     let text = digits(value);
     if !text.contains('.') {
@@ -120,7 +120,8 @@ fn plain(value: f64) -> String {
 mod tests {
     use super::*;
 
-    // Goal: axes have plain numbers, and narrow and wide ranges, also with zero, are drawn.
+    // Goal: numbers at axes have no trailing zeros, and narrow and wide ranges, also with zero, are
+    // drawn.
     #[test]
     fn any_range_is_drawn() {
         assert_eq!(

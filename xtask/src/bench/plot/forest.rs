@@ -1,4 +1,4 @@
-//! Ratios below each other on one logarithmic axis, with their promised bounds.
+//! Ratios one below the other on one logarithmic axis, with their promised bounds.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
@@ -21,7 +21,7 @@ pub(in crate::bench) struct Row {
     pub(in crate::bench) all: Figure,
     pub(in crate::bench) near: Option<f64>,
     pub(in crate::bench) far: Option<f64>,
-    /// Promised bound, and whether it was met.
+    /// Promised bound, and true if it was met.
     pub(in crate::bench) bound: Option<(f64, bool)>,
 }
 
@@ -31,12 +31,12 @@ struct Axis {
     high: f64,
 }
 
-/// Numbers allowed at the axis, coarse and fine.
+/// Coarse numbers at the axis; finer ones are used if too few of them fit.
 const COARSE: [f64; 13] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
 const FINE: [f64; 13] = [0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 1.75, 2.0];
 
 impl Axis {
-    /// Axis that covers all drawn values, and 1.
+    /// Axis that covers all drawn values and 1.
     fn of(rows: &[Row]) -> Self {
         let bounds = rows.iter().filter_map(|row| row.bound).map(|(bound, _)| bound);
         let values = rows.iter().flat_map(|row| [row.all.min, row.all.max]).chain(bounds);
@@ -71,7 +71,7 @@ pub(in crate::bench) fn draw(rows: &[Row], name: &str) -> Result<String> {
             let x = axis.x(tick);
             let is_one = (tick - 1.0).abs() < 1e-9;
             stroke(area, [(x, HEAD), (x, bottom)], if is_one { FAINT } else { GRID }, 1)?;
-            // A number without room is omitted, except the 1.
+            // A number without space is omitted, except 1.
             if x - last > 30 || is_one {
                 text(area, (x, bottom + 12), HPos::Center, FAINT, &format!("{tick}"))?;
                 last = x;
@@ -94,7 +94,7 @@ fn draw_row(area: &Area<'_>, axis: &Axis, top: i32, row: &Row) -> Drawn {
     let value =
         format!("{} [{}, {}]", digits(row.all.median), digits(row.all.low), digits(row.all.high));
     text(area, (WIDTH as i32 - SIDE, top + 10), HPos::Right, INK, &value)?;
-    // A character is 5 to 6 wide in most fonts.
+    // Characters have a width of 5 to 6 in most fonts.
     let room = (WIDTH as usize - 2 * SIDE as usize - 10).saturating_sub(6 * value.len()) * 10 / 56;
     text(area, (SIDE, top + 10), HPos::Left, INK, &short(&row.label, room))?;
     let (min, max) = (axis.x(row.all.min), axis.x(row.all.max));
@@ -125,7 +125,7 @@ fn draw_row(area: &Area<'_>, axis: &Axis, top: i32, row: &Row) -> Drawn {
 mod tests {
     use super::*;
 
-    // Goal: the axis covers every mark and has some numbers, for wide and narrow ranges.
+    // Goal: the axis covers every mark and has at least three numbers, for wide and narrow ranges.
     #[test]
     fn the_axis_fits() {
         for (low, high) in [(0.01, 90.0), (0.97, 1.02), (0.5, 3.0), (1.5, 6.0)] {

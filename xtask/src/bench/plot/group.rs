@@ -1,15 +1,15 @@
-//! Groups of cases for one plot: those with names that differ in one number.
+//! Groups of cases for one plot: cases whose names differ in one number.
 
 use super::curve::{Curve, Series};
 use crate::bench::measured::{Case, Line};
 
-/// Varied parameters in the names of cases: "senders: 4", "8 queues", "1 channel".
+/// Varied parameters in the names of cases, such as "senders: 4", "8 queues" or "1 channel".
 const COUNTED: [&str; 8] =
     ["channel", "sender", "worker", "queue", "flow", "stream", "core", "connection"];
 /// Suffixes of the names of distributions.
 const PERCENTILES: [&str; 7] = ["min", "p50", "p90", "p99", "p99.9", "p99.99", "max"];
 
-/// Position on an axis: the axis, the rest of the name, and the value.
+/// Position of a case on an axis: the axis, the rest of the name, and the value as text and number.
 #[derive(Clone, Debug, PartialEq)]
 struct Place {
     axis: String,
@@ -18,7 +18,7 @@ struct Place {
     order: f64,
 }
 
-/// All plots of a section.
+/// All plots of a section: by case, and by contenders that are the varied parameter.
 pub(in crate::bench) fn curves(cases: &[Case]) -> Vec<Curve> {
     let mut groups: Vec<(String, Vec<(Place, &Case)>)> = Vec::new();
     for case in cases.iter().filter(|case| contenders(case).is_none()) {
@@ -47,7 +47,8 @@ fn places(case: &Case) -> Vec<Place> {
     bytes.into_iter().chain(counted(&case.name)).chain(percentile(&case.name)).collect()
 }
 
-/// Parses "senders: 4", "4 senders" or "1 sender" within a name.
+/// Parses "senders: 4", "4 senders" or "1 sender" in a name; none if the name contains no such
+/// words.
 fn counted(name: &str) -> Option<Place> {
     let words: Vec<&str> = name.split(' ').collect();
     let bare = |word: &str| word.trim_end_matches([',', ':']).to_owned();
@@ -66,7 +67,7 @@ fn counted(name: &str) -> Option<Place> {
     })
 }
 
-/// Parses "ping: p99" or "ping, p99".
+/// Parses "ping: p99" or "ping, p99"; none if the name does not end in a percentile.
 fn percentile(name: &str) -> Option<Place> {
     let (rest, end) = name.rsplit_once(' ')?;
     let order = PERCENTILES.iter().position(|known| *known == end)? as f64;
@@ -74,7 +75,7 @@ fn percentile(name: &str) -> Option<Place> {
     Some(Place { axis, rest: rest.to_owned(), tick: end.to_owned(), order })
 }
 
-/// Different values, in order.
+/// Distinct values of a group in ascending order.
 fn ticks(group: &[(Place, &Case)]) -> Vec<String> {
     let mut places: Vec<&Place> = group.iter().map(|(place, _)| place).collect();
     places.sort_by(|a, b| a.order.total_cmp(&b.order));
@@ -97,15 +98,16 @@ fn of_cases(group: &[(Place, &Case)]) -> Curve {
     Curve { title, axis: place.axis.clone(), ticks, unit: unit.to_owned(), series: sorted(series) }
 }
 
-/// Positions of the contenders of a case that themselves are the varied parameter ("64 channels",
-/// "1 channel").
+/// Positions of contenders that are values of the varied parameter ("64 channels", "1 channel").
+/// None unless there are at least two contenders and all of them are such values.
 fn contenders(case: &Case) -> Option<Vec<(Place, &Line)>> {
     let places: Option<Vec<_>> =
         case.lines.iter().map(|line| Some((counted(&line.who)?, line))).collect();
     places.filter(|places| places.len() > 1)
 }
 
-/// Plots of such cases: one per axis, with a line for each case.
+/// Plots of cases whose contenders are the varied parameter: one plot per axis and unit, with a
+/// line for each case.
 fn of_contenders(cases: &[Case]) -> Vec<Curve> {
     let mut groups: Vec<(String, Vec<(Place, &Case)>)> = Vec::new();
     for case in cases {
@@ -156,7 +158,7 @@ mod tests {
     use super::*;
     use crate::bench::fixture;
 
-    // Goal: counts are found in every notation of the sections.
+    // Goal: counts are found in every notation that the sections use.
     #[test]
     fn counts_are_found() {
         let said = |name: &str| counted(name).map(|p| (p.axis, p.tick, p.rest));
@@ -182,13 +184,14 @@ mod tests {
         };
         assert_eq!(count("link", "bytes of a frame"), 1);
         assert_eq!(count("channels", "channels"), 1);
-        // Device and driver, split and packed, in two directions; a driver with checksums, mqnet
-        // behind other devices, guest to guest.
+        // The 14 groups: device and driver, split and packed, in two directions; the driver with
+        // checksums; mqnet's driver with two devices; guest to guest.
         assert_eq!(count("vhost", "bytes of a frame"), 14);
-        // Nanoseconds per frame, and frames per second, against 1 to 64 channels.
+        // Nanoseconds per frame and frames per second, each for 1 to 64 channels.
         assert_eq!(count("scaling", "channels"), 2);
         assert_eq!(count("scaling", "workers"), 1);
-        // Bare frames, two gaps, TCP_RR alone, with a bulk transfer, and that with ends not pinned.
+        // The six groups: bare frames, two gaps, TCP_RR, TCP_RR with a bulk flow, TCP_RR with a
+        // bulk flow and unpinned ends.
         assert_eq!(count("latency", "percentile"), 6);
         assert_eq!(count("queueing", "senders"), 2);
         assert_eq!(count("queueing", "percentile"), 1);
@@ -196,8 +199,8 @@ mod tests {
         assert!(curves(&fixture::cases("pool")).is_empty());
     }
 
-    // Goal: contenders that are a number of some parameter give one plot for each parameter, with a
-    // line for each case; the number in the name of the case is none of them.
+    // Goal: contenders that are values of a parameter give one plot for each parameter, with a line
+    // for each case. Numbers in the names of the cases are not used.
     #[test]
     fn contenders_make_pictures() {
         let case = |name: &str, kind, bytes, what: &str| {
@@ -220,7 +223,7 @@ mod tests {
         assert_eq!((curves.len(), curves[0].unit.as_str()), (1, "µs"));
     }
 
-    // Goal: ticks are in the order of their values, with each contender's figure at its tick.
+    // Goal: ticks are in the order of their values, and each contender's figure is at its tick.
     #[test]
     fn points_are_at_their_ticks() {
         let case = |bytes, rate| {

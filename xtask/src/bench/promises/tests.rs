@@ -12,8 +12,8 @@ fn section(cases: Vec<Case>, notes: &[&str]) -> Section {
     Section { cases, notes, ..fixture::section("link") }
 }
 
-// Goal: every name of the project's table was printed by the program when the fixture was recorded,
-// and every section is one that runs.
+// Goal: every name in the project's table is in the fixture, which was recorded from the program,
+// and every section exists.
 #[test]
 fn the_table_names_what_is_printed() {
     for promise in table().unwrap() {
@@ -30,7 +30,7 @@ fn the_table_names_what_is_printed() {
     }
 }
 
-// Goal: every section has its fixture; otherwise nothing checks its names.
+// Goal: every section has its fixture, without which its names would not be checked.
 #[test]
 fn every_section_was_recorded() {
     let measured = SECTIONS.iter().map(|section| section.name);
@@ -39,8 +39,8 @@ fn every_section_was_recorded() {
     assert_eq!(missing, None);
 }
 
-// Goal: the median decides; on the bound the promise is met, and an interval around the bound is
-// unsure.
+// Goal: the median decides. A promise is met if the median is on the bound, and unsure if the
+// interval includes the bound.
 #[test]
 fn the_median_is_judged() {
     let ten = |from: f64| -> Vec<f64> { (0..10).map(|n| from + f64::from(n) / 10.0).collect() };
@@ -59,7 +59,8 @@ fn the_median_is_judged() {
     assert_eq!(judge(minus, 2.0).outcome, Outcome::Met);
 }
 
-// Goal: a miss has a reason from the table, or is marked as unknown; a kept promise has none.
+// Goal: a missed promise has a reason from the table, or is marked as unknown; a kept promise has
+// none.
 #[test]
 fn a_miss_has_a_reason() {
     let case = fixture::case("a", "index", None, &[("mqnet", &[1.0])]);
@@ -81,7 +82,7 @@ fn bounds_have_the_units_of_the_report() {
     assert_eq!((verdict.outcome, verdict.measured.as_str()), (Outcome::Met, "9000"));
 }
 
-// Goal: all of a section's own verdicts are used; figures in notes are parsed.
+// Goal: all verdicts in a section's notes are used, and figures in notes are parsed.
 #[test]
 fn notes_are_judged() {
     let notes = [
@@ -100,8 +101,8 @@ fn notes_are_judged() {
     assert!(judge("note = 'c'").stale);
 }
 
-// Goal: a section that was not selected, skipped, or omitted in a quick run is not measured. An
-// unknown name is distinguished from that.
+// Goal: a promise is not measured if its section was not selected, was skipped, or was omitted in a
+// quick run. A promise with an unknown name is stale instead.
 #[test]
 fn what_was_not_measured_is_no_verdict() {
     let text = "case = 'a'\nratio = 'mqnet / peer'\nat_least = 1.0";
@@ -138,7 +139,7 @@ fn what_was_not_measured_is_no_verdict() {
     assert_eq!((verdict.outcome, verdict.stale), (Outcome::NotMeasured, true));
 }
 
-// Goal: an entry that could never be checked is refused with its name.
+// Goal: an entry that could never be checked is refused, and the error names the entry.
 #[test]
 fn the_table_is_checked() {
     for wrong in [
