@@ -19,13 +19,13 @@ const MAPS_MAX: usize = 64;
 /// Bytes of a legacy map definition (section `maps`).
 const LEGACY_MAP: usize = 20;
 
-/// Selection of a program in a file. By default, the only program in sections that begin with
-/// `xdp`.
+/// Selection of a program in a file. The default is the only program in sections whose names begin
+/// with `xdp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Selector<'a> {
-    /// Name of the section.
+    /// Name of the section; `None`: any section that begins with `xdp`.
     pub section: Option<&'a str>,
-    /// Name of the function.
+    /// Name of the function; `None`: the only one.
     pub program: Option<&'a str>,
 }
 
@@ -36,7 +36,7 @@ pub struct ObjectProgram {
     pub name: String,
     /// Section of the function.
     pub section: String,
-    /// Instructions; references to maps are indices into `maps`.
+    /// Instructions, with all functions inlined; references to maps are indexes into `maps`.
     pub insns: Vec<Insn>,
     /// Maps that the program uses.
     pub maps: Vec<MapDef>,
@@ -53,11 +53,11 @@ fn broken(e: object::Error) -> LoadError {
 /// Location of a map in the file.
 struct MapLocation {
     section: SectionIndex,
-    /// Address in the section; `None`: the whole section is one map that holds variables.
+    /// Address in the section; `None`: the whole section is one map, which holds variables.
     at: Option<u64>,
 }
 
-/// Maps of a file. Maps that the program does not use may be invalid.
+/// Maps of a file. A map that is invalid is an error only if the program uses it.
 struct Maps {
     defs: Vec<Result<MapDef, LoadError>>,
     locations: Vec<MapLocation>,
@@ -71,7 +71,8 @@ impl Maps {
 }
 
 impl ObjectProgram {
-    /// Loads the selected program.
+    /// Loads the selected program. Fails if the file is no little-endian BPF object, if the
+    /// selection is not unique, or if the program cannot be linked.
     pub fn load(bytes: &[u8], which: Selector<'_>) -> Result<Self, LoadError> {
         let file = File::parse(bytes).map_err(broken)?;
         if file.architecture() != Architecture::Bpf || !file.is_little_endian() {
@@ -94,7 +95,7 @@ fn section_name<'a>(section: &Section<'a, '_>) -> Result<&'a str, LoadError> {
     section.name().map_err(broken)
 }
 
-/// Finds the selected function, which must be unique.
+/// Finds the selected function; fails if none or several match.
 fn choose(file: &File<'_>, which: Selector<'_>) -> Result<Function, LoadError> {
     let is_meant = |name: &str| match which.section {
         Some(section) => name == section,

@@ -1,4 +1,4 @@
-//! Errors of loading.
+//! Errors of the loader.
 
 /// Reason why a file cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,9 +1,9 @@
-//! Generated programs, compared with a reference machine that tracks each byte.
+//! Generated programs, tested against a reference machine that tracks each byte.
 //!
-//! A program that the verifier accepts first runs on that machine. The machine stops any access
-//! outside of the program's memory and any run longer than the verifier's walk, and it compares its
-//! state with the verifier's claims before each instruction. Then the interpreter and the compiled
-//! code must produce identical results.
+//! A program that the verifier accepts runs on the reference machine first. The machine reports any
+//! access outside of the program's memory and any run that is longer than the verifier's walk. It
+//! compares its state with the verifier's claims before each instruction. The interpreter and the
+//! compiled code must then produce identical results.
 
 mod calls;
 mod generate;
@@ -22,7 +22,7 @@ use calls::NOW;
 use generate::Generator;
 use machine::{Machine, Values};
 
-/// Limit of walked instructions; longer programs are not run.
+/// Limit of the instructions that the verifier walks; longer programs are not run.
 const WALKED_MAX: u32 = 4000;
 const CALL: u8 = class::JMP | jmp::CALL;
 const CHANNELS: u16 = 2;
@@ -31,9 +31,9 @@ const TAILROOM: usize = 48;
 /// Result of one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FuzzOutcome {
-    /// The verifier refused the program.
+    /// The program did not run: the verifier or a runtime rejected it, or its results are random.
     Refused,
-    /// The program ran everywhere, with the same effects.
+    /// The program ran on the machine and in both runtimes, with identical effects.
     Ran,
 }
 
@@ -73,27 +73,28 @@ fn action(r0: u64, redirect: u32) -> XdpAction {
     }
 }
 
-/// Generates a program and frames from `data`, and checks them. The error describes a violation.
+/// Generates a program and a frame from `data`, and checks the program. An error describes a
+/// violation.
 pub fn any_program(data: &[u8]) -> Result<FuzzOutcome, String> {
     let (frame, code) = data.split_at(data.len() / 4);
     let insns = Generator::new(code).program();
     check(&insns, frame)
 }
 
-/// Checks a given program with the input `frame`.
+/// Checks a program with the input `frame`. An error describes a violation.
 pub(crate) fn check(insns: &[Insn], frame: &[u8]) -> Result<FuzzOutcome, String> {
     let mut claims: Vec<Vec<State>> = vec![Vec::new(); insns.len()];
     let mut watch = |at: usize, state: &State| claims[at].push(state.clone());
     let proof = verify_watched(insns, &maps(), WALKED_MAX, &mut watch);
     let Ok(proof) = proof else { return Ok(FuzzOutcome::Refused) };
-    // Random results cannot be compared.
+    // Skip programs with random results, which cannot be compared.
     if insns.iter().any(|insn| insn.code == CALL && insn.imm == helper::RANDOM) {
         return Ok(FuzzOutcome::Refused);
     }
     let fail = |why: String| format!("{why}\n{}", text(insns));
     let modes = [ExecutionMode::Interpret, ExecutionMode::BEST];
     let loaded: Result<Vec<_>, _> = modes.iter().map(|mode| program(insns, *mode)).collect();
-    // Programs that a runtime refuses are not run.
+    // Skip programs that a runtime rejects.
     let Ok(loaded) = loaded else { return Ok(FuzzOutcome::Refused) };
     let mut values: Vec<Values> = maps().iter().map(|def| Values::new(def, CHANNELS)).collect();
     for (round, len) in [frame.len().min(70), 20, 0].into_iter().enumerate() {

@@ -5,7 +5,7 @@
 pub(crate) enum Arg {
     Context,
     Number,
-    /// A map; `devices`: a devmap, otherwise any other kind.
+    /// A map: a devmap if `devices`, otherwise a map of another kind.
     Map {
         devices: bool,
     },
@@ -13,11 +13,11 @@ pub(crate) enum Arg {
     Key,
     /// Value of the preceding map argument.
     Value,
-    /// Memory of the size in the next argument.
+    /// Memory whose size is the next argument.
     Memory {
         write: bool,
     },
-    /// Memory of the size in the next argument; with size 0, no memory is required.
+    /// Memory whose size is the next argument; no memory is required for size 0.
     MemoryOrNull,
 }
 
@@ -27,7 +27,7 @@ pub(crate) enum Returns {
     Number,
     /// A number below 2^16.
     Small,
-    /// A value of the map, or null.
+    /// Pointer to a value of the map, or null.
     Value,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Helper {
     pub(crate) name: &'static str,
     pub(crate) args: &'static [Arg],
     pub(crate) returns: Returns,
-    /// Invalidates all packet pointers.
+    /// True if the call invalidates all packet pointers.
     pub(crate) moves_packet: bool,
     pub(crate) writes_map: bool,
 }
@@ -111,7 +111,7 @@ pub(crate) const HELPERS: [Helper; 17] = [
     helper(STORE_BYTES, "bpf_xdp_store_bytes", &[Arg::Context, Arg::Number, READS, Arg::Number]),
 ];
 
-/// Frequently used helpers that are not supported, for error messages.
+/// Helpers that programs often use and that are not supported, for error messages.
 const OTHERS: [(i32, &str); 10] = [
     (4, "bpf_probe_read"),
     (12, "bpf_tail_call"),
@@ -126,7 +126,7 @@ const OTHERS: [(i32, &str); 10] = [
 ];
 
 impl Helper {
-    /// Finds the helper with this number.
+    /// Finds a helper by its number; the error says that it is not supported.
     pub(crate) fn find(number: i32) -> Result<&'static Self, String> {
         if let Some(helper) = HELPERS.iter().find(|helper| helper.number == number) {
             return Ok(helper);

@@ -1,7 +1,7 @@
 //! Inlining of the functions of a program.
 //!
-//! This code is not trusted: the verifier checks its output. As in the kernel, calls nest at most
-//! eight deep, and all frames share 512 bytes of stack.
+//! The verifier checks the output, so that this code need not be trusted. As in the kernel, calls
+//! nest at most eight deep, and all frames share 512 bytes of stack.
 
 mod frame;
 
@@ -26,11 +26,12 @@ struct Inliner<'a> {
     old: &'a [Insn],
     live: Vec<u16>,
     new: Vec<Insn>,
-    /// First instructions of the active functions.
+    /// First instruction of each active function.
     active: Vec<usize>,
 }
 
-/// Inlines all calls into the function at the first instruction.
+/// Inlines all calls into the function that begins at instruction 0. Fails for recursion, calls
+/// that are too deep, frames that are too large, or jumps out of a function.
 pub(crate) fn inline(insns: Vec<Insn>) -> Result<Vec<Insn>, LoadError> {
     if !insns.iter().any(|insn| is_call(*insn)) {
         return Ok(insns);
@@ -47,7 +48,7 @@ impl Inliner<'_> {
         Err(LoadError(format!("insn {at}: {insn}: {why}")))
     }
 
-    /// Target of a jump.
+    /// Target of a jump; `None` if it is negative.
     fn target(&self, at: usize) -> Option<usize> {
         usize::try_from(at as i64 + 1 + i64::from(self.old[at].off)).ok()
     }
@@ -92,7 +93,7 @@ impl Inliner<'_> {
         Ok(last)
     }
 
-    /// Emits a function; its callers use `above` bytes of the stack.
+    /// Emits a function whose callers use `above` bytes of the stack.
     fn function(&mut self, first: usize, above: i32) -> Result<(), LoadError> {
         let last = self.last(first)?;
         let own = bytes(&self.old[first..=last]);
@@ -139,7 +140,8 @@ impl Inliner<'_> {
         Ok(())
     }
 
-    /// Emits a callee, and saves the caller's live registers that a call preserves.
+    /// Emits a callee between instructions that save and restore the caller's live registers r6 to
+    /// r9.
     fn call(&mut self, at: usize, used: i32) -> Result<(), LoadError> {
         let to = self.called(at)?;
         if self.active.contains(&to) {

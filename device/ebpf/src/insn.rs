@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Most instructions of a program.
+/// Maximum number of instructions of a program.
 pub(crate) const INSNS_MAX: usize = 16384;
 
 /// Instruction classes: the low three bits of an opcode.
@@ -55,7 +55,7 @@ pub(crate) mod jmp {
 
 /// Opcode bit that selects a register as the second operand.
 pub(crate) const X: u8 = 0x08;
-/// Opcode of the wide instruction (two slots).
+/// Opcode of the wide instruction, which occupies two slots.
 pub(crate) const LDDW: u8 = 0x18;
 /// Modes of memory access.
 pub(crate) const MODE_MEM: u8 = 0x60;
@@ -67,14 +67,15 @@ pub(crate) mod atomic {
     pub(crate) const OR: i32 = 0x40;
     pub(crate) const AND: i32 = 0x50;
     pub(crate) const XOR: i32 = 0xa0;
-    /// Modifier that stores the previous memory value in the source register.
+    /// Modifier: the source register receives the previous memory value.
     pub(crate) const FETCH: i32 = 0x01;
     pub(crate) const XCHG: i32 = 0xe0 | FETCH;
-    /// Compares with `r0`, which receives the previous value.
+    /// Compares with `r0`; `r0` receives the previous value.
     pub(crate) const CMPXCHG: i32 = 0xf0 | FETCH;
 }
-/// Source fields of [`LDDW`]: a map number, and an address in the first value of a map.
+/// Source field of [`LDDW`] with the number of a map.
 pub(crate) const PSEUDO_MAP: u8 = 1;
+/// Source field of [`LDDW`] with an address in the first value of a map.
 pub(crate) const PSEUDO_VALUE: u8 = 2;
 /// Source field of a call to a function of the program.
 pub(crate) const PSEUDO_CALL: u8 = 1;
@@ -139,14 +140,14 @@ impl Insn {
         self.class() == class::STX && self.mode() == MODE_ATOMIC
     }
 
-    /// True for a defined atomic operation.
+    /// True for an atomic access with an operation and size that are supported.
     pub(crate) fn is_known_atomic(self) -> bool {
         use atomic::{ADD, AND, CMPXCHG, FETCH, OR, XCHG, XOR};
         let plain = matches!(self.imm & !FETCH, ADD | OR | AND | XOR);
         self.is_atomic() && self.size() >= 4 && (plain || matches!(self.imm, XCHG | CMPXCHG))
     }
 
-    /// Register that receives the previous value of an atomic operation, if any.
+    /// Register that receives the previous value of an atomic operation; `None` if none does.
     pub(crate) fn fetches(self) -> Option<u8> {
         match self.imm {
             atomic::CMPXCHG => Some(0),

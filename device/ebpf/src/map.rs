@@ -1,7 +1,7 @@
-//! Maps: memory shared between a program and its user.
+//! Maps: memory that a program shares with its user.
 //!
-//! Values are plain words that both sides access without a lock. As in the kernel, a reader may
-//! observe a partial update of a value of more than 8 bytes.
+//! Values are words that both sides access without a lock. As in the kernel, a reader may observe a
+//! partial update of a value of more than 8 bytes.
 
 mod control;
 mod table;
@@ -13,11 +13,12 @@ use table::Table;
 
 use crate::error::LoadError;
 
-/// Limits of the bytes of one map, and of all maps of a program.
+/// Maximum number of bytes of one map.
 const BYTES_MAX: u64 = 256 << 20;
+/// Maximum number of bytes of all maps of a program.
 const ALL_BYTES_MAX: u64 = 512 << 20;
 const KEY_MAX: u32 = 512;
-/// Limit that keeps every offset in a value small.
+/// Maximum size of a value, which keeps every offset in a value small.
 const VALUE_MAX: u32 = 1 << 20;
 
 /// Flags of an update.
@@ -31,15 +32,15 @@ pub enum MapKind {
     Hash,
     /// Keys are numbers below `max_entries`.
     Array,
-    /// As [`Hash`](Self::Hash), with one value per channel.
+    /// Arbitrary keys, with one value per channel.
     PercpuHash,
-    /// As [`Array`](Self::Array), with one value per channel.
+    /// Keys below `max_entries`, with one value per channel.
     PercpuArray,
-    /// As [`Hash`](Self::Hash); an update of a full map evicts an entry that was not used recently.
+    /// Arbitrary keys; an update of a full map evicts an entry that was not used recently.
     LruHash,
-    /// As [`LruHash`](Self::LruHash), with one value per channel.
+    /// Like [`LruHash`](Self::LruHash), with one value per channel.
     LruPercpuHash,
-    /// Prefixes; a lookup returns the longest match.
+    /// Prefixes as keys; a lookup returns the longest match.
     LpmTrie,
     /// Numbers of netdevs, for redirects.
     Devmap,
@@ -103,12 +104,13 @@ pub struct MapDef {
     pub max_entries: u32,
     /// Initial bytes of the first value; the rest is zero.
     pub init: Vec<u8>,
-    /// The program must not write to the map.
+    /// True if the program must not write to the map.
     pub readonly: bool,
 }
 
 impl MapDef {
-    /// Checks a definition: sizes of key and value, maximum number of entries, flags.
+    /// Creates a definition; fails if the kind, a size, the number of entries or a flag is not
+    /// supported.
     pub(crate) fn checked(name: &str, kind: u32, numbers: [u32; 4]) -> Result<Self, LoadError> {
         let bad = |what: String| LoadError(format!("map '{name}': {what}"));
         let [key_size, value_size, max_entries, flags] = numbers;
@@ -118,8 +120,8 @@ impl MapDef {
             return Err(bad(format!("type {kind} is not supported; there are {known}")));
         };
         const RDONLY_PROG: u32 = 0x80;
-        // Flags of memory allocation (NO_PREALLOC, NO_COMMON_LRU, NUMA_NODE, ZERO_SEED, MMAPABLE)
-        // do not change the behaviour of a program.
+        // Ignore flags of memory allocation (NO_PREALLOC, NO_COMMON_LRU, NUMA_NODE, ZERO_SEED,
+        // MMAPABLE): they do not affect a program.
         const WITHOUT_EFFECT: u32 = 0x1 | 0x2 | 0x4 | 0x40 | 0x400;
         let readonly = flags & RDONLY_PROG != 0;
         if flags & !(WITHOUT_EFFECT | RDONLY_PROG) != 0 {
@@ -156,15 +158,15 @@ impl MapDef {
 pub struct Map {
     def: MapDef,
     values: Box<[AtomicU64]>,
-    /// Words per value.
+    /// Number of words per value.
     words: usize,
-    /// Values per entry.
+    /// Number of values per entry.
     copies: usize,
-    /// Entry of each key; `None` for arrays, which are indexed by key.
+    /// Table that finds the entry of a key; `None` for arrays, which are indexed by key.
     table: Option<Table>,
 }
 
-/// Error numbers of an update, as in the kernel.
+/// Error numbers of updates and deletions, as in the kernel.
 pub(crate) mod errno {
     pub(crate) const NOENT: i64 = -2;
     pub(crate) const TOO_BIG: i64 = -7;
@@ -173,7 +175,7 @@ pub(crate) mod errno {
 }
 
 impl Map {
-    /// Creates empty maps for `channels` channels.
+    /// Creates all maps of a program for `channels` channels; fails above the limit of bytes.
     pub(crate) fn all(defs: Vec<MapDef>, channels: u16) -> Result<Box<[Self]>, LoadError> {
         let bytes = |def: &MapDef| {
             let copies = if def.kind.is_per_channel() { channels.max(1).into() } else { 1 };
@@ -189,7 +191,7 @@ impl Map {
         defs.into_iter().map(|def| Self::new(def, channels)).collect()
     }
 
-    /// Creates an empty map for `channels` channels.
+    /// Creates a map for `channels` channels; fails above the limit of bytes.
     pub fn new(def: MapDef, channels: u16) -> Result<Self, LoadError> {
         let copies = if def.kind.is_per_channel() { usize::from(channels.max(1)) } else { 1 };
         let words = def.value_size.div_ceil(8) as usize;
@@ -214,12 +216,12 @@ impl Map {
         &self.def
     }
 
-    /// Index of the first word of a value.
+    /// Index of the first word of the value of an entry in one copy.
     fn first_word(&self, slot: u32, copy: usize) -> usize {
         (slot as usize * self.copies + copy.min(self.copies - 1)) * self.words
     }
 
-    /// Entry of a key.
+    /// Entry of a key; `None` if the key does not exist.
     fn slot(&self, key: &[u8]) -> Option<u32> {
         match &self.table {
             Some(table) if self.def.kind == MapKind::LpmTrie => table.longest(key),
@@ -233,7 +235,8 @@ impl Map {
         (number < self.def.max_entries).then_some(number)
     }
 
-    /// Address of the value of a key, for the program.
+    /// Address of the value of a key for one channel, for the program; `None` if the key does not
+    /// exist.
     pub(crate) fn lookup(&self, key: &[u8], channel: u16) -> Option<u64> {
         let slot = self.slot(key)?;
         if let Some(table) = &self.table {
@@ -249,7 +252,7 @@ impl Map {
         range.start as u64..range.end as u64
     }
 
-    /// Writes the value of one channel, on behalf of the program.
+    /// Writes the value of one channel for the program; returns 0 or a negative error number.
     pub(crate) fn update(&self, key: &[u8], value: &[u8], flags: u64, channel: u16) -> i64 {
         self.put(key, flags, |first| {
             let copy = usize::from(channel).min(self.copies - 1);
@@ -289,7 +292,7 @@ impl Map {
         done.unwrap_or(errno::INVAL)
     }
 
-    /// Deletes an entry.
+    /// Deletes an entry; returns 0 or a negative error number.
     pub(crate) fn delete(&self, key: &[u8]) -> i64 {
         match &self.table {
             None if self.def.kind == MapKind::Devmap => self.update(key, &[0; 8], 0, 0),
@@ -315,7 +318,7 @@ impl Map {
         bytes.take(self.def.value_size as usize).collect()
     }
 
-    /// Number of the netdev in a devmap entry; 0 if the entry is empty.
+    /// Number of the netdev in a devmap entry, 0 if the entry is empty; `None` for an invalid key.
     pub(crate) fn device(&self, key: u32) -> Option<u32> {
         let slot = self.array_slot(&key.to_le_bytes())?;
         Some(self.values[self.first_word(slot, 0)].load(Ordering::Relaxed) as u32)

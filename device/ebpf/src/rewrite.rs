@@ -1,7 +1,7 @@
 //! Rewriting of verified programs for the runtime (rbpf).
 //!
-//! Context fields become 64-bit loads, and maps become numbers and addresses. Instructions that the
-//! runtime does not execute correctly are replaced:
+//! Context fields become 64-bit loads, and references to maps become numbers and addresses.
+//! Instructions that the runtime does not execute correctly are replaced:
 //!
 //! - The compiler copies 64 bits for a 32-bit move, ignores conversions to little endian, and
 //!   panics at atomic operations.
@@ -14,11 +14,11 @@ use crate::map::Map;
 use crate::mode::ExecutionMode;
 use crate::verify::{Kind, Proof, live_registers};
 
-/// Limit of the interpreter, which counts instructions in signed 16 bits.
+/// Maximum program length of the interpreter, which counts instructions in 16-bit signed numbers.
 const LENGTH_MAX: usize = i16::MAX as usize;
-/// Private helper for atomic operations.
+/// Number of a private helper that executes atomic operations.
 pub(crate) const ATOMIC: i32 = 0x1_0000;
-/// Flag in the third argument of [`ATOMIC`]: operand of 8 bytes instead of 4.
+/// Flag in the third argument of [`ATOMIC`]: the operand has 8 bytes instead of 4.
 pub(crate) const ATOMIC_WIDE: i32 = 0x100;
 
 const MOV64: u8 = class::ALU64 | alu::MOV;
@@ -35,7 +35,8 @@ fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> Insn {
 
 const EXIT: Insn = Insn { code: class::JMP | jmp::EXIT, dst: 0, src: 0, off: 0, imm: 0 };
 
-/// Rewrites a verified program for the runtime.
+/// Rewrites a verified program for the runtime; fails if the program becomes too long or an
+/// instruction cannot be replaced.
 pub(crate) fn rewrite(
     old: &[Insn],
     proof: &Proof,
@@ -57,7 +58,8 @@ pub(crate) fn rewrite(
             new.push(insn(LDDW, one.dst, 0, 0, low as i32));
             new.push(insn(0, 0, 0, 0, (low >> 32) as i32));
         } else if proof.kinds[at] == Kind::Context {
-            // The context has six fields, of 4 bytes in the ABI and of 8 bytes here.
+            // Double the offset: the six fields of the context have 4 bytes in the ABI and 8 bytes
+            // here.
             new.push(Insn { code: LOAD64, off: one.off * 2, ..one });
         } else if one.code == class::ALU | alu::MOV | X {
             new.extend([Insn { code: MOV64 | X, ..one }, insn(OR32, one.dst, 0, 0, 0)]);
@@ -113,10 +115,10 @@ fn is_misread(one: Insn) -> bool {
     one.class() == class::JMP && one.is_jump() && !one.is_reg() && one.imm < 0 && signs
 }
 
-/// Value of a 64-bit constant.
+/// Value of a 64-bit constant: a map, an address in a map, or a number.
 fn address(one: Insn, half: Insn, maps: &[Map]) -> u64 {
     match one.src {
-        // Offset by one, so that a map is never null.
+        // Add one, so that a map is never null.
         PSEUDO_MAP => one.imm as u32 as u64 + 1,
         PSEUDO_VALUE => {
             let start = maps.get(one.imm as usize).map_or(0, |map| map.memory().start);
@@ -126,9 +128,10 @@ fn address(one: Insn, half: Insn, maps: &[Map]) -> u64 {
     }
 }
 
-/// Emits a call that preserves every live register except the one that receives the previous value.
+/// Emits a helper call for an atomic operation. The call preserves every live register except the
+/// one that receives the previous value.
 fn atomic_call(new: &mut Vec<Insn>, one: Insn, live: u16, deepest: i32) -> Result<(), String> {
-    // Slots for six registers and for both operands.
+    // Reserve stack for six registers and both operands.
     const BYTES: i32 = 64;
     let free = deepest & !7;
     let place = |n: u8| (free - 8 * (i32::from(n) + 1)) as i16;

@@ -15,7 +15,7 @@ use crate::rewrite::rewrite;
 use crate::verify::{VerifyError, verify};
 use raw::Code;
 
-/// Headroom of a frame, for headers that a program prepends.
+/// Headroom of a frame in bytes, for headers that a program prepends.
 pub const HEADROOM: usize = 256;
 
 /// Reason why a program cannot be loaded.
@@ -24,10 +24,10 @@ pub enum ProgramError {
     /// The object file is invalid.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The verifier refused the program.
+    /// The verifier rejected the program.
     #[error(transparent)]
     Refused(#[from] VerifyError),
-    /// The runtime cannot run the program.
+    /// The runtime cannot execute the program.
     #[error("{0}")]
     Runtime(String),
 }
@@ -39,7 +39,7 @@ pub enum XdpAction {
     Aborted,
     /// Drop the frame.
     Drop,
-    /// Pass the frame on.
+    /// Pass the frame to the sink of the lane.
     Pass,
     /// Send the frame back to its source netdev.
     Tx,
@@ -83,7 +83,8 @@ pub struct Program {
     insns: usize,
     walked: u32,
     mode: ExecutionMode,
-    // Declared, and so dropped, before the maps: the code contains their addresses.
+    // Declare the code before the maps, so that it is dropped first: it contains addresses of the
+    // maps.
     code: Code,
     maps: Box<[Map]>,
 }
@@ -124,7 +125,7 @@ impl Program {
         &self.section
     }
 
-    /// True for a program that accepts GSO frames unsegmented (section `xdp.frags` of libbpf).
+    /// True if the program accepts GSO frames unsegmented (section `xdp.frags` of libbpf).
     pub fn takes_large(&self) -> bool {
         self.section == "xdp.frags" || self.section.starts_with("xdp.frags/")
     }
@@ -149,8 +150,8 @@ impl Program {
         &self.maps
     }
 
-    /// Runs the program on the frame of `len` bytes at `start` of `page`; it may access the whole
-    /// page.
+    /// Runs the program on the frame of `len` bytes at `start` of `page`. The program may access
+    /// the whole page. Panics if the frame is not inside the page.
     #[inline]
     pub fn run(&self, page: &mut [u8], start: usize, len: usize, from: Origin) -> Verdict {
         self.code.run(&self.maps, page, start, len, from)

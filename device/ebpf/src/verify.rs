@@ -1,9 +1,9 @@
 //! Verifier: proves that a program stays inside its memory and terminates.
 //!
-//! The verifier walks every path with the known state of each register: a number within bounds, or
-//! a pointer into one kind of memory with bounds of its offset. An access is allowed only if its
-//! whole possible range is inside that memory. A path is pruned where an earlier state, which was
-//! fully explored, covers its state.
+//! The verifier walks every path with the known state of each register: a number with bounds, or a
+//! pointer into one kind of memory with bounds of its offset. An access is allowed only if its
+//! whole possible range is inside that memory. A path is pruned if a completely explored earlier
+//! state at the same instruction covers its state.
 
 mod access;
 mod alu;
@@ -23,15 +23,16 @@ use range::Range;
 use state::Reg;
 pub(crate) use state::State;
 
-/// Limit of walked instructions over all paths.
+/// Maximum number of instructions that the verifier walks over all paths.
 const WALK_MAX: u32 = 1_000_000;
-/// Limits of remembered states, per instruction and in total, to bound the memory.
+/// Maximum number of remembered states per instruction, which bounds the memory.
 const STATES_MAX: usize = 16;
+/// Maximum number of remembered states in total.
 const ALL_STATES_MAX: usize = 16384;
-/// Limit of pending paths, to bound the memory.
+/// Maximum number of pending paths, which bounds the memory.
 const PATHS_MAX: usize = 4096;
 
-/// Reason why a program is refused.
+/// Reason why a program is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("insn {at}: {insn}: {why}")]
 pub struct VerifyError {
@@ -43,12 +44,12 @@ pub struct VerifyError {
     pub why: String,
 }
 
-/// Memory that an instruction accesses, on every path to it.
+/// Kind of memory that an instruction accesses, the same on every path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The instruction is unreachable or accesses no memory.
     Unknown,
-    /// A field of the context, which has another layout at run time.
+    /// A field of the context, whose layout differs at run time.
     Context,
     /// Any other memory.
     Memory,
@@ -58,7 +59,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Proof {
     pub(crate) kinds: Vec<Kind>,
-    /// Reachable instructions.
+    /// True for each reachable instruction.
     pub(crate) reached: Vec<bool>,
     /// Lowest used stack offset, relative to the frame pointer.
     pub(crate) deepest: i32,
@@ -86,29 +87,29 @@ struct Path {
 pub(crate) struct Verifier<'a> {
     insns: &'a [Insn],
     maps: &'a [MapDef],
-    /// Second slots of wide instructions.
+    /// True for the second slot of each wide instruction.
     halves: Vec<bool>,
     kinds: Vec<Kind>,
     reached: Vec<bool>,
     deepest: i32,
 }
 
-/// Continuation after an instruction.
+/// Continuation of a path after an instruction.
 enum Next {
     Step,
     Goto(usize),
-    /// Both continuations; the second with its own state.
+    /// Two continuations: the next instruction, and the given one with the given state.
     Fork(usize, Box<State>),
     End,
 }
 
-/// Verifies a program.
+/// Verifies a program; returns its properties or the violated rule.
 pub(crate) fn verify(insns: &[Insn], maps: &[MapDef]) -> Result<Proof, VerifyError> {
     verify_watched(insns, maps, WALK_MAX, &mut |_, _| {})
 }
 
-/// Verifies a program with a limit of steps; calls `watch` with the claimed state before each
-/// instruction.
+/// Verifies a program with at most `most` steps, and calls `watch` with the claimed state before
+/// each instruction.
 pub(crate) fn verify_watched(
     insns: &[Insn],
     maps: &[MapDef],
@@ -134,7 +135,7 @@ pub(crate) fn verify_watched(
 }
 
 impl Verifier<'_> {
-    /// Checks properties that need no walk.
+    /// Checks the properties that need no walk.
     fn shape(&mut self) -> Result<(), (usize, String)> {
         let n = self.insns.len();
         if n == 0 || n > INSNS_MAX {
@@ -196,7 +197,8 @@ impl Verifier<'_> {
         Ok(to)
     }
 
-    /// Records the memory that an instruction accesses, which must be the same on every path.
+    /// Records the kind of memory that an instruction accesses; fails if another path recorded
+    /// another kind.
     fn always(&mut self, at: usize, kind: Kind) -> Result<(), String> {
         if self.kinds[at] != Kind::Unknown && self.kinds[at] != kind {
             return Err("means the context on one way, and other memory on another".to_owned());
@@ -215,7 +217,7 @@ impl Verifier<'_> {
         let joins = self.joins();
         let mut known: Vec<VecDeque<Remembered>> = Vec::new();
         known.resize_with(self.insns.len(), VecDeque::new);
-        // The root is its own parent.
+        // Make the root its own parent.
         let mut nodes = vec![Node { parent: 0, open: 1 }];
         let mut paths = vec![Path { at: 0, state: State::start(), node: 0 }];
         let (mut steps, mut remembered) = (0, 0);
@@ -274,7 +276,7 @@ impl Verifier<'_> {
         Ok(steps)
     }
 
-    /// Instructions that are the target of a jump.
+    /// True for each instruction that is the target of a jump.
     fn joins(&self) -> Vec<bool> {
         let mut joins = vec![false; self.insns.len()];
         for at in 0..self.insns.len() {
@@ -362,7 +364,8 @@ impl Verifier<'_> {
     }
 }
 
-/// Closes a path and all ancestors that have no open continuation.
+/// Closes a continuation of a node, and of its ancestors as far as they have no open continuation
+/// left.
 fn close(nodes: &mut [Node], mut at: usize) {
     loop {
         nodes[at].open -= 1;

@@ -1,4 +1,4 @@
-//! Programs of `tests/xdp`, compiled by clang, in both runtimes.
+//! Programs of `tests/xdp`, compiled by clang and executed in both runtimes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,7 +32,7 @@ fn load(name: &str, cpu: &str, mode: ExecutionMode) -> Arc<Program> {
     loaded.unwrap_or_else(|e| panic!("{name} {cpu}: {e}"))
 }
 
-/// Runs `check` with a program in both runtimes, compiled for two instruction set versions.
+/// Calls `check` with a program in both runtimes, compiled for two instruction set versions.
 fn with(name: &str, check: impl Fn(&Program)) {
     for cpu in ["v2", "v3"] {
         for mode in [ExecutionMode::Interpret, ExecutionMode::BEST] {
@@ -83,7 +83,7 @@ fn udp(options: u8, port: u16) -> Vec<u8> {
     frame
 }
 
-// Goal: each action is returned as the program sets it, and an unknown one is an abort.
+// Goal: each action is returned as the program sets it, and an unknown action is an abort.
 #[test]
 fn actions() {
     if !has(&[Need::Program("clang")]) {
@@ -113,7 +113,7 @@ fn a_filter_drops_and_counts() {
             assert_eq!(run(p, &udp(options, 9)).0, XdpAction::Drop, "{options}");
             assert_eq!(run(p, &udp(options, 10)).0, XdpAction::Pass);
         }
-        // A header with a length field beyond the frame.
+        // Test a header with a length field beyond the frame.
         let mut lies = udp(0, 9);
         lies[14] = 0x4f;
         assert_eq!(run(p, &lies[..50]).0, XdpAction::Pass);
@@ -122,7 +122,7 @@ fn a_filter_drops_and_counts() {
     });
 }
 
-// Goal: head and tail move with the content of the frame, and the helper rejects excessive moves.
+// Goal: head and tail move with the content of the frame, and the helpers reject excessive moves.
 #[test]
 fn frames_grow_and_shrink() {
     if !has(&[Need::Program("clang")]) {
@@ -142,8 +142,8 @@ fn frames_grow_and_shrink() {
     });
 }
 
-// Goal: bounded loops are accepted, hashes fill up and are emptied, each channel has its own value,
-// and variables keep their values.
+// Goal: bounded loops are accepted, hashes fill up and can be emptied, each channel has a separate
+// value, and variables keep their values.
 #[test]
 fn maps_are_shared() {
     if !has(&[Need::Program("clang")]) {
@@ -161,7 +161,7 @@ fn maps_are_shared() {
         let sums: Vec<u64> = map("sums").get(&[0; 4]).unwrap().iter().map(|v| le(v)).collect();
         assert_eq!(sums, [200, 400, 0, 200]);
         assert_eq!(le(&map("firsts").get(&[2]).unwrap()[0]), 4);
-        // 255 is added and removed again, so there is room for one more.
+        // Expect space for one more key: 255 is added and removed again.
         assert_eq!(run(p, &[255; 60]).0, XdpAction::Drop);
         assert_eq!(run(p, &[9; 60]).0, XdpAction::Pass);
         assert_eq!(run(p, &[10; 60]).0, XdpAction::Aborted, "it has room for two");

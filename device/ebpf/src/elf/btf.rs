@@ -1,9 +1,9 @@
-//! BTF type information of a file, as far as map definitions need it.
+//! BTF type information of a file, limited to the parts that map definitions need.
 
 use super::LoadError;
 
 const MAGIC: u16 = 0xeb9f;
-/// Limit of nested types, because types may refer to each other cyclically.
+/// Limit of nested types, since types may refer to each other cyclically.
 const DEPTH_MAX: u32 = 16;
 
 mod kind {
@@ -27,9 +27,9 @@ mod kind {
 struct Type {
     name: u32,
     kind: u32,
-    /// Size, or the referenced type.
+    /// Size of the type, or id of the referenced type.
     size: u32,
-    /// Words after the header.
+    /// Words that follow the type's header.
     words: Vec<u32>,
 }
 
@@ -102,7 +102,7 @@ impl<'a> Btf<'a> {
         self.types.get(id as usize).ok_or_else(|| bad("names a type that is not there"))
     }
 
-    /// Resolves typedefs and qualifiers.
+    /// Resolves typedefs and qualifiers; returns the underlying type.
     fn plain(&self, mut id: u32) -> Result<&Type, LoadError> {
         for _ in 0..DEPTH_MAX {
             let t = self.get(id)?;
@@ -136,13 +136,13 @@ impl<'a> Btf<'a> {
         if t.kind == kind::PTR { Ok(t.size) } else { Err(bad("a map's member is no pointer")) }
     }
 
-    /// A number, encoded as the length of an array behind a pointer.
+    /// Number that is encoded as the length of an array in a pointer type.
     fn number(&self, id: u32) -> Result<u32, LoadError> {
         let t = self.plain(self.pointee(id)?)?;
         if t.kind == kind::ARRAY { Ok(t.words[2]) } else { Err(bad("a map's number is none")) }
     }
 
-    /// Map with this name in section `.maps`.
+    /// Definition of the map `name` in section `.maps`; `None` if there is none.
     pub(super) fn map(&self, name: &str) -> Result<Option<Declared>, LoadError> {
         let is_maps = |t: &&Type| t.kind == kind::DATASEC && self.name(t.name) == ".maps";
         let Some(section) = self.types.iter().find(is_maps) else { return Ok(None) };
@@ -178,7 +178,7 @@ impl<'a> Btf<'a> {
                 "map_flags" => map.flags = self.number(id)?,
                 "key" => map.key_size = self.size_of(self.pointee(id)?, 0)?,
                 "value" => map.value_size = self.size_of(self.pointee(id)?, 0)?,
-                // Memory is allocated near the workers, and no map is pinned.
+                // Ignore these members: memory is allocated near the workers, and no map is pinned.
                 "pinning" | "numa_node" => {}
                 other => {
                     let why = format!("map '{}': member '{other}' is not known here", map.name);

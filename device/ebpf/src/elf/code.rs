@@ -15,7 +15,7 @@ pub(super) struct Function {
     pub(super) end: usize,
 }
 
-/// A call of a function in any section.
+/// A call of a function, which may be in another section.
 struct Call {
     at: usize,
     section: SectionIndex,
@@ -26,10 +26,10 @@ struct Linker<'f, 'a> {
     file: &'f File<'a>,
     maps: &'f Maps,
     insns: Vec<Insn>,
-    /// Functions, and their first instructions in `insns`.
+    /// Functions, and the index of their first instruction in `insns`.
     starts: Vec<(Function, usize)>,
     calls: Vec<Call>,
-    /// Maps that the program refers to.
+    /// True for each map that the program uses.
     used: Vec<bool>,
 }
 
@@ -42,7 +42,7 @@ fn decode(text: &Section<'_, '_>) -> Result<Vec<Insn>, LoadError> {
     Ok(insns.iter().map(Insn::from_bytes).collect())
 }
 
-/// Functions of a section, by symbol; a section without symbols is one function.
+/// Functions of a section, by symbol. A section without symbols is one function.
 pub(super) fn functions(
     file: &File<'_>,
     text: &Section<'_, '_>,
@@ -68,8 +68,8 @@ pub(super) fn functions(
     Ok(found)
 }
 
-/// Links a program and the functions that it calls. Returns the instructions, and the used maps in
-/// file order; references to maps are indices into that list.
+/// Links a program and the functions that it calls. Returns the instructions, and the indexes of
+/// the used maps in file order. References to maps are indexes into that list.
 pub(super) fn link(
     file: &File<'_>,
     program: Function,
@@ -120,7 +120,7 @@ impl Linker<'_, '_> {
         if start + insns.len() > INSNS_MAX {
             return bad(format!("more than {INSNS_MAX} instructions with all functions"));
         }
-        // The file's values of these fields are rejected: only relocations may refer to maps.
+        // Reject values of the file in these fields: only relocations may refer to maps.
         let mut at = 0;
         while let Some(insn) = insns.get(at) {
             if insn.code == LDDW && insn.src != 0 {
@@ -145,7 +145,7 @@ impl Linker<'_, '_> {
                 self.refer(&symbol, &mut insns, at)?;
             }
         }
-        // Calls within a section need no relocation.
+        // Add calls within the section, which have no relocation.
         for (at, insn) in insns.iter().enumerate() {
             let is_call = insn.code == class::JMP | jmp::CALL && insn.src == PSEUDO_CALL;
             if is_call && !relocated[at] {
@@ -213,7 +213,7 @@ impl Linker<'_, '_> {
     }
 }
 
-/// Callee of a relocated call.
+/// Target of a relocated call.
 fn called(
     file: &File<'_>,
     symbol: &Symbol<'_, '_>,

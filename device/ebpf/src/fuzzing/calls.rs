@@ -1,4 +1,4 @@
-//! Helpers of the reference machine.
+//! Helper functions of the reference machine.
 
 use super::machine::{Machine, Trap};
 use crate::helper;
@@ -31,7 +31,7 @@ impl Machine<'_> {
             helper::STORE_BYTES => self.copy([a, b, c, d], true)?,
             other => return Err(format!("no helper {other}")),
         };
-        // A call invalidates these registers; the pattern exposes later reads.
+        // Overwrite the registers that a call invalidates with a pattern that exposes later reads.
         self.regs[1..=5].fill(0x6666_6666_6666_6666);
         Ok(())
     }
@@ -101,7 +101,7 @@ impl Machine<'_> {
             return Ok(if outside { INVALID } else { 0 });
         }
         let frame = self.data + offset;
-        // Memory of the program is checked even if the frame range is invalid.
+        // Check the program's memory even if the frame range is invalid.
         let own = if to_frame { self.read(memory, len)? } else { vec![0; len as usize] };
         if outside && to_frame {
             return Ok(INVALID);

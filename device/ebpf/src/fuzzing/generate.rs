@@ -1,5 +1,5 @@
-//! Generator of programs from arbitrary bytes: mostly compiler-like code, with frequent small
-//! errors.
+//! Generator of programs from arbitrary bytes. Most code resembles that of a compiler, with
+//! frequent small errors.
 
 mod helpers;
 
@@ -74,8 +74,9 @@ pub(super) struct Generator<'a> {
     bytes: std::slice::Iter<'a, u8>,
     insns: Vec<Insn>,
     regs: [Likely; 11],
-    /// Jumps to the end, and jumps over some pieces.
+    /// Positions of jumps to the end.
     outs: Vec<usize>,
+    /// Positions of jumps over the next parts, and the number of these parts.
     skips: Vec<(usize, u8)>,
 }
 
@@ -112,7 +113,7 @@ impl<'a> Generator<'a> {
         self.insns.push(insn);
     }
 
-    /// A register that probably holds `what`.
+    /// Finds a register that probably holds `what`.
     fn find(&mut self, what: Likely) -> Option<u8> {
         let from = self.below(11);
         (0..11).map(|i| (from + i) % 11).find(|r| self.regs[usize::from(*r)] == what)
@@ -131,7 +132,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// A destination register; rarely one that other pieces need.
+    /// Selects a destination register; rarely one that other parts need.
     fn target(&mut self) -> u8 {
         let reg = self.below(10);
         if reg == 6 && !self.rarely() { 7 } else { reg }
@@ -151,7 +152,7 @@ impl<'a> Generator<'a> {
         self.set(end, Likely::End);
     }
 
-    /// Generates the program, which ends with an exit.
+    /// Generates the program, which ends with `exit`.
     pub(super) fn program(mut self) -> Vec<Insn> {
         self.push(op(MOV | X, 6, 1, 0, 0));
         self.set(6, Likely::Context);
@@ -186,8 +187,7 @@ impl<'a> Generator<'a> {
         self.insns
     }
 
-    /// Emits a prologue that enables later pieces: a minimum frame length, and numbers on the
-    /// stack.
+    /// Emits a prologue that later parts need: a minimum frame length, and numbers on the stack.
     fn opening(&mut self) {
         if self.byte() < 210
             && let (Some(p), Some(end)) = (self.find(Likely::Packet), self.find(Likely::End))
@@ -209,7 +209,7 @@ impl<'a> Generator<'a> {
         self.value();
     }
 
-    /// A source register, probably initialized.
+    /// Selects a source register that is probably initialized.
     fn source(&mut self) -> u8 {
         let r = self.below(11);
         let from = self.below(10);
@@ -220,7 +220,7 @@ impl<'a> Generator<'a> {
         (0..11).map(|i| (from + i) % 11).find(full).unwrap_or(r)
     }
 
-    /// Emits a loop over the next pieces.
+    /// Emits a loop around the next parts.
     fn repeat(&mut self) {
         let count = [7, 9][usize::from(self.below(2))];
         self.push(op(MOV, count, 0, 0, 0));
@@ -242,7 +242,7 @@ impl<'a> Generator<'a> {
         self.set(count, Likely::Number);
     }
 
-    /// Changes one instruction, in few programs.
+    /// Modifies one instruction in few programs.
     fn corrupt(&mut self) {
         if self.byte() < 235 {
             return;
@@ -305,7 +305,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Bounds a number before its use as an offset.
+    /// Limits a number before its use as an offset.
     fn mask(&mut self) {
         let Some(d) = self.find(Likely::Number) else { return };
         let class = if self.below(2) == 0 { class::ALU64 } else { class::ALU };
@@ -324,14 +324,14 @@ impl<'a> Generator<'a> {
         self.jump(insn);
     }
 
-    /// Emits a jump: to the end, over the next pieces, or backwards.
+    /// Emits a jump to the end, over the next parts, or backwards.
     fn jump(&mut self, insn: Insn) {
         let at = self.insns.len();
         match self.below(6) {
             0..=3 => self.outs.push(at),
             4 => {
                 let n = 1 + self.below(3);
-                // The current piece counts as well.
+                // Count the current part as well.
                 self.skips.push((at, n + 1));
             }
             _ => {

@@ -1,5 +1,5 @@
-//! Reference machine that tracks every byte. It stops a program that accesses other memory, and
-//! detects false claims of the verifier.
+//! Reference machine that tracks every byte. The machine reports a program that accesses other
+//! memory, and false claims of the verifier.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::map::{MapDef, MapKind};
 use crate::verify::State;
 use crate::verify::claims::MachineState;
 
-// Widely separated regions: no permitted pointer arithmetic leads from one to another.
+// Regions are far apart, so that no permitted pointer arithmetic leads from one to another.
 const PAGE: u64 = 0x1_0000_0000;
 const STACK: u64 = 0x2_0000_0000;
 const MAPS: u64 = 0x3_0000_0000;
@@ -20,7 +20,7 @@ pub(super) struct Values {
     pub(super) bytes: Vec<u8>,
     stride: usize,
     copies: usize,
-    /// Keys of a hash.
+    /// Key of each entry of a hash; `None` if the entry is free.
     keys: Vec<Option<Vec<u8>>>,
     free: VecDeque<usize>,
 }
@@ -80,7 +80,7 @@ impl Values {
         0
     }
 
-    /// All keys and values, in the format of [`Map::dump`](crate::Map::dump).
+    /// Returns all keys and values in the format of [`Map::dump`](crate::Map::dump).
     pub(super) fn dump(&self) -> Vec<(Vec<u8>, Vec<Vec<u8>>)> {
         let size = self.def.value_size as usize;
         let values = |slot: usize| -> Vec<Vec<u8>> {
@@ -157,7 +157,7 @@ impl<'a> Machine<'a> {
         (self.data - PAGE) as usize
     }
 
-    /// Bytes at an address, if the program may access all of them.
+    /// Returns the bytes at an address; fails if the program may not access all of them.
     pub(super) fn memory(&mut self, at: u64, len: u64, write: bool) -> Trap<&mut [u8]> {
         let range = |first: u64| (at - first) as usize..(at - first + len) as usize;
         let Some(last) = at.checked_add(len) else { return Err(format!("{at:#x} wraps")) };
@@ -245,7 +245,7 @@ impl<'a> Machine<'a> {
         Err(format!("insn {at}: not as claimed: {:x?}\nclaims {claims:x?}", self.regs))
     }
 
-    /// Runs to the end; returns r0.
+    /// Runs the program; returns r0, or an error for a violation or more than `most` steps.
     pub(super) fn run(&mut self, most: u32) -> Trap<u64> {
         let mut at = 0;
         loop {

@@ -4,7 +4,7 @@ struct Numbers(u64);
 
 impl Numbers {
     fn next(&mut self) -> u64 {
-        // The splitmix64 generator.
+        // Compute the next number of the splitmix64 generator.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -13,7 +13,7 @@ impl Numbers {
     }
 }
 
-/// Runs until `want` programs were accepted; returns the number of generated programs.
+/// Runs generated programs until `want` were accepted; returns the number of generated programs.
 fn run(seed: u64, want: u32) -> u32 {
     let mut numbers = Numbers(seed);
     let (mut made, mut ran) = (0, 0);
@@ -31,8 +31,8 @@ fn run(seed: u64, want: u32) -> u32 {
 }
 
 // Goal: accepted generated programs stay inside their memory, match the verifier's claims at each
-// instruction, terminate within its walk, and have the same effects in both runtimes as on the
-// reference machine. MQNET_XDP_PROGRAMS sets their number.
+// instruction, and terminate within its walk. They have the same effects in both runtimes as on the
+// reference machine. MQNET_XDP_PROGRAMS sets the number of programs.
 #[test]
 fn accepted_generated_programs_stay_inside_their_memory() {
     let number = |name: &str, or: u64| {

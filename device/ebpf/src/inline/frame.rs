@@ -10,11 +10,11 @@ fn is_memory(insn: Insn) -> bool {
     matches!(insn.class(), class::LDX | class::ST | class::STX)
 }
 
-/// Bytes of stack that a function uses, as far as its instructions show, in whole words. Accesses
-/// through other registers may reach the caller's frame; the verifier checks those too.
+/// Number of stack bytes that a function uses, in multiples of 8, as far as its instructions show.
+/// Accesses through other registers may reach the caller's frame; the verifier checks them too.
 pub(super) fn bytes(insns: &[Insn]) -> i32 {
     let mut lowest = 0i64;
-    // Offsets of registers from the end of the frame, where known.
+    // Offset of each register from the end of the frame, if known.
     let mut known = [None; 16];
     known[usize::from(FRAME)] = Some(0i64);
     let mut at = 0;
@@ -38,11 +38,12 @@ pub(super) fn bytes(insns: &[Insn]) -> i32 {
         }
         at += if insn.code == LDDW { 2 } else { 1 };
     }
-    // A larger value exceeds the stack, so the caller rejects it.
+    // Limit the result: the caller rejects any value that exceeds the stack.
     ((-lowest).clamp(0, 1 << 20) as u32).next_multiple_of(8) as i32
 }
 
-/// Rewrites an instruction for a frame that ends `above` bytes lower.
+/// Rewrites an instruction for a frame that ends `above` bytes lower. Fails for uses of the frame
+/// pointer that cannot be rewritten.
 pub(super) fn lowered(insn: Insn, above: i32) -> Result<Vec<Insn>, &'static str> {
     let reads = insn.is_reg() && insn.src == FRAME && insn.class() >= class::ALU;
     let stores = insn.class() == class::STX && insn.src == FRAME;

@@ -12,7 +12,7 @@ fn inlined(insns: &[(u8, u8, u8, i16, i32)]) -> Result<Vec<Insn>, String> {
     inline(insns.iter().copied().map(insn).collect()).map_err(|e| e.to_string())
 }
 
-// Goal: accesses of a function to its frame move below the caller's frame, and registers that the
+// Goal: a function's accesses to its frame move below the caller's frame, and registers that the
 // caller uses later are preserved.
 #[test]
 fn frames_are_stacked_below_the_caller() {
@@ -47,8 +47,8 @@ fn frames_are_stacked_below_the_caller() {
     assert_eq!(got.unwrap(), want.map(insn));
 }
 
-// Goal: functions without end, recursion, calls that are too deep, and too large stacks are refused
-// with a message, without a panic or unbounded growth.
+// Goal: functions without an end, recursion, calls that are too deep, and stacks that are too large
+// are rejected with a message, without a panic or unbounded growth.
 #[test]
 fn programs_that_cannot_be_inlined_are_refused() {
     let exit = (EXIT, 0, 0, 0, 0);
@@ -56,7 +56,7 @@ fn programs_that_cannot_be_inlined_are_refused() {
     let deep: Vec<_> = (0..9).flat_map(|_| [call(1), exit]).chain([exit]).collect();
     let wide: Vec<_> =
         (0..3).flat_map(|_| [(0x7a, 10, 0, -200, 0), call(1), exit]).chain([exit]).collect();
-    // Each of seven functions calls the next ten times.
+    // Each of seven functions calls the next one ten times.
     let many: Vec<_> =
         (0..7).flat_map(|_| (0..10).map(|i| call(10 - i)).chain([exit])).chain([exit]).collect();
     let cases = [

@@ -1,20 +1,20 @@
-//! Access to maps for the user.
+//! Access to maps by the user.
 
 use super::{Map, MapKind, errno};
 
 /// Error of a map operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// A key or value of a wrong size.
+    /// The key or the value has a wrong size.
     #[error("{what}: {got} bytes, map '{map}' has {want}")]
     Size {
         /// `key` or `value`.
         what: &'static str,
         /// Name of the map.
         map: String,
-        /// Expected size.
+        /// Expected size in bytes.
         want: u32,
-        /// Given size.
+        /// Actual size in bytes.
         got: usize,
     },
     /// The key does not exist.
@@ -45,14 +45,14 @@ impl Map {
         (0..self.copies).map(|copy| self.read(self.first_word(slot, copy))).collect()
     }
 
-    /// Value of a key: one, or one per channel.
+    /// Values of a key: one, or one for each channel. Fails if the key does not exist.
     pub fn get(&self, key: &[u8]) -> Result<Vec<Vec<u8>>, MapError> {
         self.check("key", self.def.key_size, key.len())?;
         let slot = self.slot(key).ok_or_else(|| MapError::NoKey(self.def.name.clone()))?;
         Ok(self.values(slot))
     }
 
-    /// Sets the value of a key, for every channel.
+    /// Sets the value of a key in every channel; creates the key if possible.
     pub fn set(&self, key: &[u8], value: &[u8]) -> Result<(), MapError> {
         self.check("key", self.def.key_size, key.len())?;
         self.check("value", self.def.value_size, value.len())?;
@@ -68,7 +68,7 @@ impl Map {
         }
     }
 
-    /// Deletes an entry.
+    /// Deletes an entry; an entry of a devmap is cleared. Fails for other arrays.
     pub fn unset(&self, key: &[u8]) -> Result<(), MapError> {
         self.check("key", self.def.key_size, key.len())?;
         let name = || self.def.name.clone();
@@ -78,7 +78,7 @@ impl Map {
         if self.delete(key) == 0 { Ok(()) } else { Err(MapError::NoKey(name())) }
     }
 
-    /// Keys with their values, at most `most`; arrays in order.
+    /// Returns up to `most` keys with their values, in the order of the keys.
     pub fn dump(&self, most: usize) -> Vec<(Vec<u8>, Vec<Vec<u8>>)> {
         let keys = match &self.table {
             Some(table) => {
@@ -101,8 +101,8 @@ mod tests {
 
     use super::*;
 
-    // Goal: lookups during insertions and deletions find all permanent keys and never another key's
-    // entry, although entries of the same buckets are reused.
+    // Goal: lookups during insertions and deletions find all permanent keys and never the entry of
+    // another key, although entries of the same buckets are reused.
     #[test]
     fn lookups_take_no_lock_and_miss_nothing() {
         let def = crate::map::MapDef::checked("keys", 1, [12, 8, 16, 0]).unwrap();

@@ -1,12 +1,12 @@
-//! Key table of a hash, LRU or prefix map. All memory is allocated at the start.
+//! Key table of a hash, LRU or prefix map. All memory is allocated when the table is created.
 //!
-//! Lookups take no lock. The entries of a bucket form a list, protected by a sequence number per
-//! bucket: odd during a change, and incremented after it. Writers exclude each other by a lock. A
-//! deleted entry is reused last, because programs may hold its address. As in the kernel, a program
-//! that holds it too long reads the next value there.
+//! Lookups take no lock. The entries of a bucket form a list with a sequence number, which is odd
+//! during a change. Writers exclude each other by a lock. A deleted entry is reused last, because a
+//! program may still hold its address. As in the kernel, a program that holds the address too long
+//! reads the next value there.
 //!
-//! A full LRU table evicts by the clock algorithm: the hand skips entries that were used since its
-//! last pass, and stops at the first unused one.
+//! A full LRU table evicts by the clock algorithm. The hand skips entries that were used since its
+//! last pass, and stops at the first unused entry.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -16,14 +16,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::{KEY_MAX, MapDef, MapKind};
 
 const NONE: u32 = u32::MAX;
-/// Maximum number of words of a key, and the number that suffices for most maps.
+/// Maximum number of words of a key.
 const WORDS: usize = KEY_MAX as usize / 8;
+/// Number of words that suffices for the keys of most maps.
 const INLINE_WORDS: usize = 4;
-/// Largest key of a prefix map.
+/// Maximum key size of a prefix map in bytes.
 const PREFIX_MAX: usize = 20;
-/// Lookup attempts during changes of a bucket, before the reader takes the lock.
+/// Number of lookup attempts during changes of a bucket, before the reader takes the lock.
 const TRIES: usize = 8;
-/// Limit of entries that the hand skips, to bound the time of an update.
+/// Maximum number of entries that the hand skips, which bounds the time of an update.
 const PASSES_MAX: u32 = 128;
 
 #[derive(Debug)]
@@ -36,7 +37,7 @@ struct Bucket {
 #[derive(Debug)]
 pub(super) struct Table {
     buckets: Box<[Bucket]>,
-    /// Next entry in the bucket of each entry.
+    /// Next entry in the bucket, for each entry.
     next: Box<[AtomicU32]>,
     keys: Box<[AtomicU64]>,
     key_size: usize,
@@ -45,13 +46,14 @@ pub(super) struct Table {
     hasher: RandomState,
     /// Number of prefixes of each length; empty for other kinds.
     lengths: Box<[AtomicU32]>,
-    /// Entries that were used since the last pass of the hand; empty for other kinds than LRU.
+    /// True for each entry that was used since the last pass of the hand; empty if the map is not
+    /// LRU.
     used: Box<[AtomicBool]>,
-    /// Position of the hand; changed by writers only.
+    /// Position of the hand, which only writers change.
     hand: AtomicU32,
 }
 
-/// Exclusive writer of a table.
+/// Exclusive write access to a table.
 pub(super) struct Writer<'a> {
     table: &'a Table,
     free: MutexGuard<'a, VecDeque<u32>>,
@@ -61,7 +63,7 @@ fn numbers(n: usize, value: u32) -> Box<[AtomicU32]> {
     (0..n).map(|_| AtomicU32::new(value)).collect()
 }
 
-/// Converts a key to words. It is copied once, because its owner may change it concurrently.
+/// Calls `f` with the words of a copy of the key: the key's owner may modify it concurrently.
 fn in_words<T>(key: &[u8], f: impl FnOnce(&[u64]) -> T) -> T {
     fn fill<T>(words: &mut [u64], key: &[u8], f: impl FnOnce(&[u64]) -> T) -> T {
         for (word, bytes) in words.iter_mut().zip(key.chunks(8)) {
@@ -101,8 +103,8 @@ impl Table {
         }
     }
 
-    /// Runs `f` with the words of a key. In prefixes, bits beyond the length are cleared. `None`
-    /// for an invalid key.
+    /// Calls `f` with the words of a key and its prefix length. Bits beyond the prefix are cleared.
+    /// Returns `None` for an invalid prefix.
     fn with<T>(&self, key: &[u8], f: impl FnOnce(&[u64], usize) -> T) -> Option<T> {
         if self.lengths.is_empty() {
             return Some(in_words(key, |words| f(words, 0)));
@@ -114,7 +116,7 @@ impl Table {
         self.masked(own, length).then(|| in_words(own, |words| f(words, length)))
     }
 
-    /// Limits a prefix to `length` bits; false if the key has fewer.
+    /// Clears the bits beyond `length`; returns false if the key has fewer bits.
     fn masked(&self, key: &mut [u8], length: usize) -> bool {
         if length >= self.lengths.len() {
             return false;
@@ -147,7 +149,7 @@ impl Table {
 
     fn walk(&self, bucket: &Bucket, words: &[u64]) -> Option<u32> {
         let mut at = bucket.first.load(Ordering::Relaxed);
-        // During a change the list may be inconsistent; the loop bounds the walk.
+        // Limit the walk: during a change the list may be inconsistent.
         for _ in 0..self.next.len() {
             let slot = at as usize;
             let key = self.keys.get(slot * self.words..)?.get(..self.words)?;
@@ -165,12 +167,12 @@ impl Table {
     fn find_words(&self, words: &[u64]) -> Option<u32> {
         let bucket = self.bucket(words);
         for _ in 0..TRIES {
-            // Pairs with Writer::change: the list is at least as recent as this sequence number.
+            // Pairs with `Writer::change`: the list is at least as recent as this sequence number.
             let sequence = bucket.sequence.load(Ordering::Acquire);
             if sequence & 1 == 0 {
                 let found = self.walk(bucket, words);
-                // Pairs with Writer::change: orders the reads of the list before the second read of
-                // the number.
+                // Pairs with `Writer::change`: orders the reads of the list before the second read
+                // of the sequence number.
                 fence(Ordering::Acquire);
                 if bucket.sequence.load(Ordering::Relaxed) == sequence {
                     return found;
@@ -182,7 +184,8 @@ impl Table {
         self.walk(bucket, words)
     }
 
-    /// Entry with the longest matching prefix, at most as long as the key's length field.
+    /// Entry with the longest matching prefix, at most as long as the key's prefix length; `None`
+    /// if there is no match.
     pub(super) fn longest(&self, key: &[u8]) -> Option<u32> {
         let mut room = [0; PREFIX_MAX];
         let own = room.get_mut(..key.len())?;
@@ -191,7 +194,7 @@ impl Table {
         let most = length.min(self.lengths.len().checked_sub(1)?);
         (0..=most).rev().find_map(|n| {
             let any = self.lengths[n].load(Ordering::Relaxed) > 0;
-            // The length decreases, so each step only clears more bits.
+            // Mask the same copy again: the length decreases, so that only more bits are cleared.
             (any && self.masked(own, n)).then(|| in_words(own, |words| self.find_words(words)))?
         })
     }
@@ -202,7 +205,9 @@ impl Table {
 }
 
 impl Writer<'_> {
-    /// Runs `make` on the entry of a key, or on a new entry before it becomes visible.
+    /// Calls `make` with the entry of a key, or with a new entry before readers can find it;
+    /// returns its result. For a new key, returns the error in `or`, or `TOO_BIG` if the table is
+    /// full. Returns `None` for an invalid key.
     pub(super) fn entry(
         &mut self,
         key: &[u8],
@@ -232,11 +237,11 @@ impl Writer<'_> {
     fn change(&self, bucket: &Bucket, f: impl FnOnce()) {
         let sequence = bucket.sequence.load(Ordering::Relaxed);
         bucket.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);
-        // Pairs with Table::find_words: a reader that observes the change also observes the odd
+        // Pairs with `Table::find_words`: a reader that observes the change also observes the odd
         // number.
         fence(Ordering::Release);
         f();
-        // Pairs with Table::find_words: the list is consistent again.
+        // Pairs with `Table::find_words`: the list is consistent before the even number is visible.
         bucket.sequence.store(sequence.wrapping_add(2), Ordering::Release);
     }
 
@@ -252,7 +257,7 @@ impl Writer<'_> {
         });
     }
 
-    /// Removes an entry from its bucket.
+    /// Removes an entry from its bucket; `None` if the bucket does not contain the entry.
     fn unlink(&self, words: &[u64], slot: u32) -> Option<()> {
         let table = self.table;
         let bucket = table.bucket(words);
@@ -269,7 +274,8 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// Removes an entry that was not used recently from a full LRU table.
+    /// Removes an entry that was not used recently from a full LRU table; `None` if the table is
+    /// not LRU.
     fn evict(&self) -> Option<u32> {
         let table = self.table;
         let entries = table.used.len() as u32;
@@ -305,7 +311,7 @@ impl Writer<'_> {
         slot.is_some()
     }
 
-    /// All keys with their entries.
+    /// Returns all keys with their entries.
     pub(super) fn all(&self) -> Vec<(Vec<u8>, u32)> {
         let table = self.table;
         let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Machine code in dedicated pages that are never writable and executable at the same time.
+//! Machine code in dedicated pages, which are never writable and executable at the same time.
 
 #![allow(unsafe_code, reason = "maps memory, and calls what was compiled into it")]
 
@@ -8,16 +8,17 @@ use rbpf::EbpfVmMbuff;
 use super::context::Context;
 
 const PAGE: usize = 4096;
-/// Upper bounds of the machine code per instruction (a division needs most, 45 bytes), and of its
-/// prologue and epilogue. The compiler panics if the memory is too small.
+/// Upper bound of the machine code of an instruction in bytes (a division needs 45). The compiler
+/// panics if the memory is too small.
 const INSN_MAX: usize = 64;
+/// Upper bound of the machine code of the prologue and epilogue in bytes.
 const FRAME: usize = 256;
 
 /// Compiled code.
 pub(super) struct Compiled(CodePages);
 
 impl Compiled {
-    /// Compiles a program of `insns` instructions; all its helpers must be registered.
+    /// Compiles a program of `insns` instructions. All helpers must be registered before.
     pub(super) fn new(mut vm: EbpfVmMbuff<'static>, insns: usize) -> Result<Self, String> {
         let len = (FRAME + INSN_MAX * insns).next_multiple_of(PAGE);
         let pages = CodePages::new(len).map_err(|e| format!("memory for code: {e}"))?;
@@ -33,7 +34,7 @@ impl Compiled {
     }
 
     /// # Safety
-    /// `context` must be what the program was proven for.
+    /// The program must have been verified for a context like `context`, which must be valid.
     #[inline]
     pub(super) unsafe fn call(&self, context: *mut Context) -> u64 {
         type Entry = unsafe extern "sysv64" fn(*mut Context) -> u64;

@@ -1,8 +1,8 @@
-//! Exchange of addresses with a running program; no other module does this.
+//! Exchange of addresses with a running program, restricted to this module.
 //!
-//! The verifier has proven every program that reaches [`Code`]. Every address that the program uses
-//! is inside its page, its stack or its maps, and every helper argument has the type that the
-//! helper requires.
+//! The verifier has proven every program in a [`Code`]. Every address that the program uses is
+//! inside its page, its stack or its maps. Every helper argument has the type that the helper
+//! requires.
 
 #![allow(unsafe_code, reason = "compiled programs take and give addresses")]
 
@@ -26,7 +26,7 @@ use crate::rewrite::{ATOMIC, ATOMIC_WIDE};
 const ABORTED: u64 = 0;
 const REDIRECT: u64 = 4;
 const INVALID: i64 = -22;
-/// Minimum frame length that a program must leave.
+/// Minimum length in bytes of the frame that a program leaves.
 const ETHERNET: u64 = 14;
 const META_MAX: u64 = 32;
 
@@ -36,7 +36,7 @@ type Stub = extern "sysv64" fn(u64, u64, u64, u64, u64) -> u64;
 
 const CONTEXT_BYTES: usize = size_of::<Context>();
 
-/// State of the current run, for helpers.
+/// State of the current run, which helpers use.
 #[derive(Clone, Copy)]
 struct Call {
     maps: *const [Map],
@@ -60,7 +60,7 @@ pub(super) enum Code {
 
 pub(super) struct Interpreted {
     vm: EbpfVmMbuff<'static>,
-    /// Bytecode that `vm` refers to; dropped after `vm`.
+    /// Bytecode to which `vm` refers; dropped after `vm`.
     _bytes: Box<[u8]>,
 }
 
@@ -143,7 +143,7 @@ impl Code {
         let call = CALL.take();
         let start = context.data.wrapping_sub(first) as usize;
         let len = context.data_end.wrapping_sub(context.data) as usize;
-        // An action has 32 bits.
+        // Use the low 32 bits: an action has 32 bits.
         let action = match result.map(|action| action & 0xffff_ffff) {
             Ok(1) => XdpAction::Drop,
             Ok(2) => XdpAction::Pass,
@@ -199,7 +199,8 @@ fn update(map: u64, key: u64, value: u64, flags: u64, _: u64) -> u64 {
     let done = with_call(|maps, call| {
         let map = map_of(maps, map)?;
         let (key_size, size) = (map.def().key_size.into(), map.def().value_size.into());
-        // Key and value may overlap the written value; the update then uses the current bytes.
+        // Key and value may overlap the value that is written; the update then uses the bytes at
+        // that time.
         // SAFETY: proven: `key` and `value` point to a key and a value of this map.
         let (key, value) = unsafe { (bytes(key, key_size), bytes(value, size)) };
         Some(map.update(key, value, flags, call.channel))
@@ -258,7 +259,7 @@ fn redirect_map(map: u64, key: u64, flags: u64, _: u64, _: u64) -> u64 {
             set_redirect(ifindex);
             REDIRECT
         }
-        // The low bits of the flags are the action if the entry is empty.
+        // Return the low bits of the flags as the action if the entry is empty.
         _ => flags & 3,
     }
 }
@@ -336,14 +337,15 @@ fn buff_len(at: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     c.data_end - c.data
 }
 
-/// Copies between the frame and memory of the program; the two may overlap.
+/// Copies between the frame and the program's memory, which may overlap. Returns an error if the
+/// range exceeds the frame.
 fn copy(at: u64, offset: u64, memory: u64, len: u64, to_frame: bool) -> u64 {
     // SAFETY: proven: the argument is the context.
     let c = unsafe { context(at) };
     let (offset, len) = (offset & 0xffff_ffff, len & 0xffff_ffff);
     if offset + len > c.data_end - c.data {
         if !to_frame {
-            // The verifier lets the program read this memory, so it is initialized on failure too.
+            // Initialize the memory on failure too, because the verifier lets the program read it.
             // SAFETY: proven memory of that size.
             unsafe { std::ptr::write_bytes(memory as *mut u8, 0, len as usize) };
         }
@@ -364,8 +366,8 @@ fn store_bytes(at: u64, offset: u64, memory: u64, len: u64, _: u64) -> u64 {
     copy(at, offset, memory, len, true)
 }
 
-/// Defines a function for an atomic operation that returns the previous value. Unaligned memory has
-/// no atomic operation on this architecture; concurrent readers may observe a partial update there.
+/// Defines a function that executes an atomic operation and returns the previous value. The
+/// operation is not atomic on unaligned memory: concurrent readers may observe a partial update.
 macro_rules! atomic_operation {
     ($name:ident, $number:ty, $atomic:ty) => {
         fn $name(at: u64, by: u64, op: i32, compared: u64) -> u64 {
@@ -387,8 +389,8 @@ macro_rules! atomic_operation {
             }
             // SAFETY: as above, and aligned.
             let word = unsafe { <$atomic>::from_ptr(at) };
-            // Pairs with atomic: programs on other channels may order accesses by these operations,
-            // as in the kernel.
+            // Use sequential consistency: programs on other channels may order accesses by these
+            // operations, as in the kernel.
             let order = Ordering::SeqCst;
             let old = match op & !atomic::FETCH {
                 atomic::ADD => word.fetch_add(by, order),
@@ -418,8 +420,8 @@ fn atomic(at: u64, by: u64, how: u64, compared: u64, _: u64) -> u64 {
     }
 }
 
-/// Defines helpers for compiled code. The compiler of the runtime calls them with a stack that is
-/// misaligned by 8, while Rust code requires an alignment of 16.
+/// Defines helpers for compiled code. The runtime's compiler calls helpers with a stack misaligned
+/// by 8 bytes, while Rust code requires an alignment of 16.
 macro_rules! stubs {
     ($($number:expr => $function:ident),* $(,)?) => {
         const FUNCTIONS: [(i32, HelperFn); [$($number),*].len()] = [$(($number, $function)),*];

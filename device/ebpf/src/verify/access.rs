@@ -1,4 +1,4 @@
-//! Reads and writes of memory.
+//! Verification of memory accesses.
 
 use super::range::Range;
 use super::state::{DATA, META, Reg, Slot, State};
@@ -8,7 +8,7 @@ use super::{Kind, Verifier};
 const FIELDS: i32 = 6;
 
 impl Verifier<'_> {
-    /// Refuses an access that is not proven to be inside the packet.
+    /// Rejects an access through a packet pointer that is not proven to be inside the packet.
     pub(super) fn check_packet(
         &self,
         s: &State,
@@ -47,7 +47,8 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Range of `off..off + size` in the stack, counted from its lowest byte.
+    /// Range of `off..off + size` in the stack, counted from its lowest byte; fails if it is
+    /// outside.
     fn stack_range(&mut self, base: i32, off: i64, size: i64) -> Result<(usize, usize), String> {
         let from = i64::from(base) + off;
         if from < -512 || from + size > 0 {
@@ -117,7 +118,7 @@ impl Verifier<'_> {
         })
     }
 
-    /// Checks a read of `size` bytes at `base + off`; returns the content.
+    /// Verifies a read of `size` bytes at `base + off`; returns the content.
     pub(super) fn load(
         &mut self,
         s: &State,
@@ -144,7 +145,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Checks a write of `what` at `base + off`.
+    /// Verifies a write of `what` at `base + off`.
     pub(super) fn store(
         &mut self,
         s: &mut State,
@@ -168,7 +169,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Checks an access of a helper to between `least` and `most` bytes.
+    /// Verifies an access of a helper to between `least` and `most` bytes.
     pub(super) fn helper_memory(
         &mut self,
         s: &mut State,
@@ -184,8 +185,8 @@ impl Verifier<'_> {
                 for byte in from..to {
                     let slot = &mut s.stack[byte / 8];
                     slot.touch();
-                    // Bytes beyond `least` may or may not be written: they are no pointer, and stay
-                    // uninitialized.
+                    // Treat bytes beyond `least` as uninitialized, and as no pointer: the helper
+                    // may or may not write them.
                     if byte < from + least as usize {
                         slot.written |= 1 << (byte % 8);
                     }

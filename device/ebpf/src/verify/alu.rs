@@ -1,12 +1,12 @@
-//! Arithmetic.
+//! Verification of arithmetic.
 
 use super::range::Range;
 use super::state::{META, Reg, State};
 use super::{Verifier, read, write};
 use crate::insn::{Insn, alu, class};
 
-/// Limit of the distance of a pointer from its base: more than any packet, and too little for an
-/// address to wrap.
+/// Maximum distance of a pointer from its base: more than any packet, and too little for an address
+/// to wrap.
 const AWAY_MAX: i64 = 1 << 20;
 
 impl Verifier<'_> {
@@ -34,8 +34,8 @@ impl Verifier<'_> {
         let left = read(s, d)?;
         let result = match (left, right) {
             (Reg::Scalar { range: a, .. }, Reg::Scalar { range: b, .. }) => {
-                // The operands may be the same or uninitialized by intent of clang; the result is a
-                // number.
+                // Ignore equal ids: the result is a number, also if both operands are the same
+                // register.
                 Reg::scalar(a.op(insn.op(), b, wide))
             }
             _ if !wide => {
@@ -68,7 +68,7 @@ impl Verifier<'_> {
                     let range = if wide { range } else { range.low32() };
                     return Ok(Reg::scalar(range));
                 }
-                // The copies share an id, so that later bounds apply to both.
+                // Share an id between the copies, so that later bounds apply to both.
                 let id = if id == 0 { s.new_id() } else { id };
                 s.regs[usize::from(insn.src)] = Reg::Scalar { range, id };
                 Ok(Reg::Scalar { range, id })

@@ -1,4 +1,4 @@
-//! Jumps, and the bounds that follow from them.
+//! Verification of jumps, and the bounds that follow from them.
 
 use super::range::{Range, mirrored, opposite};
 use super::state::{DATA, META, Reg, State};
@@ -52,7 +52,7 @@ impl Verifier<'_> {
                 }
                 Ok(Next::Fork(to, Box::new(taken)))
             }
-            // A valid pointer is never 0.
+            // Decide the comparison: a valid pointer is never 0.
             (pointer, Reg::Scalar { range, .. })
                 if range.constant() == Some(0)
                     && !matches!(pointer, Reg::MaybeValue { .. })
@@ -79,7 +79,7 @@ fn compare_numbers(
     let op = insn.op();
     let (x, y) = if wide { (a, b) } else { (a.low32(), b.low32()) };
     let is_signed = matches!(op, jmp::JSGT | jmp::JSGE | jmp::JSLT | jmp::JSLE);
-    // The sign bits of 32-bit and 64-bit comparisons differ.
+    // Decide only if the sign bit is clear: those of 32-bit and 64-bit comparisons differ.
     let half = u64::from(i32::MAX as u32);
     let clear = wide || !is_signed || x.max <= half && y.max <= half;
     if clear {

@@ -1,4 +1,4 @@
-//! Calls of helpers.
+//! Verification of helper calls.
 
 use super::range::Range;
 use super::state::{Reg, State};
@@ -88,7 +88,7 @@ impl Verifier<'_> {
     }
 }
 
-/// Bounds of the size in register `reg`.
+/// Bounds of the size in register `reg`; fails unless it is a number of at most 2^16.
 fn sizes(s: &State, reg: usize) -> Result<(u32, u32), String> {
     match s.regs[reg] {
         Reg::Scalar { range, .. } if range.max <= 1 << 16 => {

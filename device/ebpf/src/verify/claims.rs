@@ -6,7 +6,7 @@ use super::state::{DATA, META, Reg, State};
 pub(crate) struct MachineState<'a> {
     pub(crate) regs: &'a [u64; 11],
     pub(crate) stack: &'a [u8; 512],
-    /// Initialized bytes of the stack.
+    /// True for each initialized byte of the stack.
     pub(crate) written: &'a [bool; 512],
     pub(crate) context: u64,
     pub(crate) data: u64,
@@ -16,7 +16,7 @@ pub(crate) struct MachineState<'a> {
     pub(crate) values: &'a [Vec<u64>],
 }
 
-/// Numbers that a state claims to be equal.
+/// Ids of a state with their concrete value: a state claims that numbers with one id are equal.
 type Same = Vec<(u32, u64)>;
 
 fn same(known: &mut Same, id: u32, value: u64) -> bool {

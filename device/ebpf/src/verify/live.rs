@@ -2,7 +2,7 @@
 
 use crate::insn::{Insn, LDDW, alu, atomic, class, jmp};
 
-/// Registers that an instruction reads, and those that it writes, as bit masks.
+/// Registers that an instruction reads, and registers that it writes, as bit masks.
 fn uses(insn: Insn) -> (u16, u16) {
     let bit = |r: u8| 1u16 << (r & 15);
     let (d, s) = (bit(insn.dst), bit(insn.src));
@@ -21,7 +21,8 @@ fn uses(insn: Insn) -> (u16, u16) {
         }
         _ => match insn.op() {
             jmp::JA => (0, 0),
-            // A call invalidates r1 to r5, also those that the helper does not use.
+            // Count r1 to r5 as read and written: a call invalidates them, also those that the
+            // helper does not use.
             jmp::CALL => (0b11_1110, 0b11_1111),
             jmp::EXIT => (1, 0),
             _ => (if insn.is_reg() { d | s } else { d }, 0),
@@ -29,7 +30,7 @@ fn uses(insn: Insn) -> (u16, u16) {
     }
 }
 
-/// Live registers before each instruction.
+/// Mask of the live registers before each instruction.
 pub(crate) fn registers(insns: &[Insn]) -> Vec<u16> {
     let mut live = vec![0u16; insns.len() + 1];
     let mut changed = true;

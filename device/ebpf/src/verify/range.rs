@@ -9,7 +9,7 @@ pub(super) struct Range {
 }
 
 const LOW: u64 = u32::MAX as u64;
-/// Greatest number that is not negative as a signed value.
+/// Greatest number that is not negative as a signed number.
 const SIGNED: u64 = i64::MAX as u64;
 
 impl Range {
@@ -66,11 +66,11 @@ impl Range {
             alu::ADD => between(a.min.checked_add(b.min), a.max.checked_add(b.max)),
             alu::SUB => between(a.min.checked_sub(b.max), a.max.checked_sub(b.min)),
             alu::MUL => between(a.min.checked_mul(b.min), a.max.checked_mul(b.max)),
-            // A division by 0 yields 0 (RFC 9669).
+            // Include 0: a division by 0 results in 0 (RFC 9669).
             alu::DIV if b.min > 0 => Self { min: a.min / b.max, max: a.max / b.min },
             alu::DIV => Self::up_to(a.max),
             alu::MOD if b.min > 0 => Self::up_to(a.max.min(b.max - 1)),
-            // A modulo by 0 leaves the dividend.
+            // Include the dividend, which is the result of a modulo by 0.
             alu::MOD => Self::up_to(a.max),
             alu::AND => Self::up_to(a.max.min(b.max)),
             alu::OR => Self { min: a.min.max(b.min), max: Self::bits(a.max | b.max) },
@@ -121,7 +121,7 @@ impl Range {
         if wide.max <= LOW { wide } else { wide.low32() }
     }
 
-    /// Result of the comparison `self op other`, if it is known.
+    /// Result of the comparison `self op other`; `None` if it is not known.
     pub(super) fn decide(self, op: u8, other: Self) -> Option<bool> {
         let (a, b) = (self, other);
         let signed = |r: Range| {
@@ -158,7 +158,7 @@ impl Range {
         }
     }
 
-    /// Part of `self` for which `self op other` holds; `None` if empty.
+    /// Part of `self` for which `self op other` can hold; `None` if it is empty.
     pub(super) fn where_holds(self, op: u8, other: Self) -> Option<Self> {
         let (a, b) = (self, other);
         let mut r = a;
@@ -194,7 +194,7 @@ impl Range {
         match op {
             jmp::JSGT if b.max < SIGNED => clamp(b.min + 1, SIGNED),
             jmp::JSGE if b.max <= SIGNED => clamp(b.min, SIGNED),
-            // Greater than -1 means not negative.
+            // Exclude negative numbers, which are not greater than -1.
             jmp::JSGT if b.min == u64::MAX => clamp(0, SIGNED),
             jmp::JSLT if b.max <= SIGNED && b.max > 0 && a.max <= SIGNED => clamp(0, b.max - 1),
             jmp::JSLE if b.max <= SIGNED && a.max <= SIGNED => clamp(0, b.max),
@@ -222,7 +222,7 @@ fn constant64(op: u8, x: u64, y: u64) -> Option<u64> {
     })
 }
 
-/// Comparison that holds when `op` does not.
+/// Comparison that holds if and only if `op` does not; `None` for `JSET`.
 pub(super) fn opposite(op: u8) -> Option<u8> {
     Some(match op {
         jmp::JEQ => jmp::JNE,

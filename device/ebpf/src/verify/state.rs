@@ -1,34 +1,34 @@
-//! Known state at one instruction of a program, on one path.
+//! Known state of a program at one instruction, on one path.
 
 use super::range::Range;
 
 /// Content of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reg {
-    /// Not initialized.
+    /// Not initialized, or unknown and not usable.
     Uninit,
     /// A number. Numbers with the same nonzero `id` are equal.
     Scalar { range: Range, id: u32 },
-    /// The context, the argument of the program.
+    /// The context: the argument of the program.
     Ctx,
-    /// `off` bytes behind base `id`, which is `least` to `most` bytes behind the start of the
-    /// packet.
+    /// Address `off` bytes after the base `id`, which is `least` to `most` bytes after the start of
+    /// the packet.
     Packet { id: u32, off: i32, least: i32, most: i32 },
-    /// The end of the packet.
+    /// Address of the packet's end.
     End,
-    /// Offset from the end of the stack, zero or negative.
+    /// Stack address; `off` is its offset from the end of the stack, zero or negative.
     Stack { off: i32 },
     /// A map.
     Map { number: u32 },
-    /// An address `least` to `most` bytes behind the start of a map value.
+    /// Address `least` to `most` bytes after the start of a map value.
     Value { map: u32, least: i64, most: i64 },
-    /// A map value or null. Results with the same `id` are equal.
+    /// Address of a map value, or null. Results with the same `id` are equal.
     MaybeValue { map: u32, id: u32 },
 }
 
-/// Base of packet pointers.
+/// Id of the base `data` of packet pointers.
 pub(super) const DATA: u32 = 0;
-/// Base of metadata pointers.
+/// Id of the base `data_meta` of packet pointers.
 pub(super) const META: u32 = 1;
 const FIRST_ID: u32 = 2;
 /// Number of slots of 8 bytes in the stack.
@@ -63,9 +63,9 @@ impl Reg {
 /// Eight bytes of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
-    /// Initialized bytes, as a bit mask.
+    /// Bit mask of the initialized bytes.
     pub(super) written: u8,
-    /// Register that was saved to the whole slot.
+    /// Register that was saved to all eight bytes; `Uninit` if none.
     pub(super) saved: Reg,
 }
 
@@ -74,7 +74,8 @@ impl Slot {
         !matches!(self.saved, Reg::Scalar { .. } | Reg::Uninit)
     }
 
-    /// Overwrites a part with a number. The remaining bytes of a pointer become uninitialized.
+    /// Records that a part of the slot is overwritten by a number. The other bytes of a pointer
+    /// become uninitialized.
     pub(super) fn touch(&mut self) {
         if self.holds_pointer() {
             self.written = 0;
@@ -82,9 +83,9 @@ impl Slot {
         self.saved = Reg::Uninit;
     }
 
-    /// True if every use of this slot that was verified is valid for `other` too.
+    /// True if every verified use of this slot is valid for `other` too.
     fn covers(self, other: Self, same: &mut Same) -> bool {
-        // Uninitialized bytes were never read, so `other` may hold anything there.
+        // Accept anything in `other` for bytes that are uninitialized here, which were never read.
         self.written == 0
             || other.written & self.written == self.written
                 && if self.saved == Reg::Uninit {
@@ -101,7 +102,7 @@ const EMPTY: Slot = Slot { written: 0, saved: Reg::Uninit };
 pub(crate) struct State {
     pub(super) regs: [Reg; 11],
     pub(super) stack: [Slot; SLOTS],
-    /// Number of bytes behind each base that are proven to be inside the packet.
+    /// Number of bytes after each base that are proven to be inside the packet.
     proven: Vec<(u32, i32)>,
     next_id: u32,
 }
@@ -124,7 +125,7 @@ impl State {
         self.next_id
     }
 
-    /// Number of accessible bytes behind base `id`.
+    /// Number of bytes after base `id` that are proven to be inside the packet.
     pub(super) fn proven(&self, id: u32) -> i32 {
         self.proven.iter().find(|(i, _)| *i == id).map_or(0, |(_, n)| *n)
     }
@@ -157,7 +158,7 @@ impl State {
         }
     }
 
-    /// Narrows the range of a number, and of all numbers equal to it.
+    /// Sets the range of a number, and of all numbers equal to it.
     pub(super) fn narrow(&mut self, reg: usize, range: Range) {
         let Reg::Scalar { id, .. } = self.regs[reg] else { return };
         self.regs[reg] = Reg::Scalar { range, id };
@@ -170,7 +171,7 @@ impl State {
         }
     }
 
-    /// Removes irrelevant knowledge: dead registers, and ids of numbers without an equal one.
+    /// Removes irrelevant knowledge: dead registers, and ids that only one number has.
     pub(super) fn simplify(&mut self, live: u16) {
         for (i, reg) in self.regs.iter_mut().enumerate().take(10) {
             if live >> i & 1 == 0 {
@@ -197,8 +198,8 @@ impl State {
         });
     }
 
-    /// True if every concrete state of `other` is one of this state, so the proof from here on
-    /// holds for `other` too.
+    /// True if every concrete state of `other` is also one of this state, so that the proof from
+    /// here on holds for `other` too.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let mut same = Same { pairs: vec![(DATA, DATA), (META, META)] };
         let regs = self.regs.iter().zip(&other.regs);

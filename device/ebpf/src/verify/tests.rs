@@ -10,7 +10,7 @@ fn refused(insns: &[(u8, u8, u8, i16, i32)]) -> String {
 
 const EXIT: (u8, u8, u8, i16, i32) = (0x95, 0, 0, 0, 0);
 
-// Goal: programs that no compiler emits are refused: partial pointers, jumps into constants,
+// Goal: programs that no compiler emits are rejected: partial pointers, jumps into constants,
 // missing ends, unknown registers and opcodes, classic packet loads.
 #[test]
 fn malformed_programs_are_refused() {
@@ -39,7 +39,7 @@ fn malformed_programs_are_refused() {
 }
 
 // Goal: an instruction that accesses the context on one path and other memory on another is
-// refused, because it could be rewritten for one of them only.
+// rejected, because it could be rewritten for only one of them.
 #[test]
 fn access_has_one_memory_kind_on_all_paths() {
     let got = refused(&[
@@ -69,7 +69,7 @@ fn with_map(insns: &[(u8, u8, u8, i16, i32)]) -> String {
 // reads a saved pointer.
 #[test]
 fn saved_pointers_do_not_leak() {
-    // r10 is saved, one of its bytes overwritten, and the others read.
+    // Save r10, overwrite one of its bytes, and read the others.
     let saved = [(0x7b, 10, 10, -8, 0), (0x72, 10, 0, -8, 0)];
     for (read, want) in [
         ((0x79, 0, 10, -8, 0), "byte -7 of the stack is read and was never written"),
@@ -79,7 +79,7 @@ fn saved_pointers_do_not_leak() {
         let got = refused(&[saved[0], saved[1], read, EXIT]);
         assert!(got.contains(want), "{got}: not {want}");
     }
-    // Four of its bytes are overwritten by bpf_xdp_load_bytes.
+    // Overwrite four bytes of a saved pointer by bpf_xdp_load_bytes.
     let by_helper = |last: (u8, u8, u8, i16, i32)| {
         refused(&[
             (0x7b, 10, 1, -8, 0),
@@ -94,7 +94,7 @@ fn saved_pointers_do_not_leak() {
     };
     assert!(by_helper((0x61, 0, 10, -4, 0)).contains("never written"));
     assert_eq!(by_helper((0x61, 0, 10, -8, 0)), "accepted");
-    // A map update with the context as the value.
+    // Update a map with the context as the value.
     let got = with_map(&[
         (0x7b, 10, 1, -8, 0),
         (0x62, 10, 0, -16, 0),
@@ -111,8 +111,8 @@ fn saved_pointers_do_not_leak() {
     assert!(got.contains("the helper reads the context that was saved there"), "{got}");
 }
 
-// Goal: pending paths need bounded memory: a loop that adds one per iteration is refused long
-// before it is walked.
+// Goal: the memory for pending paths is bounded: a loop that adds one path per iteration is
+// rejected long before it is walked completely.
 #[test]
 fn pending_paths_are_bounded() {
     let got = refused(&[

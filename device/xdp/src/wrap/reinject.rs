@@ -186,9 +186,9 @@ impl ReinjectRx {
 
     /// Queues frames of a removed lane before other reinjected frames.
     pub(super) fn adopt(&mut self, mut returned: UnsentReinjected) {
-        // Queues frames of a removed lane before other reinjected frames.
+        // Count in this lane, not in the removed one: the counter has a single writer.
         self.config.stats.tx.xdp_tx.add(std::mem::take(&mut returned.uncounted));
-        // Count here and not in the removed lane: the counter has a single writer.
+        // Keep a peeked first frame first: some of its segments may be sent.
         let mut at = usize::from(self.insert.own_waits()).min(self.ready.len());
         for owned in std::mem::take(&mut returned.unsent) {
             if owned.len > self.config.frame_max {

@@ -5,7 +5,7 @@ use crate::helper;
 use crate::insn::{Insn, LDDW, PSEUDO_MAP, X, alu, class, jmp};
 
 impl Generator<'_> {
-    /// r1 = map, r2 = a key on the stack.
+    /// Sets r1 to a map and r2 to a key on the stack.
     pub(super) fn key(&mut self) {
         let map = [0, 1, 1, 3, 1, 3, 0, 2][usize::from(self.below(8))];
         let key = i32::from(self.below(4));
