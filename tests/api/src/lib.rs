@@ -1,3 +1,3 @@
-//! Test of the control interface with an independent client: see `tests/schemathesis.rs`.
+//! Test of the control interface with an independent client (`tests/schemathesis.rs`).
 
 #![forbid(unsafe_code)]

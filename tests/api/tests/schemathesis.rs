@@ -6,10 +6,10 @@ use mqnet_control::serve_tcp;
 use mqnet_control::testing::TestHost;
 use mqnet_testkit::skip;
 
-/// Omitted path: its response never ends.
+/// Path that is omitted because its response never ends.
 const CAPTURE: &str = "/v1/netdevs/{dev}/capture";
-/// Omitted check: a schema cannot express every rule. For the schema 8.0 is an integer, and `tap:`
-/// is any string.
+/// Check that is omitted because a schema cannot express every rule: for the schema, 8.0 is an
+/// integer, and `tap:` takes any string.
 const BEYOND_SCHEMA: &str = "positive_data_acceptance";
 
 /// Path of schemathesis: from `$MQNET_SCHEMATHESIS`, or installed by `cargo xtask setup`.
@@ -18,7 +18,7 @@ fn program() -> PathBuf {
     std::env::var_os("MQNET_SCHEMATHESIS").map_or_else(ours, PathBuf::from)
 }
 
-/// Serves a host of null functions on a free port for the life of the test process.
+/// Serves a host of null functions on a free port until the test process ends; returns the port.
 fn serve() -> u16 {
     let (send, port) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -33,8 +33,8 @@ fn serve() -> u16 {
 }
 
 // Goal: every response to a client that knows only the OpenAPI document has a documented status,
-// content type and schema. Requests that the document forbids are refused, and none causes a server
-// error.
+// content type and schema. Requests that the document forbids are refused, and no request causes a
+// server error.
 #[test]
 fn the_document_and_the_server_agree() {
     let program = program();

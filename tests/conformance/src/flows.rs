@@ -1,5 +1,5 @@
-//! Simulated host. Sends numbered frames of many flows, steered to its queues by an indirection
-//! table as in a NIC, and checks that each flow arrives complete and in order.
+//! Simulated host. The host sends numbered frames of many flows, which an indirection table
+//! distributes to the queues as in a NIC. It checks that each flow arrives complete and in order.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use mqnet_shmem::{Span, SpanMut};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_wire::{Layer, VnetHdr};
 
-/// Buckets of the indirection table.
+/// Number of buckets of the indirection table.
 const BUCKETS: usize = 128;
 /// Capacity of a queue in frames.
 const DEPTH: usize = 500;
@@ -38,7 +38,7 @@ fn frame(flow: u32, number: u64) -> [u8; FRAME] {
     frame
 }
 
-/// Call that fails once.
+/// Call that fails the next time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// Creation of the new queues.
@@ -53,14 +53,14 @@ pub struct State {
     queues: Vec<VecDeque<[u8; FRAME]>>,
     table: Vec<u16>,
     next: HashMap<u32, u64>,
-    /// Frames put into queues.
+    /// Number of frames put into queues.
     pub sent: u64,
-    /// Frames received.
+    /// Number of frames received.
     pub received: u64,
     expected: HashMap<u32, u64>,
-    /// Frames out of order, duplicated or missing; the first few are described.
+    /// Frames that were out of order, duplicated or missing; the first few are described.
     pub wrong: Vec<String>,
-    /// Duration of queue creation.
+    /// Time that the creation of queues takes.
     pub prepare_takes: Duration,
     /// Call that fails next.
     pub fail: Option<Failure>,
@@ -75,7 +75,7 @@ pub struct State {
 pub struct Flows {
     state: Arc<Mutex<State>>,
     stats: Vec<Arc<QueuePairStats>>,
-    /// Events signalled when a queue gets a frame.
+    /// Events of the queues, signalled when a queue gets a frame.
     events: Vec<Arc<EventFd>>,
 }
 
@@ -100,12 +100,12 @@ impl Flows {
         Self { state: Arc::new(Mutex::new(state)), stats, events }
     }
 
-    /// Locked state of the host.
+    /// Returns the locked state of the host.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nobody panics with it")
     }
 
-    /// Sends the next frame of a flow, if its queue has room.
+    /// Sends the next frame of a flow, unless the queue of the flow is full.
     pub fn send(&self, flow: u32) {
         let mut state = self.state();
         let queue = usize::from(state.table[flow as usize % BUCKETS]);
@@ -122,7 +122,8 @@ impl Flows {
 }
 
 impl State {
-    /// Moves as few buckets as possible: from old queues to new ones, or away from retiring ones.
+    /// Moves buckets to new queues, or away from queues that are removed; the other buckets keep
+    /// their queues.
     fn steer(&mut self, queues: u16) {
         let mut load = vec![0usize; usize::from(CHANNELS_MAX)];
         self.table.iter().for_each(|&queue| load[usize::from(queue)] += 1);
@@ -191,7 +192,7 @@ impl Function for Flows {
 
     fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         self.fails(Failure::Prepare)?;
-        // Long enough for an idle lane to fall asleep.
+        // The time can be long enough for an idle lane to fall asleep.
         let takes = self.state().prepare_takes;
         std::thread::sleep(takes);
         let channel = |queue: u16| {

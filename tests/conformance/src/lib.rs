@@ -1,7 +1,7 @@
 //! Conformance suite of every backend: checks the contract of `mqnet_netdev` on a [`Rig`].
 //!
-//! A rig consists of two queues of a backend that are joined by the real path: a frame sent to `tx`
-//! arrives at `rx`, through a kernel or a shared window.
+//! A rig consists of two queues of a backend that are joined by the backend's data path: a frame
+//! sent to `tx` arrives at `rx`, through a kernel or a shared window.
 
 #![forbid(unsafe_code)]
 
@@ -21,10 +21,10 @@ use mqnet_shmem::{Segments, Span, SpanMut};
 use mqnet_wire::VnetHdr;
 
 /// Ethertype of the suite's frames ("local experimental"). The kernel ignores these frames, and the
-/// suite ignores all frames of other types.
+/// suite ignores frames of other types.
 pub const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 
-/// Bytes in front of the payload of a test frame.
+/// Bytes before the payload of a test frame.
 const HEADER: usize = 14;
 
 /// Backend under test.
@@ -35,14 +35,14 @@ pub struct Rig {
     pub tx_stats: Arc<QueuePairStats>,
     pub rx_stats: Arc<QueuePairStats>,
     pub frame_max: u32,
-    /// False when the path behind the queues drops frames instead of reporting a full queue (a TAP
-    /// with a full kernel ring).
+    /// False if the path drops frames instead of reporting a full queue (a TAP with a full kernel
+    /// ring).
     pub lossless: bool,
-    /// Resources under the queues, released when the rig is dropped.
+    /// Resources that the queues need, released when the rig is dropped.
     pub keep: Box<dyn std::any::Any>,
 }
 
-/// Test frame: broadcast, numbered, with a payload that depends on the number.
+/// Test frame: broadcast, with a number, and with a payload that depends on the number.
 pub fn frame(number: u32, len: usize) -> Vec<u8> {
     let len = len.max(HEADER + 4);
     let mut bytes = vec![0xff; 6];
@@ -63,7 +63,7 @@ pub fn number_of(bytes: &[u8]) -> Option<u32> {
     Some(number)
 }
 
-/// Sends one burst; returns the number of frames taken.
+/// Sends one burst; returns the number of accepted frames.
 pub fn send(tx: &mut Tx, frames: &[Vec<u8>]) -> usize {
     let mut burst = Burst::new();
     for bytes in frames {
@@ -74,8 +74,8 @@ pub fn send(tx: &mut Tx, frames: &[Vec<u8>]) -> usize {
     taken
 }
 
-/// Receives up to `budget` frames of at most `frame_max` bytes. Releases all but the last `keep` of
-/// them, which are received again.
+/// Receives up to `budget` frames of at most `frame_max` bytes. An owning queue releases all but
+/// the last `keep` frames, which are then received again.
 pub fn receive(rx: &mut Rx, frame_max: u32, budget: usize, keep: usize) -> Vec<Vec<u8>> {
     match rx {
         Rx::Syscall(rx) => {
@@ -115,17 +115,17 @@ pub fn receive(rx: &mut Rx, frame_max: u32, budget: usize, keep: usize) -> Vec<V
 }
 
 impl Rig {
-    /// See [`send`].
+    /// Sends one burst through the rig's TX queue (see [`send`]).
     pub fn send(&mut self, frames: &[Vec<u8>]) -> usize {
         send(&mut self.tx, frames)
     }
 
-    /// See [`receive`].
+    /// Receives frames from the rig's RX queue (see [`receive`]).
     pub fn receive(&mut self, budget: usize, keep: usize) -> Vec<Vec<u8>> {
         receive(&mut self.rx, self.frame_max, budget, keep)
     }
 
-    /// Receives all frames that are ready; returns the numbers of the test frames.
+    /// Receives frames until none is ready; returns the numbers of the test frames.
     pub fn drain(&mut self) -> VecDeque<u32> {
         let mut numbers = VecDeque::new();
         loop {

@@ -4,9 +4,10 @@
 //! The model knows the channels in use. After each step every end must be in the state that the
 //! contract requires:
 //! - A failed call and an aborted change leave the previous state.
-//! - Frames cross on the channels in use and on no others.
-//! - The link is down exactly when the other end, or the medium behind the end, was removed.
-//! - When all ends are closed, descriptors, mappings and threads are as many as before.
+//! - Frames cross the channels in use and no others.
+//! - The link is down exactly if the other end, or the medium that joins the ends, was removed.
+//! - When all ends are closed, the numbers of descriptors, mappings and threads are the same as
+//!   before.
 
 mod steps;
 mod traffic;
@@ -21,7 +22,7 @@ use crate::resources::Resources;
 use crate::setups::{Loss, Setup, partner};
 use crate::world::random;
 
-/// Longest duration of any operation on a busy machine.
+/// Time limit of any operation, for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Simulated time between two polls.
@@ -33,10 +34,10 @@ struct Open {
     channels: Vec<Channel>,
 }
 
-/// One end and its model state.
+/// One end with its expected state.
 #[derive(Default)]
 struct End {
-    /// `None` when the process of this end is dead.
+    /// Function of the end; `None` if the process of the end has ended.
     function: Option<Box<dyn Function>>,
     open: Option<Open>,
     /// Channels of the prepared change.
@@ -60,13 +61,13 @@ impl End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Injection {
     None,
-    /// This process can open only so many more descriptors.
+    /// Limit of additional descriptors that the process can open.
     Descriptors(usize),
     /// The plan has more channels than the function.
     TooMany,
 }
 
-/// Run of one setup.
+/// Life-cycle run of one setup.
 pub struct Life {
     setup: Box<dyn Setup>,
     ends: Vec<End>,
@@ -74,29 +75,29 @@ pub struct Life {
     /// Simulated time added to the monotonic clock.
     skew: Duration,
     plugged: bool,
-    /// Steps taken, for failure messages.
+    /// Steps so far, for failure messages.
     log: Vec<String>,
-    /// Test frames sent, and the numbers of those that arrived.
+    /// Number of test frames sent; `arrived` has the numbers of the received ones.
     sent: u32,
     arrived: HashSet<u32>,
     /// Number of injections that made a call fail.
     failures: u32,
     /// Number of committed changes.
     changes: u32,
-    /// Resources in use while all ends are closed.
+    /// Resources in use when all ends are closed; none before the first count.
     closed: Option<Resources>,
 }
 
-/// Counts of one sequence of steps.
+/// Counts of one life-cycle run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    /// Calls that an injection made fail.
+    /// Number of calls that failed because of an injection.
     pub failures: u32,
-    /// Committed changes.
+    /// Number of committed changes.
     pub changes: u32,
 }
 
-/// Runs `steps` random steps and checks that no resource remains in use.
+/// Runs `steps` random steps, and checks that no resource remains in use at the end.
 pub fn live(make: &mut dyn FnMut() -> Box<dyn Setup>, seed: u64, steps: u32) -> Seen {
     let before = Resources::now();
     let mut life = Life::new(make(), seed);
@@ -131,7 +132,8 @@ impl Life {
         let make = |end| End { function: Some(setup.make(end)), ..End::default() };
         let ends = (0..count).map(make).collect();
         let log = vec![format!("{}, seed {seed}", setup.name())];
-        // Mixes the setup's name into the seed (FNV-1a): each setup runs another sequence.
+        // The setup's name is mixed into the seed (FNV-1a), so that each setup runs another
+        // sequence.
         let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         let dice = setup.name().bytes().fold(0xcbf2_9ce4_8422_2325 ^ seed, mix) | 1;
         Self {
@@ -175,7 +177,7 @@ impl Life {
         panic!("{what}")
     }
 
-    /// Advances the simulated time by one poll.
+    /// Advances the simulated time and polls all ends; returns their states.
     fn turn(&mut self) -> Vec<LinkStatus> {
         self.skew += POLL;
         let now = clock::monotonic() + self.skew;
@@ -185,7 +187,7 @@ impl Life {
         self.ends.iter_mut().map(poll).collect()
     }
 
-    /// Polls until the callback returns a result.
+    /// Polls until `look` returns a result.
     #[track_caller]
     fn until<T>(&mut self, what: &str, mut look: impl FnMut(&mut Self) -> Option<T>) -> T {
         let begin = Instant::now();
@@ -215,13 +217,13 @@ impl Life {
         }
     }
 
-    /// Returns true when the channels of an end must be closed.
+    /// True if an end is down or in another session, so that its channels must be closed.
     fn is_lost(&mut self, end: usize) -> bool {
         let session = self.ends[end].session;
         self.turn().swap_remove(end) != LinkStatus::Up { session }
     }
 
-    /// Asserts that every open end is up in the session in which it was opened.
+    /// Asserts that every open end stays up in the session in which it was opened.
     fn check_up(&mut self) {
         for _ in 0..3 {
             let statuses = self.turn();
@@ -234,7 +236,7 @@ impl Life {
         }
     }
 
-    /// Plan for opening an end with `channels` channels.
+    /// Plan for opening an end: the plan agreed with its peer, or a plan with `channels` channels.
     fn plan(&mut self, end: usize, channels: u16) -> Plan {
         let there = partner(channels);
         let function = self.ends[end].function();
@@ -242,7 +244,7 @@ impl Life {
         agreed.unwrap_or_else(|| Plan::join(&function.caps(), &there).expect("a plan"))
     }
 
-    /// Plan of a change to `channels` channels. Peers agree on the plan first.
+    /// Plan of a change to `channels` channels. Ends with a peer first agree on the plan.
     fn next_plan(&mut self, end: usize, channels: u16) -> Plan {
         if self.ends[end].function().peer().is_none() {
             return self.plan(end, channels);
@@ -258,7 +260,7 @@ impl Life {
         self.until("both ends want the same", outlook)
     }
 
-    /// Closes an end and applies the effect on the other end.
+    /// Closes an end and applies the effect to the other ends.
     fn close(&mut self, end: usize, why: &str) {
         self.note(format!("close {end}: {why}"));
         self.ends[end].drop_channels();
@@ -266,7 +268,7 @@ impl Life {
         self.lose_others(end, Loss::Closed);
     }
 
-    /// Drops an end without a close, as the death of its process does.
+    /// Drops an end without a close, as if its process had been killed.
     fn kill(&mut self, end: usize) {
         self.note(format!("kill {end}"));
         self.ends[end].drop_channels();
@@ -274,8 +276,8 @@ impl Life {
         self.lose_others(end, Loss::Killed);
     }
 
-    /// Applies the loss of this end to the other: it goes down if its setup detects the loss, else
-    /// its change is aborted.
+    /// Applies the loss of an end to the others. An open end goes down if its setup detects the
+    /// loss; otherwise its change is aborted.
     fn lose_others(&mut self, lost: usize, loss: Loss) {
         for other in (0..self.ends.len()).filter(|other| *other != lost) {
             if self.ends[other].function.is_none() {
@@ -290,7 +292,7 @@ impl Life {
         self.check_up();
     }
 
-    /// Waits until an open end is down or in another session, and closes it.
+    /// Waits until an open end is down or in another session, then closes the end.
     fn end_lost(&mut self, end: usize) {
         self.until("a lost link is seen", |life| life.is_lost(end).then_some(()));
         self.ends[end].drop_channels();
@@ -298,7 +300,8 @@ impl Life {
         self.note(format!("end {end} was lost"));
     }
 
-    /// Aborts the change of one end.
+    /// Aborts the change of one end, if there is one. The end may first steer back to its current
+    /// channels.
     fn abort_one(&mut self, at: usize) {
         let steers_back = self.chance(2);
         let end = &mut self.ends[at];
@@ -323,7 +326,8 @@ impl Life {
         }
     }
 
-    /// Asserts that all ends are closed and resource use equals that of the last such moment.
+    /// Closes all ends, opens and closes them twice, and asserts that the resources in use are
+    /// those of the previous check.
     fn check_closed(&mut self) {
         self.close_all();
         let (least, most) = self.setup.channels().into_inner();
@@ -356,7 +360,7 @@ impl Life {
         self.note("closed");
     }
 
-    /// Resources in use, once the count is stable.
+    /// Resources in use after their number has been stable for 20 polls.
     fn still(&mut self) -> Resources {
         let (mut last, mut since) = (Resources::now(), 0);
         while since < 20 {

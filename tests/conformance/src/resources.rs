@@ -1,4 +1,4 @@
-//! Resources of this process: counted to detect leaks, and limited to make calls fail.
+//! Resources of this process, which are counted to detect leaks and limited to make calls fail.
 
 use std::fs;
 use std::sync::Once;
@@ -6,7 +6,7 @@ use std::sync::Once;
 use mqnet_sysio::eventfd::EventFd;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Descriptors, shared mappings and threads of this process.
+/// Numbers of descriptors, shared mappings and threads of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resources {
     pub descriptors: usize,
@@ -15,7 +15,8 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Resources in use now. Resources created once per process are part of every count.
+    /// Resources in use. Resources that exist once per process are created first and are part of
+    /// every count.
     pub fn now() -> Self {
         static KEPT: Once = Once::new();
         KEPT.call_once(|| {
@@ -42,12 +43,12 @@ pub fn descriptors() -> Vec<String> {
     links.map(|link| link.display().to_string()).collect()
 }
 
-/// Runs `call` while this process can open exactly `more` descriptors.
+/// Runs `call` with a limit that allows this process exactly `more` further descriptors.
 pub fn with_descriptors<T>(more: usize, call: impl FnOnce() -> T) -> T {
     let open: Vec<u64> = fs::read_dir("/proc/self/fd")
         .expect("proc is mounted")
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        // The descriptor of the listing itself is the highest of its moment, or fills a gap.
+        // The list contains the descriptor of the listing, which is closed afterwards.
         .collect();
     let is_open = |fd: &u64| fs::read_link(format!("/proc/self/fd/{fd}")).is_ok();
     let open: Vec<u64> = open.into_iter().filter(is_open).collect();

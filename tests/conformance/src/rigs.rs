@@ -70,15 +70,15 @@ pub fn loopback() -> Rig {
     }
 }
 
-/// Resources under a rig of a setup, in order of their teardown.
+/// Resources that the queues of a rig need, in the order of their teardown.
 struct Stand {
     _rest: Vec<Channel>,
     _functions: Vec<Box<dyn Function>>,
     _setup: Box<dyn Setup>,
 }
 
-/// Rig of channel `channel` of a setup: frames sent through end `from` arrive at the other end, or
-/// at the same end when the setup has only one.
+/// Rig of one channel of a setup. Frames that are sent through end `from` arrive at the other end,
+/// or at the same end if the setup has only one.
 pub fn of_setup(mut setup: Box<dyn Setup>, from: usize, channel: usize) -> Rig {
     let count = setup.ends();
     let channels = *setup.channels().start();
@@ -88,7 +88,7 @@ pub fn of_setup(mut setup: Box<dyn Setup>, from: usize, channel: usize) -> Rig {
     order.sort_by_key(|end| setup.follows(*end).is_some());
     let mut opened: Vec<Vec<Channel>> = (0..count).map(|_| Vec::new()).collect();
     let lossless = setup.lossless();
-    // Behind a kernel a frame is limited by the MTU of its devices.
+    // In a setup that is not lossless, frames are limited by the setup's largest frame.
     let mut frame_max = if lossless { u32::MAX } else { setup.frame_max() as u32 };
     for end in order {
         mqnet_testkit::until("an end is up", || {
@@ -121,7 +121,7 @@ pub fn of_setup(mut setup: Box<dyn Setup>, from: usize, channel: usize) -> Rig {
     Rig { name, tx, rx, tx_stats, rx_stats, frame_max, lossless, keep }
 }
 
-/// Two ends of a bridge after their handshake.
+/// Two ends of a bridge with a completed handshake.
 pub fn connected(window: u32, partner: &Caps) -> (NtbFunction, NtbFunction, Folder) {
     let folder = Folder::new();
     let path = folder.0.join("x.sock");
@@ -168,7 +168,8 @@ pub fn ntb(window: u32) -> Rig {
     }
 }
 
-/// Rig of a bridge with the protocol of the kernel's `ntb_transport` and slots of `slot` bytes.
+/// Rig of a bridge with the protocol of the kernel's `ntb_transport` and with slots of `slot`
+/// bytes.
 pub fn ntb_transport(window: u32, slot: u32) -> Rig {
     let caps = Loopback::new(1).caps();
     let (ends, plan, [near, far]) = mqnet_ntb::fuzzing::joined(window, slot, &caps);
@@ -190,7 +191,7 @@ fn ip(args: &str) {
     assert!(done.success(), "ip {args}");
 }
 
-/// Moves this thread to a new network namespace. Returns false and skips the test without root.
+/// Moves this thread into a new network namespace. Without root, skips the test and returns false.
 pub fn own_network() -> bool {
     if !process::is_root() {
         mqnet_testkit::skip("a TAP in a namespace of its own needs root");
@@ -201,7 +202,8 @@ pub fn own_network() -> bool {
     true
 }
 
-/// Methods of writing frames to a TAP that this kernel supports.
+/// Methods of writing frames to a TAP that this kernel supports; a missing one is reported as a
+/// skip.
 pub fn ways() -> Vec<Io> {
     match TapFunction::open(TapConfig { name: "tq".into(), io: Io::Uring, ..TapConfig::default() })
     {
@@ -213,12 +215,12 @@ pub fn ways() -> Vec<Io> {
     }
 }
 
-/// Opens a TAP of one queue for a link to an equal device.
+/// Opens a TAP with one queue for a link to an equal device.
 pub fn tap(name: &str, mtu: u32) -> (TapFunction, Channel, Plan) {
     tap_written(name, mtu, Io::Auto)
 }
 
-/// Opens a TAP of one queue with the given write method.
+/// Opens a TAP with one queue and the given write method.
 pub fn tap_written(name: &str, mtu: u32, io: Io) -> (TapFunction, Channel, Plan) {
     let open = || {
         let config = TapConfig { name: name.into(), mtu: Some(mtu), io, ..TapConfig::default() };
@@ -236,7 +238,7 @@ pub fn tap_written(name: &str, mtu: u32, io: Io) -> (TapFunction, Channel, Plan)
     ready(opened.expect("tap"))
 }
 
-/// Opens the queue of a TAP.
+/// Opens the queue of a TAP and sets its carrier.
 pub fn ready(mut tap: TapFunction) -> (TapFunction, Channel, Plan) {
     let caps = tap.caps();
     let plan = Plan::join(&caps, &caps).expect("plan");
@@ -266,7 +268,7 @@ pub fn bridged((a, near, plan): (TapFunction, Channel, Plan)) -> Rig {
     ip("link set br0 mtu 9000");
     ip("link set br0 up");
     let (tx_stats, rx_stats) = (a.stats()[0].clone(), b.stats()[0].clone());
-    // Without offloads the other TAP receives frames of at most the MTU.
+    // Without offloads, the other TAP receives frames up to the MTU.
     let frame_max = 9000 + 14;
     assert!(plan.frame_max >= frame_max);
     let keep = Box::new((near.rx, far.tx, Bridge, a, b));

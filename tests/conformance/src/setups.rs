@@ -1,4 +1,4 @@
-//! Backends together with their environment: the peer, the kernel or the program.
+//! Backends with their environment: the peer, the kernel or the program.
 
 mod bridge;
 mod kernel;
@@ -21,22 +21,22 @@ pub use virtio::Virtio;
 /// Destination of the frames sent through an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// Same end.
+    /// Frames arrive at the end that sends them.
     Itself,
-    /// Other end.
+    /// Frames arrive at the other end.
     Other,
-    /// Program: [`Setup::take_outside`].
+    /// Frames arrive at the program ([`Setup::take_outside`]).
     Outside,
-    /// No destination: frames are discarded.
+    /// Frames are discarded.
     Nowhere,
 }
 
-/// Loss of an end.
+/// Kind of loss of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Orderly close.
+    /// The end was closed.
     Closed,
-    /// Death of the process.
+    /// The process of the end has ended without a close.
     Killed,
 }
 
@@ -53,20 +53,20 @@ pub trait Setup {
         2
     }
 
-    /// Creates a function, also again after a drop.
+    /// Creates a function. Called again after the function was dropped.
     fn make(&mut self, end: usize) -> Box<dyn Function>;
 
-    /// Numbers of channels that can be opened.
+    /// Possible numbers of channels.
     fn channels(&self) -> RangeInclusive<u16> {
         1..=4
     }
 
-    /// False when the path between the ends drops frames for lack of room.
+    /// False if the path between the ends drops frames when it is full.
     fn lossless(&self) -> bool {
         true
     }
 
-    /// True when the number of channels can change within one session.
+    /// True if the number of channels can change within one session.
     fn can_change(&self) -> bool {
         self.channels().count() > 1
     }
@@ -76,22 +76,22 @@ pub trait Setup {
         1500
     }
 
-    /// Destination of frames.
+    /// Destination of the frames that the ends send.
     fn delivery(&self) -> Delivery {
         Delivery::Other
     }
 
-    /// End that must be open before this one can be up.
+    /// End that must be open before `end` can be up; none if `end` depends on no other.
     fn follows(&self, _end: usize) -> Option<usize> {
         None
     }
 
-    /// True when `end` goes down after the loss of the other end.
+    /// True if `end` goes down after this loss of the other end.
     fn notices(&self, _end: usize, _loss: Loss) -> bool {
         false
     }
 
-    /// True when descriptors of closed channels are kept for reuse.
+    /// True if descriptors of closed channels are kept for later use.
     fn keeps_descriptors(&self) -> bool {
         false
     }
@@ -104,8 +104,8 @@ pub trait Setup {
         function.set_carrier(true);
     }
 
-    /// Removes the medium under the ends. Returns the ends that must go down: none when nothing can
-    /// be removed.
+    /// Removes the medium that joins the ends. Returns the ends that must go down; none if there is
+    /// no medium that can be removed.
     fn unplug(&mut self) -> Vec<usize> {
         Vec::new()
     }
@@ -113,18 +113,19 @@ pub trait Setup {
     /// Restores the medium.
     fn plug(&mut self) {}
 
-    /// Sends a frame to the function from the program behind it; false when there is no room.
+    /// Sends a frame from the program to the function; false if the queue is full.
     fn send_outside(&mut self, _channel: usize, _frame: &[u8]) -> bool {
         false
     }
 
-    /// Frames that the program behind the function has received, with their channels.
+    /// Frames that the program has received from the function, each with its channel.
     fn take_outside(&mut self) -> Vec<(usize, Vec<u8>)> {
         Vec::new()
     }
 }
 
-/// Capabilities of a function at the other end of a link that requests `channels` channels.
+/// Capabilities of the function at the other end of a link; that function requests `channels`
+/// channels.
 pub fn partner(channels: u16) -> Caps {
     Caps { wanted: Some(channels), ..Loopback::new(64).caps() }
 }

@@ -1,4 +1,4 @@
-//! Checks of the suite. Each takes a new rig.
+//! Checks of the suite; each check takes a new rig.
 
 pub mod memory;
 
@@ -14,14 +14,14 @@ use mqnet_shmem::copies;
 
 use crate::{Rig, frame, number_of};
 
-/// Time after which an event counts as lost.
+/// Time after which an event is regarded as lost.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn rx_queue(rig: &mut Rig) -> &mut dyn Queue {
     rig.rx.queue()
 }
 
-/// Runs every check. Returns true when frames can leave the RX queue with their memory.
+/// Runs every check. Returns true if the RX queue can detach frames with their memory.
 pub fn whole(make: &mut dyn FnMut() -> Rig) -> bool {
     frames_arrive_in_order(&mut make());
     partial_bursts_lose_nothing(&mut make());
@@ -39,7 +39,7 @@ pub fn whole(make: &mut dyn FnMut() -> Rig) -> bool {
     keeps
 }
 
-/// Frames of every length arrive complete, once and in order.
+/// Checks that frames of every length arrive complete, once and in order.
 pub fn frames_arrive_in_order(rig: &mut Rig) {
     let max = rig.frame_max as usize;
     let lens = [18, 60, 63, 64, 65, 127, 128, 1499, 1500, 1501, 4095, 4096, 9000, max - 1, max];
@@ -66,8 +66,8 @@ fn expect_next(rig: &mut Rig, expected: &mut u32) {
     check_order(rig, numbers, expected);
 }
 
-/// Checks the numbers of received frames. A failure reports the frames that follow, so that a late
-/// frame differs from a lost one.
+/// Checks the numbers of received frames. A failure lists the frames that follow, which
+/// distinguishes a late frame from a lost one.
 fn check_order(rig: &mut Rig, mut numbers: VecDeque<u32>, expected: &mut u32) {
     while let Some(number) = numbers.pop_front() {
         if number != *expected {
@@ -83,8 +83,8 @@ fn check_order(rig: &mut Rig, mut numbers: VecDeque<u32>, expected: &mut u32) {
     }
 }
 
-/// A burst that fits only in part is taken as a prefix, and the rest can be sent later. Frames that
-/// a receiver peeks without releasing are returned again.
+/// Checks that a burst that fits only partly is accepted as a prefix, and that the rest can be sent
+/// later. Frames that a receiver peeks without releasing are returned again.
 pub fn partial_bursts_lose_nothing(rig: &mut Rig) {
     let frames: Vec<_> = (0..2000u32).map(|n| frame(n, 100 + (n as usize * 37) % 1300)).collect();
     let (mut sent, mut expected, mut turn) = (0usize, 0u32, 0usize);
@@ -93,7 +93,8 @@ pub fn partial_bursts_lose_nothing(rig: &mut Rig) {
         assert!(Instant::now() < deadline, "{}: stuck at {expected}", rig.name);
         turn += 1;
         let burst = &frames[sent..frames.len().min(sent + 1 + turn % 64)];
-        // A kernel between the queues drops frames when its ring is full: stay below its size.
+        // A kernel between the queues drops frames when its ring is full, so fewer frames are in
+        // flight.
         if rig.lossless || sent - (expected as usize) < 400 {
             sent += rig.send(burst);
         }
@@ -104,7 +105,8 @@ pub fn partial_bursts_lose_nothing(rig: &mut Rig) {
     assert!(rig.drain().is_empty(), "{}: a frame came twice", rig.name);
 }
 
-/// A full queue reports a short count, and takes frames again when there is room.
+/// Checks that a full queue accepts fewer frames than were sent, and accepts frames again after
+/// frames were received.
 pub fn full_is_an_outcome(rig: &mut Rig) {
     if !rig.lossless {
         return; // A TAP never reports full.
@@ -120,8 +122,8 @@ pub fn full_is_an_outcome(rig: &mut Rig) {
     assert_eq!(rig.drain().len(), 1);
 }
 
-/// A consumer that armed with `Armed::Sleep` is woken by the next frame; with frames pending,
-/// arming reports work.
+/// Checks that the next frame wakes a consumer that was armed with `Armed::Sleep`. With a pending
+/// frame, arming reports work, or an event follows.
 pub fn an_armed_queue_is_woken(rig: &mut Rig) {
     rig.drain();
     let Some(event) = rx_queue(rig).event() else { return };
@@ -129,7 +131,7 @@ pub fn an_armed_queue_is_woken(rig: &mut Rig) {
     let epoll = mqnet_sysio::epoll::Epoll::new().expect("epoll");
     epoll.add(watched.as_fd(), mqnet_sysio::epoll::Interest::ReadableEdge, 1).expect("add");
     for number in 0..100 {
-        // Discard old events, then arm.
+        // Old events are discarded before the queue is armed.
         epoll.wait(Some(Duration::ZERO), |_| ()).expect("wait");
         assert!(rig.drain().is_empty());
         let armed = rx_queue(rig).arm(0).expect("arm");
@@ -143,7 +145,7 @@ pub fn an_armed_queue_is_woken(rig: &mut Rig) {
             assert!(Instant::now() < deadline, "{}: frame {number} was lost", rig.name);
         }
     }
-    // With a pending frame, arming reports work or an event follows.
+    // A frame that is pending before arming is reported as work or by an event.
     epoll.wait(Some(Duration::ZERO), |_| ()).expect("wait");
     assert_eq!(rig.send(&[frame(7, 60)]), 1);
     if rx_queue(rig).arm(0).expect("arm") == Armed::Sleep {
@@ -151,7 +153,7 @@ pub fn an_armed_queue_is_woken(rig: &mut Rig) {
     }
 }
 
-/// A producer that stops on a full queue is woken when there is room.
+/// Checks that a producer that stopped on a full queue is woken when frames have been received.
 pub fn a_stopped_queue_is_woken(rig: &mut Rig) {
     if !rig.lossless {
         return; // The path behind the queue drops frames, so the queue is never full.
@@ -172,8 +174,9 @@ pub fn a_stopped_queue_is_woken(rig: &mut Rig) {
     }
 }
 
-/// A producer that waits for more room than the queue has continues when the queue is empty. The
-/// queue may have emptied between the last attempt and the arming, and no later event would follow.
+/// Checks that a producer that waits for more space than the queue has continues when the queue is
+/// empty. The queue may have become empty between the last attempt and the arming, and then no
+/// event would follow.
 pub fn all_is_enough(rig: &mut Rig) {
     if !rig.lossless || rig.tx.queue().event().is_none() {
         return;
@@ -188,7 +191,7 @@ pub fn all_is_enough(rig: &mut Rig) {
     }
 }
 
-/// Sent frames and bytes are counted on both sides.
+/// Checks that sent frames and bytes are counted at both ends.
 pub fn counters_add_up(rig: &mut Rig) {
     rig.drain();
     let before = (rig.rx_stats.rx.packets.get(), rig.rx_stats.rx.bytes.get());
@@ -213,7 +216,7 @@ pub fn counters_add_up(rig: &mut Rig) {
     assert_eq!(tx.copies.get(), copied, "{}: copies", rig.name);
 }
 
-/// Number of a kept frame; the payload is verified.
+/// Number of a detached frame, after a check of its payload; none for a frame of another type.
 fn number_of_kept(kept: &DetachedFrame, returner: &Returner) -> Option<u32> {
     let mut bytes = vec![0; kept.len() as usize];
     let mut at = 0;
@@ -224,7 +227,7 @@ fn number_of_kept(kept: &DetachedFrame, returner: &Returner) -> Option<u32> {
     number_of(&bytes)
 }
 
-/// Verifies kept frames again and returns them, on another thread.
+/// Starts a thread that verifies detached frames again and returns them to the queue.
 fn verifier(returner: &Returner) -> (mpsc::Sender<(u32, DetachedFrame)>, JoinHandle<()>) {
     let (mut returner, (to, from)) = (returner.clone(), mpsc::channel::<(u32, DetachedFrame)>());
     let thread = std::thread::spawn(move || {
@@ -237,8 +240,8 @@ fn verifier(returner: &Returner) -> (mpsc::Sender<(u32, DetachedFrame)>, JoinHan
     (to, thread)
 }
 
-/// Keeps all ready frames without a copy and returns the test frames; releases other frames. The
-/// flag is true when frames remain that cannot be kept.
+/// Detaches all ready frames without a copy. Returns the test frames; other frames are released.
+/// The flag is true if frames remain that cannot be detached.
 fn keep_all(rig: &mut Rig, returner: &mut Returner) -> (Vec<(u32, DetachedFrame)>, bool) {
     let Rx::Owning(rx) = &mut rig.rx else { return (Vec::new(), false) };
     let mut all = Vec::new();
@@ -265,8 +268,8 @@ fn keep_all(rig: &mut Rig, returner: &mut Returner) -> (Vec<(u32, DetachedFrame)
     }
 }
 
-/// Kept frames leave with their memory, uncopied, stay unchanged while many others are received,
-/// and are returned by another thread. Returns false when the queue cannot keep frames.
+/// Checks that detached frames are not copied, stay unchanged while many others are received, and
+/// can be returned by another thread. Returns false if the queue cannot detach frames.
 pub fn kept_frames_stay(rig: &mut Rig) -> bool {
     let Rx::Owning(rx) = &mut rig.rx else { return false };
     let Some(mut returner) = rx.returner() else {
@@ -300,15 +303,15 @@ pub fn kept_frames_stay(rig: &mut Rig) -> bool {
     true
 }
 
-/// Returns true when `detach` reports that nothing can be kept, with or without a frame.
+/// Peeks ready frames; true if `detach` then returns no frame.
 fn keep_nothing(rig: &mut Rig) -> bool {
     let Rx::Owning(rx) = &mut rig.rx else { return true };
     rx.peek(&mut Burst::new(), 64).expect("peek");
     rx.detach().expect("keep").is_none()
 }
 
-/// A queue with too many kept frames reports it and continues: pending frames can be released, or
-/// the other end is full, and arming reports work. When memory is returned, frames can be kept
+/// Checks that a queue with too many detached frames continues. Pending frames can be released, or
+/// the other end is full, and arming reports work. After memory is returned, frames can be detached
 /// again.
 pub fn keeping_too_much_is_an_outcome(rig: &mut Rig) {
     let Rx::Owning(rx) = &mut rig.rx else { return };
@@ -338,7 +341,8 @@ pub fn keeping_too_much_is_an_outcome(rig: &mut Rig) {
             assert_eq!(*number, expected, "{}: out of order", rig.name);
             expected += 1;
         }
-        // Send the pending frames and one ring more while everything is held.
+        // The pending frames and one more ring of frames are received while all detached frames are
+        // kept.
         for _ in 0..3000 {
             if !send(rig) {
                 break;
@@ -363,8 +367,9 @@ fn sent_by(stats: &QueuePairStats) -> u32 {
     stats.tx.packets.get() as u32
 }
 
-/// Closing with frames in flight releases everything: the factory can create the rig again, and no
-/// descriptor or mapping remains. Threads that end after the close may keep some for a while.
+/// Checks that closing with frames in flight releases all resources: the rig can be created again,
+/// and no descriptor or mapping remains. Threads that end after the close may keep some of them for
+/// a while.
 pub fn closing_returns_everything(make: &mut dyn FnMut() -> Rig) {
     let open = || {
         let fds = std::fs::read_dir("/proc/self/fd").expect("fds").count();
@@ -383,7 +388,7 @@ pub fn closing_returns_everything(make: &mut dyn FnMut() -> Rig) {
         assert!(is_rx);
         drop(rig);
     }
-    // A leak of one round is ten times that here, and does not end.
+    // A leak of one round would be ten times as large here and would remain.
     let deadline = Instant::now() + Duration::from_secs(10);
     let no_more = |(fds, maps): (usize, usize)| fds <= before.0 && maps <= before.1;
     while !no_more(open()) {

@@ -1,4 +1,4 @@
-//! Two engines over a bridge, each with a host that numbers every frame.
+//! Two engines that are joined by a bridge, each with a host that numbers its frames.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +14,10 @@ use mqnet_sysio::{clock, poll};
 use crate::flows::Flows;
 use crate::rigs::Folder;
 
-/// Most frames in flight in one direction.
+/// Maximum number of frames in flight in one direction.
 const WINDOW: u64 = 20_000;
 
-/// One engine, its host, and the log of its link.
+/// Link of one engine, its host, and the log of the link.
 pub struct End {
     pub link: Link,
     pub flows: Flows,
@@ -34,7 +34,7 @@ impl End {
         let attached = EgressConfig { qdisc: attached.map(str::to_owned), ..Default::default() };
         let egress = [attached.clone(), attached];
         let config = LinkConfig { workers: Some(1), egress, ..LinkConfig::default() };
-        // The result must not depend on the side of the peer.
+        // The link's result must not depend on the order of its functions.
         let link = match swap {
             false => Link::new(host, ntb, config),
             true => Link::new(ntb, host, config),
@@ -55,7 +55,7 @@ impl End {
     }
 }
 
-/// Two ends and their sender threads.
+/// Two ends and the threads that send frames.
 pub struct World {
     pub ends: [End; 2],
     stop: Arc<AtomicBool>,
@@ -74,7 +74,7 @@ impl World {
         world
     }
 
-    /// Creates a world without senders.
+    /// Creates two ends without sender threads, and waits until they are up.
     pub fn quiet(seed: u64, attached: Option<&str>) -> Self {
         let folder = Folder::new();
         let a = End::new(&folder, seed, false, attached);
@@ -87,7 +87,7 @@ impl World {
 
     pub fn turn(&mut self) {
         let timeout = self.ends.iter().map(|e| e.link.patience()).min().expect("two");
-        // The awaited condition need not be an event of a link.
+        // The caller may wait for a condition that is not an event of a link.
         let timeout = timeout.min(Duration::from_millis(2));
         let fds: Vec<_> = self.ends.iter().flat_map(|e| e.link.events()).collect();
         poll::wait_readable(&fds, timeout).expect("poll");
@@ -102,7 +102,7 @@ impl World {
         }
     }
 
-    /// Dropped frames by end, function and reason.
+    /// Numbers of dropped frames by end, function and reason.
     fn drops(&self) -> Vec<String> {
         let mut list = Vec::new();
         for (end, side, reason) in (0..2)
@@ -123,7 +123,7 @@ impl World {
         [&self.ends[0].log, &self.ends[1].log]
     }
 
-    /// Requests a change at end `side` and waits for the answer.
+    /// Requests a change at the end `side` and waits for the answer.
     pub fn ask(&mut self, side: usize, wish: LinkSettings) -> Result<Option<String>, String> {
         if let Err(e) = self.ends[side].link.request(wish, clock::monotonic()) {
             return Err(e.to_string());
@@ -143,7 +143,7 @@ impl World {
         self.ask(side, wish)
     }
 
-    /// Waits until both ends report the same channels and neither is in a change.
+    /// Waits until both ends have the same number of channels and neither is in a change.
     pub fn settle(&mut self) {
         self.until("both ends agree", |w| {
             let [a, b] = &w.ends;
@@ -151,7 +151,7 @@ impl World {
         });
     }
 
-    /// Counts missing frames as lost, so that the windows of the senders open again.
+    /// Regards missing frames as lost, so that the senders continue.
     pub fn forgive(&mut self) {
         let [a, b] = self.ends.each_ref().map(|end| end.flows.clone());
         for (from, to) in [(&a, &b), (&b, &a)] {
@@ -160,7 +160,8 @@ impl World {
         }
     }
 
-    /// Asserts the conservation check of every direction, once no frame is in flight.
+    /// Stops the senders and asserts the conservation check of every direction after no frame is in
+    /// flight.
     pub fn assert_conserved(mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for sender in self.senders.drain(..) {
@@ -189,7 +190,8 @@ impl World {
         }
     }
 
-    /// Stops the senders and asserts that every frame has arrived, once and in order.
+    /// Stops the senders and asserts that every frame has arrived, once and in order. Returns the
+    /// number of frames.
     pub fn finish(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         for sender in self.senders.drain(..) {
@@ -214,7 +216,7 @@ impl World {
             assert!(state.wrong.is_empty(), "{:?}: {:?}", state.wrong, self.logs());
         }
         for log in self.logs() {
-            // The link may be down before the first handshake, never after it.
+            // The link may be down only before the first handshake.
             let up = log.iter().position(|line| line.starts_with("Up"));
             let after = &log[up.expect("it was up")..];
             assert!(!after.iter().any(|line| line.starts_with("down:")), "{log:?}");
@@ -223,12 +225,12 @@ impl World {
     }
 }
 
-/// Sends frames of 40 flows in random order.
+/// Starts a thread that sends frames of 40 flows in random order until `stop` is set.
 pub fn sender(flows: Flows, to: Flows, stop: Arc<AtomicBool>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let mut x = 88172645463325252u64;
         while !stop.load(Ordering::Relaxed) {
-            // Flow control of a socket: stop with a full window in flight.
+            // As with a socket's flow control, no more than a full window is in flight.
             let arrived = to.state().received;
             let on_its_way = flows.state().sent.saturating_sub(arrived);
             for _ in 0..if on_its_way < WINDOW { 20 } else { 0 } {

@@ -1,4 +1,4 @@
-//! The suite on every backend.
+//! Runs the suite on every backend.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,20 +9,21 @@ use mqnet_group::OnLoss;
 use mqnet_shmem::{Preference, prefer};
 use mqnet_tap::Io;
 
-/// Serialises the tests: the suite counts descriptors of the process.
+/// Lock that serializes the tests: the suite counts descriptors of the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// See [`rigs::own_network`]; holds the lock because namespaces and TAPs open files.
+/// Enters a new network namespace by [`rigs::own_network`] and returns the write methods; none
+/// without root. The lock is held because namespaces and TAPs open files.
 fn own_network() -> Option<Vec<Io>> {
     let _alone = alone();
     rigs::own_network().then(rigs::ways)
 }
 
-/// Returns true when frames can leave the backend's RX queue with their memory.
+/// Runs the suite. Returns true if the RX queue can detach frames with their memory.
 fn whole_suite(make: &mut dyn FnMut() -> Rig) -> bool {
     let _alone = alone();
     suite::whole(make)
@@ -42,8 +43,8 @@ fn ntb() {
     assert!(!whole_suite(&mut || rigs::ntb(80 << 10)));
 }
 
-// Goal: the protocol of `ntb_transport` keeps the contract: with its slot size, with few slots of
-// the smallest size that a link needs, and with unaligned slots.
+// Goal: the protocol of `ntb_transport` keeps the contract with the default slot size, with few
+// slots of the smallest usable size, and with unaligned slots.
 #[test]
 fn ntb_transport() {
     for (window, slot) in [(2 << 20, 65_536), (10 << 10, 1600), (64 << 10, 1601)] {
@@ -62,9 +63,9 @@ fn ivshmem() {
     assert!(!of_setup(|| Bridge::new(Hardware::Ivshmem, 512 << 10), 0, 0));
 }
 
-// Goal: the virtio device and the virtio driver keep the contract, each with the other as its peer:
-// on split and packed rings, with and without a control queue, with mergeable buffers and with
-// buffers for whole frames. Frames can leave the driver with their memory.
+// Goal: the virtio device and the virtio driver keep the contract with each other: on split and
+// packed rings, with and without a control queue, with mergeable buffers and with buffers for whole
+// frames. The driver can detach frames with their memory.
 #[test]
 fn virtio() {
     for packed in [false, true] {
@@ -75,8 +76,8 @@ fn virtio() {
     }
 }
 
-// Goal: channels of a group keep the contract on each of its members, with either reaction to a
-// lost member.
+// Goal: channels of a group keep the contract on each member, with either reaction to a lost
+// member.
 #[test]
 fn groups() {
     for on_loss in [OnLoss::Destroy, OnLoss::Degrade] {
@@ -87,7 +88,7 @@ fn groups() {
     }
 }
 
-// Goal: a port keeps the contract, towards the program and from it.
+// Goal: a port keeps the contract in both directions.
 #[test]
 fn port() {
     assert!(!whole_suite(&mut rigs::to_program));
@@ -98,7 +99,8 @@ fn port() {
 #[test]
 fn ntb_streamed() {
     let streamed = |make: &dyn Fn() -> Rig| {
-        // Applies to the queues created now; no other test creates queues at the same time.
+        // The preference applies to queues created meanwhile; no other test creates queues at the
+        // same time.
         prefer(Preference::Streamed);
         let rig = make();
         prefer(Preference::Auto);
@@ -112,7 +114,7 @@ fn ntb_streamed() {
     }
 }
 
-// Goal: a TAP keeps the contract with a real kernel and every write method.
+// Goal: a TAP of the kernel keeps the contract with every write method.
 #[test]
 fn tap() {
     for io in own_network().unwrap_or_default() {
@@ -120,7 +122,7 @@ fn tap() {
     }
 }
 
-// Goal: an AF_XDP interface keeps the contract in native and generic mode, and frames can leave it
+// Goal: an AF_XDP interface keeps the contract in native and generic mode, and can detach frames
 // with their memory.
 #[test]
 fn af_xdp() {

@@ -1,5 +1,5 @@
-//! Sinks that stop, with and without qdiscs: waiting frames are kept, continue when there is room,
-//! and do not delay other flows.
+//! Sinks that stop, with and without qdiscs. Waiting frames are kept, are sent when the sink
+//! continues, and do not delay other flows.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ fn replace_root(words: &str) -> TcCommand {
     }
 }
 
-/// Attaches a qdisc to the host's side of an end, in front of the sink that stalls.
+/// Attaches a qdisc to the host's function of an end, before the sink that stalls.
 fn attach(world: &mut World, end: usize, words: &str) {
     let link = &mut world.ends[end].link;
     let side = (0..2).find(|&side| link.functions()[side].name() == "flows").expect("a host");
@@ -35,7 +35,7 @@ fn arrived(world: &World, end: usize) -> Vec<u64> {
     (0..FLOWS).map(|flow| state.arrived(flow)).collect()
 }
 
-/// Waits until frames of all these flows arrive at an end.
+/// Waits until frames of each of these flows arrive at an end.
 fn until_they_move(world: &mut World, end: usize, what: &str, flows: &[u32]) {
     let before = arrived(world, end);
     world.until(what, |w| {
@@ -52,7 +52,8 @@ fn pass(world: &mut World, time: Duration) {
     }
 }
 
-/// Number of leading entries of `ROOTS` that never drop here; mq's leaves drop above 1000 frames.
+/// Number of leading entries of `ROOTS` that never drop frames here. The leaves of mq drop above
+/// 1000 frames.
 const LOSSLESS: u64 = 3;
 const ROOTS: [&str; 4] = [
     "noqueue",
@@ -91,14 +92,14 @@ fn a_stopped_queue_is_in_nobodys_way() {
         }
         match seed <= LOSSLESS {
             true => assert!(world.finish() > 1000),
-            // A leaf may have been full before the stall ended.
+            // A leaf may have been full before the stall ended, so frames may be dropped.
             false => world.assert_conserved(),
         }
     }
 }
 
 // Goal: random stalls, qdisc changes and resizes from both ends lose, duplicate and reorder no
-// frame, and no queue stays stopped once it has room.
+// frame, and no queue stays stopped after its sink continues.
 #[test]
 fn nothing_stays_stopped() {
     for seed in 11..=13u64 {
@@ -113,7 +114,7 @@ fn nothing_stays_stopped() {
                     attach(&mut world, end, words);
                 }
                 3 => {
-                    // A change waits for full sinks, as traffic does.
+                    // A channel change waits until frames fit into the sinks, so stalls end first.
                     world.ends.iter().for_each(|end| end.flows.state().stalled = 0);
                     let channels = [1, 2, 3, 8][(random(&mut dice) % 4) as usize];
                     world.resize(end, channels).expect("a resize");
@@ -132,7 +133,7 @@ fn nothing_stays_stopped() {
     }
 }
 
-// Goal: when links flap while frames wait in qdiscs, every lost frame is counted once, and traffic
+// Goal: if links go down while frames wait in qdiscs, every lost frame is counted once, and traffic
 // continues afterwards.
 #[test]
 fn flaps_count_every_lost_frame() {
@@ -154,7 +155,7 @@ fn flaps_count_every_lost_frame() {
             world.until("both are down", |w| w.ends.iter().any(|end| end.channels() == 0));
             world.ends.iter().for_each(|end| end.flows.state().stalled = 0);
             world.until("both are up", |w| w.ends.iter().all(|end| end.channels() > 0));
-            // Frames may be lost; the window of the senders must open again.
+            // Frames may be lost, so missing frames are taken out of the senders' windows.
             world.forgive();
             let all: Vec<u32> = (0..FLOWS).collect();
             until_they_move(&mut world, end, "every flow goes on", &all);
@@ -163,8 +164,8 @@ fn flaps_count_every_lost_frame() {
     }
 }
 
-// Goal: a link that ends while its peer is stalled delivers all accepted frames as soon as the peer
-// resumes: nothing is dropped in its lanes and qdiscs, nothing is lost in its rings.
+// Goal: a link that is closed while its peer is stalled delivers all accepted frames after the peer
+// resumes. No frame is dropped in its lanes and qdiscs or lost in its rings.
 #[test]
 fn orderly_end_loses_nothing() {
     for (seed, words) in (41u64..).zip(ROOTS) {
@@ -192,11 +193,11 @@ fn orderly_end_loses_nothing() {
     }
 }
 
-/// One class for all priorities.
+/// mqprio with one class for all priorities.
 const MQPRIO: &str = "mqprio num_tc 1 map 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 queues 4@0 hw 0";
 
-// Goal: after every transition between kinds of root qdiscs, a change reaches the lanes: a filter
-// that drops everything lets no frame pass.
+// Goal: after every transition between kinds of root qdiscs, a change takes effect in the lanes: a
+// filter that drops all frames lets no frame pass.
 #[test]
 fn changes_reach_lanes_after_every_kind_of_root() {
     let command = |object, kind: &str, options: &[&str]| TcCommand {

@@ -1,4 +1,5 @@
-//! Bursts written to a TAP with one system call per frame or per burst: the result is the same.
+//! Bursts that are written to a TAP with one system call per frame, or per burst, with the same
+//! result.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
@@ -11,12 +12,12 @@ use mqnet_sysio::tap as sys;
 use mqnet_tap::{Io, TapConfig, TapFunction};
 use mqnet_wire::VnetHdr;
 
-/// Serialises the tests: the devices have the same names in every test.
+/// Lock that serializes the tests: their devices have the same names.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn each_way(test: impl Fn(Io)) {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    // The thread of a test has its own namespace, which ends with the thread.
+    // The thread of a test gets a new namespace, which ends with the thread.
     let run = || {
         if rigs::own_network() {
             rigs::ways().into_iter().for_each(&test);
@@ -36,10 +37,10 @@ fn frames(numbers: std::ops::Range<u32>, len: usize) -> Vec<Vec<u8>> {
     numbers.map(|number| frame(number, len)).collect()
 }
 
-/// Numbers of all frames that arrive until the device is idle for a while.
+/// Numbers of all frames that arrive until the device has been idle for a while.
 fn arrived(rig: &mut Rig, least: usize) -> Vec<u32> {
     let (mut all, mut empty) = (Vec::new(), 0);
-    // Short wait when all frames are there, long when some are missing.
+    // The wait is short after `least` frames, and long while frames are missing.
     while empty < if all.len() < least { 3000 } else { 20 } {
         let some = rig.drain();
         empty = if some.is_empty() { empty + 1 } else { 0 };
@@ -85,15 +86,15 @@ fn bursts_keep_their_order() {
     });
 }
 
-// Goal: frames that the kernel rejects are dropped and counted at every position of a burst, and
-// the others arrive in order.
+// Goal: frames that the kernel rejects, at any position of a burst, are dropped and counted. The
+// other frames arrive in order.
 #[test]
 fn refused_frames_are_dropped_alone() {
     each_way(|io| {
         let mut rig = rigs::taps_written(io);
         for refused in [&[0usize][..], &[63], &[5, 6, 40], &[0, 1, 2, 3, 4, 63], &[3, 9, 20, 33]] {
             let mut burst = frames(0..64, 200);
-            // Shorter than an Ethernet header.
+            // 9 bytes are fewer than an Ethernet header has.
             refused.iter().for_each(|&i| burst[i].truncate(9));
             let before = rig.tx_stats.tx.drops.get(DropReason::Refused);
             assert_eq!(rig.send(&burst), 64);
@@ -108,7 +109,8 @@ fn refused_frames_are_dropped_alone() {
     });
 }
 
-// Goal: a device that is down drops every frame with that reason, and takes frames when it is up.
+// Goal: a device that is down drops every frame with the reason `DeviceDown`, and accepts frames
+// when it is up.
 #[test]
 fn a_device_that_is_down_drops() {
     each_way(|io| {
@@ -117,7 +119,7 @@ fn a_device_that_is_down_drops() {
         assert_eq!(rig.send(&frames(0..64, 100)), 64);
         assert_eq!(rig.tx_stats.tx.drops.get(DropReason::DeviceDown), 64, "{io:?}");
         run("ip link set ta up");
-        // The bridge forwards to a port some time after the port is up.
+        // The kernel bridge forwards to a port some time after the port is up.
         let mut probes = 0;
         while {
             rig.send(&frames(1000..1001, 100));
@@ -133,7 +135,7 @@ fn a_device_that_is_down_drops() {
     });
 }
 
-// Goal: a removed device is a fault, not a queue that stays full.
+// Goal: a removed device is a fault; its queue does not stay full.
 #[test]
 fn removed_device_is_a_fault() {
     each_way(|io| {
@@ -150,10 +152,10 @@ fn removed_device_is_a_fault() {
     });
 }
 
-/// MAC address of no station, so the bridge forwards to its one other port.
+/// MAC address without a station; a bridge with two ports forwards its frames to the other port.
 const STATION: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
-/// Queue with a limited send buffer.
+/// TAP queue with a small send buffer.
 fn small_queue() -> OwnedFd {
     let fd = sys::open_clone_device().expect("/dev/net/tun");
     let flags = sys::flag::TAP | sys::flag::NO_PI | sys::flag::VNET_HDR | sys::flag::MULTI_QUEUE;
@@ -162,8 +164,8 @@ fn small_queue() -> OwnedFd {
     fd
 }
 
-// Goal: a full TAP reports full, also within a burst. No frame is lost or overtaken, and the call
-// does not block.
+// Goal: a full TAP reports full, also within a burst. Frames are neither lost nor reordered, and
+// the call does not block.
 #[test]
 fn a_full_tap_loses_nothing() {
     each_way(|io| {
@@ -171,10 +173,10 @@ fn a_full_tap_loses_nothing() {
             TapConfig { fds: vec![small_queue()], mtu: Some(9000), io, ..TapConfig::default() };
         let tap = TapFunction::open(config).expect("tap");
         let mut rig = rigs::bridged(rigs::ready(tap));
-        // Frames that the bridge sends to the other TAP wait there and keep the send buffer full.
+        // Frames that the bridge forwards wait at the other TAP and keep the send buffer full.
         run("tc qdisc add dev tb root tbf rate 8kbit burst 2000 limit 10000000");
-        // Unicast frames: of broadcasts the bridge forwards copies, which do not occupy the send
-        // buffer.
+        // The bridge forwards copies of broadcast frames, which do not occupy the send buffer, so
+        // the frames are unicast.
         let mut all = frames(0..1000, 1000);
         all.iter_mut().for_each(|frame| frame[..6].copy_from_slice(&STATION));
         let (mut sent, mut fulls) = (0, 0);

@@ -1,5 +1,5 @@
-//! Transparency of a capture: captured queues keep the contract, and lanes over them copy as often
-//! as without a capture.
+//! Transparency of a capture: captured queues keep the contract, and captured lanes copy as often
+//! as other lanes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use mqnet_netdev::{Burst, DropReason, Function, Rx, Tx};
 use mqnet_shmem::{Span, copies};
 use mqnet_wire::VnetHdr;
 
-/// Serialises the tests: the suite counts descriptors of the process.
+/// Lock that serializes the tests: the suite counts descriptors of the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -47,7 +47,8 @@ fn whole_suite(make: &mut dyn FnMut() -> Rig) {
     suite::closing_returns_everything(&mut make);
 }
 
-// Goal: loopback and bridge keep the contract under a capture, also when every burst is partial.
+// Goal: loopback device and bridge keep the contract during a capture, also if every burst is
+// partial.
 #[test]
 fn loopback_and_bridge_under_capture() {
     whole_suite(&mut rigs::loopback);
@@ -55,11 +56,11 @@ fn loopback_and_bridge_under_capture() {
     whole_suite(&mut || rigs::ntb(80 << 10));
 }
 
-// Goal: a TAP keeps the contract under a capture.
+// Goal: a TAP keeps the contract during a capture.
 #[test]
 fn tap_under_capture() {
     let own_network = {
-        // Opens files, which the suite counts.
+        // The lock is held because entering the namespace opens files, which the suite counts.
         let _alone = alone();
         rigs::own_network()
     };
@@ -68,8 +69,8 @@ fn tap_under_capture() {
     }
 }
 
-/// Sends frames from one rig through a captured lane into another. Every frame must be captured
-/// once and complete, and the queues must be returned unchanged.
+/// Sends frames from one rig through a captured lane to another rig. Asserts that every frame is
+/// captured once and complete, and that the lane returns the queues unchanged.
 fn crosses(mut from: Rig, mut to: Rig, copies_per_frame: u64) {
     let stats = to.tx_stats.clone();
     let frame_max = from.frame_max.min(to.frame_max);
@@ -107,9 +108,9 @@ fn crosses(mut from: Rig, mut to: Rig, copies_per_frame: u64) {
     assert_eq!((matches!(tx, Tx::Owning(_)), tx_tap.is_some()), (tx_brings, true));
 }
 
-// Goal: in every pairing of real queues a capture sees each frame once and adds no payload copy.
-// Exception: a frame received into the memory of a sink with captured drops is copied once, since
-// the sink may drop it.
+// Goal: in every pairing of real queues a capture contains each frame once and adds no payload
+// copy. There is one exception: a frame received into the memory of a sink with captured drops is
+// copied once, because the sink may drop the frame.
 #[test]
 fn lanes_under_capture() {
     let _alone = alone();
@@ -121,7 +122,8 @@ fn lanes_under_capture() {
     }
 }
 
-// Goal: a frame that a real kernel rejects is captured with the reason, and its neighbours are not.
+// Goal: a frame that the kernel rejects is captured with the reason; frames before and after it are
+// not captured.
 #[test]
 fn a_refused_frame_is_captured() {
     let _alone = alone();
@@ -138,7 +140,7 @@ fn a_refused_frame_is_captured() {
         burst.push(VnetHdr::default(), 100, Span::of(&bytes));
         assert_eq!(tx.submit(&burst, 0).expect("submit"), 1);
     };
-    // The device is not up yet.
+    // The device is down, so the kernel rejects the frame.
     send(1);
     let up = std::process::Command::new("ip").args(["link", "set", "te", "up"]).status();
     assert!(up.expect("ip").success());

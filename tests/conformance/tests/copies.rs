@@ -1,4 +1,4 @@
-//! Memory rule: number of payload copies for every pairing of RX and TX queues.
+//! Memory rule: the number of payload copies for every pairing of RX and TX queues.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use mqnet_engine::{Direction, Lane, LaneId};
 use mqnet_netdev::QueuePairStats;
 use mqnet_shmem::copies;
 
-/// Runs frames from `from.tx` through a lane to `to`; returns the rig and the copies per frame.
+/// Sends frames through `from`, a lane and `to`; returns the rig and the copies per frame.
 fn copies_per_frame(mut from: Rig, mut to: Rig) -> (Rig, f64) {
     let stats: Arc<QueuePairStats> = to.tx_stats.clone();
     let frame_max = from.frame_max.min(to.frame_max);
@@ -41,13 +41,14 @@ fn copies_per_frame(mut from: Rig, mut to: Rig) -> (Rig, f64) {
     (to, made as f64 / 500.0)
 }
 
-// Goal: in every pairing the lane copies a payload exactly as often as the memory rule states.
+// Goal: in every pairing the lane copies a payload as often as the memory rule states.
 #[test]
 fn every_pairing_obeys_the_memory_rule() {
     if !rigs::own_network() {
         return;
     }
-    // Each pairing is named by the kind of its RX side, then of its TX side.
+    // Messages name the kind of the lane's RX queue, then that of its TX queue: "brings" for an
+    // owning queue, "borrows" for a system-call queue.
     let (_, n) = copies_per_frame(rigs::ntb(2 << 20), rigs::ntb(2 << 20));
     assert_eq!(n, 1.0, "brings -> brings");
     let (_, n) = copies_per_frame(rigs::ntb(2 << 20), rigs::loopback());
@@ -69,8 +70,8 @@ fn every_pairing_obeys_the_memory_rule() {
     assert_eq!(n, 0.0, "brings -> borrows (slots)");
 }
 
-// Goal: AF_XDP queues bring memory in both directions: mqnet copies no frame between them and a
-// TAP.
+// Goal: AF_XDP queues are owning queues in both directions, and mqnet copies no frame between them
+// and a TAP.
 #[test]
 fn an_interface_obeys_the_memory_rule() {
     if !rigs::own_network() {
@@ -87,7 +88,7 @@ fn an_interface_obeys_the_memory_rule() {
     assert_eq!(n, 0.0, "TAP -> interface");
 }
 
-/// Second pair of TAPs in the same namespace.
+/// Second pair of TAPs, on another kernel bridge in the same namespace.
 fn second_taps() -> Rig {
     let (a, near, _) = rigs::tap("tc", 9000);
     let (b, far, _) = rigs::tap("td", 9000);

@@ -1,6 +1,6 @@
-//! Hostile peer after a valid handshake: every word that the peer can write is set to every kind of
-//! invalid value while frames flow. At most the victim loses the link: no panic, no read outside
-//! the window (an index outside it would panic), no leaked descriptor, and the next peer is
+//! Hostile peer after a valid handshake. Every word that the peer can write is set to every kind of
+//! invalid value while frames flow. The victim at most loses the link: there is no panic, no read
+//! outside the window (such an index would panic) and no leaked descriptor, and the next peer is
 //! accepted.
 
 use std::os::fd::BorrowedFd;
@@ -22,12 +22,12 @@ use mqnet_sysio::eventfd::EventFd;
 const WINDOW: u32 = 512 << 10;
 const CHANNELS: u16 = 2;
 
-/// Layout of the rings in the first session.
+/// Geometry of the rings in the first session.
 fn geometry() -> Geometry {
     Geometry::divide(WINDOW, CHANNELS, 0, Geometry::depth_default(CHANNELS))
 }
 
-/// Hardware that exposes the victim's memory to the test.
+/// Hardware that gives the test access to the victim's memory.
 struct Spy {
     inner: Memfd,
     seen: Arc<Mutex<Option<MemoryWindows>>>,
@@ -77,7 +77,7 @@ impl Hw for Spy {
     }
 }
 
-/// Victim that returns all frames, and a peer that can write its memory.
+/// Victim that returns all frames, and attacker that can write the victim's memory.
 struct Arena {
     victim: NtbFunction,
     attacker: NtbFunction,
@@ -89,7 +89,7 @@ struct Arena {
     _folder: Folder,
 }
 
-/// One session of the link.
+/// Lanes of the victim and channels of the peer in one session.
 struct Life {
     lanes: Vec<(Lane, Lane)>,
     peer: Vec<Channel>,
@@ -112,7 +112,7 @@ impl Arena {
         Self { victim, attacker, seen, echo, now, seed, faults: 0, _folder: folder }
     }
 
-    /// Next value of xorshift; a failing run is reproduced by its seed.
+    /// Next value of xorshift. A failing run is reproduced by its seed.
     fn random(&mut self) -> u64 {
         self.seed ^= self.seed << 13;
         self.seed ^= self.seed >> 7;
@@ -152,7 +152,7 @@ impl Arena {
         panic!("the victim does not take another peer");
     }
 
-    /// Sends valid frames from the peer and receives the returned ones.
+    /// Sends valid frames from the peer, and receives the frames that the victim returns.
     fn traffic(&mut self, life: &mut Life, rounds: u32) -> Result<(), String> {
         for round in 0..rounds {
             for peer in &mut life.peer {
@@ -165,7 +165,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Writes one invalid value, polls the victim, and restores the link.
+    /// Writes one invalid value, polls the victim, counts a fault, and ends the session.
     fn inject(&mut self, offset: usize, value: u64) {
         let mut life = self.bring_up();
         self.traffic(&mut life, 3).expect("honest traffic");
@@ -174,7 +174,7 @@ impl Arena {
         if self.poll_after_injection(&mut life).is_err() {
             self.faults += 1;
         }
-        // An invalid scratchpad is detected here, or has no effect any more.
+        // An invalid scratchpad is detected by this poll, or has no effect.
         self.poll();
         drop(life.peer);
         for (forth, back) in life.lanes {
@@ -185,7 +185,7 @@ impl Arena {
         self.attacker.close("the test is over");
     }
 
-    /// Polls the victim only: the peer's own queues may fail on the invalid value.
+    /// Polls the victim only: the attacker's queues may fail because of the invalid value.
     fn poll_after_injection(&mut self, life: &mut Life) -> Result<(), String> {
         for _ in 0..3 {
             poll_victim(life)?;
@@ -205,7 +205,7 @@ fn poll_victim(life: &mut Life) -> Result<(), String> {
     Ok(())
 }
 
-/// Syscall the peer's queues as a rig.
+/// Borrows the queues of the peer as a rig; `give_back` returns them.
 fn borrow(channel: &mut Channel) -> Rig {
     let spare = rigs::loopback();
     Rig {
@@ -221,18 +221,18 @@ fn give_back(channel: &mut Channel, rig: Rig) {
     channel.rx = rig.rx;
 }
 
-/// Offset of the window, behind the scratchpads.
+/// Offset of the window, which follows the scratchpads.
 const WINDOW_AT: usize = 4096;
 
-/// Serialises the tests: the first one counts descriptors of the process.
+/// Lock that serializes the tests: the first test counts descriptors of the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("fds").count()
 }
 
-// Goal: every shared word, set to the edges of its range and to random values, costs at most the
-// link.
+// Goal: any shared word that is set to the limits of its range or to random values costs at most
+// the link.
 #[test]
 fn invalid_shared_words_cost_at_most_the_link() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -278,7 +278,7 @@ fn invalid_indices_of_the_current_generation_are_detected() {
     let ring = u64::from(geometry().ring);
     let mut noticed = 0;
     for word in [control::TAIL, control::CREDIT] {
-        // Backwards, beyond the frames to move, unaligned, out of range.
+        // Indices: backwards, beyond the frames in flight, unaligned, out of range.
         for index in [2 * ring, u64::from(u32::MAX), 2 * ring - 16, ring + 8, 3] {
             let mut life = arena.bring_up();
             arena.traffic(&mut life, 3).expect("honest traffic");
@@ -288,7 +288,8 @@ fn invalid_indices_of_the_current_generation_are_detected() {
             let generation = at(control::TAIL).load(Ordering::SeqCst) >> 32;
             at(word).store(generation << 32 | index, Ordering::SeqCst);
             let mut fault = arena.poll_after_injection(&mut life).err();
-            // Credits are read only when room is short: send until it is.
+            // The victim reads credits only when space is short, so frames are sent until that is
+            // the case.
             for _ in 0..if word == control::CREDIT { 200 } else { 0 } {
                 fault = fault.or(arena.traffic(&mut life, 20).err());
             }
@@ -302,7 +303,7 @@ fn invalid_indices_of_the_current_generation_are_detected() {
 }
 
 // Goal: arbitrary ring content costs at most the link: single changed record headers, and random
-// values over the whole ring.
+// values in the whole ring.
 #[test]
 fn arbitrary_ring_content_costs_at_most_the_link() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -312,13 +313,13 @@ fn arbitrary_ring_content_costs_at_most_the_link() {
         let mut life = arena.bring_up();
         arena.traffic(&mut life, 1 + round % 5).expect("honest traffic");
         let windows = arena.seen.lock().unwrap().clone().expect("windows");
-        // Send valid frames that the victim has not read yet...
+        // Valid frames are sent that the victim has not read yet...
         for peer in &mut life.peer {
             let mut rig = borrow(peer);
             rig.send(&(0..20).map(|n| frame(n, 60 + 50 * n as usize)).collect::<Vec<_>>());
             give_back(peer, rig);
         }
-        // ...and overwrite them.
+        // ...and are overwritten.
         let places = if round % 3 == 0 { 20_000 } else { 1 + arena.random() as usize % 50 };
         for _ in 0..places {
             let at = geometry.ring_at(0) + arena.random() as usize % (32 << 10) / 8 * 8;

@@ -1,5 +1,5 @@
 //! Life cycle of every backend's function: random calls in any order that the contract allows, with
-//! failures injected into each.
+//! injected failures.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,14 +12,14 @@ use mqnet_conformance::setups::{
 use mqnet_group::OnLoss;
 use mqnet_tap::Io;
 
-/// Serialises the tests: descriptors of the whole process are counted and limited.
+/// Lock that serializes the tests: descriptors of the whole process are counted and limited.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs one life cycle for each seed.
+/// Runs one life cycle for each seed; returns the sums of the counts.
 fn lives<S: Setup + 'static>(make: impl Fn() -> S, seeds: u64, steps: u32) -> Seen {
     let mut all = Seen::default();
     for seed in 1..=seeds {
@@ -31,13 +31,13 @@ fn lives<S: Setup + 'static>(make: impl Fn() -> S, seeds: u64, steps: u32) -> Se
     all
 }
 
-/// Runs life cycles of a backend; some calls must fail, and some changes must be committed.
+/// Runs life cycles of a backend. Some calls must fail, and some changes must be committed.
 fn eventful<S: Setup + 'static>(make: impl Fn() -> S, seeds: u64, steps: u32) {
     let Seen { failures, changes } = lives(make, seeds, steps);
     assert!(failures > 0 && changes > 0, "{failures} failures, {changes} changes");
 }
 
-// Goal: devices that need no operating system keep the life cycle.
+// Goal: loopback devices, null devices and ports keep the life cycle.
 #[test]
 fn loopback_null_and_port() {
     let _alone = alone();
@@ -65,7 +65,7 @@ fn groups() {
     }
 }
 
-// Goal: the virtio device and driver keep the life cycle, each with the other as its peer.
+// Goal: the virtio device and driver keep the life cycle with each other as peer.
 #[test]
 fn virtio() {
     let _alone = alone();

@@ -1,5 +1,5 @@
-//! Seeded simulation of a bridge: two ends that are polled in any order with simulated time, and
-//! that close, fail, restart and resize. After every history the link comes up.
+//! Seeded simulation of a bridge. Two ends, which are polled in any order with simulated time, are
+//! closed, killed, restarted and resized. After every history the link comes up.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use proptest::prelude::*;
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Poll,
-    /// Orderly close, or close after a fault.
+    /// Normal close, or close after a fault.
     Close,
-    /// Death without a close, and a new process.
+    /// End of the process without a close, followed by a new process.
     Restart,
     /// Restart with another number of channels.
     Resize(u16),
@@ -69,7 +69,8 @@ impl World {
             Event::Restart | Event::Resize(_) => {
                 let (channels, lives) =
                     self.ends[side].as_ref().map_or((2, 0), |e| (e.channels, e.lives));
-                // The old function is dropped before the new one starts, as with a process.
+                // The old function is dropped before the new one is created, as at a restart of the
+                // process.
                 self.ends[side] = None;
                 let channels = if let Event::Resize(n) = event { n } else { channels };
                 self.start(side, channels, lives + 1);
@@ -91,8 +92,8 @@ fn event() -> impl Strategy<Value = (usize, Event)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    // Goal: after any history of closes and restarts the two ends handshake again, agree on the
-    // same plan and the same generation, and can open every channel.
+    // Goal: after any history of closes and restarts, the two ends complete a handshake, agree on
+    // the same plan and the same generation, and can open every channel.
     #[test]
     fn link_recovers_after_every_history(history in prop::collection::vec(event(), 0..80)) {
         let mut world = World::new();
@@ -124,7 +125,7 @@ proptest! {
     }
 }
 
-// Goal: an early peer is detected immediately, and waiting for an absent one costs next to nothing.
+// Goal: a peer that arrives early is detected immediately, and an absent peer is polled rarely.
 #[test]
 fn absent_peer_is_polled_less_often() {
     let folder = Folder::new();

@@ -1,5 +1,5 @@
-//! Channel changes under traffic: two engines over a bridge, hosts that number every frame, random
-//! requests from both sides, and failures injected at every step.
+//! Channel changes under traffic: two engines that are joined by a bridge, hosts that number every
+//! frame, random requests from both ends, and failures injected at every step.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use mqnet_engine::LinkSettings;
 use mqnet_netdev::RequestedRings;
 use mqnet_sysio::clock;
 
-// Goal: any sequence of resizes from either side, with failures injected on either side at every
-// step, loses, duplicates and reorders no frame. A failed resize reports its reason and keeps the
-// old state. Afterwards both ends report the same number of channels: the smaller request.
+// Goal: any sequence of resizes from either end, with failures at every step, loses, duplicates and
+// reorders no frame. A failed resize reports its reason and keeps the old state. Afterwards both
+// ends have the same number of channels: the smaller request.
 #[test]
 fn resizes_with_failures_lose_nothing() {
     (1..=4u64).for_each(|seed| resizes_with_failures(seed, None));
 }
 
-// Goal: resizes lose no frame that waits in a qdisc in front of a sink: one qdisc for each channel,
-// one for all, and one that delays frames, so that a change always finds some waiting.
+// Goal: resizes lose no frame that waits in a qdisc before a sink: one qdisc for each channel, one
+// for all channels, and one that delays frames, so that frames wait during every change.
 #[test]
 fn resizes_keep_frames_in_qdiscs() {
     for (seed, words) in [
@@ -71,8 +71,8 @@ fn resizes_with_failures(seed: u64, attached: Option<&str>) {
     }
 }
 
-// Goal: after a change of an idle link with sleeping lanes at both ends, the first frames of every
-// flow arrive in both directions: no wake-up is lost.
+// Goal: after a change of an idle link whose lanes sleep at both ends, the first frames of every
+// flow arrive in both directions. No wake-up is lost.
 #[test]
 fn an_idle_link_wakes_after_a_change() {
     let mut world = World::quiet(31, None);
@@ -81,7 +81,8 @@ fn an_idle_link_wakes_after_a_change() {
     }
     for (round, channels) in [8, 2, 16, 1].into_iter().enumerate() {
         for side in [0, 1] {
-            // The smaller request wins, so both ends send one; each end leads in half of the cases.
+            // The smaller request is used, so both ends send one. Each end sends the first one in
+            // half of the rounds.
             world.resize((round + side) % 2, channels).expect("resized");
         }
         world.settle();
@@ -97,8 +98,8 @@ fn an_idle_link_wakes_after_a_change() {
     world.finish();
 }
 
-// Goal: two concurrent, different requests both get an answer, and both ends settle on the smaller
-// request.
+// Goal: two different requests at the same time both get an answer, and both ends settle on the
+// smaller request.
 #[test]
 fn concurrent_requests_settle_on_the_smaller() {
     for seed in 41..46 {
@@ -108,7 +109,7 @@ fn concurrent_requests_settle_on_the_smaller() {
             let link = &mut world.ends[side].link;
             let wish = LinkSettings { channels: Some(channels), ..link.wish().clone() };
             link.request(wish, now).expect("asked");
-            // Gives one end a head start of up to two iterations.
+            // The first end gets up to two iterations before the second request.
             (0..seed % 3).for_each(|_| world.turn());
         }
         let mut answers = [None, None];
@@ -124,7 +125,7 @@ fn concurrent_requests_settle_on_the_smaller() {
     }
 }
 
-// Goal: ring sizes and MTU change like channels, alone and together with them.
+// Goal: ring sizes and MTU can be changed like channels, separately and together.
 #[test]
 fn rings_and_mtu_change_under_traffic() {
     let mut world = World::new(11, None);
@@ -149,7 +150,7 @@ fn rings_and_mtu_change_under_traffic() {
     assert!(world.finish() > 100);
 }
 
-// Goal: an impossible request is refused immediately with the limits, and changes nothing.
+// Goal: an impossible request is refused immediately with the limits and changes no setting.
 #[test]
 fn impossible_requests_are_refused() {
     let mut world = World::new(21, None);
@@ -160,7 +161,7 @@ fn impossible_requests_are_refused() {
     world.finish();
 }
 
-// Goal: when a follower commits late, its frames arrive at a leader with new lanes that already
+// Goal: if the follower commits late, its frames wake the new lanes of the leader, which already
 // sleep.
 #[test]
 fn a_late_follower_wakes_its_leader() {
@@ -175,7 +176,7 @@ fn a_late_follower_wakes_its_leader() {
         while !world.ends[leader].link.is_changing() {
             world.ends[leader].turn();
         }
-        // An idle lane of a busy worker sleeps after 64 poll windows of a millisecond.
+        // An idle lane of a busy worker sleeps after 64 poll windows of one millisecond.
         std::thread::sleep(Duration::from_millis(200));
         world.until("the change is made", |w| w.ends.iter().all(|e| e.channels() == channels));
         world.settle();

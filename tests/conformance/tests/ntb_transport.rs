@@ -1,11 +1,11 @@
-//! Link with the kernel's `ntb_transport` at the far end of one function.
+//! Link whose first function has the kernel's `ntb_transport` as its far end.
 
 use mqnet_engine::{Link, LinkConfig, LinkSettings, RejectedRequest};
 use mqnet_netdev::loopback::Loopback;
 use mqnet_ntb::fuzzing::Cable;
 use mqnet_sysio::clock;
 
-/// Runs the link until `done`; the far end repeats its requests as a kernel does.
+/// Runs the link until `done` returns true. The far end repeats its requests, as a kernel does.
 fn until(
     link: &mut Link,
     what: &str,
@@ -23,8 +23,8 @@ fn channels(link: &Link) -> u16 {
     link.running().map_or(0, |running| running.plan.channels)
 }
 
-// Goal: the queue pairs of the far end are the channels of the link, also when they change. The
-// link reports the protocol, and refuses a number of channels with the command for the far end.
+// Goal: the far end's queue pairs are the channels of the link, also after they change. The link
+// reports the protocol. It refuses a number of channels with the command for the far end.
 #[test]
 fn channels_are_the_far_ends() {
     let cable = Cable::new(4 << 20);
@@ -49,14 +49,15 @@ fn channels_are_the_far_ends() {
          guest"
     );
     assert_eq!(channels(&link), 3);
-    // Other changes are allowed.
+    // Changes of other settings are accepted.
     let wish = LinkSettings { mtu: Some(9000), ..link.wish().clone() };
     link.request(wish, clock::monotonic()).expect("accepted");
     let mtu = |link: &Link| link.running().map(|running| running.plan.mtu);
     until(&mut link, "an MTU of 9000", || (), |link| mtu(link) == Some(9000));
 }
 
-// Goal: a link has at most as many channels as its other netdev, also with more queue pairs.
+// Goal: a link has at most as many channels as its other netdev, even if there are more queue
+// pairs.
 #[test]
 fn channels_are_no_more_than_the_other_netdevs() {
     let cable = Cable::new(4 << 20);

@@ -13,14 +13,14 @@ use mqnet_shmem::Region;
 use mqnet_sysio::memory;
 use mqnet_testkit::skip;
 
-/// tmpfs with huge pages; lives as long as its owner process.
+/// tmpfs with huge pages, which exists until its owner process ends.
 struct Place {
     owner: Child,
     folder: Folder,
 }
 
 impl Place {
-    /// Mounts the tmpfs; `None` where a user may not create namespaces.
+    /// Mounts the tmpfs; `None` if the user may not create namespaces or mount it.
     fn mount() -> Option<Self> {
         let folder = Folder::new();
         let script = "mount -t tmpfs -o huge=always mqnet \"$0\" && echo ready && exec sleep 60";
@@ -48,14 +48,14 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Both calls fail when the owner has ended.
+        // Both calls fail only if the owner has ended.
         let _ = self.owner.kill();
         let _ = self.owner.wait();
     }
 }
 
-// Goal: a file backed by transparent huge pages is ordinary memory: a peer's is accepted, and a
-// guest's is mapped as it is, in units of 4 KiB.
+// Goal: a file backed by transparent huge pages is treated as ordinary memory. Such a file of a
+// peer is accepted, and such a file of a guest is mapped in units of 4 KiB.
 #[test]
 fn transparent_huge_pages_are_no_huge_pages() {
     let Some(place) = Place::mount() else {
@@ -63,7 +63,7 @@ fn transparent_huge_pages_are_no_huge_pages() {
         return;
     };
     let file = place.file(3 * 4096);
-    // The block size of the file equals that of hugetlbfs.
+    // The file has the block size of hugetlbfs, although its pages are small.
     if file.metadata().expect("its status").blksize() != 2 << 20 {
         skip("this kernel backs no tmpfs with huge pages");
         return;

@@ -1,10 +1,10 @@
-//! Endpoint addresses and CPU lists of a user or a client of the control interface.
+//! Endpoint addresses and CPU lists, as from a user or a client of the control interface.
 
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Err(e) = mqnet_address::parse(text) {
-        // Control characters are escaped.
+        // The error escapes control characters.
         let shown = text.chars().map(|c| match c.is_control() {
             true => c.escape_default().to_string(),
             false => c.to_string(),

@@ -1,5 +1,5 @@
-//! Content of configuration files: two files, separated by a form feed, which TOML does not allow.
-//! A configuration has no difference from itself, and a problem is one line.
+//! Contents of two configuration files, separated by a form feed, which TOML does not allow. A
+//! configuration equals itself, and a problem is one line.
 
 #![no_main]
 

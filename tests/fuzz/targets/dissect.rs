@@ -1,4 +1,5 @@
-//! Arbitrary bytes as the headers of a frame: no other bytes are read, and all offsets are inside.
+//! Arbitrary bytes as the headers of a frame. No other bytes are read, and all offsets are within
+//! the frame.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Arbitrary bytes as frames to coalesce: segmentation of a coalesced frame restores the original
+//! Arbitrary bytes as frames to coalesce. Segmentation of a coalesced frame restores the original
 //! frames.
 
 #![no_main]
@@ -9,7 +9,8 @@ use mqnet_wire::offload::{
 };
 use mqnet_wire::{Layer, VnetFields, VnetHdr};
 
-/// Frame without its bytes beyond the headers, which are the same for all.
+/// Layer, flags, frame size limit, header changes of each frame, and the bytes common to all
+/// frames.
 type Input<'a> = (bool, u8, u16, Vec<(u8, u8)>, &'a [u8]);
 
 fn filled(hdr: VnetHdr, mut bytes: Vec<u8>) -> Vec<u8> {
@@ -22,7 +23,7 @@ fn filled(hdr: VnetHdr, mut bytes: Vec<u8>) -> Vec<u8> {
 fuzz_target!(|input: Input<'_>| {
     let (is_ip, flags, frame_max, changes, bytes) = input;
     let layer = if is_ip { Layer::Ip } else { Layer::Ethernet };
-    // Flags of a peer without a checksum request.
+    // Flags of a peer, without the request to complete a checksum.
     let hdr = VnetHdr::new(VnetFields { flags: flags & !1, ..VnetFields::default() });
     let head = |bytes: &[u8]| bytes[..bytes.len().min(MERGED_HEADERS_MAX)].to_vec();
     let part = |bytes: &[u8]| {

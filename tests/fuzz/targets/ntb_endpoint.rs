@@ -1,5 +1,5 @@
-//! A VMM and its guest's drivers at an emulated endpoint: messages, registers, scratchpads, DMA
-//! ranges, slots.
+//! Inputs of a VMM and its guest's drivers to an emulated endpoint: messages, registers,
+//! scratchpads, DMA ranges, slots.
 
 #![no_main]
 

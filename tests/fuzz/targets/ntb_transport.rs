@@ -1,4 +1,4 @@
-//! Writes of a peer that claims to be a kernel's `ntb_transport`: scratchpads, slots, credits.
+//! Writes of a peer that claims to be the kernel's `ntb_transport`: scratchpads, slots, credits.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Arbitrary bytes as a frame for offload emulation: only its headers are read, its segments are
-//! its payload in order, and their number is bounded.
+//! Arbitrary bytes as a frame for offload emulation. Only headers are read, the segments contain
+//! the payload in order, and their number is limited.
 
 #![no_main]
 

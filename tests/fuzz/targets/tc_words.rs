@@ -1,5 +1,5 @@
-//! Lines of words as tc commands on one tree: none panics, and a refused one does not change the
-//! reported state.
+//! Lines of words as tc commands on one tree. No line causes a panic, and a refused command does
+//! not change the reported state.
 
 #![no_main]
 
@@ -9,7 +9,8 @@ use mqnet_wire::Layer;
 
 const CHANNELS: u16 = 4;
 
-/// Parses a line: the first bytes select verb and object, the rest are kind and options.
+/// Parses a line: the first six bytes select verb, object, parent, handle, priority and protocol; the
+/// words are kind and options. None if the line is too short or a character spans byte 6.
 fn command(line: &str) -> Option<TcCommand> {
     let (head, words) = line.split_at_checked(6)?;
     let &[verb, object, attach, handle, prio, protocol] = head.as_bytes() else { return None };

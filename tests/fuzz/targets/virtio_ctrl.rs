@@ -1,5 +1,5 @@
-//! Commands of the control queue: arbitrary bytes are applied or refused, and a refused command
-//! changes nothing.
+//! Commands of the control queue. Arbitrary bytes are applied or refused, and a refused command
+//! changes no state.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Input from a virtio device: used rings, lengths and headers, while both halves of the driver
-//! run.
+//! Input from a virtio device (used rings, lengths and headers) while the RX and TX queues of the
+//! driver run.
 
 #![no_main]
 

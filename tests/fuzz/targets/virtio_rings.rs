@@ -1,4 +1,4 @@
-//! Input from a guest: rings, chains and headers, while both halves of the device run.
+//! Input from a guest (rings, chains and headers) while the RX and TX queues of the device run.
 
 #![no_main]
 

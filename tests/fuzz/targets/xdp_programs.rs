@@ -1,5 +1,5 @@
-//! XDP programs: every program that the verifier accepts is harmless, with the same result
-//! everywhere.
+//! XDP programs. Every program that the verifier accepts is harmless, and has the same result in
+//! all execution modes.
 
 #![no_main]
 

@@ -7,7 +7,7 @@ use super::{End, Injection, Life, Open};
 use crate::resources::{Resources, with_descriptors};
 use crate::setups::partner;
 
-/// One step.
+/// One step of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Open,
@@ -15,7 +15,7 @@ enum Step {
     Steer,
     Commit,
     Abort,
-    /// Commit or abort without a change.
+    /// Commit or abort without a prepared change.
     Stray,
     Exchange,
     Close,
@@ -48,7 +48,7 @@ fn inject<T>(injection: Injection, call: impl FnOnce() -> T) -> T {
 }
 
 impl Life {
-    /// Returns true when the contract allows the step in the current state.
+    /// True if the contract allows the step in the current state.
     fn is_possible(&self, step: Step) -> bool {
         let is_open = self.ends.iter().all(|end| end.open.is_some());
         let is_changing = self.ends.iter().any(|end| end.next.is_some());
@@ -65,7 +65,7 @@ impl Life {
         }
     }
 
-    /// Runs one random step that is allowed now.
+    /// Runs one random step that is allowed in the current state.
     pub(super) fn step(&mut self) {
         let possible: Vec<(Step, u64)> =
             STEPS.into_iter().filter(|(step, _)| self.is_possible(*step)).collect();
@@ -122,12 +122,12 @@ impl Life {
         }
     }
 
-    /// Random failure for a call without a plan.
+    /// Random failure for a call without a plan: no further descriptors, or none.
     fn any_shortage(&mut self) -> Injection {
         if self.chance(4) { Injection::Descriptors(0) } else { Injection::None }
     }
 
-    /// Opens every closed end once. With failures, some ends may stay closed.
+    /// Opens every closed end once. With `failures`, calls may fail and ends may stay closed.
     pub(super) fn open_all(&mut self, channels: u16, failures: bool) {
         if !self.plugged {
             self.setup.plug();
@@ -173,7 +173,8 @@ impl Life {
         }
     }
 
-    /// Creates channels, or fails as injected.
+    /// Creates channels by `call`, or fails as injected. Returns the channels, if any, and a text
+    /// for the log.
     fn make(
         &mut self,
         at: usize,
@@ -201,7 +202,8 @@ impl Life {
         }
     }
 
-    /// Asserts that a failed call has released all resources.
+    /// Counts a failed call, and asserts that all its resources are released unless the setup keeps
+    /// descriptors.
     fn failed(&mut self, before: Resources) {
         self.failures += 1;
         if self.setup.keeps_descriptors() {
@@ -215,7 +217,7 @@ impl Life {
     fn prepare_all(&mut self) {
         let (least, most) = self.setup.channels().into_inner();
         let now = self.ends[0].open.as_ref().map_or(1, |open| open.plan.channels);
-        // Any number of channels other than the current one.
+        // The new number of channels differs from the current one.
         let further = 1 + self.random(u64::from(most - least)) as u16;
         let channels = least + (now - least + further) % (most - least + 1);
         let pending = if self.chance(2) { self.launch() } else { Vec::new() };
@@ -278,7 +280,7 @@ impl Life {
         }
     }
 
-    /// Commits or aborts without a prepared change: both succeed and have no effect.
+    /// Commits or aborts without a prepared change; both calls succeed and have no effect.
     fn stray(&mut self) {
         let at = self.any_end();
         let pending = self.launch();
@@ -302,7 +304,7 @@ impl Life {
         }
         self.plugged = false;
         self.note("unplug");
-        // A call before the loss is detected may fail and has no other effect.
+        // A call before the end detects the loss may fail, and has no other effect.
         for at in self.shuffled() {
             if self.ends[at].open.is_some() && self.ends[at].next.is_none() && self.chance(2) {
                 let plan = self.ends[at].open.as_ref().expect("it is open").plan.clone();

@@ -6,24 +6,25 @@ use super::{Life, PATIENCE};
 use crate::setups::Delivery;
 use crate::{frame, number_of, receive, send};
 
-/// Frames per channel in one exchange.
+/// Number of frames per channel in one exchange.
 const EACH: u32 = 3;
 
-/// Frames in flight: destination, and numbers by channel.
+/// Sent frames: destination, and numbers by channel.
 pub(super) struct Launched {
-    /// Destination end; `None` for the program.
+    /// Destination end; `None` if the program receives the frames.
     to: Option<usize>,
     numbers: Vec<Vec<u32>>,
 }
 
 impl Life {
-    /// Asserts that frames cross every channel in use, in both directions, once and in order.
+    /// Asserts that frames arrive once and in order on every channel in use, in both directions.
     pub(super) fn exchange(&mut self) {
         let launched = self.launch();
         self.land(launched);
     }
 
-    /// Sends frames on every channel in use.
+    /// Sends frames on every channel in use. Sends none while an end is closed or steered, or if
+    /// frames have no destination.
     pub(super) fn launch(&mut self) -> Vec<Launched> {
         let is_open = self.ends.iter().all(|end| end.open.is_some());
         let is_moving = self.ends.iter().any(|end| end.steered);
@@ -49,7 +50,8 @@ impl Life {
         launched
     }
 
-    /// Sends frames on one channel of an end or of the program.
+    /// Sends frames on one channel of an end, or of the program if `from` is none; returns their
+    /// numbers.
     fn launch_on(&mut self, from: Option<usize>, channel: usize) -> Vec<u32> {
         let lens = [60, 200, self.setup.frame_max()];
         let numbers: Vec<u32> = (self.sent..self.sent + EACH).collect();
@@ -76,7 +78,7 @@ impl Life {
         numbers
     }
 
-    /// Receives all launched frames.
+    /// Receives all launched frames and asserts that each arrives once.
     pub(super) fn land(&mut self, launched: Vec<Launched>) {
         for Launched { to, numbers } in launched {
             let begin = Instant::now();
@@ -110,7 +112,7 @@ impl Life {
         }
     }
 
-    /// Test frames that are ready now, with the channels on which they arrived.
+    /// Test frames that are ready, each with its channel.
     fn take(&mut self, to: Option<usize>) -> Vec<(usize, u32)> {
         let room = self.setup.frame_max() as u32 + 100;
         let frames = match to {

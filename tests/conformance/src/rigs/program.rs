@@ -1,4 +1,4 @@
-//! Queues at the program's end of a port.
+//! Rigs of a port, with queues for the program's end.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use mqnet_wire::{Layer, VnetHdr};
 use super::first;
 use crate::Rig;
 
-/// RX queue of the frames that the program receives.
+/// RX queue for the frames that the program receives.
 struct Received(Receiver, Arc<QueuePairStats>);
 
-/// TX queue of the frames that the program sends.
+/// TX queue for the frames that the program sends.
 struct Sent(Sender, Arc<QueuePairStats>);
 
 impl Queue for Received {
@@ -73,7 +73,8 @@ impl SyscallTx for Sent {
     }
 }
 
-/// Port, its channel, the program's end of the channel, and the largest frame.
+/// Opens a port; returns the function, its channel, the program's end of the channel, and the
+/// largest frame.
 fn port() -> (PortFunction, mqnet_netdev::Channel, (Receiver, Sender), u32) {
     let layer = Layer::Ethernet;
     let name = "port:test".to_owned();

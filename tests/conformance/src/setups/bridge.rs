@@ -1,4 +1,4 @@
-//! Bridges over both kinds of hardware, and groups of bridges.
+//! Bridges with both kinds of hardware, and groups of bridges.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use crate::rigs::Folder;
 /// Hardware that joins the two ends of a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hardware {
-    /// Memory files exchanged over a socket.
+    /// Memory files that the ends exchange over a socket.
     Memfd,
-    /// ivshmem server.
+    /// Memory and doorbells of an ivshmem server.
     Ivshmem,
 }
 
@@ -26,7 +26,7 @@ pub enum Hardware {
 pub struct Bridge {
     hardware: Hardware,
     window: u32,
-    /// Reaction of a group to the loss of a bridge; `None` for a single bridge.
+    /// Reaction of the groups to the loss of a bridge; `None` for a single bridge.
     members: Option<OnLoss>,
     servers: Vec<IvshmemServer>,
     seed: u64,

@@ -1,4 +1,4 @@
-//! Kernel devices in a network namespace of the test.
+//! Devices of the kernel in a separate network namespace.
 
 use std::process::Command;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(crate) fn ip(args: &str) {
     assert!(done.success(), "ip {args}");
 }
 
-/// Waits until a bridge forwards to a port: some time after the port has a carrier.
+/// Waits until a kernel bridge forwards to a port, which is some time after the port has a carrier.
 pub(crate) fn until_forwarding(port: &str) {
     mqnet_testkit::until("the bridge forwards", || {
         let shown = Command::new("ip").args(["-d", "link", "show", port]).output();
@@ -27,7 +27,7 @@ pub(crate) fn until_forwarding(port: &str) {
 /// Two TAPs on one kernel bridge.
 pub struct Taps {
     io: Io,
-    /// Queues are selected by mqnet's steering program.
+    /// True if mqnet's steering program selects the queues.
     steering: bool,
 }
 
@@ -35,8 +35,8 @@ pub struct Taps {
 const TAPS: [&str; 2] = ["ta", "tb"];
 
 impl Taps {
-    /// Creates the bridge for TAPs with the given write method, with or without mqnet's steering
-    /// program.
+    /// Creates the kernel bridge. `io` is the write method of the TAPs, `steering` enables mqnet's
+    /// steering program.
     pub fn new(io: Io, steering: bool) -> Self {
         ip("link add br0 type bridge mcast_snooping 0");
         ip("link set br0 up");
@@ -66,7 +66,7 @@ impl Setup for Taps {
 
     fn make(&mut self, end: usize) -> Box<dyn Function> {
         let config = || TapConfig { name: TAPS[end].into(), io: self.io, ..TapConfig::default() };
-        // The kernel may still be removing the previous TAP of this name.
+        // The kernel may not have removed the previous TAP of this name yet.
         let mut tap = mqnet_testkit::until("a TAP", || TapFunction::open(config()).ok());
         if !self.steering {
             tap.set_flag("flow-steering", false).expect("a flag of every TAP");
@@ -134,7 +134,7 @@ impl Setup for Nics {
         Box::new(AfXdpFunction::new(config).expect("an interface"))
     }
 
-    /// The kernel closes sockets some time after their owner drops them.
+    /// Waits, because the kernel closes sockets some time after their owner has dropped them.
     fn turn(&mut self, _now: Duration) {
         std::thread::sleep(Duration::from_millis(1));
     }

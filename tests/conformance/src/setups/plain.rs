@@ -1,4 +1,4 @@
-//! Functions that need no operating system.
+//! Functions that do not use the operating system.
 
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,7 @@ use mqnet_wire::Layer;
 
 use super::{Delivery, Setup};
 
-/// Loopback device, or a group of two.
+/// Loopback device, or a group of two loopback devices.
 pub enum Loopbacks {
     One,
     Group(OnLoss),
@@ -55,7 +55,7 @@ impl Setup for Loopbacks {
     }
 }
 
-/// Group with its first member as primary.
+/// Group whose first member is the primary.
 pub(super) fn group(
     members: Vec<Box<dyn Function>>,
     on_loss: OnLoss,
@@ -91,13 +91,13 @@ impl Setup for Nothing {
     }
 }
 
-/// Port and the program's ends of its channels.
+/// Port with the program's ends of its channels.
 #[derive(Default)]
 pub struct Ports {
     pub program: Vec<(Receiver, Sender)>,
 }
 
-/// Largest number of channels of a port.
+/// Maximum number of channels of the port.
 const PORTS: u16 = 3;
 
 impl Setup for Ports {

@@ -1,4 +1,4 @@
-//! VDUSE device of this kernel and a TAP on one kernel bridge.
+//! VDUSE device of this kernel and a TAP, joined by a kernel bridge.
 
 use std::fs;
 use std::ops::RangeInclusive;
@@ -15,11 +15,11 @@ use super::kernel::{ip, until_forwarding};
 /// Names of the device (and its netdev) and of the TAP.
 const NAMES: [&str; 2] = ["v0", "tb"];
 
-/// End 0 is the VDUSE device, end 1 the TAP. Needs a kernel of its own: VDUSE devices are not
-/// namespaced.
+/// VDUSE device as end 0 and TAP as end 1. A test needs a separate kernel: VDUSE devices have no
+/// namespace.
 pub struct Vduse {
     packed: bool,
-    /// Unbinding of the driver, which waits for rings that the test's channels hold.
+    /// Thread that unbinds the driver. The unbinding waits for rings that the test's channels hold.
     unbinding: Option<JoinHandle<()>>,
 }
 
@@ -38,7 +38,7 @@ impl Drop for Vduse {
     }
 }
 
-/// Name of the device's netdev on the vdpa bus, if it exists.
+/// Name of the netdev of the device on the vdpa bus; none if it does not exist.
 fn netdev() -> Option<String> {
     let card = fs::read_dir("/sys/bus/vdpa/devices/v0").ok()?;
     let nets = card.filter_map(|entry| fs::read_dir(entry.ok()?.path().join("net")).ok());
@@ -92,7 +92,7 @@ impl Setup for Vduse {
         1..=1
     }
 
-    /// The kernel behind each end drops frames for lack of room.
+    /// The kernel at each end drops frames when a queue is full.
     fn lossless(&self) -> bool {
         false
     }
@@ -117,7 +117,7 @@ impl Setup for Vduse {
             thread.join().expect("it is unbound");
         }
         if !PathBuf::from("/sys/bus/vdpa/devices/v0").exists() {
-            // The process of the device has died, and the device with it.
+            // The device ended together with its process.
             return;
         }
         fs::write(drivers("bind"), "v0").expect("a driver that takes it");

@@ -7,20 +7,20 @@ use mqnet_virtio_user::{VirtioUserConfig, VirtioUserFunction};
 use super::{Loss, Setup};
 use crate::rigs::Folder;
 
-/// End with the device.
+/// Number of the end with the device.
 pub(crate) const DEVICE: usize = 0;
-/// End with the driver.
+/// Number of the end with the driver.
 pub(crate) const DRIVER: usize = 1;
 
-/// End 0 is the device, end 1 its driver.
+/// Device as end 0 and driver as end 1.
 pub struct Virtio {
-    /// Packed rings.
+    /// True for packed rings.
     pub packed: bool,
-    /// A control queue.
+    /// True with a control queue.
     pub ctrl: bool,
-    /// Mergeable buffers, and checksum offload by the device.
+    /// True with mergeable buffers and checksum offload by the device.
     pub rich: bool,
-    /// The driver listens, and the device connects.
+    /// True if the driver listens and the device connects.
     pub reversed: bool,
     folder: Folder,
 }
@@ -31,7 +31,7 @@ impl Virtio {
         Self { packed, ctrl, rich, reversed: false, folder: Folder::new() }
     }
 
-    /// Swaps the listening and the connecting side.
+    /// Swaps the listening and the connecting end.
     pub fn reversed(self) -> Self {
         Self { reversed: true, ..self }
     }
@@ -77,7 +77,8 @@ impl Setup for Virtio {
         (end == DEVICE).then_some(DRIVER)
     }
 
-    /// A driver gets no notification when the device's link is closed.
+    /// True except for the driver after a close of the device's link, of which a driver gets no
+    /// notification.
     fn notices(&self, end: usize, loss: Loss) -> bool {
         end == DEVICE || loss == Loss::Killed
     }

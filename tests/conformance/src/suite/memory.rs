@@ -1,4 +1,4 @@
-//! Checks of TX queues with memory: reservations, hold, drain.
+//! Checks of owning TX queues: reservation, hold, drain.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use mqnet_wire::VnetHdr;
 use super::{PATIENCE, expect_next};
 use crate::{Rig, frame};
 
-/// Copies a frame into its reservation.
+/// Copies a frame into its reservation; panics if the reservation is too small.
 fn place(room: &mut Segments<'_>, bytes: &[u8]) {
     let mut rest = bytes;
     rest = &rest[room.head.copy_from(Span::of(rest))..];
@@ -20,8 +20,8 @@ fn place(room: &mut Segments<'_>, bytes: &[u8]) {
     assert!(rest.is_empty(), "{} bytes have no room", rest.len());
 }
 
-/// Frames placed in a reservation arrive, whatever their length. A reservation without a commit is
-/// discarded with its content.
+/// Checks that frames of any length that are placed in a reservation arrive. A reservation without
+/// a commit is discarded with its content.
 pub fn reservations_carry_frames(rig: &mut Rig) {
     if !matches!(rig.tx, Tx::Owning(_)) {
         return;
@@ -58,8 +58,8 @@ pub fn reservations_carry_frames(rig: &mut Rig) {
     }
 }
 
-/// A held queue keeps frames from the peer and delivers them in order when released. When all
-/// frames are taken, the queue is drained and as empty as before.
+/// Checks that a held queue keeps frames from the peer and delivers them in order after the
+/// release. After all frames were received, the queue is drained.
 pub fn held_frames_wait(rig: &mut Rig) {
     let (mut sent, mut expected) = (0u32, 0u32);
     let deadline = Instant::now() + PATIENCE;
@@ -83,7 +83,7 @@ pub fn held_frames_wait(rig: &mut Rig) {
         let Some(fill) = rig.tx.fill(0).expect("fill") else { continue };
         assert!(fill.used <= fill.size, "{}: {fill:?}", rig.name);
     }
-    // The queue takes frames as before.
+    // The queue accepts frames as before.
     while rig.send(&[frame(sent, 100)]) == 0 {
         assert!(Instant::now() < deadline, "{}: full after it was held", rig.name);
     }
@@ -93,8 +93,8 @@ pub fn held_frames_wait(rig: &mut Rig) {
     }
 }
 
-/// Parked queues resume when used again: frames peeked and not released are returned again, and no
-/// frame is lost.
+/// Checks that parked queues continue when they are used again: frames that were peeked and not
+/// released are returned again, and no frame is lost.
 pub fn parked_queues_go_on(rig: &mut Rig) {
     let (mut sent, mut expected) = (0u32, 0u32);
     let deadline = Instant::now() + PATIENCE;
