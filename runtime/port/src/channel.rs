@@ -1,4 +1,4 @@
-//! State of one channel that the queues of the port share with the program.
+//! Channel state shared by the queues of the port and the program.
 
 use std::fmt;
 use std::io;
@@ -15,10 +15,12 @@ use mqnet_wire::VnetHdr;
 use crate::config::PortConfig;
 use crate::error::{CloseReason, Error};
 
-/// Generation of the arm words. Both sides of a port live equally long, so one is enough.
+/// Generation of the arm words. Both sides of a port have the same lifetime, so one generation is
+/// enough.
 const GENERATION: u16 = 1;
 
-/// Rings of a channel to the program. They exist once per channel and pass from queue to queue.
+/// Rings of a channel for frames to the program. The rings exist once per channel and pass from one
+/// TX queue to the next.
 #[derive(Debug)]
 pub(crate) struct TxRings {
     pub(crate) filled: spsc::SpscProducer<Slot>,
@@ -29,7 +31,7 @@ pub(crate) struct TxRings {
     pub(crate) ringer: Ringer,
 }
 
-/// Rings of a channel from the program: the other ends of [`TxRings`].
+/// Receiver's ends of the rings in [`TxRings`].
 #[derive(Debug)]
 pub(crate) struct ReceiverRings {
     pub(crate) filled: spsc::SpscConsumer<Slot>,
@@ -38,7 +40,7 @@ pub(crate) struct ReceiverRings {
     pub(crate) ringer: Ringer,
 }
 
-/// One frame and its memory.
+/// Frame buffer with the length and the header of its frame.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) bytes: Box<[u8]>,
@@ -53,7 +55,7 @@ impl Slot {
     }
 }
 
-/// Wake-up by an eventfd.
+/// Waker that signals an eventfd.
 struct Wakeup(Arc<EventFd>);
 
 impl Waker for Wakeup {
@@ -62,15 +64,16 @@ impl Waker for Wakeup {
     }
 }
 
-/// Signals an own eventfd. An error means that its counter is full, and a full counter wakes too.
+/// Signals an eventfd of this process. Errors are ignored: they mean that the counter is full, and
+/// a full counter wakes as well.
 fn ring(event: &EventFd) {
     let _ = event.ring();
 }
 
-/// Limits of a channel, which the control thread changes while the program sends.
+/// Limits of a channel. The control thread changes the limits while the program sends.
 ///
-/// Aligned to a pair of cache lines: senders read the limits for every frame, and must not share
-/// their line with the byte counters.
+/// The alignment is two cache lines: senders read the limits for every frame, and must not share a
+/// line with the byte counters.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Limits {
@@ -78,13 +81,13 @@ struct Limits {
     frame_max: AtomicU32,
 }
 
-/// One channel of a port.
+/// Channel of a port.
 pub(crate) struct PortChannel {
     /// Ring of the frames that the program sends.
     pub(crate) arrivals: Control<Slot>,
-    /// Consumer of `arrivals`, between two RX queues of the channel.
+    /// Consumer of `arrivals` while no RX queue of the channel has it.
     pub(crate) consumer: HandOver<MpscConsumer<Slot>>,
-    /// Rings of the frames that the program receives, between two TX queues of the channel.
+    /// Rings for frames to the program while no TX queue of the channel has them.
     pub(crate) tx_rings: HandOver<TxRings>,
     pub(crate) close_reason: Arc<CloseReason>,
     limits: Limits,
@@ -92,19 +95,19 @@ pub(crate) struct PortChannel {
     pub(crate) depth: u32,
     /// Size of a slot for received frames in bytes.
     slot_bytes: u32,
-    /// Wakes the worker.
+    /// Event that wakes the worker.
     pub(crate) worker_event: Arc<EventFd>,
-    /// Wakes the receiver.
+    /// Event that wakes the receiver.
     pub(crate) data_event: EventFd,
-    /// Wakes senders that wait in a poll loop.
+    /// Event that wakes senders in a poll loop.
     pub(crate) room_event: Arc<EventFd>,
-    /// Arm word of the receiver, which waits for data.
+    /// Arm word of the receiver, which waits for frames.
     pub(crate) data_word: AtomicU64,
-    /// Arm word of the lane, which waits for room.
+    /// Arm word of the lane, which waits for free slots.
     pub(crate) room_word: AtomicU64,
-    /// Bytes sent to the program so far.
+    /// Total number of bytes sent to the program.
     pub(crate) sent: AtomicU64,
-    /// Bytes that the program has released so far.
+    /// Total number of bytes that the program has released.
     pub(crate) taken: AtomicU64,
 }
 
@@ -166,30 +169,30 @@ impl PortChannel {
         Ok((channel, rings))
     }
 
-    /// True while no queue of the channel has its rings.
+    /// True if no queue has the consumer or the rings of the channel.
     pub(crate) fn is_parked(&self) -> bool {
         self.consumer.with(|_| ()).is_some() && self.tx_rings.with(|_| ()).is_some()
     }
 
-    /// True while the channel is in use.
+    /// True if the channel is in use.
     #[inline]
     pub(crate) fn is_in_use(&self) -> bool {
-        // Pairs with the Release in set_in_use: a sender that was woken by the change sees it.
+        // Pairs with the Release in set_in_use: a sender that the change woke reads the new value.
         self.limits.is_in_use.load(Ordering::Acquire)
     }
 
-    /// Sets whether the channel is in use, and wakes the senders that wait.
+    /// Sets the use of the channel. Wakes waiting senders if the value changes.
     pub(crate) fn set_in_use(&self, on: bool) {
-        // Pairs with the Acquire in is_in_use: the wake-up follows the change.
+        // Pairs with the Acquire in is_in_use: woken senders read the new value.
         if self.limits.is_in_use.swap(on, Ordering::Release) != on {
             self.arrivals.wake_senders();
         }
     }
 
-    /// Length of the largest frame in bytes.
+    /// Length of the longest allowed frame in bytes.
     #[inline]
     pub(crate) fn frame_max(&self) -> u32 {
-        // A value of its own: no other data depends on it.
+        // Relaxed: no other data depends on this value.
         self.limits.frame_max.load(Ordering::Relaxed)
     }
 
@@ -197,21 +200,22 @@ impl PortChannel {
         self.limits.frame_max.store(bytes, Ordering::Relaxed);
     }
 
-    /// Error of a sender on a channel that is not in use.
+    /// Returns the error for a sender on a channel that is not in use: the reason if the port was
+    /// closed.
     #[cold]
     pub(crate) fn not_in_use(&self) -> Error {
         self.close_reason.get().unwrap_or(Error::NotInUse)
     }
 
-    /// Bytes that wait for the program.
+    /// Number of bytes sent to the program and not released.
     pub(crate) fn used(&self) -> u32 {
-        // `taken` is read first: no byte is taken before it was sent, so the difference cannot be
-        // negative, on either side. Pairs with the Release in Receiver::release.
+        // Load `taken` first: bytes are counted in `sent` before they can be taken, so the
+        // difference is never negative. Pairs with the Release in Receiver::release.
         let taken = self.taken.load(Ordering::Acquire);
         self.sent.load(Ordering::Acquire).saturating_sub(taken).min(u64::from(self.size())) as u32
     }
 
-    /// Largest number of bytes that can wait.
+    /// Capacity of the slots for the program in bytes.
     pub(crate) fn size(&self) -> u32 {
         self.depth * self.slot_bytes
     }

@@ -1,4 +1,4 @@
-//! The control thread of a link that joins a port with another function.
+//! Control thread of a link that joins a port and another function.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -16,26 +16,26 @@ use crate::error::Error;
 use crate::function::{Closer, PortFunction};
 use crate::stats::{DirectionStats, Stats};
 
-/// Reason why a link could not be brought up.
+/// Reason why a link is not up.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
     /// Error of the engine.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The two functions could not be joined, for this reason.
+    /// The functions cannot be joined; the string is the reason.
     #[error("{0}")]
     Down(String),
-    /// A thread or a descriptor could not be created.
+    /// A thread or a descriptor cannot be created.
     #[error("the control thread: {0}")]
     System(#[from] std::io::Error),
 }
 
-/// State of a driver's thread: a link, and data that belongs to it.
+/// State of a driver's thread: a link, and data of its owner.
 pub trait Steered {
-    /// The link.
+    /// Returns the link.
     fn link(&mut self) -> &mut Link;
 
-    /// Called after each control step of the link.
+    /// Hook that runs after each control step of the link.
     fn stepped(&mut self) {}
 }
 
@@ -45,16 +45,17 @@ impl Steered for Link {
     }
 }
 
-/// Work on the link, for its thread.
+/// Function to run on the link's thread.
 type Task<L> = Box<dyn FnOnce(&mut L) + Send>;
 
-/// Plan in force, from the point of view of the link's first function.
+/// Plan in force, as seen from the link's first function.
 #[derive(Clone, Debug)]
 struct PlanInForce(Arc<Mutex<Plan>>);
 
 impl PlanInForce {
     fn get(&self) -> Plan {
-        // Every change under the lock is one statement: a panic leaves no partial state.
+        // Recover from poisoning: every change under the lock is one statement, so a panic leaves
+        // no partial state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -63,10 +64,11 @@ impl PlanInForce {
     }
 }
 
-/// A running link and its thread. Dropping it shuts the link down in order, also during a change:
-/// senders and receivers get [`Error::Closed`].
+/// Running link with its control thread. Dropping the driver shuts the link down in order, also
+/// during a change. Senders and receivers then get [`Error::Closed`], or the failure if the link
+/// had failed before.
 pub struct LinkDriver<L = Link> {
-    /// `None` only in the drop.
+    /// Sender of tasks; `None` only during the drop.
     tasks: Option<Sender<Task<L>>>,
     wake: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
@@ -75,21 +77,21 @@ pub struct LinkDriver<L = Link> {
     closer: Closer,
 }
 
-/// Reply to the start of the thread: the first plan, or the reason why the link is not up.
+/// Result of the start: the first plan, or the reason why the link is not up.
 type Started = Result<PlanInForce, DriverError>;
 
-/// State of the thread.
+/// State of the control thread.
 struct Body<L> {
     tasks: Receiver<Task<L>>,
     wake: Arc<EventFd>,
     closer: Closer,
-    /// `None` until the link is up.
+    /// Plan in force; `None` until the link is up.
     plan: Option<PlanInForce>,
 }
 
 impl LinkDriver<Link> {
-    /// Joins `device` (the link's first function) with a port and runs the link until the driver
-    /// is dropped or the link fails. Returns when traffic flows.
+    /// Joins `device`, the first function of the link, with a port. Returns when the link is up.
+    /// The link runs until the driver is dropped or the link fails.
     pub fn start(
         device: Box<dyn Function>,
         port: PortFunction,
@@ -100,7 +102,7 @@ impl LinkDriver<Link> {
 }
 
 impl<L: Steered + 'static> LinkDriver<L> {
-    /// Starts the link as [`start`](LinkDriver::start) does. `wrap` runs on the link's thread and
+    /// Starts the link as [`start`](LinkDriver::start) does. `wrap` runs on the control thread and
     /// creates the state of that thread.
     pub fn start_with(
         device: Box<dyn Function>,
@@ -114,7 +116,7 @@ impl<L: Steered + 'static> LinkDriver<L> {
         let (ready, first) = sync_channel(1);
         let body = Body { tasks, wake: wake.clone(), closer: closer.clone(), plan: None };
         let thread = std::thread::Builder::new().name("mqnet-control".to_owned()).spawn(
-            // The link is created and dropped on its own thread.
+            // The control thread creates and drops the link.
             move || match Link::new(device, Box::new(port), config) {
                 Ok(link) => body.run(wrap(link), &ready),
                 Err(e) => drop(ready.send(Err(e.into()))),
@@ -129,12 +131,13 @@ impl<L: Steered + 'static> LinkDriver<L> {
         }
     }
 
-    /// Plan in force, from the point of view of the device. A change replaces it.
+    /// Returns the plan in force, as seen from the device. Each change replaces the plan.
     pub fn plan(&self) -> Plan {
         self.plan.get()
     }
 
-    /// Runs `task` on the link's thread and returns its result; `None` when the link has ended.
+    /// Runs `task` on the control thread and returns its result. Returns `None` if the link has
+    /// ended.
     pub fn call<T: Send + 'static>(
         &self,
         task: impl FnOnce(&mut L) -> T + Send + 'static,
@@ -146,7 +149,7 @@ impl<L: Steered + 'static> LinkDriver<L> {
         result.recv().ok()
     }
 
-    /// Counters of both directions so far.
+    /// Returns the counters of both directions.
     pub fn stats(&self) -> Stats {
         let [device, port] = &self.stats;
         let outside = self.call(|link| link.link().functions()[0].dropped_outside());
@@ -170,7 +173,7 @@ impl<L> Drop for LinkDriver<L> {
         self.tasks = None;
         let _ = self.wake.ring();
         if let Some(thread) = self.thread.take() {
-            // A panic of the control thread has been printed by its hook.
+            // The panic hook has already printed a panic of the control thread.
             let _ = thread.join();
         }
     }
@@ -180,12 +183,12 @@ impl<L: Steered> Body<L> {
     fn run(mut self, mut link: L, ready: &SyncSender<Started>) {
         let ended = self.turn(&mut link, ready);
         let error = ended.map_or_else(Error::Failed, |()| Error::Closed);
-        // Frames for the program stay in its rings, so there is nothing to wait for.
+        // Frames for the program stay in its rings, so the shutdown needs no waiting time.
         let _ = link.link().shut_down("closed by the program", Duration::ZERO);
         self.closer.close(error);
     }
 
-    /// Turns the link until the owner is gone or the link fails.
+    /// Runs control steps until the owner is dropped (`Ok`) or the link is down or fails (`Err`).
     fn turn(&mut self, link: &mut L, ready: &SyncSender<Started>) -> Result<(), String> {
         loop {
             match link.link().turn(clock::monotonic()) {
@@ -213,7 +216,7 @@ impl<L: Steered> Body<L> {
                 tasks += 1;
             }
             let link = link.link();
-            // A task may have requested a change, which begins with the next turn.
+            // A task may have requested a change, which begins at the next control step.
             let patience = if tasks == 0 { link.patience() } else { Duration::ZERO };
             let mut fds = link.events();
             fds.push(self.wake.as_fd());
@@ -221,14 +224,14 @@ impl<L: Steered> Body<L> {
         }
     }
 
-    /// Publishes the plan in force.
+    /// Publishes the plan in force. The first plan completes the start.
     fn show(&mut self, plan: Plan, ready: &SyncSender<Started>) {
         match &self.plan {
             Some(shown) => shown.set(plan),
             None => {
                 let shown = PlanInForce(Arc::new(Mutex::new(plan)));
                 self.plan = Some(shown.clone());
-                // The receiver is gone if the owner has given up.
+                // The owner still waits for the first plan; a failure of the send is harmless.
                 let _ = ready.try_send(Ok(shown));
             }
         }

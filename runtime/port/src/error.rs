@@ -2,18 +2,18 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Reason why a frame was not sent, or none was received.
+/// Error of a send or a receive operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// All slots are in use. The frame is unchanged: try again when there is room, or wait with
-    /// `send`.
+    /// All slots are in use, and no frame was sent. Try again when a slot is free, or use `send`,
+    /// which waits.
     #[error("the queue is full")]
     Full,
-    /// The queue is not in use: the device has fewer channels at present. The frame is unchanged:
-    /// send it on another queue, or wait with `arm` until the queue is in use again.
+    /// The channel is not in use, because the device has fewer channels at present. No frame was
+    /// sent. Use another channel, or wait with `arm` until this channel is in use again.
     #[error("the queue is not in use: the device has fewer channels; send on another queue")]
     NotInUse,
-    /// The frame is longer than the MTU allows, or empty.
+    /// The frame is empty or longer than the MTU allows.
     #[error("a frame of {len} bytes: 1 to {max} are possible (mtu)")]
     Length {
         /// Length of the frame in bytes.
@@ -21,7 +21,7 @@ pub enum Error {
         /// Largest length in bytes.
         max: usize,
     },
-    /// The port was closed by its owner.
+    /// The owner has closed the port.
     #[error("the device was closed")]
     Closed,
     /// The link has failed.
@@ -32,13 +32,14 @@ pub enum Error {
     System(String),
 }
 
-/// Reason why a port was closed; empty while it is open.
+/// Reason why a port was closed; `None` while the port is open.
 #[derive(Debug, Default)]
 pub(crate) struct CloseReason(Mutex<Option<Error>>);
 
 impl CloseReason {
     fn lock(&self) -> MutexGuard<'_, Option<Error>> {
-        // Every change under the lock is one statement: a panic leaves no partial state.
+        // Recover from poisoning: every change under the lock is one statement, so a panic leaves
+        // no partial state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -51,7 +52,7 @@ impl CloseReason {
         self.lock().clone()
     }
 
-    /// Reason why the rings of a port are closed.
+    /// Returns the reason for closed rings: [`Error::Closed`] unless another reason is set.
     pub(crate) fn reason(&self) -> Error {
         self.get().unwrap_or(Error::Closed)
     }

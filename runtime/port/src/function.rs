@@ -1,4 +1,4 @@
-//! The port as the engine sees it.
+//! Function of a port for the engine.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::rx::PortRx;
 use crate::sender::Sender;
 use crate::tx::PortTx;
 
-/// Closes a port from outside.
+/// Handle that closes a port.
 #[derive(Clone, Debug)]
 pub(crate) struct Closer {
     channels: Vec<Arc<PortChannel>>,
@@ -23,19 +23,19 @@ pub(crate) struct Closer {
 }
 
 impl Closer {
-    /// Event that wakes the worker of a channel.
+    /// Returns the event that wakes the worker of a channel.
     #[cfg(test)]
     pub(crate) fn worker_event(&self, channel: usize) -> std::os::fd::BorrowedFd<'_> {
         std::os::fd::AsFd::as_fd(&*self.channels[channel].worker_event)
     }
 
-    /// Ends the senders, while the lanes still run.
+    /// Closes the rings of the senders. The lanes may still run.
     pub(crate) fn close_senders(&self) {
         self.channels.iter().for_each(|channel| channel.arrivals.close());
     }
 
-    /// Ends the port: senders get the reason, and receivers get it after the last frame. The lanes
-    /// must have stopped, or a later frame would follow the reason.
+    /// Closes the port. Senders get the reason; receivers get the reason after the last frame. The
+    /// lanes must have stopped: otherwise a receiver could get a frame after the reason.
     pub(crate) fn close(&self, error: Error) {
         self.reason.set(error);
         for channel in &self.channels {
@@ -45,7 +45,7 @@ impl Closer {
     }
 }
 
-/// Part of a plan that applies to the program.
+/// Values of a plan that apply to the program.
 #[derive(Clone, Copy, Debug)]
 struct InForce {
     channels: u16,
@@ -58,7 +58,7 @@ impl InForce {
     }
 }
 
-/// The port as a function.
+/// Port as a function of a link.
 #[derive(Debug)]
 pub struct PortFunction {
     config: PortConfig,
@@ -66,12 +66,13 @@ pub struct PortFunction {
     reason: Arc<CloseReason>,
     stats: Vec<Arc<QueuePairStats>>,
     in_force: InForce,
-    /// Values of the open change, in force after its commit.
+    /// Values of the prepared change, which the commit applies; `None`: no change is prepared.
     next: Option<InForce>,
 }
 
 impl PortFunction {
-    /// Opens a port. Returns the function and the program's ends of its channels.
+    /// Opens a port. Returns the function, and receiver and sender of each channel. Returns an
+    /// error for an option out of range, or if a descriptor cannot be created.
     pub fn open(config: PortConfig) -> Result<(Self, Vec<(Receiver, Sender)>), OpenChannelsError> {
         let fail = |what: String| OpenChannelsError { function: config.name.clone(), what };
         let check = |what: &str, value: u32, min: u32, max: u32| {
@@ -101,7 +102,8 @@ impl PortFunction {
         Closer { channels: self.channels.clone(), reason: self.reason.clone() }
     }
 
-    /// Queues of a plan. They take the rings of their channels at the first poll.
+    /// Creates the queues of a plan. Each queue takes the rings of its channel at its first poll.
+    /// Returns an error if the plan exceeds the port's limits.
     fn queues(&self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         plan.check_channels(&self.config.name, self.config.channels)?;
         let most = self.config.mtu_max + l2_header(self.config.layer);
@@ -145,12 +147,12 @@ impl Function for PortFunction {
             layer: self.config.layer,
             channels: self.config.channels,
             wanted: Some(self.config.channels),
-            // A start value, not a demand: the MTU may change later.
+            // The configured MTU is only an initial value: the MTU may change later.
             mtu: None,
             mtu_found: Some(self.config.mtu),
             mtu_max: self.config.mtu_max,
             frame_max: self.config.mtu_max + l2_header(self.config.layer),
-            // The program gets complete frames only: the engine emulates offloads for it.
+            // The program receives and sends complete frames; the engine emulates all offloads.
             rx_offloads: Offloads::NONE,
             tx_offloads: Offloads::NONE,
             rx_fixed: Offloads::NONE,
@@ -175,7 +177,8 @@ impl Function for PortFunction {
     fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         let queues = self.queues(plan)?;
         let next = InForce::of(plan);
-        // Senders observe a smaller limit before the lanes change.
+        // Reduce the limit for senders before the lanes change; a larger limit applies at the
+        // commit.
         self.set_frame_max(next.frame_max.min(self.in_force.frame_max));
         self.next = Some(next);
         Ok(queues)
@@ -210,7 +213,7 @@ impl Steering for PortFunction {
         self.config.depth
     }
 
-    /// Lets the program send on the first `channels` channels only.
+    /// Allows the program to send only on the first `channels` channels.
     fn steer(&mut self, channels: u16) -> Result<(), OpenChannelsError> {
         self.set_channels(channels);
         Ok(())

@@ -1,14 +1,15 @@
-//! Port: a function with this program at its far end. Frames that the program sends arrive at the
-//! link, and frames that the link sends are received by the program.
+//! Port: function of a link whose peer is the program itself. The link receives the frames that the
+//! program sends, and the program receives the frames that the link sends.
 //!
-//! Both directions bring memory: a frame is in a slot, which is allocated once. A frame that the
-//! program sends is copied once, from its slot to the sink. A received frame is read in its slot.
+//! Both queues own their memory: each frame is in a slot, and the slots are allocated once. A frame
+//! that the program sends is copied once, from its slot to the sink. The program reads a received
+//! frame in its slot.
 //!
 //! # Changes of a running link
-//! A port takes part in changes of channels and of the MTU. Each channel has its rings once; they
-//! pass from the old queues to the new ones ([`HandOver`](mqnet_netdev::HandOver)), so no frame is
-//! lost and none is duplicated. A channel that is not in use keeps its rings: frames in them stay
-//! until the program receives them, and senders get [`Error::NotInUse`].
+//! A port takes part in changes of channels and of the MTU. Each channel has one set of rings,
+//! which passes from the old queues to the new ones ([`HandOver`](mqnet_netdev::HandOver)), so no
+//! frame is lost or duplicated. A channel that is not in use keeps its rings: frames in the rings
+//! stay until the program receives them, and senders get [`Error::NotInUse`].
 //!
 //! ```
 //! use mqnet_engine::{LinkConfig, LinkSettings};

@@ -1,4 +1,4 @@
-//! Receiving half of the program.
+//! Receiver of the program.
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,14 +14,14 @@ use mqnet_wire::VnetHdr;
 use crate::channel::{PortChannel, ReceiverRings, Slot};
 use crate::error::Error;
 
-/// Longest single wait for a frame; `recv` repeats it.
+/// Longest single wait for a frame. `recv` repeats the wait.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// Receives the frames of one channel. While the program does not receive, the lane stops, and no
-/// frame is lost.
+/// Receiver of the frames of one channel. While the program does not receive, the lane stops, and
+/// no frame is lost.
 ///
-/// On a channel that is not in use, frames that were sent before can still be received; then none
-/// follows until the channel is in use again.
+/// On a channel that is not in use, the program can still receive the frames that were sent before.
+/// No further frame arrives until the channel is in use again.
 #[derive(Debug)]
 pub struct Receiver {
     filled: SpscConsumer<Slot>,
@@ -37,8 +37,8 @@ impl Receiver {
         Self { filled, empty, waiter, ringer, channel }
     }
 
-    /// Next frame; waits for one. `None` when the port was closed by its owner and every frame has
-    /// been received.
+    /// Waits for a frame and returns it. Returns `None` if the owner closed the port and no frame
+    /// is left, and the reason if the port failed.
     pub fn recv(&mut self) -> Result<Option<Packet<'_>>, Error> {
         let slot = loop {
             if let Some(slot) = self.take_or_arm() {
@@ -46,7 +46,7 @@ impl Receiver {
             }
             if let Some(error) = self.channel.close_reason.get() {
                 match self.filled.pop_one() {
-                    // The lanes sent it between the first check and the end of the port.
+                    // The lanes sent the frame between the first check and the end of the port.
                     Some(slot) => break slot,
                     None if error == Error::Closed => return Ok(None),
                     None => return Err(error),
@@ -58,8 +58,9 @@ impl Receiver {
         Ok(Some(Packet { slot: Some(slot), receiver: self }))
     }
 
-    /// Next frame, if there is one. If there is none, [`as_fd`](AsFd::as_fd) becomes readable for
-    /// the next one.
+    /// Returns the next frame, or `None` without waiting. After `None`, [`as_fd`](AsFd::as_fd)
+    /// becomes readable for the next frame. Returns the reason if the port was closed and no frame
+    /// is left.
     pub fn try_recv(&mut self) -> Result<Option<Packet<'_>>, Error> {
         if let Some(slot) = self.take_or_arm() {
             return Ok(Some(Packet { slot: Some(slot), receiver: self }));
@@ -70,7 +71,7 @@ impl Receiver {
         Ok(Some(Packet { slot: Some(slot), receiver: self }))
     }
 
-    /// True while the channel is in use.
+    /// True if the channel is in use.
     pub fn is_in_use(&self) -> bool {
         self.channel.is_in_use()
     }
@@ -84,17 +85,18 @@ impl Receiver {
         self.filled.pop_one()
     }
 
-    /// Returns the slot of a frame that the program has dropped.
+    /// Returns the slot of a dropped frame to the lane, and wakes a stopped lane if enough slots
+    /// are free.
     fn release(&mut self, slot: Slot) {
         // Pairs with the Acquire in PortChannel::used.
         self.channel.taken.fetch_add(u64::from(slot.len), Ordering::Release);
-        // The ring has as many entries as there are slots: one always fits.
+        // The ring has as many entries as slots exist, so the push always succeeds.
         let pushed = self.empty.push_one(slot);
         debug_assert!(pushed.is_ok(), "more slots than there were");
         let channel = &self.channel;
         let free = channel.depth - self.empty.free() as u32;
-        // A stopped lane continues when half of the slots are free. Small frames may then use few
-        // bytes, so the lane waits for slots, not for bytes.
+        // Wake a stopped lane when half of the slots are free, or when no byte is in use. Small
+        // frames occupy slots but few bytes, so slots are counted, not bytes.
         let (size, used) = (channel.size(), channel.used());
         let have = if free * 2 >= channel.depth || used == 0 { size - used } else { 0 };
         if self.ringer.due(&channel.room_word, have) {
@@ -109,16 +111,16 @@ impl AsFd for Receiver {
     }
 }
 
-/// Received frame in its slot. Dropping it returns the slot.
+/// Received frame in its slot. Dropping the packet returns the slot.
 #[derive(Debug)]
 pub struct Packet<'a> {
-    /// `None` only in the drop.
+    /// Slot of the frame; `None` only during the drop.
     slot: Option<Slot>,
     receiver: &'a mut Receiver,
 }
 
 impl Packet<'_> {
-    /// Pending offloads of the frame: none, unless the port was opened for such frames.
+    /// Header with the pending offloads of the frame. The engine completes all offloads for a port.
     pub fn header(&self) -> VnetHdr {
         self.slot.as_ref().map(|slot| slot.hdr).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! RX queue of a port: frames that the program sent.
+//! RX queue of a port: frames sent by the program.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use mqnet_shmem::Span;
 use crate::channel::{PortChannel, Slot};
 
 pub(crate) struct PortRx {
-    /// Consumer of the channel's ring, while this queue has it.
+    /// Consumer of the channel's ring; `None` while another queue or the channel has it.
     ring: Option<Box<MpscConsumer<Slot>>>,
     channel: Arc<PortChannel>,
-    /// Largest frame of the plan. A sender may have checked an earlier, larger limit.
+    /// Longest frame of the plan in bytes. A sender may have checked an earlier, larger limit.
     frame_max: u32,
-    /// The first frame is longer than `frame_max`.
+    /// True if the first frame of the ring is longer than `frame_max`.
     is_long: bool,
     stats: Arc<QueuePairStats>,
 }
@@ -31,7 +31,8 @@ impl PortRx {
         Self { ring: None, channel, frame_max, is_long: false, stats }
     }
 
-    /// Takes the consumer, unless another queue of the channel has it.
+    /// Returns the consumer, taking it from the channel if necessary. Returns `None` if another
+    /// queue of the channel has it.
     #[inline]
     fn lease(&mut self) -> Option<&mut MpscConsumer<Slot>> {
         if self.ring.is_none() {
@@ -40,7 +41,7 @@ impl PortRx {
         self.ring.as_deref_mut()
     }
 
-    /// Drops the frames in front that are too long for the plan.
+    /// Drops the frames at the start of the ring that are too long for the plan.
     #[cold]
     fn drop_long(&mut self) {
         self.is_long = false;
@@ -60,7 +61,8 @@ impl PortRx {
 impl Queue for PortRx {
     fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
         self.stats.rx.arms.add(1);
-        // The queue that has the consumer wakes the worker when it is parked.
+        // Without the consumer the queue may sleep: the queue that has it wakes the worker when it
+        // is parked.
         let Some(ring) = self.lease() else { return Ok(Armed::Sleep) };
         Ok(if ring.arm() { Armed::Sleep } else { Armed::MoreWork })
     }
@@ -109,7 +111,8 @@ impl OwningRx for PortRx {
 }
 
 impl Drop for PortRx {
-    /// Frames that were not released stay for the channel's next queue.
+    /// Returns the consumer to the channel. Frames that were not released stay for the channel's
+    /// next queue.
     fn drop(&mut self) {
         self.park();
     }

@@ -1,4 +1,4 @@
-//! Sending half of the program.
+//! Sender of the program.
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,12 +11,12 @@ use mqnet_wire::VnetHdr;
 use crate::channel::{PortChannel, Slot};
 use crate::error::Error;
 
-/// Sends frames on one channel; clone it for every sending thread. Frames of one sender stay in
-/// order.
+/// Sender of frames on one channel. Each sending thread uses its own clone. The frames of one
+/// sender stay in order.
 ///
-/// On a channel that is not in use, every send is [`Error::NotInUse`], and a thread that waits for
-/// room returns with it. A frame that was accepted at the moment of the change is kept, and sent
-/// when the channel is in use again.
+/// On a channel that is not in use, every send fails with [`Error::NotInUse`], also a send that was
+/// waiting for space. A frame that was accepted during the change is kept, and sent when the
+/// channel is in use again.
 #[derive(Clone, Debug)]
 pub struct Sender {
     ring: mpsc::MpscSender<Slot>,
@@ -28,29 +28,30 @@ impl Sender {
         Self { ring: channel.arrivals.sender(), channel: channel.clone() }
     }
 
-    /// Length of the largest frame in bytes, which follows the MTU of the device.
+    /// Length of the longest allowed frame in bytes. The value follows the MTU of the link.
     pub fn max(&self) -> usize {
         self.channel.frame_max() as usize
     }
 
-    /// True while the channel is in use.
+    /// True if the channel is in use.
     pub fn is_in_use(&self) -> bool {
         self.channel.is_in_use()
     }
 
-    /// Sends a frame; waits while the queue is full.
+    /// Sends a frame. Waits while the queue is full.
     pub fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
         check(frame.len(), self.max())?;
         self.room()?.fill(frame)
     }
 
-    /// Sends a frame, or returns [`Error::Full`].
+    /// Sends a frame. Returns [`Error::Full`] if the queue is full.
     pub fn try_send(&mut self, frame: &[u8]) -> Result<(), Error> {
         check(frame.len(), self.max())?;
         self.try_room()?.fill(frame)
     }
 
-    /// Room for one frame, for example for a socket to write to; waits while the queue is full.
+    /// Reserves space for one frame, which the caller may fill directly, for example from a socket.
+    /// Waits while the queue is full.
     pub fn room(&mut self) -> Result<Room<'_>, Error> {
         let Self { ring, channel } = self;
         if !channel.is_in_use() {
@@ -63,7 +64,7 @@ impl Sender {
         }
     }
 
-    /// Room for one frame, or [`Error::Full`].
+    /// Reserves space for one frame. Returns [`Error::Full`] if the queue is full.
     pub fn try_room(&mut self) -> Result<Room<'_>, Error> {
         let Self { ring, channel } = self;
         if !channel.is_in_use() {
@@ -76,13 +77,13 @@ impl Sender {
         }
     }
 
-    /// Requests that [`as_fd`](AsFd::as_fd) becomes readable when there is room, for a program that
-    /// waits in a poll loop; on a channel that is not in use, when the channel is in use again.
-    /// Returns false when there is room already. All senders of a channel share the descriptor, and
-    /// this call drains it.
+    /// Arms [`as_fd`](AsFd::as_fd) for a program with a poll loop: the descriptor becomes readable
+    /// when the queue has space. On a channel that is not in use, it becomes readable when the
+    /// channel is in use again. Returns false if the queue has space already. All senders of a
+    /// channel share the descriptor, and this call drains it.
     pub fn arm(&mut self) -> Result<bool, Error> {
         self.channel.room_event.drain();
-        // A later change signals the descriptor again, also while the channel is not in use.
+        // Every later change of the channel's use signals the descriptor again.
         if !self.channel.is_in_use() {
             return self.channel.close_reason.get().map_or(Ok(true), Err);
         }
@@ -100,12 +101,12 @@ impl AsFd for Sender {
     }
 }
 
-/// Room for one frame of up to the largest size. Nothing is sent if it is dropped.
+/// Reserved space for one frame. Dropping the reservation sends nothing.
 #[derive(Debug)]
 pub struct Room<'a> {
     permit: Permit<'a, Slot>,
     channel: &'a PortChannel,
-    /// Length of the largest frame when the room was reserved.
+    /// Length of the longest allowed frame when the space was reserved.
     max: usize,
 }
 
@@ -115,15 +116,15 @@ impl<'a> Room<'a> {
     }
 
     fn fill(mut self, frame: &[u8]) -> Result<(), Error> {
-        // The MTU may have become smaller since the caller checked the length.
+        // The MTU may have decreased since the caller checked the length.
         check(frame.len(), self.max)?;
         self[..frame.len()].copy_from_slice(frame);
         self.send(frame.len())
     }
 
-    /// Sends the first `len` bytes, a complete frame. Fails with [`Error::Length`] if the MTU has
-    /// become too small since the room was reserved, and with [`Error::NotInUse`] if the channel is
-    /// no longer in use.
+    /// Sends the first `len` bytes as a complete frame. Fails with [`Error::Length`] if `len` is 0
+    /// or exceeds the current limit, and with [`Error::NotInUse`] or the close reason if the
+    /// channel is not in use.
     pub fn send(mut self, len: usize) -> Result<(), Error> {
         check(len, self.max.min(self.channel.frame_max() as usize))?;
         if !self.channel.is_in_use() {

@@ -1,4 +1,4 @@
-//! Counters of a driven link.
+//! Counters of a link with a driver.
 
 use std::sync::Arc;
 
@@ -11,13 +11,15 @@ pub struct DirectionStats {
     pub taken: u64,
     /// Frames accepted by the sink.
     pub sent: u64,
-    /// Additional frames from segmentation: parts of a large frame after the first.
+    /// Additional frames from segmentation: all segments of a large frame except the first.
     pub segments: u64,
-    /// Frames coalesced into the frame before them.
+    /// Frames that were coalesced into a preceding frame.
     pub merged: u64,
-    /// Dropped frames by reason, for reasons with at least one. Every dropped frame has one reason.
+    /// Dropped frames by reason; reasons without drops are omitted. Every dropped frame has exactly
+    /// one reason.
     pub drops: Vec<(&'static str, u64)>,
-    /// Frames that wait in a discipline. A snapshot while traffic flows.
+    /// Frames taken and neither sent nor dropped, for example in a discipline. The value is a
+    /// snapshot while traffic flows.
     pub waiting: u64,
     /// Number of times that a full sink stopped its source.
     pub stops: u64,
@@ -44,21 +46,21 @@ impl DirectionStats {
         }
     }
 
-    /// Frames dropped for any reason.
+    /// Total number of dropped frames.
     pub fn dropped(&self) -> u64 {
         self.drops.iter().map(|(_, n)| n).sum()
     }
 }
 
-/// Counters of a driven link: `taken + segments = sent + merged + drops + waiting`, in
-/// each direction.
+/// Counters of a link with a driver. In each direction, `taken + segments = sent + merged + drops +
+/// waiting`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// From the device to the program.
+    /// Counters of the direction from the device to the program.
     pub to_program: DirectionStats,
-    /// From the program to the device.
+    /// Counters of the direction from the program to the device.
     pub to_device: DirectionStats,
-    /// Frames that the system dropped before they reached the device's queues (the ring of a TUN
-    /// was full), where it counts them.
+    /// Frames that the system dropped before the device's queues, for example because the ring of a
+    /// TUN was full. `None`: not counted by the system, or the link has ended.
     pub dropped_outside: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! A port joined with a loopback by the engine: frames that the program sends return to it.
+//! Tests of a port that is joined with a loopback: frames that the program sends return to it.
 
 mod changes;
 
@@ -34,8 +34,8 @@ fn start(channels: u16, depth: u32) -> (LinkDriver, Vec<(Receiver, Sender)>) {
     (driver, ends)
 }
 
-/// Asserts the conservation check at rest: a lane counts taken frames after the sink has them, and
-/// its wake-up when it runs again.
+/// Asserts the conservation check for an idle link. Waits first: a lane counts taken frames after
+/// the sink has accepted them, and a wake when it runs again.
 fn assert_conserved(driver: &LinkDriver, frames: u64) {
     let begin = Instant::now();
     let mut stats = driver.stats();
@@ -52,8 +52,8 @@ fn assert_conserved(driver: &LinkDriver, frames: u64) {
     }
 }
 
-// Goal: frames of several senders on two channels return whole and in the order of each sender,
-// through rings that are far smaller than the traffic; no frame is lost and no thread hangs.
+// Goal: frames of several senders on two channels return complete and in the order of each sender,
+// although the rings are much smaller than the traffic.
 #[test]
 fn frames_return_in_order() {
     const EACH: u32 = 5000;
@@ -87,7 +87,7 @@ fn frames_return_in_order() {
     assert_conserved(&driver, 4 * u64::from(EACH));
 }
 
-// Goal: a program that does not receive stops all senders behind it, in bounded memory; when it
+// Goal: a program that does not receive stops the senders, with bounded memory. When the program
 // receives again, every sent frame arrives.
 #[test]
 fn program_that_does_not_receive_stops_its_senders() {
@@ -113,7 +113,7 @@ fn program_that_does_not_receive_stops_its_senders() {
     assert!(driver.stats().to_program.stops > 0);
 }
 
-// Goal: the descriptor becomes readable for each next frame.
+// Goal: the receiver's descriptor becomes readable for each next frame.
 #[test]
 fn poll_loop_gets_every_frame() {
     let (_driver, mut ends) = start(1, 8);
@@ -133,7 +133,8 @@ fn poll_loop_gets_every_frame() {
     }
 }
 
-// Goal: frames of invalid length are refused with the limits; a dropped room sends nothing.
+// Goal: a frame of invalid length is rejected with the limits, and a dropped reservation sends
+// nothing.
 #[test]
 fn lengths_are_checked() {
     let (_driver, mut ends) = start(1, 8);
@@ -150,7 +151,8 @@ fn lengths_are_checked() {
     assert_eq!(&*rx.recv().unwrap().unwrap(), [7; 1400]);
 }
 
-// Goal: the end of the driver ends all waits, of both sides, as a close and not as a failure.
+// Goal: dropping the driver ends all waits of senders and receivers with a close, not with a
+// failure.
 #[test]
 fn close_ends_all_waits() {
     let (driver, mut ends) = start(2, 2);
@@ -169,7 +171,7 @@ fn close_ends_all_waits() {
     assert_eq!(sender.join().unwrap(), Error::Closed);
 }
 
-// Goal: invalid options are refused by name with their range, and functions of different layers
+// Goal: an invalid option is rejected with its name and range, and functions of different layers
 // cannot be joined.
 #[test]
 fn invalid_options_are_refused() {
@@ -210,8 +212,8 @@ fn submit(tx: &mut dyn OwningTx, frame: &[u8]) -> Result<usize, Fault> {
     Ok(n)
 }
 
-// Goal: the occupancy is the number of bytes that the program has not released, so that a byte
-// limit works; a stopped lane is woken when enough of them are free.
+// Goal: the occupancy is the number of bytes that the program has not released. A stopped lane is
+// woken when enough of the queue is free.
 #[test]
 fn occupancy_is_in_bytes() {
     let (mut port, mut ends) = PortFunction::open(config(1, 4)).unwrap();
@@ -237,8 +239,8 @@ fn occupancy_is_in_bytes() {
     assert_eq!(tx.arm(1401).unwrap(), Armed::MoreWork);
 }
 
-// Goal: a held queue accepts no frame; a reservation that is not committed is discarded; frames of
-// one session that were not released are the first of the next.
+// Goal: a held queue accepts no frame, and a reservation without a commit is discarded. Frames of
+// one session that were not released are the first of the next session.
 #[test]
 fn frames_stay_between_sessions() {
     let (mut port, mut ends) = PortFunction::open(config(1, 4)).unwrap();

@@ -1,6 +1,6 @@
-//! TX queue of a port: frames that the program will receive.
+//! TX queue of a port: frames for the program.
 //!
-//! Slots circulate: filled slots go to the program, empty ones return.
+//! Slots circulate: filled slots go to the program, and empty slots return.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,10 +14,10 @@ use mqnet_shmem::{Segments, SpanMut};
 use crate::channel::{PortChannel, Slot, TxRings};
 
 pub(crate) struct PortTx {
-    /// Rings of the channel, while this queue has them.
+    /// Rings of the channel; `None` while another queue or the channel has them.
     rings: Option<Box<TxRings>>,
     channel: Arc<PortChannel>,
-    /// Frames of an older queue come first, so this queue takes none.
+    /// True while frames of an older queue must go first, so that this queue accepts none.
     is_held: bool,
     /// Frames published since the last flush.
     unflushed: u32,
@@ -29,7 +29,8 @@ impl PortTx {
         Self { rings: None, channel, is_held: false, unflushed: 0, stats }
     }
 
-    /// Takes the rings, unless the queue is held or another queue of the channel has them.
+    /// Returns the rings, taking them from the channel if necessary. Returns `None` if the queue is
+    /// held or another queue of the channel has them.
     #[inline]
     fn lease(&mut self) -> Option<&mut TxRings> {
         if self.rings.is_none() && !self.is_held {
@@ -47,9 +48,10 @@ impl PortTx {
         let Some(rings) = &mut self.rings else { return };
         self.stats.tx.packets.add(1);
         self.stats.tx.bytes.add(u64::from(slot.len));
-        // Before the frame: the program never takes more bytes than are counted as sent.
+        // Count the bytes before publishing the frame: the program never takes more bytes than are
+        // counted as sent.
         self.channel.sent.fetch_add(u64::from(slot.len), Ordering::Relaxed);
-        // The ring has as many entries as there are slots: one always fits.
+        // The ring has as many entries as slots exist, so the push always succeeds.
         let pushed = rings.filled.push_one(slot);
         debug_assert!(pushed.is_ok(), "more frames than slots");
         self.unflushed += 1;
@@ -69,10 +71,11 @@ impl Queue for PortTx {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
         self.stats.tx.arms.add(1);
         if self.is_held {
-            // A held queue must be polled: the release of the hold does not wake the worker.
+            // A held queue must be polled, because the end of the hold does not wake the worker.
             return Ok(Armed::MoreWork);
         }
-        // The queue that has the rings wakes the worker when it is parked.
+        // Without the rings the queue may sleep: the queue that has them wakes the worker when it
+        // is parked.
         self.lease();
         let Self { rings: Some(rings), channel, .. } = self else { return Ok(Armed::Sleep) };
         rings.waiter.arm(&channel.room_word, wake_threshold(channel.size(), need));
@@ -147,15 +150,15 @@ impl OwningTx for PortTx {
         Ok(())
     }
 
-    /// Always true: frames in the ring stay until the program receives them, and the channel's next
-    /// queue appends to the same ring.
+    /// Always returns true: frames in the ring stay until the program receives them, and the
+    /// channel's next queue appends to the same ring.
     fn is_drained(&mut self) -> Result<bool, Fault> {
         Ok(true)
     }
 }
 
 impl Drop for PortTx {
-    /// Published frames stay for the program.
+    /// Returns the rings to the channel. Published frames stay for the program.
     fn drop(&mut self) {
         self.park();
     }

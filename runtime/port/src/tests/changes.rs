@@ -1,5 +1,5 @@
-//! Changes of channels and MTU under numbered traffic. Two ports are joined, so that this program
-//! has both ends and accounts for every frame.
+//! Tests of channel and MTU changes under numbered traffic. Two ports are joined, so the test has
+//! both ends and can account for every frame.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,17 +14,17 @@ use crate::function::Closer;
 
 const QUEUES: u16 = 4;
 const MTU_MAX: u32 = 1400;
-/// Header of a test frame: its number.
+/// Length of the header of a test frame, which contains the frame's number.
 const NUMBER: usize = 4;
-/// Longest duration of a step on a busy machine.
+/// Time limit of a step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Ends = Vec<(Receiver, Sender)>;
 
-/// Two joined ports, and the statistics of each.
+/// Two joined ports with their statistics.
 struct Pair {
     driver: LinkDriver,
-    /// Closes the first port; the driver closes the second.
+    /// Handle that closes the first port; the driver closes the second.
     closer: Closer,
     ends: [Ends; 2],
     stats: [Vec<Arc<QueuePairStats>>; 2],
@@ -46,7 +46,7 @@ fn request(link: &mut Link, edit: impl FnOnce(&mut LinkSettings)) {
     link.request(wish, clock::monotonic()).unwrap();
 }
 
-/// Requests a change and waits until it is done.
+/// Requests a change and waits for its completion. Returns the error of a failed change.
 fn change(
     driver: &LinkDriver,
     edit: impl FnOnce(&mut LinkSettings) + Send + 'static,
@@ -79,8 +79,8 @@ fn random(seed: &mut u64, below: u64) -> u64 {
     (*seed >> 8) % below
 }
 
-/// Sends numbered frames until `stop`, then returns how many were accepted. Lengths run through the
-/// whole range of the MTU in force.
+/// Sends numbered frames until `stop` is true or the port is closed. Returns the number of accepted
+/// frames. The lengths cover the whole range of the MTU in force.
 fn send_numbered(mut tx: Sender, stop: Arc<AtomicBool>) -> JoinHandle<u32> {
     spawn(move || {
         let mut next = 0u32;
@@ -89,7 +89,7 @@ fn send_numbered(mut tx: Sender, stop: Arc<AtomicBool>) -> JoinHandle<u32> {
             frame.resize(NUMBER + (next as usize * 97) % (tx.max() - NUMBER + 1), next as u8);
             match tx.send(&frame) {
                 Ok(()) => next += 1,
-                // The MTU became smaller: the same number follows in a shorter frame.
+                // The MTU has decreased: send the same number in a shorter frame.
                 Err(Error::Length { .. }) => {}
                 Err(Error::NotInUse) => sleep(Duration::from_micros(50)),
                 Err(Error::Closed) => break,
@@ -100,7 +100,7 @@ fn send_numbered(mut tx: Sender, stop: Arc<AtomicBool>) -> JoinHandle<u32> {
     })
 }
 
-/// Receives until the port is closed; returns the numbers.
+/// Receives frames until the port is closed. Returns their numbers.
 fn receive_numbered(mut rx: Receiver) -> JoinHandle<Vec<u32>> {
     spawn(move || {
         let mut numbers = Vec::new();
@@ -113,7 +113,7 @@ fn receive_numbered(mut rx: Receiver) -> JoinHandle<Vec<u32>> {
     })
 }
 
-/// Traffic on every queue of a pair, in both directions.
+/// Traffic on every channel of a pair, in both directions.
 struct Traffic {
     stop: Arc<AtomicBool>,
     senders: Vec<JoinHandle<u32>>,
@@ -125,7 +125,7 @@ impl Traffic {
         let stop = Arc::new(AtomicBool::new(false));
         let (mut senders, mut receivers) = (Vec::new(), Vec::new());
         let [near, far] = ends;
-        // Frames of a sender arrive at the receiver of the same queue of the other port.
+        // Frames of a sender arrive at the receiver of the same channel of the other port.
         for ((near_rx, near_tx), (far_rx, far_tx)) in near.into_iter().zip(far) {
             senders.extend([near_tx, far_tx].map(|tx| send_numbered(tx, stop.clone())));
             receivers.extend([far_rx, near_rx].map(receive_numbered));
@@ -133,7 +133,7 @@ impl Traffic {
         Self { stop, senders, receivers }
     }
 
-    /// Stops the senders; returns the number of accepted frames of each.
+    /// Stops the senders. Returns the number of frames that each sender's channel accepted.
     fn stop(&mut self) -> Vec<u32> {
         self.stop.store(true, Ordering::Relaxed);
         self.senders.drain(..).map(|sender| sender.join().unwrap()).collect()
@@ -144,8 +144,8 @@ impl Traffic {
     }
 }
 
-/// Ends the traffic with all queues in use. Every accepted frame must have arrived once and in
-/// order, but for those that were dropped as too long; returns how many these were.
+/// Ends the traffic with all channels in use. Asserts that every accepted frame arrived once and in
+/// order, except frames dropped as too long. Returns the number of these.
 fn account(driver: LinkDriver, closer: &Closer, mut traffic: Traffic) -> u64 {
     set_channels(&driver, QUEUES);
     let sent = traffic.stop();
@@ -173,8 +173,8 @@ fn account(driver: LinkDriver, closer: &Closer, mut traffic: Traffic) -> u64 {
     missing
 }
 
-// Goal: while the number of channels goes from 1 to the largest and back many times, every accepted
-// frame arrives once, in the order of its queue.
+// Goal: while the number of channels changes repeatedly between 1 and the maximum, every accepted
+// frame arrives once, in the order of its channel.
 #[test]
 fn resizes_lose_and_duplicate_nothing() {
     let Pair { driver, closer, ends, .. } = pair(MTU_MAX, 16);
@@ -187,7 +187,8 @@ fn resizes_lose_and_duplicate_nothing() {
     assert_eq!(account(driver, &closer, traffic), 0);
 }
 
-// Goal: random sequences of channels and MTUs, with rings of random size, account for every frame.
+// Goal: every frame is accounted for in random sequences of channel and MTU changes, with rings of
+// random size.
 #[test]
 fn random_changes_account_for_every_frame() {
     for seed in 1..=6u64 {
@@ -209,8 +210,8 @@ fn random_changes_account_for_every_frame() {
     }
 }
 
-// Goal: the MTU goes down and up on a running link; senders follow it, and an MTU above the
-// reserved one is refused and changes nothing.
+// Goal: senders follow an MTU that decreases and increases on a running link. An MTU above
+// `mtu_max` is rejected and changes nothing.
 #[test]
 fn mtu_changes_both_ways() {
     let Pair { driver, ends: [mut near, mut far], .. } = pair(1000, 8);
@@ -229,8 +230,8 @@ fn mtu_changes_both_ways() {
     assert_eq!((driver.plan().mtu, tx.max()), (1000, 1000));
 }
 
-// Goal: a room that was reserved before a change cannot exceed the new MTU, nor send on a retired
-// queue.
+// Goal: space that was reserved before a change can neither exceed the new MTU nor be sent on a
+// channel that is not in use.
 #[test]
 fn rooms_follow_changes() {
     let Pair { driver, ends: [mut near, mut far], .. } = pair(MTU_MAX, 8);
@@ -247,8 +248,8 @@ fn rooms_follow_changes() {
     assert_eq!(&*far[1].0.recv().unwrap().unwrap(), [2; 5]);
 }
 
-// Goal: frames that wait for the program when its queue is retired are received later; the queue
-// yields no others, refuses to send, and works when it is in use again.
+// Goal: frames that wait for the program when their channel is retired can be received later. The
+// retired channel delivers no other frames and rejects sends. It works when it is in use again.
 #[test]
 fn retired_queue_keeps_its_frames() {
     let Pair { driver, ends: [mut near, mut far], .. } = pair(MTU_MAX, 8);
@@ -274,7 +275,7 @@ fn retired_queue_keeps_its_frames() {
     assert_eq!(&*far[2].0.recv().unwrap().unwrap(), [9; 9]);
 }
 
-// Goal: any number of senders that wait for room on a full queue return when the queue is retired.
+// Goal: all senders that wait for space on a full channel return when the channel is retired.
 #[test]
 fn waiting_senders_return_when_the_queue_is_retired() {
     let Pair { driver, ends: [near, _unread], .. } = pair(MTU_MAX, 2);
@@ -291,15 +292,15 @@ fn waiting_senders_return_when_the_queue_is_retired() {
         })
         .collect();
     sleep(Duration::from_millis(50));
-    // The lane itself cannot drain: the program does not receive.
+    // The lane cannot drain, because the program does not receive.
     driver.call(|link| request(link, |wish| wish.channels = Some(1))).unwrap();
     for sender in senders {
         assert_eq!(sender.join().unwrap(), Error::NotInUse);
     }
 }
 
-// Goal: the owner may drop the driver at any moment of a change: the drop returns, every sender and
-// receiver ends, and what the far port has accepted is received, in order and without a gap.
+// Goal: the driver can be dropped at any time of a change. The drop returns, every sender and
+// receiver ends, and all frames that the far port accepted are received in order without a gap.
 #[test]
 fn driver_is_dropped_during_changes() {
     let mut dice = 7;
@@ -325,7 +326,7 @@ fn driver_is_dropped_during_changes() {
     }
 }
 
-/// Turns a link until a change to this number of channels is done.
+/// Runs control steps of a link until a change to this number of channels is complete.
 fn turn_until(link: &mut Link, channels: u16) {
     let begin = Instant::now();
     loop {
@@ -341,8 +342,7 @@ fn turn_until(link: &mut Link, channels: u16) {
     }
 }
 
-// Goal: a port in front of a loopback is resized under traffic: every frame returns once and in
-// order.
+// Goal: every frame returns once and in order when a port with a loopback is resized under traffic.
 #[test]
 fn loopback_follows_resizes() {
     let (port, ends) = PortFunction::open(config(QUEUES, 16)).unwrap();
