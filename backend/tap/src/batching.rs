@@ -16,7 +16,8 @@ fn missing(why: &io::Error) -> String {
     format!("io=uring: {why}: see 'mqnet doctor' (io=auto does without)")
 }
 
-/// Resolves `wanted` for this kernel. [`Io::Auto`] as the result means that batches are available.
+/// Method of writing for this kernel: `wanted`, or `Plain` if `Auto` is wanted and batches are
+/// unavailable. `Err` if `Uring` is wanted and unavailable.
 pub(crate) fn choose(wanted: Io, queue: &OwnedFd) -> Result<Io, String> {
     if wanted == Io::Plain {
         return Ok(wanted);
@@ -28,11 +29,11 @@ pub(crate) fn choose(wanted: Io, queue: &OwnedFd) -> Result<Io, String> {
     }
 }
 
-/// Creates one batch writer per queue.
+/// Creates one batch writer per queue; `None` for queues that write frame by frame.
 pub(crate) fn batches(io: Io, queues: u16) -> Result<Vec<Batch>, String> {
     let one = |_| match io {
         Io::Uring => BatchWriter::new().map(Some).map_err(|e| missing(&e)),
-        // Descriptors can run out; single writes need none.
+        // Single writes need no descriptor, so a lack of descriptors is no error.
         Io::Auto => Ok(BatchWriter::new().ok()),
         Io::Plain => Ok(None),
     };

@@ -9,9 +9,9 @@ use mqnet_wire::Layer;
 /// Options of a TAP or TUN.
 #[derive(Debug, Default)]
 pub struct TapConfig {
-    /// Name of the device, at most 15 bytes; may hold a `%d`.
+    /// Name of the device, at most 15 bytes. The kernel replaces `%d` by a number.
     pub name: String,
-    /// TUN mode: IP packets without an Ethernet header.
+    /// True for TUN mode: IP packets without an Ethernet header.
     pub tun: bool,
     /// Network namespace of the device, as a file such as `/run/netns/NAME`.
     pub netns: Option<PathBuf>,
@@ -21,9 +21,10 @@ pub struct TapConfig {
     pub mtu: Option<u32>,
     /// Addresses to add. A device with addresses is also set up.
     pub addresses: Vec<InterfaceAddress>,
-    /// Keep the device after this process.
+    /// True to keep the device when this process ends.
     pub persist: bool,
-    /// Descriptors of queues that are attached already. The device is then used as found.
+    /// Descriptors of queues that are attached already. The device is then used with its present
+    /// settings.
     pub fds: Vec<OwnedFd>,
     /// Method of writing frames.
     pub io: Io,

@@ -1,9 +1,9 @@
 //! Software segmentation of frames that the kernel refuses.
 //!
-//! A kernel, or a program attached to the device, may refuse large frames despite its offloads: the
-//! GSO type is unknown, or memory is short. Such a frame is segmented and its checksums are
-//! completed. After several refusals in a row, the function stops offering that offload. Sources
-//! and coalescing then build no more frames of that kind.
+//! A kernel, or a program attached to the device, may refuse large frames despite its offloads:
+//! the GSO type is unknown, or memory is short. Such a frame is segmented, and its checksums are
+//! completed. After several refusals in a row, the function no longer offers that offload.
+//! Sources and coalescing then create no more frames of that kind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,8 +13,8 @@ use mqnet_netdev::{Burst, Fault, Frame, Offloads, QueuePairStats};
 use mqnet_shmem::Span;
 use mqnet_wire::{GsoKind, Layer, VnetHdr};
 
-/// Consecutive refusals of one kind after which the offload is withdrawn. Only frames with accepted
-/// segments count.
+/// Number of consecutive refusals of one kind after which the offload is withdrawn. Only frames
+/// whose segments were accepted count.
 const MOST: u8 = 8;
 
 /// Offloads that the kernel refuses, shared by all queues of a device and its function.
@@ -31,7 +31,7 @@ impl Refused {
     }
 }
 
-/// Offload that a frame needs; of several, the one that is most likely refused.
+/// Offload that a frame needs; of several, the one that kernels refuse most often.
 fn kind_of(hdr: VnetHdr) -> Offloads {
     match hdr.gso() {
         Some(GsoKind::Tcp4 | GsoKind::Tcp6) if hdr.has_ecn() => Offloads::TSO_ECN,
@@ -48,7 +48,7 @@ pub(crate) struct Fallback {
     layer: Layer,
     frame_max: u32,
     refused: Refused,
-    /// Consecutive refusals of each offload.
+    /// Number of consecutive refusals of each offload.
     consecutive: [u8; 6],
     /// Segmenter, created at the first refusal.
     parts: Option<Parts>,
@@ -65,9 +65,9 @@ impl Fallback {
         self.parts.as_ref().is_some_and(Parts::is_begun)
     }
 
-    /// Sends a frame as its segments; `to` sends a burst of them as `submit` does. Returns `None`
-    /// for a frame that cannot be segmented, else true if all segments were accepted. After false,
-    /// the next call with the same frame continues.
+    /// Sends a frame as segments; `to` sends a burst of segments like `submit`. Returns `None`
+    /// for a frame that cannot be segmented, otherwise true if all segments were accepted. After
+    /// false, the next call with the same frame continues.
     #[cold]
     pub(crate) fn send(
         &mut self,

@@ -1,9 +1,9 @@
-//! Follows the device: renames, moves between network namespaces, settings of other programs.
+//! Changes of the device by other programs: renames, moves between network namespaces, settings.
 //!
 //! A queue's descriptor identifies its device under any name and in any namespace. Kernel
-//! notifications only trigger a reading; decisions use the state that is read. That state is
-//! compared with the values set here, so that our own changes are not attributed to another
-//! program.
+//! notifications only trigger a read of the device's state, and decisions depend on that state.
+//! The state is compared with the values set here, so that changes of this process are not
+//! attributed to another program.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -16,11 +16,12 @@ use mqnet_sysio::tap as sys;
 use crate::function::TapFunction;
 use crate::netlink::LinkInfo;
 
-/// Time after the creation of a device in which changes by other programs count as automatic (udev,
-/// systemd-networkd) and configured options are set again. Later changes count as a user's request.
+/// Time after the creation of a device in which changes by other programs (udev,
+/// systemd-networkd) count as automatic, and configured options are set again. Later changes
+/// count as a user's request.
 const SETTLING: Duration = Duration::from_secs(10);
 
-/// Limit of repeated settings, because the other program may repeat its own.
+/// Limit of repeated settings, because the other program may repeat its settings too.
 const RESETS_MAX: u8 = 8;
 
 /// Interval of checks for the deletion of the network namespace, which sends no notification.
@@ -31,18 +32,18 @@ pub(crate) struct View {
     pub(crate) monitor: LinkMonitor,
     /// Network namespace of the device, if other than that of the process.
     pub(crate) netns: Option<NetNs>,
-    /// The configured namespace was deleted; the device is created in its successor.
+    /// True if the configured namespace was deleted; the device is then created in its successor.
     pub(crate) is_netns_lost: bool,
     /// Name of the device when it was opened.
     pub(crate) first_name: String,
-    /// The carrier was switched on.
+    /// True if the carrier was switched on.
     pub(crate) carrier: bool,
-    /// MTU that another program has set, until it is taken.
+    /// MTU that another program has set, until the engine reads it.
     pub(crate) changed_mtu: Option<u32>,
     seen: LinkInfo,
-    /// The state has changed since the last reading.
+    /// True if the device has changed since its state was read.
     is_stale: bool,
-    /// The device is in a namespace that this process may not enter.
+    /// True if the device is in a namespace that this process may not enter.
     is_out_of_reach: bool,
     /// Number of values that were set again.
     resets: u8,
@@ -62,7 +63,7 @@ impl View {
             carrier: false,
             changed_mtu: None,
             seen: info,
-            // The first reading precedes the configuration.
+            // Read the state once before any notification.
             is_stale: true,
             is_out_of_reach: false,
             resets: 0,
@@ -78,7 +79,7 @@ impl View {
         again.map_err(|e| format!("network namespace: {e}"))
     }
 
-    /// Starts over with a new device of the same name.
+    /// Resets the state for a new device of the same name.
     pub(crate) fn renew(&mut self, info: LinkInfo) {
         (self.seen, self.since, self.changed_mtu) = (info, None, None);
         (self.is_stale, self.is_out_of_reach, self.resets) = (true, false, 0);
@@ -95,7 +96,7 @@ impl View {
         self.is_stale |= self.monitor.take(Some(index));
     }
 
-    /// True when the network namespace of the device was deleted.
+    /// True if the network namespace of the device was deleted.
     pub(crate) fn netns_is_gone(&mut self, now: Duration) -> bool {
         let Some(netns) = &mut self.netns else { return false };
         let is_due = |seen: Duration| now.saturating_sub(seen) >= NETNS_INTERVAL;
@@ -127,7 +128,7 @@ pub(crate) fn locate(queue: BorrowedFd<'_>) -> Result<Location, String> {
     let (name, _) = sys::identify(queue).map_err(|e| format!("its name: {e}"))?;
     match sys::namespace_of(queue).and_then(NetNs::of) {
         Ok(netns) => Ok(Location { name, netns, is_certain: true }),
-        // CAP_NET_ADMIN is missing in that namespace, or the kernel is older than 5.2.
+        // Causes: CAP_NET_ADMIN is missing in that namespace, or the kernel is older than 5.2.
         Err(_) => Ok(Location { name, netns: None, is_certain: false }),
     }
 }
@@ -137,10 +138,10 @@ fn text(mac: [u8; 6]) -> String {
 }
 
 impl TapFunction {
-    /// Detects changes that other programs made to the device.
+    /// Detects changes of the device by other programs.
     pub(crate) fn follow(&mut self, now: Duration) {
         let since = *self.view.since.get_or_insert(now);
-        // While a change is open, our own values alternate.
+        // A prepared change sets values of both plans, so do not compare them.
         if !self.view.is_stale || self.prepared.is_some() {
             return;
         }
@@ -165,7 +166,8 @@ impl TapFunction {
         self.netlink.link_at(self.index).map_err(|e| format!("{}: {e}", self.device))
     }
 
-    /// Updates the device's name, index and network namespace.
+    /// Updates the device's name, index and network namespace; `Err` if the device is out of
+    /// reach.
     pub(crate) fn find_device(&mut self) -> Result<(), String> {
         let at = locate(self.first())?;
         let (there, now) = (at.netns.as_ref().map(NetNs::inode), self.view.netns.as_ref());
@@ -232,7 +234,7 @@ impl TapFunction {
         }
     }
 
-    /// Interface as the user sees it.
+    /// Interface of the device, for users.
     pub(crate) fn shown(&self) -> Option<Interface<'_>> {
         let netns = self.view.netns.as_ref().map(NetNs::inode);
         let seen = &self.view.seen;

@@ -33,8 +33,8 @@ use crate::{Io, TapConfig};
 /// The kernel's default GSO size limit, counted from the network header.
 const GSO_MAX_DEFAULT: u32 = 65_536;
 
-/// Private flag: our own program selects the queue of a frame. When off, the kernel selects it, and
-/// a change of the number of queues may reorder flows.
+/// Private flag: the steering program of this process selects the queue of a frame. Without the
+/// flag the kernel selects it, and a change of the number of queues may reorder flows.
 const FLOW_STEERING: &str = "flow-steering";
 
 /// Error of opening a TAP or TUN.
@@ -45,7 +45,7 @@ pub struct TapError {
     pub kind: &'static str,
     /// Name of the device.
     pub name: String,
-    /// Failed operation and its remedy.
+    /// Failed operation, with its remedy.
     pub what: String,
 }
 
@@ -71,7 +71,7 @@ pub struct TapFunction {
     pub(crate) device: String,
     pub(crate) index: u32,
     queues: Queues,
-    /// Restore journal. Dropped after the queues.
+    /// Restore journal; dropped after the queues.
     restore: Restore,
     stats: Vec<Arc<QueuePairStats>>,
     pub(crate) netlink: Netlink,
@@ -83,10 +83,10 @@ pub struct TapFunction {
     /// State of the device at the last reading.
     pub(crate) view: View,
     offloads: Offloads,
-    /// RX offloads that were last set in the kernel (`TUNSETOFFLOAD`).
+    /// RX offloads that were last set in the kernel (`TUNSETOFFLOAD`); `None` before the first.
     kernel_offloads: Option<Offloads>,
     backpressure: bool,
-    /// Offloads that the kernel refuses, and those that were reported to the user.
+    /// Offloads that the kernel refuses; `warned` are those that were reported to the user.
     refused: Refused,
     warned: Offloads,
     /// Method of writing frames; with [`Io::Auto`], batches are available.
@@ -94,7 +94,7 @@ pub struct TapFunction {
     /// Configuration for opening the device again.
     pub(crate) origin: Origin,
     pub(crate) session: u64,
-    /// Plan in force, and the prepared plan.
+    /// Plan in use; `prepared` is that of a prepared change.
     pub(crate) plan: Option<Plan>,
     pub(crate) prepared: Option<Plan>,
 }
@@ -138,7 +138,7 @@ impl TapFunction {
         let view = View::new(monitor, netns, info.clone());
         let opener = Opener::of(flags, info.index, view.reopen()?);
         let queues = Queues::new(fds, layer, opener.filter(|_| !inherited));
-        // A device that is attached again may have more queues.
+        // The number of queues of a device that can be opened again may grow.
         let most = if inherited { queues.most() } else { CHANNELS_MAX };
         let stats = (0..most).map(|_| Arc::default()).collect();
         let mut tap = Self {
@@ -244,7 +244,7 @@ impl TapFunction {
         self.index
     }
 
-    /// True when a full ring of this device stops its qdisc (Linux 7.3) instead of dropping.
+    /// True if a full ring of this device stops its qdisc (Linux 7.3) instead of dropping frames.
     pub fn has_backpressure(&self) -> bool {
         self.backpressure
     }
@@ -257,7 +257,8 @@ impl TapFunction {
             rx = rx.without_large();
         }
         if self.kernel_offloads != Some(rx) {
-            // Set changes only: `TUNSETOFFLOAD` reverts what a user has switched off (ethtool -K).
+            // Set changed values only: `TUNSETOFFLOAD` reverts offloads that a user has disabled
+            // (ethtool -K).
             let set = sys::set_offload(self.first(), to_kernel(rx));
             set.map_err(|e| format!("offloads {rx}: {e}"))?;
             self.kernel_offloads = Some(rx);
@@ -305,8 +306,8 @@ impl TapFunction {
         }
     }
 
-    /// Replaces every queue by an unattached descriptor. A deleted network namespace exists as long
-    /// as a descriptor of a queue in it is open.
+    /// Replaces all queues by an unattached descriptor. A deleted network namespace exists while
+    /// a descriptor of a queue in it is open.
     pub(crate) fn drop_queues(&mut self) -> Result<(), String> {
         let opener = Opener { flags: 0, index: 0, netns: None };
         self.queues = Queues::new(vec![open_clone_device()?], self.layer, Some(opener));
@@ -314,8 +315,8 @@ impl TapFunction {
         Ok(())
     }
 
-    /// Checks the permission to change the MTU. A larger MTU is set only by the commit, when a
-    /// failure is too late.
+    /// Checks the permission to raise the MTU. Only the commit sets a larger MTU, and a failure
+    /// there would be too late.
     fn try_mtu(&mut self, mtu: u32) -> Result<(), String> {
         if mtu <= self.mtu {
             return Ok(());
@@ -325,8 +326,8 @@ impl TapFunction {
         set.map_err(|e| format!("changing the mtu from {same} to {mtu}: {e}"))
     }
 
-    /// Counts frames lost in a change of queues. Without our own steering, the device drops frames
-    /// then.
+    /// Counts frames that the device dropped during a change of queues, if the kernel selects the
+    /// queue.
     fn note_dropped_since(&mut self, before: Option<u64>) {
         if !self.queues.steers() {
             let dropped = self.dropped_outside().zip(before);

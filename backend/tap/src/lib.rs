@@ -1,16 +1,16 @@
 //! A TAP or TUN device of the running kernel as a network function
 //! (Documentation/networking/tuntap.rst).
 //!
-//! A TAP queue *borrows* memory: `readv` and `writev` copy a frame directly between the kernel and
-//! the buffers of the lane's other queue. The kernel prefixes each frame with a `virtio_net_hdr`,
-//! so GSO frames and frames with partial checksums pass unchanged.
+//! `readv` and `writev` copy a frame directly between the kernel and the buffers of the lane's
+//! other queue. The kernel prefixes each frame with a `virtio_net_hdr`, so GSO frames and frames
+//! with partial checksums pass unchanged.
 //!
 //! A TUN carries IP packets without an Ethernet header: [`TapConfig::tun`].
 //!
 //! With io_uring, one system call writes a whole burst to the kernel ([`Io`]).
 //!
-//! Each queue is one descriptor. Unused queues are detached, so `ethtool -l` shows the running
-//! channels. The carrier of the device follows the link.
+//! Each queue is one descriptor. Unused queues are detached, so `ethtool -l` shows the channels
+//! in use. The carrier of the device follows the link.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -37,7 +37,7 @@ pub(crate) struct LinkInfo {
     pub(crate) ring: u32,
     /// Flags and queues of a TUN or TAP.
     pub(crate) tun: Option<TunInfo>,
-    /// The qdisc is `noop`: the device does not transmit yet.
+    /// True if the qdisc is `noop`: the device does not transmit yet.
     pub(crate) inactive: bool,
 }
 
@@ -148,7 +148,7 @@ impl Netlink {
         self.request(RouteNetlinkMessage::SetLink(message), NLM_F_ACK).map(drop)
     }
 
-    /// Adds an address that is usable immediately (no duplicate address detection).
+    /// Adds an address without duplicate address detection, so that it is usable immediately.
     pub(crate) fn add_address(&mut self, index: u32, address: &InterfaceAddress) -> io::Result<()> {
         let mut message = AddressMessage::default();
         message.header.index = index;

@@ -12,7 +12,7 @@ use mqnet_wire::Layer;
 use crate::netlink::{LinkInfo, Netlink};
 use crate::restore::is_elsewhere;
 
-/// Flag of a device of this layer, and its mode name in `ip tuntap`.
+/// Flag for devices of this layer, and the mode name in `ip tuntap`.
 fn kind(layer: Layer) -> (u32, &'static str) {
     match layer {
         Layer::Ethernet => (sys::flag::TAP, "tap"),
@@ -28,7 +28,7 @@ pub(crate) fn open_clone_device() -> Result<OwnedFd, String> {
     })
 }
 
-/// Attached device, its settings unchanged so far.
+/// Attached device, before its settings are changed.
 pub(crate) struct Attached {
     pub(crate) name: String,
     pub(crate) index: u32,
@@ -52,7 +52,8 @@ impl Attached {
     }
 }
 
-/// Flags for attaching to a device. Multi-queue is preferred; a single-queue device gets one queue.
+/// Flags for attaching to a device; `Err` if the device cannot be used. A new device is
+/// multi-queue; a single-queue device gets one queue.
 ///
 /// The kernel lets any program of the same user add queues to a multi-queue TAP and spreads frames
 /// over them. A device with attached queues is therefore refused. Detached queues receive no
@@ -80,8 +81,8 @@ fn flags_for(found: Option<&LinkInfo>, layer: Layer) -> Result<u32, String> {
     }
 }
 
-/// Waits until the kernel transmits through a device that is up and has a new carrier. Until then,
-/// the kernel drops its frames. Returns false after the timeout.
+/// Waits until the kernel transmits through a device that is up and has a new carrier. Until then
+/// the kernel drops frames for the device. False after the timeout.
 pub fn wait_until_active(netns: Option<&Path>, device: &str, most: Duration) -> io::Result<bool> {
     let wait = || {
         let (mut netlink, begin) = (Netlink::open()?, clock::monotonic());
@@ -99,7 +100,7 @@ pub fn wait_until_active(netns: Option<&Path>, device: &str, most: Duration) -> 
     }
 }
 
-/// Creates the device or attaches to an existing one.
+/// Creates the device, or attaches to an existing one.
 pub(crate) fn create(name: &str, layer: Layer) -> Result<Attached, String> {
     let mut netlink = Netlink::open().map_err(|e| format!("netlink: {e}"))?;
     let found = netlink.link(name).ok();
@@ -127,9 +128,9 @@ pub(crate) fn create(name: &str, layer: Layer) -> Result<Attached, String> {
     Ok(Attached { name, index: info.index, fds: vec![first], flags, found })
 }
 
-/// Opens and attaches one more queue of the device with this name and index. Call it in the network
-/// namespace of the device. No device is created, even during a rename or removal: `TUNSETIFINDEX`
-/// requests an index that is in use.
+/// Opens and attaches one more queue of the device with this name and index. The caller must be
+/// in the network namespace of the device. No device is created, even during a rename or removal:
+/// `TUNSETIFINDEX` requests an index that is in use.
 pub(crate) fn one_more(name: &str, index: u32, flags: u32) -> Result<OwnedFd, String> {
     let fd = open_clone_device()?;
     sys::set_index(fd.as_fd(), index).map_err(|e| format!("one more queue: its index: {e}"))?;

@@ -15,7 +15,7 @@ use mqnet_wire::{VNET_HDR_LEN, VnetHdr};
 use crate::batching::Batch;
 use crate::fallback::Fallback;
 
-/// Error numbers that are outcomes here (identical on all known Linux architectures).
+/// Error numbers that are outcomes (identical on all known Linux architectures).
 const EIO: i32 = 5;
 const E2BIG: i32 = 7;
 const ENOMEM: i32 = 12;
@@ -42,8 +42,8 @@ pub(crate) struct TapRx {
 }
 
 impl Queue for TapRx {
-    /// Arming does nothing. The descriptor is watched edge-triggered from the start, so the next
-    /// wait reports any frame that arrives after the last empty read: no race is possible.
+    /// Arming needs no action. The descriptor is watched edge-triggered from the start, so the
+    /// next wait reports any frame that arrives after the last empty read.
     fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
         self.stats.rx.arms.add(1);
         Ok(Armed::Sleep)
@@ -58,7 +58,7 @@ impl SyscallRx for TapRx {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
         let mut header = [0u8; VNET_HDR_LEN];
         self.stats.rx.syscalls.add(1);
-        // One byte more than the room detects a frame that `readv` would truncate silently.
+        // One additional byte detects a frame that `readv` would truncate silently.
         let room_len = room.len();
         let mut beyond = [0u8];
         let beyond = if room_len > self.frame_max as usize { &mut [][..] } else { &mut beyond };
@@ -70,7 +70,7 @@ impl SyscallRx for TapRx {
         let len = n.saturating_sub(VNET_HDR_LEN) as u32;
         self.stats.rx.packets.add(1);
         self.stats.rx.bytes.add(u64::from(len));
-        // A checksum that the kernel reports as valid is present in the frame.
+        // A checksum that the kernel reports as valid is in the frame, so the flag is not needed.
         let hdr = VnetHdr::from_bytes(&header).normalised();
         let reason = if len > self.frame_max {
             DropReason::TooLong
@@ -95,15 +95,15 @@ pub(crate) struct TapTx {
     pub(crate) fallback: Fallback,
 }
 
-/// Minimum number of frames of a batch. Smaller bursts are faster with one call per frame.
+/// Smallest number of frames of a batch. Smaller bursts are faster with one call per frame.
 const BATCH_MIN: usize = 4;
 
 impl TapTx {
-    /// Writes the frames from index `from` on in one system call and returns the number written.
-    /// The call stops at a frame that cannot be written, without its error.
+    /// Writes frames from index `from` on with io_uring, and returns the number written. Stops at
+    /// a frame that cannot be written, without returning its error.
     fn send_many(&mut self, burst: &Burst<'_>, from: usize) -> usize {
         let Some(batch) = &mut self.batch else { return 0 };
-        // Frames that are completed in software are written one by one.
+        // Stop at a frame whose checksum must be completed: it is written alone.
         let as_it_is = |frame: &&Frame<'_>| !dhcp::is_unfinished(frame, burst.more(frame));
         let frames = burst.frames()[from..].iter().take_while(as_it_is);
         let parts = frames.map(|frame| (frame.hdr.to_bytes(), frame.head, burst.more(frame)));
@@ -117,8 +117,8 @@ impl TapTx {
 }
 
 impl Queue for TapTx {
-    /// A TAP normally accepts frames immediately. It is full only while the kernel has no memory,
-    /// and no notification reports the end of that state.
+    /// A TAP normally accepts frames immediately. A TAP is full only while the kernel has no
+    /// memory, and no notification reports the end of that state.
     fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
         Ok(Armed::MoreWork)
     }
@@ -132,7 +132,7 @@ impl Queue for TapTx {
 enum Sent {
     Yes,
     Full,
-    /// The kernel has no memory for the frame; a smaller frame may still inherit_choices.
+    /// The kernel has no memory for the frame, but may have enough for a smaller frame.
     NoMemory,
     /// The kernel does not accept frames of this kind.
     Refused,
@@ -157,8 +157,8 @@ fn send(fd: BorrowedFd<'_>, frame: &Frame<'_>, more: &[Span<'_>]) -> Result<Sent
     }
 }
 
-/// Completes the checksum of a DHCP frame, because readers of raw sockets see the bytes as they
-/// are.
+/// Completes the checksum of a DHCP frame and writes the frame, because readers of raw sockets do
+/// not complete checksums.
 #[cold]
 fn write_completed(fd: BorrowedFd<'_>, frame: &Frame<'_>, more: &[Span<'_>]) -> io::Result<usize> {
     let mut room = [0; UNFINISHED_HEADERS_MAX];
@@ -177,7 +177,7 @@ struct Done {
 }
 
 impl TapTx {
-    /// Writes one frame, or its segments after a refusal. Returns false when the kernel is full.
+    /// Writes one frame, or its segments after a refusal; false if the kernel is full.
     fn send_alone(
         &mut self,
         frame: &Frame<'_>,
@@ -240,8 +240,7 @@ impl TapTx {
                     Ok(Sent::Full | Sent::NoMemory) => break,
                     Ok(Sent::Refused) => stats.tx.drops.count(DropReason::Refused, 1),
                     Ok(Sent::Dropped(reason)) => stats.tx.drops.count(reason, 1),
-                    // Earlier segments must be counted first; the next write returns the error
-                    // again.
+                    // Count earlier segments first; the next write returns the error again.
                     Err(_) if taken > 0 => break,
                     Err(e) => return Err(fault(*channel, &e)),
                 }
@@ -268,7 +267,7 @@ impl SyscallTx for TapTx {
                 taken += sent;
                 in_batches = sent >= BATCH_MIN;
             }
-            // A frame that failed in a batch is written alone, which returns its error.
+            // Write a frame that failed in a batch alone, to get its error.
             let Some(frame) = frames.get(taken) else { break };
             match self.send_alone(frame, burst.more(frame), &mut done) {
                 Ok(true) => taken += 1,
@@ -283,8 +282,8 @@ impl SyscallTx for TapTx {
         stats.syscalls.add(done.calls);
         stats.packets.add(done.packets);
         stats.bytes.add(done.bytes);
-        // The caller must release the frames accepted so far; the next submit returns the error
-        // again.
+        // The caller must first release the frames that were accepted; the next submit returns
+        // the error again.
         gone.filter(|_| taken == 0).map_or(Ok(taken), Err)
     }
 }

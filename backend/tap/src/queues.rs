@@ -1,17 +1,18 @@
 //! Queues of a device: attachment, and selection of the queue of each frame.
 //!
 //! # Retiring a queue without losing its frames
-//! The kernel purges the ring of a detached queue without counting the frames. Retirement therefore
-//! has three steps: steer flows away, drain the ring, detach the queue. With our own steering
-//! program (needs CAP_BPF), steering is a table of buckets. A frame may still be in transit to the
-//! queue that the old table selected. The kernel keeps soft interrupts disabled from the selection
-//! until the frame is in the ring, so running on every CPU once proves that all such frames have
-//! arrived. An RCU grace period proves it too, but can take seconds on a busy machine. The queues
-//! that gain flows are not polled in that time, and their rings overflow. If a CPU is not available
-//! to this process, detaching a spare queue waits for a grace period (faster than `membarrier`).
+//! The kernel purges the ring of a detached queue without counting the frames. Retirement
+//! therefore has three steps: steer flows away, drain the ring, detach the queue. With a steering
+//! program (needs CAP_BPF), steering is a table of buckets. A frame may still be in transit to
+//! the queue that the old table selected. The kernel keeps soft interrupts disabled from the
+//! selection until the frame is in the ring, so running on every CPU once proves that all such
+//! frames have arrived. An RCU grace period proves this too, but can take seconds on a busy
+//! machine. The queues that gain flows are not polled in that time, and their rings overflow. If
+//! a CPU is not available to this process, detaching a spare queue waits for a grace period,
+//! which is faster than `membarrier`.
 //!
-//! Without the program, the kernel spreads flows over all attached queues. The device then drops,
-//! and counts, frames that are sent between "empty" and "detached".
+//! Without the program, the kernel spreads flows over all attached queues. The device is then
+//! made to drop and count frames from before the rings are empty until the queues are detached.
 //!
 //! Detaching a queue moves the last queue into its index, so queues are attached in order and
 //! detached from the end.
@@ -36,12 +37,13 @@ use crate::steering::{BucketTable, Steering, detach, rebalance, spread};
 /// wait for a slow peer.
 const EMPTY_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Time limit for detaching queues in one call; later calls detach the rest. Each detach waits for
-/// the RTNL lock and a grace period, seconds on a busy machine. The control thread answers no
-/// request in that time.
+/// Time limit for detaching queues in one call; later calls detach the rest. Each detach waits
+/// for the RTNL lock and a grace period, which takes seconds on a busy machine. The control
+/// thread answers no request in that time.
 const DETACH_MOST: Duration = Duration::from_millis(20);
 
-/// Most late frames that are read before a queue is detached. A larger number is a flood.
+/// Largest number of late frames that are read before a queue is detached. More frames are a
+/// flood.
 const LATE_MOST: u32 = 10_000;
 
 /// Attempts to open a queue while the device is being renamed or moved.
@@ -50,19 +52,20 @@ const ATTEMPTS: usize = 3;
 /// Parameters for opening more queues of the same device.
 pub(crate) struct Opener {
     pub(crate) flags: u32,
-    /// Interface index when the device was opened. The kernel may not report the current one.
+    /// Interface index when the device was opened, for a kernel that does not report the present
+    /// one.
     pub(crate) index: u32,
     pub(crate) netns: Option<NetNs>,
 }
 
 impl Opener {
-    /// Returns an opener, or `None` for a device with a single queue.
+    /// Opener for a multi-queue device; `None` for a device with a single queue.
     pub(crate) fn of(flags: u32, index: u32, netns: Option<NetNs>) -> Option<Self> {
         (flags & sys::flag::MULTI_QUEUE != 0).then_some(Self { flags, index, netns })
     }
 
-    /// Opens one more queue of the device of queue `first`, under its current name and network
-    /// namespace.
+    /// Opens one more queue of the device of queue `first`, under its present name and network
+    /// namespace. `Err` if the device cannot be opened, or is renamed or moved at every attempt.
     fn open(&self, first: BorrowedFd<'_>) -> Result<OwnedFd, String> {
         let mut failed = "the device is being renamed or moved; try again".to_owned();
         for _ in 0..ATTEMPTS {
@@ -96,7 +99,7 @@ impl Opener {
     }
 }
 
-/// The queues of a device.
+/// Queues of a device.
 pub(crate) struct Queues {
     fds: Vec<Arc<OwnedFd>>,
     /// Number of attached queues; these are the first of `fds`.
@@ -104,30 +107,30 @@ pub(crate) struct Queues {
     opener: Option<Opener>,
     layer: Layer,
     steering: Option<Steering>,
-    /// The user chose the kernel's queue selection.
+    /// True if the user chose the kernel's queue selection.
     leave_to_kernel: bool,
-    /// A user set the table.
+    /// True if a user set the table.
     user_set: bool,
     /// Queue that `barrier` attaches and detaches to wait for a grace period.
     spare: Option<OwnedFd>,
-    /// Frames dropped by the device while queues were detached.
+    /// Number of frames dropped by the device while queues were detached.
     dropped: u64,
-    /// Queues and table before the open change, restored by an abort.
+    /// Number of queues and table before the prepared change, for an abort.
     before: Option<(u16, BucketTable)>,
     /// Number of queues that receive flows.
     steered: u16,
     /// Flow rules, which take precedence over the table, by location.
     rules: Vec<SteeringRule>,
-    /// Queues from this number on receive no flow and are still to be detached.
+    /// Number of queues that may have flows, while further queues must still be detached.
     retiring: Option<u16>,
 }
 
 impl Queues {
-    /// Creates the set from `fds`, all attached. Without an opener their number is fixed.
+    /// Set of the queues `fds`, which are all attached. Without an opener their number is fixed.
     pub(crate) fn new(fds: Vec<OwnedFd>, layer: Layer, opener: Option<Opener>) -> Self {
         let attached = fds.len() as u16;
         let fds: Vec<Arc<OwnedFd>> = fds.into_iter().map(Arc::new).collect();
-        // A steering program of an earlier process would use a table that is no longer updated.
+        // Detach the steering program of an earlier process, whose table is no longer updated.
         let _ = detach(fds[0].as_fd());
         Self {
             fds,
@@ -146,7 +149,7 @@ impl Queues {
         }
     }
 
-    /// Takes over the user's choices from the queues of the removed device.
+    /// Copies the user's choices from the queues of the removed device.
     pub(crate) fn inherit_choices(mut self, old: &Self) -> Self {
         self.leave_to_kernel = old.leave_to_kernel;
         self
@@ -160,12 +163,12 @@ impl Queues {
         self.fds[usize::from(queue)].clone()
     }
 
-    /// Most queues that the device can have.
+    /// Largest number of queues that the device can have.
     pub(crate) fn most(&self) -> u16 {
         if self.opener.is_some() { CHANNELS_MAX } else { self.fds.len() as u16 }
     }
 
-    /// True while our own program selects the queue.
+    /// True while the steering program of this process selects the queue.
     pub(crate) fn steers(&self) -> bool {
         self.steering.is_some()
     }
@@ -202,7 +205,8 @@ impl Queues {
         Ok(())
     }
 
-    /// Loads and attaches the steering program, with all flows spread over `queues` queues.
+    /// Loads and attaches the steering program, with flows spread over `queues` queues. Without
+    /// success the kernel selects the queue.
     fn take_over_steering(&mut self, queues: u16) {
         if self.steering.is_none()
             && !self.leave_to_kernel
@@ -210,13 +214,14 @@ impl Queues {
             && steering.attach(self.first()).is_ok()
         {
             self.steering = Some(steering);
-            // Without rules the program steers as before; `rules` then reports none.
+            // If the rules cannot be set, the program steers without rules, and `rules` returns
+            // none.
             let kept = std::mem::take(&mut self.rules);
             let _ = self.set_rules(&kept);
         }
     }
 
-    /// Flow rules, while our program selects the queue.
+    /// Flow rules; `None` while the kernel selects the queue.
     pub(crate) fn rules(&self) -> Option<&[SteeringRule]> {
         self.steers().then_some(&self.rules[..])
     }
@@ -247,13 +252,14 @@ impl Queues {
             self.user_set = false;
         }
         (self.steered, self.before) = (queues, None);
-        // The steering program sends no frame to the remaining queues, so later calls may detach
+        // The steering program selects none of the further queues, so later calls may detach
         // them.
         self.retiring = self.steering.is_some().then_some(queues.max(1));
         if self.retiring.is_some() { Ok(()) } else { self.detach_down_to(queues) }
     }
 
-    /// Queue of each bucket, and true if a user set the table.
+    /// Queue of each bucket, and true if a user set the table. `None` while the kernel selects
+    /// the queue.
     pub(crate) fn table(&self) -> Option<(&BucketTable, bool)> {
         self.steering.as_ref().map(|steering| (steering.table(), self.user_set))
     }
@@ -279,7 +285,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Enables our own queue selection, or the kernel's.
+    /// Selects the queue by the steering program (`on`), or by the kernel.
     pub(crate) fn set_steering(
         &mut self,
         on: bool,
@@ -287,7 +293,7 @@ impl Queues {
         stats: &[Arc<QueuePairStats>],
     ) -> Result<(), String> {
         if !on {
-            // The kernel selects among all attached queues, and some have no lane any more.
+            // Detach queues without a lane first: the kernel selects among all attached queues.
             self.retire_for(Duration::MAX, stats)?;
         }
         self.leave_to_kernel = !on;
@@ -304,7 +310,8 @@ impl Queues {
 
     /// Makes `queues` queues usable without moving a flow.
     pub(crate) fn make_ready(&mut self, queues: u16) -> Result<(), String> {
-        // Queues that are still attached may be used again; the end of the change retires the rest.
+        // Queues that are still attached may be used again; the end of the change detaches the
+        // rest.
         let retiring = self.retiring.take();
         self.make_more_ready(queues).inspect_err(|_| self.retiring = retiring)
     }
@@ -336,7 +343,8 @@ impl Queues {
         if self.opener.is_none() {
             return Err(format!("the device has only {} queues", self.fds.len()));
         }
-        // The kernel spreads flows over a new queue immediately, and purges it on detach.
+        // Pause, because the kernel spreads flows over a new queue immediately, and purges it at
+        // its detachment.
         self.pause(true)?;
         let opened = self.open_detached(queues);
         opened.and(self.pause(false))
@@ -356,7 +364,7 @@ impl Queues {
     /// Makes the device drop and count the frames sent to it (`on`), or resumes reception.
     fn pause(&self, on: bool) -> Result<(), String> {
         if self.layer == Layer::Ip {
-            // The kernel has this filter for TAPs only.
+            // The kernel has the filter for this only for TAPs.
             return match on {
                 true => {
                     Err("a TUN cannot be paused while its queues change: run with CAP_BPF, so \
@@ -367,11 +375,12 @@ impl Queues {
             };
         }
         let what = if on { "pausing" } else { "resuming" };
-        // A device that stayed paused would drop every frame, so retry once.
+        // Retry once, because a device that stayed paused would drop every frame.
         let set = || sys::set_filter(self.first(), on);
         set().or_else(|_| set()).map_err(|e| format!("{what} the device: {e}"))?;
         if on && affinity::visit_every_cpu().is_err() {
-            // A frame that passed the filter before is in a ring shortly after: see `barrier`.
+            // A frame that has passed the filter is in its ring shortly afterwards: see
+            // `barrier`.
             poll::pause(Duration::from_millis(1));
         }
         Ok(())
@@ -381,8 +390,8 @@ impl Queues {
     pub(crate) fn steer(&mut self, queues: u16) -> Result<(), String> {
         let Some(steering) = &mut self.steering else { return self.steer_by_number(queues) };
         if self.user_set {
-            // A user's table names no new queue, and `make_ready` refused to remove a queue that it
-            // names.
+            // Keep a user's table: it uses no new queue, and `make_ready` has refused to remove a
+            // queue that it uses.
             return Ok(());
         }
         let now = *steering.table();
@@ -403,7 +412,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Moves flows back to `queues` queues after a change that moved them.
+    /// Moves flows back to `queues` queues, if a change has moved them.
     pub(crate) fn steer_back(&mut self, queues: u16) -> Result<(), String> {
         if self.steers() && self.steered != queues { self.steer(queues) } else { Ok(()) }
     }
@@ -422,13 +431,13 @@ impl Queues {
         match &self.spare {
             // The kernel waits for a grace period before it releases a detached queue.
             Some(spare) => drop(sys::set_queue(spare.as_fd(), false)),
-            // A frame is in its ring within microseconds, unless the CPU is preempted by a
-            // hypervisor.
+            // A frame is in its ring within microseconds, unless a hypervisor preempts the CPU.
             None => poll::pause(Duration::from_millis(1)),
         }
     }
 
-    /// Sets the number of attached queues, the only control while the kernel selects the queue.
+    /// Sets the number of attached queues, which is all that can be changed while the kernel
+    /// selects the queue.
     fn steer_by_number(&mut self, queues: u16) -> Result<(), String> {
         let before = self.attached;
         if queues >= before {
@@ -460,13 +469,15 @@ impl Queues {
         Ok(())
     }
 
-    /// Adds frames that the device dropped while queues were detached, from its own counter.
+    /// Adds frames that the device dropped while queues were detached, by the device's own
+    /// counter.
     pub(crate) fn note_dropped(&mut self, frames: u64) {
         self.dropped += frames;
     }
 
-    /// Detaches all but the first `queues` queues. No flow may use them any more.
-    /// [`retire_more`](Self::retire_more) detaches those that exceed the time limit.
+    /// Detaches queues until `queues` are left. No flow may use the others any more. After the
+    /// time limit, [`retire_more`](Self::retire_more) detaches the rest. `Err` also if frames
+    /// were dropped.
     pub(crate) fn retire(
         &mut self,
         queues: u16,
@@ -484,14 +495,14 @@ impl Queues {
         }
     }
 
-    /// Detaches the remaining retired queues. Call it in every iteration of the control thread.
-    /// Frames that a foreign XDP program redirects to the device bypass our steering and may wait
-    /// in a retired queue until then.
+    /// Detaches the remaining retired queues; called in every iteration of the control thread.
+    /// Frames that a foreign XDP program redirects to the device bypass the steering program, and
+    /// may be in a retired queue until then.
     pub(crate) fn retire_more(&mut self, stats: &[Arc<QueuePairStats>]) -> Result<(), String> {
         self.retire_for(DETACH_MOST, stats)
     }
 
-    /// Detaches at least one queue, even if `most` is zero.
+    /// Detaches retired queues until the time limit `most`, but at least one.
     fn retire_for(&mut self, most: Duration, stats: &[Arc<QueuePairStats>]) -> Result<(), String> {
         let Some(queues) = self.retiring else { return Ok(()) };
         let begin = clock::monotonic();
@@ -510,11 +521,11 @@ impl Queues {
     }
 }
 
-/// Counts frames that left their qdisc after the lane did. No lane reads the queue any more, so
-/// this thread is the only writer of its counters.
+/// Counts frames that arrived after the lane's last poll, up to `LATE_MOST`. No lane reads the
+/// queue any more, so this thread is the only writer of its counters.
 fn count_late_frames(fd: BorrowedFd<'_>, stats: &QueuePairStats) {
     let mut header = [0u8; VNET_HDR_LEN];
-    // A read returns the length of the room at most, so that bytes count only with room for them.
+    // The buffer holds the largest frame: a read returns at most the length of the buffer.
     let mut frame = vec![0; FRAME_MAX as usize];
     let mut room = Segments::new(SpanMut::of(&mut frame), SpanMut::empty());
     for _ in 0..LATE_MOST {

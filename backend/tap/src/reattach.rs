@@ -1,4 +1,5 @@
-//! Removal of a device, alone or with its network namespace, and attachment to its successor.
+//! Handling of a removed device, alone or with its network namespace, and attachment to its
+//! successor.
 
 use std::path::Path;
 use std::time::Duration;
@@ -34,12 +35,12 @@ fn netns_path(origin: &Origin) -> Option<&Path> {
 }
 
 impl TapFunction {
-    /// Returns the state of the device. A removed device is not created again, because its removal
-    /// was intended. A new device of the same name is attached. A device that was deleted with its
-    /// network namespace is created in the next namespace of that name.
+    /// State of the device. A removed device is not created again, because its removal was
+    /// intended, but a new device of the same name is attached. A device that was deleted with
+    /// its network namespace is created in the next namespace of that name.
     pub(crate) fn link_status(&mut self, now: Duration) -> LinkStatus {
         self.view.take_notifications(self.index);
-        // This runs in every iteration, so the lock-free check comes first. `identify` takes the
+        // Check without a lock first, because this runs in every iteration. `identify` takes the
         // RTNL lock, which other programs can hold for long.
         if !poll::is_in_error(self.first()).unwrap_or(true) {
             if self.view.netns_is_gone(now) {
@@ -136,8 +137,8 @@ impl TapFunction {
         };
         let (device, restore) = opened.map_err(|why| removed(&why))?;
         let info = self.netlink.link(&device.name).map_err(|e| removed(&e.to_string()))?;
-        // Otherwise the found device was removed in between, and `create` made an unwanted one. It
-        // is removed when its descriptor is closed.
+        // The device that was found was removed in between, and `create` has created an unwanted
+        // one. The close of its descriptor removes it.
         if !is_made_anew && found.is_none_or(|found| found.index != info.index) {
             return Err(waits);
         }

@@ -1,8 +1,9 @@
 //! Restore journal of a device that outlives this function.
 //!
-//! A device that another program created is restored as found. A persistent device that was created
-//! here (`persist`) keeps the configured MTU and addresses. Only settings that the next program
-//! does not expect of a new device are reset: offloads, the size of the `virtio_net_hdr`, steering.
+//! A device that another program created is restored to its former state. A persistent device
+//! that was created here (`persist`) keeps the configured MTU and addresses. Only settings that
+//! the next program does not expect of a new device are reset: offloads, the size of the
+//! `virtio_net_hdr`, steering.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,7 +21,7 @@ const FLAGS: u32 = sys::flag::TUN
     | sys::flag::VNET_HDR
     | sys::flag::MULTI_QUEUE;
 
-/// A setting of the interface.
+/// Setting of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     Mtu,
@@ -41,7 +42,7 @@ impl Which {
 /// Settings that are restored on drop. The queues must be closed before.
 #[derive(Default)]
 pub(crate) struct Restore {
-    /// Location of a device that another program created.
+    /// Location of a device that another program created; `None` for other devices.
     foreign: Option<(SettingNetns, u32)>,
     settings: [Option<Undo>; 3],
     driver: Option<Driver>,
@@ -50,14 +51,14 @@ pub(crate) struct Restore {
 /// State of the TUN driver.
 struct Driver {
     before: TunState,
-    /// A queue was attached with other flags than those of the device.
+    /// True if a queue was attached with other flags than those of the device.
     has_other_flags: bool,
     undo: Option<Undo>,
 }
 
 impl Restore {
-    /// Reads the state of a device before any setting changes. Call it in the network namespace of
-    /// the device, which is that of `netns`.
+    /// Reads the state of a device before any setting changes. The caller must be in the network
+    /// namespace of the device, which is that of `netns`.
     pub(crate) fn begin(device: &Attached, netns: Option<&Path>, persist: bool) -> Self {
         if device.found.is_none() && !persist {
             return Self::default();
@@ -86,7 +87,8 @@ impl Restore {
         })
     }
 
-    /// Calls `set`, which changes a setting of the interface from one value to the other.
+    /// Calls `set`, which changes a setting of the interface between the two values, and records
+    /// the change.
     pub(crate) fn change(
         &mut self,
         which: Which,
@@ -115,8 +117,8 @@ impl Restore {
     }
 }
 
-/// True if the queue's device is in another network namespace than the calling thread. False if the
-/// kernel denies the request.
+/// True if the queue's device is in another network namespace than the calling thread. False also
+/// if the kernel denies the request.
 pub(crate) fn is_elsewhere(queue: BorrowedFd<'_>) -> bool {
     let there = sys::namespace_of(queue);
     there.is_ok_and(|there| namespace::is_current_net(&there).is_ok_and(|is_here| !is_here))

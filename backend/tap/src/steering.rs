@@ -1,9 +1,9 @@
 //! Selection of the queue for each frame that the kernel sends: a BPF program and its table.
 //!
 //! The kernel's own selection hashes over the number of attached queues. A change of that number
-//! moves nearly every flow, and no flow can be moved off a queue before it is detached.
-//! Here each flow has a fixed bucket, and a table maps buckets to queues. A change moves only the
-//! buckets that it must, at a chosen time.
+//! moves nearly every flow, and flows cannot be moved away from a queue before it is detached.
+//! With the program, each flow has a fixed bucket, and a table maps buckets to queues. A change
+//! moves only the necessary buckets, at a chosen time.
 
 mod hash;
 mod program;
@@ -24,7 +24,7 @@ use mqnet_wire::Layer;
 pub use hash::bucket;
 pub use table::{BUCKETS, BucketTable, rebalance, spread};
 
-/// Loaded program and its table.
+/// Loaded program, with its table.
 #[derive(Debug)]
 pub struct Steering {
     array: Array,
@@ -44,7 +44,8 @@ fn explain(what: &str, error: &io::Error) -> io::Error {
 }
 
 impl Steering {
-    /// Loads the program for frames of this layer, with a table. It has no effect until `attach`.
+    /// Loads the program for frames of this layer, with a table. The program has no effect until
+    /// `attach`.
     pub fn load(table: &BucketTable, layer: Layer) -> io::Result<Self> {
         let array =
             Array::create(BUCKETS as u32).map_err(|e| explain("the table of queues", &e))?;
@@ -56,15 +57,15 @@ impl Steering {
         Ok(Self { array, program, table: *table, layer })
     }
 
-    /// Attaches the program to the device of `fd`. It stays attached when `self` is dropped;
-    /// [`detach`] restores the kernel's own selection.
+    /// Attaches the program to the device of `fd`. The program stays attached when `self` is
+    /// dropped; [`detach`] restores the kernel's own selection.
     pub fn attach(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         sys::set_steering(fd, Some(self.program.as_fd()))
             .map_err(|e| explain("attaching the steering program", &e))
     }
 
-    /// Updates the buckets in which `table` differs. Frames in transit may still use the old table.
-    /// After an error, [`Steering::table`] returns the state reached.
+    /// Updates the buckets in which `table` differs. Frames in transit may still use the old
+    /// table. After an error [`Steering::table`] returns the table with the updates so far.
     pub fn set(&mut self, table: &BucketTable) -> io::Result<()> {
         for ((key, now), &wanted) in (0..).zip(&mut self.table).zip(table) {
             if *now != wanted {
@@ -76,8 +77,8 @@ impl Steering {
         Ok(())
     }
 
-    /// Loads a program with these rules, matched in list order, over the same table. The new
-    /// program must be attached.
+    /// Loads a program with these rules, in the order of the list, over the same table. The
+    /// caller must attach the new program.
     pub fn set_rules(&mut self, rules: &[SteeringRule]) -> io::Result<()> {
         let program = program::load(&self.array, self.layer, rules);
         self.program = program.map_err(|e| explain("the steering program with rules", &e))?;

@@ -1,4 +1,4 @@
-//! Facets of a TAP: steering of its queues, its kernel interface, its private flags.
+//! Facets of a TAP: steering, kernel interface, private flags.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ impl Steering for TapFunction {
     }
 
     fn steer(&mut self, channels: u16) -> Result<(), OpenChannelsError> {
-        // The kernel's reply can take long while lanes wait; read the counter only if frames can be
-        // lost.
+        // Read the counter only if frames can be lost: the kernel's reply can take long, and
+        // lanes wait.
         let before = if self.queues.steers() { None } else { self.dropped_outside() };
         let steered = self.queues.steer(channels);
         self.note_dropped_since(before);
@@ -77,13 +77,13 @@ impl KernelInterface for TapFunction {
     }
 
     fn set_carrier(&mut self, up: bool) {
-        // Fails only on kernels before 5.0, and without privilege over an inherited device. The
-        // owner of such a device controls its carrier.
+        // Fails on kernels before 5.0, and without privilege over an inherited device, whose
+        // owner controls its carrier.
         let set = sys::set_carrier(self.first(), up);
         self.view.carrier = up && set.is_ok();
         if up {
             // The kernel processes the carrier change shortly afterwards and drops frames until
-            // then. A read of the device flushes the pending change (Linux 6.8 and later).
+            // then. A read of the device completes the pending change (Linux 6.8 and later).
             let _ = self.netlink.link_at(self.index);
         }
     }

@@ -1,4 +1,4 @@
-//! Devices and descriptors of other programs, with one network namespace per test.
+//! Tests with devices and descriptors of other programs, with one network namespace per test.
 
 use mqnet_netdev::Function;
 use mqnet_sysio::tap::flag;
@@ -29,7 +29,8 @@ fn open_with(fds: Vec<OwnedFd>) -> Result<TapFunction, String> {
     TapFunction::open(TapConfig { fds, ..TapConfig::default() }).map_err(|e| e.to_string())
 }
 
-// Goal: a single-queue device has one channel, with any header flags, and one user.
+// Goal: a single-queue device has one channel, with any header flags, and can be opened once at a
+// time.
 #[test]
 fn single_queue_device_has_one_channel() {
     if !enter_own_netns() {
@@ -44,7 +45,8 @@ fn single_queue_device_has_one_channel() {
     }
 }
 
-// Goal: a detached queue does not prevent opening; an attached one does, because it takes frames.
+// Goal: an attached queue of another program prevents opening, because it receives frames; a
+// detached one does not.
 #[test]
 fn only_attached_queues_prevent_opening() {
     if !enter_own_netns() {
@@ -57,7 +59,7 @@ fn only_attached_queues_prevent_opening() {
     assert_eq!(open("shared").unwrap().caps().channels, 64);
 }
 
-// Goal: an interface of another kind is distinguished from a TAP in use.
+// Goal: an interface of another kind is refused with its kind.
 #[test]
 fn other_interfaces_are_refused_by_their_kind() {
     if !enter_own_netns() {

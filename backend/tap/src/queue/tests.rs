@@ -1,4 +1,5 @@
-//! Refused frames, produced by a UDP socket, which accepts at most 65,507 bytes per datagram.
+//! Tests with frames that the kernel refuses, produced by a UDP socket, which accepts at most
+//! 65,507 bytes per datagram.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -47,7 +48,7 @@ impl Kernel {
         assert_eq!(gone, self.sent + tx.segments.get(), "every frame is counted");
     }
 
-    /// Headers and frames that arrived.
+    /// Headers and frames that arrived at the socket.
     fn taken(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut taken = Vec::new();
         let mut room = vec![0; 1 << 16];
@@ -59,7 +60,7 @@ impl Kernel {
     }
 }
 
-/// A TCP segment with `payload` bytes and the checksum of its pseudo header.
+/// TCP segment with `payload` bytes and the checksum of its pseudo header.
 fn tcp(payload: usize) -> (VnetHdr, Vec<u8>) {
     let mut frame = vec![0x02; 12];
     frame.extend([0x08, 0x00, 0x45, 0]);
@@ -151,8 +152,8 @@ fn refused_frame_without_parts_is_dropped() {
     assert_eq!(kernel.taken().len(), 1);
 }
 
-// Goal: a frame that exceeds the room is dropped with its reason and is never truncated. Only
-// header flags with a meaning here are passed on.
+// Goal: a frame that exceeds the receive space is dropped with its reason, never truncated. Only
+// header flags with a meaning on reception are passed on.
 #[test]
 fn received_frames_are_whole_or_dropped() {
     let [ours, kernel] = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());

@@ -7,8 +7,8 @@ use super::*;
 use crate::netlink::Netlink;
 use crate::open::create;
 
-// Goal: slow queues are detached one at a time, and none of them is usable before. A change that
-// starts earlier uses the remaining ones.
+// Goal: slow queues are detached one at a time, and none of them can be used until then. A change
+// that starts earlier uses the queues that are left.
 #[test]
 fn slow_queues_retire_one_by_one() {
     if !has(&[Need::Root]) {
@@ -77,8 +77,8 @@ fn queue_of_a_renamed_device_creates_no_device() {
     assert!(nics.index_of("old").is_err());
 }
 
-// Goal: late frames are counted with their bytes. A socket stands for the queue: both truncate a
-// frame that is longer than the room.
+// Goal: late frames are counted with their bytes. A socket replaces the queue: both truncate a
+// frame that is longer than the buffer.
 #[test]
 fn late_frames_count_with_their_bytes() {
     let (kernel, queue) = std::os::unix::net::UnixDatagram::pair().unwrap();

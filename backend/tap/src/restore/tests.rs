@@ -1,4 +1,4 @@
-//! Devices that other programs created, with one network namespace per test.
+//! Tests with devices that other programs created, with one network namespace per test.
 
 use std::fs::{self, Permissions};
 use std::os::fd::OwnedFd;
@@ -26,7 +26,7 @@ fn queue(name: &str, flags: u32) -> OwnedFd {
     fd
 }
 
-/// Creates a persistent device and closes it, as `ip tuntap add` does.
+/// Creates a persistent device and closes it, like `ip tuntap add`.
 fn make(name: &str, flags: u32) {
     sys::set_persist(queue(name, flags).as_fd(), true).unwrap();
 }
@@ -57,12 +57,12 @@ fn config(name: &str) -> TapConfig {
     }
 }
 
-/// Opens a device as a link does, with all offloads and up to `channels` channels.
+/// Opens a device like a link, with all offloads and up to `channels` channels.
 fn opened(config: TapConfig, channels: u16) -> TapFunction {
     let mut tap = TapFunction::open(config).unwrap();
     let mut caps = tap.caps();
     caps.wanted = Some(channels);
-    // Less than the kernel's default, so that the GSO size limit changes as well.
+    // Use less than the kernel's default, so that the GSO size limit changes too.
     let plan = Plan { frame_max: 40_000, ..Plan::join(&caps, &caps).unwrap() };
     assert!(plan.rx_offloads.any_large());
     drop(tap.open(&plan).unwrap());
@@ -70,7 +70,7 @@ fn opened(config: TapConfig, channels: u16) -> TapFunction {
     tap
 }
 
-// Goal: a device of another program is restored, for any kind of device and any change.
+// Goal: the settings of another program's device are restored, for any kind of device.
 #[test]
 fn foreign_device_is_restored() {
     if !enter_own_netns() {
@@ -95,8 +95,8 @@ fn foreign_device_is_restored() {
     assert_eq!(read_device("used").driver.offloads, offload::CSUM | offload::TSO4);
 }
 
-// Goal: a persistent device that was created here keeps the configured values, and offers the next
-// program nothing unknown to that program.
+// Goal: a persistent device that was created here keeps the configured values. Its other settings
+// are those of a new device.
 #[test]
 fn persistent_own_device_keeps_only_configured_values() {
     if !enter_own_netns() {
@@ -127,8 +127,8 @@ fn carrier_held_by_another_program_stays_on() {
     assert!(carrier());
 }
 
-// Goal: the journal of a killed process is reported, and is restored under the current name of the
-// device, but not while another program uses the device.
+// Goal: the journal of a killed process is reported, and is restored under the present name of
+// the device. While another program uses the device, the journal is kept.
 #[test]
 fn journal_restores_settings_of_a_killed_process() {
     if !enter_own_netns() {

@@ -18,7 +18,7 @@ pub(super) const VLAN: u16 = 0x8100;
 pub(super) const IPV4: u16 = 0x0800;
 pub(super) const IPV6: u16 = 0x86dd;
 
-/// IP versions, used in place of an ethertype where there is none.
+/// IP versions, which replace the ethertype in frames without one.
 pub(super) const VERSIONS: [u16; 2] = [4, 6];
 
 /// Mask of the IPv4 fragment word: more fragments, and the offset.
@@ -40,9 +40,9 @@ impl View<'_> {
     }
 }
 
-/// Bucket of a frame. Both directions of a flow share one bucket, as do all fragments of a
-/// datagram. Returns `None` when a header is truncated: the program sends such a frame to queue 0,
-/// independent of the table.
+/// Bucket of a frame. Both directions of a flow have the same bucket, and so do all fragments of
+/// a datagram. `None` if a header is truncated: the program sends such a frame to queue 0,
+/// regardless of the table.
 pub fn bucket(frame: &[u8], layer: Layer) -> Option<usize> {
     let frame = View(frame);
     let (kind, at) = match layer {

@@ -1,8 +1,8 @@
-//! Flow rules as BPF instructions. Each rule is a chain of comparisons that ends with its queue or
+//! Flow rules as BPF instructions. Each rule is a chain of comparisons that returns its queue, or
 //! continues with the next rule.
 //!
-//! At the start of a rule, `R0` is the ethertype (or version) and `R7` the offset of the network
-//! header. Rules preserve both values. `R8` and `R9` are free.
+//! At the start of a rule, `R0` and `R8` are the ethertype (or version), and `R7` is the offset
+//! of the network header. Rules preserve `R7` and `R8`; `R9` is free.
 
 use mqnet_netdev::{Field, FlowKind, MaskedField, SteeringRule};
 use mqnet_sysio::bpf::{Alu, BpfInsn, Reg, Size};
@@ -10,7 +10,7 @@ use mqnet_wire::Layer;
 
 use super::hash::FRAGMENT;
 
-/// An instruction, or a comparison that skips the rule.
+/// Instruction, or comparison that skips the rule.
 enum Step {
     Do(BpfInsn),
     /// Skips the rule unless `R0` has this value.
@@ -24,7 +24,7 @@ fn load(size: Size, base: Option<Reg>, at: usize) -> Step {
     })
 }
 
-/// Offset of a field, and the base register, if any.
+/// Base register of a field, if there is one, and the offset from it.
 fn place(field: Field, v6: bool) -> (Option<Reg>, usize) {
     let network = |v4, v6_at| (Some(Reg::R7), if v6 { v6_at } else { v4 });
     match field {
@@ -40,7 +40,7 @@ fn place(field: Field, v6: bool) -> (Option<Reg>, usize) {
     }
 }
 
-/// Appends the comparisons of a field, in pieces of 4, 2 and 1 bytes. Pieces without mask bits are
+/// Appends the comparisons of a field, in units of 4, 2 and 1 bytes. Units without mask bits are
 /// omitted.
 fn compare(m: &MaskedField, v6: bool, steps: &mut Vec<Step>) {
     let (base, at) = place(m.field, v6);
@@ -82,7 +82,7 @@ fn transport(v6: bool, protocol: u8, steps: &mut Vec<Step>) {
     }
     steps.push(load(Size::Byte, Some(Reg::R7), 9));
     steps.push(Step::Unless(protocol.into()));
-    // Fragments match no ports: the first one must follow the same path as the others.
+    // Fragments match no ports, because the first fragment must use the same queue as the others.
     steps.push(load(Size::Half, Some(Reg::R7), 6));
     steps.push(Step::Do(BpfInsn::alu(Alu::And, Reg::R0, FRAGMENT.into())));
     steps.push(Step::Unless(0));
@@ -116,8 +116,8 @@ fn steps(rule: &SteeringRule, kinds: [u16; 2]) -> Vec<Step> {
     steps
 }
 
-/// Assembles one rule. The comparison sign-extends its immediate to 64 bits, so words are compared
-/// by XOR with zero.
+/// Assembles one rule. The comparison instruction sign-extends its immediate to 64 bits, so words
+/// are compared by XOR and a comparison with zero.
 fn assemble(steps: Vec<Step>, queue: u16) -> Vec<BpfInsn> {
     let end = [BpfInsn::alu(Alu::Set, Reg::R0, queue.into()), BpfInsn::exit()];
     let size = |step: &Step| if matches!(step, Step::Do(_)) { 1 } else { 2 };

@@ -1,6 +1,6 @@
-//! Table of buckets to queues, and its changes with the number of queues.
+//! Table from buckets to queues, and its changes with the number of queues.
 
-/// Number of buckets: twice the maximum number of channels, so that each queue has several.
+/// Number of buckets: twice the largest number of channels.
 pub const BUCKETS: usize = 128;
 
 /// Queue of each bucket.
@@ -39,10 +39,10 @@ fn shrunk(mut goals: Vec<usize>, to: usize) -> Vec<usize> {
     goals
 }
 
-/// Table for `to` channels instead of `from`. New channels take buckets from old ones only; removed
-/// channels give their buckets to the rest. No bucket moves between two remaining channels, because
-/// nothing preserves the order of its flows. An even table stays even, and a table that follows
-/// receivers keeps its proportions. Zero channels count as one.
+/// Table for `to` channels instead of `from`. New channels take buckets from old ones only, and
+/// removed channels give their buckets to the rest. No bucket moves between two remaining
+/// channels, because such a move would not preserve the order of its flows. An even table stays
+/// even, and other tables keep their proportions. Zero channels count as one.
 pub fn rebalance(table: &BucketTable, from: u16, to: u16) -> BucketTable {
     let named = table.iter().map(|&queue| usize::from(queue) + 1).max().unwrap_or(0);
     let (from, channels) = (named.max(from.into()), usize::from(to.max(1)));
@@ -63,8 +63,8 @@ pub fn rebalance(table: &BucketTable, from: u16, to: u16) -> BucketTable {
         if have[giver] <= goals[giver] {
             continue;
         }
-        // Queues take turns, so that neighbouring buckets do not all move to one queue. The search
-        // ends: an excess in one queue is a deficit in another.
+        // Select the receiving queues in turn, so that neighbouring buckets do not all move to
+        // one queue. The search ends, because an excess in one queue is a deficit in another.
         while have[taker] >= goals[taker] {
             taker = (taker + 1) % channels;
         }

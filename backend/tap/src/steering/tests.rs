@@ -19,8 +19,8 @@ fn is_even(table: &BucketTable, channels: u16) -> bool {
     max - min <= 1 && unused.iter().all(|&n| n == 0)
 }
 
-/// Minimum number of moves to an even table: the deficit below the lower mark or the excess above
-/// the upper mark, the greater of both. Retiring queues have an upper mark of zero.
+/// Smallest number of moves to an even table: the deficit below the lower mark, or the excess
+/// above the upper mark, whichever is greater. Removed queues have an upper mark of zero.
 fn fewest(table: &BucketTable, channels: u16) -> usize {
     let (low, high) = (BUCKETS / usize::from(channels), BUCKETS.div_ceil(usize::from(channels)));
     let (mut lack, mut excess) = (0, 0);
@@ -55,8 +55,8 @@ proptest! {
         }
     }
 
-    // Goal: in an uneven table too, no bucket moves between remaining channels; new channels get
-    // their share.
+    // Goal: no bucket moves between remaining channels in an uneven table either, and new
+    // channels get their share.
     #[test]
     fn no_bucket_moves_between_remaining_channels(
         table in prop::array::uniform32(any::<u16>()),
@@ -75,7 +75,7 @@ proptest! {
         }
     }
 
-    // Goal: no input makes the hash panic or exceed the table.
+    // Goal: the hash of any bytes is a bucket or none, without a panic.
     #[test]
     fn any_bytes_have_a_bucket_or_none(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
         for layer in [Layer::Ethernet, Layer::Ip] {
@@ -148,7 +148,7 @@ fn program_and_hash_agree() {
     assert!(some > 500 && none > 500, "{some} whole and {none} cut short");
 }
 
-/// A rule close to the frames of `frames`, so that many match.
+/// Rule close to the frames of `frames`, so that many match.
 fn rules() -> impl Strategy<Value = SteeringRule> {
     use mqnet_netdev::{Field, FlowKind, MaskedField};
     let kind = prop::sample::select(vec![
@@ -173,7 +173,7 @@ fn rules() -> impl Strategy<Value = SteeringRule> {
         ],
         0..=3,
     );
-    // Few mask bits, so that rules match at all.
+    // Use few mask bits, so that some rules match.
     let bits = prop::sample::select(vec![0u8, 0, 0, 0, 1, 0x80, 0x41]);
     let bytes = prop::collection::vec((any::<u8>(), bits), 16);
     (kind, fields, bytes).prop_map(|(kind, fields, bytes)| {
@@ -221,8 +221,8 @@ fn is_matched(rule: &SteeringRule, frame: &[u8]) -> bool {
     })
 }
 
-// Goal: the program sends every frame to the queue of the first matching rule, and other frames as
-// without rules.
+// Goal: the program sends every frame to the queue of the first rule that matches, and other
+// frames to the queue of their bucket.
 #[test]
 fn rules_take_precedence_over_the_table() {
     if !mqnet_testkit::has(&[mqnet_testkit::Need::Root]) {
@@ -235,14 +235,14 @@ fn rules_take_precedence_over_the_table() {
     let many = prop::collection::vec(frames(), 60);
     let cell = std::cell::RefCell::new(&mut steering);
     let round = || {
-        // A runner counts its cases over its lifetime.
+        // A runner counts its cases over its lifetime, so each round needs a new one.
         let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(60));
         runner.run(&(&lists, &many), |(mut list, frames)| {
             for (place, rule) in (0u32..).zip(&mut list) {
                 (rule.location, rule.queue) = (place, 1000 + place as u16);
             }
             cell.borrow_mut().set_rules(&list)?;
-            // Truncated headers and invalid IPv4 headers are not compared.
+            // Exclude truncated headers and invalid IPv4 headers.
             let whole = |frame: &&Vec<u8>| {
                 frame.len() >= 100 && frame[14] >> 4 != 4 || frame.len() >= 100 && frame[14] == 0x45
             };
@@ -266,7 +266,7 @@ fn rules_take_precedence_over_the_table() {
             Ok(())
         })
     };
-    // The share of matched frames is random; repeat until both counts suffice.
+    // The share of matched frames is random, so repeat until both counts suffice.
     for _ in 0..50 {
         round().unwrap();
         if seen.get().iter().all(|&n| n > 100) {
