@@ -1,4 +1,4 @@
-//! Hand-over cell: holds one side of a socket between two owners.
+//! Hand-over cell: holds one side of a socket between two queues.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -9,12 +9,12 @@ use mqnet_netdev::{Fault, Trigger, WakeSource};
 use mqnet_sysio::epoll::{Epoll, Interest};
 use mqnet_sysio::eventfd::EventFd;
 
-/// Hand-over cell of one side of a socket. The lock is taken at hand-overs only.
+/// Hand-over cell of one side of a socket. Only hand-overs take the lock.
 #[derive(Debug)]
 pub(crate) struct Cell<T> {
     parked: Mutex<Option<Box<T>>>,
     is_parked: AtomicBool,
-    /// Wakes a queue that tried to take the side too early.
+    /// Wakes a queue that tried to take the side while another queue had it.
     wakeup: Arc<EventFd>,
 }
 
@@ -25,12 +25,12 @@ impl<T> Cell<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Box<T>>> {
-        // A panic of a queue happens outside of the lock, so the side is consistent.
+        // A poisoned lock is usable: no code under the lock panics.
         self.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self) -> Option<Box<T>> {
-        // The flag is only a hint; the lock orders accesses to the side.
+        // The flag is a hint only: the lock orders accesses to the side.
         if !self.is_parked.load(Ordering::Relaxed) {
             return None;
         }
@@ -44,17 +44,17 @@ impl<T> Cell<T> {
         *parked = Some(side);
         self.is_parked.store(true, Ordering::Relaxed);
         drop(parked);
-        // A write to our own eventfd cannot fail.
+        // An error is ignored: writing to this process's own eventfd does not fail.
         let _ = self.wakeup.ring();
     }
 
-    /// Runs `f` on the parked side, for the control thread while no queue holds it.
+    /// Calls `f` with the parked side, for the control thread; `None` while a queue has the side.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.lock().as_deref_mut().map(f)
     }
 }
 
-/// Events that wake the lane of a queue: the eventfds of its cells, and the sockets that it holds.
+/// Events that wake the lane of a queue: the eventfds of its cells, and the sockets of its sides.
 /// One descriptor covers all of them, so that sides can change while a worker watches it.
 ///
 /// A socket is watched only after a lane has slept recently. The kernel notifies per frame, and a
@@ -66,7 +66,7 @@ pub(crate) struct EpollSet {
 }
 
 impl EpollSet {
-    /// Creates a set that watches sockets for this kind of event.
+    /// Creates a set that watches sockets for events of the kind `socket`.
     pub(crate) fn new(socket: Interest) -> io::Result<Self> {
         Ok(Self { epoll: Epoll::new()?, socket })
     }
@@ -76,14 +76,14 @@ impl EpollSet {
     }
 }
 
-/// Lease of one side: its cell, and the side while this queue holds it.
+/// Lease of one side: its cell, and the side while the queue has it.
 #[derive(Debug)]
 pub(crate) struct Lease<T> {
     cell: Arc<Cell<T>>,
     side: Option<Box<T>>,
-    /// The socket of the side is in the epoll set.
+    /// True if the socket of the side is in the epoll set.
     is_watched: bool,
-    /// Number of polls with work since the lane slept.
+    /// Number of polls with work since the lane armed the queue.
     busy: u32,
 }
 
@@ -93,7 +93,7 @@ impl<T: AsFd> Lease<T> {
         Ok(Self { cell, side: None, is_watched: false, busy: 0 })
     }
 
-    /// Takes the side, if it is parked, and returns it.
+    /// Takes the side if it is parked; returns the side if the queue has it.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<&mut T> {
         if self.side.is_none() {
@@ -102,7 +102,7 @@ impl<T: AsFd> Lease<T> {
         self.side.as_deref_mut()
     }
 
-    /// Watches the socket from now on; the caller must check for earlier events.
+    /// Adds the socket to the epoll set. The caller must check for earlier events afterwards.
     pub(crate) fn watch(&mut self, epoll_set: &EpollSet) -> io::Result<()> {
         self.busy = 0;
         if let Some(side) = self.side.as_ref().filter(|_| !self.is_watched) {
@@ -112,8 +112,8 @@ impl<T: AsFd> Lease<T> {
         Ok(())
     }
 
-    /// Counts a poll with work. After more than `patience` of them, the socket is no longer
-    /// watched.
+    /// Counts a poll with work. After more than `patience` such polls, the socket is removed from
+    /// the epoll set.
     #[inline]
     pub(crate) fn note_work(&mut self, epoll_set: &EpollSet, patience: u32) {
         if self.is_watched {
@@ -127,19 +127,19 @@ impl<T: AsFd> Lease<T> {
     #[cold]
     fn unwatch(&mut self, epoll_set: &EpollSet) {
         if let Some(side) = self.side.as_ref().filter(|_| self.is_watched) {
-            // Removal cannot fail: `watch` added the descriptor.
+            // An error is ignored: `watch` has added the descriptor.
             let _ = epoll_set.epoll.remove(side.as_fd());
         }
         self.is_watched = false;
     }
 
-    /// Returns the side, if this queue holds it.
+    /// Side, if the queue has it.
     #[inline]
     pub(crate) fn side(&mut self) -> Option<&mut T> {
         self.side.as_deref_mut()
     }
 
-    /// Returns the side to the cell.
+    /// Returns the side to the cell, if the queue has it.
     pub(crate) fn hand_back(&mut self, epoll_set: &EpollSet) {
         self.unwatch(epoll_set);
         if let Some(side) = self.side.take() {
@@ -182,8 +182,8 @@ mod tests {
         }
     }
 
-    // Goal: a side has one owner at a time; the next owner gets it after the first releases it, and
-    // is woken if it tried too early.
+    // Goal: a side has one owner at a time. The next owner gets the side after the first returns
+    // it, and is woken if it tried too early.
     #[test]
     fn a_side_has_one_owner() {
         let cell = Arc::new(Cell::new(wakeup(), Side(EventFd::new().unwrap())));
@@ -200,8 +200,8 @@ mod tests {
         assert!(one.side().is_none() && two.side().is_some());
     }
 
-    // Goal: a socket is watched from the time a lane arms until enough polls had work, and again
-    // after the next arm. A released side is not watched.
+    // Goal: a socket is watched from the time when a lane arms until enough polls had work, and
+    // again after the next arm. A returned side is not watched.
     #[test]
     fn sockets_are_watched_while_lanes_sleep() {
         let cell = Arc::new(Cell::new(wakeup(), Side(EventFd::new().unwrap())));
@@ -225,7 +225,7 @@ mod tests {
         lease.watch(&epoll_set).unwrap();
         assert_eq!(events(), 1);
         lease.hand_back(&epoll_set);
-        // The eventfd of the cell.
+        // The event is that of the cell's eventfd.
         assert_eq!(events(), 1);
         cell.with(|side| side.0.ring().unwrap()).unwrap();
         assert_eq!(events(), 0, "it has left");

@@ -6,55 +6,56 @@ use std::time::Duration;
 /// XDP mode of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ModeWish {
-    /// Native if the driver supports it, else generic.
+    /// Native mode if the driver supports it, otherwise generic mode.
     #[default]
     Auto,
-    /// In the driver.
+    /// Native mode: in the driver.
     Native,
-    /// In the network stack (SKB mode).
+    /// Generic mode: in the network stack (SKB mode).
     Generic,
 }
 
 /// Use of zero copy, in which the device reads and writes the UMEM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZeroCopy {
-    /// If the driver supports it.
+    /// Zero copy if the driver supports it.
     #[default]
     Auto,
-    /// Required.
+    /// Zero copy is required.
     On,
-    /// Disabled.
+    /// Zero copy is disabled.
     Off,
 }
 
-/// Interface to take over, and its options.
+/// Configuration of an interface that the function takes over.
 #[derive(Clone, Debug, Default)]
 pub struct AfXdpConfig {
     /// Name of the interface.
     pub interface: String,
-    /// File of its network namespace.
+    /// File of the interface's network namespace.
     pub netns: Option<PathBuf>,
     /// XDP mode of the program.
     pub mode: ModeWish,
     /// Use of zero copy.
     pub zero_copy: ZeroCopy,
-    /// Number of queues to set; by default, the interface's own number is followed.
+    /// Number of queues to set; by default the interface keeps its number.
     pub queues: Option<u16>,
-    /// Frames per ring, a power of two; by default, derived from the number of queues.
+    /// Number of frames per ring, a power of two; by default derived from the number of queues.
     pub ring: Option<u16>,
-    /// MTU of the link; by default, that of the interface.
+    /// MTU of the link; by default that of the interface.
     pub mtu: Option<u32>,
-    /// Keep the address filter: no promiscuous mode.
+    /// True to keep the address filter: no promiscuous mode.
     pub keep_filter: bool,
-    /// Time for which the first attempt waits for queues bound by other sockets (default 100 ms).
-    /// The kernel releases a queue some time after its socket was closed (`xp_put_pool`). An
-    /// immediate takeover would otherwise fail because of a program that has ended.
+    /// Time for which the first attempt waits for queues that other sockets have bound (default
+    /// 100 ms). The kernel releases a queue some time after its socket was closed
+    /// (`xp_put_pool`). Without this wait, an attempt right after the end of another program
+    /// would fail.
     pub patience: Option<Duration>,
 }
 
 impl AfXdpConfig {
-    /// Frames per ring for this number of queues. By default the locked memory of all queues stays
-    /// within 128 MiB.
+    /// Number of frames per ring, for this number of queues. By default the locked memory of all
+    /// queues stays within 128 MiB.
     pub(crate) fn ring_for(&self, queues: u16) -> u16 {
         self.ring.unwrap_or(match queues {
             0..=8 => 2048,
@@ -69,8 +70,8 @@ impl AfXdpConfig {
 mod tests {
     use super::*;
 
-    // Goal: for any number of queues, the default locked memory stays within its limit, and the
-    // ring size is valid.
+    // Goal: for any number of queues, the default ring size is valid, and its locked memory stays
+    // within the limit.
     #[test]
     fn memory_is_bounded() {
         for queues in 1..=64u16 {

@@ -15,14 +15,14 @@ pub(crate) enum Step {
     Bind {
         /// Index of the queue.
         queue: u32,
-        /// Zero copy is required.
+        /// True if zero copy is required.
         zero_copy: bool,
     },
     /// Loading the map and the program.
     Program,
     /// Attaching the program to the interface.
     Attach {
-        /// Generic mode instead of native mode.
+        /// True for generic mode, false for native mode.
         generic: bool,
         /// MTU of the interface.
         mtu: u32,
@@ -96,8 +96,8 @@ pub(crate) fn explain(step: Step, interface: &str, error: &io::Error) -> String 
     }
 }
 
-/// Parts of frames that are lost before an AF_XDP socket, with the remedy. `has_tags`: the program
-/// reads VLAN tags from the driver's metadata.
+/// Parts of frames that are lost before an AF_XDP socket, with the remedy. With `has_tags`, the
+/// program reads VLAN tags from the driver's metadata.
 pub(crate) fn losses(
     interface: &str,
     is_veth: bool,
@@ -132,7 +132,7 @@ pub(crate) fn losses(
 mod tests {
     use super::*;
 
-    // Goal: lost VLAN tags are reported with the remedy; for a veth, that of its peer.
+    // Goal: lost VLAN tags are reported with the remedy; for a veth the remedy names its peer.
     #[test]
     fn lost_tags_name_a_remedy() {
         let veth = losses("eth7", true, true, false).join("\n");

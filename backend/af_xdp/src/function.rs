@@ -1,4 +1,4 @@
-//! Interface as a network function.
+//! Network function over a kernel interface.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -27,46 +27,46 @@ use crate::spread::Spread;
 use crate::tx::NicTx;
 use crate::watch::{Seen, Watch};
 
-/// Interval of retries after a failure, and of reading the interface. No notification reports a
-/// change of its queues.
+/// Interval of retries after a failure, and of reading the interface: no notification reports a
+/// change of the number of queues.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Default wait of the first attempt for queues that other sockets hold.
+/// Default time for which the first attempt waits for queues that other sockets have bound.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Time after which frames received by an older table are in our rings.
+/// Time after which frames received by a former table are in the sockets' rings.
 const SETTLE: Duration = Duration::from_millis(1);
 
-/// A network interface of the kernel.
+/// Network function over a network interface of the kernel.
 pub struct AfXdpFunction {
     name: String,
-    /// Configuration, with the current name of the interface.
+    /// Configuration, with the present name of the interface.
     config: AfXdpConfig,
     location: Location,
     watch: Watch,
     seen: Option<Seen>,
-    /// Time of the last reading.
+    /// Time at which the interface was last read.
     read_at: Duration,
     session: Option<Session>,
     sessions: u64,
     is_open: bool,
-    /// The sockets hold frames that the interface did not consume before it went down.
+    /// True if the sockets hold frames that the interface did not send before it went down.
     is_stale: bool,
     /// Reason and time of the last failure to start a session.
     failed: Option<(String, Duration)>,
-    /// Restore journal entry of the number of queues, while no session holds it.
+    /// Restore journal entry of the number of queues, while no session has it.
     queues: Option<Undo>,
     /// NUMA node of the interface when the session began.
     node: Option<u32>,
     memory: MemoryPlacement,
-    /// Channels of the link, and those of an open change.
+    /// Number of channels of the link; `next_channels` is that of a prepared change.
     channels: u16,
     next_channels: Option<u16>,
-    /// Table set by a user, applied in every session.
+    /// Table that a user has set, applied in every session.
     table: Option<Vec<u16>>,
-    /// Flow following relies on the table, so every session enforces it.
+    /// True if flow following relies on the table, so that every session must enforce it.
     is_followed: bool,
-    /// Frames dropped at closed sockets, or before a link was up.
+    /// Number of frames dropped at closed sockets, or before a link was up.
     dropped: u64,
     stats: Vec<Arc<QueuePairStats>>,
 }
@@ -76,7 +76,8 @@ fn memory_near(root: &Path, node: u32) -> u32 {
     Topology::read(&root.join("sys/devices/system"), None).memory_near(node)
 }
 
-/// Checks for an Ethernet header, which frames of the other end have.
+/// Refuses interfaces without an Ethernet header, which frames of the other end have, and
+/// loopbacks.
 fn check_link_type(interface: &str, link_type: u16) -> Result<(), String> {
     match link_type {
         libc::ARPHRD_ETHER => Ok(()),
@@ -131,19 +132,19 @@ impl AfXdpFunction {
         OpenChannelsError { function: self.name.clone(), what }
     }
 
-    /// Runs `read` with the `/sys` that shows the interface; `None` without permission.
+    /// Calls `read` with the `/sys` that shows the interface; `None` without permission.
     fn in_sysfs<T: Send>(&self, read: impl FnOnce() -> T + Send) -> Option<T> {
         let result = namespace::run_in_sysfs(self.config.netns.as_deref(), read);
         result.inspect_err(|e| tracing::debug!("{}: its sysfs: {e}", self.name)).ok()
     }
 
-    /// NUMA node of the interface; `None` for a virtual one.
+    /// NUMA node of the interface; `None` for a virtual interface.
     fn own_node(&self) -> Option<u32> {
         let interface = self.config.interface.clone();
         self.in_sysfs(move || nic::read(Path::new("/"), &interface))??.node
     }
 
-    /// Reads the interface; returns the reason if it is unusable.
+    /// Reads the state of the interface; `Err` with the reason if the interface cannot be used.
     fn read_interface(&mut self) -> Result<Seen, String> {
         self.seen = None;
         let gone = self.location.follow(&mut self.config.interface, &self.watch.nics, &self.name);
@@ -169,7 +170,7 @@ impl AfXdpFunction {
         }
     }
 
-    /// Reason why an interface carries no traffic, if any.
+    /// Reason why the interface carries no traffic; `None` if it is up and has a carrier.
     fn inactive_reason(&self, seen: &Seen) -> Option<String> {
         let interface = &self.config.interface;
         if !seen.look.is_up {
@@ -178,7 +179,7 @@ impl AfXdpFunction {
         (!seen.look.is_running).then(|| format!("{interface} has no carrier"))
     }
 
-    /// True when TX rings hold frames while the interface carries no traffic.
+    /// True if TX rings hold frames while the interface carries no traffic.
     fn is_stuck(&self) -> bool {
         let inactive_reason = self.seen.is_none_or(|seen| self.inactive_reason(&seen).is_some());
         let waits = |cell: &Arc<Cell<TxSide>>| cell.with(|side| side.tx.waiting()) > Some(0);
@@ -202,7 +203,7 @@ impl AfXdpFunction {
         let queues = &mut self.queues;
         let patience = match self.failed {
             None => config.patience.unwrap_or(PATIENCE),
-            // Later attempts repeat anyway.
+            // Do not wait in later attempts, which are repeated anyway.
             Some(_) => Duration::ZERO,
         };
         let mut begin = || Session::begin(config, nics, memory, queues, patience);
@@ -245,7 +246,7 @@ impl AfXdpFunction {
             return Ok(());
         }
         if !self.is_open {
-            // Any open descriptor keeps a deleted namespace in existence.
+            // Close all descriptors, because any of them keeps a deleted namespace in existence.
             self.end_session();
             (self.queues, self.seen) = (None, None);
             self.watch = Watch::open().map_err(|e| format!("watching interfaces: {e}"))?;
@@ -312,7 +313,7 @@ impl Function for AfXdpFunction {
                 self.read_interface()
             }
         };
-        // A fault may close the function before the notification arrives.
+        // A fault may close the function before the notification arrives, so check here too.
         self.is_stale |= !self.is_open && self.is_stuck();
         let fits = state.as_ref().is_ok_and(|s| self.session.as_ref().is_some_and(|h| h.fits(s)));
         if self.session.is_some() && (!fits || self.is_stale) {
@@ -339,10 +340,10 @@ impl Function for AfXdpFunction {
             if let Some((why, _)) = &self.failed {
                 return LinkStatus::Down(why.clone());
             }
-            // Many drivers reset the device at a takeover and have no carrier for seconds. A link
-            // that comes up earlier would lose its first frames and end the session, and the next
-            // takeover would reset the device again. A changed number of queues also causes a
-            // notification.
+            // Read the interface again. Many drivers reset the device at a takeover, and have no
+            // carrier for seconds. A link that comes up earlier would lose its first frames and
+            // end the session, and the next takeover would reset the device again. A changed
+            // number of queues also causes a notification.
             seen = match self.read_interface() {
                 Ok(seen) => seen,
                 Err(why) => return LinkStatus::Down(why),
@@ -363,7 +364,7 @@ impl Function for AfXdpFunction {
         self.channels = plan.channels;
         self.is_stale = false;
         if let Some(session) = &self.session {
-            // Frames that arrived without a link are outdated.
+            // Discard frames that were received before the link was up.
             let discard = |cell: &Arc<Cell<RxSide>>| cell.with(RxSide::discard).unwrap_or(0);
             self.dropped += session.rx.iter().map(discard).sum::<u64>();
         }
@@ -375,7 +376,7 @@ impl Function for AfXdpFunction {
         self.is_open = false;
         self.next_channels = None;
         // The remaining frames would be sent when the interface is up again, after newer frames
-        // that took another path. Only closing the socket withdraws a published frame.
+        // on another path. Only closing the socket withdraws a published frame.
         self.is_stale = self.is_stuck();
     }
 
@@ -410,7 +411,8 @@ impl Function for AfXdpFunction {
 }
 
 impl Steering for AfXdpFunction {
-    /// The interface selects the queue, and every queue has a channel for any number of channels.
+    /// False: the interface selects the queue, and every queue has a channel for any number of
+    /// channels.
     fn steers(&self) -> bool {
         false
     }
@@ -424,7 +426,7 @@ impl Steering for AfXdpFunction {
         let spread = self.session.as_mut().and_then(|session| session.spread.as_mut());
         match spread.map(Spread::refresh) {
             Some(Ok(is_foreign)) => is_foreign,
-            // The next write of the table fails in the same way and returns the error.
+            // The next write of the table fails in the same way, and returns the error.
             Some(Err(e)) => {
                 tracing::debug!("{}: its table cannot be read: {e}", self.name);
                 false
@@ -441,7 +443,7 @@ impl Steering for AfXdpFunction {
             Some(Ok(moved)) => {
                 self.table = user_set.then(|| table.to_vec());
                 if moved {
-                    // Frames in the interface's own rings still arrive by the old table.
+                    // Frames in the interface's own rings still arrive by the former table.
                     poll::pause(SETTLE);
                 }
                 Ok(())
@@ -456,7 +458,7 @@ impl Steering for AfXdpFunction {
     }
 
     fn buckets(&mut self) -> Result<Buckets, String> {
-        // Not every network namespace shows this file.
+        // Read the key here, because only the initial network namespace has this file.
         let kernels_key = rss::kernels_key();
         let read = || rss::buckets(&self.config.interface, kernels_key);
         let result = match &self.config.netns {
@@ -501,8 +503,8 @@ impl Placement for AfXdpFunction {
 
     fn devices(&self) -> Vec<HardwareDevice> {
         let (name, interface) = (self.name.clone(), Some(self.config.interface.clone()));
-        // In another namespace a reading needs a thread and a mount, so it is done once per
-        // session.
+        // Read the node once per session, because a read in another namespace needs a thread and
+        // a mount.
         let is_known = self.session.is_some() || self.config.netns.is_some();
         let node = if is_known { self.node } else { self.own_node() };
         vec![HardwareDevice {

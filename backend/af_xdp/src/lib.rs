@@ -1,12 +1,12 @@
-//! Network function of a kernel interface, taken over by AF_XDP sockets
+//! Network function over a kernel interface, taken over by AF_XDP sockets
 //! (Documentation/networking/af_xdp.rst).
 //!
-//! Every RX queue of the interface has one socket. All sockets share one UMEM, and each socket uses
-//! a part of it exclusively, so that no queue needs a lock. Received frames are lent in place.
-//! Transmitted frames are copied once, into a chunk.
+//! Every RX queue of the interface has one socket. All sockets share one UMEM, of which each uses
+//! its own part, so that no queue needs a lock. Received frames are read in place. Transmitted
+//! frames are copied once, into a chunk.
 //!
-//! A queue can have only one socket. During a channel change, old and new channels pass its two
-//! sides on through a [`cell`].
+//! A queue can have only one socket. During a channel change, old and new channels pass the two
+//! sides of the socket on through a [`cell`].
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

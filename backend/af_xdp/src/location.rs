@@ -1,5 +1,5 @@
-//! Location of the interface. Other programs may rename or move it, or delete its network
-//! namespace.
+//! Location of the interface, which other programs may rename or move. They may also delete its
+//! network namespace.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,16 +10,18 @@ use mqnet_sysio::nic::Nics;
 use crate::AfXdpConfig;
 use crate::watch::Watch;
 
-/// Interval of checks that the network namespace exists: the kernel sends no notification.
+/// Interval of checks that the network namespace exists, because the kernel sends no
+/// notification.
 const NETNS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Location of the interface.
 pub(crate) struct Location {
     /// Name of the interface in the configuration.
     pub(crate) configured: String,
-    /// Index of the interface of the last session, to detect a rename.
+    /// Index of the interface of the last session, which identifies a renamed interface.
     pub(crate) index: Option<u32>,
-    /// Network namespace of the interface, if the configuration names one that exists.
+    /// Network namespace of the configuration; `None` if it names none, or the namespace does not
+    /// exist.
     netns: Option<NetNs>,
     checked: Option<Duration>,
     is_deleted: bool,
@@ -31,7 +33,7 @@ impl Location {
         Self { configured, index: None, netns: None, checked: None, is_deleted: false }
     }
 
-    /// Opens the sockets that watch the interface in the namespace of `path`.
+    /// Enters the namespace of `path`: opens the sockets that watch the interface there.
     pub(crate) fn enter(&mut self, path: &Path) -> Result<Watch, String> {
         let failed = |e: std::io::Error| format!("network namespace {}: {e}", path.display());
         let netns = NetNs::open(path).map_err(failed)?;
@@ -41,7 +43,7 @@ impl Location {
         Ok(watch)
     }
 
-    /// Clears the namespace, which was deleted.
+    /// Forgets the namespace and the index, after the namespace was deleted.
     pub(crate) fn clear(&mut self) {
         (self.netns, self.index) = (None, None);
     }
@@ -54,7 +56,7 @@ impl Location {
         self.netns.is_none()
     }
 
-    /// True when the network namespace was deleted.
+    /// True if the network namespace was deleted.
     pub(crate) fn is_gone(&mut self, now: Duration) -> bool {
         let Some(netns) = &mut self.netns else { return false };
         if self.checked.is_none_or(|then| now.saturating_sub(then) >= NETNS_INTERVAL) {
@@ -63,8 +65,8 @@ impl Location {
         self.is_deleted
     }
 
-    /// Updates `interface` to the current name. Returns true if the interface of the last session
-    /// left its namespace; the configured name applies again.
+    /// Sets `interface` to the present name of the last session's interface. True if that
+    /// interface has left its namespace; the configured name applies again.
     pub(crate) fn follow(&mut self, interface: &mut String, nics: &Nics, function: &str) -> bool {
         let Some(index) = self.index else { return false };
         match nics.name_of(index) {

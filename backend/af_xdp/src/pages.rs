@@ -1,8 +1,8 @@
-//! Chunks of an RX queue as pages of a pool, so that a frame can be detached with its memory.
+//! Chunks of an RX queue as pages of a pool, so that frames can be detached with their memory.
 //!
-//! All pages are allocated from the pool. Each page belongs to the queue (in the fill or RX ring,
-//! or lent) or to the holder of a detached frame. A page that is released in order returns to the
-//! fill ring by its number, without the pool.
+//! All pages are allocated from the pool. Each page belongs either to the queue (in the fill ring
+//! or RX ring, or in a burst), or to the owner of a detached frame. A page that is released in
+//! order returns to the fill ring by its number, without the pool.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +12,7 @@ use mqnet_shmem::RegionPart;
 /// Bytes of a chunk: one page, supported by every driver.
 pub(crate) const CHUNK: u32 = 4096;
 
-/// Pools of closed queues with pages that are still detached.
+/// Pools of closed queues that still have detached pages.
 #[derive(Debug, Default)]
 pub(crate) struct Closing(Mutex<Vec<Detached>>);
 
@@ -21,7 +21,7 @@ impl Closing {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(pool);
     }
 
-    /// Closes the pools that have all their pages: frees their memory and pool numbers.
+    /// Closes the pools without detached pages: frees their memory and pool numbers.
     pub(crate) fn settle(&self) {
         let mut pools = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *pools = pools.drain(..).filter_map(|pool| pool.retry().err()).collect();
@@ -33,12 +33,12 @@ impl Closing {
     }
 }
 
-/// Pages of one RX queue; see the module.
+/// Pages of one RX queue.
 #[derive(Debug)]
 pub(crate) struct Pages {
     /// Pool of the pages; `Some` until drop.
     pool: Option<PagePool>,
-    /// Fragment of each page that is not detached.
+    /// Fragments by page number; `None` for detached pages.
     own: Box<[Option<Frag>]>,
     /// Number of detached pages.
     kept: u16,
@@ -54,7 +54,7 @@ impl Pages {
         let config = PoolConfig {
             pages,
             page_size: CHUNK,
-            // The return ring has room for every page.
+            // The return ring has space for every page.
             ring_size: pages,
             // The kernel addresses the pages by their offset in the UMEM.
             mapping: Mapping::Device(memory.offset() as u64),
@@ -69,31 +69,31 @@ impl Pages {
         Ok(Self { pool: Some(pool), own, kept: 0, returned: 0, closing })
     }
 
-    /// True when no page is detached.
+    /// True if no page is detached.
     #[inline]
     pub(crate) fn is_whole(&self) -> bool {
         self.kept == 0
     }
 
-    /// True when `pages` more pages can be detached. Half of the pages always remain, so that
-    /// frames can still arrive and wake a lane that waits for memory.
+    /// True if `pages` more pages can be detached. Half of the pages always stay with the queue,
+    /// so that frames can still arrive and wake a lane that waits for memory.
     pub(crate) fn can_spare(&self, pages: usize) -> bool {
         usize::from(self.kept) + pages <= self.own.len() / 2
     }
 
-    /// True when the page is not detached.
+    /// True if the page is not detached.
     pub(crate) fn has(&self, number: u16) -> bool {
         self.own.get(usize::from(number)).is_some_and(Option::is_some)
     }
 
-    /// Detaches a page; `None` if it is detached already.
+    /// Detaches a page; `None` if the page is detached already.
     pub(crate) fn keep(&mut self, number: u16) -> Option<Frag> {
         let frag = self.own.get_mut(usize::from(number))?.take()?;
         self.kept += 1;
         Some(frag)
     }
 
-    /// Number of the next detached page that has returned.
+    /// Number of the next detached page that has returned; `None` if there is none.
     pub(crate) fn next_returned(&mut self) -> Option<u16> {
         let pool = self.pool.as_mut()?;
         if self.returned == 0 {
@@ -140,7 +140,7 @@ mod tests {
         (Pages::over(all, closing.clone()).unwrap(), closing)
     }
 
-    // Goal: a detached page is not detached twice until it returns, from any thread and in any
+    // Goal: a detached page is not detached again until it returns, from any thread and in any
     // order, and keeps its number. Half of the pages cannot be detached.
     #[test]
     fn detached_pages_return_under_their_number() {
@@ -164,7 +164,8 @@ mod tests {
         assert!(pages.is_whole() && pages.can_spare(150) && (0..300).all(|n| pages.has(n)));
     }
 
-    // Goal: detached pages outlive their queue, stay readable, and close the pool when they return.
+    // Goal: detached pages outlive their queue and stay readable; the pool closes when they have
+    // returned.
     #[test]
     fn kept_pages_outlive_their_queue() {
         let (mut pages, closing) = pages(64);
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!(closing.len(), 0);
     }
 
-    // Goal: a queue that has all its pages back leaves no pool, after any number of queues.
+    // Goal: queues without detached pages leave no pool, after any number of queues.
     #[test]
     fn pools_do_not_run_out() {
         for _ in 0..5000 {

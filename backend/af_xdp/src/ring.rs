@@ -1,4 +1,4 @@
-//! Indices of the rings shared with the kernel. Each index runs freely and wraps at 2^32.
+//! Rings shared with the kernel. Each index runs freely and wraps at 2^32.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -27,14 +27,14 @@ impl Shared {
         self.table.word(self.at.consumer)
     }
 
-    /// Slot of an entry.
+    /// Slot of the entry with index `number`.
     #[inline]
     fn slot(&self, number: u32) -> u16 {
         (number & (self.size - 1)) as u16
     }
 }
 
-/// A ring that this process fills (TX, fill).
+/// Ring that this process fills (TX, fill).
 #[derive(Debug)]
 pub(crate) struct Producing {
     shared: Shared,
@@ -42,18 +42,18 @@ pub(crate) struct Producing {
     next: u32,
     /// Index up to which entries are published.
     published: u32,
-    /// Consumer index of the kernel, as last read.
+    /// Consumer index of the kernel, when last read.
     taken: u32,
 }
 
 impl Producing {
-    /// Creates the state of an unused ring of `size` entries, a power of two.
+    /// State of an unused ring of `size` entries, a power of two.
     pub(crate) fn new(table: AtomicTable, at: RingOffsets, size: u32) -> Self {
         Self { shared: Shared { table, at, size }, next: 0, published: 0, taken: 0 }
     }
 
-    /// Number of entries that can be written. Reads the kernel's index only if fewer than `enough`
-    /// are known to be free.
+    /// Number of entries that can be written. Reads the kernel's index only if fewer than
+    /// `enough` entries are known to be free.
     #[inline]
     pub(crate) fn free(&mut self, enough: u32) -> u32 {
         let free = self.known_free();
@@ -66,14 +66,14 @@ impl Producing {
 
     #[inline]
     fn known_free(&self) -> u32 {
-        // An invalid index counts as a full ring, so no entry is overwritten.
+        // With an invalid index the ring counts as full, so no entry is overwritten.
         self.shared.size.saturating_sub(self.next.wrapping_sub(self.taken))
     }
 
     #[inline]
     fn read_consumer(&mut self) {
-        // Pairs with the kernel's release of its consumer index: entries it has read may be
-        // overwritten.
+        // Pairs with the kernel's release of its consumer index: the kernel has read the entries
+        // before the index, so they may be overwritten.
         self.taken = self.shared.consumer().load(Ordering::Acquire);
     }
 
@@ -92,7 +92,8 @@ impl Producing {
             return false;
         }
         self.published = self.next;
-        // Pairs with the kernel's acquire of this index: orders the entries before it.
+        // Pairs with the kernel's acquire of this index: the entries are visible before the
+        // index.
         self.shared.producer().store(self.next, Ordering::Release);
         true
     }
@@ -104,67 +105,69 @@ impl Producing {
         self.published.wrapping_sub(self.taken)
     }
 
-    /// Slot of entry `number` of the unconsumed ones, by the index last read.
+    /// Slot of unconsumed entry `number`, counted from the consumer index that was last read.
     pub(crate) fn waiting_at(&self, number: u32) -> u16 {
         self.shared.slot(self.taken.wrapping_add(number))
     }
 
-    /// True when the kernel requires a wakeup call for published entries.
+    /// True if the kernel requires a wakeup call for published entries.
     #[inline]
     pub(crate) fn needs_wakeup(&self) -> bool {
-        // Pairs with the kernel, which sets the flag and then reads the index again before it
-        // sleeps: orders the store of our index before the load of its flag.
+        // Pairs with the kernel, which sets the flag and reads the index again before it sleeps.
+        // Orders this process's store of the index before the load of the flag.
         fence(Ordering::SeqCst);
         self.shared.table.word(self.shared.at.flags).load(Ordering::Relaxed) & NEED_WAKEUP != 0
     }
 }
 
-/// A ring that this process empties (RX, completion).
+/// Ring that this process empties (RX, completion).
 #[derive(Debug)]
 pub(crate) struct Consuming {
     shared: Shared,
     /// Index of the next entry to consume.
     next: u32,
-    /// Producer index of the kernel, as last read.
+    /// Producer index of the kernel, when last read.
     filled: u32,
 }
 
 impl Consuming {
-    /// Creates the state of an unused ring of `size` entries, a power of two.
+    /// State of an unused ring of `size` entries, a power of two.
     pub(crate) fn new(table: AtomicTable, at: RingOffsets, size: u32) -> Self {
         Self { shared: Shared { table, at, size }, next: 0, filled: 0 }
     }
 
-    /// Number of entries that can be consumed. Reads the kernel's index only if fewer than `enough`
-    /// are known.
+    /// Number of entries that can be consumed. Reads the kernel's index only if fewer than
+    /// `enough` entries are known.
     #[inline]
     pub(crate) fn available(&mut self, enough: u32) -> u32 {
         let known = self.known();
         if known >= enough {
             return known;
         }
-        // Pairs with the kernel's release of this index: orders its entries before our reads.
+        // Pairs with the kernel's release of this index: the entries before the index are
+        // visible.
         self.filled = self.shared.producer().load(Ordering::Acquire);
         self.known()
     }
 
     #[inline]
     fn known(&self) -> u32 {
-        // An invalid index never yields an entry twice.
+        // With an invalid index, at most one full ring is consumed.
         self.filled.wrapping_sub(self.next).min(self.shared.size)
     }
 
-    /// Slot of the entry `ahead` of the next one.
+    /// Slot of the entry that is `ahead` entries after the next one.
     #[inline]
     pub(crate) fn slot(&self, ahead: u32) -> u16 {
         self.shared.slot(self.next.wrapping_add(ahead))
     }
 
-    /// Consumes entries; the kernel may overwrite them afterwards.
+    /// Consumes entries, which the kernel may overwrite afterwards.
     #[inline]
     pub(crate) fn take(&mut self, entries: u32) {
         self.next = self.next.wrapping_add(entries);
-        // Pairs with the kernel's acquire of this index: orders our reads before its writes.
+        // Pairs with the kernel's acquire of this index: this process has read the entries
+        // before.
         self.shared.consumer().store(self.next, Ordering::Release);
     }
 }
@@ -185,7 +188,7 @@ mod tests {
         [(); 2].map(|()| AtomicTable::new(region.clone(), 0, 4096).unwrap())
     }
 
-    /// Producer and consumer of one ring with initial index `start`.
+    /// Producer and consumer of one ring, whose indices begin at `start`.
     fn ring(size: u32, start: u32) -> (Producing, Consuming) {
         let [one, two] = tables();
         one.word(AT.producer).store(start, Ordering::Relaxed);
@@ -197,8 +200,8 @@ mod tests {
     }
 
     proptest! {
-        // Goal: for any sequence and any wrap of the indices, entries are consumed as published, in
-        // order, and no unconsumed entry is overwritten.
+        // Goal: for any sequence of steps and any wrap of the indices, entries are consumed as
+        // published and in order. No unconsumed entry is overwritten.
         #[test]
         fn entries_are_consumed_as_published(
             shift in 0u32..6,
@@ -240,7 +243,7 @@ mod tests {
             }
         }
 
-        // Goal: with an invalid index, writes and reads stay within the ring.
+        // Goal: with any index of the kernel, the number of entries never exceeds the ring.
         #[test]
         fn invalid_indices_stay_in_ring(producer in any::<u32>(), consumer in any::<u32>()) {
             let (mut put, mut take) = ring(8, 5);

@@ -1,5 +1,4 @@
-//! RSS bucket of a flow: reproduces the interface's hash from the parameters that its driver
-//! reports.
+//! RSS bucket of a flow, by the interface's hash with the parameters that its driver reports.
 
 use std::fs;
 use std::sync::Arc;
@@ -12,7 +11,8 @@ use mqnet_wire::{FlowKeys, Layer};
 /// Kernel-wide RSS key, used by drivers that report none.
 const KERNELS_KEY: &str = "/proc/sys/net/core/netdev_rss_key";
 
-/// Bits of [`Hasher::types`]: addresses, and ports of TCP and UDP. Those of IPv6 are shifted by 3.
+/// Bits of [`Hasher::types`]: addresses, and ports of TCP and UDP. The bits for IPv6 are shifted
+/// by 3.
 const ADDRESSES: u32 = 1;
 const TCP: u32 = 2;
 const UDP: u32 = 4;
@@ -25,14 +25,14 @@ const IP_UDP: u8 = 17;
 #[derive(Debug)]
 struct Hash {
     hasher: Hasher,
-    /// Types, as bits of [`Hasher::types`], that are not hashed at all and go to one queue,
-    /// although the addresses of other types are hashed.
+    /// Bits of [`Hasher::types`] for TCP and UDP flows that are not hashed, and so go to one
+    /// queue.
     unhashed: u32,
 }
 
 impl Hash {
-    /// Bucket of a TCP or UDP frame. Drivers report only these types; the hash of fragments and
-    /// other protocols varies.
+    /// Bucket of a TCP or UDP frame; `None` for frames that are not hashed, for fragments and for
+    /// other protocols, whose hash drivers do not report.
     fn bucket(&self, keys: &FlowKeys, buckets: usize) -> Option<usize> {
         let kind = match keys.proto {
             IP_TCP => TCP,
@@ -48,7 +48,7 @@ impl Hash {
     }
 }
 
-/// Hashed and unhashed types, from the fields that the driver reports; `None` if the hash is
+/// Hashed and unhashed types, by the fields that the driver reports; `None` if the hash is
 /// unknown.
 fn types(fields: impl Fn(FlowType) -> Option<Fields>) -> Option<(u32, u32)> {
     let (mut types, mut unhashed) = (0, 0);
@@ -76,12 +76,12 @@ fn parse_key(text: &str) -> Option<Vec<u8>> {
     text.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect()
 }
 
-/// Kernel-wide RSS key; only the initial network namespace shows it.
+/// Kernel-wide RSS key; `None` outside of the initial network namespace.
 pub(crate) fn kernels_key() -> Option<Vec<u8>> {
     fs::read_to_string(KERNELS_KEY).ok().and_then(|text| parse_key(&text))
 }
 
-/// Hash parameters of the interface, or the reason why the hash cannot be reproduced.
+/// Hash parameters of the interface; `Err` with the reason if its hash cannot be reproduced.
 fn hash(
     nics: &Nics,
     interface: &str,
@@ -96,7 +96,7 @@ fn hash(
         key => Some(key.to_vec()),
     };
     let key = key.and_then(|key| key.first_chunk::<KEY_LEN>().copied());
-    // The kernel's key is zero until a driver requests it.
+    // A key of zeroes is invalid: the kernel creates its key when a driver first requests it.
     let key = key.filter(|key| *key != [0; KEY_LEN]).ok_or("its driver does not tell the key")?;
     let types = types(|of| nics.hashed_fields(interface, of).ok());
     let (types, unhashed) = types.ok_or("its driver does not tell what it hashes")?;
@@ -107,8 +107,8 @@ fn dissect(headers: &[u8]) -> FlowKeys {
     FlowKeys::dissect(headers, Layer::Ethernet)
 }
 
-/// Functions from frames to the buckets of their replies and of the frames themselves, or the
-/// reason why the buckets are unknown. Call it in the interface's namespace.
+/// Functions from frames to the buckets of their replies, and of the frames themselves. `Err`
+/// with the reason if the buckets are unknown. The caller must be in the interface's namespace.
 pub(crate) fn buckets(
     interface: &str,
     kernels_key: Option<Vec<u8>>,
@@ -131,7 +131,7 @@ pub(crate) fn buckets(
 mod tests {
     use super::*;
 
-    // Goal: reported fields map to hash types; unknown ones are refused.
+    // Goal: reported fields are converted to hash types; unknown fields are refused.
     #[test]
     fn fields_become_types() {
         let igb = |of| match of {
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(types(|_| None), None);
     }
 
-    // Goal: the format of the kernel's key is parsed, and invalid text is rejected.
+    // Goal: the kernel's key is parsed, and invalid text is rejected.
     #[test]
     fn kernel_key_is_parsed() {
         assert_eq!(parse_key("6d:5a:00\n"), Some(vec![0x6d, 0x5a, 0]));
@@ -153,8 +153,8 @@ mod tests {
         assert_eq!(parse_key("6d:zz"), None);
     }
 
-    // Goal: a reply has the hash of the published test vector for its addresses and ports; types
-    // that the driver does not report have no bucket.
+    // Goal: the bucket of a reply is that of the published test vector for its addresses and
+    // ports. Frames whose type the driver does not report have no bucket.
     #[test]
     fn replies_have_the_hash() {
         let key = "6d:5a:56:da:25:5b:0e:c2:41:67:25:3d:43:a3:8f:b0:d0:ca:2b:cb:ae:7b:30:b4:77:cb:\

@@ -19,25 +19,25 @@ use mqnet_wire::VnetHdr;
 use crate::cell::{Cell, EpollSet, Lease, waking, watching};
 use crate::side::RxSide;
 
-/// Polls with work after which a socket is no longer watched. A lane that sleeps between frames
-/// thus does not re-add it each time.
+/// Number of polls with work after which a socket is no longer watched. A lane that sleeps
+/// between frames therefore does not add the socket again each time.
 const PATIENCE: u32 = 32;
 
-/// Poll hold-off. The kernel publishes each frame separately and contends for the cache line of its
-/// index with a poll that follows immediately; see book/src/measurements/findings.md.
+/// Poll hold-off. The kernel publishes each frame separately, and an immediate poll contends for
+/// the cache line of its index; see book/src/measurements/findings.md.
 const GATHER: Duration = Duration::from_micros(2);
 
-/// Most chunks of one burst.
+/// Largest number of chunks of one burst.
 const BURST_CHUNKS: usize = BURST_FRAMES + BURST_MORE_PIECES;
 
-/// A frame of the last peek.
+/// Frame that the last peek returned.
 #[derive(Clone, Copy, Debug)]
 struct Peeked {
     chunks: u16,
     len: u32,
 }
 
-/// Pieces of a frame: chunk, offset, length.
+/// Segments of a frame: chunk, offset, length.
 type Pieces = ArrayVec<(u16, u32, u32), FRAME_PIECES_MAX>;
 
 /// RX queue over one or more queues of the interface. Each peek returns frames of one of them.
@@ -52,14 +52,14 @@ pub(crate) struct NicRx {
     peeked: ArrayVec<Peeked, BURST_FRAMES>,
     /// Chunks of the peeked frames.
     chunks: ArrayVec<u16, BURST_CHUNKS>,
-    /// The next frame exceeds `frame_max`.
+    /// True if the next frame exceeds `frame_max`.
     is_long: bool,
-    /// The last peek returned all frames that were present.
+    /// True if the last peek returned all frames in the ring.
     is_all: bool,
     stats: Arc<QueuePairStats>,
 }
 
-/// A frame has too many pieces, or pieces outside of the UMEM.
+/// Error for a frame with too many segments, or with segments outside of the queue's chunks.
 #[derive(Debug)]
 struct InvalidFrame;
 
@@ -70,8 +70,8 @@ impl InvalidFrame {
     }
 }
 
-/// Finds the frame that starts `ahead` entries after the next one, within `there` entries. Returns
-/// its length, or `None` if the frame is incomplete.
+/// Finds the frame that begins `ahead` entries after the next one, among `there` entries. Stores
+/// its segments and returns its length; `None` if the frame is incomplete.
 #[inline]
 fn find(
     side: &RxSide,
@@ -95,9 +95,9 @@ fn find(
     Ok(None)
 }
 
-/// Appends a frame to a burst; false if the burst lacks room for its pieces.
+/// Appends a frame to a burst; false if the burst has no space for its segments.
 fn push<'a>(burst: &mut Burst<'a>, side: &'a RxSide, pieces: &Pieces, len: u32) -> bool {
-    // Each piece was checked by `find`.
+    // `find` has checked each segment.
     let span = |&(number, offset, len): &(u16, u32, u32)| {
         side.piece(number, offset, len).unwrap_or(Span::EMPTY)
     };
@@ -114,7 +114,7 @@ fn push<'a>(burst: &mut Burst<'a>, side: &'a RxSide, pieces: &Pieces, len: u32) 
 fn take_out(side: &mut RxSide, frame: Peeked) -> Result<DetachedFrame, InvalidFrame> {
     let mut pieces = Pieces::new();
     let len = find(side, 0, frame.chunks.into(), &mut pieces)?;
-    // The frame must equal the peeked one, and none of its pages may be detached.
+    // The frame must equal the peeked one, with no detached pages.
     if len != Some(frame.len) || !pieces.iter().all(|piece| side.pages.has(piece.0)) {
         return Err(InvalidFrame);
     }
@@ -154,14 +154,16 @@ impl NicRx {
         })
     }
 
-    /// Selects the next queue with entries, in round-robin order, and returns their number.
+    /// Selects the next queue with entries, from the current queue on; returns the number of
+    /// entries.
     #[inline]
     fn find_work(&mut self) -> u32 {
         for _ in 0..self.leases.len() {
             let lease = &mut self.leases[self.current];
             let there = lease.take().map_or(0, |side| {
                 if !side.pages.is_whole() {
-                    // A failure repeats in `arm`, which returns it before the lane sleeps.
+                    // An error is ignored: `arm` repeats the call and returns the error before
+                    // the lane sleeps.
                     let _ = restock(self.channel, side, &self.stats);
                 }
                 side.rx.available(BURST_FRAMES as u32)
@@ -181,7 +183,8 @@ impl NicRx {
         self.current = if self.current + 1 >= self.leases.len() { 0 } else { self.current + 1 };
     }
 
-    /// Drops leading frames longer than `frame_max`; returns the number of remaining entries.
+    /// Drops leading frames longer than `frame_max`, up to `budget`; returns the number of
+    /// remaining entries.
     #[cold]
     fn drop_long(&mut self, mut there: u32, budget: usize) -> Result<u32, Fault> {
         self.is_long = false;
@@ -224,7 +227,8 @@ fn restock(channel: u16, side: &mut RxSide, stats: &QueuePairStats) -> Result<()
     refill(channel, side, stats)
 }
 
-/// Result of a failed wakeup: a busy driver polls its rings without one.
+/// Result of a failed wakeup: no fault if the driver is busy, because it then polls its rings
+/// anyway.
 #[cold]
 fn outcome(channel: u16, e: io::Error) -> Result<(), Fault> {
     match e.raw_os_error() {
@@ -234,8 +238,8 @@ fn outcome(channel: u16, e: io::Error) -> Result<(), Fault> {
 }
 
 impl Queue for NicRx {
-    /// Watches the sockets before the final check for entries, so the next wait reports any later
-    /// frame.
+    /// Watches the sockets before the last check for entries, so that the next wait reports any
+    /// later frame.
     fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
         self.stats.rx.arms.add(1);
         let mut armed = Armed::Sleep;
@@ -244,7 +248,7 @@ impl Queue for NicRx {
             lease.watch(&self.epoll_set).map_err(|e| watching(self.channel, &e))?;
             let Some(side) = lease.side() else { continue };
             if side.xsk.is_stuck.swap(false, Ordering::Relaxed) {
-                // The TX lane sleeps, so this queue retries the wakeup for its remaining entries.
+                // Retry the wakeup for the remaining TX entries, because the TX lane sleeps.
                 armed = Armed::MoreWork;
                 if let Err(e) = side.xsk.socket.wake_tx() {
                     side.xsk.is_stuck.store(true, Ordering::Relaxed);
@@ -254,7 +258,7 @@ impl Queue for NicRx {
             if !side.pages.is_whole() {
                 restock(self.channel, side, &self.stats)?;
             }
-            // A driver without chunks may have set the flag after the last check.
+            // A driver that lacks chunks may have set the flag after the last check.
             if side.fill_needs_wakeup() {
                 side.xsk.socket.wake_rx().or_else(|e| outcome(self.channel, e))?;
             }
@@ -269,7 +273,8 @@ impl Queue for NicRx {
         Some(self.epoll_set.event())
     }
 
-    /// Zero if the next poll certainly has frames: the rest of this queue, or those of another.
+    /// Hold-off before the next poll; zero if there are other queues, or if more frames are in
+    /// the ring.
     fn gather(&self) -> Duration {
         if self.is_all && self.leases.len() == 1 { GATHER } else { Duration::ZERO }
     }
@@ -302,7 +307,7 @@ impl OwningRx for NicRx {
             let len = match find(side, ahead, there, &mut pieces) {
                 Ok(Some(len)) => len,
                 Ok(None) => break,
-                // Frames already in the burst are returned first.
+                // Return the frames before an invalid one first.
                 Err(_) if !peeked.is_empty() => break,
                 Err(broken) => return Err(broken.fault(*channel)),
             };
@@ -347,7 +352,8 @@ impl OwningRx for NicRx {
         Ok(())
     }
 
-    /// Half of the chunks remain with the kernel: `None` beyond that.
+    /// Detaches the next frame; `None` if half of the chunks are detached, or the channel has
+    /// several queues.
     fn detach(&mut self) -> Result<Option<DetachedFrame>, Fault> {
         let Self { leases, peeked, chunks, channel, stats, .. } = self;
         // Detached memory returns to one pool, so a channel with several queues detaches nothing.

@@ -25,21 +25,22 @@ use crate::side::{RxSide, TxSide, Xsk};
 use crate::spread::Spread;
 use crate::watch::Seen;
 
-/// Largest MTU at which every driver fits a frame into one page, with headroom and
+/// Largest MTU at which a frame fits one page with every driver, with headroom and
 /// `skb_shared_info`.
 const MTU_ONE_PAGE: u32 = 3498;
 
-/// Helper functions of the kernel require a GPL program.
+/// Licence of the program: some helper functions of the kernel require a GPL program.
 const LICENSE: &CStr = c"Dual MIT/GPL";
 
-/// More than the frames of a full TX ring, so that the send buffer is never the limit.
+/// Send buffer of a socket in bytes: more than a full TX ring, so that the buffer is never the
+/// limit.
 const SEND_BUFFER: i32 = 16 << 20;
 
-/// Interval of attempts to bind a queue that another socket holds.
+/// Interval of attempts to bind a queue that another socket has bound.
 const BIND_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Session of the interface. Fields drop in order: the program is detached before the sockets
-/// close, and the number of queues is restored after both.
+/// Session of the interface. The order of the fields is the order of their drop: the program is
+/// detached before the sockets close, and the number of queues is restored after both.
 pub(crate) struct Session {
     _link: XdpLink,
     _promiscuous: Option<Promiscuous>,
@@ -61,7 +62,7 @@ pub(crate) struct Session {
 enum AttachMode {
     Generic,
     Native,
-    /// Native; the program reads VLAN tags from the driver's metadata.
+    /// Native mode with a program that reads VLAN tags from the driver's metadata.
     NativeWithTags,
 }
 
@@ -71,21 +72,21 @@ struct Bound {
     sides: Vec<(RxSide, TxSide)>,
 }
 
-/// Inputs of one takeover, also used in its error texts.
+/// Parameters of one takeover.
 struct Attempt<'a> {
     config: &'a AfXdpConfig,
     seen: Seen,
     memory: &'a MemoryPlacement,
-    /// The device may strip VLAN tags into metadata.
+    /// True if the device may move VLAN tags into metadata.
     wants_tags: bool,
-    /// Deadline of waiting for queues that other sockets hold.
+    /// Time until which binding waits for queues that other sockets have bound.
     bind_deadline: Duration,
 }
 
 /// Memory placement of sessions.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryPlacement {
-    /// NUMA node nearest to the interface, if known.
+    /// NUMA node for the memory: the node nearest to the interface, if known.
     pub(crate) node: Option<u32>,
     /// Detached pages of earlier sessions.
     pub(crate) closing: Arc<Closing>,
@@ -104,22 +105,24 @@ impl Attempt<'_> {
     /// Creates an unbound socket with its rings.
     fn socket(&self, ring: u16) -> Result<XdpSocket, String> {
         let socket = XdpSocket::new().map_err(self.failed(Step::Socket))?;
-        // A smaller limit of the system only reduces the throughput.
+        // An error is ignored: a lower limit of the system only reduces the throughput.
         let _ = socket.set_send_buffer(SEND_BUFFER);
         for kind in [RingKind::Fill, RingKind::Completion, RingKind::Rx, RingKind::Tx] {
             socket.make_ring(kind, ring.into()).map_err(self.failed(Step::Ring))?;
         }
-        // Older kernels lack this option and need one call for every 32 frames.
+        // An error is ignored: older kernels lack this option, and need one call for every 32
+        // frames.
         let _ = socket.set_send_budget(ring.into());
         Ok(socket)
     }
 
-    /// Binds a socket to every queue. If their number is unknown, binds until a queue does not
-    /// exist.
+    /// Binds a socket to every queue. If the number of queues is unknown, binds until a queue
+    /// does not exist.
     fn bind_all(&self, generic: bool) -> Result<Bound, String> {
         let most = self.seen.queues().map(|(rx, _)| rx);
         if let Some(most) = most.filter(|most| *most > CHANNELS_MAX.into()) {
-            // Frames of the other queues would reach the kernel's stack uncounted.
+            // Refuse such an interface, because frames of the other queues would go to the
+            // kernel's stack uncounted.
             let name = &self.config.interface;
             return Err(format!(
                 "{name} has {most} receive queues and at most {CHANNELS_MAX} can be taken over: \
@@ -133,12 +136,12 @@ impl Attempt<'_> {
         let step = Step::Memory(len >> 20);
         let memory = Region::private(len, false, self.memory.node);
         let memory = memory.map_err(|e| explain(step, "", &io::Error::other(e)))?;
-        // The kernel pins the whole memory immediately.
+        // Use huge pages, because the kernel pins the whole memory immediately.
         memory.prefer_huge_pages();
         let (region, mut rest) = RegionPart::whole(memory).shared();
         let mut bound = Bound { sockets: Vec::new(), sides: Vec::new() };
         for queue in 0..queues {
-            // The first socket registers the UMEM before it creates its rings.
+            // The first socket registers the UMEM, which the other sockets share.
             let socket = self.socket(ring)?;
             if queue == 0 {
                 region.lend_to(&socket, CHUNK).map_err(self.failed(step))?;
@@ -148,7 +151,7 @@ impl Attempt<'_> {
                 let part = rest.take(per_queue / 2);
                 part.ok_or_else(|| io::Error::other("no memory is left"))
             };
-            // Linux 6.1 maps the rings of unbound sockets only.
+            // Map the rings before binding: Linux 6.1 maps the rings of unbound sockets only.
             let sides = part()
                 .and_then(|memory| RxSide::new(xsk.clone(), ring, memory, &self.memory.closing))
                 .and_then(|rx| Ok((rx, TxSide::new(xsk.clone(), ring, part()?)?)));
@@ -242,8 +245,8 @@ impl Attempt<'_> {
             Ok(link) => return Ok((bound, link, AttachMode::Native)),
             Err(e) => e,
         };
-        // These errors apply to generic mode too, and generic mode delivers no frames to zero-copy
-        // sockets.
+        // These errors would occur in generic mode too, and generic mode delivers no frames to
+        // zero-copy sockets.
         let hopeless = [libc::EBUSY, libc::EEXIST, libc::EPERM].map(Some);
         let is_hopeless = hopeless.contains(&error.raw_os_error()) || bound.is_zero_copy();
         let why = failed(false)(error);
@@ -251,7 +254,7 @@ impl Attempt<'_> {
             return Err(why);
         }
         tracing::info!("{why}; trying mode=generic");
-        // The sockets are reused, because the kernel releases queues of closed ones late.
+        // Keep the sockets, because the kernel releases the queues of closed sockets late.
         let link = attach(XdpAttachMode::Generic).map_err(failed(true))?;
         Ok((bound, link, AttachMode::Generic))
     }
@@ -268,8 +271,8 @@ fn is_no_queue(e: &io::Error) -> bool {
     e.raw_os_error() == Some(libc::EINVAL)
 }
 
-/// Sets the configured number of queues if it differs. An earlier change that is no longer in force
-/// was overridden by another program, so its journal entry is dropped.
+/// Sets the configured number of queues if it differs. A former change that is no longer in
+/// effect was overridden by another program, so its journal entry is dropped.
 fn set_queues(
     config: &AfXdpConfig,
     place: &SettingNetns,
@@ -291,9 +294,9 @@ fn set_queues(
 }
 
 impl Session {
-    /// Takes the interface over. Call it in the interface's network namespace. On failure, the
-    /// number of queues stays set, because many drivers reset the device for each change.
-    /// `patience` limits the wait for queues that other sockets hold.
+    /// Takes the interface over. The caller must be in the interface's network namespace. After
+    /// an error the number of queues stays set, because many drivers reset the device for each
+    /// change. `patience` limits the wait for queues that other sockets have bound.
     pub(crate) fn begin(
         config: &AfXdpConfig,
         nics: &Nics,
@@ -347,7 +350,7 @@ impl Session {
         (self.rx.len() as u32).min(tx) as u16
     }
 
-    /// True when the interface is unchanged since the takeover.
+    /// True if index, MTU and number of queues are the same as at the takeover.
     pub(crate) fn fits(&self, now: &Seen) -> bool {
         let then = &self.seen;
         (then.look.index, then.look.mtu, then.queues())
@@ -357,8 +360,8 @@ impl Session {
     /// Number of frames that the kernel dropped at the sockets.
     pub(crate) fn dropped(&self) -> u64 {
         let all = self.sockets.iter().filter_map(|xsk| xsk.socket.statistics().ok());
-        // An empty fill ring is not counted. In copy mode, such frames are in `rx_dropped` already;
-        // in zero copy mode, the driver counts attempts there, not frames.
+        // Drops for lack of fill entries are omitted. In copy mode `rx_dropped` includes these
+        // frames; in zero copy mode the driver counts attempts, not frames.
         all.map(|Statistics { rx_dropped, rx_ring_full, .. }| rx_dropped + rx_ring_full).sum()
     }
 }

@@ -1,4 +1,4 @@
-//! Two sides of a socket, RX and TX: their rings and their part of the UMEM.
+//! RX and TX side of a socket, with their rings and their parts of the UMEM.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,15 +15,15 @@ use crate::ring::{Consuming, Producing};
 /// Option `XDP_PKT_CONTD`: the frame continues in the next entry.
 const CONTINUES: u32 = 1;
 
-/// A socket, shared by its two sides.
+/// Socket, shared by its two sides.
 #[derive(Debug)]
 pub(crate) struct Xsk {
     pub(crate) socket: XdpSocket,
-    /// The kernel did not consume all TX entries, and no further wakeup is pending.
+    /// True if the kernel has not consumed all TX entries, and no further wakeup is due.
     pub(crate) is_stuck: AtomicBool,
-    /// Wakes the RX queue, which retries the wakeup of TX while the lane of the TX queue sleeps.
+    /// Wakes the RX queue, which repeats the wakeup for TX while the lane of the TX queue sleeps.
     pub(crate) wakeup: Arc<EventFd>,
-    /// Zero-copy mode: the driver reads and writes the UMEM.
+    /// True in zero-copy mode: the driver reads and writes the UMEM.
     pub(crate) zero_copy: AtomicBool,
 }
 
@@ -33,16 +33,16 @@ impl Xsk {
         Ok(Self { socket, is_stuck, wakeup: Arc::new(EventFd::new()?), zero_copy })
     }
 
-    /// Records whether the kernel left TX entries unconsumed, and wakes the RX queue if so.
+    /// Records whether the kernel has left TX entries, and wakes the RX queue if it newly has.
     pub(crate) fn note_stuck(&self, is_stuck: bool) {
         if !self.is_stuck.swap(is_stuck, Ordering::Relaxed) && is_stuck {
-            // A write to our own eventfd cannot fail.
+            // An error is ignored: writing to this process's own eventfd does not fail.
             let _ = self.wakeup.ring();
         }
     }
 }
 
-/// An entry of an RX or TX ring.
+/// Entry of an RX or TX ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Desc {
     pub(crate) address: u64,
@@ -68,7 +68,7 @@ impl Desc {
     }
 }
 
-/// A range of chunks of the UMEM.
+/// Range of chunks of the UMEM.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chunks {
     base: u64,
@@ -90,7 +90,8 @@ impl Chunks {
         self.base + u64::from(number) * u64::from(CHUNK)
     }
 
-    /// Chunk that contains this address, and the offset in it; `None` outside of the range.
+    /// Number of the chunk that contains this address, and the offset in it; `None` outside of
+    /// the range.
     #[inline]
     pub(crate) fn find(&self, address: u64) -> Option<(u16, u32)> {
         let offset = address.wrapping_sub(self.base);
@@ -100,7 +101,7 @@ impl Chunks {
     }
 }
 
-/// Maps a ring, its indices and entries.
+/// Maps a ring with its indices and entries; `Err` if the kernel's layout is unknown.
 fn map(socket: &XdpSocket, kind: RingKind, size: u16, entry: u32) -> io::Result<Mapped> {
     let at = socket.offsets(kind)?;
     let len = at.entries + u32::from(size) * entry;
@@ -134,16 +135,16 @@ pub(crate) struct RxSide {
     fill: Producing,
     addresses: Column<AtomicU64>,
     pub(crate) chunks: Chunks,
-    /// Bytes of the chunks, independent of their owner.
+    /// View of all chunks, including detached ones.
     sight: ReadView,
-    /// Chunks as pages, used only when a frame is detached with its memory and when that memory
+    /// Chunks as pages. Used only when a frame is detached with its memory, and when that memory
     /// returns.
     pub(crate) pages: Pages,
 }
 
 impl RxSide {
-    /// Maps the rings of `size` entries and adds all chunks, equally many, to the fill ring.
-    /// Detached pages pass to `closing` when the side ends.
+    /// Maps the rings of `size` entries, and adds all chunks to the fill ring; there must be as
+    /// many. When the side is dropped, its detached pages pass to `closing`.
     pub(crate) fn new(
         xsk: Arc<Xsk>,
         size: u16,
@@ -169,13 +170,13 @@ impl RxSide {
         Ok(side)
     }
 
-    /// Entry of the RX ring, `ahead` of the next one.
+    /// Entry of the RX ring that is `ahead` entries after the next one.
     #[inline]
     pub(crate) fn desc(&self, ahead: u32) -> Desc {
         Desc::read(self.descs.at(self.rx.slot(ahead)))
     }
 
-    /// `len` bytes of a chunk; `None` if they exceed it.
+    /// Span of `len` bytes in a chunk, from `offset` on; `None` if it exceeds the chunk.
     #[inline]
     pub(crate) fn piece(&self, number: u16, offset: u32, len: u32) -> Option<Span<'_>> {
         if offset.checked_add(len)? > CHUNK {
@@ -187,12 +188,12 @@ impl RxSide {
     /// Adds a chunk to the fill ring; the next [`refill`](Self::refill) publishes it.
     #[inline]
     pub(crate) fn give_back(&mut self, number: u16) {
-        // The fill ring has room for every chunk.
+        // The fill ring has space for every chunk.
         let address = self.chunks.address(number);
         self.addresses.at(self.fill.push()).store(address, Ordering::Relaxed);
     }
 
-    /// Publishes the fill ring; true if the kernel requires a wakeup.
+    /// Publishes the fill ring; true if there are new entries and the kernel requires a wakeup.
     #[inline]
     pub(crate) fn refill(&mut self) -> bool {
         self.fill.publish() && self.fill.needs_wakeup()
@@ -207,12 +208,12 @@ impl RxSide {
         }
     }
 
-    /// True when the driver waits, or has waited, for chunks and requires a wakeup.
+    /// True if the driver waits, or has waited, for chunks and requires a wakeup.
     pub(crate) fn fill_needs_wakeup(&self) -> bool {
         self.fill.needs_wakeup()
     }
 
-    /// Drops all entries of the RX ring and returns the number of complete frames.
+    /// Discards all entries of the RX ring; returns the number of complete frames.
     pub(crate) fn discard(&mut self) -> u64 {
         let mut frames = 0;
         let waiting = self.rx.available(u32::MAX);
@@ -225,7 +226,7 @@ impl RxSide {
         }
         self.rx.take(waiting);
         if self.refill() {
-            // A failed wakeup is repeated with the next frames.
+            // An error is ignored: the wakeup is repeated with the next frames.
             let _ = self.xsk.socket.wake_rx();
         }
         frames
@@ -247,22 +248,22 @@ pub(crate) struct TxSide {
     done: Consuming,
     addresses: Column<AtomicU64>,
     pub(crate) chunks: Chunks,
-    /// Bytes of the chunks.
+    /// Memory of the chunks, for writing.
     pub(crate) window: Window,
-    /// Free chunks.
+    /// Numbers of the free chunks.
     pub(crate) free: Vec<u16>,
-    /// Number of bytes in each chunk that was sent and is not completed; 0 for others.
+    /// Number of bytes in each chunk that was sent and is not completed; 0 for other chunks.
     lens: Box<[u16]>,
     /// Sum of `lens`.
     pub(crate) bytes: u32,
 }
 
-/// The kernel completed a chunk that was not sent.
+/// Error for a completed chunk that was not sent, with its address.
 #[derive(Debug)]
 pub(crate) struct ForeignChunk(pub(crate) u64);
 
 impl TxSide {
-    /// Maps the rings of `size` entries, for as many chunks.
+    /// Maps the rings of `size` entries; there must be as many chunks.
     pub(crate) fn new(xsk: Arc<Xsk>, size: u16, memory: RegionPart) -> io::Result<Self> {
         let tx = map(&xsk.socket, RingKind::Tx, size, 16)?;
         let done = map(&xsk.socket, RingKind::Completion, size, 8)?;
@@ -300,7 +301,7 @@ impl TxSide {
         Ok(())
     }
 
-    /// True when a frame of `chunks` chunks can be sent.
+    /// True if a frame of `chunks` chunks can be sent.
     #[inline]
     pub(crate) fn has_room(&mut self, chunks: usize) -> Result<bool, ForeignChunk> {
         if self.free.len() < chunks {
@@ -318,7 +319,7 @@ impl TxSide {
         Desc { address, len, continues }.write(self.descs.at(self.tx.push()));
     }
 
-    /// Number of frames that the kernel has not consumed.
+    /// Number of sent frames that the kernel has not consumed.
     pub(crate) fn waiting_frames(&mut self) -> u64 {
         let waiting = 0..self.tx.waiting();
         let last = |n: &u32| !Desc::read(self.descs.at(self.tx.waiting_at(*n))).continues;
@@ -345,7 +346,8 @@ mod tests {
     }
 
     proptest! {
-        // Goal: each address maps to the chunk that contains it.
+        // Goal: each address in the range is found in the chunk that contains it, and other
+        // addresses in none.
         #[test]
         fn addresses_are_found(address in 0u64..16 * 4096) {
             let chunks = chunks();

@@ -13,7 +13,7 @@ pub(crate) struct Spread {
     hash: &'static str,
     /// Number of RX queues.
     queues: u32,
-    /// Table as found.
+    /// Table before the first change.
     found: Vec<u32>,
     table: Vec<u32>,
     user_set: bool,
@@ -22,14 +22,15 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Reads the table; `None` if the driver has none. Call it in the interface's namespace.
+    /// Reads the table; `None` if the driver has none. The caller must be in the interface's
+    /// namespace.
     pub(crate) fn read(interface: &str, place: &SettingNetns) -> Option<Self> {
         let nics = Nics::open().ok()?;
         let spread = nics.spread(interface).ok().filter(|spread| !spread.table.is_empty())?;
         let channels = nics.channels(interface).ok();
         let named = spread.table.iter().max().map_or(1, |most| most + 1);
         let queues = channels.as_ref().map_or(named, |channels| channels.rx());
-        // Some drivers name all possible queues.
+        // Default tables of some drivers use all possible queues.
         let possible = channels.map(|channels| channels.max());
         let is_default =
             [Some(queues), possible].into_iter().flatten().any(|n| is_even(&spread.table, n));
@@ -45,16 +46,16 @@ impl Spread {
         })
     }
 
-    /// Table in terms of channels. Each channel serves every n-th queue.
+    /// Table from buckets to channels; each channel serves every n-th queue.
     pub(crate) fn in_channels(&self, channels: u16) -> Indirection {
         let channel = |queue: &u32| (queue % u32::from(channels.max(1))) as u16;
         let table = self.table.iter().map(channel).collect();
         Indirection { table, user_set: self.user_set, hash: self.hash }
     }
 
-    /// Sets a table given in channels; true if a bucket moved. A user's table is set unchanged, for
-    /// any later number of channels. Otherwise buckets move only between channels, and spread over
-    /// all queues of a channel.
+    /// Sets a table from buckets to channels; true if a bucket has moved. A user's table is set
+    /// as a table of queues, without a change. Otherwise buckets move only between channels, and
+    /// spread over all queues of a channel.
     pub(crate) fn set(&mut self, table: &[u16], channels: u16, user_set: bool) -> io::Result<bool> {
         let table: Vec<u32> = if user_set {
             table.iter().map(|&queue| queue.into()).collect()
@@ -69,10 +70,10 @@ impl Spread {
         Ok(moves)
     }
 
-    /// Writes the current table to the device. Until a table is set, virtio-net reports one that
-    /// its device does not use: the device selects queues itself, by their number.
+    /// Writes the present table to the device. Until a table is set, virtio-net reports one that
+    /// its device does not use: the device selects queues itself.
     pub(crate) fn enforce(&mut self) -> io::Result<()> {
-        // A user's table is in force already, perhaps since the last read.
+        // A user's table is in effect already, perhaps since the refresh.
         if self.user_set || self.refresh()? { Ok(()) } else { self.write(self.table.clone()) }
     }
 
@@ -92,11 +93,13 @@ impl Spread {
         Ok(())
     }
 
-    /// Reads the table again; true if another program has set it, which counts as a user's choice.
+    /// Reads the table again; true if another program has changed it, which counts as a user's
+    /// choice.
     pub(crate) fn refresh(&mut self) -> io::Result<bool> {
         let interface = &self.interface;
         let now = self.place.enter(false, || Nics::open()?.spread(interface))??.table;
-        // A table of another length belongs to another number of queues, and so to another session.
+        // Ignore a table of another length, which belongs to another number of queues and so to
+        // another session.
         if now == self.table || now.len() != self.table.len() {
             return Ok(false);
         }
@@ -105,8 +108,8 @@ impl Spread {
     }
 }
 
-/// True if all `queues` queues have equally many buckets, in any order. Drivers start with such a
-/// table; a user's table is usually different.
+/// True if the buckets are distributed evenly over all `queues` queues, in any order. The tables
+/// that drivers set initially are even; a user's table usually is not.
 fn is_even(table: &[u32], queues: u32) -> bool {
     let mut counts = vec![0usize; queues.clamp(1, 1 << 16) as usize];
     for &queue in table {
@@ -119,10 +122,10 @@ fn is_even(table: &[u32], queues: u32) -> bool {
     counts.iter().all(|count| (least..=least + 1).contains(count))
 }
 
-/// Queues for a table of channels, with every n-th queue in each channel. A bucket that keeps its
-/// channel keeps its queue, because a channel does not preserve order between its queues. A bucket
-/// that moves returns to the queue where it was found, or goes to the channel's queue with the
-/// fewest buckets.
+/// Table from buckets to queues, for a table from buckets to channels with every n-th queue in
+/// each channel. A bucket that keeps its channel keeps its queue, because a channel does not
+/// preserve order between its queues. A bucket that moves returns to its original queue if that
+/// is in the channel, otherwise to the channel's queue with the fewest buckets.
 fn over_queues(
     table: &[u16],
     channels: u16,
@@ -152,7 +155,7 @@ fn over_queues(
 mod tests {
     use super::*;
 
-    // Goal: initial tables of drivers are distinguished from tables that a user set.
+    // Goal: initial tables of drivers are distinguished from tables that a user has set.
     #[test]
     fn initial_tables_of_drivers_are_even() {
         let by_turns: Vec<u32> = (0..128).map(|i| i % 6).collect();
@@ -165,9 +168,9 @@ mod tests {
         assert!(!is_even(&[0, 1], 0));
     }
 
-    // Goal: with fewer channels than queues, a bucket that moves is spread over the queues of its
-    // new channel, a bucket that returns gets its original queue, and a bucket that stays keeps its
-    // queue.
+    // Goal: with fewer channels than queues, buckets that move are spread over the queues of
+    // their new channel. A bucket that returns gets its original queue, and a bucket that stays
+    // keeps its queue.
     #[test]
     fn moved_buckets_spread_over_queues_of_a_channel() {
         let found: Vec<u32> = (0..16).map(|i| i % 8).collect();

@@ -15,10 +15,10 @@ use crate::cell::{Cell, EpollSet, Lease, waking, watching};
 use crate::pages::CHUNK;
 use crate::side::{ForeignChunk, TxSide};
 
-/// Minimum frame length of an interface (`ETH_HLEN`).
+/// Smallest frame length of an interface (`ETH_HLEN`).
 const FRAME_MIN: u32 = 14;
 
-/// Limit of consecutive wakeup calls without progress; the rest is retried later.
+/// Largest number of consecutive wakeup calls without progress; the wakeup is repeated later.
 const TRIES: u32 = 16;
 
 /// TX queue over one queue of the interface.
@@ -28,9 +28,9 @@ pub(crate) struct NicTx {
     frame_max: u32,
     lease: Lease<TxSide>,
     epoll_set: EpollSet,
-    /// Sending is paused: frames of an older queue must be sent first.
+    /// True while frames of an older queue must be sent first; this queue then sends nothing.
     held: bool,
-    /// Number of chunks of the last reservation, at the end of `free` and in ascending order.
+    /// Number of chunks of the last reservation: the last of `free`, in ascending order.
     reserved: usize,
     scatter: Scatter,
     stats: Arc<QueuePairStats>,
@@ -47,7 +47,8 @@ fn foreign_chunk(channel: u16, e: &ForeignChunk) -> Fault {
     Fault { channel, what: format!("the kernel gave back {:#x}, which it did not have", e.0) }
 }
 
-/// A busy driver polls its rings without a wakeup.
+/// Result of a failed wakeup: no fault if the driver is busy, because it then polls its rings
+/// anyway.
 fn passing(channel: u16, e: &io::Error) -> Result<(), Fault> {
     match e.raw_os_error() {
         Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => Ok(()),
@@ -55,7 +56,7 @@ fn passing(channel: u16, e: &io::Error) -> Result<(), Fault> {
     }
 }
 
-/// Copies a frame into chunks and adds them to the ring, which must have room.
+/// Copies a frame into chunks and adds them to the ring; both must have enough space.
 fn copy_frame(side: &mut TxSide, frame: &Frame<'_>, more: &[Span<'_>]) {
     let mut left = frame.len;
     let mut pieces = std::iter::once(&frame.head).chain(more).copied();
@@ -67,7 +68,8 @@ fn copy_frame(side: &mut TxSide, frame: &Frame<'_>, more: &[Span<'_>]) {
         while at < len {
             let part = piece.first((len - at) as usize);
             if part.is_empty() {
-                // `len` equals the sum of the pieces; a shorter frame ends here.
+                // The length of a frame equals that of its segments; a shorter frame would end
+                // here.
                 let Some(next) = pieces.next() else { break };
                 piece = next;
                 continue;
@@ -94,14 +96,14 @@ impl NicTx {
         Ok(Self { channel, frame_max, lease, epoll_set, held: false, reserved: 0, scatter, stats })
     }
 
-    /// Returns the side, unless it is held by another queue or sending is paused.
+    /// Side of the socket; `None` if another queue has it, or this queue is held.
     #[inline]
     fn open(&mut self) -> Option<&mut TxSide> {
-        // The lane with precedence needs the side.
+        // Leave the side to the older queue, whose frames go first.
         if self.held { None } else { self.lease.take() }
     }
 
-    /// Drop reason of a frame that can never be sent.
+    /// Drop reason of a frame that can never be sent; `None` for other frames.
     #[inline]
     fn refusal(&self, len: u32) -> Option<DropReason> {
         if len > self.frame_max {
@@ -110,7 +112,8 @@ impl NicTx {
         (len < FRAME_MIN).then_some(DropReason::Refused)
     }
 
-    /// Publishes the ring and wakes the kernel until it has consumed the entries.
+    /// Publishes the ring, and wakes the kernel until the entries are consumed or [`TRIES`] calls
+    /// made no progress.
     fn kick(&mut self) -> Result<(), Fault> {
         let Self { lease, channel, stats, .. } = self;
         let Some(side) = lease.side() else { return Ok(()) };
@@ -123,7 +126,7 @@ impl NicTx {
             stats.tx.kicks.add(1);
             stats.tx.syscalls.add(1);
             match side.xsk.socket.wake_tx() {
-                // The kernel has consumed all entries, or the driver will.
+                // The kernel has consumed the entries, or the driver will.
                 Ok(()) => break,
                 Err(e) => passing(*channel, &e)?,
             }
@@ -141,12 +144,12 @@ impl NicTx {
 }
 
 impl Queue for NicTx {
-    /// Watches the socket before the final check for room, so the next wait reports any later
-    /// completion.
+    /// Watches the socket before the last check for space, so that the next wait reports any
+    /// later completion.
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
         self.stats.tx.arms.add(1);
         if self.held {
-            // The release of the older queue may send no wake.
+            // Poll a held queue: the release of the hold may not wake it.
             return Ok(Armed::MoreWork);
         }
         self.kick()?;
@@ -155,11 +158,11 @@ impl Queue for NicTx {
         self.lease.watch(&self.epoll_set).map_err(|e| watching(channel, &e))?;
         let Some(side) = self.lease.side() else { return Ok(Armed::Sleep) };
         side.reclaim().map_err(|e| foreign_chunk(channel, &e))?;
-        // No notification ever reports more chunks than exist.
+        // Limit the number, because no notification reports more chunks than exist.
         let need = chunks_of(need).min(side.chunks.count().into());
         let room = side.has_room(need).map_err(|e| foreign_chunk(channel, &e))?;
-        // In zero copy mode, the kernel notifies when the driver consumes entries, but not when
-        // chunks are completed. An empty ring therefore causes no further notification.
+        // In zero copy mode the kernel notifies when the driver consumes entries, but not when
+        // chunks are completed. An empty ring therefore causes no notification.
         let sends_no_event = side.xsk.zero_copy.load(Ordering::Relaxed) && side.tx.waiting() == 0;
         if sends_no_event && !room && side.tx.needs_wakeup() {
             // The driver may process completions only after a wakeup.
@@ -175,7 +178,7 @@ impl Queue for NicTx {
 
     fn park(&mut self) {
         self.reserved = 0;
-        // A failure repeats for the next owner, which returns it.
+        // An error is ignored: it occurs again for the next owner of the side, which returns it.
         let _ = self.kick();
         self.lease.hand_back(&self.epoll_set);
     }
@@ -206,8 +209,8 @@ impl OwningTx for NicTx {
             match side.has_room(chunks_of(frame.len)) {
                 Ok(true) => copy_frame(side, frame, burst.more(frame)),
                 Ok(false) => break,
-                // The caller must release the frames accepted so far; the next submit returns the
-                // error again.
+                // The caller must first release the frames that were accepted; the next submit
+                // returns the error again.
                 Err(_) if sent + refused > 0 => break,
                 Err(e) => return Err(foreign_chunk(channel, &e)),
             }
@@ -265,8 +268,8 @@ impl OwningTx for NicTx {
 
     fn flush(&mut self) -> Result<(), Fault> {
         self.kick()?;
-        // Recently sent chunks are still in the cache and are reused first. Late reclaiming would
-        // cycle through the whole part of the UMEM.
+        // Reclaim at every flush: recently sent chunks are still in the cache, and are reused
+        // first.
         let channel = self.channel;
         self.lease.side().map_or(Ok(()), TxSide::reclaim).map_err(|e| foreign_chunk(channel, &e))
     }
@@ -280,10 +283,10 @@ impl OwningTx for NicTx {
         Ok(())
     }
 
-    /// True when the kernel has consumed all frames. Waiting for completions would depend on the
-    /// speed of the network without any benefit.
+    /// True if the kernel has consumed all frames. Waiting for completions would only depend on
+    /// the network's speed.
     fn is_drained(&mut self) -> Result<bool, Fault> {
-        // Lanes are parked at this point, with the side in its cell.
+        // Take the side, because parked lanes have left it in its cell.
         self.lease.take();
         let pushed = self.kick();
         let drained = self.lease.side().is_none_or(|side| side.tx.waiting() == 0);

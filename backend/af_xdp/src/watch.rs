@@ -10,18 +10,19 @@ use mqnet_sysio::nic::{ChannelCounts, InterfaceState, Nics};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) look: InterfaceState,
-    /// Queues of the interface, if the driver reports them.
+    /// Queues of the interface; `None` if the driver does not report them.
     pub(crate) channels: Option<ChannelCounts>,
 }
 
 impl Seen {
-    /// Number of RX queues, and of TX queues.
+    /// Number of RX queues, and of TX queues; `None` if the driver does not report them.
     pub(crate) fn queues(&self) -> Option<(u32, u32)> {
         self.channels.map(|channels| (channels.rx().max(1), channels.tx().max(1)))
     }
 }
 
-/// Sockets for reading and watching interfaces, bound to the network namespace they were opened in.
+/// Sockets for reading and watching interfaces, bound to the network namespace in which they were
+/// opened.
 pub(crate) struct Watch {
     pub(crate) nics: Nics,
     monitor: LinkMonitor,
@@ -37,7 +38,8 @@ impl Watch {
         self.monitor.event()
     }
 
-    /// Returns true if interface `index` (`None`: any) changed since the last call.
+    /// True if interface `index` has changed since the last call; with `None`, if any interface
+    /// has.
     pub(crate) fn has_changed(&self, index: Option<u32>) -> bool {
         self.monitor.take(index)
     }
