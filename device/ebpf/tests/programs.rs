@@ -176,7 +176,7 @@ fn le(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b))
 }
 
-// Goal: the target of a redirect is a number of the program, or an entry set by the user.
+// Goal: the target of a redirect is a number in the program, or an entry that the user set.
 #[test]
 fn redirects() {
     if !has(&[Need::Program("clang")]) {
@@ -190,7 +190,8 @@ fn redirects() {
     });
 }
 
-// Goal: legacy map definitions work, and copy helpers check bounds that the program does not check.
+// Goal: legacy map definitions work, and copy helpers check the bounds that the program does not
+// check.
 #[test]
 fn helpers_copy_within_the_frame() {
     if !has(&[Need::Program("clang")]) {
@@ -205,8 +206,8 @@ fn helpers_copy_within_the_frame() {
     });
 }
 
-// Goal: functions that clang does not inline have their own stack frames, accessible to their
-// callees, and callers' registers are preserved.
+// Goal: functions that clang does not inline have separate stack frames, which their callees can
+// access, and callers' registers are preserved.
 #[test]
 fn functions_are_called() {
     if !has(&[Need::Program("clang")]) {
@@ -224,7 +225,7 @@ fn functions_are_called() {
     });
 }
 
-// Goal: the longest prefix matches.
+// Goal: a lookup in a prefix map finds the longest matching prefix.
 #[test]
 fn prefixes_match() {
     if !has(&[Need::Program("clang")]) {
@@ -249,8 +250,8 @@ fn prefixes_match() {
     });
 }
 
-// Goal: every program that accesses other memory or does not terminate is refused, with the reason
-// in its first line.
+// Goal: every program that accesses other memory or does not terminate is rejected, with the reason
+// in the first line.
 #[test]
 fn harmful_programs_are_refused() {
     if !has(&[Need::Program("clang")]) {
@@ -275,7 +276,7 @@ fn harmful_programs_are_refused() {
     assert!(seen > 50, "{seen}");
 }
 
-// Goal: a truncated or corrupted file is refused or runs, without a panic.
+// Goal: a truncated or corrupted file is rejected or executed, without a panic.
 #[test]
 fn corrupted_files_cause_no_panic() {
     if !has(&[Need::Program("clang")]) {
@@ -301,8 +302,8 @@ fn corrupted_files_cause_no_panic() {
     assert_eq!(none.to_string(), "no section 'xdp/other' with code; there are: xdp");
 }
 
-// Goal: a program is selected by name or section, unused maps do not matter, and an ambiguous
-// selection lists the programs.
+// Goal: a program is selected by name or section, unused maps are ignored, and the error of an
+// ambiguous selection lists the programs.
 #[test]
 fn programs_are_chosen_by_name() {
     if !has(&[Need::Program("clang")]) {
@@ -333,8 +334,8 @@ fn programs_are_chosen_by_name() {
     }
 }
 
-// Goal: an LRU map accepts every new key and keeps the keys in use; atomic operations return the
-// previous value, in both runtimes.
+// Goal: an LRU map accepts every new key and keeps the keys in use, and atomic operations return
+// the previous value, in both runtimes.
 #[test]
 fn lru_maps_and_atomic_results() {
     if !has(&[Need::Program("clang")]) {
@@ -359,7 +360,7 @@ fn lru_maps_and_atomic_results() {
                 "{mode:?} {other}"
             );
         }
-        // Each new flow had room, and is counted.
+        // Check that the map has space for each new flow, which is counted.
         for other in 2..200 {
             assert_eq!(
                 [other; 3].map(pass),

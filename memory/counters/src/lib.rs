@@ -1,8 +1,8 @@
 //! Counters with one writer and any number of readers.
 //!
-//! Adding to a [`Counter`] is a plain addition: a relaxed load and store, atomic only so that
-//! readers never see a torn value. No read-modify-write and no lock is involved. Readers may see
-//! two counters at slightly different times, so sums are compared only when writers are idle.
+//! Adding to a [`Counter`] is a relaxed load and a relaxed store, which are atomic only so that
+//! readers never see a torn value. There is no read-modify-write and no lock. Readers may read two
+//! counters at slightly different times, so that sums are consistent only when writers are idle.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -19,13 +19,13 @@ impl Counter {
         Self(AtomicU64::new(0))
     }
 
-    /// Adds `n`. Only the owning thread may call this: with two writers, additions are lost.
+    /// Adds `n`. Only the owning thread may call this method: with two writers, additions are lost.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Sets the value of a gauge.
+    /// Sets the value, for gauges. Only the owning thread may call this method.
     #[inline]
     pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
@@ -38,7 +38,8 @@ impl Counter {
     }
 }
 
-/// Value on its own cache lines (128 bytes: the adjacent-line prefetcher fetches pairs of lines).
+/// Value on separate cache lines. The alignment is 128 bytes, because the adjacent-line prefetcher
+/// fetches pairs of lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Padded<T>(pub T);
@@ -55,7 +56,7 @@ impl<T> std::ops::Deref for Padded<T> {
 mod tests {
     use super::*;
 
-    // Goal: a reader on another thread sees non-decreasing values, and the exact final one.
+    // Goal: a reader on another thread reads values that never decrease, and the exact final value.
     #[test]
     fn readers_see_a_monotone_value() {
         let counter = Counter::new();

@@ -1,18 +1,18 @@
 //! Index arithmetic of all rings.
 //!
 //! A ring of `size` units has a producer index and a consumer index. Each counts through `0..2 *
-//! size` and wraps there. So *full* (difference `size`) and *empty* (difference 0) are distinct, no
-//! unit is wasted, and `size` need not be a power of two: the size of a memory window per queue
-//! pair is arbitrary.
+//! size` and wraps there. *Full* (difference `size`) and *empty* (difference 0) are therefore
+//! distinct, and no unit is wasted. `size` need not be a power of two: a memory window divided by
+//! the number of queue pairs may have any size.
 //!
-//! A [`Cursor`] is one side: its own index, and the last value read of the other index. The other
-//! side may be a hostile peer. [`Cursor::refresh`] therefore checks, in release builds too, that
-//! the index is in range, and that it advanced by no more than possible.
+//! A [`Cursor`] is one side of a ring: its index, and the last value read of the other side's
+//! index. The other side may be a hostile peer. [`Cursor::refresh`] therefore checks, in release
+//! builds too, that the index is in range and advanced by a possible number.
 
-/// Maximum ring size: index arithmetic is done in `u32` and runs to `2 * size`.
+/// Maximum ring size: index arithmetic uses `u32`, up to `4 * size`.
 pub const SIZE_MAX: u32 = 1 << 30;
 
-/// The other side published an index that a correct ring cannot produce.
+/// Violation: the other side published an index that a correct ring cannot produce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("ring index {index} is not between {from} and {to} (modulo {modulus})")]
 pub struct IndexViolation {
@@ -26,8 +26,8 @@ pub struct IndexViolation {
     pub modulus: u32,
 }
 
-/// One side of a ring. *Available* units are free room for the producer, and published data for the
-/// consumer.
+/// One side of a ring. *Available* units are free space for the producer, and published data for
+/// the consumer.
 #[derive(Clone, Debug)]
 pub struct Cursor {
     size: u32,
@@ -35,6 +35,7 @@ pub struct Cursor {
     /// Last index read from the other side; for a producer, shifted by `size`. So `limit - local`
     /// (modulo `2 * size`) is the number of available units on both sides.
     limit: u32,
+    /// Distance from the other side's index to `limit`: `size` for a producer, 0 for a consumer.
     shift: u32,
 }
 
@@ -63,25 +64,25 @@ impl Cursor {
         if index >= modulus { index - modulus } else { index }
     }
 
-    /// Moves a consumer's cursor to `index` of an empty ring.
+    /// Sets a consumer's cursor to `index` of an empty ring.
     pub(crate) fn jump(&mut self, index: u32) {
         debug_assert!(self.shift == 0 && index < 2 * self.size);
         (self.local, self.limit) = (index, index);
     }
 
-    /// Number of units of the ring.
+    /// Size of the ring in units.
     #[inline]
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// This side's index in published form.
+    /// Index of this side, as published to the other side.
     #[inline]
     pub fn index(&self) -> u32 {
         self.local
     }
 
-    /// Position of this side in the ring, `0..size`.
+    /// Position of this side in the ring, in `0..size`.
     #[inline]
     pub fn position(&self) -> u32 {
         if self.local >= self.size { self.local - self.size } else { self.local }
@@ -95,7 +96,7 @@ impl Cursor {
         if at >= self.size { at - self.size } else { at }
     }
 
-    /// Number of units available as of the last [`refresh`](Self::refresh).
+    /// Number of available units at the last [`refresh`](Self::refresh), less those consumed since.
     #[inline]
     pub fn available(&self) -> u32 {
         let modulus = 2 * self.size;
@@ -106,9 +107,9 @@ impl Cursor {
         }
     }
 
-    /// Updates the other side's published index; returns the number of available units.
+    /// Accepts the index that the other side published; returns the number of available units.
     ///
-    /// Fails without a change when the index is out of range, moves backwards, or exceeds the ring.
+    /// Fails without a change if the index is out of range, moves backwards, or exceeds the ring.
     #[inline]
     pub fn refresh(&mut self, remote: u32) -> Result<u32, IndexViolation> {
         let modulus = 2 * self.size;
@@ -221,8 +222,8 @@ mod tests {
                         prop_assert_eq!(u64::from(n), u64::from(size) - (produced - credited));
                     }
                     Op::Forge { producer: true, index } => {
-                        // Indices that a correct producer could publish: from the last accepted
-                        // value to a full ring.
+                        // Accept exactly the indexes that a correct producer could publish: from
+                        // the last accepted value to a full ring.
                         let honest = (published..=consumed + u64::from(size))
                             .any(|x| x % modulus == u64::from(index));
                         prop_assert_eq!(c.clone().refresh(index).is_ok(), honest);

@@ -1,21 +1,21 @@
 //! Cache-line demotion (CLDEMOTE): moves lines that were just written to the shared cache.
 //!
 //! A load of a line that is modified in another core's cache waits for that core. `cldemote`
-//! (Intel) is a hint to move the line to the shared cache, where loads complete sooner
-//! (book/src/measurements/findings.md, *handed on*). The hint costs the writer some time,
-//! and more if the reader runs on the same core. It is therefore used when the writer has time (its
-//! reader is behind), and for lines that the reader loads with dependencies between them;
-//! sequential lines are covered by the hardware prefetcher. (Batches of a return ring are
-//! sequential too, but only a few lines long.)
+//! (Intel) is a hint to move the line to the shared cache, from which loads complete sooner
+//! (book/src/measurements/findings.md, *handed on*). The hint costs the writer some time, and more
+//! if the reader runs on the same core. It is therefore used if the reader is behind, and for lines
+//! that the reader loads with dependencies between them. The hardware prefetcher covers sequential
+//! lines. (Batches of a return ring are sequential too, but only a few lines long.)
 
 use crate::prefetch::{LINE, lines_of};
 
-/// True if this CPU supports the hint.
+/// True if the CPU supports the hint.
 #[cfg(target_arch = "x86_64")]
 pub fn is_possible() -> bool {
     use std::arch::x86_64::{__cpuid_count, __get_cpuid_max};
     use std::sync::LazyLock;
-    // Other CPUs execute it as a no-op, except emulators without the instruction (valgrind).
+    // Test for the instruction: other CPUs execute it as a no-op, but some emulators (valgrind)
+    // lack it.
     static POSSIBLE: LazyLock<bool> = LazyLock::new(|| {
         // SAFETY: every x86-64 CPU has `cpuid`. (Newer Rust versions than the minimum supported one
         // declare these functions safe.) Intel SDM, CPUID, leaf 7, ECX bit 25.
@@ -27,14 +27,14 @@ pub fn is_possible() -> bool {
     *POSSIBLE
 }
 
-/// True if this CPU supports the hint.
+/// True if the CPU supports the hint; always false on this architecture.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn is_possible() -> bool {
     false
 }
 
-/// Demotes the lines of `len` bytes from `at` on. Every address is allowed; call only if
-/// [`is_possible`].
+/// Demotes the lines of `len` bytes from `at` on, which may be any address. Call only if
+/// [`is_possible`] is true.
 #[inline(always)]
 pub fn lines(at: *const u8, len: usize) {
     let mut line = at.wrapping_sub(at.addr() % LINE);
@@ -59,8 +59,7 @@ fn demote_line(line: *const u8) {
 mod tests {
     use super::*;
 
-    // Goal: for any range the content of memory is unchanged, and no address faults (nor does the
-    // instruction on an older CPU).
+    // Goal: demotion of any range changes no memory, and no address causes a fault.
     #[test]
     fn demotion_changes_no_memory() {
         let bytes: Vec<u8> = (0..=255).collect();

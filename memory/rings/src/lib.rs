@@ -2,14 +2,13 @@
 //!
 //! - [`cursor`]: index arithmetic of all rings.
 //! - [`spsc`]: single producer, single consumer, in private memory.
-//! - [`mpsc`]: many senders, one consumer, slots with fixed addresses; senders can wait for room.
+//! - [`mpsc`]: many senders, one consumer, slots with fixed addresses; senders can wait for space.
 //! - [`return_ring`]: many producers return entries to one owner, in batches.
-//! - [`arm`]: the sleep/wake protocol: how an idle side sleeps without missing an update, and how
-//!   the other side learns that a doorbell is due.
+//! - [`arm`]: the sleep/wake protocol, by which an idle side sleeps without missing an update.
 //! - [`prefetch`]: prefetch of the lines of a burst.
 //! - [`demote`]: cache-line demotion (CLDEMOTE).
 //!
-//! All atomics come from [`primitive`], so that loom checks the code that runs.
+//! All atomics come from [`primitive`], so that loom checks the code of the program.
 
 #![warn(missing_docs)]
 

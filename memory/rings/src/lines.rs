@@ -1,25 +1,25 @@
 //! Slices that begin at a cache line.
 //!
 //! An allocator aligns a slice only for its entries. Batches of a power of two would then end
-//! within a line in which the next batch begins. That line would be written by a producer while the
+//! inside a line in which the next batch begins, and a producer would write that line while the
 //! owner reads it.
 
 use std::ops::Deref;
 
-/// Alignment: a cache line and the one that the adjacent-line prefetcher fetches with it.
+/// Alignment in bytes: a cache line and the adjacent line that the prefetcher fetches with it.
 const ALIGN: usize = 128;
 
-/// Slice with its first entry at the start of a line, if the size of entries allows that.
+/// Slice whose first entry is at the start of a line, if the size of entries allows that.
 #[derive(Debug)]
 pub(crate) struct Lines<T> {
     all: Box<[T]>,
-    /// Number of unused leading entries, for alignment only.
+    /// Number of unused entries before the first one, for alignment.
     first: usize,
     len: usize,
 }
 
 impl<T> Lines<T> {
-    /// Creates `len` entries, each with `make`.
+    /// Creates `len` entries by calls of `make`.
     pub(crate) fn new(len: usize, make: impl FnMut() -> T) -> Self {
         let spare = ALIGN.checked_div(size_of::<T>()).unwrap_or(0);
         let all: Box<[T]> = std::iter::repeat_with(make).take(len + spare).collect();
@@ -41,7 +41,7 @@ impl<T> Deref for Lines<T> {
 mod tests {
     use super::*;
 
-    // Goal: for any heap address, entries with a size that divides a line begin at one, and their
+    // Goal: for any heap address, entries whose size divides a line begin at a line, and their
     // number is as requested.
     #[test]
     fn entries_begin_with_a_line() {
@@ -56,7 +56,7 @@ mod tests {
         }
     }
 
-    // Goal: entries of other sizes are complete too.
+    // Goal: entries of other sizes are complete.
     #[test]
     fn other_entry_sizes_are_complete() {
         assert_eq!(Lines::new(5, || [1u8; 24]).iter().flatten().count(), 120);

@@ -1,23 +1,23 @@
 //! Bounded ring with many senders, one consumer, and slots with fixed addresses.
 //!
-//! A sender takes a ticket for a slot *before* it writes anything. So "full" is reported while the
-//! sender still owns its frame, and no frame is lost for any number of senders. The ticket is a
-//! [`Permit`] that borrows the slot. The consumer sees committed slots in ticket order and skips
-//! the slots of dropped permits. A sender never waits for another sender's slot, but the consumer
-//! stops at a slot that is still being filled.
+//! A sender takes a ticket for a slot *before* it writes anything. The result "full" is therefore
+//! reported while the sender still owns its frame, and no frame is lost for any number of senders.
+//! The ticket is a [`Permit`] that borrows the slot. The consumer reads committed slots in ticket
+//! order and skips the slots of dropped permits. A sender never waits for another sender's slot,
+//! but the consumer stops at a slot that is not handed over.
 //!
 //! # Stop and wake
-//! A sender that waits for room sets a flag, checks the ring once more, and sleeps. While the flag
-//! is set, the consumer counts the slots that it frees. It wakes all senders when that is half of
-//! the ring, or when the ring is empty: a wake per slot would be expensive, a wake at the last slot
+//! A sender that waits for space sets a flag, checks the ring once more, and sleeps. While the flag
+//! is set, the consumer counts the slots that it frees. It wakes all senders once half of the ring
+//! is freed or the ring is empty. A wake-up per slot would be expensive, and one at the last slot
 //! late. The consumer sleeps in the same way. Both pairs are store-buffering patterns with a full
 //! barrier on each side; loom checks them.
 //!
 //! # Close and resize
 //! [`Control::close`] ends the ring: senders get [`ReserveError::Closed`], and frames with a permit
 //! are still delivered. [`Control::resize`] appends another ring to the one in use. Senders
-//! continue in the new ring, and the consumer drains the old ring first, so the order of each
-//! sender is kept. A dropped consumer leaves all its frames for the next consumer
+//! continue in the new ring, and the consumer drains the old ring first, so that the order of each
+//! sender is kept. A dropped consumer leaves all its frames to the next consumer
 //! ([`Control::attach`]).
 
 mod consumer;
@@ -41,7 +41,7 @@ pub const SIZE_MAX: u32 = 1 << 24;
 /// Reason why a sender gets no slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReserveError {
-    /// All slots are in use: an outcome, not an error.
+    /// All slots are in use: a normal outcome.
     #[error("the ring is full")]
     Full,
     /// The ring was closed permanently.
@@ -49,18 +49,18 @@ pub enum ReserveError {
     Closed,
 }
 
-/// The ring was closed permanently.
+/// Error: the ring was closed permanently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the ring is closed")]
 pub struct Closed;
 
-/// Wake-up of a sleeping side. Called outside the hot path; spurious calls are allowed.
+/// Wake-up of a sleeping side. Spurious calls are allowed.
 pub trait Waker: Send + Sync {
     /// Wakes the sleeping side, or makes its next sleep return immediately.
     fn ring(&self);
 }
 
-/// No wake-up: for a side that polls, or waits inside the ring.
+/// Waker without effect, for a side that polls or waits inside the ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Silent;
 
@@ -79,12 +79,12 @@ pub struct Stops {
     pub stopped_ns: u64,
 }
 
-/// 128 bytes: a cache line and the one that the adjacent-line prefetcher fetches with it.
+/// Value on separate cache lines; 128 bytes include the adjacent line that the prefetcher fetches.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Padded<T>(T);
 
-/// Existing rings: senders use the last one, the consumer the first.
+/// Rings that exist: senders use the last one, the consumer the first.
 #[derive(Debug)]
 struct Chain<T> {
     rings: VecDeque<Arc<Slots<T>>>,

@@ -2,7 +2,7 @@ use super::*;
 #[cfg(loom)]
 use crate::spsc;
 
-// Goal: each arming causes exactly one doorbell, and only when enough units are available.
+// Goal: each arming causes exactly one doorbell, not before enough units are available.
 #[cfg(not(loom))]
 #[test]
 fn one_arming_one_doorbell() {
@@ -33,12 +33,12 @@ fn threshold_is_reachable() {
     assert_eq!(wake_threshold(100, 101), 100);
 }
 
-/// Doorbell that loom models: a lost one is a deadlock, which loom reports.
+/// Doorbell in the loom model, in which a lost doorbell is a deadlock that loom reports.
 #[cfg(loom)]
 struct Bell(loom::sync::Notify);
 
-// Goal: a consumer that sleeps on an empty ring is woken by the next entry (loom explores every
-// interleaving; a lost wake-up is a deadlock).
+// Goal: a consumer that sleeps on an empty ring is woken by the next entry. Loom explores every
+// interleaving, and a lost wake-up is a deadlock.
 #[cfg(loom)]
 #[test]
 fn sleeping_consumer_is_woken() {
@@ -73,8 +73,8 @@ fn sleeping_consumer_is_woken() {
     });
 }
 
-// Goal: a producer that stops on a full ring is woken when there is room, for a consumer that takes
-// batches and a threshold of half the ring.
+// Goal: a producer that stops on a full ring is woken when half of the ring is free, if the
+// consumer takes batches.
 #[cfg(loom)]
 #[test]
 fn stopped_producer_is_woken() {
@@ -93,7 +93,7 @@ fn stopped_producer_is_woken() {
                     continue;
                 }
                 taken += n;
-                // The producer finds at least the units that were just consumed.
+                // Pass the units that were just consumed: the producer finds at least these.
                 if ringer.due(&other.0, n as u32) {
                     other.1.0.notify();
                 }
