@@ -71,11 +71,11 @@ impl Waker for Silent {
 /// Statistics of waiting senders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stops {
-    /// Number of times that a sender found the ring full and went to sleep.
+    /// Number of times that a sender found the ring full and slept.
     pub stops: u64,
     /// Number of times that a sender resumed; `stops - wakes` senders sleep now.
     pub wakes: u64,
-    /// Nanoseconds of sleep.
+    /// Total time of sleep in nanoseconds.
     pub stopped_ns: u64,
 }
 
@@ -92,13 +92,13 @@ struct Chain<T> {
 }
 
 struct Shared<T> {
-    /// 1 while a sender waits for room. Set under the gate's lock.
+    /// 1 if a sender waits for space; set under the gate's lock.
     stopped: Padded<AtomicU32>,
-    /// 1 while the consumer sleeps.
+    /// 1 if the consumer sleeps.
     armed: Padded<AtomicU32>,
     /// Wake-up of the consumer.
     arrival: Box<dyn Waker>,
-    /// Wake-up of senders that do not sleep at the gate.
+    /// Wake-up of senders that sleep outside of the ring.
     room: Box<dyn Waker>,
     gate: Mutex<Stops>,
     go: Condvar,
@@ -111,19 +111,19 @@ impl<T> fmt::Debug for Shared<T> {
     }
 }
 
-/// Ignores poisoning: every change under these locks is one statement, so a panic leaves no partial
-/// state.
+/// Locks a mutex and ignores poisoning: every change under these locks is one statement, so that a
+/// panic leaves no partial state.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 impl<T> Shared<T> {
-    /// Announces that a sender will sleep; it must check the ring once more before that. The caller
-    /// holds the gate's lock.
+    /// Announces that a sender will sleep. The caller holds the gate's lock, and the sender must
+    /// check the ring once more before it sleeps.
     fn announce_stop(&self) {
         self.stopped.0.store(1, Ordering::Relaxed);
-        // Pairs with the fence in Consumer::publish_freed: orders this flag before the re-check of
-        // the ring, against the consumer's index before its load of the flag.
+        // Pairs with the fence in `MpscConsumer::publish_freed`: the flag is visible to the
+        // consumer, or the consumer's index is visible to the second check of the ring.
         fence(Ordering::SeqCst);
     }
 
@@ -139,8 +139,8 @@ impl<T> Shared<T> {
     /// Wakes a sleeping consumer after a change that it must see.
     #[inline]
     fn wake_consumer(&self) {
-        // Pairs with the fence in Consumer::arm: orders the slot before the load of the consumer's
-        // flag, against that flag before the consumer's re-check of the slot.
+        // Pairs with the fence in `MpscConsumer::arm`: the slot is visible to the consumer's second
+        // check, or the consumer's flag is visible to this load.
         fence(Ordering::SeqCst);
         if self.armed.0.load(Ordering::Relaxed) != 0 {
             self.ring_arrival();
@@ -149,14 +149,14 @@ impl<T> Shared<T> {
 
     #[cold]
     fn ring_arrival(&self) {
-        // One arming causes one wake-up: the first sender to swap the flag sends it.
+        // Wake once per arming: only the first sender that swaps the flag wakes the consumer.
         if self.armed.0.swap(0, Ordering::AcqRel) != 0 {
             self.arrival.ring();
         }
     }
 }
 
-/// Control handle of a ring: closes it, resizes it, attaches consumers.
+/// Control handle of a ring, which closes and resizes it, and attaches consumers.
 #[derive(Debug)]
 pub struct Control<T> {
     shared: Arc<Shared<T>>,
@@ -168,8 +168,8 @@ impl<T> Clone for Control<T> {
     }
 }
 
-/// Creates an empty ring of `size` slots, each initialised with `make`. `arrival` wakes a sleeping
-/// consumer, `room` wakes senders that do not wait inside [`MpscSender::reserve`].
+/// Creates an empty ring of `size` slots, each initialised by a call of `make`. `arrival` wakes a
+/// sleeping consumer; `room` wakes senders that do not wait inside [`MpscSender::reserve`].
 ///
 /// # Panics
 /// If `size` is 0 or above [`SIZE_MAX`].
@@ -202,16 +202,16 @@ impl<T: Send> Control<T> {
         MpscSender::new(self.shared.clone(), slots)
     }
 
-    /// Attaches the only consumer; `None` while there is one. The consumer continues where the
-    /// previous one ended. Waiting senders are woken and re-check the ring.
+    /// Attaches the only consumer; `None` if one is attached. The consumer continues where the
+    /// previous one ended. Waiting senders are woken and check the ring again.
     pub fn attach(&self) -> Option<MpscConsumer<T>> {
         let front = Front::attach(&lock(&self.shared.chain).rings[0])?;
         self.shared.wake_senders();
         Some(MpscConsumer::new(self.shared.clone(), front))
     }
 
-    /// Makes senders use a new ring of `size` slots; the frames of the old ring are delivered
-    /// first.
+    /// Makes senders use a new ring of `size` slots; the frames of the old ring are delivered first.
+    /// Fails if the ring is closed.
     ///
     /// # Panics
     /// If `size` is 0 or above [`SIZE_MAX`].
@@ -229,8 +229,8 @@ impl<T: Send> Control<T> {
         Ok(())
     }
 
-    /// Ends the ring: senders get no more slots, waiting ones return. Committed frames are
-    /// delivered.
+    /// Ends the ring: senders get no more slots, and waiting senders return. Frames with a permit
+    /// are still delivered.
     pub fn close(&self) {
         let mut chain = lock(&self.shared.chain);
         chain.closed = true;
@@ -240,8 +240,8 @@ impl<T: Send> Control<T> {
         self.shared.wake_consumer();
     }
 
-    /// Wakes all waiting senders. Each checks the ring, and its
-    /// [condition](MpscSender::reserve_unless), once more.
+    /// Wakes all waiting senders. Each checks the ring and its
+    /// [condition](MpscSender::reserve_unless) again.
     pub fn wake_senders(&self) {
         self.shared.wake_senders();
     }

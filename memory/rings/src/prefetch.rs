@@ -1,11 +1,12 @@
 //! Prefetch of cache lines.
 //!
-//! A core's stores complete in order. So the stores of a burst into slots that the other side has
-//! read wait for their lines one after the other, unless all lines are prefetched before the first
-//! store. A reader that prefetches the lines of its next burst while it processes this one finds
-//! them in its cache. Measurements: book/src/measurements/findings.md, *Rings and the page pool*.
+//! A core's stores complete in order. The stores of a burst into slots that the other side has read
+//! therefore wait for their lines one after the other, unless all lines are prefetched before the
+//! first store. A reader prefetches the lines of its next burst while it processes the current one,
+//! and then finds them in its cache. Measurements: book/src/measurements/findings.md, *Rings and
+//! the page pool*.
 
-/// Bytes of a cache line.
+/// Length of a cache line in bytes.
 pub(crate) const LINE: usize = 64;
 
 /// Maximum number of lines prefetched per burst: a core has 10 to 16 line fill buffers.
@@ -23,8 +24,8 @@ pub fn for_reading<T>(at: *const T) {
     let _ = at;
 }
 
-/// Prefetches a cache line for writing. Every address is allowed. (Every x86-64 CPU accepts
-/// `prefetchw`; its effect depends on the CPU.)
+/// Prefetches a cache line for writing. Every address is allowed. Every x86-64 CPU accepts
+/// `prefetchw`; its effect depends on the CPU.
 #[inline(always)]
 pub fn for_writing<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -36,14 +37,14 @@ pub fn for_writing<T>(at: *const T) {
     let _ = at;
 }
 
-/// Number of lines touched by `len` bytes at an address.
+/// Number of lines that the `len` bytes from address `at` on touch.
 #[inline(always)]
 pub(crate) fn lines_of(at: usize, len: usize) -> usize {
     if len == 0 { 0 } else { (at % LINE + len).div_ceil(LINE) }
 }
 
-/// Calls `fetch` for the first [`LINES_MAX`] lines of a burst: the piece up to the ring's end, then
-/// the piece from its start. A burst of at most one line is skipped.
+/// Calls `fetch` for the first [`LINES_MAX`] lines of a burst: the part up to the ring's end, then
+/// the part from its start. A burst of at most one line is skipped.
 #[inline(always)]
 pub(crate) fn burst<T>(one: &[T], two: &[T], fetch: impl Fn(*const u8)) {
     if size_of_val(one) + size_of_val(two) <= LINE {
@@ -67,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    // Goal: the count covers all lines touched by a range, and no other.
+    // Goal: the count is that of the lines that a range touches.
     #[test]
     fn lines_are_counted() {
         for (at, len, lines) in [
@@ -86,7 +87,7 @@ mod tests {
         }
     }
 
-    // Goal: each line of both pieces is prefetched once, at most 16 in total, and none for a burst
+    // Goal: each line of both parts is prefetched once, at most 16 in total, and none for a burst
     // of at most one line.
     #[test]
     fn each_line_once() {
@@ -121,7 +122,7 @@ mod tests {
         }
     }
 
-    // Goal: no address faults.
+    // Goal: no address causes a fault.
     #[test]
     fn any_address_may_be_given() {
         for at in [0, 1, 4096, usize::MAX / 2, usize::MAX] {

@@ -1,4 +1,4 @@
-//! Atomics and cells from `std`, or from loom when the crate is built with `--cfg loom`.
+//! Atomics and cells of `std`, or of loom if the crate is built with `--cfg loom`.
 
 /// Synchronisation primitives.
 pub mod sync {
@@ -16,9 +16,9 @@ pub mod sync {
     }
 }
 
-/// Atomics that count the read-modify-writes executed by the current thread. A read-modify-write
-/// locks a cache line, which the owner of a ring must never do. Counting requires the feature
-/// `count-rmw`, which tests enable; otherwise these are the plain types.
+/// Atomics that count the read-modify-writes of the current thread. A read-modify-write locks a
+/// cache line, which the owner of a ring must never do. Counting requires the feature `count-rmw`,
+/// which tests enable; without it, these are the plain types.
 pub mod counted {
     #[cfg(any(loom, not(feature = "count-rmw")))]
     pub use super::sync::atomic::{AtomicU32, AtomicU64};
@@ -26,7 +26,7 @@ pub mod counted {
     #[cfg(all(not(loom), feature = "count-rmw"))]
     pub use on::{AtomicU32, AtomicU64};
 
-    /// Number of read-modify-writes of this thread so far; 0 without the feature.
+    /// Number of read-modify-writes that this thread has executed; 0 without the feature.
     pub fn executed() -> u64 {
         #[cfg(all(not(loom), feature = "count-rmw"))]
         return on::COUNT.with(std::cell::Cell::get);
@@ -68,8 +68,8 @@ pub mod counted {
 
                     /// See `std`.
                     pub fn store(&self, value: $int, order: Ordering) {
-                        // On x86 a sequentially consistent store is an exchange.
-                        // Pairs with nothing: this reads the ordering that the caller passed.
+                        // Count a sequentially consistent store: on x86 it is an exchange. Pairs
+                        // with nothing: the ordering is that of the caller.
                         if order == Ordering::SeqCst {
                             super::count();
                         }

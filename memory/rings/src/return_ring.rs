@@ -1,17 +1,17 @@
 //! Return ring: many producers return entries to one owner.
 //!
-//! A producer pushes a batch. It reserves slots with one compare-and-swap, writes them, and
-//! publishes the batch by storing its *first* slot last. No producer ever waits for another. The
-//! owner executes no atomic read-modify-write.
+//! A producer pushes a batch: it reserves slots by a compare-and-swap, writes them, and publishes
+//! the batch by storing its *first* slot last. No producer waits for another. The owner executes no
+//! atomic read-modify-write.
 //!
 //! The first slot of a batch holds the batch's length, and in its top bit the parity of the lap,
-//! which shows whether the batch is published. So the owner never writes a slot (the line stays
-//! with the producers), never reads the producers' index, detects an empty ring with one load, and
-//! copies a batch without checking its slots one by one. An owner that reaches a reserved slot that
-//! is not yet published stops there and retries later.
+//! which shows if the batch is published. The owner therefore never writes a slot, so that the line
+//! stays with the producers, and never reads the producers' index. It detects an empty ring with
+//! one load, and copies a batch without checking each slot. An owner that reaches a reserved slot
+//! that is not published stops there and retries later.
 //!
-//! Entries that find no room can be *parked* on an unbounded list behind a lock, off the fast path.
-//! So a producer that exits while the ring is full loses nothing.
+//! Entries for which the ring has no space can be *parked* on an unbounded list behind a lock, off
+//! the fast path. A producer that exits while the ring is full therefore loses nothing.
 
 mod slots;
 #[cfg(test)]
@@ -34,39 +34,39 @@ pub use slots::{BATCH_MAX, ENTRY_LIMIT};
 /// Maximum ring size.
 pub const SIZE_MAX: u32 = 1 << 24;
 
-/// 128 bytes: a cache line and the one that the adjacent-line prefetcher fetches with it.
+/// Value on separate cache lines; 128 bytes include the adjacent line that the prefetcher fetches.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Padded<T>(T);
 
 #[derive(Debug)]
 struct Shared {
-    /// Producers' index: slots below it are reserved. 64-bit, never wraps.
+    /// Index of the producers: slots below it are reserved. The index has 64 bits and never wraps.
     reserved: Padded<AtomicU64>,
-    /// Owner's index: slots below it are drained. Written by the owner only.
+    /// Index of the owner, which alone writes it: slots below it are drained.
     drained: Padded<AtomicU64>,
-    /// 1 when `parked` is not empty, so that the owner can skip the lock.
+    /// 1 if `parked` is not empty, so that the owner can skip the lock otherwise.
     any_parked: Padded<AtomicU32>,
     parked: Mutex<Vec<u32>>,
     slots: Slots,
 }
 
-/// Producer, one clone per thread. Every call pushes a separate batch.
+/// Producer, one clone per thread. Each push is a separate batch.
 #[derive(Clone, Debug)]
 pub struct ReturnRingProducer {
     shared: Arc<Shared>,
-    /// Cached copy of the owner's index. The shared index is reloaded only when the cached one
-    /// shows too little room, instead of taking its line from the owner for each batch.
+    /// Cached copy of the owner's index. The shared index is reloaded only if the cached one shows
+    /// too little space, so that its line is not taken from the owner for each batch.
     drained: Cell<u64>,
 }
 
-/// Owner side.
+/// Owner of a return ring.
 #[derive(Debug)]
 pub struct ReturnRingOwner {
     shared: Arc<Shared>,
-    /// Owner's index; `Shared::drained` is its published copy.
+    /// Index of the owner; `Shared::drained` is its published copy.
     next: u64,
-    /// Remaining entries of a batch that did not fit into the last call's buffer.
+    /// Number of entries that remain of a batch that did not fit into the last call's buffer.
     left: usize,
 }
 
@@ -114,15 +114,17 @@ impl ReturnRingProducer {
     fn reserve(&self, want: usize) -> (u64, usize) {
         let size = self.shared.slots.len() as u64;
         loop {
-            // Relaxed: only the number matters, each batch is published separately.
+            // Read with relaxed order: only the number matters, and each batch is published
+            // separately.
             let mut reserved = self.shared.reserved.0.load(Ordering::Relaxed);
-            // The cached index is at most the real one, so the room is underestimated at worst.
+            // Use the cached index: it is at most the real one, so that the space is never
+            // overestimated.
             let kept = self.drained.get();
             let mut n = size.saturating_sub(reserved - kept).min(want as u64);
             if n < want as u64 {
-                // Pairs with the Release store in Consumer::drain: the owner has read the slots
-                // below, so they may be written again. Read before `reserved`, which therefore
-                // cannot be less; with a stale value the ring only appears fuller.
+                // Pairs with the release store in `ReturnRingOwner::drain`: the owner has read the
+                // slots below, which may be written again. The index is read before `reserved`,
+                // which therefore is not less; a stale value only makes the ring appear fuller.
                 let drained = self.shared.drained.0.load(Ordering::Acquire);
                 self.drained.set(drained);
                 reserved = self.shared.reserved.0.load(Ordering::Relaxed);
@@ -143,8 +145,9 @@ impl ReturnRingProducer {
         }
     }
 
-    /// Appends `entries` to the unbounded list, without an order relative to the ring. For entries
-    /// that find the ring full and cannot wait: takes a lock and may allocate.
+    /// Appends `entries` to the unbounded list, without an order relative to the ring. The call
+    /// takes a lock and may allocate memory; it is for entries that find the ring full and cannot
+    /// wait.
     #[cold]
     pub fn park(&self, entries: &[u32]) {
         if entries.is_empty() {
@@ -154,7 +157,7 @@ impl ReturnRingProducer {
         counted::count();
         let mut parked = self.shared.parked.lock().unwrap_or_else(|e| e.into_inner());
         parked.extend_from_slice(entries);
-        // Relaxed: a hint that is only written under the lock, which orders everything else.
+        // Set with relaxed order: the flag is a hint, and the lock orders everything else.
         self.shared.any_parked.0.store(1, Ordering::Relaxed);
     }
 }
@@ -166,7 +169,7 @@ impl ReturnRingOwner {
     }
 
     /// Moves published entries to `out`, as many as fit; returns their number. Entries of one batch
-    /// stay contiguous and in order. Executes only loads and stores.
+    /// stay contiguous and in order. The call executes only loads and stores.
     #[inline]
     pub fn drain(&mut self, out: &mut [u32]) -> usize {
         let mut n = 0;
@@ -178,24 +181,24 @@ impl ReturnRingOwner {
             if now == 0 {
                 break;
             }
-            // SAFETY: this is the owner, and `left` entries of a published batch remain.
+            // SAFETY: the caller is the owner, and `left` entries of a published batch remain.
             unsafe { self.shared.slots.read(self.next, &mut out[n..n + now]) };
             self.next += now as u64;
             self.left -= now;
             n += now;
         }
         if n > 0 {
-            // Pairs with the Acquire load in Producer::reserve: the reads of these slots come
-            // before they are written again.
+            // Pairs with the acquire load in `ReturnRingProducer::reserve`: the reads of these
+            // slots are complete before they are written again.
             self.shared.drained.0.store(self.next, Ordering::Release);
         }
         n
     }
 
-    /// True if parked entries exist. May lag behind [`ReturnRingProducer::park`].
+    /// True if parked entries exist. The value may lag behind [`ReturnRingProducer::park`].
     #[inline]
     pub fn any_parked(&self) -> bool {
-        // Relaxed: a hint; take_parked uses the lock.
+        // Read with relaxed order: the value is a hint, and `take_parked` takes the lock.
         self.shared.any_parked.0.load(Ordering::Relaxed) != 0
     }
 
@@ -206,7 +209,7 @@ impl ReturnRingOwner {
         let mut parked = self.shared.parked.lock().unwrap_or_else(|e| e.into_inner());
         let n = parked.len();
         out.append(&mut parked);
-        // Relaxed: written under the lock, see Producer::park.
+        // Clear with relaxed order: the lock orders everything else.
         self.shared.any_parked.0.store(0, Ordering::Relaxed);
         n
     }

@@ -1,8 +1,8 @@
 //! Bounded ring with one producer and one consumer, in private memory.
 //!
-//! The two halves are `Send` and not `Clone`, so the type system enforces one producer and one
+//! The two halves are `Send` and not `Clone`, so that the type system enforces one producer and one
 //! consumer. Each half caches the other's index in its [`Cursor`] and reloads the shared one only
-//! when the cached one is insufficient. Entries move in bursts, and the index is published once per
+//! if the cached one is insufficient. Entries move in bursts, and the index is published once per
 //! burst.
 
 use std::mem::MaybeUninit;
@@ -17,16 +17,16 @@ use crate::primitive::cell::UnsafeCell;
 use crate::primitive::sync::Arc;
 use crate::primitive::sync::atomic::{AtomicU32, Ordering};
 
-/// 128 bytes: a cache line and the one that the adjacent-line prefetcher fetches with it.
+/// Value on separate cache lines; 128 bytes include the adjacent line that the prefetcher fetches.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Padded<T>(T);
 
 #[derive(Debug)]
 struct Shared<T> {
-    /// Producer index, written by the producer only.
+    /// Index of the producer, which alone writes it.
     tail: Padded<AtomicU32>,
-    /// Consumer index, written by the consumer only.
+    /// Index of the consumer, which alone writes it.
     head: Padded<AtomicU32>,
     slots: Lines<Slot<T>>,
 }
@@ -39,11 +39,11 @@ unsafe impl<T: Send> Send for Shared<T> {}
 
 type Slot<T> = UnsafeCell<MaybeUninit<T>>;
 
-/// Slots of a burst: those up to the ring's end, and those from its start.
+/// Slots of a burst: those up to the ring's end, and those from the ring's start.
 type Burst<'a, T> = (&'a [Slot<T>], &'a [Slot<T>]);
 
 impl<T> Shared<T> {
-    /// Slots of `n` entries from `position` on.
+    /// Slots of `n` entries from position `position` on.
     #[inline(always)]
     fn burst(&self, position: u32, n: usize) -> Burst<'_, T> {
         let (slots, at): (&[Slot<T>], _) = (&self.slots, position as usize);
@@ -52,14 +52,14 @@ impl<T> Shared<T> {
     }
 }
 
-/// Producer half.
+/// Producer half of a ring.
 #[derive(Debug)]
 pub struct SpscProducer<T> {
     cursor: Cursor,
     shared: Arc<Shared<T>>,
 }
 
-/// Consumer half.
+/// Consumer half of a ring.
 #[derive(Debug)]
 pub struct SpscConsumer<T> {
     cursor: Cursor,
@@ -78,7 +78,7 @@ pub fn ring<T: Send>(size: u32) -> (SpscProducer<T>, SpscConsumer<T>) {
     (producer, SpscConsumer { cursor: Cursor::consumer(size), shared })
 }
 
-/// Both sides are this program, so an invalid index is a bug, not a violation by a peer.
+/// Panics for an invalid index: this program writes both indexes, so that an invalid one is a bug.
 #[cold]
 fn broken(violation: crate::IndexViolation) -> u32 {
     unreachable!("both halves are ours: {violation}")
@@ -90,7 +90,7 @@ impl<T> Drop for Shared<T> {
             return;
         }
         let mut left = Cursor::consumer(self.slots.len() as u32);
-        // Both halves are dropped: the entries between their last indices remain.
+        // Drop the entries between the last indexes: both halves are dropped.
         let (head, tail) =
             (self.head.0.load(Ordering::Acquire), self.tail.0.load(Ordering::Acquire));
         left.jump(head);
@@ -108,12 +108,12 @@ impl<T: Send> SpscProducer<T> {
     /// Number of entries that fit now.
     #[inline]
     pub fn free(&mut self) -> usize {
-        // Pairs with the Release store in Consumer::release: the slots below `head` are free.
+        // Pairs with the release store in `SpscConsumer::release`: the slots below `head` are free.
         let head = self.shared.head.0.load(Ordering::Acquire);
         self.cursor.refresh(head).unwrap_or_else(broken) as usize
     }
 
-    /// Appends one entry, or returns it when the ring is full.
+    /// Appends one entry; returns the entry if the ring is full.
     #[inline]
     pub fn push_one(&mut self, entry: T) -> Result<(), T> {
         if self.cursor.available() == 0 && self.free() == 0 {
@@ -139,7 +139,8 @@ impl<T: Send> SpscProducer<T> {
         // SAFETY: each entry has one owner: the length of `entries` is 0 before the first is
         // copied, and then covers those after the n; that many slots are free by the cursor.
         unsafe {
-            // First: this borrows all of `entries`, and would invalidate an older pointer.
+            // Set the length first: the call borrows all of `entries`, and would invalidate an
+            // older pointer.
             entries.set_len(0);
             let from = entries.as_mut_ptr();
             move_in(slots, from);
@@ -153,7 +154,7 @@ impl<T: Send> SpscProducer<T> {
         n
     }
 
-    /// Moves all of `entries` into the ring, or none if they do not all fit; returns true when they
+    /// Moves all of `entries` into the ring, or none if they do not all fit; returns true if they
     /// were moved. More entries than the ring's size never fit.
     #[inline]
     pub fn push_bulk_from<const N: usize>(&mut self, entries: &mut ArrayVec<T, N>) -> bool {
@@ -164,8 +165,8 @@ impl<T: Send> SpscProducer<T> {
         fits
     }
 
-    /// Number of `wanted` entries that fit. Reloads the consumer's index only when the cached one
-    /// shows too little room.
+    /// Number of `wanted` entries that fit. Reloads the consumer's index only if the cached one
+    /// shows too little space.
     #[inline]
     fn room_for(&mut self, wanted: usize) -> usize {
         let known = self.cursor.available() as usize;
@@ -176,7 +177,8 @@ impl<T: Send> SpscProducer<T> {
     #[inline]
     fn publish(&mut self, n: usize) {
         self.cursor.advance(n as u32);
-        // Pairs with the Acquire load in Consumer::len: the slots before the index.
+        // Pairs with the acquire load in `SpscConsumer::len`: the slots are visible before the
+        // index.
         self.shared.tail.0.store(self.cursor.index(), Ordering::Release);
     }
 }
@@ -198,7 +200,7 @@ impl<T: Copy + Send> SpscProducer<T> {
         n
     }
 
-    /// Appends all of `entries`, or none if they do not all fit; returns true when they were
+    /// Appends all of `entries`, or none if they do not all fit; returns true if they were
     /// appended. See [`push_bulk_from`](Self::push_bulk_from).
     #[inline]
     pub fn push_bulk(&mut self, entries: &[T]) -> bool {
@@ -214,7 +216,8 @@ impl<T: Send> SpscConsumer<T> {
     /// Number of entries available now.
     #[inline]
     pub fn len(&mut self) -> usize {
-        // Pairs with the Release store in Producer::publish: the slots before the index.
+        // Pairs with the release store in `SpscProducer::publish`: the slots are visible before the
+        // index.
         let tail = self.shared.tail.0.load(Ordering::Acquire);
         self.cursor.refresh(tail).unwrap_or_else(broken) as usize
     }
@@ -225,7 +228,7 @@ impl<T: Send> SpscConsumer<T> {
         self.len() == 0
     }
 
-    /// Removes one entry, if there is one.
+    /// Removes one entry; `None` if the ring is empty.
     #[inline]
     pub fn pop_one(&mut self) -> Option<T> {
         if self.cursor.available() == 0 && self.is_empty() {
@@ -239,8 +242,7 @@ impl<T: Send> SpscConsumer<T> {
         Some(entry)
     }
 
-    /// Moves available entries to the end of `out`, in order, as many as it has room for; returns
-    /// their number.
+    /// Moves available entries to the end of `out`, in order, as many as fit; returns their number.
     #[inline]
     pub fn pop_into<const N: usize>(&mut self, out: &mut ArrayVec<T, N>) -> usize {
         let n = self.available_of(out.remaining_capacity());
@@ -260,8 +262,8 @@ impl<T: Send> SpscConsumer<T> {
         n
     }
 
-    /// Fills the remaining room of `out`, or moves nothing if there are fewer entries; returns true
-    /// when `out` was filled. See [`SpscProducer::push_bulk_from`].
+    /// Fills the remaining capacity of `out`, or moves nothing if there are fewer entries; returns
+    /// true if `out` was filled. See [`SpscProducer::push_bulk_from`].
     #[inline]
     pub fn pop_bulk_into<const N: usize>(&mut self, out: &mut ArrayVec<T, N>) -> bool {
         let enough = self.available_of(out.remaining_capacity()) == out.remaining_capacity();
@@ -271,7 +273,8 @@ impl<T: Send> SpscConsumer<T> {
         enough
     }
 
-    /// Number of `wanted` entries that are available; see `SpscProducer::room_for`.
+    /// Number of `wanted` entries that are available. Reloads the producer's index only if the
+    /// cached one shows too few.
     #[inline]
     fn available_of(&mut self, wanted: usize) -> usize {
         let known = self.cursor.available() as usize;
@@ -279,7 +282,7 @@ impl<T: Send> SpscConsumer<T> {
         n.min(wanted)
     }
 
-    /// Slots of the burst after the next `n` entries: at most `n`, limited to those known to be
+    /// Slots of the burst after the next `n` entries: at most `n` slots, only those known to be
     /// published. (Prefetching unpublished slots would take their lines from the producer.)
     #[inline(always)]
     fn burst_after(&self, n: usize) -> Burst<'_, T> {
@@ -287,8 +290,8 @@ impl<T: Send> SpscConsumer<T> {
         self.shared.burst(self.cursor.position_after(n as u32), more.min(n))
     }
 
-    /// Prefetches the following burst while these `n` entries are read. (The loads of the current
-    /// burst are independent, so prefetching it is slower.)
+    /// Prefetches the next burst while the current `n` entries are read. (Prefetching the current
+    /// burst is slower, because its loads are independent.)
     #[inline(always)]
     fn prefetch_next_burst(&self, n: usize) {
         let (slots, more) = self.burst_after(n);
@@ -298,7 +301,7 @@ impl<T: Send> SpscConsumer<T> {
     #[inline]
     fn release(&mut self, n: usize) {
         self.cursor.advance(n as u32);
-        // Pairs with the Acquire load in Producer::free: the reads of the slots come first.
+        // Pairs with the acquire load in `SpscProducer::free`: the reads of the slots are complete.
         self.shared.head.0.store(self.cursor.index(), Ordering::Release);
     }
 }
@@ -321,8 +324,8 @@ impl<T: Copy + Send> SpscConsumer<T> {
         n
     }
 
-    /// Fills `out`, or moves nothing if there are fewer entries; returns true when `out` was
-    /// filled. See [`SpscProducer::push_bulk_from`].
+    /// Fills `out`, or moves nothing if there are fewer entries; returns true if `out` was filled.
+    /// See [`SpscProducer::push_bulk_from`].
     #[inline]
     pub fn pop_bulk(&mut self, out: &mut [T]) -> bool {
         let enough = self.available_of(out.len()) == out.len();
@@ -333,14 +336,14 @@ impl<T: Copy + Send> SpscConsumer<T> {
     }
 }
 
-/// Entries moved per round; all are read before the first is written, which compiles to steps of 16
-/// bytes. Otherwise the compiler calls libc's `memcpy`, with loads of up to 64 bytes of data that
-/// was just stored in steps of 16 (a batch filled by a page pool). Store-to-load forwarding then
-/// fails, and the load waits for all earlier stores, including those to lines of the other side.
-/// (The rest of a burst is left to the compiler.)
+/// Number of entries moved per round. All are read before the first is written, which compiles to
+/// steps of 16 bytes. Otherwise the compiler calls libc's `memcpy`, which loads up to 64 bytes of
+/// data that a page pool has just stored in steps of 16. Store-to-load forwarding then fails, and
+/// the load waits for all earlier stores, including those to lines of the other side. (The rest of
+/// a burst is left to the compiler.)
 const ROUND: usize = 16;
 
-/// True if a round of entries fits into registers.
+/// True if a round of entries fits the registers.
 const fn in_rounds<T>() -> bool {
     size_of::<T>() <= 8
 }

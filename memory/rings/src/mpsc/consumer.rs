@@ -1,11 +1,11 @@
-//! Consumer side.
+//! Consumer side of an MPSC ring.
 
 use super::slots::Front;
 use super::{Shared, Waiting, lock};
 use crate::primitive::sync::Arc;
 use crate::primitive::sync::atomic::{Ordering, fence};
 
-/// The only consumer. Frames that were not released stay in the ring when it is dropped.
+/// The only consumer of a ring. When it is dropped, frames that were not released stay in the ring.
 #[derive(Debug)]
 pub struct MpscConsumer<T> {
     shared: Arc<Shared<T>>,
@@ -19,8 +19,8 @@ impl<T> MpscConsumer<T> {
         Self { shared, front, freed: 0 }
     }
 
-    /// Iterates over committed slots in order, without releasing them. After a resize the rest of
-    /// the old ring comes first, separately.
+    /// Iterates over committed slots in order, without releasing them. After a resize, the
+    /// remaining slots of the old ring come in separate calls before those of the new ring.
     #[inline]
     pub fn peek(&mut self) -> Waiting<'_, T> {
         self.skip_aborted();
@@ -36,15 +36,15 @@ impl<T> MpscConsumer<T> {
         }
     }
 
-    /// Announces that the consumer will sleep, so that the next arrival wakes it. Returns false
-    /// when a slot is ready already.
+    /// Announces that the consumer will sleep, so that the next arrival wakes it. Returns false,
+    /// and wakes nothing, if a slot is ready or the ring is closed and empty.
     #[cold]
     pub fn arm(&mut self) -> bool {
-        // A swap, as in the senders: a late sender that answers the previous arming is ordered
-        // before this one, or wakes for it.
+        // Swap instead of store, as the senders do: a late sender that answers the previous arming
+        // is ordered before this one, or wakes the consumer for it.
         self.shared.armed.0.swap(1, Ordering::AcqRel);
-        // Pairs with the fence in Shared::wake_consumer: orders this flag before the re-check of
-        // the ring, against the sender's slot before its load of the flag.
+        // Pairs with the fence in `Shared::wake_consumer`: the flag is visible to the sender, or
+        // the sender's slot is visible to the second check of the ring.
         fence(Ordering::SeqCst);
         self.skip_aborted();
         if self.front.has_first() || self.is_closed() {
@@ -59,7 +59,7 @@ impl<T> MpscConsumer<T> {
         self.front.is_finished() && lock(&self.shared.chain).closed
     }
 
-    /// Frees aborted slots, and moves to the next ring at the end of this one.
+    /// Frees aborted slots, and moves to the next ring at the end of a closed one.
     #[inline]
     fn skip_aborted(&mut self) {
         self.release(0);
@@ -74,12 +74,11 @@ impl<T> MpscConsumer<T> {
         let mut chain = lock(&shared.chain);
         let mut freed = 0;
         while chain.rings.len() > 1 && self.front.is_finished() {
-            // No other consumer can be attached to it: consumers attach to the first ring of the
-            // chain.
+            // Expect success: consumers attach only to the first ring of the chain.
             let Some(front) = Front::attach(&chain.rings[1]) else { return };
             self.front = front;
             chain.rings.pop_front();
-            // A ring that contains only aborted slots is finished too.
+            // Free leading aborted slots: a ring with only aborted slots is finished too.
             freed += self.front.free(0);
         }
         drop(chain);
@@ -90,8 +89,8 @@ impl<T> MpscConsumer<T> {
 
     #[inline]
     fn publish_freed(&mut self, slots: u64) {
-        // Pairs with the fence in Shared::announce_stop: orders the consumer's index before the
-        // load of the flag, against the sender's flag before its re-check of the ring.
+        // Pairs with the fence in `Shared::announce_stop`: the consumer's index is visible to the
+        // sender's second check of the ring, or the sender's flag is visible to this load.
         fence(Ordering::SeqCst);
         if self.shared.stopped.0.load(Ordering::Relaxed) != 0 {
             self.wake_when_due(slots);

@@ -1,4 +1,4 @@
-//! Sender side.
+//! Sender side of an MPSC ring.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use super::slots::{Claim, Slots};
 use super::{Closed, ReserveError, Shared, lock};
 use crate::primitive::sync::Arc;
 
-/// Sender; one clone per sending thread.
+/// Sender of a ring, one clone per sending thread.
 #[derive(Debug)]
 pub struct MpscSender<T> {
     shared: Arc<Shared<T>>,
-    /// Ring in use as of the last check.
+    /// Ring in use at the last check.
     slots: Arc<Slots<T>>,
 }
 
@@ -26,14 +26,15 @@ impl<T> MpscSender<T> {
         Self { shared, slots }
     }
 
-    /// Reserves a slot, if one is free; nothing is changed otherwise.
+    /// Reserves a slot; fails without a change if no slot is free or the ring is closed.
     #[inline]
     pub fn try_reserve(&mut self) -> Result<Permit<'_, T>, ReserveError> {
         let ticket = self.ticket()?;
         Ok(self.permit(ticket))
     }
 
-    /// Reserves a slot, and waits while the ring is full. `now` is called only for a wait.
+    /// Reserves a slot; waits while the ring is full. `now` is called only for a wait. Fails if the
+    /// ring is closed.
     ///
     /// A thread that waits here while it holds another permit may deadlock.
     #[inline]
@@ -46,10 +47,9 @@ impl<T> MpscSender<T> {
         Ok(self.permit(ticket))
     }
 
-    /// Reserves a slot as [`reserve`](Self::reserve) does, but while `gives_up` is true a full ring
-    /// is [`ReserveError::Full`] instead of a wait. A waiting sender checks the condition again
-    /// after
-    /// [`Control::wake_senders`](super::Control::wake_senders).
+    /// Reserves a slot as [`reserve`](Self::reserve) does, but fails with [`ReserveError::Full`] if
+    /// the ring is full and `gives_up` returns true. A waiting sender checks the condition again
+    /// after [`Control::wake_senders`](super::Control::wake_senders).
     #[inline]
     pub fn reserve_unless(
         &mut self,
@@ -63,8 +63,9 @@ impl<T> MpscSender<T> {
         Ok(self.permit(ticket))
     }
 
-    /// Requests a wake-up when there is room, for a sender that sleeps elsewhere. Returns false
-    /// when there is room already, and then no wake-up follows.
+    /// Requests a wake-up once there is space, for a sender that sleeps outside of the ring.
+    /// Returns false if there is space already; a wake-up is then not guaranteed. Fails if the ring
+    /// is closed.
     #[cold]
     pub fn arm(&mut self) -> Result<bool, Closed> {
         let shared = self.shared.clone();
@@ -97,7 +98,7 @@ impl<T> MpscSender<T> {
         Permit { shared: &self.shared, claim, committed: false }
     }
 
-    /// Moves to the next ring after this one was closed; fails if there is none.
+    /// Moves to the newest ring after this one was closed; fails if this is the newest.
     #[cold]
     fn follow(&mut self) -> Result<(), ReserveError> {
         let chain = lock(&self.shared.chain);
@@ -138,8 +139,8 @@ impl<T> MpscSender<T> {
     }
 }
 
-/// Exclusive access to a reserved slot. Dropping it without [`commit`](Self::commit) aborts the
-/// slot.
+/// Exclusive access to a reserved slot. Dropping the permit without [`commit`](Self::commit) aborts
+/// the slot.
 #[derive(Debug)]
 #[must_use = "a slot that is neither committed nor dropped stops the consumer"]
 pub struct Permit<'a, T> {
@@ -176,7 +177,8 @@ impl<T> Drop for Permit<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.claim.hand_over(!self.committed);
-        // For aborted slots too: only now can the consumer reach committed slots after this one.
+        // Wake for aborted slots too: only now can the consumer reach committed slots after this
+        // one.
         self.shared.wake_consumer();
     }
 }

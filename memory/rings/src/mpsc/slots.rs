@@ -1,8 +1,8 @@
-//! One ring of slots: tickets, marks, and slot ownership.
+//! One ring of slots: tickets, marks, and ownership of slots.
 //!
-//! Indices are 64-bit and never wrap. The mark of a slot contains the last ticket that was handed
-//! over, and how. So the consumer reads the state of a slot from the slot itself, and writes only
-//! its own index.
+//! Indexes have 64 bits and never wrap. The mark of a slot contains the last ticket that was handed
+//! over, and if it was aborted. The consumer therefore reads the state of a slot from the slot, and
+//! writes only its index.
 
 use std::iter::FusedIterator;
 
@@ -11,7 +11,7 @@ use crate::primitive::cell::UnsafeCell;
 use crate::primitive::sync::Arc;
 use crate::primitive::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Flag in `tail`: no more tickets.
+/// Flag in `tail`: no more tickets are given.
 const CLOSED: u64 = 1 << 63;
 
 #[derive(Debug)]
@@ -27,9 +27,9 @@ struct Slot<T> {
 pub(super) struct Slots<T> {
     /// Number of tickets taken, and [`CLOSED`].
     tail: Padded<AtomicU64>,
-    /// Consumer index: slots below it are free again. Written by the consumer only.
+    /// Index of the consumer, which alone writes it: slots below it are free again.
     head: Padded<AtomicU64>,
-    /// 1 while a consumer is attached.
+    /// 1 if a consumer is attached.
     taken: AtomicU32,
     slots: Box<[Slot<T>]>,
 }
@@ -60,14 +60,14 @@ impl<T> Slots<T> {
         &self.slots[(ticket % self.slots.len() as u64) as usize]
     }
 
-    /// Returns the next ticket without taking it.
+    /// Returns the next ticket without taking it; fails if the ring is full or closed.
     #[inline]
     fn next(&self) -> Result<u64, ReserveError> {
-        // Pairs with the Release store in Front::free: the consumer's reads of the slots below.
-        // Read before `tail`, which therefore cannot be less; with a stale value the ring only
-        // appears fuller.
+        // Pairs with the release store in `Front::free`: the consumer's reads of the slots below
+        // are complete. `head` is read before `tail`, which therefore is not less; a stale value
+        // only makes the ring appear fuller.
         let head = self.head.0.load(Ordering::Acquire);
-        // Relaxed: only the number matters, slots are handed over one by one.
+        // Read with relaxed order: only the number matters, and slots are handed over one by one.
         let tail = self.tail.0.load(Ordering::Relaxed);
         if tail & CLOSED != 0 {
             return Err(ReserveError::Closed);
@@ -75,12 +75,12 @@ impl<T> Slots<T> {
         if tail - head >= self.size() { Err(ReserveError::Full) } else { Ok(tail) }
     }
 
-    /// Checks that a ticket is available.
+    /// Succeeds if a ticket is available.
     pub(super) fn check_room(&self) -> Result<(), ReserveError> {
         self.next().map(drop)
     }
 
-    /// Takes a ticket.
+    /// Takes a ticket; fails if the ring is full or closed.
     #[inline]
     pub(super) fn claim(&self) -> Result<u64, ReserveError> {
         loop {
@@ -101,9 +101,9 @@ impl<T> Slots<T> {
         Claim { slots: self, ticket }
     }
 
-    /// Stops tickets; those already taken stay valid.
+    /// Stops the issue of tickets; tickets already taken stay valid.
     pub(super) fn close(&self) {
-        // Relaxed: threads that depend on the flag synchronise through a lock.
+        // Set with relaxed order: threads that depend on the flag synchronise through a lock.
         self.tail.0.fetch_or(CLOSED, Ordering::Relaxed);
     }
 }
@@ -128,11 +128,11 @@ impl<T> Claim<'_, T> {
         self.slots.slot(self.ticket).value.with_mut(|p| unsafe { &mut *p })
     }
 
-    /// Hands the slot over to the consumer. The claim must not be used afterwards.
+    /// Hands the slot over to the consumer, after which the claim must not be used.
     #[inline]
     pub(super) fn hand_over(&mut self, aborted: bool) {
         let mark = (self.ticket + 1) << 1 | u64::from(aborted);
-        // Pairs with the Acquire load in Front::mark: the writes to the slot come first.
+        // Pairs with the acquire load in `Front::mark`: the writes to the slot are visible.
         self.slots.slot(self.ticket).mark.store(mark, Ordering::Release);
     }
 }
@@ -154,9 +154,10 @@ pub(super) struct Front<T> {
 }
 
 impl<T> Front<T> {
-    /// Attaches the consumer; `None` while there is one.
+    /// Attaches the consumer; `None` if one is attached.
     pub(super) fn attach(slots: &Arc<Slots<T>>) -> Option<Self> {
-        // Pairs with the Release store in Drop: the previous consumer's index and reads.
+        // Pairs with the release store in `Drop`: the previous consumer's index is visible, and its
+        // reads are complete.
         if slots.taken.swap(1, Ordering::Acquire) != 0 {
             return None;
         }
@@ -171,7 +172,7 @@ impl<T> Front<T> {
 
     #[inline]
     fn mark(&self, ticket: u64) -> Mark {
-        // Pairs with the Release store in Claim::hand_over: the sender's writes.
+        // Pairs with the release store in `Claim::hand_over`: the sender's writes are visible.
         let mark = self.slots.slot(ticket).mark.load(Ordering::Acquire);
         if mark >> 1 != ticket + 1 {
             return Mark::Pending;
@@ -179,13 +180,13 @@ impl<T> Front<T> {
         if mark & 1 == 0 { Mark::Committed } else { Mark::Aborted }
     }
 
-    /// True if the first slot was handed over, committed or aborted.
+    /// True if the first slot was handed over, as committed or aborted.
     #[inline]
     pub(super) fn has_first(&self) -> bool {
         self.mark(self.next) != Mark::Pending
     }
 
-    /// True if every ticket that was taken has been freed.
+    /// True if all slots for which tickets were taken are freed.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.slots.tail.0.load(Ordering::Relaxed) & !CLOSED == self.next
@@ -196,14 +197,14 @@ impl<T> Front<T> {
         self.slots.tail.0.load(Ordering::Relaxed) == CLOSED | self.next
     }
 
-    /// Iterates over committed slots in order, up to the first slot that is still being filled.
+    /// Iterates over committed slots in order, up to the first slot that is not handed over.
     #[inline]
     pub(super) fn waiting(&mut self) -> Waiting<'_, T> {
         Waiting { next: self.next, front: self }
     }
 
-    /// Frees the first `frames` committed slots, and the aborted ones before, between and after
-    /// them. Returns the number of freed slots.
+    /// Frees the first `frames` committed slots, and the aborted slots before, between and directly
+    /// after them. Returns the number of freed slots.
     #[inline]
     pub(super) fn free(&mut self, frames: usize) -> u64 {
         let (begin, mut left) = (self.next, frames);
@@ -217,7 +218,7 @@ impl<T> Front<T> {
         }
         debug_assert!(left == 0, "{left} frames released that were never shown");
         if self.next != begin {
-            // Pairs with the Acquire load in Slots::next: the reads of these slots come first.
+            // Pairs with the acquire load in `Slots::next`: the reads of these slots are complete.
             self.slots.head.0.store(self.next, Ordering::Release);
         }
         self.next - begin
@@ -226,12 +227,12 @@ impl<T> Front<T> {
 
 impl<T> Drop for Front<T> {
     fn drop(&mut self) {
-        // Pairs with the Acquire swap in attach.
+        // Pairs with the acquire swap in `attach`.
         self.slots.taken.store(0, Ordering::Release);
     }
 }
 
-/// Committed slots in order. The slots stay occupied until they are released.
+/// Iterator over committed slots in order. The slots stay occupied until they are released.
 #[derive(Debug)]
 pub struct Waiting<'a, T> {
     front: &'a Front<T>,

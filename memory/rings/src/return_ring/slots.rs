@@ -1,4 +1,4 @@
-//! Slots of a return ring, and their ownership.
+//! Slots of a return ring, and ownership of the slots.
 //!
 //! ```text
 //! bit 31      parity of the lap in which the word was written
@@ -6,14 +6,14 @@
 //! bits 20-0   the entry
 //! ```
 //!
-//! The owner checks only the *first* word of the next batch, so only that word is ever read while a
-//! producer may write it. Batches are contiguous: when no entry of a batch is left, the owner's
-//! index is the start of the next batch of any producer. The first word publishes all other words,
-//! so the owner reads them, and their producer writes them, as plain memory with the widest loads
-//! and stores.
+//! The owner checks only the *first* word of the next batch, so that only this word is read while a
+//! producer may write it. Batches are contiguous: if no entry of a batch is left, the owner's index
+//! is the start of the next batch of any producer. The first word publishes all other words. The
+//! owner therefore reads them, and their producer writes them, as plain memory with the widest
+//! loads and stores.
 //!
-//! Every word carries the parity, because the first word of a batch in this lap may have been any
-//! other word in the last lap.
+//! Every word has the parity, because the first word of a batch may have been any other word in the
+//! previous lap.
 
 use std::ops::Range;
 
@@ -28,8 +28,8 @@ pub const ENTRY_LIMIT: u32 = 1 << LENGTH_SHIFT;
 pub const BATCH_MAX: usize = 1 << (31 - LENGTH_SHIFT);
 
 const LENGTH_SHIFT: u32 = 21;
-/// A larger entry is a bug. The mask limits its effect: a wrong length would make the owner read
-/// unpublished slots.
+/// Mask that limits the effect of a larger entry, which is a bug: with a wrong length the owner
+/// would read unpublished slots.
 const ENTRY_MASK: u32 = ENTRY_LIMIT - 1;
 const PARITY: u32 = 1 << 31;
 
@@ -38,7 +38,7 @@ const WORDS_OF_A_LINE: usize = prefetch::LINE / size_of::<u32>();
 #[derive(Debug)]
 pub(super) struct Slots {
     words: Lines<AtomicU32>,
-    /// True to demote the lines of published batches.
+    /// True if the lines of published batches are demoted.
     demotes: bool,
 }
 
@@ -46,7 +46,7 @@ impl Slots {
     /// Creates `size` empty slots; `size` is a power of two.
     pub(super) fn new(size: u32) -> Self {
         debug_assert!(size.is_power_of_two());
-        // The parity of the first lap is 1, so zeros mean "not yet written".
+        // Initialize with zeros, which mean "not written": the parity of the first lap is 1.
         let words = Lines::new(size as usize, || AtomicU32::new(0));
         Self { words, demotes: demote::is_possible() }
     }
@@ -76,15 +76,15 @@ impl Slots {
         let (at, parity) = (self.position(index), self.parity(index));
         let slots: &[AtomicU32] = &self.words;
         let (one, two) = entries.split_at(entries.len().min(slots.len() - at));
-        // All lines (at most 16) are prefetched before the first store: the owner has read them,
-        // and stores complete in order.
+        // Prefetch all lines (at most 16) before the first store: the owner has read them, and
+        // stores complete in order.
         let room = (&slots[at..at + one.len()], &slots[..two.len()]);
         prefetch::burst(room.0, room.1, prefetch::for_writing);
         // SAFETY: the caller has reserved these slots, and the owner reads none of them before the
         // first.
         unsafe {
-            // The first few entries are written separately, the rest with the batch's own
-            // alignment: a load that spans two recent stores waits until both have completed.
+            // Write the first few entries separately, and the rest with the alignment of the batch:
+            // a load that spans two recent stores waits until both have completed.
             let few = one.len().min(4);
             write(&slots[at + 1..at + few], &one[1..few], parity);
             write(&slots[at + few..at + one.len()], &one[few..], parity);
@@ -93,13 +93,13 @@ impl Slots {
         debug_assert!(one[0] < ENTRY_LIMIT, "entry {:#x}", one[0]);
         let follow = (entries.len() - 1) as u32;
         debug_assert!((follow as usize) < BATCH_MAX);
-        // Pairs with the Acquire load in `published`: the other words of the batch, and the
-        // producer's accesses to the returned objects, come first.
+        // Pairs with the acquire load in `published`: the other words of the batch are visible, and
+        // the producer's accesses to the returned objects are complete.
         let first = one[0] & ENTRY_MASK;
         slots[at].store(first | follow << LENGTH_SHIFT | parity, Ordering::Release);
         if self.demotes && entries.len() >= WORDS_OF_A_LINE {
-            // Owners usually run on another CPU, otherwise they would free the entries directly.
-            // The last line is excluded, because the next batch continues in it.
+            // Demote all lines except the last, in which the next batch continues. Owners usually
+            // run on another CPU; otherwise they would free the entries directly.
             for lines in [whole_lines(at, one.len()), whole_lines(0, two.len())] {
                 let lines = &slots[lines];
                 demote::lines(lines.as_ptr().cast(), size_of_val(lines));
@@ -110,8 +110,8 @@ impl Slots {
     /// Number of entries of the batch at `index`; 0 if it is not published.
     #[inline]
     pub(super) fn published(&self, index: u64) -> usize {
-        // Pairs with the Release store in `publish`: the whole batch and its producer's earlier
-        // accesses.
+        // Pairs with the release store in `publish`: the batch is visible, and its producer's
+        // earlier accesses are complete.
         let first = self.words[self.position(index)].load(Ordering::Acquire);
         if first & PARITY != self.parity(index) {
             return 0;
@@ -138,7 +138,8 @@ impl Slots {
     }
 }
 
-/// Slots of the lines that `n` slots from `at` on touch, without a partly filled last line.
+/// Range of the slots whose lines `n` slots from `at` on touch, without a last line that is not
+/// full.
 #[inline]
 fn whole_lines(at: usize, n: usize) -> Range<usize> {
     let first = at / WORDS_OF_A_LINE * WORDS_OF_A_LINE;
@@ -182,8 +183,8 @@ unsafe fn read(slots: &[AtomicU32], out: &mut [u32]) {
 mod tests {
     use super::*;
 
-    // Goal: full lines are demoted, including those that an earlier batch began; partly filled ones
-    // are not.
+    // Goal: full lines are demoted, including those that an earlier batch began, and lines that are
+    // not full are not.
     #[test]
     fn only_full_lines_are_demoted() {
         for (at, n, lines) in [

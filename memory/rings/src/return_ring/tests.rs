@@ -8,9 +8,9 @@ use std::thread;
 #[cfg(not(loom))]
 use proptest::prelude::*;
 
-/// Runs `body` with loom in every interleaving with up to three preemptions, and otherwise often
-/// enough to make a race likely. (The full search of three threads takes minutes; the bounded one
-/// finds every ordering that was weakened by hand.)
+/// Runs `body` with loom in every interleaving with up to three preemptions, otherwise often enough
+/// to make a race likely. (The full search of three threads takes minutes; the bounded one finds
+/// every ordering that was weakened by hand.)
 fn explore(body: impl Fn() + Sync + Send + 'static) {
     #[cfg(loom)]
     {
@@ -36,8 +36,8 @@ fn drain_all(rx: &mut ReturnRingOwner, into: &mut Vec<u32>) {
     }
 }
 
-/// Runs two producers that push their batches to a ring of `size`. A producer drops refused entries
-/// and reports the accepted ones.
+/// Runs two producers that push their batches to a ring of `size`. A producer discards entries that
+/// do not fit, and reports the others.
 fn two_producers(size: u32, batches: &'static [[&'static [u32]; 2]; 2]) {
     let (tx, mut rx) = ring(size);
     let producers = batches.map(|mine| {
@@ -55,8 +55,8 @@ fn two_producers(size: u32, batches: &'static [[&'static [u32]; 2]; 2]) {
     drain_all(&mut rx, &mut got);
     let taken = producers.map(|producer| producer.join().unwrap());
     drain_all(&mut rx, &mut got);
-    // The producers' entries are disjoint, and order within one producer is kept, so equality with
-    // the accepted entries excludes loss and duplication.
+    // Compare with the accepted entries: the entries of the producers are disjoint, so that
+    // equality excludes loss and duplication.
     for (mine, offered) in taken.iter().zip(batches) {
         let of_mine = |entry: &&u32| offered.iter().any(|batch| batch.contains(entry));
         let seen: Vec<u32> = got.iter().filter(of_mine).copied().collect();
@@ -66,20 +66,21 @@ fn two_producers(size: u32, batches: &'static [[&'static [u32]; 2]; 2]) {
     assert!(got.len() >= size.min(6) as usize, "{got:?}: a batch was refused while there was room");
 }
 
-// Goal: with two producers no entry is lost or duplicated while the owner drains, across laps.
+// Goal: with two producers no entry is lost or duplicated while the owner drains, over several
+// laps.
 #[test]
 fn two_producers_lose_nothing() {
     explore(|| two_producers(4, &[[&[1, 2], &[3]], [&[11, 12], &[13]]]));
 }
 
-// Goal: a ring that is too small takes a prefix of each batch, never more than its capacity.
+// Goal: a ring that is too small accepts a prefix of each batch, at most its capacity.
 #[test]
 fn full_ring_takes_a_prefix() {
     explore(|| two_producers(2, &[[&[1, 2], &[3]], [&[11, 12], &[13]]]));
 }
 
-// Goal: the owner sees a producer's writes to an object before its return (loom's cell reports
-// unordered accesses), for the first entry of a batch and for the later ones.
+// Goal: the owner sees a producer's writes to an object before its return, for the first entry of a
+// batch and for later ones. (Loom's cell reports unordered accesses.)
 #[cfg(loom)]
 #[test]
 fn owner_sees_the_producers_writes() {
@@ -116,8 +117,8 @@ fn owner_sees_the_producers_writes() {
     });
 }
 
-/// Models a page pool's returner with a magazine of two: fill, push, keep the rest, park the
-/// remainder at the end.
+/// Models a returner of a page pool with a magazine of two: it fills and pushes the magazine, keeps
+/// the rest, and parks the remainder at the end.
 fn return_through_magazine(tx: &ReturnRingProducer, things: impl IntoIterator<Item = u32>) {
     let mut magazine = Vec::new();
     for thing in things {
@@ -135,7 +136,7 @@ fn return_through_magazine(tx: &ReturnRingProducer, things: impl IntoIterator<It
     tx.park(&magazine[n..]);
 }
 
-// Goal: the whole return path (magazine, ring, parking, drain) conserves objects: after both
+// Goal: the whole return path (magazine, ring, parking, drain) conserves objects. After both
 // producers end, the owner has each object exactly once, although the ring is far too small.
 #[test]
 fn return_path_conserves_entries() {
@@ -165,7 +166,7 @@ fn return_path_conserves_entries() {
 
 #[cfg(not(loom))]
 proptest! {
-    // Goal: used by one thread, the ring is a bounded FIFO (the oracle: a VecDeque) for every size,
+    // Goal: on one thread, the ring is a bounded FIFO (the oracle: a VecDeque) for every size,
     // batch and number of laps.
     #[test]
     fn ring_is_a_bounded_fifo(
@@ -192,7 +193,7 @@ proptest! {
     }
 }
 
-// Goal: a batch takes at most BATCH_MAX entries, the rest needs another batch, and neither an entry
+// Goal: a batch has at most BATCH_MAX entries, and the rest needs another batch. Neither an entry
 // nor a length of all ones reaches the parity bit.
 #[cfg(not(loom))]
 #[test]
@@ -208,7 +209,7 @@ fn longest_batch() {
     }
 }
 
-// Goal: under load from four threads every entry arrives once, in order per thread.
+// Goal: under load from four threads every entry arrives once, in the order of each thread.
 #[cfg(not(loom))]
 #[test]
 fn four_threads_keep_their_order() {

@@ -23,7 +23,7 @@ fn prefetched_burst_follows_the_current_one() {
     assert_eq!(rx.pop(&mut [0; 36]), 36);
     check(&rx, 3, &[39]);
     tx.push(&[0; 36]);
-    // These are published, but the consumer has not reloaded the index.
+    // Check the prefetch while entries are published, but the consumer has not reloaded the index.
     check(&rx, 3, &[39]);
     rx.len();
     check(&rx, 3, &[39, 0, 1]);
@@ -74,8 +74,8 @@ proptest! {
 
 #[cfg(not(loom))]
 proptest! {
-    // Goal: entries that can only be moved arrive once and in order, entries that do not fit stay
-    // with the caller, and single and bulk calls agree on the available room.
+    // Goal: entries that can only be moved arrive once and in order, and entries that do not fit
+    // stay with the caller. Single and bulk calls agree on the available space.
     #[test]
     fn entries_are_moved(
         size in 1u32..70,
@@ -100,7 +100,7 @@ proptest! {
                 oracle.extend(&offered[..pushed]);
                 prop_assert!(waiting.iter().map(|entry| **entry).eq(offered[pushed..].to_vec()));
             } else {
-                // `n` entries are present already: the remaining capacity is the room.
+                // Begin with `n` entries in `out`, so that its remaining capacity is the space.
                 out.clear();
                 out.extend((0..n.min(40) as u64).map(Box::new));
                 let wanted = 40 - n.min(40);
@@ -118,7 +118,7 @@ proptest! {
 }
 
 // Goal: entries with ownership are handed over once, and entries left in a ring are dropped with
-// it, for any position of its indices.
+// the ring, for any position of its indexes.
 #[cfg(not(loom))]
 #[test]
 fn remaining_entries_are_dropped() {

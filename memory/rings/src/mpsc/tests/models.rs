@@ -1,5 +1,5 @@
-//! Every interleaving of small models. Loom reports a lost wake-up as a deadlock, and unordered
-//! accesses to a slot.
+//! Loom models, which explore every interleaving. Loom reports a lost wake-up as a deadlock, and
+//! unordered accesses to a slot.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn send(tx: &mut MpscSender<u32>, value: u32) -> Result<(), Closed> {
     Ok(())
 }
 
-/// Takes at most `most` available values, in one batch.
+/// Takes up to `most` available values in one batch; returns their number.
 fn take(rx: &mut MpscConsumer<u32>, most: usize, into: &mut Vec<u32>) -> usize {
     let before = into.len();
     into.extend(rx.peek().take(most));
@@ -39,7 +39,7 @@ fn take(rx: &mut MpscConsumer<u32>, most: usize, into: &mut Vec<u32>) -> usize {
     into.len() - before
 }
 
-/// Takes batches until `n` values have arrived, and sleeps in between.
+/// Takes batches until `n` values have arrived, with sleeps in between.
 fn receive(rx: &mut MpscConsumer<u32>, bell: &Notify, n: usize) -> Vec<u32> {
     let mut got = Vec::new();
     while got.len() < n {
@@ -71,7 +71,8 @@ fn one_sender_stops_and_resumes() {
     });
 }
 
-/// Runs senders of these values on a ring of one slot: all values arrive, in order per sender.
+/// Sends `values` through a ring of one slot, and checks that all values arrive in the order of
+/// each sender.
 fn share_a_slot(preemptions: usize, values: [&'static [u32]; 2]) {
     bounded(preemptions, move || {
         let (control, bell) = numbers(1);
@@ -89,20 +90,21 @@ fn share_a_slot(preemptions: usize, values: [&'static [u32]; 2]) {
     });
 }
 
-// Goal: two senders on a ring of one slot: a waiting sender is woken.
+// Goal: of two senders on a ring of one slot, a waiting sender is woken.
 #[test]
 fn two_senders_share_a_slot() {
     share_a_slot(2, [&[1], &[11]]);
 }
 
-// Goal: the same when one of them waits twice (a deeper search takes many minutes).
+// Goal: of two senders on a ring of one slot, a sender that waits twice is woken each time. (A
+// deeper search takes many minutes.)
 #[test]
 fn two_senders_share_a_slot_again_and_again() {
     share_a_slot(1, [&[1, 2], &[11]]);
 }
 
 // Goal: two senders that do not wait get "full" before they write anything, committed values
-// arrive, and a full ring is never overrun.
+// arrive, and a full ring is never overwritten.
 #[test]
 fn two_senders_are_told_full() {
     bounded(2, || {
@@ -133,7 +135,7 @@ fn two_senders_are_told_full() {
     });
 }
 
-// Goal: an aborted slot never delays committed slots after it, whether the consumer sleeps or not.
+// Goal: an aborted slot never delays committed slots after it, if the consumer sleeps or not.
 #[test]
 fn dropped_permits_are_skipped() {
     bounded(2, || {
@@ -148,8 +150,8 @@ fn dropped_permits_are_skipped() {
     });
 }
 
-// Goal: a sender that waits for room gives up when its condition becomes true and it is woken, in
-// every interleaving of the two.
+// Goal: a waiting sender gives up when its condition becomes true and it is woken, in every
+// interleaving of the two.
 #[test]
 fn waiting_sender_gives_up_when_woken() {
     bounded(3, || {
@@ -190,8 +192,8 @@ fn close_wakes_senders_and_loses_nothing() {
     });
 }
 
-// Goal: a dropped consumer leaves unreleased values to the next one, and a sender that waited in
-// between resumes.
+// Goal: a dropped consumer leaves unreleased values to the next one, and a sender that waited
+// meanwhile resumes.
 #[test]
 fn next_consumer_continues() {
     bounded(2, || {
@@ -199,7 +201,7 @@ fn next_consumer_continues() {
         let (mut tx, mut rx) = (control.sender(), control.attach().unwrap());
         let sender = thread::spawn(move || (0..3).for_each(|i| send(&mut tx, i).unwrap()));
         let mut got = receive(&mut rx, &bell, 1);
-        // A peek without a release leaves the values in place.
+        // Peek without a release: the values stay in the ring.
         let _ = rx.peek().count();
         assert!(control.attach().is_none());
         drop(rx);
@@ -211,8 +213,8 @@ fn next_consumer_continues() {
     });
 }
 
-// Goal: after a resize with a sender waiting on a full ring, the old ring is delivered first, the
-// sender resumes in the new ring, order is kept, and no sleep is permanent.
+// Goal: after a resize while a sender waits on a full ring, the old ring is delivered first, and
+// the sender resumes in the new ring. The order is kept, and no sleep is permanent.
 #[test]
 fn resize_keeps_order() {
     bounded(2, || {
@@ -225,8 +227,8 @@ fn resize_keeps_order() {
     });
 }
 
-// Goal: the same with two senders that race for one slot: no loss, no duplication, order per
-// sender.
+// Goal: a resize while two senders compete for one slot loses and duplicates no value, and keeps
+// the order of each sender.
 #[test]
 fn a_resize_beside_two_senders() {
     bounded(1, || {
@@ -246,7 +248,8 @@ fn a_resize_beside_two_senders() {
     });
 }
 
-// Goal: a sender that sleeps elsewhere (a descriptor in a poll loop) is woken when there is room.
+// Goal: a sender that sleeps outside of the ring (on a descriptor in a poll loop) is woken once
+// there is space.
 #[test]
 fn armed_sender_is_woken() {
     bounded(3, || {

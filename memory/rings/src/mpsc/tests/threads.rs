@@ -1,4 +1,4 @@
-//! Tests on real threads, and against a plain queue.
+//! Tests on real threads, and tests against a plain queue.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Removes this many values from a queue, and the aborted slots before, between and after them.
+/// Removes `values` values from a queue, and the aborted slots before, between and after them.
 fn forget(slots: &mut VecDeque<Option<u64>>, mut values: usize) {
     while let Some(slot) = slots.front() {
         if slot.is_some() {
@@ -61,8 +61,8 @@ fn forget(slots: &mut VecDeque<Option<u64>>, mut values: usize) {
 }
 
 proptest! {
-    // Goal: used by one thread, the ring is a bounded FIFO of exactly its size (the oracle: one
-    // queue per ring of the chain), through aborted slots, resizes and new consumers.
+    // Goal: on one thread, the ring is a bounded FIFO of exactly its size, through aborted slots,
+    // resizes and new consumers. (The oracle has one queue for each ring of the chain.)
     #[test]
     fn ring_is_a_bounded_fifo(
         size in 1u32..9,
@@ -125,8 +125,8 @@ proptest! {
     }
 }
 
-/// Runs `senders` threads that send `each` values through a ring of `size`, with a consumer that
-/// sleeps when idle. If `restless`, the ring is also resized and its consumer reattached.
+/// Runs `senders` threads that each send `each` values through a ring of `size`, with a consumer
+/// that sleeps if idle. If `restless`, the ring is also resized and its consumer replaced.
 fn storm(senders: u64, each: u64, size: u32, restless: bool) {
     let control = ring(size, || [0; 2], Unpark(thread::current()), Silent);
     let begin = Instant::now();
@@ -182,7 +182,8 @@ fn any_number_of_senders_loses_nothing() {
     }
 }
 
-// Goal: the same while the ring is resized and its consumer replaced repeatedly.
+// Goal: no value is lost, duplicated or reordered while the ring is resized and its consumer
+// replaced repeatedly.
 #[test]
 fn resizes_and_reattaches_lose_nothing() {
     for senders in [1, 2, 4, 8] {
@@ -190,7 +191,7 @@ fn resizes_and_reattaches_lose_nothing() {
     }
 }
 
-// Goal: a close ends every waiting sender, and no sent value is lost.
+// Goal: a close ends the wait of every sender, and no committed value is lost.
 #[test]
 fn close_ends_all_senders() {
     for senders in [1, 2, 8] {
@@ -230,7 +231,7 @@ fn close_ends_all_senders() {
     }
 }
 
-// Goal: a slot's value is created once and lives as long as its ring.
+// Goal: the value of a slot is created once and exists as long as its ring.
 #[test]
 fn slots_stay_in_place() {
     let thing = Arc::new(());
