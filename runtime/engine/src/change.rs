@@ -1,4 +1,4 @@
-//! A channel change of a running link as a transaction: prepare, switch, commit. An aborted change
+//! Channel change of a running link as a transaction: prepare, switch, commit. An aborted change
 //! restores the old state and reports the reason.
 //!
 //! # One engine
@@ -8,8 +8,8 @@
 //!                  +-> abort                +-> switch back, abort
 //! ```
 //! # Two engines, over a function with a peer
-//! Each end switches the direction in which it sends. In the other direction an end only attaches
-//! lanes to the new channels (`listen` below) before the peer sends there, and keeps the old lanes
+//! Each end switches the direction in which it sends. In the other direction an end attaches lanes
+//! to the new channels before the peer sends there (`listen` below). The end keeps the old lanes
 //! until the peer has left them.
 //!
 //! ```text
@@ -21,12 +21,12 @@
 //! Commit    ------------------------->  drop old
 //! rest               <-------  Rest
 //! ```
-//! Each control message carries the attempt's number, and the last message of an end stays
-//! readable, so a late reader loses nothing. The leader begins the next attempt after the follower
-//! has reported `PollEnd`. Nothing moves before the follower's reply, so the leader limits that
-//! wait; later waits have no limit. The leader attaches its receiving lanes only when the follower
-//! is ready: the follower's prepare clears words that arming writes, and a lane armed before that
-//! never wakes.
+//! Each control message contains the number of the attempt. The last message of an end stays
+//! readable, so a late reader misses nothing. The leader begins the next attempt after the follower
+//! has sent `Rest` or `Refuse`. No lane moves before the follower's reply, so the leader limits
+//! that wait; later waits have no limit. The leader attaches its receiving lanes only after
+//! `Ready`: the follower's prepare clears the words that arming writes, so a lane armed earlier
+//! would never wake.
 
 mod listen;
 
@@ -39,73 +39,75 @@ use crate::lane::{Direction, Lane, LaneId};
 use crate::link::{Link, LinkError, LinkSettings, Notice};
 use crate::switch::{Progress, Switch};
 
-/// Limit for the follower's preparation. Traffic continues during that time. Under load the kernel
-/// needs seconds for one queue of a TAP; the user waits for the change.
+/// Time limit for the follower's preparation, during which traffic continues. Under load the kernel
+/// needs seconds to create one queue of a TAP.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// State of a change.
+/// State of a channel change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Leader: proposal sent.
+    /// Leader: the proposal was sent. One engine: initial state after prepare.
     Proposed,
-    /// Follower: channels prepared.
+    /// Follower: the new channels are prepared.
     Ready,
-    /// Lanes of one direction are being moved.
+    /// The directions that this end sends are being switched.
     Switching,
-    /// Leader: waits for the follower to switch. Follower: waits for the leader's commit.
+    /// Leader: waits until the follower has switched. Follower: waits for the leader's `Commit`.
     Switched,
-    /// Leader: moves back after the follower failed. Single engine: second direction failed.
+    /// The directions that were switched are being switched back, because this end or the follower
+    /// failed.
     SwitchingBack,
-    /// Follower: the switch failed. Old lanes of the leader's direction drain their disciplines
-    /// before the new lanes may send.
+    /// Follower: the switch failed. The new lanes of the leader's direction still hold frames; the
+    /// old lanes drain first.
     Failing,
-    /// Follower: the switch failed; waits for the leader's `Cancel`.
+    /// Follower: the switch failed, and the follower waits for the leader's `Cancel`.
     Failed,
-    /// Follower: new lanes of the leader's direction drain before the old ones may send again.
+    /// Follower: the new lanes of the leader's direction drain before the old lanes may send again.
     Undoing,
-    /// Old lanes of the peer's direction drain their disciplines.
+    /// The old lanes of the peer's direction drain before they are dropped.
     Leaving,
 }
 
 /// State kept between channel changes.
 #[derive(Debug, Default)]
 pub(crate) struct IdleState {
-    /// Number of the last attempt, on both ends of a link.
+    /// Number of the last attempt; the same on both ends of a link.
     attempt: u32,
     /// Leader: attempt that the follower has not finished yet.
     awaited: Option<u32>,
-    /// Wishes of a failed attempt, which is not repeated.
+    /// Wishes of the last failed attempt with a peer, which is not repeated.
     failed: Option<[u32; 2]>,
-    /// Plan of a failed attempt without a peer, which is not repeated.
+    /// Plan of the last failed attempt without a peer, which is not repeated.
     failed_plan: Option<Plan>,
 }
 
-/// A channel change in progress.
+/// Channel change in progress.
 pub(crate) struct Change {
     stage: Stage,
     since: Duration,
     plan: Plan,
     set: u32,
     wishes: [u32; 2],
-    /// The user's wish when the change began.
+    /// Settings that the user wished when the change began.
     wish: LinkSettings,
-    /// New lanes that are not attached, by direction.
+    /// New lanes that are not attached to a worker, by direction.
     next: [Vec<Lane>; 2],
     /// Old lanes that are detached, by direction.
     old: [Vec<Lane>; 2],
     /// Directions that have been switched.
     done: [bool; 2],
     switch: Option<(Direction, Switch)>,
-    /// Lanes of the peer's direction that leave once drained, with their remaining number.
+    /// Receiver of the lanes of the peer's direction that leave once drained, and the number of
+    /// lanes still missing.
     leaving: Option<(Receiver<Lane>, usize)>,
-    /// New lanes of the peer's direction hold their frames until the old ones are empty.
+    /// True if new lanes of the peer's direction hold their frames until the old lanes are empty.
     held: bool,
-    /// Reason for undoing the change.
+    /// Reason for switching back.
     why: String,
 }
 
 impl Change {
-    /// Collects the lanes that have left; true when none is missing.
+    /// Collects the lanes that have left. Returns true if none is missing.
     fn all_have_left(&mut self) -> bool {
         let Some((detached, left)) = &mut self.leaving else { return true };
         let before = self.old[0].len();
@@ -120,12 +122,12 @@ impl Change {
 pub(crate) enum Ended {
     /// The wished plan is in force.
     Committed,
-    /// The old state is kept, for this reason.
+    /// The old state is kept; the string is the reason.
     Undone(String),
 }
 
 impl Change {
-    /// Lanes of the change that no worker has, for teardown.
+    /// Returns the lanes of the change that no worker has, for teardown.
     pub(crate) fn into_lanes(self) -> impl Iterator<Item = Lane> {
         let switch = self.switch.map(|(_, switch)| switch.into_idle()).unwrap_or_default();
         let left =
@@ -139,15 +141,16 @@ fn at(way: Direction) -> usize {
 }
 
 impl Link {
-    /// Allows failed attempts again, after a new request of the user.
+    /// Allows failed attempts again, for example after a new request of the user.
     pub(crate) fn forget_failures(&mut self) {
         self.idle_state.failed = None;
         self.idle_state.failed_plan = None;
     }
 
-    /// Performs the next step of the change that is open or due.
+    /// Performs the next steps of the change that is open or due, until a step has to wait. Returns
+    /// a notice if the change ended.
     pub(crate) fn advance(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
-        // Steps run one after the other until one has to wait.
+        // The number of steps is bounded, so that the control thread returns.
         for _ in 0..16 {
             let before = self.change.as_ref().map(|c| (c.stage, c.done));
             let notice = match self.change.take() {
@@ -164,7 +167,7 @@ impl Link {
         Ok(None)
     }
 
-    /// Direction in which this end sends to its peer. The peer switches the other one.
+    /// Direction in which this end sends to its peer. The peer switches the opposite direction.
     fn our_way(&self) -> Direction {
         if self.peer_side == Some(0) { Direction::BToA } else { Direction::AToB }
     }
@@ -249,7 +252,8 @@ impl Link {
         self.idle_state.attempt = self.idle_state.attempt.wrapping_add(1);
         match self.prepare(&plan, wishes, now)? {
             Ok(change) => {
-                // No receiving lanes yet: arming writes into a bank that the follower clears.
+                // Do not attach receiving lanes yet: arming would write into words that the
+                // follower clears.
                 self.change = Some(change);
                 self.send_step(Step::Propose, wishes, "");
                 Ok(None)
@@ -306,7 +310,8 @@ impl Link {
             }
             (Step::Cancel, _) => {
                 self.send_step(Step::Rest, received.wishes, "");
-                // The leader tried our wish.
+                // The attempt failed for the current wish of this end only if the leader tried that
+                // wish.
                 let ours_was_tried = received.wishes[1] == ours;
                 Ok(if ours_was_tried { self.undone(received.why) } else { None })
             }
@@ -318,7 +323,8 @@ impl Link {
         }
     }
 
-    /// Prepares the new channels and lanes. A failure leaves everything unchanged.
+    /// Prepares the new channels and lanes. The inner error is the reason of a failure, which
+    /// leaves everything unchanged.
     fn prepare(
         &mut self,
         plan: &Plan,
@@ -368,7 +374,7 @@ impl Link {
     fn resume(&mut self, mut change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
         let received = self.last_message();
         let attempt = self.idle_state.attempt;
-        // A message about another attempt does not apply to this one.
+        // Ignore a message about another attempt.
         let step = received.as_ref().filter(|w| w.attempt == attempt).map(|w| w.step);
         let why = received.map(|w| w.why).unwrap_or_default();
         match (change.stage, step) {
@@ -377,7 +383,7 @@ impl Link {
             }
             (Stage::Proposed, Some(Step::Refuse)) => {
                 if self.peer().is_some_and(|peer| peer.wishes() != change.wishes) {
-                    // The peer has a new wish: the next attempt is about that one.
+                    // The peer has a new wish, which the next attempt uses.
                     self.tear_down_new(change)?;
                     self.idle_state.awaited = Some(attempt);
                     return Ok(None);
@@ -397,7 +403,7 @@ impl Link {
                 return self.wait_until_undone(change);
             }
             (Stage::Ready, None) => {
-                // The leader gave this attempt up before its message was read.
+                // The leader gave up this attempt before this end read the message.
                 return self.undo(change, "the peer gave it up".to_owned());
             }
             (Stage::Switching | Stage::SwitchingBack, _) => return self.switch(change),
@@ -422,7 +428,7 @@ impl Link {
         Ok(None)
     }
 
-    /// Advances the switch of the current direction.
+    /// Advances the switch of the current direction, or begins that of the next.
     fn switch(&mut self, mut change: Change) -> Result<Option<Notice>, LinkError> {
         let back = change.stage == Stage::SwitchingBack;
         let Some((way, mut switch)) =
@@ -440,7 +446,8 @@ impl Link {
             }
             Progress::Failed(why) => {
                 if back {
-                    // The source can switch neither way: only a new handshake repairs the link.
+                    // The source can switch in neither direction, so only a new handshake repairs
+                    // the link.
                     let why = format!("{why}, after {}", change.why);
                     self.keep_to_drop(change, switch);
                     self.take_down(&why)?;
@@ -466,7 +473,7 @@ impl Link {
         self.change = Some(change);
     }
 
-    /// Next direction to move, or to move back.
+    /// Begins the switch of the next direction, forward or back. Returns `None` if none is left.
     fn next_switch(&mut self, change: &mut Change) -> Option<(Direction, Switch)> {
         let running = self.running.as_ref()?;
         let back = change.stage == Stage::SwitchingBack;
@@ -488,7 +495,7 @@ impl Link {
         Some((way, Switch::new(&old, next, empty_all, source)))
     }
 
-    /// Every direction that this end moves has been moved.
+    /// Continues the change when every direction of this end has been switched, or switched back.
     fn all_switched(&mut self, mut change: Change) -> Result<Option<Notice>, LinkError> {
         match (change.stage, self.peer_side) {
             (Stage::SwitchingBack, Some(_)) if !self.leads() => {
@@ -514,8 +521,8 @@ impl Link {
         Ok(None)
     }
 
-    /// Makes the new channels the current ones. The peer has left the old channels of its
-    /// direction, and all frames that it sent there have been received.
+    /// Puts the new channels into force. The peer has left the old channels of its direction. Old
+    /// lanes in which frames may wait drain before they leave.
     fn commit(&mut self, mut change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
         if let Some(running) = &self.running {
             let (set, channels) = (running.set, running.plan.channels);
@@ -549,7 +556,7 @@ impl Link {
         Some(Notice::Changed { took: now.saturating_sub(change.since), plan: change.plan, untidy })
     }
 
-    /// Keeps the old channels and drops the new ones.
+    /// Drops the new channels and keeps the old ones. Returns the notice of the failure.
     fn undo(&mut self, change: Change, why: String) -> Result<Option<Notice>, LinkError> {
         let (plan, wishes, ours) = (change.plan.clone(), change.wishes, self.is_ours(&change));
         self.tear_down_new(change)?;
@@ -567,9 +574,10 @@ impl Link {
         Ok(Some(Notice::ChangeFailed(why)))
     }
 
-    /// Drops the new channels. The old ones are in use.
+    /// Drops the new channels and lanes. The old channels are in use.
     fn tear_down_new(&mut self, change: Change) -> Result<(), LinkError> {
-        // The new lanes got no frames, or have left. (A program may have reinjected some.)
+        // The new lanes received no frames, or have left. (A program may have reinjected some
+        // frames.)
         if !matches!(change.stage, Stage::Proposed | Stage::Undoing) {
             let receiving_lanes = self.receiving_lanes(change.set, change.plan.channels);
             self.drop_lanes(self.workers.take_immediately(&receiving_lanes)?);
@@ -580,7 +588,7 @@ impl Link {
         Ok(())
     }
 
-    /// True when a change is about the current wish of this end, not an older one.
+    /// True if a change is about the current wish of this end, not an older wish.
     fn is_ours(&mut self, change: &Change) -> bool {
         let place = usize::from(!self.leads());
         match self.peer().map(|peer| peer.wishes()) {

@@ -1,14 +1,14 @@
-//! Egress of a netdev: the behaviour when its sink is full, and the disciplines attached to it.
+//! Egress of a netdev: its disciplines, and the behaviour while its sink is full.
 //!
 //! A lane without disciplines has no egress; the check costs one branch per poll. With disciplines,
 //! frames still move directly from source to sink (bypass) while no frame waits and no filter
-//! decides about them. Frames that the sink has no room for are *detached*: copied once into pool
-//! pages, where they wait.
+//! selects a class or channel. Frames for which the sink has no space are *detached*: copied once
+//! into pool pages, where they wait.
 //!
-//! The disciplines of `mq` belong to one lane each. Any other root is one object for all lanes that
-//! send through the netdev, because its rate, limit and order are common to them. The same holds
-//! for all means by which frames change their channel. Shared objects are behind a lock that is
-//! taken once per poll. The data path has no other lock.
+//! The children of `mq` belong to one lane each. Any other root is one object for all lanes that
+//! send through the netdev, because its rate, limit and order apply to all of them. The same holds
+//! if frames may change their channel. Shared objects have a lock, which a poll takes a few times.
+//! The data path has no other lock.
 
 mod queueing;
 
@@ -28,25 +28,25 @@ pub enum Full {
     /// Stop receiving from the source. No frame is lost.
     #[default]
     Stop,
-    /// Continue to receive, and drop (tail drop, as the kernel's noqueue).
+    /// Continue to receive, and drop the frames (tail drop, as the kernel's noqueue).
     Drop,
 }
 
 /// Initial egress configuration of one side of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EgressConfig {
-    /// Text of the discipline attached to every channel, such as `fq_codel limit 1000`; `None`: no
+    /// tc arguments of the discipline for every channel, such as `fq_codel limit 1000`; `None`: no
     /// discipline.
     pub qdisc: Option<String>,
-    /// Behaviour when the sink is full.
+    /// Behaviour while the sink is full.
     pub full: Full,
-    /// Flow learning: frames of a flow leave through the channel on which the peer behind the
-    /// netdev sends the opposite direction of the flow.
+    /// True for flow learning: frames of a flow leave through the channel on which the peer behind
+    /// the netdev sends the opposite direction of the flow.
     pub learn: bool,
 }
 
-/// Eventfds that wake the lane of each channel of a netdev when another lane has put frames into
-/// the lane's queue.
+/// Eventfds, one per channel of a netdev. Each wakes the lane of its channel when another lane has
+/// added frames to that lane's queue.
 #[derive(Debug)]
 pub(crate) struct LaneWakers(Vec<EventFd>);
 
@@ -62,10 +62,10 @@ pub(crate) struct Shared {
     wakers: Arc<LaneWakers>,
 }
 
-/// State behind the lock.
+/// State of shared disciplines behind the lock.
 pub(crate) struct State {
     queueing: Queueing,
-    /// Channels with a lane that sleeps, or is about to.
+    /// Bit mask of the channels whose lane sleeps or is about to sleep.
     asleep: u64,
     /// Number of lanes that use the disciplines.
     lanes: u32,
@@ -81,14 +81,14 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces the schedulers.
+    /// Replaces the schedulers. Waiting frames move to the new schedulers.
     pub(crate) fn succeed(&self, next: Disciplines, call: &Call<'_>) {
         self.lock().queueing.succeed(next, call);
     }
 }
 
 impl State {
-    /// Removes one lane; true if it was the last.
+    /// Removes one lane from the count. Returns true if that lane was the last.
     fn remove_lane(&mut self) -> bool {
         self.lanes -= 1;
         self.lanes == 0
@@ -100,7 +100,7 @@ enum Ownership {
     Shared(Arc<Shared>),
 }
 
-/// Access to the disciplines, locked if they are shared.
+/// Access to the disciplines, with the lock if they are shared.
 pub(crate) enum Access<'a> {
     Own(&'a mut Queueing),
     Shared(MutexGuard<'a, State>),
@@ -128,24 +128,24 @@ impl DerefMut for Access<'_> {
     }
 }
 
-/// Disciplines in front of one lane's sink.
+/// Disciplines of one lane's sink.
 pub(crate) struct Egress {
     channel: u16,
     ownership: Ownership,
-    /// No frame is added any more; the egress is removed once it is empty.
+    /// True if no frame is added any more; the egress is removed once it is empty.
     pub(crate) retiring: bool,
-    /// Latest time of the next poll, set when the lane went to sleep: a token bucket releases its
-    /// next frame then, or the lane waits for a condition without notification.
+    /// Latest time of the next poll, set when the lane goes to sleep. At that time a token bucket
+    /// releases a frame, or a condition without notification is checked.
     wake_at: Option<Duration>,
 }
 
 impl Egress {
-    /// Disciplines of this lane alone.
+    /// Creates an egress with disciplines that only this lane uses.
     pub(crate) fn own(channel: u16, queueing: Queueing) -> Self {
         Self::at(channel, Ownership::Own(Box::new(queueing)))
     }
 
-    /// Disciplines that other lanes use too.
+    /// Creates an egress with disciplines that other lanes use too, and counts the lane there.
     pub(crate) fn shared(channel: u16, shared: &Arc<Shared>) -> Self {
         shared.lock().lanes += 1;
         Self::at(channel, Ownership::Shared(shared.clone()))
@@ -163,8 +163,8 @@ impl Egress {
         }
     }
 
-    /// See [`Queueing::can_bypass`]. Called once per poll, so it avoids the guard for unshared
-    /// disciplines.
+    /// Returns [`Queueing::can_bypass`]. The function runs once per poll, so it avoids the guard
+    /// for disciplines of one lane.
     #[inline]
     pub(crate) fn can_bypass(&self, channel: u16) -> bool {
         match &self.ownership {
@@ -173,7 +173,7 @@ impl Egress {
         }
     }
 
-    /// See [`Queueing::note_bypass`].
+    /// Calls [`Queueing::note_bypass`].
     #[inline(always)]
     pub(crate) fn note_bypass(&self, channel: u16, packets: u64, bytes: u64) {
         match &self.ownership {
@@ -190,13 +190,13 @@ impl Egress {
         self.access().waiting(channel)
     }
 
-    /// True if other lanes may put frames into this lane's queue.
+    /// True if other lanes may add frames to this lane's queue.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self.ownership, Ownership::Shared(_))
     }
 
-    /// Eventfd to watch while asleep: other lanes signal it when they put frames into this lane's
-    /// queue.
+    /// Eventfd that wakes the sleeping lane when other lanes add frames to its queue. `None` if the
+    /// disciplines are not shared.
     pub(crate) fn waker(&self) -> Option<BorrowedFd<'_>> {
         match &self.ownership {
             Ownership::Own(_) => None,
@@ -206,7 +206,7 @@ impl Egress {
         }
     }
 
-    /// Wakes the lanes of these channels if they sleep.
+    /// Wakes the sleeping lanes of the channels in the bit mask.
     #[cold]
     pub(crate) fn wake_lanes(&self, channels: u64) {
         let Ownership::Shared(shared) = &self.ownership else { return };
@@ -223,19 +223,20 @@ impl Egress {
         }
     }
 
-    /// Marks the lane as asleep; lanes that add frames to its queue wake it from now on.
+    /// Marks the lane as asleep. Lanes that add frames to this lane's queue then wake it.
     pub(crate) fn mark_asleep(&self) {
         if let Ownership::Shared(shared) = &self.ownership {
             shared.lock().asleep |= 1 << self.channel;
         }
     }
 
-    /// Limits the sleep: the lane is polled again at `at` at the latest.
+    /// Limits the sleep: the lane is polled again at `at` at the latest. The earliest of several
+    /// limits counts.
     pub(crate) fn wake_by(&mut self, at: Duration) {
         self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// Clears the limit of [`Self::wake_by`].
+    /// Clears the limits set by [`Self::wake_by`].
     pub(crate) fn clear_wake(&mut self) {
         self.wake_at = None;
     }
@@ -244,19 +245,19 @@ impl Egress {
         self.wake_at
     }
 
-    /// Statistics of the page pool. The pool of shared disciplines is reported by channel 0 only.
+    /// Statistics of the page pool. Only channel 0 reports the pool of shared disciplines.
     pub(crate) fn pool_stats(&mut self) -> Option<PoolStats> {
         let tells = self.channel == 0 || matches!(self.ownership, Ownership::Own(_));
         tells.then(|| self.access().pool_stats())
     }
 
-    /// Gauge of the same pool.
+    /// Gauge of the page pool, for the same channels as [`Self::pool_stats`].
     pub(crate) fn pool_gauge(&mut self) -> Option<Gauge> {
         let tells = self.channel == 0 || matches!(self.ownership, Ownership::Own(_));
         tells.then(|| self.access().pool_gauge())
     }
 
-    /// Replaces the schedulers of this lane; `Err`: they are shared with other lanes.
+    /// Replaces the schedulers. Returns `next` as an error if other lanes share them.
     pub(crate) fn succeed(
         &mut self,
         next: Disciplines,
@@ -271,8 +272,8 @@ impl Egress {
         }
     }
 
-    /// Moves the frames that wait for this lane out of `old`, the disciplines that the lane used
-    /// before and leaves now.
+    /// Moves the frames that wait for this lane out of `old`, the lane's previous disciplines. The
+    /// lane leaves `old`.
     pub(crate) fn take_over(&mut self, mut old: Self, call: &Call<'_>) {
         let relabel = matches!(self.ownership, Ownership::Own(_));
         let mut next = self.access();
@@ -282,7 +283,8 @@ impl Egress {
                 queueing.close(call);
             }
             Ownership::Shared(shared) => {
-                // Under one lock: of lanes that leave at the same time exactly one is the last.
+                // One lock covers count and move: of lanes that leave concurrently, exactly one is
+                // the last.
                 let mut state = shared.lock();
                 let all = state.remove_lane();
                 next.take_over(&mut state.queueing, all, relabel, call);
@@ -293,8 +295,8 @@ impl Egress {
         }
     }
 
-    /// Leaves the disciplines, with no frame waiting for this lane. `false`: the lane is the last
-    /// one and stays to send frames that other lanes left behind.
+    /// Leaves the disciplines; no frame may wait for this lane. Returns false if the lane is the
+    /// last one and must stay, because frames of other lanes still wait.
     pub(crate) fn leave(&mut self, call: &Call<'_>) -> bool {
         match &mut self.ownership {
             Ownership::Own(queueing) => {
@@ -317,7 +319,7 @@ impl Egress {
         }
     }
 
-    /// Closes the egress with its lane. Frames that no other lane can send are dropped and counted.
+    /// Closes the egress with its lane. The last lane drops and counts the waiting frames.
     pub(crate) fn close(mut self, call: &Call<'_>) {
         match &mut self.ownership {
             Ownership::Own(queueing) => queueing.close(call),

@@ -1,9 +1,10 @@
-//! Idle policy of a worker: the action after an iteration that moved no frame, as a pure value.
+//! Idle policy of a worker: the action after an iteration without frames, as a pure function.
 //!
-//! A wake-up across CPUs is by far the most expensive operation, for the sleeper and for the waker.
-//! So a worker keeps polling for a window after the last frame: longer than the gaps inside a
-//! running flow, and short enough to cost little CPU time. Between iterations the worker yields the
-//! CPU (`sched_yield`), so that on a crowded machine the programs that use the link can run.
+//! A wake-up across CPUs is by far the most expensive operation, for the sleeping thread and for
+//! the waking thread. Therefore a worker continues to poll for a window after the last frame. The
+//! window is longer than the gaps within a flow, and short enough to cost little CPU time. Between
+//! iterations the worker yields the CPU (`sched_yield`), so that the programs that use the link can
+//! run on a crowded machine.
 
 use std::time::Duration;
 
@@ -14,19 +15,19 @@ pub enum Pause {
     None,
     /// Let another thread run, then poll again.
     Yield,
-    /// No frame moved for the whole window: arm the lanes and sleep.
+    /// Arm the lanes and sleep, because no frame moved for the whole window.
     Sleep,
 }
 
-/// Idle policy.
+/// Idle policy of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdlePolicy {
-    /// Polling time of a lane after its last frame.
+    /// Time for which a lane is polled after its last frame.
     pub window: Duration,
-    /// Number of empty polls before the worker yields the CPU between polls.
+    /// Number of empty polls after which the worker yields the CPU between polls.
     pub spins: u32,
-    /// Least number of empty polls before a lane may sleep, whatever the time. On a crowded machine
-    /// the window can pass in one time slice of another thread, without any meaning for the flow.
+    /// Minimum number of empty polls before a lane may sleep. On a crowded machine the window can
+    /// pass within one time slice of another thread, which does not mean that the flow is idle.
     pub polls: u32,
 }
 
@@ -37,8 +38,8 @@ impl Default for IdlePolicy {
 }
 
 impl IdlePolicy {
-    /// Action after `empty` consecutive polls that moved nothing, `idle` after the first of them,
-    /// for a lane that is allowed `window`.
+    /// Action after `empty` consecutive polls without frames, at time `idle` after the first of
+    /// them. `window` is the polling time of the lane.
     pub fn pause(&self, empty: u32, window: Duration, idle: Duration) -> Pause {
         if empty < self.spins {
             Pause::None
@@ -54,8 +55,8 @@ impl IdlePolicy {
 mod tests {
     use super::*;
 
-    // Goal: the three phases follow each other; a window that passed in one time slice of another
-    // thread does not count as an idle flow; a policy of zeros sleeps immediately.
+    // Goal: the three phases follow each other. A window that passes within few polls does not end
+    // polling. A policy of zeros sleeps immediately.
     #[test]
     fn phases_follow_each_other() {
         let policy = IdlePolicy { window: Duration::from_micros(50), spins: 3, polls: 10 };

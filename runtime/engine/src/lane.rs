@@ -1,4 +1,4 @@
-//! A lane: one RX queue, one TX queue, and the transfer of frames between them.
+//! Lane: one RX queue, one TX queue, and the transfer of frames between them.
 
 mod batch;
 mod closing;
@@ -32,7 +32,7 @@ pub(crate) use shown::ShownPool;
 /// Reason why a poll ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollEnd {
-    /// The budget was used up; there may be more frames.
+    /// The budget is used up; the source may have more frames.
     Budget,
     /// The source is empty.
     Empty,
@@ -43,9 +43,9 @@ pub enum PollEnd {
 /// Result of a poll.
 #[derive(Clone, Copy, Debug)]
 pub struct Polled {
-    /// Frames that left the source.
+    /// Number of frames that left the source.
     pub frames: usize,
-    /// Frames that had waited, in disciplines or in a batch, and were sent.
+    /// Number of sent frames that had waited in disciplines or in a batch.
     pub sent: usize,
     /// Reason why the poll ended.
     pub rest: PollEnd,
@@ -65,7 +65,7 @@ impl Polled {
 /// Identity of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LaneId {
-    /// Number of the link's set of channels; every channel change makes a new set.
+    /// Number of the link's set of channels. Every channel change creates a new set.
     pub set: u32,
     /// Channel of the lane.
     pub channel: u16,
@@ -76,22 +76,22 @@ pub struct LaneId {
 /// Direction of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// From the first function to the second.
+    /// From the link's first function to the second.
     AToB,
-    /// From the second to the first.
+    /// From the link's second function to the first.
     BToA,
 }
 
-/// Failure to create a lane.
+/// Failure to create the page pool of a lane.
 #[derive(Debug, thiserror::Error)]
 #[error("page pool of a lane: {0}")]
 pub struct LaneError(pub(crate) String);
 
-/// Page pool for the one shape in which neither queue brings memory.
+/// Page pool for a lane between two system-call queues, which have no memory for frames.
 struct Loan {
     pool: PagePool,
     node: Option<u32>,
-    /// Frame that the sink had no room for.
+    /// Received frame for which the sink had no space.
     held: Option<(Page, FrameMeta)>,
 }
 
@@ -104,55 +104,56 @@ impl Loan {
     }
 }
 
-/// A lane.
+/// Lane from an RX queue (source) to a TX queue (sink).
 pub struct Lane {
     id: LaneId,
     rx: Rx,
     tx: Tx,
     loan: Option<Loan>,
-    /// Frames that are received together, for coalescing or because the sink has no room for the
+    /// Frames that are received together, for coalescing or because the sink has no space for the
     /// largest frame.
     batch: Option<Batch>,
-    /// Coalescing of small frames for the sink, if enabled.
+    /// Coalescing of small frames for the sink; `None`: disabled.
     merges: Option<Merges>,
-    /// Room for the largest frame that arrives.
+    /// Space in bytes for the largest frame that arrives.
     room: u32,
-    /// The sink brings memory, but little more than a largest frame needs. Small frames that were
-    /// received only there would have no more than the remainder.
+    /// True if the sink owns memory with a capacity below one and a half largest frames. In such a
+    /// sink, space for a largest frame is rarely free.
     narrow: bool,
-    /// Room for the largest frame that leaves; smaller than `room` if segmentation is emulated.
+    /// Space in bytes for the largest frame that leaves; smaller than `room` if segmentation is
+    /// emulated.
     sink_room: u32,
-    /// State of offload emulation for the sink, if it is needed.
+    /// Progress of offload emulation; `None`: the sink needs none.
     finishing: Option<GsoProgress>,
-    /// Room that a stopped sink must have before the lane continues.
+    /// Space in bytes that a stopped sink must have before the lane continues.
     wake: u32,
     tx_stats: Arc<QueuePairStats>,
     stopped_since: Option<Duration>,
     rest: PollEnd,
-    /// Disciplines attached to the sink's netdev.
+    /// Disciplines of the sink's netdev; `None`: none are attached.
     egress: Option<Egress>,
     /// Byte limit of the sink while disciplines are attached.
     limit: Option<ByteLimit>,
-    /// Frames waited at the end of the last poll.
+    /// True if frames waited in the disciplines at the end of the last poll.
     left_behind: bool,
-    /// The byte limit ended the last poll while frames waited in the source.
+    /// True if the byte limit ended the last poll while frames waited in the source.
     cut_short: bool,
-    /// The disciplines could not send all waiting frames.
+    /// True if the sink did not accept all frames that the disciplines could send.
     sink_full: bool,
-    /// Behaviour when the sink is full and no discipline is attached.
+    /// Behaviour while the sink is full and no discipline is attached.
     full: Full,
-    /// The disciplines send nothing, because older frames are in another lane.
+    /// True if the disciplines send nothing, because older frames are in another lane.
     held: bool,
-    /// The sink itself holds its frames, as no discipline is attached. If it becomes full, it is
+    /// True if the sink holds its frames, because no discipline is attached. A full sink is then
     /// full of held frames.
     sink_held: bool,
-    /// A partly sent frame waits in the disciplines, not in the source.
+    /// True if a partly sent frame waits in the disciplines, not in the source.
     partial_inside: bool,
-    /// No frame is received that may have to wait in the lane. The lane is being detached, and with
-    /// a sink slower than its source it would never be empty.
+    /// True if no frame is received that may have to wait in the lane. The lane is being detached,
+    /// and would never be empty with a sink slower than its source.
     closed: bool,
-    /// No frame is received any more. The lane only sends waiting frames, and frames that other
-    /// lanes put into its queue.
+    /// Membership in a group of closing lanes. The lane receives no frames from its source. It
+    /// sends waiting frames, and frames that other lanes add to its queue.
     closing: Option<Closing>,
     /// XDP programs of the lane.
     hooks: Hooks,
@@ -160,8 +161,8 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Joins two queues for frames of up to `frame_max` bytes. `tx_stats` is the sink's channel
-    /// statistics.
+    /// Creates a lane between two queues for frames of up to `frame_max` bytes. `tx_stats` are the
+    /// statistics of the sink's channel. Fails if the page pool cannot be created.
     pub fn new(
         id: LaneId,
         rx: Rx,
@@ -211,8 +212,8 @@ impl Lane {
         Ok(lane)
     }
 
-    /// Adds offload emulation for a sink that does not accept frames as they arrive. Arriving
-    /// frames have up to `frame_max` bytes.
+    /// Adds offload emulation for a sink that does not accept frames as they arrive. `frame_max` is
+    /// the length of the largest arriving frame.
     pub fn finishing(mut self, frame_max: u32, how: Finish) -> Result<Self, LaneError> {
         (self.room, self.sink_room) = (room_for(frame_max), room_for(how.frame_max));
         self.wake = self.sink_room;
@@ -222,7 +223,7 @@ impl Lane {
         let tx = std::mem::replace(&mut self.tx, null::swallowing_tx());
         let (tx, in_hand) = wrap_tx(tx, how, stats, page);
         (self.tx, self.finishing) = (tx, Some(in_hand));
-        // Offload emulation receives into private memory.
+        // Offload emulation receives into private memory, so the sink's capacity does not matter.
         self.narrow = false;
         self.fit_batch();
         if let Some(loan) = &self.loan {
@@ -232,8 +233,8 @@ impl Lane {
         Ok(self)
     }
 
-    /// Prefetches for the next poll. Lines that another CPU has written take longer to arrive than
-    /// the poll of another lane. See [`mqnet_netdev::Queue::prefetch`].
+    /// Prefetches data for the next poll, while another lane is polled. Cache lines that another
+    /// CPU has written take long to arrive. See [`mqnet_netdev::Queue::prefetch`].
     #[inline]
     pub(crate) fn prefetch(&self) {
         if let Rx::Owning(rx) = &self.rx {
@@ -251,38 +252,39 @@ impl Lane {
         self.rest
     }
 
-    /// True while the lane holds a received frame that its sink had no room for.
+    /// True if the lane holds a received frame for which its sink had no space.
     pub fn holds_a_frame(&self) -> bool {
         let received = self.finishing.as_ref().is_some_and(GsoProgress::has_a_frame);
         let batch = self.batch.as_ref().is_some_and(|batch| batch.waiting() > 0);
         received || batch || self.loan.as_ref().is_some_and(|loan| loan.held.is_some())
     }
 
-    /// Replaces the source, for example to wrap or unwrap it.
+    /// Replaces the source by the result of `edit`, for example to wrap or unwrap it.
     pub fn edit_rx(&mut self, edit: impl FnOnce(Rx) -> Rx) {
         let rx = std::mem::replace(&mut self.rx, null::silent_rx());
         self.rx = edit(rx);
     }
 
-    /// Replaces the sink, which counts in the given statistics.
+    /// Replaces the sink by the result of `edit`, which also gets the sink's statistics.
     pub fn edit_tx(&mut self, edit: impl FnOnce(Tx, Arc<QueuePairStats>) -> Tx) {
-        // A wrapper is put below the coalescer, so that it sees the frames that leave.
+        // The new sink is wrapped by the coalescer again, so that it gets the coalesced frames.
         let tx = std::mem::replace(&mut self.tx, null::swallowing_tx());
         self.tx = edit(unwrap_tx(tx), self.tx_stats.clone());
         self.wrap_coalescer();
     }
 
-    /// Statistics of the lane's page pool, if it has one: the pool of the disciplines, else the
-    /// pool for queues that bring no memory.
+    /// Statistics of the lane's page pool: the pool of the disciplines, otherwise the pool between
+    /// system-call queues. `None` if the lane has neither.
     pub fn pool_stats(&mut self) -> Option<PoolStats> {
         let attached = self.egress.as_mut().and_then(Egress::pool_stats);
         attached.or_else(|| self.loan.as_ref().map(|loan| loan.pool.stats()))
     }
 
-    /// Sets the behaviour when the sink is full and no discipline is attached.
+    /// Sets the behaviour while the sink is full and no discipline is attached. Fails if the memory
+    /// for dropped frames cannot be created.
     pub fn set_full(&mut self, full: Full) -> Result<(), LaneError> {
         if full == Full::Drop && self.loan.is_none() && matches!(self.rx, Rx::Syscall(_)) {
-            // A dropped frame has to be received into some memory.
+            // A frame that is to be dropped must be received into some memory.
             self.loan = Some(Loan::new(self.room, None)?);
             self.show_pool();
         }
@@ -295,19 +297,20 @@ impl Lane {
         self.egress.is_some()
     }
 
-    /// Resumes receiving from the source.
+    /// Receives from the source again.
     pub(crate) fn open_source(&mut self) {
         self.closing = None;
     }
 
-    /// Stops receiving from the source of a lane with disciplines. The lane may leave when it is
-    /// drained; with shared disciplines, when no other lane of the group receives either.
+    /// Stops receiving from the source. The lane may leave when it is drained. With shared
+    /// disciplines, all other lanes of the group must have stopped as well.
     pub(crate) fn close_source(&mut self, closing: Closing) {
         self.closing = Some(closing);
     }
 
-    /// Forgets the partly sent frame of a replaced source, which does not show that frame. A partly
-    /// sent frame that waits in disciplines or in a program's pages continues.
+    /// Discards the progress of a partly sent frame of a source that was replaced, because the new
+    /// source does not contain that frame. A partly sent frame in disciplines or in a program's
+    /// pages continues.
     pub(crate) fn forget_partial(&mut self) {
         let stays = !self.partial_in_source() || self.hooks.hold_a_frame();
         if let (Rx::Owning(_), Some(hand), false) = (&self.rx, &self.finishing, stays) {
@@ -315,7 +318,8 @@ impl Lane {
         }
     }
 
-    /// True if the lane can leave its worker without leaving one of its own frames behind.
+    /// True if the lane can leave its worker: no frame is partly sent or waits in the lane or its
+    /// programs. For a closing lane, also its disciplines must be empty and the group done.
     pub(crate) fn is_settled(&mut self) -> bool {
         let begun = self.finishing.as_ref().is_some_and(|hand| !hand.is_empty());
         let late = self.others_still_open();
@@ -323,18 +327,20 @@ impl Lane {
         !(begun || self.holds_a_frame() || self.hooks.hold_a_frame() || late || waits)
     }
 
-    /// True while another lane of the closing group may still put frames into this lane's queue.
+    /// True if the lane shares disciplines, is closing, and another lane of its group may still add
+    /// frames to its queue.
     fn others_still_open(&mut self) -> bool {
-        // Frames in a program's pages have not passed the disciplines yet, and the completion of a
-        // frame in the source may bring more of them.
+        // Frames in a program's pages have not passed the disciplines yet. The completion of a
+        // partly sent frame may bring more frames into such pages.
         let done = !self.hooks.hold_a_frame() && !self.partial_in_source();
         let shares = self.egress.as_ref().is_some_and(Egress::is_shared);
         self.closing.as_mut().is_some_and(|closing| !closing.check(done)) && shares
     }
 
-    /// Holds frames back from the peer (`true`) until they may follow those of an older lane.
+    /// Holds the frames of this lane (`true`) until frames of an older lane have been sent, or
+    /// releases them (`false`).
     pub(crate) fn hold(&mut self, on: bool) -> Result<(), Fault> {
-        // Disciplines hold frames themselves, for every kind of sink.
+        // Disciplines can hold frames for every kind of sink.
         self.held = on && self.egress.is_some();
         if !on && self.egress.is_some() {
             self.fit_limit();
@@ -343,8 +349,8 @@ impl Lane {
         if self.held { Ok(()) } else { self.tx.hold(on) }
     }
 
-    /// Eventfds that other lanes signal when they put frames into this lane's disciplines, or when
-    /// a program reinjects frames.
+    /// Eventfds of this lane: one for frames that other lanes add to its disciplines, one for
+    /// frames that a program reinjects.
     pub(crate) fn wakers(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let disciplines = self.egress.as_ref().and_then(Egress::waker);
         disciplines.into_iter().chain(self.hooks.waker())
@@ -355,13 +361,13 @@ impl Lane {
         &mut self.tx
     }
 
-    /// Sets the room for resuming a stopped lane, as a number of largest frames (0: one).
+    /// Sets the space that a stopped sink must have, as a number of largest frames; 0 counts as 1.
     pub fn set_wake_frames(&mut self, frames: u32) {
         self.wake = self.sink_room.saturating_mul(frames.max(1));
     }
 
-    /// Moves up to a budget of frames, or up to four budgets of small frames. `now` is called only
-    /// when the lane stops or resumes.
+    /// Moves up to a budget of frames, or up to four budgets of small frames. `now` is called with
+    /// disciplines, or when the lane stops or resumes.
     #[inline]
     pub fn poll(&mut self, now: impl Fn() -> Duration) -> Result<Polled, Fault> {
         if self.egress.is_some() {
@@ -381,9 +387,8 @@ impl Lane {
         Ok(polled)
     }
 
-    /// Sends the frame that offload emulation kept when the sink had no room. A source that has
-    /// become one with memory submits nothing while it is empty, so the kept frame needs its own
-    /// submission.
+    /// Sends the frame that offload emulation kept because the sink had no space. An empty source
+    /// submits nothing, so the kept frame needs its own submission.
     pub(super) fn send_kept(&mut self, polled: &mut Polled) -> Result<(), Fault> {
         if self.finishing.as_ref().is_some_and(GsoProgress::has_a_frame) {
             self.tx.submit(&Burst::new(), 0)?;
@@ -413,7 +418,8 @@ impl Lane {
         }
     }
 
-    /// Arms the queue that ended the last poll, so that it wakes the worker.
+    /// Arms the queue that ended the last poll, so that it wakes the worker. Returns `MoreWork` if
+    /// the lane must be polled again.
     pub fn arm(&mut self) -> Result<Armed, Fault> {
         if self.egress.is_some() {
             return self.arm_queued();
@@ -428,20 +434,20 @@ impl Lane {
         }
     }
 
-    /// Room that the sink must have before the lane continues: for a largest frame, or for a
-    /// smaller one that is already received into the batch.
+    /// Space in bytes that the sink must have before the lane continues: the wake threshold, or the
+    /// length of a smaller frame that waits in the batch.
     fn needs(&self) -> u32 {
         let small = self.batch.as_ref().filter(|batch| batch.is_for_small());
         let first = small.and_then(Batch::needs).filter(|_| self.wake == self.sink_room);
         first.unwrap_or(self.wake)
     }
 
-    /// Both queues, for registration of their events.
+    /// Both queues, for the registration of their events.
     pub fn queues(&mut self) -> (&mut Rx, &mut Tx) {
         (&mut self.rx, &mut self.tx)
     }
 
-    /// Parks the lane. An open stop ends here; otherwise its time would never be counted.
+    /// Parks both queues. A stop in progress ends here; otherwise its time would not be counted.
     pub fn park(&mut self, now: Duration) {
         self.closing = None;
         self.rest = PollEnd::Empty;
@@ -451,7 +457,7 @@ impl Lane {
         self.note_stop_or_wake(false, now);
     }
 
-    /// Closes the lane and returns its queues. Only frames that wait for a full sink are lost, and
+    /// Closes the lane and returns its queues. Frames that wait in the lane are dropped and
     /// counted.
     pub fn into_queues(mut self, now: Duration) -> (Rx, Tx) {
         self.park(now);

@@ -1,15 +1,15 @@
-//! The engine: lanes, workers and the link that joins two functions.
+//! Engine: lanes, workers, and the link that joins two functions.
 //!
 //! # Threads
-//! - The *control thread* is the caller's: it calls [`Link::turn`] whenever one of
-//!   [`Link::events`] is ready or 100 ms have passed.
-//! - Each *worker* is a pinned thread that owns lanes and polls them. Changes reach a worker
-//!   through a command queue, checked once per iteration.
+//! - The *control thread* belongs to the caller. It calls [`Link::turn`] when one of
+//!   [`Link::events`] is ready or [`Link::patience`] has passed.
+//! - Each *worker* is a pinned thread that owns and polls lanes. Changes reach a worker through a
+//!   command queue, which the worker checks once per iteration.
 //!
-//! # One lane
-//! A [`Lane`] moves frames from one RX queue to one TX queue, up to a budget per poll. When its
-//! sink is full, a lane stops receiving: the ring of its source fills and the sender stops. The
-//! engine drops no frame unless the egress configuration requests it.
+//! # Lanes
+//! A [`Lane`] moves frames from one RX queue to one TX queue, up to a budget per poll. While its
+//! sink is full, a lane stops receiving: the ring of its source fills, and the sender stops. For
+//! lack of space in a sink, the engine drops frames only if the egress configuration requests it.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

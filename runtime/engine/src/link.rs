@@ -1,4 +1,4 @@
-//! A link: two joined functions, run by the control thread.
+//! Link: two joined functions, run by the control thread.
 
 mod capture;
 mod deliver;
@@ -45,25 +45,26 @@ pub use request::{LinkSettings, RejectedRequest, RequestError};
 use xdp::Programs;
 pub use xdp::XdpError;
 
-/// Time after a new down reason during which the link checks often for its end.
+/// Time after a new down reason during which the control step runs more often.
 const SOON: Duration = Duration::from_secs(2);
 
-/// Choice of CPUs for workers.
+/// Selection of the workers' CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cpus {
-    /// Distinct cores of the process's cpuset, from the end that the functions prefer.
+    /// Distinct cores of the process's cpuset, from the end of the CPU list that the functions
+    /// prefer.
     #[default]
     Auto,
-    /// No pinning: the kernel schedules the workers.
+    /// Workers are not pinned; the kernel schedules them.
     Float,
-    /// These CPUs, in order, repeated if needed.
+    /// List of CPUs, used in order and repeated if necessary.
     List(Vec<usize>),
 }
 
 /// Configuration of a link.
 #[derive(Clone, Debug, Default)]
 pub struct LinkConfig {
-    /// Number of channels at the start; `None`: as many as the other side requests.
+    /// Initial number of channels; `None`: as many as the other side requests.
     pub channels: Option<u16>,
     /// Number of workers; `None`: one per channel, at most one per CPU.
     pub workers: Option<usize>,
@@ -71,26 +72,26 @@ pub struct LinkConfig {
     pub cpus: Cpus,
     /// Idle policy of the workers.
     pub idle: IdlePolicy,
-    /// Egress of the first function, and of the second.
+    /// Egress of the first function and of the second.
     pub egress: [EgressConfig; 2],
 }
 
 /// Error after which a link cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// A system resource is missing.
+    /// A system resource cannot be created.
     #[error("workers: {0}")]
     System(#[from] io::Error),
-    /// The text of a discipline is invalid.
+    /// The configured arguments of a discipline are invalid.
     #[error("qdisc: {0}")]
     Qdisc(TcError),
-    /// No function can steer the flows that were to be learnt.
+    /// Flow learning is configured, but the named function has no indirection table.
     #[error(
         "rx-locality=learn: {0} does not choose among its queues by a table; a TAP, a TUN or an \
          interface (xdp:) does"
     )]
     Learning(String),
-    /// A worker does not reply.
+    /// A worker does not reply in time.
     #[error(
         "a worker did not answer within {} s (stuck in a system call?)",
         REPLY_TIMEOUT.as_secs()
@@ -98,42 +99,42 @@ pub enum LinkError {
     Stuck,
 }
 
-/// Event of interest to the user.
+/// Event of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The link is up.
     Up(Plan),
-    /// The link is down, for this reason.
+    /// The link is down; the string is the reason.
     Down(String),
     /// The channels were replaced while traffic continued.
     Changed {
-        /// Plan in force, from the first function's point of view.
+        /// Plan in force, as seen from the first function.
         plan: Plan,
         /// Duration of the change.
         took: Duration,
         /// Cleanup steps that failed.
         untidy: Vec<String>,
     },
-    /// The channel change failed for this reason, and the old channels are kept.
+    /// The channel change failed and the old channels are kept; the string is the reason.
     ChangeFailed(String),
 }
 
 /// State of a link that is up.
 #[derive(Debug)]
 pub struct Running {
-    /// Negotiated plan, from the first function's point of view.
+    /// Negotiated plan, as seen from the first function.
     pub plan: Plan,
     /// Number of the set of lanes.
     pub(crate) set: u32,
     sessions: (u64, u64),
 }
 
-/// Plan from the point of view of the function where lanes of direction `way` begin.
+/// Returns `plan` as seen from the function with the sources of the lanes of direction `way`.
 pub(crate) fn from_source_side(plan: &Plan, way: Direction) -> Plan {
     if way == Direction::AToB { plan.clone() } else { plan.mirrored() }
 }
 
-/// Two joined functions.
+/// Link between two functions.
 pub struct Link {
     pub(crate) ends: [Box<dyn Function>; 2],
     /// Index of the function with a peer that takes part in channel changes.
@@ -143,39 +144,40 @@ pub struct Link {
     pub(crate) change: Option<Change>,
     pub(crate) idle_state: IdleState,
     pub(crate) sets: u32,
-    /// Largest number of channels so far.
+    /// Largest number of channels used so far.
     pub(crate) widest: u16,
     pub(crate) now: Duration,
     attached: [Attached; 2],
-    /// The behaviour for full sinks was changed while lanes were being exchanged.
+    /// True if the behaviour for full sinks was set during a channel change.
     full_changed: bool,
-    /// A change has just ended, and the next may be due.
+    /// True if a change has just ended, so that the next may be due.
     check_again: bool,
     wish: LinkSettings,
-    /// Capabilities that each function's opposite side was given last.
+    /// Capabilities of both functions when the wish was last published.
     seen_caps: [Option<Caps>; 2],
     wake_frames: u32,
     captures: Vec<capture::Active>,
     programs: Programs,
     merger: Merger,
     learning: Learning,
-    /// Gauges of the lanes' page pools: those of the running set, and of the next one.
+    /// Gauges of the lanes' page pools, for the running set and the next one.
     shown_pools: Vec<(LaneId, ShownPool)>,
     pending: Option<Pending>,
     answer: Option<Result<Option<String>, RequestError>>,
     device_mtu: DeviceMtu,
     faults: Receiver<LaneFault>,
     line: FaultLine,
-    /// Down reason of the link, with the time at which it was first reported.
+    /// Down reason that was reported last, if the link has not come up since.
     reported_down: Option<String>,
     reported_at: Duration,
-    /// Reason why the link could not start although both functions are up.
+    /// Reason why the link cannot start although both functions are up.
     start_failed: Option<String>,
 }
 
 impl Link {
-    /// Joins two functions. No frame moves before the first [`turn`](Self::turn). At most one of
-    /// them may have a peer that takes part in changes.
+    /// Creates a link between two functions. No frame moves before the first [`turn`](Self::turn).
+    /// At most one function may have a peer that takes part in changes. Fails for an invalid egress
+    /// configuration, or if a system resource is missing.
     pub fn new(
         a: Box<dyn Function>,
         b: Box<dyn Function>,
@@ -233,23 +235,23 @@ impl Link {
         fds
     }
 
-    /// Longest wait for an event before the next [`turn`](Self::turn).
+    /// Longest time to wait for an event before the next [`turn`](Self::turn).
     pub fn patience(&self) -> Duration {
         match (&self.running, &self.change) {
-            // The event of a request that arrived while a change was ending has already been
+            // A request may have arrived while a change was ending. Its event has already been
             // consumed.
             (Some(_), None) if self.check_again => Duration::ZERO,
-            // Some steps of a change are noticed only by polling: queues that drain.
+            // Some steps of a change have no event: queues that drain.
             (Some(_), Some(_)) => Duration::from_micros(300),
             (Some(_), None) if self.programs.any_leaving() => Duration::from_millis(20),
             (Some(_), None) if self.pending.is_some() => Duration::from_millis(100),
             // A lost member is detected by polling.
             (Some(_), None) if self.misses_a_member() => Duration::from_millis(25),
             (Some(_), None) if self.learning.is_on() => SAMPLE_INTERVAL,
-            // Every other change of a running link is an event.
+            // All other changes of a running link have an event.
             (Some(_), None) => Duration::from_secs(1),
-            // A waiting peer is detected by polling. After a long absence a longer interval is
-            // sufficient, and it keeps the CPU time of a waiting link low.
+            // A waiting peer is detected by polling. After `SOON` the interval is longer, so that a
+            // link that waits for a long time needs little CPU time.
             (None, _) if self.now.saturating_sub(self.reported_at) > SOON => {
                 Duration::from_millis(100)
             }
@@ -257,9 +259,9 @@ impl Link {
         }
     }
 
-    /// Performs one control step: handles faults and lost peers, brings the link up when both
-    /// functions are, and advances changes. Call it after every event and after
-    /// [`patience`](Self::patience).
+    /// Performs one control step: handles faults and lost peers, starts the link when both
+    /// functions are up, and advances changes. Must be called after every event and after
+    /// [`patience`](Self::patience). Returns an event of the link, if any.
     pub fn turn(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
         self.now = now;
         self.line.wake.drain();
@@ -308,7 +310,7 @@ impl Link {
         Ok(notice)
     }
 
-    /// Reports why the link is down, once per reason.
+    /// Returns the notice for a down reason; `None` if the reason has already been reported.
     pub(crate) fn report_down(&mut self, why: String) -> Option<Notice> {
         if self.reported_down.as_ref() == Some(&why) {
             return None;
@@ -317,20 +319,21 @@ impl Link {
         Some(Notice::Down(why))
     }
 
-    /// Reason why the link is down, while it is.
+    /// Reason why the link is down; `None` while the link is up.
     pub fn down_reason(&self) -> Option<&str> {
         self.reported_down.as_deref().filter(|_| self.running.is_none())
     }
 
-    /// Converts a plan from the point of view of the peer function's partner to that of the first
-    /// function. The peer does not know receive offloads that are fixed here.
+    /// Converts a plan from the view of the peer function's partner to the view of the first
+    /// function. Adds the receive offloads that are fixed at this end, because the peer does not
+    /// know them.
     pub(crate) fn as_first_side(&self, plan: Plan) -> Plan {
         let plan = if self.peer_side == Some(0) { plan.mirrored() } else { plan };
         let [here, there] = self.ends.each_ref().map(|end| end.caps().rx_fixed);
         plan.with_fixed(here, there)
     }
 
-    /// Peer that takes part in changes, if there is one.
+    /// Peer that takes part in changes; `None` without one.
     pub(crate) fn peer(&mut self) -> Option<&mut dyn Peer> {
         self.ends[self.peer_side?].peer()
     }
@@ -340,7 +343,7 @@ impl Link {
         if high { CpuListEnd::High } else { CpuListEnd::Low }
     }
 
-    /// Placement of the devices behind the channels, from the first end that knows it.
+    /// NUMA nodes of the devices of the first function that knows a node; empty if none does.
     pub(crate) fn homes(&self) -> Vec<FunctionLocation> {
         let mut ends = self.ends.iter().map(|end| end.devices());
         let known = ends.find(|devices| devices.iter().any(|device| device.node.is_some()));
@@ -348,10 +351,10 @@ impl Link {
         known.unwrap_or_default().into_iter().map(home).collect()
     }
 
-    /// Plan of the two functions when the link comes up.
+    /// Plan of the two functions at the start of the link, or the reason why none exists.
     fn first_plan(&mut self) -> Result<Plan, String> {
         match self.peer().map(|peer| peer.plan()) {
-            // The two ends of the bridge have already negotiated a plan.
+            // The two ends of the bridge have already negotiated the plan.
             Some(Some(plan)) => Ok(self.as_first_side(plan)),
             Some(None) => Err("the peer has agreed to nothing".to_owned()),
             None => Plan::join(&self.wished_of(0), &self.wished_of(1)).map_err(|e| e.to_string()),
@@ -359,12 +362,12 @@ impl Link {
     }
 
     fn bring_up(&mut self, sessions: (u64, u64)) -> Result<Option<Notice>, LinkError> {
-        // A bridge learns in its handshake whether its peer negotiates changes.
+        // The handshake of a bridge determines if its peer negotiates changes.
         self.peer_side = (0..2).find(|&side| self.ends[side].peer().is_some());
         let plan = match self.first_plan() {
             Ok(plan) => plan,
             Err(why) => {
-                // The peers must not consider a link up that goes nowhere.
+                // `cannot_start` tells the peer, so that it does not consider the link up.
                 return Ok(self.cannot_start(why, "the two functions do not fit"));
             }
         };
@@ -375,7 +378,8 @@ impl Link {
         let lanes = opened.and_then(|(a, b)| self.make_lanes(self.sets, a, b, &plan));
         match lanes {
             Ok(lanes) => {
-                // Before the first frame moves: a kernel without carrier drops its replies.
+                // Set the carrier before the first frame moves: a kernel without carrier drops its
+                // replies.
                 self.ends.iter_mut().for_each(|end| end.set_carrier(true));
                 lanes.into_iter().flatten().for_each(|lane| self.workers.attach(lane));
             }
@@ -400,7 +404,7 @@ impl Link {
         Ok((a, b))
     }
 
-    /// Joins channels; returns the lanes of each direction, in order.
+    /// Creates the lanes between channels. Returns the lanes of each direction in channel order.
     pub(crate) fn make_lanes(
         &mut self,
         set: u32,
@@ -432,7 +436,7 @@ impl Link {
         Ok(lanes)
     }
 
-    /// Adds the offload emulation of the plan to a lane.
+    /// Adds the offload emulation that the plan requires to a lane.
     fn emulate(&self, lane: Lane, plan: &Plan) -> Result<Lane, LaneError> {
         let plan = from_source_side(plan, lane.id().way);
         if plan.rx_emulation.is_none() {
@@ -446,8 +450,8 @@ impl Link {
         lane.finishing(plan.rx_frame_max(), how)
     }
 
-    /// Drops detached lanes. Frames that programs reinjected there are sent through the running
-    /// lanes; at the end of a change these are the new ones.
+    /// Closes detached lanes. Frames that programs reinjected there move to the running lanes,
+    /// which are the new lanes at the end of a change.
     pub(crate) fn drop_lanes(&self, lanes: impl IntoIterator<Item = Lane>) {
         for mut lane in lanes {
             if let Some(running) = &self.running
@@ -465,7 +469,7 @@ impl Link {
         }
     }
 
-    /// Stops the traffic and returns every queue to its function.
+    /// Stops the traffic, closes all lanes and closes both functions.
     pub(crate) fn take_down(&mut self, why: &str) -> Result<(), LinkError> {
         self.ends.iter_mut().for_each(|end| end.set_carrier(false));
         self.running = None;
@@ -475,41 +479,41 @@ impl Link {
             self.drop_lanes(change.into_lanes());
         }
         self.ends.iter_mut().for_each(|end| end.close(why));
-        // Further faults caused by the same event are discarded.
+        // Discard further faults: the same event caused them.
         while self.faults.try_recv().is_ok() {}
         self.sets = self.sets.wrapping_add(1);
         self.link_is_down(why);
         Ok(())
     }
 
-    /// State of the link while it is up.
+    /// State of the link while it is up; `None` while it is down.
     pub fn running(&self) -> Option<&Running> {
         self.running.as_ref()
     }
 
-    /// True during a channel change.
+    /// True while a channel change is under way.
     pub fn is_changing(&self) -> bool {
         self.change.is_some()
     }
 
-    /// Both functions.
+    /// Both functions of the link.
     pub fn functions(&mut self) -> [&mut dyn Function; 2] {
         let [a, b] = &mut self.ends;
         [&mut **a, &mut **b]
     }
 
-    /// Statistics of both functions' channels, including channels that were used earlier.
+    /// Statistics of both functions' channels, including channels that are no longer in use.
     pub fn stats(&self) -> [&[Arc<QueuePairStats>]; 2] {
         let used = usize::from(self.widest);
         self.ends.each_ref().map(|end| &end.stats()[..used.min(end.stats().len())])
     }
 
-    /// The workers.
+    /// Description of all workers.
     pub fn workers(&self) -> impl Iterator<Item = WorkerView<'_>> {
         self.workers.views()
     }
 
-    /// Number of the worker that serves a channel.
+    /// Number of the worker that polls a channel.
     pub fn worker_of(&self, channel: u16) -> Option<usize> {
         self.workers.worker_of(channel)
     }
@@ -524,12 +528,12 @@ impl Link {
         self.workers.set_policy(policy);
     }
 
-    /// Number of largest frames that must fit before a stopped lane continues; 0: half of the ring.
+    /// Wake threshold of a stopped lane, as a number of largest frames; 0: half of the ring.
     pub fn wake_frames(&self) -> u32 {
         self.wake_frames
     }
 
-    /// See [`wake_frames`](Self::wake_frames).
+    /// Sets the wake threshold of [`wake_frames`](Self::wake_frames).
     pub fn set_wake_frames(&mut self, frames: u32) {
         self.wake_frames = frames;
         let Some(running) = &self.running else { return };
@@ -547,14 +551,15 @@ impl Link {
         }
     }
 
-    /// Shuts the link down in order: traffic stops, received frames are delivered if that is
-    /// possible within `patience`, and the peer is notified. The statistics stay.
+    /// Shuts the link down in order: received frames are delivered if that is possible within
+    /// `patience`, then the functions are closed and the peer is notified. Statistics remain
+    /// available.
     pub fn shut_down(&mut self, why: &str, patience: Duration) -> Result<(), LinkError> {
         if self.running.is_none() {
             return Ok(());
         }
         self.ends.iter_mut().for_each(|end| end.set_carrier(false));
-        // The queues are returned and the peer is notified even if delivery failed.
+        // Close the functions and notify the peer even if the delivery failed.
         let delivered = self.deliver(patience);
         self.take_down(why)?;
         delivered

@@ -1,9 +1,9 @@
-//! Lanes of the direction in which the peer sends: new lanes are attached before the peer switches,
-//! old lanes are detached after it has left them.
+//! Lanes of the direction in which the peer sends. New lanes are attached before the peer switches,
+//! and old lanes are detached after the peer has left them.
 //!
-//! Frames may wait in disciplines in front of this end's sink, or behind an XDP program. Frames of
-//! old lanes are older than those of new lanes, so new lanes hold their frames until the old ones
-//! are empty. When the peer moves back, old lanes hold theirs until the new ones are empty.
+//! Frames may wait in the disciplines of this end's sink, or behind an XDP program. Frames of the
+//! old lanes are older, so the new lanes hold their frames until the old lanes are empty. If the
+//! peer switches back, the old lanes hold theirs until the new lanes are empty.
 
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -16,13 +16,14 @@ use crate::link::{Link, LinkError, Notice};
 use crate::worker::Leave;
 
 impl Link {
-    /// Attaches the lanes of the peer's direction. No frame arrives there before the peer switches.
+    /// Attaches the new lanes of the peer's direction. No frame arrives there before the peer
+    /// switches.
     pub(super) fn attach_receivers(&mut self, mut change: Change) -> Change {
         let may_wait = self.peers_way_may_wait();
         for mut lane in std::mem::take(&mut change.next[at(self.peers_way())]) {
             if may_wait || lane.has_disciplines() {
-                // Older frames may wait in the disciplines of the old lanes, also in detached
-                // disciplines, or in pages of a program that has passed them.
+                // Older frames may wait in the disciplines of the old lanes, in detached
+                // disciplines, or in the pages of an XDP program.
                 let _ = lane.hold(true);
                 change.held = true;
             }
@@ -31,7 +32,7 @@ impl Link {
         change
     }
 
-    /// Lanes of `set` in the peer's direction.
+    /// Ids of the lanes of `set` in the peer's direction; empty without a peer.
     pub(super) fn receiving_lanes(&self, set: u32, channels: u16) -> Vec<LaneId> {
         let Some(_) = self.peer_side else { return Vec::new() };
         let way = self.peers_way();
@@ -50,7 +51,7 @@ impl Link {
         Ok(self.close(change, now))
     }
 
-    /// Ends the change after the old lanes have left.
+    /// Ends the change after the old lanes have left. The follower reports `Rest`.
     pub(super) fn close(&mut self, change: Change, now: Duration) -> Option<Notice> {
         let wishes = change.wishes;
         let notice = self.finish(change, now);
@@ -60,15 +61,15 @@ impl Link {
         notice
     }
 
-    /// Closes the sources of lanes of the peer's direction and detaches each lane when it is
-    /// drained.
+    /// Closes the sources of the lanes of `set` in the peer's direction. Each lane is detached when
+    /// it is drained. Returns the receiver of the lanes, and their number.
     pub(super) fn detach_when_drained(&self, set: u32, channels: u16) -> (Receiver<Lane>, usize) {
         let receiving_lanes = self.receiving_lanes(set, channels);
         self.close_sources(&receiving_lanes);
         (self.workers.detach(&receiving_lanes, Leave::Settled), receiving_lanes.len())
     }
 
-    /// Makes lanes of one direction receive nothing more.
+    /// Closes the sources of lanes of one direction as one group: the lanes receive no more frames.
     pub(crate) fn close_sources(&self, lanes: &[LaneId]) {
         for (id, closing) in lanes.iter().zip(Closing::of(lanes.len())) {
             let close = |lane: &mut Lane| {
@@ -79,15 +80,15 @@ impl Link {
         }
     }
 
-    /// Releases held lanes of the peer's direction: they send the frames that they hold and go on.
+    /// Releases held lanes of the peer's direction. The lanes then send their waiting frames.
     pub(super) fn release_held(&self, set: u32, channels: u16) {
         for id in self.receiving_lanes(set, channels) {
             self.workers.edit(id, Box::new(|lane| lane.hold(false)));
         }
     }
 
-    /// Lets attached lanes continue behind those that have left. Frames reinjected by programs of
-    /// the old lanes come first, ahead of frames that are not yet received.
+    /// Drops lanes that have left, and releases the lanes that were held for them. Frames
+    /// reinjected by programs of the old lanes are sent before frames that are not yet received.
     pub(super) fn release_behind(&self, gone: impl IntoIterator<Item = Lane>, held: bool) {
         self.drop_lanes(gone);
         if let Some(running) = self.running.as_ref().filter(|_| held) {
@@ -95,9 +96,10 @@ impl Link {
         }
     }
 
-    /// Puts the old lanes of the peer's direction back after a failed switch. The leader has moved
-    /// and will move back: frames that it sent through the new lanes are newer than those in the
-    /// old lanes, and older than those that the old lanes will receive.
+    /// Attaches the old lanes of the peer's direction again after a failed switch, once they have
+    /// drained. The leader has switched and will switch back. Frames in the new lanes are newer
+    /// than those of the old lanes until now, and older than those that the old lanes will receive.
+    /// Therefore the new lanes are released, and the old lanes hold.
     pub(super) fn wait_until_failed(
         &mut self,
         mut change: Change,

@@ -1,4 +1,4 @@
-//! Frames that wait in disciplines, and their memory.
+//! Frames that wait in disciplines, and the memory of these frames.
 
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BUDGET, BURST_FRAMES};
@@ -10,11 +10,11 @@ use mqnet_wire::{FlowKeys, HEADERS_MAX, Layer, VnetHdr};
 
 use crate::lane::{LaneError, PollEnd};
 
-/// Memory of the disciplines of a lane, in bytes. Pages cost nothing until they are used. When the
-/// pool is exhausted the lane leaves frames in its source, and no frame is lost.
+/// Memory of the disciplines in bytes. Unused pages occupy no memory. While the pool is exhausted,
+/// frames stay in the source of the lane.
 const POOL_BYTES: u32 = 64 << 20;
 
-/// Smallest page size: many small frames share one page.
+/// Smallest page in bytes. Many small frames share one page.
 const PAGE_MIN: u32 = 32 << 10;
 
 /// Result of a drain.
@@ -22,49 +22,50 @@ const PAGE_MIN: u32 = 32 << 10;
 pub(crate) struct Drained {
     /// Frames that the sink accepted.
     pub(crate) sent: usize,
-    /// The sink accepts no more now, although frames wait.
+    /// True if frames may wait and the sink accepts no more.
     pub(crate) full: bool,
 }
 
-/// Arguments that all calls share.
+/// Context of a call.
 pub(crate) struct Call<'a> {
-    /// The caller's channel.
+    /// Channel of the calling lane.
     pub(crate) channel: u16,
-    /// Time in nanoseconds.
+    /// Current time in nanoseconds.
     pub(crate) now: u64,
-    /// Counters for drops.
+    /// Counters of the sink.
     pub(crate) stats: &'a TxStats,
 }
 
-/// Schedulers and the choice of a channel.
+/// Schedulers, and the map from frames to channels.
 pub(crate) struct Disciplines {
     /// One scheduler for all channels, or one per channel.
     pub(crate) schedulers: Vec<Scheduler>,
-    /// Choice of another channel than the frame arrived on, where that is possible.
+    /// Map that selects the channel of a frame; `None`: frames keep their channel.
     pub(crate) map: Option<ChannelMap>,
     /// Number of channels in use.
     pub(crate) channels: u16,
-    /// The root is noqueue and there are filters: no frame may wait except those that the sink left
-    /// over.
+    /// True for the root noqueue with filters: no frame may wait, except frames that the sink did
+    /// not accept.
     pub(crate) noqueue: bool,
 }
 
-/// Schedulers and their memory, of one lane or of all lanes that send through one netdev.
+/// Disciplines with their memory, for one lane or for all lanes that send through a netdev.
 pub(crate) struct Queueing {
     disciplines: Disciplines,
     pool: PagePool,
-    /// Number of pages.
+    /// Number of pages in the pool.
     pages: u32,
-    /// Fragment for the largest frame, used to receive from a source that borrows memory.
+    /// Fragment for a largest frame, into which system-call sources receive.
     scratch: Option<Frag>,
-    /// Channels with a sink that accepts frames.
+    /// Bit mask of the channels whose sink accepts frames.
     open: u64,
     layer: Layer,
     room: u32,
 }
 
 impl Queueing {
-    /// Creates the queues for frames of up to `room` bytes.
+    /// Creates the queues for frames of up to `room` bytes. Returns an error if the pool cannot be
+    /// created.
     pub(crate) fn new(
         disciplines: Disciplines,
         layer: Layer,
@@ -82,17 +83,17 @@ impl Queueing {
         if self.disciplines.schedulers.len() == 1 { 0 } else { usize::from(channel) }
     }
 
-    /// Scheduler of a channel, with its call context.
+    /// Returns the scheduler of a channel and its call context.
     fn with<'a>(&'a mut self, call: &Call<'a>) -> (&'a mut Scheduler, Cx<'a>) {
         let number = self.of(call.channel);
         let cx = Cx { now: call.now, open: self.open, pool: &mut self.pool, stats: call.stats };
         (&mut self.disciplines.schedulers[number], cx)
     }
 
-    /// True if frames of a channel may bypass the disciplines.
+    /// True if frames of a channel may bypass the disciplines now.
     #[inline]
     pub(crate) fn can_bypass(&self, channel: u16) -> bool {
-        // A map reads each frame to choose its channel.
+        // A channel map needs the headers of each frame, so frames cannot bypass it.
         self.disciplines.map.is_none() && self.disciplines.schedulers[self.of(channel)].can_bypass()
     }
 
@@ -101,7 +102,7 @@ impl Queueing {
         self.disciplines.noqueue
     }
 
-    /// Counts bypassing frames.
+    /// Counts frames that have bypassed the disciplines.
     #[inline]
     pub(crate) fn note_bypass(&self, channel: u16, packets: u64, bytes: u64) {
         self.disciplines.schedulers[self.of(channel)].note_bypass(packets, bytes);
@@ -112,7 +113,7 @@ impl Queueing {
         self.disciplines.schedulers[self.of(channel)].len_of(channel)
     }
 
-    /// Time at which a token bucket releases the next frame.
+    /// Time in nanoseconds at which a token bucket releases the next frame, if one delays frames.
     pub(crate) fn next_time(&self, channel: u16) -> Option<u64> {
         self.disciplines.schedulers[self.of(channel)].next_time()
     }
@@ -127,8 +128,9 @@ impl Queueing {
         self.pool.gauge()
     }
 
-    /// Receives up to a budget of frames from a source and enqueues them. Sets a bit in `others`
-    /// for each channel other than the caller's that received frames.
+    /// Receives up to a budget of frames from a source and enqueues them. Sets the bit in `others`
+    /// of each other channel that got frames. Returns the number of frames and the reason of the
+    /// end.
     pub(crate) fn absorb(
         &mut self,
         rx: &mut Rx,
@@ -144,8 +146,9 @@ impl Queueing {
         }
     }
 
-    /// True if memory is short and this channel holds more than its share. The channel then stops
-    /// its source, so that a stopped queue cannot exhaust the memory of the others.
+    /// True if more than three quarters of the pages are in use and this channel holds more than
+    /// its share. The channel then stops its source, so that a stopped queue cannot exhaust the
+    /// memory of the others.
     fn has_its_share(&self, channel: u16) -> bool {
         if self.pool.outstanding() <= self.pages / 4 * 3 {
             return false;
@@ -209,8 +212,8 @@ impl Queueing {
         Ok((BUDGET, PollEnd::Budget))
     }
 
-    /// Fragment in which a frame of `len` bytes in `scratch` waits. A small frame is copied;
-    /// otherwise it would occupy a whole page.
+    /// Returns the fragment in which a frame of `len` bytes in `scratch` waits. A small frame is
+    /// copied, because it would occupy the whole fragment otherwise.
     fn fitting(&mut self, mut scratch: Frag, len: u32, call: &Call<'_>) -> Frag {
         if len > scratch.len() / 4 {
             return scratch;
@@ -224,7 +227,7 @@ impl Queueing {
     }
 
     fn enqueue(&mut self, frag: Frag, len: u32, hdr: VnetHdr, call: &Call<'_>, others: &mut u64) {
-        // Parse a private copy: pool memory is never parsed in place.
+        // Parse a private copy of the headers: pool memory is never parsed in place.
         let mut head = [0; HEADERS_MAX];
         let n = self.pool.frag_span(&frag).first(len as usize).read_header(&mut head);
         let keys = FlowKeys::dissect(&head[..n], self.layer);
@@ -260,8 +263,8 @@ impl Queueing {
         }
     }
 
-    /// Sends up to a budget of the frames that wait for a channel, as far as the sink and its byte
-    /// limit permit.
+    /// Sends up to a budget of the frames that wait for a channel, within the limits of the sink
+    /// and its byte limit.
     pub(crate) fn drain(
         &mut self,
         tx: &mut Tx,
@@ -269,8 +272,8 @@ impl Queueing {
         call: &Call<'_>,
     ) -> Result<Drained, Fault> {
         let mut done = Drained::default();
-        // A sink without occupancy information gets growing bursts: frames that it rejects have
-        // left the disciplines, and no policy sees them any more.
+        // A sink without a byte limit gets bursts of growing size: frames that it rejects have left
+        // the disciplines, so no policy applies to them any more.
         let mut most = if limit.is_some() { BURST_FRAMES } else { 1 };
         while done.sent < BUDGET && !done.full && self.waiting(call.channel) > 0 {
             let allowance = allowance(tx, limit)?;
@@ -321,7 +324,8 @@ impl Queueing {
         packets
     }
 
-    /// Submits packets to the sink. Packets that the sink rejects are requeued in front.
+    /// Submits packets to the sink. Rejected packets are requeued at the head of their queue.
+    /// Returns the number of accepted packets.
     fn submit(
         &mut self,
         tx: &mut Tx,
@@ -336,7 +340,8 @@ impl Queueing {
             }
             tx.submit(&burst, 0)
         };
-        // A broken sink has taken none. Waiting frames are counted when the lane is closed.
+        // A failed sink has accepted no packet. Waiting packets are counted when the lane is
+        // closed.
         let sent = *taken.as_ref().unwrap_or(&0);
         for packet in packets.drain(sent..).rev() {
             let (scheduler, mut cx) = self.with(call);
@@ -346,7 +351,7 @@ impl Queueing {
         taken
     }
 
-    /// Replaces the schedulers; waiting frames keep waiting in the new ones.
+    /// Replaces the schedulers. Waiting frames move to the new schedulers.
     pub(crate) fn succeed(&mut self, mut old: Disciplines, call: &Call<'_>) {
         std::mem::swap(&mut self.disciplines, &mut old);
         if self.disciplines.schedulers.len() == old.schedulers.len() {
@@ -355,7 +360,7 @@ impl Queueing {
                 let mut cx = Cx { now: call.now, open: self.open, pool, stats: call.stats };
                 let scheduler = &mut self.disciplines.schedulers[number];
                 scheduler.adopt(old, &mut cx);
-                // Frames for a removed channel leave through the first one.
+                // Frames for a removed channel are sent through the first channel.
                 scheduler.set_channels(self.disciplines.channels, &mut cx);
             }
             return;
@@ -365,9 +370,9 @@ impl Queueing {
         waiting.into_iter().for_each(|packet| self.take_in(packet, call));
     }
 
-    /// Moves the frames that wait for a channel from `from` to this memory. With `all`, frames for
-    /// other channels move too, as no lane is left there to send them. With `relabel` all of them
-    /// leave through the caller's channel.
+    /// Moves the frames that wait for the caller's channel from `from` to this memory. With `all`,
+    /// frames for other channels move too, because no lane is left to send them. With `relabel`,
+    /// all moved frames leave through the caller's channel.
     pub(crate) fn take_over(&mut self, from: &mut Self, all: bool, relabel: bool, call: &Call<'_>) {
         let (mut aside, mut waiting) = (Vec::new(), Vec::new());
         let number = from.of(call.channel);
@@ -377,7 +382,7 @@ impl Queueing {
                 old.take_waiting(&mut waiting);
             }
         }
-        // The caller's first frame may be partly sent: no frame may overtake it.
+        // The first frame of the caller's channel may be partly sent, so no frame may overtake it.
         aside.sort_by_key(|packet| packet.meta.channel != call.channel);
         for packet in aside {
             if let Some(packet) = self.fetch(packet, from, relabel, call) {
@@ -394,7 +399,8 @@ impl Queueing {
         }
     }
 
-    /// Copies a packet from other memory; `None`: it was dropped for lack of room.
+    /// Copies a packet from other memory. Returns `None` if the packet was dropped for lack of
+    /// memory.
     fn fetch(
         &mut self,
         mut packet: QueuedPacket,
@@ -417,7 +423,7 @@ impl Queueing {
         Some(packet)
     }
 
-    /// Requeues all waiting frames for the caller's channel; `false`: none waits.
+    /// Requeues all waiting frames for the caller's channel. Returns false if no frame waits.
     pub(crate) fn gather_strays(&mut self, call: &Call<'_>) -> bool {
         let mut waiting = Vec::new();
         self.disciplines.schedulers.iter_mut().for_each(|s| s.take_all(&mut waiting));
@@ -429,13 +435,13 @@ impl Queueing {
         any
     }
 
-    /// Enqueues a packet that is already classified.
+    /// Enqueues a packet that is already classified, on its channel.
     fn take_in(&mut self, packet: QueuedPacket, call: &Call<'_>) {
         let (scheduler, mut cx) = self.with(&Call { channel: packet.meta.channel, ..*call });
         scheduler.enqueue_anew(packet, &mut cx);
     }
 
-    /// Frees all frames and counts them as dropped.
+    /// Drops and counts all waiting frames, and frees the memory.
     pub(crate) fn close(&mut self, call: &Call<'_>) {
         for scheduler in &mut self.disciplines.schedulers {
             let pool = &mut self.pool;
@@ -448,7 +454,8 @@ impl Queueing {
     }
 }
 
-/// Number of bytes that may be given to a sink now.
+/// Number of bytes that a sink may get now; `u32::MAX` without a limit or without occupancy
+/// information.
 #[inline]
 pub(crate) fn allowance(tx: &mut Tx, limit: &mut Option<ByteLimit>) -> Result<u32, Fault> {
     let Some(limit) = limit else { return Ok(u32::MAX) };
@@ -458,7 +465,7 @@ pub(crate) fn allowance(tx: &mut Tx, limit: &mut Option<ByteLimit>) -> Result<u3
     })
 }
 
-/// Copies a fragmented frame into one piece.
+/// Copies a frame in several segments into one contiguous buffer.
 fn gather(mut room: SpanMut<'_>, head: Span<'_>, more: &[Span<'_>]) {
     for piece in std::iter::once(&head).chain(more) {
         let n = room.copy_from(*piece);
@@ -466,8 +473,8 @@ fn gather(mut room: SpanMut<'_>, head: Span<'_>, more: &[Span<'_>]) {
     }
 }
 
-/// Priority of a frame by its TOS byte, as the kernel assigns it to forwarded packets: bulk,
-/// interactive, or both (linux/pkt_sched.h, `TC_PRIO_*`).
+/// Priority of a frame from its TOS byte, as the kernel assigns it to forwarded packets: bulk,
+/// interactive, or interactive bulk (linux/pkt_sched.h, `TC_PRIO_*`).
 fn priority_of(tos: u8) -> u32 {
     match tos & 0x18 {
         0x08 => 2,

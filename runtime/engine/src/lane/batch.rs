@@ -1,5 +1,6 @@
-//! Batch of frames of a source without memory, received into memory of the lane. Frames are batched
-//! for coalescing, or because the sink has no room for the largest frame that may arrive. A large
+//! Batch of frames of a system-call source, received into memory of the lane. Frames are batched
+//! for coalescing, or because the sink has no space for the largest frame that may arrive. A large
+//! frame ends its batch, so that it does not wait.
 //! frame ends its batch, so that it does not wait.
 
 use arrayvec::ArrayVec;
@@ -10,46 +11,47 @@ use mqnet_wire::VnetHdr;
 
 use super::{PollEnd, Polled};
 
-/// Batch size while the sink has no room for the largest frame: small, because frames wait in the
-/// batch if the sink has no room for them either.
+/// Batch size while the sink has no space for the largest frame. The number is small, because the
+/// frames wait in the batch if the sink has no space for them either.
 const SMALL_BATCH: usize = 16;
 
-/// Largest frame that is copied instead of waiting for room for the largest one. A copy costs less
+/// Largest frame that is copied while the sink has no space for a largest frame. A copy costs less
 /// than a stop and a wake.
 const SMALL: u32 = 16 << 10;
 
 /// Use of the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// All frames, for coalescing.
+    /// All frames are received into the batch, for coalescing.
     All,
-    /// Small frames that arrive while the sink's memory has too little room.
+    /// Small frames are received into the batch while the sink has too little space.
     Small,
-    /// No frames any more.
+    /// No frame is received into the batch.
     Unused,
 }
 
-/// Receive buffer. Frames are stored contiguously, which keeps them in the caches.
+/// Receive buffer with contiguous frames, which use few cache lines.
 pub(super) struct Batch {
     bytes: Vec<u8>,
     room: u32,
     frames: ArrayVec<(u32, FrameMeta), BURST_FRAMES>,
-    /// Number of frames already sent.
+    /// Number of frames of the batch that are already sent.
     sent: usize,
-    /// The last poll found several frames, so it pays to receive more before the first is sent.
+    /// True if the last poll found more than two frames, so that several frames are received before
+    /// the first is sent.
     is_busy: bool,
     used: Use,
-    /// The lane is being detached, so nothing more is received. A lane with a sink slower than its
-    /// source would otherwise never be empty.
+    /// True if nothing more is received, because the lane is being detached. With a sink slower
+    /// than its source the lane would otherwise never be empty.
     closed: bool,
-    /// Length of the frame received last, here or in place. The next frame likely has a similar
-    /// length.
+    /// Length of the last received frame, in the batch or in the sink's memory. The next frame
+    /// likely has a similar length.
     last: u32,
 }
 
 /// Result of a receive loop.
 struct Filled {
-    /// Frames that left the source.
+    /// Number of frames that left the source.
     frames: usize,
     is_empty: bool,
 }
@@ -62,17 +64,17 @@ impl Batch {
         Self { bytes, room, frames, sent: 0, is_busy: false, used, closed: false, last: 0 }
     }
 
-    /// Sets the use of the batch. Waiting frames are sent first in any case.
+    /// Sets the use of the batch. Frames that wait in the batch are sent first with every use.
     pub(super) fn set_use(&mut self, used: Use) {
         self.used = used;
     }
 
-    /// Stops (`true`) receiving into the batch, independently of its use.
+    /// Stops receiving into the batch (`true`) or allows it, independently of the use.
     pub(super) fn close(&mut self, on: bool) {
         self.closed = on;
     }
 
-    /// True if the batch receives small frames for lack of room in the sink.
+    /// True if the batch receives small frames for lack of space in the sink.
     pub(super) fn is_for_small(&self) -> bool {
         self.used == Use::Small
     }
@@ -82,12 +84,12 @@ impl Batch {
         self.used == Use::Unused && self.waiting() == 0
     }
 
-    /// Length of the last frame, for receivers that bypass the batch.
+    /// Length of the last frame, to be updated by a receiver that bypasses the batch.
     pub(super) fn last(&mut self) -> &mut u32 {
         &mut self.last
     }
 
-    /// Room that the sink must have for the first waiting frame, if any.
+    /// Length of the first waiting frame; `None` if no frame waits.
     pub(super) fn needs(&self) -> Option<u32> {
         self.frames.get(self.sent).map(|(_, frame)| frame.len)
     }
@@ -114,7 +116,7 @@ impl Batch {
         self.sent = 0;
     }
 
-    /// Receives up to `most` frames.
+    /// Receives up to `most` frames, up to the capacity of the batch. A large frame ends the loop.
     fn fill(&mut self, rx: &mut dyn SyscallRx, most: usize) -> Result<Filled, Fault> {
         let (mut frames, mut at) = (0, 0);
         while frames < most && at <= BURST_BYTES {
@@ -137,7 +139,7 @@ impl Batch {
         Ok(Filled { frames, is_empty: false })
     }
 
-    /// Sends waiting frames; false if the sink is full.
+    /// Sends waiting frames. Returns false if the sink did not accept all of them.
     pub(super) fn send(&mut self, tx: &mut Tx) -> Result<bool, Fault> {
         if self.waiting() == 0 {
             return Ok(true);
@@ -158,11 +160,12 @@ impl Batch {
         Ok(all)
     }
 
-    /// Moves up to a budget of frames.
+    /// Moves up to a budget of frames through the batch.
     pub(super) fn carry(&mut self, rx: &mut dyn SyscallRx, tx: &mut Tx) -> Result<Polled, Fault> {
         let mut frames = 0;
         let ended = |frames, rest| Ok(Polled { frames, sent: 0, rest });
-        // A single frame is sent without waiting for more.
+        // Receive only one frame while the source is not busy, so that a single frame does not
+        // wait.
         let mut most = if self.is_busy { BURST_FRAMES } else { 1 };
         loop {
             if !self.send(tx)? {
@@ -186,9 +189,9 @@ impl Batch {
         }
     }
 
-    /// Receives up to `budget` frames while the last frame was small, or frames of any size
-    /// (`any`), though the sink has no room for the largest. A large frame would wait in the batch
-    /// and is better received in place.
+    /// Moves up to `budget` frames through the batch while the sink has no space for a largest
+    /// frame. Continues while the last frame was small; with `any`, for frames of every size. A
+    /// large frame would wait in the batch, so it is better received in place.
     pub(super) fn carry_small(
         &mut self,
         rx: &mut dyn SyscallRx,

@@ -1,20 +1,20 @@
 //! Group of closing lanes: lanes that share disciplines stop receiving and leave together.
 //!
-//! Where disciplines choose the channel (mqprio, filters), a lane puts frames into the queues of
-//! other lanes. A lane that is asked to leave may still distribute frames that it received before.
-//! If another lane of the group were gone by then, no lane would send the frames in its queue.
+//! If the disciplines select the channel (mqprio, filters), a lane adds frames to the queues of
+//! other lanes. A lane that is to leave may still distribute frames that it received before. If the
+//! lane of such a queue had already left, no lane would send these frames.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Membership of a lane in the group. A dropped member counts as done.
+/// Membership of a lane in a closing group. A dropped member counts as done.
 #[derive(Debug)]
 pub(crate) struct Closing {
-    /// Members that may still put frames into other queues.
+    /// Number of members that may still add frames to other queues.
     open: Arc<AtomicUsize>,
-    /// This member is done.
+    /// True if this member is done.
     done: bool,
-    /// All members were done at the last check.
+    /// True if all members were done at the last check.
     all_done: bool,
 }
 
@@ -25,28 +25,26 @@ impl Closing {
         (0..lanes).map(|_| Self { open: open.clone(), done: false, all_done: false }).collect()
     }
 
-    /// Checks the group: true if no member puts frames into other queues any more. `done` reports
-    /// this member as done.
+    /// Checks the group. Returns true if all members are done: none adds frames to other queues any
+    /// more. With `done`, this member is done.
     pub(super) fn check(&mut self, done: bool) -> bool {
         if done {
             self.count_down();
         }
-        // Pairs with the Release of the last member that was done: its frames are in the others'
+        // Pairs with the Release in count_down: the frames of the last member are in the other
         // queues.
         self.all_done = self.open.load(Ordering::Acquire) == 0;
         self.all_done
     }
 
-    /// Result of the last check. A lane decides about sleeping by the same result that it has acted
-    /// on.
+    /// Result of the last check. A lane uses the same result for sending and for sleeping.
     pub(super) fn was_all_done(&self) -> bool {
         self.all_done
     }
 
     fn count_down(&mut self) {
         if !std::mem::replace(&mut self.done, true) {
-            // Pairs with the Acquire of the members that check: frames that this one has put into
-            // their queues.
+            // Pairs with the Acquire in check: the frames that this member added to other queues.
             self.open.fetch_sub(1, Ordering::Release);
         }
     }

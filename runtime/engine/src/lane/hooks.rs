@@ -1,5 +1,4 @@
-//! XDP programs around the source of a lane, and XDP_TX reinjection from programs of the other
-//! side.
+//! XDP program of a lane's source, and reinjected frames (XDP_TX) of programs on the other side.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -17,9 +16,9 @@ use super::Lane;
 /// XDP programs of a lane.
 #[derive(Default)]
 pub(super) struct Hooks {
-    /// Program around the source.
+    /// Program that processes the frames of the source.
     hooked: Option<Hooked>,
-    /// Reinjection from a program of the other side, and the eventfd that announces its frames.
+    /// Reinjection from a program of the other side, and the eventfd that signals its frames.
     joined: Option<(Hooked, Arc<EventFd>)>,
 }
 
@@ -28,7 +27,7 @@ impl Hooks {
         self.all().any(|hooked| hooked.waiting() > 0)
     }
 
-    /// True if a program sees the frames of the source.
+    /// True if a program processes the frames of the source.
     #[inline(always)]
     pub(super) fn has_program(&self) -> bool {
         self.hooked.is_some()
@@ -43,7 +42,7 @@ impl Hooks {
     }
 }
 
-/// Takes all capture taps off a source.
+/// Removes all capture taps from a source. Returns the source and the taps.
 pub(crate) fn taps_off(mut rx: Rx) -> (Rx, Vec<CaptureTap>) {
     let mut taps = Vec::new();
     loop {
@@ -58,20 +57,20 @@ pub(crate) fn taps_off(mut rx: Rx) -> (Rx, Vec<CaptureTap>) {
     (rx, taps)
 }
 
-/// Puts taps on a source. A tap that counts only drops goes to the program, if there is one.
+/// Adds taps to a source. A tap for drops only is added to the program, if the source has one.
 pub(crate) fn taps_on(mut rx: Rx, taps: Vec<CaptureTap>) -> Rx {
     let (drops, all): (Vec<_>, Vec<_>) = taps.into_iter().rev().partition(CaptureTap::drops_only);
     let left: Vec<_> = drops.into_iter().filter_map(|tap| wrap::watch(&mut rx, tap)).collect();
     left.into_iter().chain(all).fold(rx, wrap_rx)
 }
 
-/// Edits a source below its taps, which see the frames that have passed the program.
+/// Edits a source below its taps. The taps process the frames that the program has passed.
 fn under_taps(rx: Rx, edit: impl FnOnce(Rx) -> Rx) -> Rx {
     let (rx, taps) = taps_off(rx);
     taps_on(edit(rx), taps)
 }
 
-/// Edits a source below its taps and below the reinjection from a program of the other side.
+/// Edits a source below its taps and below the reinjection from the other side.
 fn under_all(rx: Rx, edit: impl FnOnce(Rx, Option<&mut ReinjectRx>) -> Rx) -> Rx {
     under_taps(rx, |rx| {
         let (rx, mut inlet) = wrap::lift(rx);
@@ -83,7 +82,8 @@ fn under_all(rx: Rx, edit: impl FnOnce(Rx, Option<&mut ReinjectRx>) -> Rx) -> Rx
     })
 }
 
-/// Takes the first frame of a source with memory. The next poll reports a fault.
+/// Copies and releases the first frame of an owning source. Returns `None` for other sources,
+/// without a frame, and after a fault, which the next poll reports.
 fn take_first(rx: &mut Rx) -> Option<(Vec<u8>, VnetHdr)> {
     let Rx::Owning(rx) = rx else { return None };
     let taken = {
@@ -109,12 +109,12 @@ impl Lane {
         !self.partial_inside && self.finishing.as_ref().is_some_and(in_source)
     }
 
-    /// Puts a program around the source.
+    /// Attaches a program to the source.
     pub(crate) fn hook(&mut self, config: HookConfig) {
         self.hooks.hooked = Some(config.hooked.clone());
-        // Frames that wait for the sink have already passed, possibly a previous program. The same
-        // holds for a partly sent frame: if the program dropped it, the peer would have a partial
-        // frame. The new source shows these frames first.
+        // Frames that wait for the sink must not pass the new program. The same holds for a partly
+        // sent frame: if the program dropped it, the peer would get an incomplete frame. The new
+        // source delivers these frames first.
         let mut held = self.take_received();
         let begun = self.partial_in_source();
         self.edit_rx(|rx| {
@@ -135,26 +135,27 @@ impl Lane {
         self.fit_batch();
     }
 
-    /// Takes the program off the source as soon as no frame waits in it.
+    /// Detaches the program from the source. The program's wrapper remains until no frame waits in
+    /// it.
     pub(crate) fn unhook(&mut self) {
         self.edit_rx(|rx| under_all(rx, |rx, _| wrap::unhook(rx)));
         self.hooks.hooked.take_if(|hooked| !hooked.is_on());
-        // The source brings no memory any more, so `full=drop` needs memory to receive the frames
-        // that it drops. Without that memory the lane stops instead.
+        // A source without the program may have no memory, so `full=drop` needs memory for the
+        // frames that it drops. Without that memory the lane stops instead.
         let _ = self.set_full(self.full);
         self.fit_batch();
     }
 
-    /// Adds the reinjection from a program of the other side. Reinjected frames come first.
+    /// Adds the reinjection from a program of the other side. Reinjected frames precede frames of
+    /// the source.
     pub(crate) fn join(&mut self, inlet: ReinjectRx, joined: Hooked, waker: Arc<EventFd>) {
         let waits = usize::from(self.partial_in_source());
         self.hooks.joined = Some((joined, waker));
         self.edit_rx(|rx| under_taps(rx, |rx| wrap::join(rx, inlet, waits)));
     }
 
-    /// Number of frames that have left the source since the last call, given that the lane has
-    /// moved `moved` frames. Some of these were reinjected by a program of the other side, and the
-    /// lane's own program may have dropped others.
+    /// Number of frames that left the source since the last call, for a lane that has moved `moved`
+    /// frames. Reinjected frames are among `moved`; frames that the lane's program dropped are not.
     pub(crate) fn taken_of_source(&self, moved: usize) -> u32 {
         let returned = self.hooks.joined.as_ref().map_or(0, |(joined, _)| joined.count_taken());
         match &self.hooks.hooked {
@@ -163,17 +164,17 @@ impl Lane {
         }
     }
 
-    /// True if the program yielded after a long run of drops: an empty result does not mean that
-    /// the source is empty.
+    /// True if the program stopped after a long run of drops, so that an empty result does not mean
+    /// an empty source.
     pub(crate) fn source_has_more(&self) -> bool {
         self.hooks.hooked.as_ref().is_some_and(Hooked::has_more)
     }
 
-    /// Closes (`true`) or opens the lane for frames that may have to wait in the lane or its
-    /// programs. A lane that is being detached is closed.
+    /// Stops (`true`) or allows receiving frames that may have to wait in the lane or its programs.
+    /// A lane that is being detached is closed.
     pub(crate) fn close_intake(&mut self, on: bool) {
         self.hooks.all().for_each(|hooked| hooked.close(on));
-        // Frames that wait behind the source or in offload emulation leave through the source.
+        // Frames that wait in a program or in offload emulation leave only if the source is polled.
         let kept = self.finishing.as_ref().is_some_and(GsoProgress::has_a_frame);
         self.closed = on && !kept && !self.hooks.hold_a_frame();
         if let Some(batch) = &mut self.batch {
@@ -181,8 +182,8 @@ impl Lane {
         }
     }
 
-    /// Takes the reinjected frames that are not sent yet. Their program runs on another lane, which
-    /// may have stopped later than this one.
+    /// Takes the reinjected frames that are not sent yet; `None` if no frame waits. The program of
+    /// these frames runs on another lane, which may have stopped later than this one.
     pub(crate) fn take_returned(&mut self) -> Option<UnsentReinjected> {
         self.hooks.joined.as_ref()?;
         let mut returned = None;
@@ -196,15 +197,15 @@ impl Lane {
         returned.filter(|returned| !returned.is_empty())
     }
 
-    /// Adds reinjected frames of a lane that is gone.
+    /// Adds reinjected frames of a lane that has ended.
     pub(crate) fn give_returned(&mut self, returned: UnsentReinjected) {
         self.edit_rx(|rx| under_taps(rx, |rx| wrap::give_returned(rx, returned)));
     }
 
-    /// Takes the reinjection off as soon as no frame can arrive by it any more.
+    /// Removes the reinjection once no frame can arrive by it any more.
     pub(crate) fn unjoin(&mut self) {
         self.edit_rx(|rx| under_taps(rx, wrap::part));
-        // Otherwise the worker would keep watching an eventfd that is never signalled.
+        // Otherwise the worker would watch an eventfd that is never signalled.
         self.hooks.joined.take_if(|(joined, _)| !joined.is_on());
     }
 }

@@ -10,15 +10,15 @@ use super::{Lane, Loan};
 /// Coalescing parameters of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Merges {
-    /// Capabilities of the sink.
+    /// Large frames that the sink accepts.
     pub(crate) how: Merging,
-    /// Receive the frames of a source without memory into a batch even if the sink has memory to
-    /// receive them in place. This costs a copy.
+    /// True to receive the frames of a system-call source into a batch even if the sink owns
+    /// memory. This costs a copy.
     pub(crate) gathers: bool,
 }
 
 impl Lane {
-    /// Enables, changes or disables coalescing.
+    /// Enables, changes or disables (`None`) coalescing.
     pub(crate) fn set_merging(&mut self, merges: Option<Merges>) {
         if self.merges == merges {
             return;
@@ -37,7 +37,7 @@ impl Lane {
         }
     }
 
-    /// Selects batched or single receive for the current source and sink.
+    /// Selects the use of the batch for the current source and sink.
     pub(super) fn fit_batch(&mut self) {
         let borrows = matches!(self.rx, Rx::Syscall(_));
         let gathers = |m: Merges| m.gathers || matches!(self.tx, Tx::Syscall(_));
@@ -75,7 +75,7 @@ impl Lane {
         received
     }
 
-    /// Drops the waiting frames of the batch, counted under `reason`.
+    /// Drops the waiting frames of the batch and counts them under `reason`.
     pub(super) fn drop_batch(&mut self, reason: DropReason) {
         if let Some(batch) = &mut self.batch {
             let lost = batch.drain().len();

@@ -1,4 +1,4 @@
-//! A lane with disciplines in front of its sink.
+//! Polling of a lane with disciplines.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{Lane, PollEnd, Polled};
 use crate::egress::{Call, Disciplines, Egress, Full, Queueing, Shared, allowance};
 use crate::link::LinkError;
 
-/// Poll interval of a lane that found no memory.
+/// Poll interval of a lane without memory for frames.
 const MEMORY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Poll interval of a lane that waits for the other closing lanes.
@@ -21,8 +21,8 @@ const CLOSING_PAUSE: Duration = Duration::from_millis(1);
 
 impl Lane {
     /// Polls a lane with disciplines. Frames bypass the disciplines while none waits, the sink has
-    /// room and no filter or map decides about them. Otherwise frames are enqueued, and the
-    /// disciplines select the next ones to send.
+    /// space, and no filter or channel map applies. Otherwise frames are enqueued, and the
+    /// disciplines select the next frames to send.
     #[inline(never)]
     pub(super) fn poll_queued(&mut self, now: impl Fn() -> Duration) -> Result<Polled, Fault> {
         let mut polled = Polled::nothing(PollEnd::Full);
@@ -50,14 +50,14 @@ impl Lane {
         self.egress.as_mut().is_some_and(|egress| egress.access().is_noqueue())
     }
 
-    /// Bypasses the disciplines; false if that is not possible. The result goes to `polled`,
-    /// because the compiler would otherwise move a returned one between registers, about 30
+    /// Bypasses the disciplines. Returns false if that is not possible. `polled` is an output
+    /// argument, because the compiler would move a returned value between registers, about 30
     /// instructions per poll.
     ///
-    /// Frames cut off by the byte limit stay in the source until the next poll. If the reader has
-    /// taken the other frames by then, it had too little, and the limit grows. Such a link is as
-    /// fast as one without disciplines, and no frame is detached. Only a slow reader makes frames
-    /// wait in the disciplines.
+    /// Frames beyond the byte limit stay in the source until the next poll. If the reader has taken
+    /// the other frames by then, the limit was too small and grows. A link with a fast reader is
+    /// therefore as fast as one without disciplines, and no frame is detached. Frames wait in the
+    /// disciplines only behind a slow reader.
     #[inline]
     fn bypass(&mut self, now: impl Fn() -> Duration, polled: &mut Polled) -> Result<bool, Fault> {
         let Some(egress) = &mut self.egress else { return Ok(false) };
@@ -65,8 +65,8 @@ impl Lane {
             return Ok(false);
         }
         let channel = self.id.channel;
-        // The lock is not held for the whole poll, so that system calls of lanes do not wait for
-        // each other.
+        // Release the lock during the transfer, so that lanes do not wait for each other's system
+        // calls.
         if !egress.can_bypass(channel) {
             return Ok(false);
         }
@@ -102,12 +102,12 @@ impl Lane {
         Ok(true)
     }
 
-    /// Moves frames through the disciplines. Not inlined: the burst buffers would make the stack
-    /// frame of the bypass larger than a page.
+    /// Moves frames through the disciplines. The function is not inlined: its burst buffers would
+    /// make the stack frame of the bypass larger than a page.
     #[inline(never)]
     fn enqueue_and_send(&mut self, now: Duration) -> Result<Polled, Fault> {
-        // A frame held in a page is older than all waiting frames, and a partly sent frame
-        // continues before any other.
+        // A partly sent frame must continue before any other. A received frame that the lane holds
+        // is older than all frames in the disciplines.
         let partial = self.continue_partial()?;
         let blocked = self.held || partial == Some(false) || self.retry_received()?;
         let Self { egress, rx, tx, limit, left_behind, held, tx_stats, id, .. } = self;
@@ -119,7 +119,8 @@ impl Lane {
         {
             limit.observe(fill.used, *left_behind, call.now);
         }
-        // Frames in a program's pages have already been taken from the source.
+        // Frames in a program's pages have already left the queue, so a closing lane still receives
+        // them.
         let closed = self.closing.is_some() && !self.hooks.hold_a_frame();
         let takes = !egress.retiring && !closed && partial != Some(false);
         // While the disciplines are being removed, frames stay in the source.
@@ -167,14 +168,15 @@ impl Lane {
         Ok(polled)
     }
 
-    /// Continues a partly sent frame of the source. No frame may overtake it, otherwise its
-    /// segments would be sent again. `Some(true)`: completely sent now; `Some(false)`: no room.
+    /// Continues a partly sent frame of the source, which no frame may overtake: otherwise its
+    /// segments would be sent again. Returns `Some(true)` if the frame is complete, `Some(false)`
+    /// if the sink has no space, `None` if no such frame exists.
     fn continue_partial(&mut self) -> Result<Option<bool>, Fault> {
         let begun = self.finishing.as_ref().is_some_and(GsoProgress::is_begun);
         if !begun || self.partial_inside {
             return Ok(None);
         }
-        // A source without memory has no such frame: the frame was received into a held page.
+        // A system-call source has no such frame: the frame was received into memory of the lane.
         let Rx::Owning(rx) = &mut self.rx else { return Ok(None) };
         let sent = &self.tx_stats.tx;
         let before = (sent.packets.get(), sent.bytes.get());
@@ -195,7 +197,8 @@ impl Lane {
         Ok(Some(taken > 0))
     }
 
-    /// Submits received frames again; true if one still has no room in the sink.
+    /// Submits received frames of the lane again. Returns true if the sink has no space for one of
+    /// them.
     fn retry_received(&mut self) -> Result<bool, Fault> {
         if !self.holds_a_frame() {
             return Ok(false);
@@ -207,7 +210,7 @@ impl Lane {
             return Ok(true);
         }
         if matches!(self.tx, Tx::Owning(_)) {
-            // Offload emulation holds the frame and tries it first.
+            // Offload emulation holds the frame and submits it first.
             self.tx.submit(&Burst::new(), 0)?;
             self.tx.flush()?;
             return Ok(self.holds_a_frame());
@@ -221,21 +224,22 @@ impl Lane {
         Ok(polled.rest == PollEnd::Full)
     }
 
-    /// Arms the lane for all conditions that it waits for: its sink while that is full, its token
-    /// bucket, and its source unless that has more than the lane can take.
+    /// Arms all events for which the lane waits: the sink while it is full, the token bucket, and
+    /// the source if the last poll found it empty. Returns `MoreWork` if the lane must be polled
+    /// again.
     pub(super) fn arm_queued(&mut self) -> Result<Armed, Fault> {
         let Some(egress) = &mut self.egress else { return Ok(Armed::MoreWork) };
         egress.clear_wake();
         if self.rest == PollEnd::Budget {
             return Ok(Armed::MoreWork);
         }
-        // From here on, lanes that put frames into this lane's queue wake it.
+        // After this call, lanes that add frames to this lane's queue wake it.
         egress.mark_asleep();
         let waiting = egress.waiting();
         let late = self.closing.as_ref().is_some_and(|closing| !closing.was_all_done());
         if late && egress.is_shared() {
-            // The end of the other closing lanes is not announced. (Polling until then could take
-            // long: another sink may be stopped.)
+            // No event signals that the other closing lanes are done. Continuous polling could take
+            // long, because another sink may be stopped.
             egress.wake_by(clock::monotonic() + CLOSING_PAUSE);
         }
         if waiting > 0 && !self.held && !self.sink_full {
@@ -249,7 +253,7 @@ impl Lane {
                 return Ok(Armed::MoreWork);
             }
         } else if self.rest == PollEnd::Full && waiting == 0 {
-            // All memory is used by other lanes, and its release is not announced.
+            // Other lanes use all memory, and no event signals its release.
             egress.wake_by(clock::monotonic() + MEMORY_PAUSE);
         }
         if self.rest == PollEnd::Empty && self.closing.is_none() {
@@ -258,8 +262,8 @@ impl Lane {
         Ok(Armed::Sleep)
     }
 
-    /// Room that the sink must have before the lane continues: for one frame, and enough to reduce
-    /// the sink's occupancy to half of its byte limit.
+    /// Space that the sink must have before the lane continues: the wake threshold, and enough that
+    /// at most half of the byte limit is occupied.
     fn room_to_wake(&mut self) -> Result<u32, Fault> {
         let Some(limit) = &self.limit else { return Ok(self.wake) };
         let half = limit.limit() / 2;
@@ -267,7 +271,7 @@ impl Lane {
         Ok(self.wake.max(size.saturating_sub(half)))
     }
 
-    /// Latest time of the next poll, if any.
+    /// Latest time of the next poll; `None` without a limit.
     pub(crate) fn wake_at(&self) -> Option<Duration> {
         self.egress.as_ref().and_then(Egress::wake_at)
     }
@@ -277,17 +281,17 @@ impl Lane {
         self.egress.as_mut().map_or(0, Egress::waiting)
     }
 
-    /// Poll hold-off after a poll with few frames, if the source requests one. No hold-off while
-    /// frames wait in the disciplines, or if the sink's allowance ended the poll.
+    /// Poll hold-off after a poll with few frames, as the source requests it. Zero while frames
+    /// wait in the disciplines, or if the sink's byte limit ended the poll.
     pub(crate) fn poll_hold_off(&mut self) -> Duration {
         let time = self.rx.queue().gather();
-        // Checked last, because shared disciplines need their lock.
+        // The disciplines are checked last, because shared ones need their lock.
         let wishes = !time.is_zero() && !self.cut_short;
         if wishes && self.waiting() == 0 { time } else { Duration::ZERO }
     }
 
-    /// Adds a discipline, given by its text, for a lane that is polled without a link. Waiting
-    /// frames are dropped with the lane.
+    /// Attaches a discipline, given as tc arguments, for a lane that is polled without a link.
+    /// Waiting frames are dropped with the lane. Fails if the arguments are invalid.
     pub fn with_qdisc(mut self, words: &str, layer: Layer) -> Result<Self, LinkError> {
         let mut tree = Tree::new(words, layer).map_err(LinkError::Qdisc)?;
         let now = clock::monotonic();
@@ -300,8 +304,8 @@ impl Lane {
         Ok(self)
     }
 
-    /// Sets the sink's byte limit, if its occupancy can be read. Not called while an older lane
-    /// still uses the same sink.
+    /// Creates the sink's byte limit, if the occupancy of the sink can be read. Must not be called
+    /// while an older lane still uses the sink.
     pub(super) fn fit_limit(&mut self) {
         if self.limit.is_none() {
             let size = self.tx.fill(u32::MAX).ok().flatten().map(|fill| fill.size);
@@ -309,7 +313,7 @@ impl Lane {
         }
     }
 
-    /// Installs disciplines, and moves waiting frames of the previous ones.
+    /// Attaches disciplines. Frames that wait in the previous disciplines move to the new ones.
     pub(crate) fn install(&mut self, mut next: Egress, now: Duration) {
         self.fit_limit();
         self.cut_short = false;
@@ -321,15 +325,15 @@ impl Lane {
             next.take_over(old, &call);
         }
         if moves {
-            // Frames for lanes attached earlier may have come with this one.
+            // Frames for other lanes may have moved with those of this lane.
             next.wake_lanes(u64::MAX);
         }
         self.egress = Some(next);
         self.show_pool();
     }
 
-    /// Replaces the scheduler of the lane's own disciplines; `Err`: they are shared, or there are
-    /// none.
+    /// Replaces the schedulers of the lane's disciplines. Returns `next` as an error if other lanes
+    /// share them, or if the lane has none.
     pub(crate) fn succeed(&mut self, next: Disciplines, now: Duration) -> Result<(), Disciplines> {
         let Some(egress) = &mut self.egress else { return Err(next) };
         let stats = &self.tx_stats.tx;
@@ -338,18 +342,18 @@ impl Lane {
         egress.succeed(next, &call)
     }
 
-    /// Replaces the schedulers of shared disciplines, for all lanes.
+    /// Replaces the schedulers of shared disciplines for all lanes.
     pub(crate) fn succeed_shared(&mut self, shared: &Shared, next: Disciplines, now: Duration) {
         let stats = &self.tx_stats.tx;
         let call = Call { channel: self.id.channel, now: now.as_nanos() as u64, stats };
         shared.succeed(next, &call);
-        // Lanes that read the schedulers before the change sleep by the old rate.
+        // Sleeping lanes have calculated their wake time from the previous schedulers.
         if let Some(egress) = &self.egress {
             egress.wake_lanes(u64::MAX);
         }
     }
 
-    /// Removes the disciplines once no frame waits in them.
+    /// Begins to remove the disciplines, which end once no frame waits in them.
     pub(crate) fn retire_disciplines(&mut self) {
         if let Some(egress) = &mut self.egress {
             egress.retiring = true;

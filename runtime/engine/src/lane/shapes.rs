@@ -1,6 +1,6 @@
-//! The four transfer shapes of a frame, by the memory rule.
+//! Transfer of frames for the four combinations of owning and system-call queues.
 //!
-//! `LIMITED` is for lanes with disciplines, where a sink accepts only an allowance of bytes. For
+//! `LIMITED` is true for lanes with disciplines, where a sink gets only an allowance of bytes. For
 //! other lanes the compiler removes the check.
 
 use mqnet_counters::Counter;
@@ -15,21 +15,22 @@ use super::batch::Batch;
 use super::{Lane, Loan, PollEnd, Polled};
 use crate::egress::Full;
 
-/// Bytes after which received frames are published early: about one large frame, so that the peer
-/// processes it while the next is received.
+/// Number of bytes after which received frames are published early. The value is about one large
+/// frame, so that the peer processes a frame while the next is received.
 const FLUSH_BYTES: u32 = 48 << 10;
 
 impl Lane {
-    /// Moves up to a budget of frames, or up to [`TURN`] small ones. With `LIMITED`, moves at most
-    /// one frame beyond `allowance` bytes.
+    /// Moves up to a budget of frames, or up to [`TURN`] small frames. With `LIMITED`, at most one
+    /// frame exceeds `allowance` bytes.
     #[inline(always)]
     pub(super) fn move_across<const LIMITED: bool>(
         &mut self,
         allowance: u32,
     ) -> Result<Polled, Fault> {
-        // Frames without room would be dropped otherwise, whatever their size.
+        // With tail drop, frames without space would be dropped, so frames of every size are
+        // batched.
         let any = self.full == Full::Drop && !self.sink_held;
-        // A program that drops frames examines many for each one that it shows.
+        // A program that drops frames processes many frames for each one that it delivers.
         let turn = if self.hooks.has_program() { BUDGET } else { TURN };
         let Self { rx, tx, loan, batch, room, tx_stats, .. } = self;
         match (rx, tx) {
@@ -61,7 +62,7 @@ impl Lane {
     }
 }
 
-/// Syscall -> any: frames received together, for coalescing.
+/// System-call source, any sink: frames are received into a batch, for coalescing.
 fn carry_together(
     rx: &mut dyn SyscallRx,
     tx: &mut Tx,
@@ -69,7 +70,7 @@ fn carry_together(
     batch: &mut Option<Batch>,
     room: u32,
 ) -> Result<Polled, Fault> {
-    // Frames received before are older.
+    // The frame in the page was received earlier.
     if let (Tx::Syscall(tx), Some(loan)) = (&mut *tx, loan)
         && loan.held.is_some()
         && lend_a_page(rx, &mut **tx, loan, room, 0)?.rest == PollEnd::Full
@@ -86,9 +87,9 @@ fn carry_together(
     Ok(polled)
 }
 
-/// Syscall -> brings, for a sink with little more room than a largest frame needs. Frames are
-/// received in place while the sink has that room. Otherwise small frames are received into the
-/// batch. With disciplines, the disciplines decide about frames without room.
+/// System-call source, owning sink with little more space than a largest frame needs. Frames are
+/// received in place while the sink has that space. Otherwise small frames are received into the
+/// batch. With disciplines, frames without space go to the disciplines.
 #[inline(never)]
 fn receive_narrow<const LIMITED: bool>(
     rx: &mut dyn SyscallRx,
@@ -98,7 +99,7 @@ fn receive_narrow<const LIMITED: bool>(
     allowance: u32,
     any: bool,
 ) -> Result<Polled, Fault> {
-    // Frames received before are older.
+    // The frames in the batch were received earlier.
     let waited = batch.waiting();
     let all = batch.send(tx)?;
     let mut polled = Polled { frames: 0, sent: waited - batch.waiting(), rest: PollEnd::Full };
@@ -118,8 +119,8 @@ fn receive_narrow<const LIMITED: bool>(
     Ok(polled)
 }
 
-/// Syscall -> brings: the system call writes into the sink's memory. `last` is set to the length of
-/// the last frame.
+/// System-call source, owning sink: the system call writes into the sink's memory. `last` is set to
+/// the length of the last frame.
 fn receive_in_place<const LIMITED: bool>(
     rx: &mut dyn SyscallRx,
     tx: &mut dyn OwningTx,
@@ -135,9 +136,9 @@ fn receive_in_place<const LIMITED: bool>(
         if LIMITED && bytes >= allowance {
             break PollEnd::Full;
         }
-        // The result is used by reference, never moved. A copy in other widths than the stores
-        // defeats store-to-load forwarding: it waits until the stores have left the core, behind
-        // stores into lines of the peer.
+        // Use the results by reference and do not move them. A copy with other access widths than
+        // the stores defeats store-to-load forwarding. The copy then waits until the stores have
+        // left the core, behind stores to cache lines of the peer.
         let mut reserved = tx.reserve(room);
         let segments = match &mut reserved {
             Ok(Some(segments)) => segments,
@@ -168,11 +169,12 @@ fn receive_in_place<const LIMITED: bool>(
     Ok(Polled { frames, sent: 0, rest })
 }
 
-/// Shortens a burst to an allowance of bytes; true if frames were cut off.
+/// Shortens a burst to an allowance of bytes. Returns true if frames were removed.
 #[inline]
 fn shorten(burst: &mut Burst<'_>, allowance: u32) -> bool {
-    // The sum cannot overflow: a ring holds less than 4 GiB. Chunks of 16 vectorize to about one
-    // addition per frame; a plain sum takes three instructions, the search below ten.
+    // The sum cannot overflow, because a ring holds less than 4 GiB. Chunks of 16 vectorize to
+    // about one addition per frame. A plain sum takes three instructions per frame; the loop in
+    // `cut` takes ten.
     let (sixteens, others) = burst.frames().as_chunks::<16>();
     let sum = |frames: &[Frame<'_>]| frames.iter().fold(0u32, |s, f| s.wrapping_add(f.len));
     let all = sixteens.iter().fold(sum(others), |all, some| all.wrapping_add(sum(some)));
@@ -193,12 +195,12 @@ fn cut(burst: &mut Burst<'_>, allowance: u32) -> bool {
     keep < shown
 }
 
-/// Reason why a poll ended that moved `frames` of `shown` frames.
+/// Reason of the end of a poll that moved `frames` of `shown` frames of the source.
 fn rest_of(frames: usize, shown: usize, cut: bool) -> PollEnd {
     if frames < shown || cut { PollEnd::Full } else { PollEnd::Budget }
 }
 
-/// Owning -> borrows: the system call reads from the source's memory.
+/// Owning source, system-call sink: the system call reads from the source's memory.
 fn send_in_place<const LIMITED: bool>(
     rx: &mut dyn OwningRx,
     tx: &mut dyn SyscallTx,
@@ -217,8 +219,9 @@ fn send_in_place<const LIMITED: bool>(
     Ok(Polled { frames, sent: 0, rest: rest_of(frames, shown, cut) })
 }
 
-/// Owning -> brings: one copy, of a burst or of up to `turn` small frames. `sent` counts the bytes
-/// that the sink has accepted. (A steered sink counts elsewhere: then only the lengths decide.)
+/// Owning source, owning sink: frames are copied once, one burst or up to `turn` small frames.
+/// `sent` counts the bytes that the sink has accepted. A sink with RX steering counts elsewhere;
+/// then only the lengths in the burst decide.
 fn copy_across<const LIMITED: bool>(
     rx: &mut dyn OwningRx,
     tx: &mut dyn OwningTx,
@@ -243,7 +246,8 @@ fn copy_across<const LIMITED: bool>(
     }
 }
 
-/// Copies one burst; the second value is true if the burst seems to consist of small frames.
+/// Copies one burst. The second value is true if the first and the last frame of the burst are
+/// small.
 #[inline(always)]
 fn copy_burst<const LIMITED: bool>(
     rx: &mut dyn OwningRx,
@@ -261,14 +265,15 @@ fn copy_burst<const LIMITED: bool>(
         (burst.frames().len(), tx.submit(&burst, 0)?, cut, small)
     };
     // Flush the sink first: its reader can begin while the source is released. Accepted frames are
-    // released even if the sink's doorbell fails, because they are already counted.
+    // released even if the flush fails, because they are already counted.
     let flushed = tx.flush();
     rx.release(frames)?;
     flushed?;
     Ok((Polled { frames, sent: 0, rest: rest_of(frames, shown, cut) }, small))
 }
 
-/// Syscall -> borrows: one page is lent to both queues. A budget of 0 only submits the held frame.
+/// System-call source, system-call sink: frames pass through a page of the lane. A budget of 0 only
+/// submits the held frame.
 pub(super) fn lend_a_page(
     rx: &mut dyn SyscallRx,
     tx: &mut dyn SyscallTx,

@@ -1,6 +1,6 @@
 //! Occupancy of a lane's page pool, readable by the control thread.
 //!
-//! The pool belongs to the lane's worker. Statistics are read so often that a request to every lane
+//! The pool belongs to the lane's worker. Statistics are read often, and a request to every lane
 //! would wake all workers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,8 +10,8 @@ use mqnet_pktbuf::Gauge;
 use super::Lane;
 use crate::egress::Egress;
 
-/// Gauge of a lane's pool, which the lane changes with the pool. The lane takes the lock when
-/// disciplines are attached or removed, never for a frame.
+/// Shared gauge of a lane's page pool. The lane replaces the gauge when its pool changes. The lane
+/// takes the lock when disciplines are attached or removed, never for a frame.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ShownPool(Arc<Mutex<Option<Gauge>>>);
 
@@ -20,19 +20,19 @@ impl ShownPool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pages in use; `None`: the lane has no pool, or is gone.
+    /// Number of pages in use; `None` if the lane has no pool or has ended.
     pub(crate) fn inflight(&self) -> Option<u32> {
         self.lock().as_ref()?.inflight()
     }
 }
 
 impl Lane {
-    /// Shared gauge of the lane's pool.
+    /// Handle of the lane's shared gauge.
     pub(crate) fn shown_pool(&self) -> ShownPool {
         self.shown.clone()
     }
 
-    /// Publishes the pool that [`Lane::pool_stats`] reports.
+    /// Publishes the gauge of the pool that [`Lane::pool_stats`] reports.
     pub(super) fn show_pool(&mut self) {
         let attached = self.egress.as_mut().and_then(Egress::pool_gauge);
         *self.shown.lock() = attached.or_else(|| self.loan.as_ref().map(|loan| loan.pool.gauge()));

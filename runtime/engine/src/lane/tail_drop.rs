@@ -1,5 +1,4 @@
-//! `full=drop`: frames that arrive while the sink is full are dropped, as the kernel's noqueue
-//! does.
+//! `full=drop`: frames that arrive while the sink is full are dropped, as by the kernel's noqueue.
 
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BUDGET, BURST_FRAMES};
@@ -9,20 +8,20 @@ use mqnet_shmem::{Segments, SpanMut};
 use super::{Lane, PollEnd, Polled};
 
 impl Lane {
-    /// Takes the rest of a budget of frames from the source and drops them. This is optional,
-    /// because the sender gets no backpressure.
+    /// Drops the rest of a budget of frames of the source. Only `full=drop` uses this function: the
+    /// sender gets no backpressure.
     #[cold]
     pub(super) fn tail_drop(&mut self, polled: &mut Polled) -> Result<(), Fault> {
         let budget = BUDGET.saturating_sub(polled.frames);
         let mut dropped = 0;
         if let Some(hand) = self.finishing.as_ref().filter(|hand| hand.has_a_frame()) {
-            // This frame was received before the sink became full.
+            // The kept frame was received before the sink became full.
             hand.drop_the_kept();
             self.tx.submit(&Burst::new(), 0)?;
             self.tx.flush()?;
         }
         match &mut self.rx {
-            // The budget was used up before the sink was full: drop in the next poll.
+            // The budget was used up before the sink was full, so the next poll drops.
             Rx::Owning(_) if budget == 0 => {}
             Rx::Owning(rx) => {
                 let mut lengths: ArrayVec<u32, BURST_FRAMES> = ArrayVec::new();

@@ -1,5 +1,5 @@
-//! Capture taps on the lanes of a running link. Taps follow the link through channel changes and
-//! are removed when their reader is dropped.
+//! Capture taps on the lanes of a running link. New lanes of a channel change get the taps too.
+//! Taps are removed when their reader is dropped.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use mqnet_pktbuf::PoolStats;
 use super::Link;
 use crate::lane::{Direction, Lane, LaneId, taps_off, taps_on};
 
-/// Memory for captured frames, per lane.
+/// Memory for the captured frames of a lane in bytes.
 const RING_BYTES: u32 = 1 << 20;
 
 /// Parameters of a capture.
@@ -22,11 +22,11 @@ const RING_BYTES: u32 = 1 << 20;
 pub struct CaptureRequest {
     /// Index of the function.
     pub side: usize,
-    /// Only this channel, if set.
+    /// Channel to capture; `None`: all channels.
     pub channel: Option<u16>,
-    /// Capture only dropped frames.
+    /// True to capture only dropped frames.
     pub drops_only: bool,
-    /// Bytes kept of each frame.
+    /// Largest number of bytes kept of each frame.
     pub snaplen: u32,
     /// Clock for timestamps, in nanoseconds since the epoch.
     pub clock: fn() -> u64,
@@ -39,7 +39,7 @@ type Readers = Arc<Mutex<Vec<CaptureReader>>>;
 pub struct Captures(Readers);
 
 impl Captures {
-    /// Takes the frames captured since the last call, oldest first; returns the number of missed
+    /// Takes the frames captured since the last call, oldest first. Returns the number of missed
     /// frames.
     pub fn take(&mut self, frames: &mut Vec<Captured>) -> u64 {
         let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -47,14 +47,14 @@ impl Captures {
     }
 }
 
-/// A capture with a reader.
+/// Capture whose taps are on the lanes.
 pub(super) struct Active {
     request: CaptureRequest,
     readers: Readers,
 }
 
 impl Active {
-    /// Puts a tap on a lane if the capture covers it.
+    /// Adds a tap to a lane if the capture includes it.
     pub(super) fn put_on(&self, lane: &mut Lane) {
         let CaptureRequest { side, channel, drops_only, snaplen, clock } = self.request;
         let id = lane.id();
@@ -62,7 +62,7 @@ impl Active {
             return;
         }
         let leaves_here = (id.way == Direction::AToB) == (side == 0);
-        // From the netdev's point of view: frames of its RX queue are inbound.
+        // Directions are those of the netdev: frames of its RX queue are inbound.
         let direction =
             if leaves_here { CaptureDirection::Inbound } else { CaptureDirection::Outbound };
         let new_tap = || {
@@ -86,7 +86,7 @@ impl Active {
     }
 }
 
-/// Removes the taps without a reader and keeps the others.
+/// Removes the taps without a reader from a lane.
 fn remove_abandoned(lane: &mut Lane) {
     lane.edit_rx(|rx: Rx| {
         let (rx, mut taps) = taps_off(rx);
@@ -149,8 +149,8 @@ impl Link {
         }
     }
 
-    /// Pages in use in the lanes' pools, for lanes that have one. Reads shared gauges, without the
-    /// workers.
+    /// Number of pages in use in each lane's pool, for lanes with a pool. Reads shared gauges and
+    /// does not wake the workers.
     pub fn pools_in_use(&self) -> Vec<(LaneId, u32)> {
         let at_work = self.running.as_ref().map(|running| running.set);
         let of_them = self.shown_pools.iter().filter(|(id, _)| Some(id.set) == at_work);
@@ -160,9 +160,11 @@ impl Link {
         pools
     }
 
-    /// Page pools of the lanes that have one. Queries the workers, and wakes them for it.
+    /// Statistics of each lane's page pool, for lanes with a pool. Queries the workers, which wakes
+    /// them.
     pub fn pools(&self) -> Vec<(LaneId, PoolStats)> {
-        // Newly attached disciplines appear in the gauges a moment later.
+        // The gauges of newly attached disciplines appear with a delay, so the check includes
+        // disciplines.
         if self.pools_in_use().is_empty() && !self.has_disciplines() {
             return Vec::new();
         }
@@ -171,7 +173,7 @@ impl Link {
             let answer = answer.clone();
             move |lane: &mut Lane| {
                 if let Some(stats) = lane.pool_stats() {
-                    // A late reply has no receiver any more.
+                    // A reply after the time limit has no receiver.
                     let _ = answer.send((lane.id(), stats));
                 }
             }

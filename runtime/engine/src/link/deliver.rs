@@ -1,4 +1,4 @@
-//! Orderly shutdown of a link: received frames are still delivered.
+//! Orderly shutdown of a link: received frames are delivered before the link is closed.
 
 use std::time::Duration;
 
@@ -8,15 +8,16 @@ use super::{Link, LinkError};
 use crate::lane::{Direction, Lane, LaneId};
 use crate::worker::Leave;
 
-/// Interval for polling the sinks.
+/// Interval for checking the sinks.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 impl Link {
     /// Waits until the frames in lanes and in their disciplines have been delivered, at most for
-    /// `patience`. A drained lane receives nothing more. Frames that are not delivered are counted
-    /// when the queues are closed: as dropped, or as lost with the peer.
+    /// `patience`. A drained lane receives no further frame. Frames that are not delivered are
+    /// counted when the queues are closed: as dropped, or as lost with the peer.
     pub(super) fn deliver(&mut self, patience: Duration) -> Result<(), LinkError> {
-        // During a channel change frames are in two sets of lanes, and its end may be far.
+        // During a channel change, frames are in two sets of lanes and the end may be far, so
+        // nothing is delivered.
         let Some(running) = self.running.as_ref().filter(|_| self.change.is_none()) else {
             return Ok(());
         };
@@ -41,7 +42,8 @@ impl Link {
     }
 }
 
-/// True while the peer has not taken all frames. A failed sink never delivers and does not count.
+/// True if the peer has not taken all frames of the lane. False for a failed sink, which never
+/// delivers.
 fn waits(lane: &mut Lane) -> bool {
     matches!(lane.tx().is_drained(), Ok(false))
 }

@@ -1,5 +1,5 @@
-//! MTU changes by other programs. The link follows the MTU of a device like a user's request, or
-//! restores the device's MTU.
+//! MTU changes of devices by other programs. The link follows such a change like a request of the
+//! user, or restores the MTU of the device.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use super::{Link, LinkSettings, RequestError};
 /// State of MTU changes by other programs.
 #[derive(Debug, Default)]
 pub(super) struct DeviceMtu {
-    /// Side and MTU to follow as soon as no request is under way.
+    /// Side and MTU to follow when no request is under way.
     due: Option<(usize, u32)>,
-    /// Side and MTU of the request under way.
+    /// Side and MTU of the request under way for a device.
     requested: Option<(usize, u32)>,
-    /// Reason for a difference between the MTU of device and link, by side.
+    /// Notes on a difference between the MTU of the device and that of the link, by side.
     notes: [Option<String>; 2],
 }
 
-/// Reason why the other end of a link cannot have this MTU.
+/// Reason why the other function cannot have this MTU; `None` if it can.
 fn limit(other: &str, caps: &Caps, mtu: u32) -> Option<String> {
     match caps.mtu {
         Some(its) if its != mtu => Some(format!("{other} has mtu {its}")),
@@ -28,19 +28,19 @@ fn limit(other: &str, caps: &Caps, mtu: u32) -> Option<String> {
 }
 
 impl Link {
-    /// Facts about a side that prevent it from working as configured, each with its remedy.
+    /// Notes on facts that prevent a side from working as configured, each with a remedy.
     pub fn notes(&self, side: usize) -> Vec<String> {
         let mut notes = self.ends[side].notes();
         notes.extend(self.device_mtu.notes[side].clone());
         notes
     }
 
-    /// Clears the notes: another plan is in force, and each device has its MTU.
+    /// Clears the notes, because another plan is in force and each device has its MTU.
     pub(super) fn forget_device_notes(&mut self) {
         self.device_mtu.notes = [None, None];
     }
 
-    /// Follows MTU changes by other programs.
+    /// Follows MTU changes by other programs, or restores the device's MTU.
     pub(super) fn follow_devices(&mut self, now: Duration) {
         for side in [0, 1] {
             if let Some(mtu) = self.ends[side].changed_mtu() {
@@ -62,7 +62,8 @@ impl Link {
                 Ok(()) => self.device_mtu.requested = Some((side, mtu)),
                 Err(e) => self.refuse_device_mtu(side, mtu, &e.to_string()),
             },
-            // Without this check, two hosts with different wishes would never agree again.
+            // With a peer the wish is not changed here: two hosts with different wishes would never
+            // agree again.
             (None, None) if self.peer_side.is_none() => {
                 self.wish = wish;
                 self.publish_wish();
@@ -71,7 +72,8 @@ impl Link {
         }
     }
 
-    /// Gives the user's wish precedence over earlier changes by other programs.
+    /// Discards MTU changes by other programs if the user has requested an MTU. Restores the MTU of
+    /// the devices if the link already has the requested MTU.
     pub(super) fn overrule_devices(&mut self, mtu: Option<u32>) {
         if mtu.is_none() {
             return;
@@ -89,7 +91,8 @@ impl Link {
         }
     }
 
-    /// True for the reply to a request that was made for a device.
+    /// True if the reply belongs to a request that was made for a device. A failed request leaves a
+    /// note.
     pub(super) fn is_of_device(&mut self, answer: &Result<Option<String>, RequestError>) -> bool {
         let Some((side, mtu)) = self.device_mtu.requested.take() else { return false };
         if let Err(why) = answer {
@@ -98,8 +101,8 @@ impl Link {
         true
     }
 
-    /// Keeps the link's MTU. A larger device MTU would lose frames, so it is restored; a smaller
-    /// one loses none and may be intended.
+    /// Keeps the MTU of the link and sets a note. A larger MTU of the device would lose frames, so
+    /// it is restored. A smaller one loses no frames and may be intended, so it stays.
     fn refuse_device_mtu(&mut self, side: usize, mtu: u32, why: &str) {
         let Some(own) = self.running.as_ref().map(|running| running.plan.mtu) else { return };
         let end = &mut self.ends[side];

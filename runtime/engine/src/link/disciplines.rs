@@ -13,31 +13,31 @@ use super::{Link, LinkError, from_source_side};
 use crate::egress::{Disciplines, Egress, EgressConfig, Full, LaneWakers, Queueing, Shared};
 use crate::lane::{Direction, Lane, LaneId};
 
-/// Ethernet header in bytes: disciplines count frames, an MTU counts packets.
+/// Length of the Ethernet header in bytes. Disciplines count frames, an MTU counts packets.
 const ETHERNET_HEADER: u32 = 14;
 
-/// Disciplines of one side.
+/// Disciplines and full-sink behaviour of one side.
 pub(super) struct Attached {
     pub(super) tree: Tree,
     pub(super) full: Full,
-    /// Bytes in front of a packet.
+    /// Length of the link-layer header in bytes.
     l2_header: u32,
-    /// Shapes for the lanes of the running set, and of the set being prepared.
+    /// Shapes of the disciplines of the running lane set and of the prepared set.
     fitted: Vec<Fitted>,
-    /// Disciplines that lanes share, with their lane set.
+    /// Shared disciplines, each with the number of its lane set.
     shared: Vec<(u32, Arc<Shared>)>,
-    /// Created when first needed and kept, because workers know these eventfds by their
-    /// descriptors.
+    /// Eventfds of the lanes, created when first needed. They are kept, because workers know them
+    /// by descriptor number.
     wakers: Option<Arc<LaneWakers>>,
 }
 
-/// Shape of the disciplines of a set's lanes.
+/// Shape of the disciplines of a lane set.
 #[derive(Clone, Copy)]
 struct Fitted {
     set: u32,
     shape: Shape,
-    /// True if the lanes have or had disciplines: frames that waited in removed disciplines may
-    /// still wait.
+    /// True if the lanes have or had disciplines. Frames may still wait in disciplines that are
+    /// being removed.
     may_wait: bool,
 }
 
@@ -50,7 +50,7 @@ impl Attached {
         Ok(Self { tree, full, l2_header, fitted, shared, wakers: None })
     }
 
-    /// Records the current shape of a set's lanes; returns the previous one.
+    /// Stores the shape of a lane set. Returns the previous shape.
     fn set_fitted(&mut self, set: u32, shape: Shape) -> Shape {
         let before = self.fitted.iter().find(|fitted| fitted.set == set).copied();
         self.fitted.retain(|fitted| fitted.set != set);
@@ -68,7 +68,8 @@ impl Attached {
         Ok(self.wakers.insert(Arc::new(wakers)).clone())
     }
 
-    /// Creates disciplines for one channel (`PerChannel`) or for all.
+    /// Creates disciplines for the channel `only`; with `None`, for all channels, with a single
+    /// scheduler for a shared root.
     fn disciplines(&mut self, shape: Shape, only: Option<u16>, plan: &Plan) -> Disciplines {
         let channels = match (only, shape) {
             (Some(channel), _) => channel..channel + 1,
@@ -91,12 +92,13 @@ fn way_to(side: usize) -> Direction {
 }
 
 impl Link {
-    /// Disciplines attached to the egress of a side, for frames that leave through that function.
+    /// Disciplines and filters of a side, for frames that leave through its function.
     pub fn tree(&self, side: usize) -> &Tree {
         &self.attached[side].tree
     }
 
-    /// Executes a tc command and keeps waiting frames; `Ok(false)` if nothing changed.
+    /// Executes a tc command. Waiting frames stay. Returns false if nothing changed, and an error
+    /// if the command is invalid or a channel change is under way.
     pub fn tc(&mut self, side: usize, command: &TcCommand) -> Result<bool, TcError> {
         if self.change.is_some() {
             return Err(TcError {
@@ -118,22 +120,22 @@ impl Link {
         Ok(changed)
     }
 
-    /// Behaviour when the sink of a side is full and no discipline is attached.
+    /// Behaviour while the sink of a side is full and no discipline is attached.
     pub fn full(&self, side: usize) -> Full {
         self.attached[side].full
     }
 
-    /// See [`full`](Self::full).
+    /// Sets the behaviour of [`full`](Self::full).
     pub fn set_full(&mut self, side: usize, full: Full) {
         if std::mem::replace(&mut self.attached[side].full, full) == full {
             return;
         }
-        // Lanes of an unfinished change that are not attached do not get the edit.
+        // Lanes of a change in progress that are not attached do not get the setting now.
         self.full_changed = self.change.is_some();
         self.apply_full(side);
     }
 
-    /// Repeats settings that were made during a channel change, for its lanes.
+    /// Applies the full-sink behaviour again if it was set during a channel change.
     pub(crate) fn refresh_full(&mut self) {
         if std::mem::take(&mut self.full_changed) {
             [0, 1].into_iter().for_each(|side| self.apply_full(side));
@@ -144,26 +146,26 @@ impl Link {
         let full = self.attached[side].full;
         self.on_lanes_to(side, || {
             move |lane: &mut Lane| {
-                // Without memory for it the lane goes on as before.
+                // A lane without memory for the setting continues unchanged.
                 let _ = lane.set_full(full);
             }
         });
     }
 
-    /// True if disciplines are or were attached in the direction of frames from the peer.
+    /// True if lanes in the direction from the peer have or had disciplines.
     pub(crate) fn peers_way_has_disciplines(&self) -> bool {
         let side = self.peer_side.map_or(0, |peer| 1 - peer);
         let attached = &self.attached[side];
         attached.fitted.iter().any(|fitted| fitted.may_wait)
     }
 
-    /// True if lanes have disciplines, or are about to get them.
+    /// True if lanes of the running or the prepared set have disciplines.
     pub(super) fn has_disciplines(&self) -> bool {
         let mut fitted = self.attached.iter().flat_map(|attached| &attached.fitted);
         fitted.any(|fitted| fitted.shape != Shape::None)
     }
 
-    /// Installs the disciplines of the sinks on new lanes.
+    /// Attaches the disciplines and the full-sink behaviour of both sides to new lanes.
     pub(crate) fn attach_disciplines(
         &mut self,
         lanes: &mut [Vec<Lane>; 2],
@@ -187,7 +189,7 @@ impl Link {
         Ok(())
     }
 
-    /// Creates the disciplines of the lanes to a side, in channel order.
+    /// Creates the egress of each lane to a side, in channel order; empty without disciplines.
     fn make_egress(
         &mut self,
         side: usize,
@@ -220,7 +222,7 @@ impl Link {
         Ok((0..plan.channels).map(|channel| Egress::shared(channel, &shared)).collect())
     }
 
-    /// Installs the current disciplines on the running lanes.
+    /// Applies the current disciplines of a side to the running lanes.
     fn refit(&mut self, side: usize) -> Result<(), String> {
         let Some(running) = &self.running else { return Ok(()) };
         let (set, plan) = (running.set, running.plan.clone());
@@ -244,7 +246,7 @@ impl Link {
         Ok(())
     }
 
-    /// Replaces the schedulers of disciplines with an unchanged shape.
+    /// Replaces the schedulers of disciplines whose shape is unchanged.
     fn succeed(&mut self, side: usize, shape: Shape, set: u32, plan: &Plan) {
         let attached = &mut self.attached[side];
         if shape == Shape::PerChannel {
@@ -254,7 +256,8 @@ impl Link {
                 let next = next.pop_front();
                 move |lane: &mut Lane| {
                     if let Some(next) = next {
-                        // The lane has disciplines of its own: that is its shape.
+                        // The call succeeds: with this shape, the disciplines of the lane are not
+                        // shared.
                         let _ = lane.succeed(next, clock::monotonic());
                     }
                 }
@@ -265,7 +268,7 @@ impl Link {
         let shared = attached.shared.iter().find(|(of, _)| *of == set).map(|(_, s)| s.clone());
         let Some(shared) = shared else { return };
         self.on_lanes_to(side, || {
-            // The first lane replaces the schedulers for all lanes; the others only need a wake-up.
+            // The first lane replaces the schedulers for all lanes.
             let work = next.take().map(|next| (shared.clone(), next));
             move |lane: &mut Lane| {
                 if let Some((shared, next)) = work {
@@ -275,14 +278,14 @@ impl Link {
         });
     }
 
-    /// Frees shared disciplines that no lane uses any more.
+    /// Frees shared disciplines that no lane uses.
     pub(super) fn free_unused_disciplines(&mut self) {
         for attached in &mut self.attached {
             attached.shared.retain(|(_, shared)| Arc::strong_count(shared) > 1);
         }
     }
 
-    /// Runs an edit on every lane that sends through a side.
+    /// Runs an edit on every running lane that sends through a side.
     fn on_lanes_to<E: FnOnce(&mut Lane) + Send + 'static>(
         &self,
         side: usize,

@@ -1,5 +1,5 @@
-//! The two functions of a link: their states, and the replacement of a function that was not open
-//! before or lost its device.
+//! Functions of a link: polling of their states, and replacement of a function that could not be
+//! opened before or lost its device.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use mqnet_netdev::{FarPartner, Function, LinkStatus};
 use super::{Link, LinkError, Notice};
 
 impl Link {
-    /// Polls both functions. A function with a peer publishes its partner's state to the peer, and
-    /// counts as down while the peer's partner is down. So a TAP without a working other side has
-    /// no carrier, and no frames wait in unread rings.
+    /// Polls both functions and returns their states. A function with a peer publishes its
+    /// partner's state to the peer, and counts as down while the peer's partner is down. A TAP
+    /// without a working other side therefore has no carrier, and no frames wait in unread rings.
     pub(super) fn poll_ends(&mut self, now: Duration) -> (LinkStatus, LinkStatus) {
         let first = usize::from(self.peer_side == Some(0));
         let early = self.poll_end(first, now);
@@ -35,7 +35,8 @@ impl Link {
         }
     }
 
-    /// Publishes the state of the other side's function to the peer of a side.
+    /// Publishes the state of the partner function to the peer of a side. A failed start counts as
+    /// down.
     fn publish_state(&mut self, side: usize, partner: &LinkStatus) {
         let Some(peer) = self.ends[side].peer() else { return };
         peer.set_partner_down(match partner {
@@ -44,14 +45,15 @@ impl Link {
         });
     }
 
-    /// Handles a failed start although both functions are up, and reports it to the peer.
+    /// Closes both functions after a failed start and stores the reason, which the next poll
+    /// publishes to the peer.
     pub(super) fn cannot_start(&mut self, why: String, reason: &str) -> Option<Notice> {
         self.ends.iter_mut().for_each(|end| end.close(reason));
         self.start_failed = Some(why.clone());
         self.report_down(why)
     }
 
-    /// Handles a successful start.
+    /// Clears the reason of a failed start, also at the peer.
     pub(super) fn has_started(&mut self) {
         if self.start_failed.take().is_some()
             && let Some(peer) = self.peer()
@@ -60,8 +62,8 @@ impl Link {
         }
     }
 
-    /// Replaces the function of a side. A link that is up goes down first; the user's wish stays.
-    /// Counters continue if the new function has room for them.
+    /// Replaces the function of a side. A running link is taken down first. The user's wish stays.
+    /// Counters continue if the new function has no more channels than the old one.
     pub fn replace_end(
         &mut self,
         side: usize,

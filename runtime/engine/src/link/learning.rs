@@ -1,7 +1,8 @@
-//! Learning of queues from the opposite direction of flows (`rx-locality=learn`).
+//! Flow learning (`rx-locality=learn`): queues are selected from the opposite direction of flows.
 //!
-//! Wrappers around the other function's RX queues count the channels of flows; only links with this
-//! option have these wrappers. Buckets move like with `ethtool -X`, in order.
+//! Wrappers of the other function's RX queues count on which channel each flow is sent; only links
+//! with this option have these wrappers. Buckets move as with `ethtool -X`, with each flow in
+//! order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,33 +15,33 @@ use super::{Link, LinkError};
 use crate::egress::EgressConfig;
 use crate::locality::{Judgement, Policy, SAMPLE_INTERVAL, Sight, Trial};
 
-/// Pause after flows could not be moved.
+/// Pause after an attempt that could not move flows.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Number of buckets for a device that has no table yet; the device creates one of this length.
+/// Number of buckets for a device without a table. The device creates a table of this length.
 const BUCKETS: usize = 128;
 
-/// Owner of a table: a function, or a member of a group.
+/// Owner of an indirection table: a function, or a member of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TableOwner {
     member: Option<usize>,
-    /// Channel of the first queue, and the channel distance of successive queues.
+    /// Channel of the owner's first queue, and distance between the channels of successive queues.
     first: u16,
     step: u16,
 }
 
 impl TableOwner {
-    /// Table of a function with queues equal to its channels.
+    /// Owner whose queue numbers equal its channels: a function that is no group.
     pub(super) const OWN: Self = Self { member: None, first: 0, step: 1 };
 
-    /// All tables of an end.
+    /// Owners of all tables of a function: the members of a group, or the function.
     fn all(end: &dyn Function) -> Vec<Self> {
         let members = end.members().len();
         let member = |at| Self { member: Some(at), first: at as u16, step: members as u16 };
         if members == 0 { vec![Self::OWN] } else { (0..members).map(member).collect() }
     }
 
-    /// Owner of the table; `None` while the member is lost.
+    /// Function that owns the table; `None` while the member is lost.
     pub(super) fn of<'a>(&self, end: &'a mut dyn Function) -> Option<&'a mut dyn Function> {
         match self.member {
             Some(at) => end.member(at),
@@ -48,25 +49,26 @@ impl TableOwner {
         }
     }
 
-    /// Channel of a queue. Tables set by other programs may name any queue.
+    /// Channel of a queue. The result saturates, because tables of other programs may contain any
+    /// queue.
     pub(super) fn channel(&self, queue: u16) -> u16 {
         queue.saturating_mul(self.step).saturating_add(self.first)
     }
 
-    /// Queue of a channel, if the owner has it.
+    /// Queue of a channel; `None` if the channel belongs to another owner.
     fn queue(&self, channel: u16) -> Option<u16> {
         (channel % self.step == self.first).then_some(channel / self.step)
     }
 
-    /// Number of the owner's queues for a number of channels.
+    /// Number of the owner's queues if the link has `channels` channels.
     fn queues(&self, channels: u16) -> u16 {
         channels.saturating_sub(self.first).div_ceil(self.step)
     }
 }
 
-/// Flow counts on the channels that belong to a table's queues.
+/// Flow counters for the queues of a table.
 struct Seen {
-    /// For each queue, the counters and their values at the last sample.
+    /// Counters of each queue, with their values at the last sample.
     queues: Vec<(Arc<FlowSamples>, Vec<u64>)>,
     buckets: usize,
 }
@@ -81,8 +83,8 @@ impl Seen {
         self.queues[usize::from(queue)].0.clone()
     }
 
-    /// Number of frames of each bucket on each queue since the last call. Counts of queues beyond
-    /// `queues` are consumed too, so that they do not appear when such a queue returns.
+    /// Number of frames of each bucket on each queue since the last call. Counts of queues from
+    /// `queues` on are discarded, so that they do not appear when such a queue is used again.
     fn news(&mut self, queues: u16) -> Vec<Vec<u64>> {
         let mut news = vec![vec![0u64; self.buckets]; self.queues.len()];
         for ((sights, before), news) in self.queues.iter_mut().zip(&mut news) {
@@ -95,22 +97,23 @@ impl Seen {
     }
 }
 
-/// A learning table. All numbers are those of its owner's queues.
+/// Table that follows the senders. All queue numbers are those of its owner.
 struct Follower {
     owner: TableOwner,
     name: String,
     buckets: Buckets,
-    /// Counts of the opposite direction at the other function.
+    /// Counts of the opposite direction, at the other function.
     sights: Seen,
-    /// Counts of arrivals, for a table with buckets that a driver claims.
+    /// Counts of received frames, to check a driver's statement about the hash and the table.
     arrivals: Option<(Seen, Trial)>,
     policy: Policy,
-    /// Frames arrive on other queues than the driver reports.
+    /// True if frames arrive on queues other than those of the table, so that learning has ended.
     gave_up: bool,
 }
 
 impl Follower {
-    /// Creates a follower if possible; logs the obstacle otherwise.
+    /// Creates a follower for a table. Returns `None` after logging the reason if the table cannot
+    /// follow.
     fn new(owner: TableOwner, end: &mut dyn Function) -> Option<Self> {
         let group = end.name().to_owned();
         let Some(function) = owner.of(end) else {
@@ -143,14 +146,14 @@ impl Follower {
         Some(Self { owner, name, buckets, sights, arrivals, policy, gave_up: false })
     }
 
-    /// Sample of each bucket since the last call.
+    /// Counts of each bucket since the last call, as samples for the policy.
     fn sample(&mut self, queues: u16) -> Vec<Sight> {
         let news = self.sights.news(queues);
         let at = |bucket: usize| Sight::of(news.iter().map(|counts| counts[bucket]));
         (0..self.sights.buckets).map(at).collect()
     }
 
-    /// Discards arrivals by a table of another owner: they do not apply to the next one.
+    /// Discards the counts of received frames: another program or the kernel selected their queues.
     fn restart(&mut self, queues: u16) {
         if let Some((seen, trial)) = &mut self.arrivals {
             seen.news(queues);
@@ -167,7 +170,7 @@ impl Follower {
         );
     }
 
-    /// Compares arrivals with the table.
+    /// Compares the queues of received frames with the table.
     fn judge(&mut self, table: &[u16], queues: u16) -> Judgement {
         let Some((seen, trial)) = &mut self.arrivals else { return Judgement::True };
         let news = seen.news(queues);
@@ -177,9 +180,9 @@ impl Follower {
 
 /// Learning state of both functions.
 pub(super) struct Learning {
-    /// Learning is enabled, per function.
+    /// True for a function whose table is to follow the senders.
     wanted: [bool; 2],
-    /// Tables with known buckets in this session.
+    /// Followers of each function in this session.
     followers: [Vec<Follower>; 2],
     next: Duration,
 }
@@ -195,7 +198,7 @@ impl Learning {
         Ok(learning)
     }
 
-    /// Rejects a function that is configured to learn and cannot.
+    /// Returns an error if the function is configured to learn and cannot.
     pub(super) fn check(&self, side: usize, end: &dyn Function) -> Result<(), LinkError> {
         if self.wanted[side] && !end.can_follow() {
             return Err(LinkError::Learning(end.name().to_owned()));
@@ -207,7 +210,7 @@ impl Learning {
         self.wanted.contains(&true)
     }
 
-    /// Starts a session. A replaced card has another hash key.
+    /// Creates the followers of a new session. A replaced NIC may have another hash key.
     pub(super) fn begin(&mut self, ends: &mut [Box<dyn Function>; 2]) {
         for (side, end) in ends.iter_mut().enumerate().filter(|(side, _)| self.wanted[*side]) {
             let all = TableOwner::all(&**end);
@@ -216,7 +219,7 @@ impl Learning {
         }
     }
 
-    /// Wraps the RX queue of a function's channel with the counters that the tables of both
+    /// Wraps the RX queue of a function's channel with the counters that the followers of both
     /// functions need.
     pub(super) fn watch(&self, side: usize, channel: u16, rx: Rx) -> Rx {
         let mut rx = rx;
@@ -237,7 +240,7 @@ impl Learning {
 }
 
 impl Link {
-    /// Samples the flows once per interval and moves buckets to follow them.
+    /// Samples the flows once per interval, and moves buckets to the queues of their senders.
     pub(super) fn learn(&mut self) -> Result<(), LinkError> {
         if !self.learning.is_on() || self.change.is_some() || self.now < self.learning.next {
             return Ok(());
@@ -249,12 +252,13 @@ impl Link {
         for side in 0..2 {
             let leads = match self.peer_side {
                 Some(_) => self.leads(),
-                // If both functions learn, one has to lead.
+                // If both functions learn, exactly one leads.
                 None => side == 0 || self.learning.wanted != [true, true],
             };
             for at in 0..self.learning.followers[side].len() {
                 self.follow_senders(side, at, channels, leads)?;
-                // The last move ran into its time limit: move no other table either.
+                // The last attempt failed, for example by its time limit, so no other table is
+                // changed now.
                 if self.learning.next > self.now + SAMPLE_INTERVAL {
                     break;
                 }
@@ -276,7 +280,7 @@ impl Link {
         let queues = owner.queues(channels);
         follower.policy.limit_queues(queues);
         let sights = follower.sample(queues);
-        // Without a table the kernel chooses the queue; a table set by a user stays.
+        // Without a table the kernel selects the queue. A table that a user set is not changed.
         let spread = owner.of(end).and_then(|function| function.indirection());
         let spread = spread.filter(|spread| !spread.user_set);
         let own = |table: &Vec<u16>| table.len() == follower.sights.buckets;
@@ -288,14 +292,14 @@ impl Link {
             Judgement::True => {}
             Judgement::Unknown => return Ok(()),
             Judgement::False { strays, of } => {
-                // A table set by another program stays, and explains the difference.
+                // A table that another program has just set explains the difference.
                 if !owner.of(end).is_some_and(|function| function.refresh_indirection()) {
                     follower.give_up(strays, of);
                 }
                 return Ok(());
             }
         }
-        // Flows moved now would have to wait for a full sink.
+        // While a sink is full, moving flows would have to wait for it.
         let sinks = &self.ends[1 - side].stats()[..usize::from(channels)];
         if sinks.iter().any(|channel| channel.tx.stopped_since_ns.get() != 0) {
             return Ok(());
@@ -310,7 +314,7 @@ impl Link {
         let (count, queue) = (moves.buckets.len(), moves.queue);
         match self.spread_automatically(side, owner, &table)? {
             Ok(()) => tracing::debug!("{name}: {count} buckets of flows follow to queue {queue}"),
-            // Nothing has moved, and the attempt delayed the other links.
+            // Pause after a failed attempt, because it delayed the other links.
             Err(why) => {
                 self.learning.next = self.now + PAUSE;
                 tracing::debug!("{name}: {count} buckets stay: {why}");
@@ -324,7 +328,7 @@ impl Link {
 mod tests {
     use super::*;
 
-    // Goal: the group's map assigns each channel to exactly one queue of one member.
+    // Goal: the queues of a group's members cover each channel exactly once.
     #[test]
     fn member_queues_cover_each_channel_once() {
         assert_eq!(

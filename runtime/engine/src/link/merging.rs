@@ -1,5 +1,5 @@
-//! Coalescing of small frames that arrive at one function for the other one. Lanes are switched
-//! between two bursts, without other changes.
+//! Coalescing of small frames that arrive at one function for the other function. The setting of a
+//! lane changes between two bursts.
 
 use mqnet_netdev::wrap::merge::Merging;
 use mqnet_netdev::{Offloads, Plan};
@@ -11,7 +11,7 @@ use crate::lane::{Direction, Lane, Merges};
 pub(super) struct Merger {
     /// User's setting for frames that arrive at each function.
     wanted: [bool; 2],
-    /// Settings that the lanes of a set have.
+    /// Number of the lane set that was configured last, and its settings.
     applied: Option<(u32, [Option<Merges>; 2])>,
 }
 
@@ -22,26 +22,25 @@ impl Default for Merger {
 }
 
 impl Link {
-    /// True if frames that arrive at a function may be coalesced.
+    /// True if the user allows coalescing of frames that arrive at a function.
     pub fn may_merge(&self, side: usize) -> bool {
         self.merger.wanted[side]
     }
 
-    /// Permits or forbids coalescing of frames that arrive at a function, for a sink that accepts
-    /// large frames.
+    /// Allows or forbids coalescing of frames that arrive at a function.
     pub fn set_may_merge(&mut self, side: usize, on: bool) {
         self.merger.wanted[side] = on;
         self.fit_merging();
     }
 
-    /// Kinds of large frames that are made of small ones that arrive at a function.
+    /// Kinds of large frames that the engine coalesces from frames that arrive at a function.
     pub fn merges(&self, side: usize) -> Offloads {
         let applied = self.running.as_ref().and(self.merger.applied.as_ref());
         let merges = applied.and_then(|(_, merges)| merges[side]);
         merges.map_or(Offloads::NONE, |merges| merges.how.takes.and(Offloads::LARGE))
     }
 
-    /// Coalescing parameters for frames that arrive at a function.
+    /// Coalescing parameters for frames that arrive at a function; `None`: no coalescing.
     fn merging_from(&self, side: usize, plan: &Plan) -> Option<Merges> {
         let sink = &self.ends[1 - side];
         if !self.merger.wanted[side] || !sink.feeds_a_stack() {
@@ -57,13 +56,13 @@ impl Link {
             frame_max = frame_max.min(plan.frame_max);
         }
         let how = Merging { layer: caps.layer, takes, frame_max }.useful(plan.mtu)?;
-        // A source that sends large frames itself does not justify a copy.
+        // For a source that delivers large TCP frames, coalescing does not justify a copy.
         let tcp = Offloads::TSO4.or(Offloads::TSO6);
         let gathers = !plan.rx_offloads.and(tcp).any_large();
         Some(Merges { how, gathers })
     }
 
-    /// Configures coalescing on the lanes, if it changed or the lanes are new.
+    /// Configures coalescing on the running lanes if the settings changed or the lanes are new.
     pub(super) fn fit_merging(&mut self) {
         let Some(running) = &self.running else { return };
         if self.is_changing() {

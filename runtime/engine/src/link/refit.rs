@@ -1,8 +1,8 @@
 //! Refit: a function that has lost a member continues with other queues in the same lanes.
 //!
-//! The lanes of the affected channels are detached as they are. Their queues are parked, and then
-//! the function exchanges the inner queues. Frames that a lane holds, its disciplines and the
-//! wrappers of its queues stay. Other lanes are not affected.
+//! The lanes of the affected channels are detached with their frames, and their queues are parked.
+//! Then the function exchanges the inner queues. Frames in a lane, its disciplines and the wrappers
+//! of its queues stay. Other lanes are not affected.
 
 use mqnet_netdev::Fault;
 
@@ -11,10 +11,10 @@ use crate::lane::{Direction, LaneId};
 use crate::worker::LaneFault;
 
 impl Link {
-    /// True if a function continues without the failed part.
+    /// True if one of the functions can continue without the failed part. False without faults.
     pub(super) fn survives(&mut self, faults: &[LaneFault]) -> bool {
         let now = self.now;
-        // Query both functions: both may have lost a member.
+        // Query both functions, because both may have lost a member.
         let survives = self.ends.each_mut().map(|end| !faults.is_empty() && end.survives(now));
         survives.contains(&true)
     }
@@ -24,7 +24,8 @@ impl Link {
         self.ends.iter().any(|end| end.members().iter().any(|member| !member.up))
     }
 
-    /// Closes a running link after its first fault.
+    /// Takes a running link down for its first fault if `for_good` is true. Returns the notice, if
+    /// any.
     pub(super) fn end_by_faults(
         &mut self,
         faults: &[LaneFault],
@@ -39,7 +40,8 @@ impl Link {
         Ok(self.report_down(why))
     }
 
-    /// Lets pending queues take over. Faults of the replaced queues are discarded.
+    /// Exchanges the queues of functions that request it. Discards the faults of replaced queues.
+    /// Returns true if queues were exchanged.
     pub(super) fn refit_ends(&mut self, faults: &mut Vec<LaneFault>) -> Result<bool, LinkError> {
         let mut refitted = false;
         for side in 0..self.ends.len() {
@@ -69,7 +71,7 @@ impl Link {
         Ok(refitted)
     }
 
-    /// Extends the statistics shown by channels beyond the plan's, once they are in use.
+    /// Extends the reported statistics to channels beyond the plan that a function has used.
     pub(crate) fn note_counted(&mut self) {
         let counted = self.ends.iter().map(|end| end.counted()).max().unwrap_or(0);
         self.widest = self.widest.max(counted);

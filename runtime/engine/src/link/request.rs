@@ -1,4 +1,4 @@
-//! Requests of the user to a running link, and their replies.
+//! Requests of the user to a running link, and the replies.
 
 use std::time::Duration;
 
@@ -7,17 +7,18 @@ use mqnet_netdev::{Caps, NextPlan, Offloads, RequestedRings};
 use super::Link;
 use crate::change::Ended;
 
-/// Time limit of a request: a peer that does not drain can delay a change forever.
+/// Time limit of a request. Without a limit, a peer that does not drain could delay a change
+/// forever.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The user's wish for a link.
+/// Settings of a link that the user wishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkSettings {
     /// Number of channels; `None`: as many as the other side requests.
     pub channels: Option<u16>,
-    /// MTU; `None`: the functions' own.
+    /// MTU; `None`: the MTU of the functions.
     pub mtu: Option<u32>,
-    /// Rings of the function with a peer.
+    /// Ring sizes of the function with a peer.
     pub rings: RequestedRings,
     /// Offloads that frames from the first function must not use.
     pub without_forth: Offloads,
@@ -31,7 +32,7 @@ pub enum RejectedRequest {
     /// Another request is under way.
     #[error("another change is under way")]
     Busy,
-    /// The request is impossible.
+    /// The request cannot be fulfilled; the string is the reason.
     #[error("{0}")]
     Impossible(String),
 }
@@ -39,15 +40,15 @@ pub enum RejectedRequest {
 /// Reason why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The request timed out.
+    /// The time limit has passed; the string describes the missing step.
     #[error("{0}")]
     TimedOut(String),
-    /// The change was undone.
+    /// The change was undone; the string is the reason.
     #[error("{0}")]
     Undone(String),
 }
 
-/// A request under way.
+/// Request under way.
 #[derive(Debug)]
 pub(super) struct Pending {
     before: LinkSettings,
@@ -55,14 +56,14 @@ pub(super) struct Pending {
 }
 
 impl Link {
-    /// The user's current wish.
+    /// Settings that the user wishes.
     pub fn wish(&self) -> &LinkSettings {
         &self.wish
     }
 
-    /// Requests a new wish. The result is available from [`answer`](Self::answer): immediately if
-    /// the link is down (the wish then applies from the next start), otherwise when the change is
-    /// done.
+    /// Requests new settings. [`answer`](Self::answer) returns the result when the change is
+    /// complete. While the link is down, the result is available immediately, and the settings
+    /// apply at the next start. An error means that nothing was changed.
     pub fn request(&mut self, wish: LinkSettings, now: Duration) -> Result<(), RejectedRequest> {
         if self.pending.is_some() {
             return Err(RejectedRequest::Busy);
@@ -90,24 +91,25 @@ impl Link {
         Ok(())
     }
 
-    /// Reason why the number of channels is fixed, while the link is up.
+    /// Reason why the number of channels cannot change now; `None` if it can, and while the link is
+    /// down.
     fn channels_fixed(&self) -> Option<String> {
         self.running.as_ref()?;
         self.ends.iter().find_map(|end| end.channels_fixed())
     }
 
-    /// Takes the reply to the last request: done, with an optional note, or failed, with the
-    /// reason.
+    /// Takes the reply to the last request: an optional note, or the reason of the failure. `None`
+    /// if no reply is available.
     pub fn answer(&mut self) -> Option<Result<Option<String>, RequestError>> {
         self.answer.take()
     }
 
-    /// Capabilities of a function with the user's wish applied.
+    /// Capabilities `caps` with the user's wish for channels and MTU applied.
     pub(crate) fn wished(&self, caps: &Caps) -> Caps {
         let least = self.ends.iter().map(|end| end.least_channels()).max().unwrap_or(1);
         let user = self.wish.channels.map(|user| user.max(least));
         let user = user.or((least > 1).then_some(least));
-        // The function's own number of channels is an upper limit for the user's.
+        // The number of channels that the function wants is an upper limit for the user's number.
         let wanted = match (user, caps.wanted) {
             (Some(user), Some(function)) => Some(user.min(function)),
             (user, function) => user.or(function),
@@ -115,7 +117,7 @@ impl Link {
         Caps { wanted, mtu: self.wish.mtu.or(caps.mtu), ..caps.clone() }
     }
 
-    /// Capabilities of side `side` with the user's wish and offload restrictions applied.
+    /// Capabilities of a side with the user's wish and offload restrictions applied.
     pub(crate) fn wished_of(&self, side: usize) -> Caps {
         let caps = self.wished(&self.ends[side].caps());
         let (from, to) = match side {
@@ -129,8 +131,8 @@ impl Link {
         }
     }
 
-    /// Publishes the wish again after a change of capabilities: a guest has chosen other offloads
-    /// or queues.
+    /// Publishes the wish again if the capabilities of a function have changed, for example because
+    /// a guest selected other offloads or queues.
     pub(super) fn check_caps(&mut self) {
         let now = self.ends.each_ref().map(|end| Some(end.caps()));
         if now != self.seen_caps {
@@ -150,7 +152,7 @@ impl Link {
         }
     }
 
-    /// Completes the pending request after a change, or if no change is necessary.
+    /// Completes the pending request after a change, or if no change was necessary.
     pub(crate) fn end_request(&mut self, ended: Ended) {
         match ended {
             Ended::Committed if self.pending.take().is_some() => {
@@ -169,19 +171,20 @@ impl Link {
         self.answer_request(Err(why));
     }
 
-    /// Delivers the reply to the user, or to the request that was made for a device.
+    /// Stores the reply for the user, unless the request was made for a device.
     fn answer_request(&mut self, answer: Result<Option<String>, RequestError>) {
         if !self.is_of_device(&answer) {
             self.answer = Some(answer);
         }
     }
 
-    /// Number of channels that the peer's user requested.
+    /// Number of channels that the peer's user requested; `None` if unknown.
     pub fn peer_wants(&mut self) -> Option<u16> {
         self.peer().and_then(|peer| peer.peer_wants())
     }
 
-    /// Reason why the number of channels differs from the user's wish.
+    /// Reason why the number of channels differs from the user's wish; `None` if it does not, and
+    /// while the link is down.
     pub fn settled_note(&mut self) -> Option<String> {
         let (have, want) = (self.running.as_ref()?.plan.channels, self.wish.channels?);
         let peer = self.peer().and_then(|peer| peer.peer_wants());

@@ -1,9 +1,9 @@
 //! Resteering: another distribution of flows over the same queues, as with `ethtool -X`, with each
 //! flow in order.
 //!
-//! The queues that gain flows are processed one after the other. The lane of the queue stops, the
-//! buckets move, the lanes that lose them run until the frames that had waited are delivered, and
-//! all lanes continue. The control thread waits during this time.
+//! The queues that gain flows are processed one after the other. The lane of such a queue stops,
+//! and the buckets move. The lanes that lose flows run until their waiting frames are delivered.
+//! Then all lanes continue. The control thread waits during this time.
 
 use std::time::Duration;
 
@@ -16,45 +16,45 @@ use crate::lane::{Direction, Lane, LaneId};
 use crate::switch::drained;
 use crate::worker::Leave;
 
-/// Time limit for lanes to empty their queues and for sinks to deliver; the control thread waits
-/// during that time. A TAP queue can hold thousands of frames. A timeout costs flows their order:
-/// frames that arrived on the new queue are still there when the buckets move back.
+/// Time limit for lanes to empty their queues and for sinks to deliver, during which the control
+/// thread waits. A TAP queue can contain thousands of frames. After a timeout flows may lose their
+/// order: frames on the new queue are still there when the buckets move back.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// Time limit for moves without a user's request. A peer decides when it reads, and must not delay
-/// the other links of a daemon.
+/// Time limit for moves without a request of the user. A peer that reads slowly must not delay the
+/// other links of a daemon.
 const LIMIT_AUTOMATIC: Duration = Duration::from_millis(250);
 
-/// Time after which a full sink that accepts nothing for the same time again counts as stuck. No
-/// move is started for it.
+/// Duration of a stop after which a sink is checked. If it accepts nothing for the same time again,
+/// the sink counts as stuck, and no move is started.
 const STALLED: Duration = Duration::from_millis(50);
 
 /// Error text of a move that timed out.
 const NOT_TAKEN: &str = "what is on its way is not taken in time: try again";
 
 impl Link {
-    /// Distributes frames that arrive at function `side` by `table`. After an error some buckets
-    /// may have moved already; the table shows them.
+    /// Distributes frames that arrive at function `side` according to `table`. The inner error is
+    /// the reason of a failure; the current table then shows the buckets that have moved already.
     pub fn set_indirection(
         &mut self,
         side: usize,
         table: &[u16],
         user_set: bool,
     ) -> Result<Result<(), String>, LinkError> {
-        // Buckets move from the current table, including changes by other programs.
+        // Read the table again first: another program may have changed it.
         self.ends[side].refresh_indirection();
         self.spread((side, TableOwner::OWN), table, user_set, LIMIT)
     }
 
-    /// Like [`Self::set_indirection`], without a user's request, for a table with its owner's queue
-    /// numbers.
+    /// Distributes frames as [`Self::set_indirection`] does, without a request of the user. `table`
+    /// contains queue numbers of its owner.
     pub(super) fn spread_automatically(
         &mut self,
         side: usize,
         owner: TableOwner,
         table: &[u16],
     ) -> Result<Result<(), String>, LinkError> {
-        // Before any lane stops: the kernel may need time.
+        // Read the table before any lane stops, because the kernel may need time.
         let function = owner.of(&mut *self.ends[side]);
         if function.is_some_and(|function| function.refresh_indirection()) {
             return Ok(Err("somebody else has set the table, which stays".to_owned()));
@@ -99,7 +99,7 @@ impl Link {
                 return Ok(Err(why));
             }
         }
-        // No bucket differs any more, but the owner of the table may have changed.
+        // All buckets have moved; the call stores `user_set`.
         Ok(set(owner, &mut *self.ends[side], table, user_set).map_err(|e| e.to_string()))
     }
 

@@ -130,7 +130,7 @@ impl Narrow {
         while self.bench.poll().moved() > 0 {}
     }
 
-    /// Takes frames as the reader.
+    /// Removes frames from the sink, as its reader does.
     fn take(&self, frames: usize) {
         let mut lies = self.lies.lock().unwrap();
         let frames = frames.min(lies.len());
@@ -156,9 +156,9 @@ impl Narrow {
     }
 }
 
-// Goal: small frames use all of the sink's memory although the largest one has no room there.
-// Excess frames stay in the source, except for a few. The lane sleeps until there is room for the
-// first of these, not for the largest frame.
+// Goal: small frames use all of the sink's memory even if it has no space for a largest frame.
+// Excess frames stay in the source, except for a few. The lane sleeps until the sink has space for
+// the first of these.
 #[test]
 fn small_frames_use_all_sink_memory() {
     let mut narrow = Narrow::new();
@@ -179,8 +179,8 @@ fn small_frames_use_all_sink_memory() {
     assert!(!narrow.bench.lane.holds_a_frame());
 }
 
-// Goal: large frames are received in place, and wait in their source; only the first one after
-// small frames is copied.
+// Goal: large frames are received in place and wait in their source. Only the first large frame
+// after small frames is copied.
 #[test]
 fn large_frames_are_not_copied() {
     let mut narrow = Narrow::new();
@@ -202,7 +202,7 @@ fn large_frames_are_not_copied() {
     assert!(narrow.copies() <= 19, "{} copies", narrow.copies());
 }
 
-// Goal: of medium-sized frames several fit into the sink's memory at a time.
+// Goal: several medium-sized frames fit into the sink's memory at the same time.
 #[test]
 fn jumbo_frames_are_small_enough() {
     let mut narrow = Narrow::new();
@@ -211,7 +211,7 @@ fn jumbo_frames_are_small_enough() {
     assert!(narrow.occupancy() >= 8 * 9014, "{}", narrow.occupancy());
 }
 
-// Goal: with full=drop frames for a full sink are dropped and counted, and none is kept.
+// Goal: with full=drop, frames for a full sink are dropped and counted, and the lane keeps none.
 #[test]
 fn tail_drop_keeps_no_batched_frame() {
     let mut narrow = Narrow::new();
@@ -223,7 +223,7 @@ fn tail_drop_keeps_no_batched_frame() {
     assert!(!narrow.bench.lane.holds_a_frame() && narrow.occupancy() > SIZE - 100);
 }
 
-// Goal: full=drop with frames of all sizes drops no frame that the sink has room for.
+// Goal: with full=drop, no frame is dropped for which the sink has space, whatever the sizes.
 #[test]
 fn tail_drop_drops_only_frames_without_room() {
     let mut narrow = Narrow::new();
@@ -236,8 +236,9 @@ fn tail_drop_drops_only_frames_without_room() {
     assert_eq!((narrow.came_in_order(), narrow.bench.dropped(DropReason::SinkFull)), (13, 0));
 }
 
-// Goal: a lane that is being detached receives no frame that would have to wait in it, so that it
-// can leave with a source that is never empty and a slow sink. A lane that stays continues.
+// Goal: a lane that is being detached receives no frame that would have to wait in it. It can
+// therefore leave even if its source is never empty and its sink is slow. A lane that stays
+// continues.
 #[test]
 fn leaving_lanes_settle() {
     let mut narrow = Narrow::new();
@@ -257,8 +258,7 @@ fn leaving_lanes_settle() {
     narrow.came_in_order();
 }
 
-// Goal: a newly installed discipline first sends the frames of the batch, and then decides about
-// the rest.
+// Goal: new disciplines first send the frames of the batch, and then select from the other frames.
 #[test]
 fn disciplines_send_batched_frames_first() {
     let mut narrow = Narrow::new();
@@ -276,8 +276,8 @@ fn disciplines_send_batched_frames_first() {
 }
 
 proptest! {
-    // Goal: for all arrivals and readers, every frame arrives once and in order, no poll exceeds
-    // its budget, and frames that wait when the lane is closed are counted.
+    // Goal: every frame arrives once and in order for all arrivals and readers, and no poll exceeds
+    // its budget. Frames that wait when the lane is closed are counted.
     #[test]
     fn frames_arrive_in_order_for_any_reader(
         steps in prop::collection::vec((0u8..4, 60u32..4500, 1usize..40), 1..120),

@@ -1,4 +1,4 @@
-//! Polls of several bursts of small frames that are copied.
+//! Tests of polls that copy several bursts of small frames.
 
 use mqnet_netdev::OwningTx;
 use mqnet_netdev::limits::{BUDGET, SMALL, TURN};
@@ -29,8 +29,8 @@ impl OwningTx for Sink {
     }
 }
 
-/// Lane between two ends that bring memory, with frames of these lengths in its source and `room`
-/// frames of room in its sink.
+/// Creates a lane between two owning queues. The source has frames of the lengths `lens`; the sink
+/// has space for `room` frames.
 fn bench(lens: impl IntoIterator<Item = u32>, room: usize) -> Bench {
     let mut bench = Bench::new();
     let rx = Rx::Owning(Box::new(Source(bench.hands.clone(), Vec::new())));
@@ -48,8 +48,8 @@ fn bench(lens: impl IntoIterator<Item = u32>, room: usize) -> Bench {
     bench
 }
 
-// Goal: a poll moves up to four budgets of small frames, and one budget of others, even when the
-// first and the last of a burst are small.
+// Goal: a poll moves up to four budgets of small frames. It moves one budget of other frames, even
+// if the first and the last frame of a burst are small.
 #[test]
 fn small_frames_have_a_larger_budget() {
     let mut small = bench([SMALL; 300], 1000);
@@ -67,7 +67,7 @@ fn small_frames_have_a_larger_budget() {
     assert_eq!(ends.poll().frames, BUDGET);
 }
 
-// Goal: a source that becomes empty between bursts ends the poll, and a full sink stops it.
+// Goal: a source that becomes empty between bursts ends the poll, and a full sink ends it as well.
 #[test]
 fn polls_end_with_source_or_sink() {
     let mut short = bench([60; 128], 1000);
@@ -81,8 +81,8 @@ fn polls_end_with_source_or_sink() {
     assert_eq!(full.hands.world().sink, (0..300).collect::<Vec<u32>>());
 }
 
-// Goal: with full=drop a sink that becomes full between bursts does not make the source count as
-// empty; otherwise a leaving lane would leave frames in it. The next poll drops and counts them.
+// Goal: with full=drop, a sink that becomes full between bursts does not end the poll as if the
+// source were empty. The next poll drops and counts the frames.
 #[test]
 fn frames_left_by_a_full_sink_are_dropped_next() {
     let mut bench = bench([60; 300], 100);
@@ -94,7 +94,7 @@ fn frames_left_by_a_full_sink_are_dropped_next() {
     assert_eq!((bench.hands.world().sink.len(), drops), (100, 200));
 }
 
-// Goal: with an empty discipline a poll moves no more than the sink's allowance of bytes.
+// Goal: a lane with an empty discipline moves no more than the sink's allowance of bytes per poll.
 #[test]
 fn polls_end_with_the_allowance() {
     let mut lane = bench([60; 300], 1000);
@@ -106,8 +106,8 @@ fn polls_end_with_the_allowance() {
     assert_eq!((polled.frames, polled.rest), (166, PollEnd::Budget));
 }
 
-// Goal: an empty discipline counts every bypassing frame of all bursts, and frames without room in
-// the sink when they have left.
+// Goal: an empty discipline counts the bypassing frames of all bursts. Frames for which the sink
+// had no space are counted when they are sent.
 #[test]
 fn disciplines_count_all_bypassing_frames() {
     let mut bench = bench([60; 700], 400);
@@ -129,8 +129,8 @@ fn disciplines_count_all_bypassing_frames() {
     assert_eq!(bench.sink(), (0..700).collect::<Vec<_>>());
 }
 
-// Goal: a program may drop many frames for each that it shows, so a poll behind a program is
-// limited to one budget.
+// Goal: a poll through a program is limited to one budget, because a program may drop many frames
+// for each one that it delivers.
 #[test]
 fn polls_behind_a_program_have_one_budget() {
     let mut bench = bench([60; 300], 1000);
