@@ -1,15 +1,15 @@
 //! RX locality policy: decides when a bucket of flows moves to the queue on which its opposite
 //! direction is sent.
 //!
-//! The policy moves buckets, not flows. Buckets are few, the kernel's programs already use them,
-//! both directions of a flow have the same one, and existing steering moves a table of them in
-//! order. The cost: flows that share a bucket share a queue.
+//! The policy moves buckets, not flows. Buckets are few, and the kernel's steering programs already
+//! use them. Both directions of a flow have the same bucket, and resteering moves a table of
+//! buckets in order. The cost is that flows of one bucket share a queue.
 //!
-//! A bucket moves after [`STEADY`] consecutive samples on one other channel, each clearly more
-//! frequent than all other channels together. Samples without traffic are skipped. After a move the
-//! bucket stays for a hold time, which doubles with each further move soon after. Two ends of a
-//! bridge that follow each other would swap their channels forever; so the end that does not lead
-//! waits longer, and then finds both in agreement.
+//! A bucket moves after [`STEADY`] consecutive samples on one other channel. A sample counts if
+//! that channel has at least three quarters of the frames; samples without traffic are skipped.
+//! After a move the bucket stays for a hold time, which doubles with each further move soon after.
+//! Two ends of a bridge that follow each other would swap their channels forever. Therefore the end
+//! that does not lead waits longer, and then finds both ends in agreement.
 
 use std::time::Duration;
 
@@ -19,24 +19,24 @@ pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Number of consecutive samples before a move.
 const STEADY: u8 = 3;
 
-/// Most buckets that move after one sample, all to the same queue: the queue is not read during the
-/// move.
+/// Largest number of buckets that move after one sample, all to one queue. The queue is not read
+/// during the move.
 const MOVES: usize = 16;
 
 const HOLD_LEAST: Duration = Duration::from_millis(500);
 const HOLD_MOST: Duration = Duration::from_secs(64);
 
-/// Channel on which a bucket was seen since the last sample.
+/// Channel on which the frames of a bucket were sent since the last sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
     Nowhere,
-    /// Several channels, none clearly more frequent than the others.
+    /// Several channels, none with three quarters of the frames.
     Mixed,
     On(u16),
 }
 
 impl Sight {
-    /// Evaluates the number of frames on each channel.
+    /// Evaluates the numbers of frames of a bucket on each channel.
     pub(crate) fn of(counts: impl Iterator<Item = u64>) -> Self {
         let (mut sum, mut most, mut at) = (0u64, 0, 0);
         for (channel, count) in (0..).zip(counts) {
@@ -53,13 +53,13 @@ impl Sight {
     }
 }
 
-/// Number of frames after which the hash that a driver claims is verified.
+/// Number of frames after which a driver's statement about its hash is checked.
 const JUDGED: u64 = 64;
 
-/// Verdict about a table: whether a driver's buckets are the ones that mqnet computes.
+/// Result of a check: whether frames arrive on the queues that the driver's hash and table imply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    /// Too few frames so far.
+    /// Too few frames have arrived.
     Unknown,
     True,
     False {
@@ -81,17 +81,18 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    /// Restarts the comparison, as the next table is a new one.
+    /// Restarts the comparison, because the next table is a new one. An earlier positive result
+    /// stays.
     pub(crate) fn restart(&mut self) {
         self.before.clear();
         (self.arrived, self.strays) = (0, 0);
     }
 
     /// Evaluates the number of frames of each bucket on each channel since the last sample, with
-    /// the current table. One frame in eight may stray: there are at least two queues, so a random
-    /// assignment strays by at least a half.
+    /// the current table. At most one frame in eight may arrive on another queue. With two or more
+    /// queues, a random assignment would send at least half of the frames to other queues.
     pub(crate) fn compare(&mut self, table: &[u16], news: &[Vec<u64>]) -> Judgement {
-        // Frames of buckets that have just moved may have arrived on either queue.
+        // Skip buckets that have just moved: their frames may have arrived on either queue.
         let stayed = |bucket: &usize| self.before.get(*bucket) == table.get(*bucket);
         for bucket in (0..table.len()).filter(stayed) {
             for (channel, counts) in (0..).zip(news) {
@@ -115,10 +116,10 @@ impl Trial {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// Channel of the last sample, if it is not the bucket's queue.
+    /// Channel of the last sample; `None` if it was the bucket's queue or mixed.
     candidate: Option<u16>,
     samples: u8,
-    /// Time of the last move; the bucket stays for `hold` from then on.
+    /// Time of the last move. The bucket then stays for the time `hold`.
     moved: Duration,
     hold: Duration,
 }
@@ -142,11 +143,11 @@ impl Bucket {
     }
 }
 
-/// Samples of all buckets of a table, and their moves.
+/// Samples and moves of all buckets of a table.
 #[derive(Debug)]
 pub(crate) struct Policy {
     buckets: Vec<Bucket>,
-    /// First bucket of the next sample, so that every queue gets its turn.
+    /// Bucket at which the next search begins, so that every queue gets its turn.
     begin: usize,
 }
 
@@ -162,7 +163,7 @@ impl Policy {
         Self { buckets: vec![Bucket::default(); buckets], begin: 0 }
     }
 
-    /// Forgets candidates that do not exist any more, after the number of queues became `queues`.
+    /// Removes candidates that do not exist any more, after the number of queues became `queues`.
     pub(crate) fn limit_queues(&mut self, queues: u16) {
         for bucket in &mut self.buckets {
             if bucket.candidate.is_some_and(|queue| queue >= queues) {
@@ -171,8 +172,8 @@ impl Policy {
         }
     }
 
-    /// Returns the buckets to move now. `table` holds the queue of each bucket, `sights` its
-    /// sample.
+    /// Returns the buckets to move now; `None` if no bucket moves. `table` contains the queue of
+    /// each bucket, and `sights` the sample of each bucket.
     pub(crate) fn decide(
         &mut self,
         now: Duration,

@@ -1,19 +1,20 @@
-//! Moves one direction of a running link from one set of lanes to another.
+//! Switch of one direction of a running link from one set of lanes to another.
 //!
-//! # Why no frame is lost, duplicated or reordered
+//! # Order of frames
 //! A flow may change its queue when the number of queues changes. Its older frames then wait in one
-//! queue while its newer frames arrive in another, and two lanes race. Hence these steps:
+//! queue while its newer frames arrive in another, and two lanes race. These steps ensure that no
+//! frame is lost, duplicated or reordered:
 //!
-//! 1. Lanes of queues that *gain* flows stop receiving: new frames wait in the source.
-//! 2. The source changes its steering, and returns when no frame can arrive by the old steering.
+//! 1. Lanes of queues that *gain* flows stop receiving; new frames wait in the source.
+//! 2. The source changes its steering. It returns when no frame can arrive by the old steering.
 //! 3. Lanes of queues that *lose* flows continue until the frames that waited at step 2 have moved.
 //! 4. All lanes of the new set start with sinks that *hold*: frames collect there, unpublished.
 //! 5. Frames in disciplines of the old lanes are sent through the old sinks.
 //! 6. When the peer has taken all frames that the old sinks published, the new sinks are released.
 //!
-//! At step 6 every older frame has been delivered, and no newer frame was visible before it. The
-//! source is read all the time except in steps 1 to 3, so a kernel ring does not overflow.
-//! (Rejected: ordering by the receiver alone, with a marker in every ring. It needs a frame in
+//! At step 6 every older frame has been delivered, and no newer frame was visible before. The
+//! source is read at all times except in steps 1 to 3, so a kernel ring does not overflow.
+//! (Rejected: ordering by the receiver alone, with a marker in every ring. That needs a frame in
 //! every ring, and the peer's cooperation after a failure.)
 
 use std::sync::mpsc::Receiver;
@@ -24,9 +25,8 @@ use crate::lane::{Closing, Lane, LaneId};
 use crate::worker::Leave;
 use crate::worker_pool::WorkerPool;
 
-/// Condition to leave after all frames that wait in the source now have been received. A source
-/// that is never empty is left after as many frames as it can hold, so that new lanes do not wait
-/// longer.
+/// Condition to leave after all frames that now wait in the source have been received. With a
+/// source that is never empty, the number of frames that the source can hold is the limit.
 pub(crate) fn drained(source: &mut dyn Function) -> Leave {
     Leave::Drained { most: source.waiting_most() }
 }
@@ -34,13 +34,14 @@ pub(crate) fn drained(source: &mut dyn Function) -> Leave {
 /// Progress of a switch.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// The switch is not finished: call again soon.
+    /// The switch is not complete; the next call continues it.
     Waiting,
-    /// The new lanes run, and the old ones are drained.
+    /// The new lanes run, and the old lanes are drained.
     Done,
-    /// The source could not change its steering: the old lanes run as before.
+    /// The source could not change its steering, and the old lanes run as before. The string is the
+    /// reason.
     Failed(String),
-    /// A sink has failed: the link has to be closed.
+    /// A sink has failed, so the link must be closed.
     Broken(Fault),
 }
 
@@ -50,9 +51,10 @@ enum Phase {
     Gaining(Receiver<Lane>),
     /// Lanes that lose flows are leaving their workers.
     Losing(Receiver<Lane>),
-    /// The new lanes run and hold. Old lanes with frames in their disciplines send those.
+    /// The new lanes run and hold. Old lanes with disciplines are attached again to send their
+    /// waiting frames.
     Emptying(Receiver<Lane>, usize),
-    /// As before, with all frames in the old sinks, which are being drained.
+    /// The new lanes hold, and the old sinks, which have all older frames, are being drained.
     Draining,
 }
 
@@ -62,21 +64,21 @@ pub(crate) struct Switch {
     losing: Vec<LaneId>,
     /// Number of queues to steer to; `None`: flows keep their queues.
     steer: Option<u16>,
-    /// Frames that are too large for the new lanes may wait in the source.
+    /// True if frames that are too large for the new lanes may wait in the source.
     empty_all: bool,
-    /// Leave condition of lanes that must leave their source empty.
+    /// Condition for lanes that must first receive all frames that wait in their source.
     drained: Leave,
-    /// Lanes of the new set, until they are attached.
+    /// Lanes of the new set that are not attached yet.
     next: Vec<Lane>,
     next_ids: Vec<LaneId>,
-    /// Lanes of the old set, once they have left.
+    /// Lanes of the old set that have left their workers.
     parked: Vec<Lane>,
     phase: Phase,
 }
 
 impl Switch {
-    /// Creates a switch from the lanes `old` to the lanes `next`. `empty_all`: frames that are too
-    /// large for the new lanes may wait in the source.
+    /// Creates a switch from the lanes `old` to the lanes `next`. `empty_all` is true if frames
+    /// that are too large for the new lanes may wait in the source.
     pub(crate) fn new(
         old: &[LaneId],
         next: Vec<Lane>,
@@ -92,7 +94,8 @@ impl Switch {
             losing,
             steer: (before != after).then_some(after as u16),
             empty_all,
-            // Queried before any frame waits: the query can take long on a busy machine.
+            // Query the condition before any frame waits, because the query can take long on a busy
+            // machine.
             drained: drained(source),
             next_ids: next.iter().map(Lane::id).collect(),
             next,
@@ -101,7 +104,7 @@ impl Switch {
         }
     }
 
-    /// Performs one step.
+    /// Performs one step of the switch.
     pub(crate) fn turn(&mut self, workers: &WorkerPool, source: &mut dyn Function) -> Progress {
         match &mut self.phase {
             Phase::Start => {
@@ -144,7 +147,7 @@ impl Switch {
             self.parked.drain(..).for_each(|lane| workers.attach(lane));
             return Progress::Failed(e.to_string());
         }
-        // If every flow keeps its queue, the new lane of a queue may continue at any frame.
+        // If every flow keeps its queue, the new lane of a queue can continue at any frame.
         let stays = self.steer.is_none() && !self.empty_all;
         let leave = if stays { Leave::Settled } else { self.drained };
         self.phase = Phase::Losing(workers.detach(&self.losing, leave));
@@ -153,7 +156,7 @@ impl Switch {
 
     fn begin(&mut self, workers: &WorkerPool) {
         for mut lane in self.next.drain(..) {
-            // Fails only for a broken device, which the lane detects itself.
+            // Ignore the error of a failed device, which the lane detects at its next poll.
             let _ = lane.hold(true);
             lane.open_source();
             workers.attach(lane);
@@ -183,8 +186,8 @@ impl Switch {
         Progress::Done
     }
 
-    /// Detached lanes: the old ones after [`Progress::Done`], the new ones after
-    /// [`Progress::Failed`].
+    /// Returns the lanes that are not attached: the old lanes after [`Progress::Done`], the new
+    /// lanes after [`Progress::Failed`].
     pub(crate) fn into_idle(mut self) -> Vec<Lane> {
         if let Phase::Gaining(detached) | Phase::Losing(detached) | Phase::Emptying(detached, _) =
             &self.phase

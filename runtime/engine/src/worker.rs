@@ -1,4 +1,4 @@
-//! A worker: a pinned thread that polls lanes, and sleeps when none has work.
+//! Worker: a pinned thread that polls lanes, and sleeps while no lane has work.
 
 mod gather;
 mod leaving;
@@ -28,11 +28,11 @@ pub(crate) use leaving::Leave;
 use leaving::Leaving;
 use slot::{LaneState, Slot};
 
-/// Number of busy iterations between checks of sleeping lanes. An iteration in which a lane moved
-/// several budgets counts as that many.
+/// Number of busy iterations between two checks of sleeping lanes. An iteration in which a lane
+/// moved several budgets counts as that many.
 const PASSES_PER_CHECK: usize = 32;
 
-/// Number of poll windows for which a lane may be idle while other lanes of its worker are busy.
+/// Number of poll windows after which an idle lane sleeps while other lanes of its worker are busy.
 const PATIENCE: u32 = 64;
 
 /// Epoll key of the command eventfd.
@@ -41,21 +41,21 @@ const COMMAND: u64 = u64::MAX;
 /// Time limit for a worker's reply.
 pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Edit of a lane, run on its worker.
+/// Edit of a lane, which runs on the lane's worker.
 pub(crate) type Edit = Box<dyn FnOnce(&mut Lane) -> Result<(), Fault> + Send>;
 
-/// Commands to a worker.
+/// Command to a worker.
 enum Command {
     Attach(Box<Lane>),
-    /// Return these lanes, each as soon as it may leave.
+    /// Returns each of these lanes when its condition holds.
     Detach {
         lanes: Vec<LaneId>,
         leave: Leave,
         reply: Sender<Lane>,
     },
-    /// Keep those of these lanes that have not left yet.
+    /// Cancels the detach of those lanes that have not left yet.
     Stay(Vec<LaneId>, Sender<()>),
-    /// Return every lane immediately.
+    /// Returns all lanes immediately.
     DetachAll(Sender<Vec<Lane>>),
     Edit(LaneId, Edit),
     Policy(IdlePolicy),
@@ -64,7 +64,7 @@ enum Command {
 
 /// Fault report of a worker to the control thread.
 pub(crate) struct LaneFault {
-    /// Channel of the link; the channel in `fault` is that of the queue's function.
+    /// Channel of the link. The channel in `fault` is numbered by the queue's function.
     pub(crate) channel: u16,
     pub(crate) fault: Fault,
 }
@@ -124,10 +124,12 @@ impl Worker {
         let name = format!("mqnet-worker{number}");
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             if let Some(cpu) = cpu {
-                // Fails if the cpuset shrank since it was read; the worker then runs unpinned.
+                // Ignore errors: the cpuset may have shrunk since it was read. The worker then runs
+                // unpinned.
                 let _ = affinity::pin_current_thread(cpu);
             }
-            // All descriptors that the worker needs are open.
+            // The restriction is possible now, because all descriptors that the worker needs are
+            // open.
             if let Err(e) = process::restrict_thread(&[]) {
                 tracing::warn!("a worker keeps its privileges: {e}");
             }
@@ -138,9 +140,9 @@ impl Worker {
     }
 
     fn send(&self, command: Command) {
-        // A worker that has ended needs no command.
+        // Ignore errors: a worker that has ended needs no command.
         let _ = self.commands.send(command);
-        // Pairs with the Acquire swap in Body::run_commands: the command in the queue.
+        // Pairs with the Acquire swap in Body::run_commands, which makes the command visible.
         self.shared.pending.store(true, Ordering::Release);
         let _ = self.shared.wake.ring();
     }
@@ -149,17 +151,19 @@ impl Worker {
         self.send(Command::Attach(Box::new(lane)));
     }
 
-    /// Requests lanes back; each is sent to `home` when it may leave.
+    /// Requests lanes back. Each lane is sent to `reply` when it may leave.
     pub(crate) fn detach(&self, lanes: Vec<LaneId>, leave: Leave, reply: &Sender<Lane>) {
         self.send(Command::Detach { lanes, leave, reply: reply.clone() });
     }
 
-    /// Cancels the detach of the lanes that have not left yet, and confirms on `answer`.
+    /// Cancels the detach of those lanes that have not left yet, and sends a confirmation to
+    /// `answer`.
     pub(crate) fn stay(&self, lanes: Vec<LaneId>, answer: &Sender<()>) {
         self.send(Command::Stay(lanes, answer.clone()));
     }
 
-    /// Runs an edit on a lane. An edit of a lane that is not here (any more) has no effect.
+    /// Runs an edit on a lane. Nothing happens if the worker does not have the lane, or if the lane
+    /// has failed.
     pub(crate) fn edit(&self, lane: LaneId, edit: Edit) {
         self.send(Command::Edit(lane, edit));
     }
@@ -169,7 +173,7 @@ impl Worker {
         self.send(Command::Policy(policy));
     }
 
-    /// Takes every lane back; `None` if the worker does not reply.
+    /// Takes all lanes back. Returns `None` if the worker does not reply in time.
     pub(crate) fn detach_all(&self) -> Option<Vec<Lane>> {
         let (reply, lanes) = channel();
         self.send(Command::DetachAll(reply));
@@ -182,7 +186,7 @@ impl Worker {
         &self.shared.stats
     }
 
-    /// Thread id, once the thread runs.
+    /// Thread id of the worker; `None` until the thread runs.
     pub(crate) fn thread_id(&self) -> Option<u32> {
         Some(self.shared.thread.load(Ordering::Relaxed)).filter(|&id| id != 0)
     }
@@ -191,14 +195,15 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.send(Command::Stop);
-        // A worker that did not reply earlier would not end either; it ends with the process.
+        // Do not wait for a worker that did not reply earlier; it ends with the process.
         if let (Some(thread), false) = (self.thread.take(), self.stuck.get()) {
             let _ = thread.join();
         }
     }
 }
 
-/// A descriptor and the lanes that it wakes (both lanes of a queue pair share a doorbell).
+/// Watched descriptor and the lanes that it wakes. Both lanes of a queue pair may share a
+/// descriptor.
 struct Watch {
     fd: OwnedFd,
     raw: i32,
@@ -212,7 +217,7 @@ struct Body {
     policy: IdlePolicy,
     faults: FaultLine,
     slots: Vec<Slot>,
-    /// Indexed by epoll key, so an unused entry stays until it is reused.
+    /// Watches by epoll key. An unused entry remains until it is reused.
     watches: Vec<Option<Watch>>,
     active: usize,
     /// Number of lanes that are being detached.
@@ -246,7 +251,8 @@ impl Body {
         }
     }
 
-    /// Polls every active lane once; returns the largest number of frames that one lane moved.
+    /// Polls every active lane once, except lanes in a hold-off. Returns the largest number of
+    /// frames that one lane moved.
     #[inline]
     fn pass(&mut self) -> usize {
         let mut most = 0;
@@ -270,7 +276,8 @@ impl Body {
         most
     }
 
-    /// Polls like [`Self::pass`], and lets detached lanes leave.
+    /// Polls every active lane once, and removes lanes that may leave. Returns the largest number
+    /// of frames that one lane moved.
     #[cold]
     fn pass_with_leaving(&mut self) -> usize {
         let (mut most, mut number) = (0, 0);
@@ -290,7 +297,7 @@ impl Body {
             most = most.max(frames + sent);
             slot.empty = if frames + sent > 0 { 0 } else { slot.empty.saturating_add(1) };
             let lane = &mut slot.lane;
-            // A faulty lane leaves as it is: the link is about to be closed.
+            // A faulty lane leaves without further conditions, because the link will be closed.
             let go = |l: &mut Leaving| slot.state == LaneState::Faulty || l.may_go(lane, frames);
             if slot.leaving.as_mut().is_some_and(go) {
                 self.remove_lane(number);
@@ -301,7 +308,7 @@ impl Body {
         most
     }
 
-    /// Removes a lane and returns it to the control thread.
+    /// Removes a lane from the worker, and sends it to the control thread if it is being detached.
     fn remove_lane(&mut self, number: usize) {
         let mut slot = self.slots.swap_remove(number);
         let last = self.slots.len();
@@ -311,7 +318,7 @@ impl Body {
         for hole in &mut self.watches {
             let Some(watch) = hole else { continue };
             watch.slots.retain(|&i| i != number);
-            // The last slot has moved to the position of the removed one.
+            // The last slot has moved to the position of the removed slot.
             watch.slots.iter_mut().filter(|i| **i == last).for_each(|i| *i = number);
             if watch.slots.is_empty() {
                 let _ = self.epoll.remove(watch.fd.as_fd());
@@ -326,7 +333,7 @@ impl Body {
         }
     }
 
-    /// Handles an iteration that moved no frame: spins, yields or sleeps.
+    /// Handles an iteration without frames: spins, yields or sleeps.
     #[cold]
     fn rest(&mut self, empty: u32) {
         if empty < self.policy.spins && self.active > 0 {
@@ -344,7 +351,7 @@ impl Body {
         }
         if self.active > 0 {
             // The poll hold-off is shorter than a time slice of another thread, so the worker does
-            // not yield.
+            // not yield during a hold-off.
             let now = self.now;
             if !self.slots.iter_mut().any(|slot| slot.is_held_off(|| now)) {
                 affinity::yield_now();
@@ -360,8 +367,8 @@ impl Body {
         }
     }
 
-    /// Arms the lanes that have been idle for `window`. An additional polled lane costs a busy
-    /// worker little and saves its peer a doorbell, so a single lane sleeps only after a long time.
+    /// Arms the lanes that have been idle for `window`. A further polled lane costs a busy worker
+    /// little and saves its peer a notification, so the window is long while other lanes are busy.
     fn put_to_sleep(&mut self, window: Duration) {
         for slot in &mut self.slots {
             if slot.state != LaneState::Active
@@ -387,7 +394,8 @@ impl Body {
         }
     }
 
-    /// Activates the lanes that are due, for example because a token bucket releases a frame.
+    /// Activates armed lanes whose wake time has passed, for example because a token bucket
+    /// releases a frame.
     fn wake_due(&mut self) {
         for slot in &mut self.slots {
             if slot.state == LaneState::Armed
@@ -401,10 +409,12 @@ impl Body {
         }
     }
 
-    /// Processes ready events, or waits for one.
+    /// Activates the lanes of ready descriptors. Waits for one until the timeout, or without a
+    /// limit (`None`).
     fn poll_events(&mut self, timeout: Option<Duration>) {
         let Self { epoll, watches, slots, active, now, .. } = self;
-        // Fails only for a descriptor that is no epoll: a bug.
+        // Ignore the error: `wait` fails only for a descriptor that is no epoll instance, which
+        // would be a bug.
         let _ = epoll.wait(timeout, |ready| {
             let Some(Some(watch)) = watches.get(ready.key as usize) else { return };
             for &i in &watch.slots {
@@ -418,10 +428,10 @@ impl Body {
         });
     }
 
-    /// Executes pending commands; true to stop.
+    /// Executes the pending commands. Returns true after the command to stop.
     #[cold]
     fn run_commands(&mut self) -> bool {
-        // Pairs with the Release store in Worker::send: the command in the queue.
+        // Pairs with the Release store in Worker::send, which makes the command visible.
         self.shared.pending.swap(false, Ordering::Acquire);
         while let Ok(command) = self.receiver.try_recv() {
             match command {
@@ -460,7 +470,7 @@ impl Body {
             slot.leaving = Some(Leaving::begin(&slot.lane, leave, reply.clone()));
             self.leaving += 1;
             if slot.state == LaneState::Armed {
-                // An armed lane must be polled once more.
+                // An armed lane must be polled once more before it leaves.
                 slot.state = LaneState::Active;
                 slot.empty = 0;
                 self.active += 1;
@@ -494,7 +504,7 @@ impl Body {
             slot.empty = 0;
             self.active += 1;
         }
-        // The edit may have installed shared objects, through which other lanes wake this one.
+        // The edit may have added shared objects through which other lanes wake this lane.
         let own = |fd: BorrowedFd<'_>| (fd.as_raw_fd(), fd.try_clone_to_owned());
         let wakers: ArrayVec<_, 2> = slot.lane.wakers().map(own).collect();
         for raw in before.into_iter().filter(|raw| wakers.iter().all(|(now, _)| now != raw)) {
@@ -526,11 +536,11 @@ impl Body {
     }
 
     fn watch(&mut self, fd: BorrowedFd<'_>, slot: usize) -> io::Result<()> {
-        // A duplicate, so that it can be removed even if the queue closes its own descriptor.
+        // Watch a duplicate, which can be removed even if the queue closes its own descriptor.
         self.watch_own(fd.as_raw_fd(), fd.try_clone_to_owned()?, slot)
     }
 
-    /// Watches `own`, a duplicate of the descriptor `raw`.
+    /// Watches `own`, a duplicate of the descriptor with the number `raw`.
     fn watch_own(&mut self, raw: i32, own: OwnedFd, slot: usize) -> io::Result<()> {
         if let Some(watch) = self.watches.iter_mut().flatten().find(|w| w.raw == raw) {
             if !watch.slots.contains(&slot) {
@@ -547,7 +557,7 @@ impl Body {
         Ok(())
     }
 
-    /// Stops watching a closed descriptor: its number may be reused.
+    /// Stops watching a descriptor for a slot. The descriptor may be closed and its number reused.
     fn unwatch(&mut self, raw: i32, slot: usize) {
         for hole in &mut self.watches {
             let Some(watch) = hole.as_mut().filter(|watch| watch.raw == raw) else { continue };
@@ -568,13 +578,13 @@ impl Body {
     }
 }
 
-/// Fault of a lane with descriptors that cannot be watched.
+/// Creates the fault of a lane with a descriptor that cannot be watched.
 #[cold]
 fn unwatched(lane: LaneId, error: &io::Error) -> Fault {
     Fault { channel: lane.channel, what: format!("cannot watch a queue: {error}") }
 }
 
-/// Takes a lane out of service and reports the fault to the control thread.
+/// Marks a lane as faulty and reports the fault to the control thread.
 #[cold]
 fn fail(slot: &mut Slot, active: &mut usize, faults: &FaultLine, fault: Fault) {
     slot.state = LaneState::Faulty;

@@ -1,4 +1,4 @@
-//! The worker pool of a link, and the assignment of lanes to workers.
+//! Worker pool of a link, and the assignment of lanes to workers.
 
 use std::io;
 use std::sync::mpsc::{Receiver, channel};
@@ -15,25 +15,26 @@ use crate::link::{Cpus, LinkConfig, LinkError};
 use crate::worker::{Edit, FaultLine, Leave, REPLY_TIMEOUT, Worker};
 use mqnet_netdev::stats::WorkerStats;
 
-/// Public view of a worker.
+/// Description of a worker.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerView<'a> {
-    /// CPU that the worker is pinned to.
+    /// CPU to which the worker is pinned; `None`: not pinned.
     pub cpu: Option<usize>,
-    /// Node of that CPU.
+    /// NUMA node of that CPU; `None`: unknown.
     pub node: Option<u32>,
-    /// Thread id, once the thread runs.
+    /// Thread id; `None` until the thread runs.
     pub thread: Option<u32>,
     /// Time accounting of the worker.
     pub stats: &'a WorkerStats,
 }
 
-/// The worker pool of a link.
+/// Worker pool of a link.
 pub(crate) struct WorkerPool {
     topology: Topology,
     workers: Vec<Worker>,
     side: CpuListEnd,
-    /// Devices behind the channels: channel i belongs to device i mod their number. Empty: unknown.
+    /// Locations of the link's devices; channel i belongs to device i modulo their number. Empty:
+    /// unknown.
     homes: Vec<FunctionLocation>,
     config: LinkConfig,
     line: FaultLine,
@@ -49,10 +50,10 @@ impl WorkerPool {
         Self { topology, workers: Vec::new(), side, homes: Vec::new(), config, line }
     }
 
-    /// Makes sure that there are workers for `channels` channels. The list only grows, one worker
-    /// per channel up to one per CPU, so that a channel never moves to another worker: its counters
-    /// have one writer, and its old and new lanes run one after the other. For the same reason the
-    /// first `side` and `homes` stay in force.
+    /// Creates the missing workers for `channels` channels: one per channel, at most one per CPU,
+    /// unless the number is configured. The pool never shrinks, and a channel never moves to
+    /// another worker. Therefore its counters have one writer, and its old and new lanes never run
+    /// concurrently. For the same reason, `side` and `homes` of the first call stay in force.
     pub(crate) fn grow(
         &mut self,
         channels: u16,
@@ -78,7 +79,7 @@ impl WorkerPool {
         Ok(())
     }
 
-    /// CPU of each possible worker; worker n serves channel n first of all.
+    /// CPU of each possible worker. Worker n serves channel n first.
     fn places(&self, most: usize) -> Vec<usize> {
         let channels = u16::try_from(most).unwrap_or(u16::MAX);
         let request = PlacementRequest::new(&self.topology, &self.homes, channels);
@@ -86,12 +87,13 @@ impl WorkerPool {
         plan(&request).places.iter().map(|place| place.cpu).collect()
     }
 
-    /// Number of the worker that serves a channel.
+    /// Number of the worker that polls a channel; `None` without workers.
     pub(crate) fn worker_of(&self, channel: u16) -> Option<usize> {
         worker_of(channel, self.homes.len().max(1), self.workers.len(), round_robin)
     }
 
-    /// NUMA node for a channel's memory: the node of its worker, or the nearest one with memory.
+    /// NUMA node for a channel's memory: the node of its worker, or the nearest node with memory.
+    /// `None` if the worker is not pinned or the node is unknown.
     pub(crate) fn memory_of(&self, channel: u16) -> Option<u32> {
         let cpu = self.workers[self.worker_of(channel)?].cpu?;
         self.topology.node_of(cpu).map(|node| self.topology.memory_near(node))
@@ -108,14 +110,14 @@ impl WorkerPool {
         }
     }
 
-    /// Runs an edit on a lane, on its worker.
+    /// Runs an edit of a lane on the lane's worker.
     pub(crate) fn edit(&self, lane: LaneId, edit: Edit) {
         if let Some(worker) = self.worker(lane) {
             worker.edit(lane, edit);
         }
     }
 
-    /// Requests lanes back. Each lane arrives on the receiver when it may leave.
+    /// Requests lanes back. The receiver gets each lane when it may leave.
     pub(crate) fn detach(&self, lanes: &[LaneId], leave: Leave) -> Receiver<Lane> {
         let (reply, detached) = channel();
         for (number, worker) in self.workers.iter().enumerate() {
@@ -128,18 +130,17 @@ impl WorkerPool {
         detached
     }
 
-    /// Takes lanes back when they hold nothing.
+    /// Takes lanes back when no frame waits in them. Fails if a worker does not reply in time.
     pub(crate) fn take(&self, lanes: &[LaneId]) -> Result<Vec<Lane>, LinkError> {
         self.take_when(lanes, Leave::Settled)
     }
 
-    /// Takes lanes back immediately, with the frames that they hold: the lanes will be attached
-    /// again.
+    /// Takes lanes back immediately, with the frames in them. The caller attaches the lanes again.
     pub(crate) fn take_immediately(&self, lanes: &[LaneId]) -> Result<Vec<Lane>, LinkError> {
         self.take_when(lanes, Leave::Immediately)
     }
 
-    /// Takes lanes back when they may leave.
+    /// Takes lanes back when their condition holds. Fails if a lane does not arrive in time.
     pub(crate) fn take_when(&self, lanes: &[LaneId], leave: Leave) -> Result<Vec<Lane>, LinkError> {
         let detached = self.detach(lanes, leave);
         let mut back = Vec::with_capacity(lanes.len());
@@ -149,8 +150,8 @@ impl WorkerPool {
         Ok(back)
     }
 
-    /// Takes lanes back if all of them may leave within `limit`. Otherwise the rest stays attached,
-    /// and the lanes that have left are the error.
+    /// Takes lanes back within `limit`. If not all of them can leave, the others stay attached, and
+    /// the inner error contains the lanes that have left.
     pub(crate) fn take_within(
         &self,
         lanes: &[LaneId],
@@ -177,7 +178,7 @@ impl WorkerPool {
         Ok(Err(back))
     }
 
-    /// Takes every lane back immediately.
+    /// Takes all lanes back immediately. Fails if a worker does not reply in time.
     pub(crate) fn take_all(&self) -> Result<Vec<Lane>, LinkError> {
         let mut all = Vec::new();
         for worker in &self.workers {
@@ -216,8 +217,8 @@ mod tests {
 
     use super::*;
 
-    // Goal: workers go to the nodes of the devices that they serve, in the devices' order. Without
-    // known devices they go to distinct cores from the preferred end.
+    // Goal: workers run on the nodes of the devices that they serve, in the order of the devices.
+    // Without known devices, workers run on distinct cores from the preferred end.
     #[test]
     fn workers_follow_devices() {
         let (sender, _faults) = channel();

@@ -1,7 +1,6 @@
 //! Batch of frames of a system-call source, received into memory of the lane. Frames are batched
 //! for coalescing, or because the sink has no space for the largest frame that may arrive. A large
 //! frame ends its batch, so that it does not wait.
-//! frame ends its batch, so that it does not wait.
 
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BUDGET, BURST_BYTES, BURST_FRAMES};

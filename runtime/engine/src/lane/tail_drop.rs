@@ -32,8 +32,8 @@ impl Lane {
                 }
                 dropped = lengths.len();
                 rx.release(dropped)?;
-                // A partly sent frame in a discipline, or one that was received, is not among the
-                // dropped.
+                // The dropped frames do not include a partly sent frame that is in a discipline or
+                // was received earlier.
                 let of_source = dropped > 0 && self.partial_in_source();
                 if let Some(hand) = self.finishing.as_ref().filter(|_| of_source) {
                     hand.give_up();
@@ -42,20 +42,21 @@ impl Lane {
             Rx::Syscall(rx) => {
                 let waiting = self.batch.as_mut().map_or(0, |batch| batch.drain().len());
                 if let Some(hand) = self.finishing.as_ref().filter(|_| !self.partial_inside) {
-                    // A partly sent frame was received or reinjected, and comes first. In both
-                    // cases the rest of it is dropped.
+                    // A partly sent frame was received or reinjected, and is the first. In both
+                    // cases its rest is dropped.
                     hand.give_up();
                 }
                 self.tx_stats.tx.drops.count(DropReason::SinkFull, waiting as u64);
                 let Some(loan) = &mut self.loan else { return Ok(()) };
                 if let Some((page, _)) = loan.held.take() {
-                    // This frame was taken before the sink became full.
+                    // The frame in the page was received before the sink became full.
                     loan.pool.free(page);
                     self.tx_stats.tx.drops.count(DropReason::SinkFull, 1);
                 }
                 let Some(mut page) = loan.pool.alloc() else { return Ok(()) };
                 while dropped < budget {
-                    // Full room: with a shorter read a device does not report the frame's length.
+                    // Offer the full space: for a shorter read, a device does not report the length
+                    // of the frame.
                     let head = loan.pool.span_mut(&mut page).split_at(self.room as usize).0;
                     match rx.recv(&mut Segments::new(head, SpanMut::empty())) {
                         Ok(Recv::Frame(_)) => dropped += 1,

@@ -21,7 +21,7 @@ mod merging;
 mod narrow;
 mod turns;
 
-/// Frames in the source, frames that reached the sink, and the remaining room of the sink.
+/// Frames in the source, frames that reached the sink, and the remaining space of the sink.
 #[derive(Default)]
 struct World {
     source: VecDeque<Vec<u8>>,
@@ -161,7 +161,8 @@ impl Bench {
     }
 }
 
-// Goal: while the sink has room, frames bypass the discipline: none is copied, all are counted.
+// Goal: while the sink has space, frames bypass the discipline: none is copied, and all are
+// counted.
 #[test]
 fn empty_disciplines_are_bypassed() {
     let mut bench = Bench::with(pfifo(10));
@@ -172,8 +173,9 @@ fn empty_disciplines_are_bypassed() {
     assert_eq!(bench.stats.tx.copies.get(), 0);
 }
 
-// Goal: frames without room in the sink wait, the source is emptied, and the lane counts as stopped
-// and sleeps. When there is room the waiting frames leave in order, before newer ones.
+// Goal: frames without space in the sink wait, the source is emptied, and the lane counts as
+// stopped and sleeps. When the sink has space, the waiting frames are sent in order, before newer
+// frames.
 #[test]
 fn frames_without_room_wait_in_order() {
     let mut bench = Bench::with(pfifo(1000));
@@ -192,8 +194,8 @@ fn frames_without_room_wait_in_order() {
     assert_eq!((bench.lane.waiting(), bench.stats.tx.wakes.get()), (0, 1));
 }
 
-// Goal: only the policy drops: the frames above pfifo's limit (one more is at the sink), counted
-// under their own reason.
+// Goal: only the discipline drops frames: those above pfifo's limit, counted under their own
+// reason.
 #[test]
 fn only_the_policy_drops() {
     let mut bench = Bench::with(pfifo(50));
@@ -224,8 +226,8 @@ fn full_stops_or_drops() {
     }
 }
 
-// Goal: a held sink is full of frames that wait for older ones, not because of a slow reader. No
-// frame is dropped before its release, also with `full=drop`.
+// Goal: no frame is dropped before a held sink is released, even with `full=drop`. Such a sink is
+// full of frames that wait for older ones.
 #[test]
 fn a_held_sink_drops_nothing() {
     let mut bench = merging::bench(true, true);
@@ -280,7 +282,7 @@ fn token_buckets_set_the_wake_time() {
     assert_eq!(bench.lane.wake_at(), None);
 }
 
-/// A source that moves its frames by a system call.
+/// Source that delivers its frames by a system call.
 struct Calls(Hands);
 
 impl Queue for Calls {
@@ -302,8 +304,8 @@ impl SyscallRx for Calls {
     }
 }
 
-// Goal: with full=drop between two queues that bring no memory, no frame is kept when the sink is
-// full: it would leave much later than its successors.
+// Goal: with full=drop between two system-call queues, the lane keeps no frame while the sink is
+// full. The frame would be sent much later than its successors.
 #[test]
 fn tail_drop_keeps_no_frame() {
     let (hands, stats) = (Hands::default(), Arc::<QueuePairStats>::default());
@@ -364,9 +366,9 @@ fn classes_choose_the_channel_of_every_frame() {
     assert_eq!((bench.sink().len(), bench.lane.waiting(), other.waiting()), (0, 0, 10));
 }
 
-// Goal: a closing lane stays while another closing lane may put frames into its queue, polls again
-// without a wake-up, and sends the frames that it gets before it leaves. A lane with disciplines of
-// its own leaves immediately.
+// Goal: a closing lane stays while another closing lane may add frames to its queue. It is polled
+// again without a wake, and sends the frames that it gets before it leaves. A lane with its own
+// disciplines leaves immediately.
 #[test]
 fn lanes_close_together() {
     let mut bench = Bench::new();
@@ -379,7 +381,8 @@ fn lanes_close_together() {
     bench.lane.close_source(both.remove(0));
     assert_eq!(bench.poll().moved(), 0);
     assert!(!bench.lane.is_settled());
-    // Between the check and the sleep: the lane has to poll again without a wake-up.
+    // The other lane ends between the check and the sleep, so this lane must be polled again
+    // without a wake.
     drop(both);
     assert_eq!((bench.lane.arm().unwrap(), bench.lane.wake_at().is_some()), (Armed::Sleep, true));
     let (hands, stats) = (Hands::default(), QueuePairStats::default());
@@ -398,8 +401,8 @@ fn lanes_close_together() {
     assert!(alone.lane.is_settled(), "nobody gives it anything");
 }
 
-// Goal: of two lanes that leave shared disciplines at the same time exactly one is the last, and
-// takes the frames that a third has left behind.
+// Goal: exactly one of two lanes that leave shared disciplines concurrently is the last. That lane
+// takes the frames that a third lane has left behind.
 #[test]
 fn exactly_one_leaving_lane_is_last() {
     let queueing = || Queueing::new(pfifo(100), Layer::Ethernet, 1519, None).unwrap();
@@ -460,8 +463,8 @@ fn deed() -> impl Strategy<Value = Deed> {
 }
 
 proptest! {
-    // Goal: for all events at the sink, the source and the disciplines, frames arrive in order and
-    // none is lost: a stop is never forgotten, and a lane with work never sleeps.
+    // Goal: frames arrive in order and none is lost, for all events at the sink, the source and the
+    // disciplines. No stop is forgotten, and no lane with work sleeps.
     #[test]
     fn frames_arrive_once_and_in_order(deeds in proptest::collection::vec(deed(), 1..200)) {
         let mut bench = Bench::with(pfifo(100_000));

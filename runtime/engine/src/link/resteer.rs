@@ -103,13 +103,14 @@ impl Link {
         Ok(set(owner, &mut *self.ends[side], table, user_set).map_err(|e| e.to_string()))
     }
 
-    /// True if frames of a queue of function `side` have not been accepted for a while.
+    /// True if the sink for frames of a queue of function `side` is stuck.
     fn is_stuck(&self, side: usize, queue: u16) -> bool {
         let stats = self.ends[1 - side].stats();
         stats.get(usize::from(queue)).is_some_and(|channel| is_stalled(&channel.tx, poll::pause))
     }
 
-    /// Adds a rule, replacing one at the same location; `None` removes that one.
+    /// Adds a rule, replacing a rule at the same location. `None` removes the rule at that
+    /// location. The inner error is the reason of a failure.
     pub fn set_rule(
         &mut self,
         side: usize,
@@ -124,8 +125,8 @@ impl Link {
         };
         let channels = self.running.as_ref().map_or(0, |running| running.plan.channels);
         let mut stage = rules.clone();
-        // Remove first, then add. Flows of the old rule may go to any queue, flows of the new one
-        // may come from any, and a lane cannot be in both sets.
+        // Remove the old rule first, then add the new one. Flows of the old rule may go to any
+        // queue, and flows of the new rule may come from any. A lane cannot be in both sets.
         if let Some(at) = rules.iter().position(|old| old.location == location) {
             let old = stage.remove(at);
             let others: Vec<u16> = (0..channels).filter(|queue| *queue != old.queue).collect();
@@ -140,7 +141,8 @@ impl Link {
         let others: Vec<u16> = (0..channels).filter(|other| *other != queue).collect();
         let done = self.move_rules(side, &[queue], &others, &before, &stage)?;
         if done.is_err() && before != rules {
-            // Restore the replaced rule. If that fails too, the list shows it.
+            // Restore the replaced rule. If that fails too, the list of rules shows that the rule
+            // is missing.
             let queue = rules.iter().find(|old| old.location == location).map(|old| old.queue);
             let gaining: Vec<u16> = queue.into_iter().collect();
             let others: Vec<u16> = (0..channels).filter(|other| !gaining.contains(other)).collect();
@@ -162,7 +164,8 @@ impl Link {
         self.move_flows(side, (gaining, losing), turn, back, LIMIT)
     }
 
-    /// Moves flows between queues: `turn` changes the steering, `back` undoes that.
+    /// Moves flows between queues. `turn` changes the steering, and `back` undoes the change if
+    /// frames are not delivered within `limit`.
     fn move_flows(
         &mut self,
         side: usize,
@@ -181,7 +184,7 @@ impl Link {
         let id = |channel: &u16| LaneId { set, channel: *channel, way };
         let leave = drained(&mut *self.ends[side]);
         let gaining: Vec<LaneId> = gaining.iter().map(id).collect();
-        // A lane that holds a frame for a stuck sink stays, and nothing is moved.
+        // If a lane cannot leave, because it holds a frame for a stuck sink, nothing is moved.
         let mut parked = match self.workers.take_within(&gaining, Leave::Settled, limit)? {
             Ok(lanes) => lanes,
             Err(lanes) => {
@@ -212,7 +215,8 @@ impl Link {
     }
 }
 
-/// Table with its owner's queue numbers.
+/// Table of an owner, with the owner's queue numbers. `None` without a table, or while the member
+/// is lost.
 fn shown(owner: TableOwner, end: &mut dyn Function) -> Option<Indirection> {
     owner.of(end)?.indirection()
 }
@@ -228,8 +232,9 @@ fn set(
     owner.of(end).ok_or_else(lost)?.set_indirection(table, user_set)
 }
 
-/// True if a sink accepts nothing. An overloaded sink is full after each poll and counts as stopped
-/// all the time, although it accepts frames. So the packet counter decides.
+/// True if a sink has stopped for `STALLED` and then accepts no packet for the same time. An
+/// overloaded sink is full after each poll and counts as stopped, although it accepts packets.
+/// Therefore the packet counter decides.
 fn is_stalled(tx: &TxStats, mut pause: impl FnMut(Duration)) -> bool {
     let since = Duration::from_nanos(tx.stopped_since_ns.get());
     let begin = clock::monotonic();
@@ -246,10 +251,11 @@ fn is_stalled(tx: &TxStats, mut pause: impl FnMut(Duration)) -> bool {
     true
 }
 
-/// Waits until the sinks have delivered all frames; false after a timeout.
+/// Waits until the sinks have delivered all frames. Returns false after a timeout, or if frames
+/// wait in disciplines.
 fn drain(lanes: &mut [Lane], limit: Duration) -> bool {
     if lanes.iter_mut().any(|lane| lane.waiting() > 0) {
-        // The lanes are detached, so frames in their disciplines cannot be sent.
+        // No worker polls the detached lanes, so frames in their disciplines cannot be sent.
         return false;
     }
     let begin = clock::monotonic();
@@ -266,8 +272,8 @@ fn drain(lanes: &mut [Lane], limit: Duration) -> bool {
 mod tests {
     use super::*;
 
-    // Goal: a sink that is full at every check but accepts frames, and one that resumes, are waited
-    // for. A sink that accepts nothing is not.
+    // Goal: a sink that is full at every check but accepts frames is not stalled, nor is a sink
+    // that resumes. A sink that accepts nothing is stalled.
     #[test]
     fn moving_sinks_are_not_stalled() {
         let tx = TxStats::default();

@@ -1,4 +1,4 @@
-//! XDP programs on the lanes of a running link. Programs follow the link through channel changes.
+//! XDP programs on the lanes of a running link. New lanes of a channel change get the programs too.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use crate::lane::{Direction, Lane, LaneId};
 /// Reason why a program cannot be attached or detached.
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
-    /// A program is attached already.
+    /// The side already has a program.
     #[error("a program is attached already: detach it first")]
     Busy,
-    /// No program is attached.
+    /// The side has no program.
     #[error("no program is attached")]
     None,
     /// The frames of the function have no Ethernet header.
     #[error("it carries IP packets: XDP programs are for Ethernet frames")]
     Layer,
-    /// The system has no more event descriptors.
+    /// An eventfd cannot be created.
     #[error("no event for the way back: {0}")]
     System(#[from] std::io::Error),
 }
@@ -35,13 +35,13 @@ struct Attached {
     ifindexes: [u32; 2],
 }
 
-/// XDP programs of a link.
+/// XDP programs of a link, by side.
 #[derive(Default)]
 pub(super) struct Programs {
     attached: [Option<Attached>; 2],
-    /// Hooks and reinjection paths that are being removed.
+    /// Program wrappers and reinjection paths that are being removed.
     leaving: Vec<Hooked>,
-    /// Hooks and reinjection paths in use.
+    /// Program wrappers and reinjection paths in use.
     placed: [Vec<Hooked>; 2],
 }
 
@@ -59,12 +59,12 @@ struct Rings(Arc<EventFd>);
 
 impl ReinjectWaker for Rings {
     fn ring(&self) {
-        // Fails only if the eventfd is closed: then its lane is gone.
+        // Ignore errors: they mean that the counter is full, and a full counter wakes as well.
         let _ = self.0.ring();
     }
 }
 
-/// Parts of a program for the two lanes of a channel.
+/// Program wrapper and reinjection path for the two lanes of a channel.
 struct Pair {
     hook: HookConfig,
     inlet: ReinjectRx,
@@ -73,20 +73,21 @@ struct Pair {
 }
 
 impl Link {
-    /// True if frames from the peer may wait in front of this end's sink.
+    /// True if frames from the peer may wait before this end's sink, in disciplines or in a
+    /// program's pages.
     pub(crate) fn peers_way_may_wait(&self) -> bool {
         self.peers_way_has_disciplines() || self.peers_way_has_hooks()
     }
 
-    /// True if frames from the peer may wait in a program's pages. For the peer these frames have
-    /// been taken. The same applies to frames that a program at this end reinjects: they must not
-    /// open a sink for new lanes before the old lanes have left it.
+    /// True if frames from the peer may wait in a program's pages; the peer regards these frames as
+    /// taken. Also true for reinjected frames of a program at this end. They must not open a sink
+    /// for new lanes before the old lanes have left it.
     pub(crate) fn peers_way_has_hooks(&self) -> bool {
         let attached = self.programs.attached.iter().any(Option::is_some);
         self.peer_side.is_some() && (attached || self.programs.any_leaving())
     }
 
-    /// Program of a side.
+    /// Program of a side; `None` if no program is attached.
     pub fn xdp(&self, side: usize) -> Option<&Arc<Program>> {
         self.programs.attached[side].as_ref().map(|attached| &attached.program)
     }
@@ -100,7 +101,7 @@ impl Link {
         let waker = Arc::new(EventFd::new()?);
         let (hooked, joined) = (Hooked::default(), Hooked::default());
         self.programs.placed[side].extend([hooked.clone(), joined.clone()]);
-        // The program runs before segmentation emulation.
+        // The program processes frames before their segmentation, so the arriving size counts.
         let way_in = if side == 0 { Direction::AToB } else { Direction::BToA };
         let plan_in = from_source_side(plan, way_in);
         let (arrives, offloads) = (plan_in.rx_frame_max(), plan_in.rx_offloads);
@@ -128,7 +129,7 @@ impl Link {
         Ok(Some(Pair { hook, inlet, joined, waker }))
     }
 
-    /// Installs the programs on lanes that are not attached.
+    /// Adds the programs of both sides to lanes that no worker has yet.
     pub(super) fn hook_lanes(
         &mut self,
         lanes: &mut [Vec<Lane>; 2],
@@ -146,8 +147,9 @@ impl Link {
         Ok(())
     }
 
-    /// Attaches a program to frames that arrive at a side. The workers install it between two
-    /// bursts.
+    /// Attaches a program for frames that arrive at a side. The workers add the program between two
+    /// bursts. Fails if the side has a program, if its frames have no Ethernet header, or if an
+    /// eventfd cannot be created.
     pub fn attach_xdp(
         &mut self,
         side: usize,
@@ -168,7 +170,7 @@ impl Link {
             (0..plan.channels).map(|channel| self.pair(side, channel, &plan)).collect();
         let pairs = pairs.inspect_err(|_| {
             self.programs.attached[side] = None;
-            // Hooks created so far are on no lane and would never report their removal.
+            // Wrappers created so far are on no lane, so their removal would never be reported.
             self.programs.placed[side].clear();
             self.ends[side].set_xdp(false);
         })?;
@@ -200,7 +202,8 @@ impl Link {
         attached.for_each(|attached| attached.ifindexes = ifindexes);
     }
 
-    /// Detaches the program of a side. Frames that it has passed or reinjected are still sent.
+    /// Detaches and returns the program of a side. Frames that the program has passed or reinjected
+    /// are still sent.
     pub fn detach_xdp(&mut self, side: usize) -> Result<Arc<Program>, XdpError> {
         let attached = self.programs.attached[side].take().ok_or(XdpError::None)?;
         self.ends[side].set_xdp(false);
@@ -225,7 +228,7 @@ impl Link {
         });
     }
 
-    /// Retries the removal of hooks that could not be removed immediately.
+    /// Retries the removal of program wrappers in which frames waited.
     pub(super) fn retry_hook_removal(&mut self) {
         self.programs.leaving.retain(Hooked::is_on);
         if self.programs.any_leaving() {

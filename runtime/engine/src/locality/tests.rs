@@ -5,7 +5,7 @@ use super::*;
 const BUCKETS: usize = 16;
 
 fn at(look: u32) -> Duration {
-    // A link is never as young as the first sample would imply.
+    // The base time is large, because a bucket at time 0 would be within the hold time of a move.
     Duration::from_secs(1000) + SAMPLE_INTERVAL * look
 }
 
@@ -17,7 +17,7 @@ fn sight() -> impl Strategy<Value = Sight> {
     ]
 }
 
-// Goal: a channel counts as seen only with at least three in four frames.
+// Goal: a sample counts for a channel only if the channel has at least three in four frames.
 #[test]
 fn sights_need_a_clear_majority() {
     let of = |counts: &[u64]| Sight::of(counts.iter().copied());
@@ -30,8 +30,9 @@ fn sights_need_a_clear_majority() {
     assert_eq!(of(&[u64::MAX, u64::MAX]), Sight::On(0));
 }
 
-// Goal: a bucket moves at the third consecutive sample on the same channel, no earlier. Samples
-// without traffic neither count nor reset; another channel, a mixture and its own queue reset.
+// Goal: a bucket moves at the third consecutive sample on the same channel, not earlier. Samples
+// without traffic neither count nor reset. A sample on another channel, a mixed sample, or one on
+// the bucket's queue resets.
 #[test]
 fn buckets_move_after_three_samples() {
     let on = Sight::On(2);
@@ -46,7 +47,7 @@ fn buckets_move_after_three_samples() {
     }
 }
 
-// Goal: buckets with a removed queue as candidate, still waiting for their move, stay.
+// Goal: a bucket that waits for its move stays if its candidate queue is removed.
 #[test]
 fn removed_queues_get_no_buckets() {
     for queues in [2, 4] {
@@ -63,7 +64,7 @@ fn removed_queues_get_no_buckets() {
     }
 }
 
-// Goal: of two ends that follow each other only the leader moves; then both agree.
+// Goal: only the leader of two ends that follow each other moves; then both agree.
 #[test]
 fn mutual_followers_converge() {
     let mut policies = [Policy::new(BUCKETS), Policy::new(BUCKETS)];
@@ -82,7 +83,7 @@ fn mutual_followers_converge() {
     assert_eq!((tables[0], moves), ([1; BUCKETS], [BUCKETS, 0]));
 }
 
-// Goal: a bucket that is sent on another channel every second moves less and less often.
+// Goal: a bucket whose channel changes every second moves less and less often.
 #[test]
 fn restless_buckets_move_less_often() {
     let mut policy = Policy::new(1);

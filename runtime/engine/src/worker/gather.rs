@@ -1,9 +1,8 @@
-//! Poll hold-off: a lane with few frames in its last poll is not polled again immediately, if its
-//! source requests that.
+//! Poll hold-off: after a poll with few frames, a lane pauses if its source requests that.
 //!
-//! A reader that polls for each single frame takes the cache line with the sender's index out of
-//! the sender's cache, once per frame. With a kernel as sender this is expensive: after publishing
-//! a frame the kernel waits until its stores are visible (`sock_def_readable`).
+//! A reader that polls for each single frame takes the cache line with the sender's index from the
+//! sender's cache, once per frame. With a kernel as sender this is expensive: after publishing a
+//! frame the kernel waits until its stores are visible (`sock_def_readable`).
 
 use std::time::Duration;
 
@@ -11,24 +10,25 @@ use mqnet_netdev::limits::BUDGET;
 
 use crate::lane::{PollEnd, Polled};
 
-/// Number of frames in a poll that justifies an immediate next poll.
+/// Number of frames in a poll after which the lane is polled again immediately.
 const ENOUGH: usize = BUDGET / 2;
 
-/// Poll hold-off of a lane; see the module.
+/// Poll hold-off of a lane.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HoldOff {
-    /// End of the hold-off; 0 if there is none.
+    /// End of the hold-off; 0 without a hold-off.
     until: Duration,
 }
 
 impl HoldOff {
-    /// True for a poll that took few frames from its source and had room for more.
+    /// True for a poll that took at least one but few frames from its source, and did not end at a
+    /// full sink.
     #[inline]
     pub(super) fn is_worth(polled: &Polled) -> bool {
         (1..ENOUGH).contains(&polled.frames) && polled.rest != PollEnd::Full
     }
 
-    /// Starts a hold-off of `time`; 0: none.
+    /// Starts a hold-off of `time`; zero starts none.
     #[inline]
     pub(super) fn begin(&mut self, time: Duration, now: impl FnOnce() -> Duration) {
         if !time.is_zero() {
@@ -57,8 +57,8 @@ mod tests {
     const TIME: Duration = Duration::from_micros(2);
     const NOW: Duration = Duration::from_secs(1);
 
-    // Goal: only few frames justify a hold-off. Many frames do not, nor none (sent frames had
-    // waited in the lane), nor a sink without room for more.
+    // Goal: only a poll that took few frames justifies a hold-off. A poll with many frames does
+    // not, nor a poll without frames, nor a poll that ended at a full sink.
     #[test]
     fn few_frames_start_a_hold_off() {
         let worth = |frames, rest| HoldOff::is_worth(&Polled { frames, sent: 3, rest });
@@ -68,7 +68,7 @@ mod tests {
         );
     }
 
-    // Goal: a hold-off ends once, after its time; a hold-off of no time is none.
+    // Goal: a hold-off ends after its time, and a hold-off of zero does not begin.
     #[test]
     fn hold_offs_end_once() {
         let mut hold_off = HoldOff::default();

@@ -1,4 +1,4 @@
-//! Lanes that leave their worker, each when its condition holds.
+//! Lanes that leave their worker when their condition holds.
 
 use std::sync::mpsc::Sender;
 
@@ -7,22 +7,22 @@ use crate::lane::{Lane, PollEnd};
 /// Condition under which a lane leaves its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leave {
-    /// Immediately, with all frames that it holds: the lane will be attached again.
+    /// Immediately, with all frames in the lane. The lane will be attached again.
     Immediately,
-    /// As soon as the lane holds no frame of its own.
+    /// As soon as no frame of the lane waits or is partly sent.
     Settled,
-    /// After the lane found its source empty, or moved so many frames that none of those that
-    /// waited at the request is left.
+    /// As `Settled`, after the lane found its source empty or moved `most` frames.
     Drained {
-        /// Most frames that can wait in the source.
+        /// Largest number of frames that can wait in the source.
         most: u32,
     },
 }
 
-/// A lane that is being detached.
+/// Condition and destination of a lane that is being detached.
 pub(super) struct Leaving {
     pub(super) immediately: bool,
-    /// Frames that may remain of those that waited at the request; `None`: not relevant.
+    /// Upper limit of the frames that still wait since the request; `None`: the source does not
+    /// matter.
     pub(super) left: Option<u32>,
     pub(super) reply: Sender<Lane>,
 }
@@ -33,12 +33,12 @@ impl Leaving {
             Leave::Immediately | Leave::Settled => None,
             Leave::Drained { most } => Some(most),
         };
-        // Frames taken until now were not among the waiting ones.
+        // Reset the count: frames taken before the request do not count.
         lane.taken_of_source(0);
         Self { immediately: leave == Leave::Immediately, left, reply }
     }
 
-    /// True if the lane may leave, after `moved` more frames.
+    /// True if the lane may leave, after it has moved `moved` more frames.
     pub(super) fn may_go(&mut self, lane: &mut Lane, moved: usize) -> bool {
         let drained = match &mut self.left {
             None => true,

@@ -1,4 +1,4 @@
-//! A lane of a worker: active, armed or faulty.
+//! Lane of a worker with its state: active, armed or faulty.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::lane::{Lane, Polled};
 pub(super) enum LaneState {
     /// Polled in every iteration.
     Active,
-    /// Asleep, with its queues armed to wake the worker.
+    /// Not polled; its queues are armed and will wake the worker.
     Armed,
-    /// Failed; the fault is reported to the control thread.
+    /// Failed; the control thread has been notified.
     Faulty,
 }
 
 pub(super) struct Slot {
     pub(super) lane: Lane,
     pub(super) state: LaneState,
-    /// Consecutive polls that moved no frame.
+    /// Number of consecutive polls that moved no frame.
     pub(super) empty: u32,
     /// Time at which the worker first noticed that the lane is idle.
     pub(super) idle_since: Duration,
@@ -34,13 +34,13 @@ impl Slot {
         Self { lane, state, empty: 0, idle_since: now, leaving: None, hold_off }
     }
 
-    /// True if the lane is active, but in a poll hold-off.
+    /// True if the lane is active and in a poll hold-off.
     #[inline]
     pub(super) fn is_held_off(&mut self, now: impl FnOnce() -> Duration) -> bool {
         self.state == LaneState::Active && self.hold_off.is_on(now)
     }
 
-    /// Accounts for a poll that moved frames.
+    /// Records a poll that moved frames, and starts a hold-off if the poll took few.
     #[inline]
     pub(super) fn moved(&mut self, polled: &Polled, now: impl FnOnce() -> Duration) {
         self.empty = 0;
@@ -50,7 +50,8 @@ impl Slot {
     }
 
     pub(super) fn pause(&mut self, policy: &IdlePolicy, window: Duration, now: Duration) -> Pause {
-        // Time in which the worker did not run is not idle time of the lane.
+        // Restart the idle time here: time in which the worker did not run is not idle time of the
+        // lane.
         if self.empty <= policy.spins {
             self.idle_since = now;
         }

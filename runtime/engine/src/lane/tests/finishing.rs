@@ -1,4 +1,4 @@
-//! Lanes with segmentation emulation.
+//! Tests of lanes with segmentation emulation.
 
 use mqnet_netdev::{Offloads, OwningTx};
 use mqnet_shmem::SpanMut;
@@ -8,7 +8,7 @@ use super::*;
 
 const PAYLOAD: usize = 3000;
 
-/// A source of large frames, with memory or without.
+/// Source of large frames, with or without memory.
 struct Large(Hands, Vec<Vec<u8>>);
 
 fn tso() -> VnetHdr {
@@ -62,7 +62,7 @@ impl SyscallRx for Large {
     }
 }
 
-/// A sink that records each segment as its frame's number and the offset of its payload.
+/// Sink that records each segment as the number of its frame and the offset of its payload.
 struct Cuts(Hands, Arc<QueuePairStats>);
 
 impl Queue for Cuts {
@@ -128,12 +128,12 @@ impl Cuts {
     }
 }
 
-/// Lane with a source that has memory or not, and a sink without memory.
+/// Creates a lane from an owning (`brings`) or system-call source to a system-call sink.
 pub(super) fn bench(brings: bool) -> Bench {
     bench_of(brings, false)
 }
 
-/// Like [`bench`], with or without memory at the sink.
+/// Creates a lane as [`bench`] does, with an owning or a system-call sink.
 pub(super) fn bench_of(rx_brings: bool, tx_brings: bool) -> Bench {
     let mut bench = Bench::new();
     let (hands, stats) = (bench.hands.clone(), bench.stats.clone());
@@ -159,8 +159,8 @@ pub(super) fn segments(frames: u32) -> Vec<u32> {
     (0..frames).flat_map(|number| [0, 1000, 2000].map(|at| number << 16 | at)).collect()
 }
 
-// Goal: for any room of the sink from poll to poll, each segment leaves once and in order, with
-// memory at the source or without, with a discipline or without.
+// Goal: each segment is sent once and in order, whatever space the sink has in each poll. This
+// holds for both kinds of sources, with and without a discipline.
 #[test]
 fn each_segment_leaves_once() {
     for (brings, queued) in [(true, false), (false, false), (true, true), (false, true)] {
@@ -184,8 +184,8 @@ fn each_segment_leaves_once() {
     }
 }
 
-// Goal: a lane with a partly sent frame does not leave before it has sent the rest; a lane that is
-// closed accounts for the frames that it had taken.
+// Goal: a lane does not leave before it has sent the rest of a partly sent frame. A closed lane
+// accounts for all frames that it had taken.
 #[test]
 fn lanes_complete_partial_frames() {
     for brings in [true, false] {
@@ -210,7 +210,7 @@ fn lanes_complete_partial_frames() {
     }
 }
 
-// Goal: a discipline that reorders frames does not let them overtake a partly sent one: no segment
+// Goal: no frame overtakes a partly sent frame in a discipline that reorders frames, so no segment
 // is sent twice.
 #[test]
 fn partial_frames_are_not_overtaken() {
@@ -267,8 +267,8 @@ fn partial_frames_of_closed_sources_complete() {
     assert_eq!((bench.sink(), bench.hands.world().source.len()), (segments(1), 1));
 }
 
-// Goal: replacing disciplines that hold a partly sent frame lets no frame overtake it, for any
-// order: no segment is sent twice.
+// Goal: no frame overtakes a partly sent frame when its disciplines are replaced, so no segment is
+// sent twice.
 #[test]
 fn partial_frames_stay_first_after_a_discipline_change() {
     let mut bench = bench(true);
@@ -278,7 +278,7 @@ fn partial_frames_stay_first_after_a_discipline_change() {
         frame[15] = tos;
         frame
     };
-    // Enqueued, then partly sent from the discipline.
+    // The frame is enqueued, then partly sent from the discipline.
     bench.hands.world().source.extend([of_priority(0, 8), of_priority(1, 8)]);
     bench.poll();
     bench.hands.world().room = 1;

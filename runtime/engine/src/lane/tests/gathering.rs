@@ -1,4 +1,4 @@
-//! Poll hold-off as requested by the source.
+//! Tests of the poll hold-off that a source requests.
 
 use std::sync::mpsc::channel;
 
@@ -18,8 +18,8 @@ fn bench(mut bench: Bench, wish: Duration, frames: u32) -> Bench {
     bench
 }
 
-// Goal: the lane returns the hold-off of its source, but none while frames wait in disciplines, nor
-// behind a program, which shows only a part of the source.
+// Goal: the lane returns the hold-off of its source. While frames wait in disciplines, or with a
+// program, the hold-off is zero.
 #[test]
 fn hold_off_requires_empty_disciplines() {
     assert_eq!(bench(Bench::with(pfifo(1000)), WISH, 5).lane.poll_hold_off(), WISH);
@@ -37,7 +37,7 @@ fn wait_until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-// Goal: after few frames a worker does not poll their lane, except a lane that is being detached.
+// Goal: a worker pauses a lane after a poll with few frames, unless the lane is being detached.
 #[test]
 fn workers_honour_the_hold_off() {
     let bench = bench(Bench::new(), Duration::from_secs(3600), 0);

@@ -1,4 +1,4 @@
-//! Lanes with XDP programs around their source.
+//! Tests of lanes with XDP programs.
 
 use mqnet_ebpf::{ExecutionMode, Insn, ObjectProgram, Origin, Program};
 use mqnet_netdev::Offloads;
@@ -13,7 +13,7 @@ pub(super) const DROP: i32 = 1;
 pub(super) const PASS: i32 = 2;
 const TX: i32 = 3;
 
-/// A program with the same verdict for all frames, which accepts multi-buffer frames.
+/// Creates a program with the same verdict for all frames, which accepts multi-buffer frames.
 fn program(verdict: i32) -> Arc<Program> {
     let answer = Insn { code: 0xb7, imm: verdict, ..Insn::default() };
     let exit = Insn { code: 0x95, ..Insn::default() };
@@ -60,7 +60,7 @@ fn hook_with(bench: &mut Bench, verdict: i32, outlet: ReinjectTx) {
     bench.lane.hook(config);
 }
 
-/// Lets a program of another lane reinject frames, and then removes it.
+/// Reinjects frames by a program of another lane, and then removes that program.
 fn send_back(outlet: ReinjectTx, frames: impl IntoIterator<Item = Vec<u8>>) {
     let mut other = Bench::new();
     other.hands.world().source.extend(frames);
@@ -82,8 +82,8 @@ fn reinjection_wakers_follow_their_path() {
     assert_eq!(bench.lane.wakers().count(), 0);
 }
 
-// Goal: a new program does not see frames that have passed already. The rest of a partly sent frame
-// is sent for any verdict about the others, and the lane settles.
+// Goal: a new program does not process frames that have passed already. The rest of a partly sent
+// frame is sent whatever the verdict on other frames, and the lane settles.
 #[test]
 fn new_programs_do_not_see_partial_frames() {
     let mut bench = finishing::bench(true);
@@ -99,8 +99,8 @@ fn new_programs_do_not_see_partial_frames() {
     assert!(bench.lane.is_settled());
 }
 
-// Goal: a program that drops everything yields to other lanes. Until it has seen all frames its
-// source does not count as empty; frames that it took are counted as taken.
+// Goal: a program that drops everything yields to other lanes. The source does not count as empty
+// before the program has processed all frames. Dropped frames count as taken from the source.
 #[test]
 fn dropping_programs_do_not_empty_the_source() {
     let mut bench = Bench::new();
@@ -121,8 +121,8 @@ fn dropping_programs_do_not_empty_the_source() {
     assert!(polls > 1, "{polls}");
 }
 
-// Goal: a new program neither discards nor sees the frames that a previous program has passed. The
-// lane leaves when it has sent them.
+// Goal: a new program neither discards nor processes the frames that a previous program has passed.
+// The lane leaves when these frames are sent.
 #[test]
 fn frames_passed_by_an_earlier_program_are_kept() {
     let mut bench = Bench::new();
@@ -152,10 +152,10 @@ fn watch_drops(bench: &mut Bench) -> CaptureReader {
     reader
 }
 
-// Goal: a large frame that was received when the sink had no room for all of it leaves when there
-// is room. This holds also when its source has a program now and no other frame arrives, with or
-// without disciplines or a capture. With `full=drop` the rest of it is dropped and counted. In all
-// cases the lane settles.
+// Goal: a large frame that was received into a sink with too little space is completed when the
+// sink has space. This holds also if its source now has a program and no other frame arrives, with
+// or without disciplines or a capture. With `full=drop` the rest of the frame is dropped and
+// counted. In all cases the lane settles.
 #[test]
 fn received_frames_complete_without_source() {
     let cases = [(false, Full::Stop), (true, Full::Stop), (false, Full::Drop)];
@@ -205,8 +205,8 @@ fn reinjected_frames_overtake_none() {
     assert!(bench.lane.is_settled());
 }
 
-// Goal: reinjected frames do not count as frames of the source, for a lane that leaves after a
-// number of these.
+// Goal: reinjected frames do not count as frames of the source of a lane that leaves after a number
+// of frames.
 #[test]
 fn reinjected_frames_do_not_count_as_source_frames() {
     let mut bench = Bench::new();
@@ -239,8 +239,8 @@ fn partial_reinjected_frames_may_be_dropped() {
     assert_eq!((bench.sink(), bench.dropped(DropReason::SinkFull)), (vec![0], 2));
 }
 
-// Goal: a lane that receives into its own memory and is being detached takes the reinjected frames,
-// and then no more. It settles although its source is never empty and its sink is slow.
+// Goal: a lane that is being detached and receives into its own memory sends the reinjected frames
+// and takes no further frame. It settles even if its source is never empty and its sink is slow.
 #[test]
 fn reinjected_frames_leave_with_their_lane() {
     for merges in [merging::merges(), None] {

@@ -1,4 +1,4 @@
-//! Lanes with coalescing.
+//! Tests of lanes with coalescing.
 
 use mqnet_netdev::limits::FRAME_MAX;
 use mqnet_netdev::wrap::merge::Merging;
@@ -12,7 +12,7 @@ use crate::lane::Merges;
 
 const PAYLOAD: u32 = 1000;
 
-/// A source of segments of one flow, with partial checksums.
+/// Source of segments of one flow, with partial checksums.
 struct Segmented(Hands, Vec<Vec<u8>>);
 
 fn begun() -> VnetHdr {
@@ -73,7 +73,7 @@ impl SyscallRx for Segmented {
     }
 }
 
-/// A sink that accepts large frames and records the numbers of the segments in them.
+/// Sink that accepts large frames and records the numbers of the segments in them.
 struct Stack(Hands, Arc<QueuePairStats>, Vec<u8>);
 
 impl Stack {
@@ -183,7 +183,7 @@ fn push(bench: &Bench, numbers: std::ops::Range<u32>) {
     bench.hands.world().source.extend(numbers.map(segment));
 }
 
-/// Checks that the first `came` frames left in order, and that all of them are accounted for.
+/// Asserts that the first `came` frames were sent in order, and that all of them are accounted for.
 fn assert_in_order(bench: &Bench, came: u32) {
     let tx = &bench.stats.tx;
     assert_eq!(bench.sink(), (0..came).collect::<Vec<_>>());
@@ -191,7 +191,7 @@ fn assert_in_order(bench: &Bench, came: u32) {
     assert_eq!((left, tx.drops.total()), (u64::from(came), 0), "rx = tx + merged");
 }
 
-// Goal: in every shape a burst of a flow leaves as one frame.
+// Goal: a burst of one flow is sent as one frame, for all combinations of queue kinds.
 #[test]
 fn every_shape_coalesces() {
     for (rx, tx) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -206,7 +206,7 @@ fn every_shape_coalesces() {
     }
 }
 
-// Goal: a single frame leaves in the poll in which it arrived.
+// Goal: a single frame is sent in the poll in which it arrives.
 #[test]
 fn single_frames_leave_in_the_same_poll() {
     for (rx, tx) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -223,8 +223,9 @@ fn single_frames_leave_in_the_same_poll() {
 }
 
 proptest! {
-    // Goal: for any room of the sink, with coalescing switched at any time, with a discipline or
-    // without: each frame leaves once and in order, and is accounted for.
+    // Goal: each frame is sent once and in order and is accounted for, whatever space the sink has.
+    // This holds with and without a discipline, and when coalescing is enabled or disabled at any
+    // time.
     #[test]
     fn coalescing_may_change_at_any_time(
         rx: bool, tx: bool, queued: bool,
@@ -249,7 +250,7 @@ proptest! {
             let _ = bench.lane.arm().unwrap();
         }
         bench.hands.world().room = usize::MAX;
-        // A poll that sends only frames received before moves no frame from the source.
+        // Poll repeatedly: a poll that sends only batched frames moves no frame from the source.
         for _ in 0..60 {
             bench.poll();
         }

@@ -1,4 +1,4 @@
-//! Lanes that receive in place into a sink with little memory.
+//! Tests of lanes that receive in place into a sink with little memory.
 
 use mqnet_netdev::limits::{BUDGET, room_for};
 use mqnet_netdev::{Fill, OwningTx};
@@ -9,14 +9,14 @@ use super::*;
 const SIZE: u32 = 72 << 10;
 const LARGEST: u32 = 64 << 10;
 
-/// A sink with memory for [`SIZE`] bytes of frames.
+/// Sink with memory for [`SIZE`] bytes of frames.
 struct Ring {
     hands: Hands,
     stats: Arc<QueuePairStats>,
     bytes: Vec<u8>,
     /// Lengths of the frames that the reader has not taken.
     lies: Arc<Mutex<VecDeque<u32>>>,
-    /// Room requested by the last arm.
+    /// Space that the last arm requested.
     need: Arc<AtomicU32>,
 }
 
