@@ -24,7 +24,7 @@ pub async fn status(status: &str) {
 /// Reports that the configuration is being reloaded; [`ready`] ends this state.
 pub async fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        // systemd 253 and newer ignores RELOADING without a timestamp.
+        // systemd 253 and newer requires a timestamp with RELOADING.
         Ok(now) => notify(&[NotifyState::Reloading, now]),
         Err(e) => tracing::warn!("cannot notify the service manager: {e}"),
     }

@@ -266,8 +266,8 @@ impl HostedLink {
         }
     }
 
-    /// Requests new settings of the link. Returns a ticket, which is complete if nothing changes
-    /// while the link is down.
+    /// Requests new settings of the link. Returns a ticket, which is already complete if the
+    /// link is down.
     pub(crate) fn request(&mut self, wish: LinkSettings) -> Result<Ticket, ApiError> {
         let changed = *self.link.wish() != wish;
         let since = clock::monotonic();

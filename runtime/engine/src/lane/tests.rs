@@ -344,7 +344,7 @@ fn classes() -> Arc<Shared> {
     Shared::new(queueing, Arc::new(LaneWakers::new(2).unwrap()))
 }
 
-/// IPv4 with TOS 8: priority 2, class 1.
+/// Creates an IPv4 frame with TOS 8, which means priority 2 and class 1.
 fn of_class_1() -> Vec<u8> {
     let mut frame = vec![0u8; 100];
     (frame[12], frame[14], frame[15]) = (8, 0x45, 8);

@@ -231,7 +231,7 @@ fn partial_frames_are_not_overtaken() {
         bench.hands.world().room = first_room;
         bench.poll();
         bench.hands.world().source.extend([urgent(2), urgent(3)]);
-        // Frames without room wait in the discipline, behind the partly sent one.
+        // Frames without space in the sink wait in the discipline, behind the partly sent frame.
         bench.poll();
         bench.hands.world().room = 1;
         bench.poll();
@@ -284,7 +284,7 @@ fn partial_frames_stay_first_after_a_discipline_change() {
     bench.hands.world().room = 1;
     bench.poll();
     assert_eq!((bench.sink().len(), bench.hands.world().source.len()), (1, 0));
-    // This frame has priority, and waits when the order changes.
+    // The third frame has priority, and waits when the order changes.
     bench.hands.world().source.push_back(of_priority(2, 0x10));
     bench.poll();
     bench.lane = bench.lane.with_qdisc("prio", Layer::Ethernet).unwrap();
