@@ -83,8 +83,8 @@ macro_rules! define {
             )? )* )*
             /// Dropped frames by reason; reasons without drops are omitted.
             pub drops: Vec<DropCount>,
-            /// Conservation check: frames that entered the lane, minus those sent and those
-            /// dropped. 0 while the lane is idle.
+            /// Conservation check: frames of the lane that were neither sent nor dropped. 0 if no
+            /// frame waits in the lane.
             pub in_flight: i64,
             /// State of the TX queue.
             pub state: StopState,

@@ -366,8 +366,8 @@ impl Lane {
         self.wake = self.sink_room.saturating_mul(frames.max(1));
     }
 
-    /// Moves up to a budget of frames, or up to four budgets of small frames. `now` is called only for
-    /// disciplines, or when the lane stops or resumes.
+    /// Moves up to a budget of frames, or up to four budgets of small frames. `now` is called only
+    /// for disciplines, or when the lane stops or resumes.
     #[inline]
     pub fn poll(&mut self, now: impl Fn() -> Duration) -> Result<Polled, Fault> {
         if self.egress.is_some() {
