@@ -1,4 +1,4 @@
-//! Location of the interface, which other programs may rename or move. They may also delete its
+//! Location of the interface. Other programs may rename or move the interface, or delete its
 //! network namespace.
 
 use std::path::Path;

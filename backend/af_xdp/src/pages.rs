@@ -1,8 +1,8 @@
 //! Chunks of an RX queue as pages of a pool, so that frames can be detached with their memory.
 //!
-//! All pages are allocated from the pool. Each page belongs either to the queue (in the fill ring
-//! or RX ring, or in a burst), or to the owner of a detached frame. A page that is released in
-//! order returns to the fill ring by its number, without the pool.
+//! All pages are allocated from the pool. A page belongs to the queue (in the fill ring, the RX
+//! ring or a burst), or to the owner of a detached frame. A page that is released in order
+//! returns to the fill ring by its number, without the pool.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

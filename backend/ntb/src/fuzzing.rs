@@ -229,7 +229,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(100))]
 
         // Rule: no messages, registers, scratchpads, DMA ranges or slots of a guest make the
-        // function panic, leave its memory, or deliver a frame that breaks the contract.
+        // function panic or leave its memory. No frame breaks the contract.
         #[test]
         fn endpoint_survives_anything(data in prop::collection::vec(any::<u8>(), 0..1000)) {
             super::endpoint(&data);

@@ -10,7 +10,7 @@
 //!
 //! Only the peer decides how many queue pairs there are and which of them are open. This end has
 //! at most as many channels. With `C` channels, the RX queue of channel `c` serves the pairs `c`,
-//! `c + C`, `c + 2C` and so on, so that every open pair is served.
+//! `c + C`, `c + 2C` and so on. No open pair stays unserved.
 //!
 //! # Memory
 //! Frames to the peer are copied once, into the peer's memory. Frames from the peer are read in

@@ -1,4 +1,4 @@
-//! A process without free descriptors.
+//! Test in a process without free descriptors.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -37,7 +37,7 @@ fn request(mut vmm: &UnixStream) -> std::io::Result<usize> {
 }
 
 // Goal: a connection that arrives while descriptors are missing is served as soon as there are
-// enough, at whichever of them it failed, and the wait takes no CPU time.
+// enough, regardless of the step that failed. The wait takes no CPU time.
 #[test]
 fn connections_wait_for_missing_descriptors() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();

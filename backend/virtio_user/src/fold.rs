@@ -2,8 +2,8 @@
 //!
 //! A device may write frames into a ring just before it processes the message that disables the
 //! ring, and may wait until they are consumed. Channel `c` of `n` therefore also reads the rings
-//! `c + n`, `c + 2n`, ... These rings are usually empty. They are polled at intervals, and when
-//! the channel's own ring is empty.
+//! `c + n`, `c + 2n` and so on. Usually these rings are empty, so a queue polls them only at
+//! intervals, and when the channel's own ring is empty.
 
 use std::io;
 use std::os::fd::AsFd;

@@ -538,7 +538,7 @@ impl Pair {
     }
 
     /// Value that changes with each frame that the peer sends or consumes: frames received, and
-    /// the peer's credit. The credit is read from memory, because a queue reads it only when no
+    /// the peer's credit. The credit is read from memory. A queue reads the credit only when no
     /// slot is free, possibly long after the peer has closed the pair.
     fn activity(&self) -> u64 {
         let [received, _] = self.queue.state.counts();

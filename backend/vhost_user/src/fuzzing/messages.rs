@@ -75,8 +75,8 @@ struct Reached {
 
 /// Interprets bytes as the messages of a front end and the actions of its guest.
 ///
-/// Panics if a message is not answered in time, an answer is malformed, a frame breaks the
-/// contract, the link is down without a reason, or the thread outlives its function.
+/// Panics if a message is not answered in time, or an answer is malformed. Panics also if a frame
+/// breaks the contract, the link is down without a reason, or the thread outlives its function.
 pub fn messages(data: &[u8]) {
     // The machine is out of descriptors or memory: nothing to test.
     let _ = run(data);

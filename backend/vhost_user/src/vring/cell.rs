@@ -89,8 +89,8 @@ impl VringCell {
         self.offered.store(!self.is_recalled(), Ordering::Release);
     }
 
-    /// Records a violation of the guest, and returns the fault, which closes the link. By the
-    /// record the function distinguishes violations of its own guest from those of the other end.
+    /// Records a violation of the guest, and returns the fault, which closes the link. The record
+    /// distinguishes violations of this guest from those of the other end.
     #[cold]
     pub(crate) fn fault(&self, channel: u16, broken: &Broken) -> Fault {
         let mut noted = self.violation.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Driver with invalid commands.
+//! Tests with invalid commands of a driver.
 
 use mqnet_netdev::{Burst, Function, LinkStatus, Rx};
 use mqnet_testkit::until;
@@ -16,8 +16,8 @@ fn why_down(peer: &mut Peer) -> String {
     })
 }
 
-// Goal: an invalid command is answered with an error, and the queue continues: without a class, of
-// an unknown class, too short, too long, and empty.
+// Goal: an invalid command is answered with an error, and the queue continues. Cases: no class,
+// an unknown class, too short, too long, empty.
 #[test]
 fn invalid_commands_are_refused() {
     for packed in [false, true] {
@@ -53,8 +53,9 @@ fn unnegotiated_commands_are_refused() {
     assert_eq!(peer.command(&CtrlCommand::Pairs(2)), OK);
 }
 
-// Goal: a chain that breaks the ring rules closes the card with its reason, but not the connection:
-// no room for the status byte, a status byte or a command outside of memory, a descriptor loop.
+// Goal: a chain that breaks the ring rules closes the card with a reason, and keeps the
+// connection. Cases: no status byte, a status byte or command outside of the memory, an invalid
+// length, an invalid order.
 #[test]
 fn chains_that_break_the_rules_close_the_card() {
     let good = mqnet_testkit::virtq::START;
@@ -74,8 +75,8 @@ fn chains_that_break_the_rules_close_the_card() {
     }
 }
 
-// Goal: a card that is closed for another reason returns its control queue, and executes commands
-// again after its rings were restarted.
+// Goal: a card that is closed for another reason returns its control queue. After a restart of
+// its rings it executes commands again.
 #[test]
 fn closed_card_returns_control_queue() {
     let mut peer = Peer::new(true, all());
@@ -88,7 +89,7 @@ fn closed_card_returns_control_queue() {
     drop(channels);
     peer.device.close(&fault.to_string());
     assert!(why_down(&mut peer).contains("length 0"), "{fault}");
-    // The thread checks for the closed state when an event arrives.
+    // The connection thread checks for the closed state when an event arrives.
     assert_eq!(peer.frontend.get_vring_base(8).unwrap() & 0xffff, 0x8003);
     peer.restart_commands(0x8003);
     assert_eq!(peer.command(&CtrlCommand::Pairs(3)), OK);
@@ -98,7 +99,8 @@ fn closed_card_returns_control_queue() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    // Goal: any bytes sent as commands are answered with one byte, and the card stays open.
+    // Goal: any bytes sent as a command are answered with one status byte, and the card stays
+    // open.
     #[test]
     fn arbitrary_commands_are_answered(
         packed: bool,

@@ -1,4 +1,4 @@
-//! Commands and messages that affect the link.
+//! Tests of commands and messages that affect the link.
 
 use mqnet_netdev::{Burst, Function, Offloads, Rx};
 use mqnet_virtio::Features;
@@ -14,9 +14,9 @@ const GET_STATUS: u32 = 40;
 const SEND_RARP: u32 = 19;
 const NET_SET_MTU: u32 = 20;
 
-// Goal: the commanded number of pairs is the number of channels, while the link runs and for any
-// enabled rings; an invalid number is refused and changes nothing. Split and packed rings, with the
-// command in one piece and in several.
+// Goal: the number of channels is that of the last valid command, while the link runs and for any
+// enabled rings. An invalid number is refused. Tested with split and packed rings, and with a
+// command in one or several buffers.
 #[test]
 fn pairs_are_commanded() {
     for packed in [false, true] {
@@ -33,8 +33,7 @@ fn pairs_are_commanded() {
     }
 }
 
-// Goal: messages stop and start rings between commands, and no command is lost; after a reset the
-// device starts with one pair.
+// Goal: no command is lost when messages stop and start rings between commands.
 #[test]
 fn commands_and_messages_alternate() {
     let mut peer = Peer::new(true, all());
@@ -43,7 +42,7 @@ fn commands_and_messages_alternate() {
         peer.frontend.set_vring_enable(7, pairs == 4).unwrap();
         peer.up(pairs);
     }
-    // This message takes all rings out of service, including the control queue.
+    // GET_VRING_BASE takes ring 2 out of service between two commands.
     let features = peer.frontend.get_features().unwrap();
     assert!(Features(features).has(Features::CTRL_VQ));
     let base = peer.frontend.get_vring_base(2).unwrap();
@@ -68,7 +67,7 @@ fn offloads_are_commanded() {
     assert_eq!(taken(&mut peer), Offloads::CSUM.or(Offloads::TSO4));
 }
 
-// Goal: the device status is stored, and 0 resets the device.
+// Goal: the device status is stored, and status 0 resets the device.
 #[test]
 fn status_is_kept() {
     let mut peer = Peer::new(false, all());
@@ -80,7 +79,7 @@ fn status_is_kept() {
     assert_eq!(peer.message(GET_STATUS, None, true), Some(0));
     assert_eq!(peer.device.caps().channels, PAIRS, "no rings are started");
     assert_eq!(peer.device.caps().wanted, None);
-    // The next driver of a used card is requested to announce itself.
+    // The device requests the next driver of a used card to announce itself.
     let flags = VhostUserConfigFlags::empty();
     for (features, status) in [(all(), 3), (all().minus(Features::GUEST_ANNOUNCE), 1)] {
         peer.frontend.set_features(features.0).unwrap();
@@ -89,7 +88,7 @@ fn status_is_kept() {
     }
 }
 
-// Goal: the VMM's MTU is the MTU of the link; an invalid one is refused.
+// Goal: the VMM's MTU becomes the MTU of the link, and an invalid MTU is refused.
 #[test]
 fn vmm_mtu_is_link_mtu() {
     let mut peer = Peer::new(false, all());
@@ -102,7 +101,7 @@ fn vmm_mtu_is_link_mtu() {
     assert_eq!(peer.up(1).mtu, Some(9000));
 }
 
-// Goal: after a migration a frame from the first queue announces the guest.
+// Goal: after a migration, a frame from the first queue announces the guest.
 #[test]
 fn migrated_guest_is_announced() {
     let mut peer = Peer::new(false, all());

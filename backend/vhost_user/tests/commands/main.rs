@@ -1,4 +1,4 @@
-//! Whole card with a control queue over a socket, and a driver that commands it.
+//! Tests of a complete card with a control queue over a socket, and a driver that sends commands.
 
 mod evil;
 mod link;

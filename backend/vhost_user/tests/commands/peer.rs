@@ -47,7 +47,7 @@ struct Ring {
     driver: Driver,
     kick: EventFd,
     _call: EventFd,
-    /// Buffer address of each id.
+    /// Address of the buffer with each id.
     buffers: Vec<u64>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Peer {
     hdr: u32,
 }
 
-/// Frame as the driver received it.
+/// Frame that the driver received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Received {
     pub(crate) hash: u32,
@@ -69,7 +69,7 @@ pub(crate) struct Received {
 }
 
 impl Peer {
-    /// Device with all of its rings started and enabled.
+    /// Device with all rings started and enabled.
     pub(crate) fn new(packed: bool, features: Features) -> Self {
         let (here, there) = UnixStream::pair().unwrap();
         let device = VhostUserFunction::open(VhostUserConfig {
@@ -109,7 +109,8 @@ impl Peer {
         peer
     }
 
-    /// Waits until the device is up and wants this number of channels.
+    /// Waits until the device is up and requests this number of channels; returns its
+    /// capabilities.
     pub(crate) fn up(&mut self, wanted: u16) -> Caps {
         let device = &mut self.device;
         until("the device", || {
@@ -139,7 +140,7 @@ impl Peer {
         ring.kick.write(1).unwrap();
     }
 
-    /// Takes the received frames of a pair's queue, each in one buffer.
+    /// Takes the received frames of a pair's queue, each in one buffer, and posts new buffers.
     pub(crate) fn received(&mut self, pair: u16) -> Vec<Received> {
         let mut all = Vec::new();
         while let Some((id, len)) = self.rings[usize::from(2 * pair)].driver.used() {
@@ -164,7 +165,7 @@ impl Peer {
         (0..PAIRS).map(|pair| self.received(pair).len()).collect()
     }
 
-    /// Makes a chain of raw pieces available on the control queue; returns its id.
+    /// Makes a chain of these descriptors available on the control queue; returns its id.
     pub(crate) fn post_raw(&mut self, chain: &[(u64, u32, u16)]) -> Option<u16> {
         let ring = self.rings.last_mut().unwrap();
         let id = ring.driver.add_raw(chain);
@@ -186,7 +187,8 @@ impl Peer {
         until("an answer", || ring.driver.used()).1
     }
 
-    /// Sends a command in pieces of these lengths, the rest in one; returns the status byte.
+    /// Sends a command in buffers of these lengths, with the rest in one; returns the status
+    /// byte.
     pub(crate) fn command_in(&mut self, bytes: &[u8], lens: &[usize]) -> u8 {
         let mut chain = Vec::new();
         let mut rest = bytes;
@@ -219,7 +221,7 @@ impl Peer {
         self.frontend.set_vring_kick(number, &ring.kick).unwrap();
     }
 
-    /// Sends a message that the crate `vhost` cannot send; returns the reply if it is requested.
+    /// Sends a message that the crate `vhost` cannot send; returns the reply if `wants` is true.
     pub(crate) fn message(&mut self, request: u32, body: Option<u64>, wants: bool) -> Option<u64> {
         let mut bytes = Vec::new();
         let size = body.map_or(0, |_| 8);
@@ -267,7 +269,7 @@ impl Ring {
     }
 }
 
-/// Sends a frame by copying or by filling reserved room; false if the queue is full.
+/// Sends a frame, by a copy or by a reservation that is filled; false if the queue is full.
 pub(crate) fn send(tx: &mut Tx, bytes: &[u8], in_place: bool) -> bool {
     let Tx::Owning(queue) = tx else { panic!("it owns its memory") };
     let taken = if in_place {

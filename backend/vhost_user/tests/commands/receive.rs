@@ -1,4 +1,4 @@
-//! Commands that affect frames received by the guest.
+//! Tests of commands that affect frames to the guest.
 
 use mqnet_netdev::{Channel, DropReason, Function};
 use mqnet_virtio::net::ctrl::{CtrlCommand, OK, RxMode};
@@ -11,7 +11,7 @@ const OTHER: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const GROUP: [u8; 6] = [0x33, 0x33, 0, 0, 0, 1];
 const BROADCAST: [u8; 6] = [0xff; 6];
 
-/// Sends one frame to each of four addresses; returns which of them arrived.
+/// Sends one frame to each of four addresses; returns for each whether the frame arrived.
 fn arrivals(peer: &mut Peer, channels: &mut [Channel], in_place: bool) -> [bool; 4] {
     [MAC, OTHER, GROUP, BROADCAST].map(|to| {
         let bytes = frame(to, None, 1);
@@ -26,8 +26,9 @@ fn unwanted(peer: &Peer) -> u64 {
     peer.device.stats()[0].tx.drops.get(DropReason::NotWanted)
 }
 
-// Goal: all frames pass before the first command; then only those that match the driver's addresses
-// and modes, and the others are counted. For copied frames and for frames placed in reserved room.
+// Goal: all frames pass before the first command. Afterwards only frames that match the driver's
+// addresses and modes pass, and the others are counted. Tested with copied frames and with
+// reservations.
 #[test]
 fn frames_are_filtered_by_address() {
     for (packed, in_place) in [(false, false), (true, true), (true, false), (false, true)] {
@@ -54,7 +55,7 @@ fn frames_are_filtered_by_address() {
     }
 }
 
-// Goal: frames of a VLAN pass after it was added, and no longer after it was deleted.
+// Goal: frames of a VLAN pass after the VLAN is added, and do not pass after it is deleted.
 #[test]
 fn frames_are_filtered_by_vlan() {
     let mut peer = Peer::new(false, all());
@@ -72,7 +73,7 @@ fn frames_are_filtered_by_vlan() {
     assert_eq!(unwanted(&peer), 3);
 }
 
-/// Reference hash of these bytes of an untagged IPv4 frame, computed bit by bit.
+/// Reference hash of `input`, computed bit by bit.
 fn oracle(key: &[u8; KEY_LEN], input: &[u8]) -> u32 {
     let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (7 - at % 8) & 1 == 1;
     let ones = (0..input.len() * 8).filter(|&at| bit(input, at));
@@ -83,7 +84,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     // Goal: a frame of any lane arrives on the queue that the driver's table selects for the
-    // reference hash, with that hash in its header; frames without a hash arrive on the queue for
+    // reference hash, with that hash in its header. Frames without a hash arrive on the queue for
     // unclassified frames.
     #[test]
     fn hashes_choose_queues(
@@ -103,7 +104,7 @@ proptest! {
         let mut channels = peer.open(PAIRS);
         for (port, lane, in_place) in ports {
             let bytes = frame(MAC, None, port);
-            // Addresses, then ports.
+            // Hash the addresses and the ports.
             let hash = oracle(&key, &bytes[26..38]);
             let to = table[hash as usize % table.len()];
             prop_assert!(send(&mut channels[usize::from(lane)].tx, &bytes, in_place));
@@ -124,8 +125,8 @@ proptest! {
     }
 }
 
-// Goal: many flows spread over all queues. A command with a number of pairs ends the spreading, and
-// each lane has its own queue again; hashes are also reported without a table.
+// Goal: many flows spread over all queues. After a command with a number of pairs each lane uses
+// its own queue again. Hashes are also reported without a table.
 #[test]
 fn flows_spread() {
     let mut peer = Peer::new(false, all());
@@ -151,8 +152,8 @@ fn flows_spread() {
     }
 }
 
-// Goal: a full queue stops a lane until the guest has room in it, even if it is not the lane's own
-// queue; no frame is lost, including the one already received.
+// Goal: a full queue stops any lane until the guest adds buffers, even if the queue is not the
+// lane's own. No frame is lost, including one that was already received.
 #[test]
 fn a_full_queue_stops_any_lane() {
     use mqnet_netdev::Armed;

@@ -1,4 +1,4 @@
-//! Guest with one queue, and the half that serves it.
+//! Guest with one queue, and the halves that serve the queue.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use mqnet_wire::{VnetFields, VnetHdr};
 
 pub(crate) const HDR: u32 = 12;
 
-/// One queue of a guest.
+/// Queue of a guest, with its memory and driver.
 pub(crate) struct Guest {
     pub(crate) memory: Memory,
     pub(crate) driver: Driver,
@@ -51,7 +51,7 @@ impl Guest {
         guest
     }
 
-    /// Parameters of an unused queue.
+    /// Parameters of the queue in its initial state.
     pub(crate) fn setup(&self) -> VringSetup {
         let [desc, driver, device] = self.driver.tables(&self.memory);
         VringSetup {
@@ -93,7 +93,7 @@ pub(crate) fn is_rung(event: &EventFd) -> bool {
     ready
 }
 
-/// Header in front of a frame, with `num_buffers` 0, as drivers send it.
+/// Header before a frame, with `num_buffers` 0 like that of drivers.
 pub(crate) fn header(hdr: VnetHdr) -> [u8; 12] {
     let mut out = hdr.to_bytes();
     out[10] = 0;
@@ -112,7 +112,7 @@ pub(crate) fn gso(size: u16) -> VnetHdr {
     })
 }
 
-/// Bytes of a burst's frames, with their headers.
+/// Headers and bytes of a burst's frames.
 pub(crate) fn frames(burst: &Burst<'_>) -> Vec<(VnetHdr, Vec<u8>)> {
     let whole = |frame: &mqnet_netdev::Frame<'_>| {
         let mut bytes = Vec::new();
@@ -127,7 +127,7 @@ pub(crate) fn frames(burst: &Burst<'_>) -> Vec<(VnetHdr, Vec<u8>)> {
     burst.frames().iter().map(whole).collect()
 }
 
-/// Takes one burst of the guest's frames and releases all of them.
+/// Receives one burst of the guest's frames and releases all of them.
 pub(crate) fn take(half: &mut GuestTx) -> Result<Vec<(VnetHdr, Vec<u8>)>, Fault> {
     let seen = {
         let mut burst = Burst::new();

@@ -1,5 +1,6 @@
-//! Violations by a guest and their results: a function closed with the values in its reason, or a
-//! dropped frame; never a panic or an access outside of the guest's memory.
+//! Tests of violations by a guest. A violation closes the function with the invalid values in the
+//! reason, or drops a frame. No violation causes a panic or an access outside of the guest's
+//! memory.
 
 use mqnet_netdev::{Burst, DropReason, OwningRx};
 use mqnet_testkit::virtq::{Buf, START, Shape};
@@ -19,7 +20,7 @@ fn guest(packed: bool) -> Guest {
     Guest::new(Shape { packed, size: SIZE, event_idx: true }, true)
 }
 
-/// Fault of a guest that makes this chain available in its transmit queue.
+/// Fault after a guest has made this chain available in its transmit queue.
 fn sending(packed: bool, chain: &[(u64, u32, u16)]) -> String {
     let mut guest = guest(packed);
     guest.driver.add_raw(chain).unwrap();
@@ -27,7 +28,7 @@ fn sending(packed: bool, chain: &[(u64, u32, u16)]) -> String {
     take(&mut guest.tx_half()).unwrap_err().what
 }
 
-/// Fault of a guest that makes this chain available in its receive queue.
+/// Fault after a guest has made this chain available in its receive queue.
 fn receiving(packed: bool, chain: &[(u64, u32, u16)]) -> String {
     let mut guest = guest(packed);
     guest.driver.add_raw(chain).unwrap();
@@ -39,8 +40,8 @@ fn has(reason: &str, part: &str) {
     assert!(reason.starts_with("the guest: queue 1: ") && reason.contains(part), "{reason}");
 }
 
-// Goal: buffers that are empty, too long, outside of memory or of the wrong direction close the
-// function.
+// Goal: buffers that are empty, too long, outside of the memory, or of the wrong direction close
+// the function.
 #[test]
 fn buffers_must_be_memory() {
     for packed in [false, true] {
@@ -66,7 +67,8 @@ fn buffers_must_be_memory() {
     }
 }
 
-// Goal: indirect tables of an invalid length, outside of memory or nested close the function.
+// Goal: indirect tables of an invalid length, outside of the memory, or nested close the
+// function.
 #[test]
 fn indirect_tables_must_be_sound() {
     for packed in [false, true] {
@@ -110,8 +112,8 @@ fn indirect_tables_must_be_sound() {
     }
 }
 
-// Goal: available indices that jump, go backwards or exceed the ring, and endless chains, close the
-// function (split).
+// Goal: in a split ring, available indices that jump, go backwards or exceed the ring close the
+// function. Endless chains do too.
 #[test]
 fn split_indices_are_checked() {
     let reason = |edit: &dyn Fn(&Guest, [u64; 3])| {
@@ -147,8 +149,8 @@ fn split_indices_are_checked() {
     has(&reason(&next(NEXT, 0)), "a chain of more than the queue's 8 descriptors");
 }
 
-// Goal: a packed chain that continues in an unavailable descriptor, or around the ring, closes the
-// function.
+// Goal: a packed chain that continues in an unavailable descriptor, or around the whole ring,
+// closes the function.
 #[test]
 fn packed_chains_end() {
     let mut guest = guest(true);
@@ -161,7 +163,7 @@ fn packed_chains_end() {
 }
 
 // Goal: a frame with an offload that was not negotiated is dropped, because the other end of the
-// link relies on the negotiated set. A complete frame passes.
+// link relies on the negotiated set. A frame without offloads passes.
 #[test]
 fn unnegotiated_offloads_are_dropped() {
     let mut guest = guest(false);
@@ -179,11 +181,11 @@ fn unnegotiated_offloads_are_dropped() {
     assert_eq!(guest.stats.rx.drops.get(DropReason::BadHeader), 1);
 }
 
-// Goal: only permitted header fields pass: stray flags and fields are cleared, the length of the
-// headers is computed, and no frame is dropped for either.
+// Goal: only permitted header fields pass. Other flags and fields are cleared, the length of the
+// headers is computed, and no frame is dropped for these reasons.
 #[test]
 fn stray_header_fields_are_cleared() {
-    // TCP over IPv4, 54 bytes of headers.
+    // Make a TCP segment over IPv4, with 54 bytes of headers.
     let mut frame = vec![0u8; 80];
     (frame[12], frame[14], frame[23], frame[46]) = (8, 0x45, 6, 0x50);
     let csum = VnetFields { flags: 1, csum_start: 34, csum_offset: 16, ..Default::default() };
@@ -218,8 +220,8 @@ fn stray_header_fields_are_cleared() {
     }
 }
 
-// Goal: a violation is recorded once, in the cell of its ring: the other end of the link may be
-// another guest.
+// Goal: a violation is recorded once, in the cell of its ring. (The other end of the link may be
+// another guest.)
 #[test]
 fn violations_are_recorded_in_their_cell() {
     let mut guest = guest(false);
@@ -231,8 +233,8 @@ fn violations_are_recorded_in_their_cell() {
     assert!(guest.cell.take_violation().is_none());
 }
 
-// Goal: frames with an invalid header, without payload or too long are dropped with their reason,
-// their chains are returned, and the frames around them pass.
+// Goal: frames with an invalid header, without payload, or too long are dropped with their
+// reason. Their chains are returned, and the frames around them pass.
 #[test]
 fn bad_frames_are_dropped_alone() {
     for packed in [false, true] {

@@ -1,4 +1,4 @@
-//! Hand-over of rings, crashes of the device, and migration.
+//! Tests of the hand-over of rings, of crashes of the device, and of migration.
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ fn numbers(half: &mut mqnet_vhost_user::GuestTx) -> Vec<u8> {
     take(half).unwrap().iter().map(|(_, bytes)| bytes[0]).collect()
 }
 
-// Goal: the next half continues where the last one stopped, including frames that were shown and
-// not released; a half without its ring finds no frames.
+// Goal: the next half continues where the last one stopped, including frames that were peeked and
+// not released. A half without its ring finds no frames.
 #[test]
 fn rings_pass_from_half_to_half() {
     for (shape, _) in shapes(8) {
@@ -54,8 +54,7 @@ fn rings_pass_from_half_to_half() {
     }
 }
 
-// Goal: a held half leaves the ring to the older lane: it would otherwise wait for frames that need
-// the ring it holds.
+// Goal: a held half leaves the ring to the older lane, whose frames need the ring first.
 #[test]
 fn a_held_half_leaves_the_ring() {
     let (shape, _) = shapes(8).next().unwrap();
@@ -74,8 +73,8 @@ fn a_held_half_leaves_the_ring() {
     assert!(old.reserve(100).unwrap().is_some(), "it was given back");
 }
 
-// Goal: the control thread gets the ring back from a sleeping half, which wakes for the recall and
-// does not take the ring again before it is offered; the base is the half's position.
+// Goal: a sleeping half wakes for a recall and returns the ring to the control thread. The half
+// does not take the ring again before it is offered. The base is the position of the half.
 #[test]
 fn rings_are_recalled() {
     for (shape, _) in shapes(8) {
@@ -103,8 +102,8 @@ fn rings_are_recalled() {
     }
 }
 
-// Goal: a half that loses its ring to a recall within a burst publishes the used chains first: the
-// guest gets them, and the next half continues after them.
+// Goal: a half whose ring is recalled within a burst publishes the used chains first. The guest
+// receives them, and the next half continues after them.
 #[test]
 fn recalled_ring_publishes_used_chains() {
     for (shape, _) in shapes(8) {
@@ -156,7 +155,7 @@ impl Notes {
     }
 }
 
-/// Bytes of the guest's rings and of the inflight region, as a crash leaves them.
+/// Bytes of the guest's rings and of the inflight region, like after a crash.
 fn memory_image(guest: &Guest, notes: &Notes) -> (Vec<u8>, Vec<u64>) {
     let used = guest.driver.addresses()[2] + 4096 - START;
     let words = (0..notes.len / 8).map(|i| notes.region.word(i as usize * 8));
@@ -165,7 +164,7 @@ fn memory_image(guest: &Guest, notes: &Notes) -> (Vec<u8>, Vec<u64>) {
 }
 
 // Goal: a device that crashed between two polls continues at its position, although its frontend
-// knows only the initial base: no frame is lost or duplicated.
+// knows only the initial base. No frame is lost or duplicated.
 #[test]
 fn restarted_device_continues() {
     for (shape, _) in shapes(8) {
@@ -173,7 +172,7 @@ fn restarted_device_continues() {
         let notes = Notes::new(shape);
         guest.cell.take();
         for life in 0..20u8 {
-            // `base` is the stale initial value.
+            // The base in `setup` is the initial one, which is outdated.
             guest.cell.offer(Vring::new(notes.setup(&guest)).unwrap()).unwrap();
             let mut half = guest.tx_half();
             (0..7).for_each(|n| assert!(post(&mut guest, life * 7 + n)));
@@ -194,9 +193,9 @@ proptest! {
     })]
 
     // Goal: a device that crashes at any store of a batch neither loses a buffer nor uses one
-    // twice, whichever stores had become visible. The oracle: the images before and after, with any
-    // part of the inflight region and of the later descriptors written. Packed only: a split ring
-    // publishes a batch by one index.
+    // twice, for any stores that had become visible. The test combines memory images from before
+    // and after the batch. Only packed rings are tested: a split ring publishes a batch by one
+    // index.
     #[test]
     fn batches_are_finished_or_undone(
         before in 0u16..20,
@@ -234,8 +233,8 @@ proptest! {
         let new = memory_image(&guest, &notes);
         drop(half);
         guest.cell.take();
-        // The crash: the batch is recorded and its later descriptors are written; the first
-        // descriptor and the end of the record may be.
+        // At the crash the batch is recorded, and its later descriptors are written. The first
+        // descriptor and the end of the record may be written too.
         let ring = guest.driver.addresses()[0];
         let first = ring + 16 * u64::from((before * slots as u16) % 12);
         if !first_written {
@@ -265,8 +264,8 @@ proptest! {
     }
 }
 
-/// Sets the inflight region to a batch that is recorded and not finished, entry by entry as the
-/// vhost-user specification defines it.
+/// Sets the inflight region to the state of a batch that is recorded and not finished, as the
+/// vhost-user specification defines each entry.
 fn unfinish(
     notes: &Notes,
     old: &(Vec<u8>, Vec<u64>),
@@ -298,7 +297,7 @@ fn unfinish(
     }
 }
 
-// Goal: an inflight region of another queue, or one that is too short, is refused with its values.
+// Goal: an inflight region of another queue, or one that is too short or not aligned, is refused.
 #[test]
 fn invalid_inflight_regions_are_refused() {
     for packed in [false, true] {
@@ -316,8 +315,8 @@ fn invalid_inflight_regions_are_refused() {
     }
 }
 
-// Goal: during a migration exactly the written pages are logged: buffers and used entries; none
-// without a log.
+// Goal: during a migration exactly the written pages are logged: those of buffers and of used
+// entries.
 #[test]
 fn written_pages_are_logged() {
     for (shape, mergeable) in shapes(16) {
@@ -346,7 +345,8 @@ fn written_pages_are_logged() {
             .collect();
         let ring = if shape.packed { desc } else { device };
         let mut expected = vec![ring & !4095, (ring + 4) & !4095];
-        // 7012 bytes from offset 4000 in a page: 96, 4096, and then 2820, or 808 and 2012.
+        // The frame takes 7012 bytes from offset 4000 of a page: 96, 4096 and 2820 bytes, or 96,
+        // 4096, 808 and 2012.
         expected.extend([far, far + 0x1000]);
         if mergeable {
             expected.extend([far + 0x2000, far + 0x10000, far + 0x11000]);

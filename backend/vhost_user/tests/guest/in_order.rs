@@ -1,4 +1,4 @@
-//! Drivers that rely on the order of used buffers.
+//! Test with drivers that rely on the order of used buffers.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,7 +9,8 @@ use mqnet_wire::VnetHdr;
 
 use crate::bench::{Guest, HDR, header, take};
 
-/// Sends `frames` frames of two buffers each and takes them in one burst; returns the last id.
+/// Sends `frames` frames of two buffers each and receives them in one burst; returns the id of
+/// the last chain.
 fn send(guest: &mut Guest, half: &mut mqnet_vhost_user::GuestTx, frames: usize) -> u16 {
     let mut last = 0;
     for _ in 0..frames {
@@ -23,9 +24,9 @@ fn send(guest: &mut Guest, half: &mut mqnet_vhost_user::GuestTx, frames: usize) 
     last
 }
 
-// Goal: with IN_ORDER a burst of the guest is returned by one used entry, with the id of its last
-// chain at the first chain's place, and the next burst continues after the whole burst; without
-// IN_ORDER there is one entry for each chain.
+// Goal: with IN_ORDER a burst of the guest is returned by one used entry. The entry has the id of
+// the last chain and the position of the first, and the next burst continues after the whole
+// burst. Without IN_ORDER each chain has an entry.
 #[test]
 fn in_order_bursts_use_one_entry() {
     for (packed, in_order) in [(false, true), (true, true), (false, false), (true, false)] {

@@ -1,4 +1,4 @@
-//! Halves of a guest's queue pair, against a plain driver.
+//! Tests of the halves of a guest's queue pair, with a simple driver.
 
 mod bench;
 mod evil;

@@ -1,4 +1,4 @@
-//! Kicks and interrupts: none unrequested, none lost.
+//! Tests of kicks and interrupts: every requested notification is sent, and no other.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use mqnet_wire::VnetHdr;
 
 use crate::bench::{Guest, header, is_rung, shapes, take};
 
-/// Makes a frame of 64 bytes available; true when the guest kicks.
+/// Makes a frame of 64 bytes available; true if the guest kicks.
 fn post(guest: &mut Guest) -> bool {
     let at = guest.memory.alloc(76, 64);
     guest.memory.write(at, &header(VnetHdr::default()));
@@ -27,8 +27,8 @@ fn wakes(epoll: &Epoll) -> bool {
     epoll.wait(Some(Duration::ZERO), |_| ()).unwrap() > 0
 }
 
-// Goal: a guest kicks while the half is armed, and not while it polls. Each kick wakes the worker
-// that watches the half's event set, although the set is never read.
+// Goal: a guest kicks an armed half, and does not kick one that polls. Each kick wakes the worker
+// that watches the half's event set, although nothing reads the set.
 #[test]
 fn kicks_wake_a_sleeping_half() {
     for (shape, _) in shapes(8) {
@@ -53,8 +53,8 @@ fn kicks_wake_a_sleeping_half() {
     }
 }
 
-// Goal: a guest is interrupted once a burst if it requested interrupts, also over a call descriptor
-// that was replaced, and not otherwise.
+// Goal: a guest is interrupted once per burst if it has requested interrupts, and not otherwise.
+// The call descriptor may be replaced in between.
 #[test]
 fn guests_are_interrupted_on_request() {
     for (shape, _) in shapes(8) {
@@ -94,8 +94,8 @@ fn guests_are_interrupted_on_request() {
     }
 }
 
-// Goal: a half serves all rings of a guest with more queues than the link has channels, and no ring
-// starves another.
+// Goal: one half serves all rings of a guest with more queues than the link has channels, and no
+// ring starves another.
 #[test]
 fn one_half_serves_several_rings() {
     let shape = Shape { packed: false, size: 128, event_idx: true };
@@ -122,7 +122,7 @@ fn one_half_serves_several_rings() {
         assert_eq!(half.arm(0).unwrap(), Armed::Sleep);
         while guest.driver.used().is_some() {}
         assert!(post(guest) && wakes(&epoll), "each of them wakes the half");
-        // A frame that was shown and not released is shown again, from the same ring.
+        // A frame that was peeked and not released is peeked again, from the same ring.
         for _ in 0..3 {
             let mut burst = mqnet_netdev::Burst::new();
             half.peek(&mut burst, 64).unwrap();
@@ -133,7 +133,7 @@ fn one_half_serves_several_rings() {
     assert_eq!((stats.rx.packets.get(), stats.rx.bytes.get()), (303, 303 * 64));
 }
 
-// Goal: a ring without a kick descriptor is polled: its half never sleeps.
+// Goal: a half whose ring has no kick descriptor never sleeps.
 #[test]
 fn rings_without_kicks_are_polled() {
     let guest = Guest::new(Shape { packed: true, size: 8, event_idx: false }, true);
@@ -145,7 +145,7 @@ fn rings_without_kicks_are_polled() {
     assert_eq!(guest.rx_half().arm(1518).unwrap(), Armed::MoreWork);
 }
 
-// Goal: a descriptor that is no eventfd is refused: a pipe could block.
+// Goal: a kick or call descriptor that is no eventfd is refused, because a pipe could block.
 #[test]
 fn non_eventfds_are_refused() {
     let guest = Guest::new(Shape { packed: false, size: 8, event_idx: false }, true);
@@ -162,9 +162,9 @@ fn non_eventfds_are_refused() {
     }
 }
 
-// Goal: two threads that sleep when idle never both sleep: each arms, checks again, and only then
-// sleeps, in both directions. (The oracle: no wait takes 10 s. The failure of a missing barrier is
-// probably too rare to be seen with few CPUs.)
+// Goal: two threads that sleep when idle never both sleep: in both directions, each arms, checks
+// again, and only then sleeps. The test fails if a wait takes 10 s. With few CPUs it may not find
+// a missing barrier.
 #[test]
 fn two_threads_never_both_sleep() {
     let long = Duration::from_secs(10);
@@ -191,7 +191,7 @@ fn two_threads_never_both_sleep() {
             while made < frames && guest.driver.add(&[Buf { at, len: 76, write: false }]).is_some()
             {
                 made += 1;
-                // One by one and in pairs.
+                // Publish one by one and in pairs.
                 if made % 3 != 0 && guest.driver.publish() {
                     guest.kick.ring().unwrap();
                 }

@@ -1,4 +1,5 @@
-//! Room in a guest's buffers: frames that do not fit, and frames placed by their source.
+//! Tests of the space in a guest's buffers: frames that do not fit, and frames placed by their
+//! source.
 
 use mqnet_netdev::{Armed, DropReason, FrameMeta, OwningTx, Queue};
 use mqnet_shmem::{Segments, copies};
@@ -11,7 +12,7 @@ fn shape(packed: bool, size: u16) -> Shape {
     Shape { packed, size, event_idx: true }
 }
 
-/// Fills a room as a system call does.
+/// Fills a reservation like a system call.
 fn fill(room: &mut Segments<'_>, bytes: &[u8]) {
     let mut at = room.head.write_header(bytes);
     at += room.tail.write_header(&bytes[at..]);
@@ -30,8 +31,8 @@ fn whole(guest: &Guest, bufs: &[Buf], used: &[u32]) -> Vec<u8> {
     parts.flat_map(|(buf, &len)| guest.memory.read(buf.at, len)).collect()
 }
 
-// Goal: a frame placed by its source is written into the guest's buffers without a copy, with its
-// header and the number of buffers in front; unneeded buffers stay available.
+// Goal: a frame placed by its source is in the guest's buffers without a copy, after a header
+// with the number of buffers. Further buffers stay available.
 #[test]
 fn reserved_frames_are_not_copied() {
     for (shape, _) in shapes(16) {
@@ -62,8 +63,8 @@ fn reserved_frames_are_not_copied() {
     }
 }
 
-// Goal: an uncommitted reservation has no effect, and a frame longer than the room is dropped and
-// leaves the buffers available.
+// Goal: an uncommitted reservation has no effect. A frame longer than its reservation is dropped,
+// and the buffers stay available.
 #[test]
 fn uncommitted_reservation_has_no_effect() {
     for packed in [false, true] {
@@ -73,7 +74,7 @@ fn uncommitted_reservation_has_no_effect() {
         guest.driver.publish();
         let mut half = guest.rx_half();
         for _ in 0..3 {
-            // A driver's small buffers hold 1518 bytes, and a lane requests one more.
+            // The buffer holds a frame of 1518 bytes, and a lane requests one byte more.
             assert_eq!(half.reserve(1519).unwrap().unwrap().len(), 1518);
         }
         half.commit(&FrameMeta { len: 1519, hdr: VnetHdr::default() });
@@ -85,7 +86,7 @@ fn uncommitted_reservation_has_no_effect() {
     }
 }
 
-/// IPv4 UDP datagram with a partial checksum: its header, its bytes, and its bytes once completed.
+/// IPv4 UDP datagram with a partial checksum: header, bytes, and bytes after completion.
 fn datagram(ports: [u16; 2], len: usize) -> (VnetHdr, Vec<u8>, Vec<u8>) {
     let mut frame = pattern(len);
     frame[12..14].copy_from_slice(&[8, 0]);
@@ -105,9 +106,9 @@ fn datagram(ports: [u16; 2], len: usize) -> (VnetHdr, Vec<u8>, Vec<u8>) {
     (VnetHdr::new(csum), frame, done)
 }
 
-// Goal: DHCP reaches a guest with complete checksums, for programs that read raw sockets: for
-// copied and reserved frames, and for any split of the buffers. Other datagrams keep partial
-// checksums.
+// Goal: DHCP frames reach a guest with complete checksums, for programs that read raw sockets.
+// Other datagrams keep partial checksums. Tested with copied frames, with reservations, and with
+// several splits into buffers.
 #[test]
 fn dhcp_is_completed() {
     for (shape, _) in shapes(16) {
@@ -144,8 +145,8 @@ fn dhcp_is_completed() {
     }
 }
 
-// Goal: a frame that the available buffers do not hold waits and leaves them available; one that no
-// chain of the guest can hold is dropped.
+// Goal: a frame for which buffers are missing waits, and leaves the buffers available. A frame
+// that no chain of the guest can hold is dropped.
 #[test]
 fn frames_without_room_wait_or_drop() {
     for (shape, mergeable) in shapes(8) {
@@ -167,7 +168,7 @@ fn frames_without_room_wait_or_drop() {
             while guest.driver.used().is_some() {}
             bufs.iter().for_each(|buf| assert!(guest.driver.add(&[*buf]).is_some()));
             guest.driver.publish();
-            // These are all buffers of the guest, so waiting for more would not end.
+            // All buffers of the guest are available, so waiting for more would not end.
             assert!(send(&mut half, VnetHdr::default(), &pattern(8000)).unwrap());
             assert_eq!(guest.stats.tx.drops.get(DropReason::BufferTooSmall), 1);
             assert_eq!(half.arm(60_000).unwrap(), Armed::MoreWork);
@@ -176,7 +177,7 @@ fn frames_without_room_wait_or_drop() {
     }
 }
 
-// Goal: a held half takes no frames and shows the guest none.
+// Goal: a held half accepts no frames, and no frame reaches the guest through it.
 #[test]
 fn held_half_takes_no_frames() {
     let mut guest = Guest::new(shape(true, 4), true);

@@ -1,4 +1,4 @@
-//! Frames of all sizes from one guest to another.
+//! Test with frames of all sizes from one guest to another.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use mqnet_wire::VnetHdr;
 
 use crate::bench::{Guest, HDR, gso, header, shapes};
 
-/// Deterministic pseudo-random number.
+/// Pseudo-random number that `n` and `salt` determine.
 fn chance(n: u64, salt: u64) -> u64 {
     let mut x = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x ^= x >> 29;
@@ -18,7 +18,7 @@ fn chance(n: u64, salt: u64) -> u64 {
     x ^ x >> 32
 }
 
-/// Frame `n`: small, up to the size of an Ethernet frame, or up to the maximum.
+/// Frame `n`: 64 bytes, up to the size of an Ethernet frame, or up to the largest frame.
 fn frame(n: u64) -> (VnetHdr, Vec<u8>) {
     let len = match chance(n, 1) % 20 {
         0 => 1 + chance(n, 2) % 65_000,
@@ -50,7 +50,7 @@ impl Sender {
         Self { guest, half, slots, next: 0, back: 0 }
     }
 
-    /// Makes as many frames below `end` available as fit.
+    /// Makes as many frames below number `end` available as fit the ring.
     fn fill(&mut self, end: u64) {
         while self.guest.driver.used().is_some() {
             self.back += 1;
@@ -62,7 +62,7 @@ impl Sender {
             self.guest.memory.write(at, &header(hdr));
             self.guest.memory.write(at + u64::from(HDR), &bytes);
             let whole = HDR + bytes.len() as u32;
-            // Split at random offsets, sometimes within the header.
+            // Split the frame at random offsets, sometimes within the header.
             let mut cuts: Vec<u32> = (0..chance(n, 6) % 5)
                 .map(|i| 1 + (chance(n, 7 + i) % u64::from(whole - 1)) as u32)
                 .collect();
@@ -97,7 +97,7 @@ impl Sender {
     }
 }
 
-/// Guest that receives.
+/// Guest that receives frames and checks them.
 struct Receiver {
     guest: Guest,
     half: GuestRx,
@@ -118,7 +118,7 @@ impl Receiver {
                 (false, 0) => &[66_000],
                 (false, _) => &[12, 1514, 64_500],
             };
-            // The chains of the first eight hold the largest frame.
+            // The first eight chains together hold the largest frame.
             let lens = if mergeable && i < 8 { &[20_000] } else { lens };
             spare.push(crate::bench::bufs(&mut guest.memory, lens, true));
         }
@@ -143,7 +143,7 @@ impl Receiver {
         self.guest.driver.publish();
     }
 
-    /// Takes the bytes of the next used chain.
+    /// Returns the bytes of the next used chain; `None` if there is none.
     fn chain(&mut self) -> Option<Vec<u8>> {
         let (id, len) = self.guest.driver.used()?;
         let bufs = self.posted.remove(&id).unwrap();
@@ -183,9 +183,9 @@ fn step(from: &mut GuestTx, to: &mut GuestRx) {
     from.release(taken).unwrap();
 }
 
-// Goal: 100,000 frames of all sizes and splits, in small rings of both layouts with any buffers,
-// arrive in order with every byte, copied exactly once (twice with more pieces than a call takes),
-// and every chain is returned to its guest.
+// Goal: 100,000 frames of all sizes and splits arrive in order with every byte, in small rings of
+// both layouts with any buffers. Every frame is copied once, or twice if it has more buffers than
+// a call accepts. Every chain is returned.
 #[test]
 fn every_byte_crosses_once() {
     for (i, (shape, mergeable)) in shapes(32).enumerate() {

@@ -95,7 +95,7 @@ fn a_switch_is_for_the_next_buffers() {
     assert_eq!(buffers.pool.outstanding(), 0);
 }
 
-// Goal: frames near the page size force whole pages, and the reason says so.
+// Goal: frames near the page size force whole pages, and the cause is reported as forced.
 #[test]
 fn large_frames_force_pages() {
     let stats = RxBufferStats::default();
@@ -106,9 +106,9 @@ fn large_frames_force_pages() {
     assert!(stats.reason().unwrap().cause.to_string().starts_with("forced"));
 }
 
-// Goal: a lack of memory for the first ring of whole pages rolls the queue back to parts of
-// pages, which it reports until the next request. After a complete trial whole pages are kept,
-// and failures are only counted.
+// Goal: a lack of memory for the first ring of whole pages rolls the queue back to parts of pages
+// until the next request. After a complete trial whole pages are kept, and failures are only
+// counted.
 #[test]
 fn whole_pages_are_rolled_back() {
     let stats = RxBufferStats::default();

@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(roster.has(1), Some(false));
     }
 
-    // Goal: each violation of the protocol has an error text of its own.
+    // Goal: each violation of the protocol is an error with a separate text.
     #[test]
     fn nonsense_is_refused_in_words() {
         type Answers = (i64, Option<u32>);

@@ -1,5 +1,5 @@
 //! ivshmem server of mqnet: one memory, a number for each peer, and the events with which peers
-//! interrupt each other. Its peers are QEMU's guests and mqnet on the host.
+//! interrupt each other. Peers are QEMU's guests, and mqnet on the host.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,8 +30,8 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// Time without accepting peers after an accept has failed, usually for lack of descriptors.
 const REST: Duration = Duration::from_secs(1);
 
-/// Error number (`ETOOMANYREFS`) when more descriptors are in flight than a user may have. It
-/// affects every receiver and is temporary.
+/// Error number (`ETOOMANYREFS`) when more descriptors are in flight than a user may have. This
+/// temporary error affects every receiver.
 const TOO_MANY_ON_THE_WAY: i32 = 109;
 
 /// Configuration of a server.

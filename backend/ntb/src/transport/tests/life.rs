@@ -434,8 +434,8 @@ fn further_steps_are_due_by_a_timer() {
     }
 }
 
-// Rule: frames to the peer use an open queue pair, also if the peer closes the only open pair and
-// opens another without a change of the number of channels.
+// Rule: frames to the peer use an open queue pair. This holds if the peer closes the only open
+// pair and opens another, and the number of channels stays.
 #[test]
 fn channel_sends_into_another_pair_that_opens() {
     let mut world = World::new(Shape::default());
