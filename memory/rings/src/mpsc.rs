@@ -210,8 +210,8 @@ impl<T: Send> Control<T> {
         Some(MpscConsumer::new(self.shared.clone(), front))
     }
 
-    /// Makes senders use a new ring of `size` slots; the frames of the old ring are delivered first.
-    /// Fails if the ring is closed.
+    /// Makes senders use a new ring of `size` slots. The frames of the old ring are delivered
+    /// first. Fails if the ring is closed.
     ///
     /// # Panics
     /// If `size` is 0 or above [`SIZE_MAX`].

@@ -12,7 +12,7 @@ pub struct CodePages {
     len: usize,
 }
 
-// SAFETY: only the owner writes the pages, and no thread does once they are executable.
+// SAFETY: only the owner writes the pages, and no thread writes them once they are executable.
 unsafe impl Send for CodePages {}
 // SAFETY: as above.
 unsafe impl Sync for CodePages {}
@@ -29,10 +29,10 @@ impl CodePages {
         self.start
     }
 
-    /// Makes the pages executable and read-only.
+    /// Makes the pages executable and read-only. Fails if the system call fails.
     ///
     /// # Safety
-    /// No reference to their bytes may exist.
+    /// No reference to the bytes of the pages may exist.
     pub unsafe fn seal(&self) -> io::Result<()> {
         // SAFETY: this object owns the mapping; the rest is required of the caller.
         unsafe { make_executable(self.start, self.len) }

@@ -8,8 +8,8 @@ use crate::{AtomicTable, Region};
 
 mod sealed {
     /// # Safety
-    /// Only for atomics and arrays of atomics: any bytes are a valid value, and any party may write
-    /// them.
+    /// Allowed only for atomics and arrays of atomics: any bytes are a valid value, and any party
+    /// may write them.
     pub unsafe trait Cell {}
 }
 
@@ -24,8 +24,8 @@ unsafe impl Cell for [AtomicU32; 2] {}
 // SAFETY: two atomics without a gap.
 unsafe impl Cell for [AtomicU64; 2] {}
 
-/// Array of equal entries in a [`AtomicTable`], in memory with other writers. Bounds and alignment
-/// are checked once, at creation, so an access costs one comparison.
+/// Array of equal entries in an [`AtomicTable`], in memory with other writers. Bounds and alignment
+/// are checked once, at creation, so an access needs one comparison.
 ///
 /// A column keeps its region alive.
 #[derive(Debug)]
@@ -42,8 +42,8 @@ unsafe impl<T: Cell> Send for Column<T> {}
 unsafe impl<T: Cell> Sync for Column<T> {}
 
 impl<T: Cell> Column<T> {
-    /// Creates a column of `len` entries, at least one, at byte `at` of `table`. `None` when the
-    /// table is too short, or the entries are not aligned.
+    /// Creates a column of `len` entries, at least one, at byte `at` of `table`. Returns `None` if
+    /// the table is too short, or if the entries are not aligned.
     pub fn new(table: &AtomicTable, at: u32, len: u16) -> Option<Self> {
         let bytes = u32::from(len) * size_of::<T>() as u32;
         let place = table.place(at, bytes)?;
@@ -67,12 +67,12 @@ impl<T: Cell> Column<T> {
     /// All entries.
     #[inline(always)]
     pub fn entries(&self) -> &[T] {
-        // SAFETY: that many aligned entries exist, as checked in `new`; they are atomics, which may
+        // SAFETY: that many aligned entries exist, as checked in `new`. They are atomics, which may
         // change at any time, in a region that lives as long as `self`.
         unsafe { NonNull::slice_from_raw_parts(self.base, self.last + 1).as_ref() }
     }
 
-    /// Entry `number`, for an index that a peer supplied.
+    /// Entry `number`, for an index that a peer supplied. Returns `None` if there is no such entry.
     #[inline(always)]
     pub fn get(&self, number: u16) -> Option<&T> {
         let number = usize::from(number);
@@ -93,7 +93,7 @@ impl<T: Cell> Column<T> {
     /// Entry `number` must exist.
     #[inline(always)]
     unsafe fn entry(&self, number: usize) -> &T {
-        // SAFETY: within the range, as required of the caller; the range was checked and is
+        // SAFETY: within the range, as required of the caller. The range was checked and is
         // aligned, and the region keeps it mapped; atomics allow any other writer.
         unsafe { self.base.add(number).as_ref() }
     }

@@ -19,7 +19,7 @@ struct Range {
 impl Range {
     const NONE: Self = Self { start: 0, len: 0, base: std::ptr::null_mut() };
 
-    /// Pointer to `len` bytes at address `at`; `None` unless all of them are in the range.
+    /// Pointer to `len` bytes at address `at`, or `None` unless all of them are in the range.
     #[inline(always)]
     fn find(&self, at: u64, len: u64) -> Option<*mut u8> {
         let offset = at.wrapping_sub(self.start);
@@ -33,14 +33,14 @@ impl Range {
 
 /// Guest memory view: a peer's memory as seen by one queue, by the addresses in the peer's buffers.
 ///
-/// Writing takes `&mut self`, so that a queue cannot hold the same range twice by accident. A peer
-/// can still place one range in two buffers, or in buffers of two queues. Then two copies of this
-/// process overlap in the peer's memory, as they can with the peer's own writes. Only the peer's
-/// data is affected; nothing in this process depends on it.
+/// A write takes `&mut self`, so a queue cannot hold the same range twice by accident. A peer can
+/// still place one range in two buffers, or in buffers of two queues. Then two copies of this
+/// process overlap in the peer's memory, as they can with the peer's writes. Only the peer's data
+/// is affected; nothing in this process depends on it.
 #[derive(Debug)]
 pub struct GuestMemoryView {
     map: Arc<MemoryMap>,
-    /// Range of the last lookup: a guest has few ranges, and its buffers are usually in one of
+    /// Range of the last lookup. A guest has few ranges, and its buffers are usually in one of
     /// them. The range belongs to `map`, which keeps it mapped.
     last: Cell<Range>,
 }
@@ -60,7 +60,7 @@ impl GuestMemoryView {
         &self.map
     }
 
-    /// Pointer to `len` bytes at address `at`; `None` unless all of them are memory.
+    /// Pointer to `len` bytes at address `at`, or `None` unless all of them are memory.
     #[inline(always)]
     fn find(&self, at: u64, len: u64) -> Option<*mut u8> {
         match self.last.get().find(at, len) {
@@ -78,7 +78,7 @@ impl GuestMemoryView {
         range.find(at, len)
     }
 
-    /// Returns `len` bytes at address `at`; `None` unless all of them are memory.
+    /// Returns `len` bytes at address `at`, or `None` unless all of them are memory.
     #[inline]
     pub fn span(&self, at: u64, len: u32) -> Option<Span<'_>> {
         // SAFETY: the bytes are in a range of the map, which stays mapped as long as `self` holds
@@ -86,18 +86,19 @@ impl GuestMemoryView {
         self.find(at, len.into()).map(|place| unsafe { Span::from_raw(place, len as usize) })
     }
 
-    /// Returns `len` writable bytes at address `at`; `None` unless all of them are memory.
+    /// Returns `len` writable bytes at address `at`, or `None` unless all of them are memory.
     #[inline]
     pub fn room(&mut self, at: u64, len: u32) -> Option<SpanMut<'_>> {
         let place = self.find(at, len.into())?;
         // SAFETY: mapped as in `span`. Through `&mut self` this is the only SpanMut of this queue.
-        // One of another queue overlaps it only if the peer placed the range in both, and then
-        // counts as a foreign writer: copies are opaque, and their values are never trusted.
+        // A SpanMut of another queue overlaps it only if the peer placed the range in both. That
+        // queue then counts as a foreign writer: copies are opaque, and their values are never
+        // trusted.
         Some(unsafe { SpanMut::from_raw(place, len as usize) })
     }
 
-    /// Prefetches, for writing, the first line after a header of `header` bytes at address `at`. A
-    /// hint without an effect on memory. A line that will be streamed is not prefetched.
+    /// Prefetches, for writing, the first line after a header of `header` bytes at address `at`.
+    /// This hint has no effect on memory. A line that will be streamed is not prefetched.
     #[inline(always)]
     pub fn prefetch_for_write(&self, at: u64, header: u64, is_streamed: bool) {
         if let Some(place) = self.find(at.wrapping_add(header), 1)
@@ -107,12 +108,12 @@ impl GuestMemoryView {
         }
     }
 
-    /// Copies a header and bytes after it to address `at`, if the whole range is memory (fast
-    /// path). Otherwise returns false and writes nothing.
+    /// Copies a header and the bytes after it to address `at` (fast path). Returns false and writes
+    /// nothing unless the whole range is memory.
     ///
-    /// If `bytes` begins at a cache line, a header that is already present is not written, so that
-    /// its line stays in the peer's cache. In other cases the line is written anyway, and a
-    /// comparison would fetch it twice.
+    /// If `bytes` begins at a cache line, a header that is already present is not written, and its
+    /// line stays in the peer's cache. In other cases the line is written anyway, and a comparison
+    /// would fetch it twice.
     #[inline(always)]
     pub fn place<const N: usize>(&mut self, at: u64, header: &[u8; N], bytes: Span<'_>) -> bool {
         let Some(place) = self.find(at, (N + bytes.len()) as u64) else { return false };
@@ -125,7 +126,8 @@ impl GuestMemoryView {
         true
     }
 
-    /// Like [`place`](Self::place), with non-temporal stores for the bytes that fill whole lines.
+    /// Writes as [`place`](Self::place) does, with non-temporal stores for the bytes that fill
+    /// whole lines.
     #[inline(always)]
     pub fn stream<const N: usize>(
         &mut self,
@@ -144,12 +146,12 @@ impl GuestMemoryView {
         true
     }
 
-    /// Writable ranges of these pieces, in order. Pieces that are not memory are skipped.
+    /// Writable ranges of these segments, in order. Segments that are not memory are skipped.
     pub fn rooms<'a>(
         &'a mut self,
         pieces: impl Iterator<Item = (u64, u32)>,
     ) -> impl Iterator<Item = SpanMut<'a>> {
-        // SAFETY: as in `room`; the pieces overlap each other only if the peer placed them so.
+        // SAFETY: as in `room`; the segments overlap each other only if the peer placed them so.
         pieces.filter_map(|(at, len)| unsafe { self.map.span_mut(at, len) })
     }
 }
@@ -162,7 +164,7 @@ impl GuestMemoryView {
 unsafe fn put_header<const N: usize>(place: *mut u8, header: &[u8; N]) {
     let ends_at_line = (place.addr() + N).is_multiple_of(LINE);
     // SAFETY: required of the caller; `header` is private and does not overlap. The peer may change
-    // the bytes during the comparison, which affects only its own header.
+    // the bytes during the comparison, which affects only the peer's header.
     unsafe {
         if !(ends_at_line && place.cast::<[u8; N]>().read() == *header) {
             std::ptr::copy_nonoverlapping(header.as_ptr(), place, N);
@@ -218,8 +220,8 @@ mod tests {
         }
     }
 
-    // Goal: bytes written through rooms are found at their addresses, and no room exists outside
-    // memory.
+    // Goal: bytes written to ranges of several segments are found at their addresses, and no range
+    // exists outside memory.
     #[test]
     fn rooms_are_at_their_addresses() {
         let mut lent = lent();
@@ -235,7 +237,7 @@ mod tests {
     }
 
     // Goal: for a header at any position relative to a line, present or not, the placed bytes are
-    // correct and bytes around them unchanged; an identical header changes nothing.
+    // correct. Bytes around them are unchanged, and an identical header changes nothing.
     #[test]
     fn headers_are_placed_at_any_alignment() {
         let mut lent = lent();
@@ -260,7 +262,7 @@ mod tests {
     }
 
     // Goal: streamed bytes are exact, for every position in a line and every length around whole
-    // lines, and bytes around them are unchanged.
+    // lines. Bytes around them are unchanged.
     #[test]
     fn frames_are_streamed_at_any_alignment() {
         const ROOM: usize = 512;

@@ -39,7 +39,8 @@ pub struct MemoryMap {
 }
 
 impl MemoryMap {
-    /// Creates the address space from ranges in any order.
+    /// Creates the address space from ranges in any order. Fails if two ranges overlap, or if one
+    /// exceeds its region or the address space.
     pub fn new(mut areas: Vec<Area>) -> Result<Self, BadMap> {
         areas.sort_by_key(|area| area.start);
         let mut free = 0;
@@ -64,7 +65,8 @@ impl MemoryMap {
         &self.areas
     }
 
-    /// Returns the range with `len` bytes at `at`, and their offset in its region.
+    /// Returns the range with `len` bytes at `at` and their offset in its region, or `None` if no
+    /// range has all of them.
     #[inline]
     fn find(&self, at: u64, len: u64) -> Option<(&Area, usize)> {
         let inside = |area: &&Area| {
@@ -81,13 +83,13 @@ impl MemoryMap {
         Some((area.start, area.len, area.region.pointer(area.offset, area.len as usize)))
     }
 
-    /// Returns `len` bytes at address `at`; `None` unless all of them are memory.
+    /// Returns `len` bytes at address `at`, or `None` unless all of them are memory.
     #[inline]
     pub fn span(&self, at: u64, len: u32) -> Option<Span<'_>> {
         self.find(at, len.into()).map(|(area, offset)| area.region.span(offset, len as usize))
     }
 
-    /// Returns `len` writable bytes at address `at`.
+    /// Returns `len` writable bytes at address `at`, or `None` unless all of them are memory.
     ///
     /// # Safety
     /// No other `SpanMut` of this process may overlap the range during its lifetime.
@@ -98,8 +100,8 @@ impl MemoryMap {
         Some(unsafe { area.region.span_mut(offset, len as usize) })
     }
 
-    /// Returns `len` bytes at address `at` as a table; `None` unless all of them are memory, and
-    /// their mapping is aligned to `align`.
+    /// Returns `len` bytes at address `at` as a table. Returns `None` unless all of them are
+    /// memory, and their mapping is aligned to `align`.
     pub fn table(&self, at: u64, len: u32, align: usize) -> Option<AtomicTable> {
         let (area, offset) = self.find(at, len.into())?;
         AtomicTable::new(area.region.clone(), offset, len)
@@ -127,9 +129,8 @@ macro_rules! number {
     ($name:ident, $atomic:ty, $what:literal) => {
         #[doc = concat!("The ", $what, " number at byte `at`.")]
         ///
-        /// # Panics
-        /// If the number is not within the table, or not aligned: offsets are computed here, never
-        /// read from a peer.
+        /// If the number is not within the table, or not aligned. (Offsets are computed here, never
+        /// read from a peer.)
         #[inline]
         pub fn $name(&self, at: u32) -> &$atomic {
             let size = size_of::<$atomic>();
@@ -144,7 +145,8 @@ macro_rules! number {
 }
 
 impl AtomicTable {
-    /// Creates a table of `len` bytes of `region` at `offset`; `None` if the region is too short.
+    /// Creates a table of `len` bytes of `region` at `offset`. Returns `None` if the region is too
+    /// short.
     pub fn new(region: Arc<Region>, offset: usize, len: u32) -> Option<Self> {
         let inside = offset.checked_add(len as usize).is_some_and(|end| end <= region.len());
         inside.then(|| {
@@ -163,13 +165,13 @@ impl AtomicTable {
         self.len == 0
     }
 
-    /// True if the mapping of the table is aligned to `align`, so that numbers of that width can
-    /// be accessed.
+    /// True if the mapping of the table is aligned to `align`. Numbers of that width can then be
+    /// accessed.
     pub fn is_aligned(&self, align: usize) -> bool {
         self.base.addr().get().is_multiple_of(align)
     }
 
-    /// Pointer to `len` bytes at byte `at`; `None` if the table is too short.
+    /// Pointer to `len` bytes at byte `at`, or `None` if the table is too short.
     pub(crate) fn place(&self, at: u32, len: u32) -> Option<NonNull<u8>> {
         let inside = at.checked_add(len).is_some_and(|end| end <= self.len);
         // SAFETY: within the range, as checked above, or at its end.

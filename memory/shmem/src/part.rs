@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::{AtomicTable, ReadView, Region, Span, SpanMut, Window};
 
 /// Exclusive right to write a range of a region. Within this process, only the holder creates
-/// `SpanMut`s of the range (a peer may write it at any time). A part cannot be copied.
+/// `SpanMut`s of the range, although a peer may write it at any time. A part cannot be copied.
 #[derive(Debug)]
 pub struct RegionPart {
     region: Arc<Region>,
@@ -21,12 +21,12 @@ impl RegionPart {
         Self { region: Arc::new(region), offset: 0, len }
     }
 
-    /// Returns a shared reference to the region (to pass it to a peer) and the part itself.
+    /// Returns a shared reference to the region, to be passed to a peer, and the part.
     pub fn shared(self) -> (Arc<Region>, Self) {
         (self.region.clone(), self)
     }
 
-    /// Splits `len` bytes off the start; `None` if the part is shorter.
+    /// Splits `len` bytes off the start. Returns `None` if the part is shorter.
     pub fn take(&mut self, len: usize) -> Option<Self> {
         if len > self.len {
             return None;
@@ -110,12 +110,12 @@ impl RegionPart {
     /// If the range is not within the part.
     #[inline]
     pub unsafe fn span_mut(&self, offset: usize, len: usize) -> SpanMut<'_> {
-        // SAFETY: within the part, as `place` checks, and the region stays mapped; exclusive within
+        // SAFETY: within the part, as `place` checks, and the region stays mapped. Exclusive within
         // the part, as required of the caller, and a part has one owner.
         unsafe { SpanMut::from_raw(self.place(offset, len), len) }
     }
 
-    /// Pointer to a range: a single check, because a receive queue calls this for every buffer.
+    /// Pointer to a range, with a single check: a receive queue calls this for every buffer.
     #[inline]
     fn place(&self, offset: usize, len: usize) -> *mut u8 {
         let fits = offset.checked_add(len).is_some_and(|end| end <= self.len);
@@ -168,8 +168,8 @@ mod tests {
         assert_eq!(one.into_table().len(), 4096);
     }
 
-    // Goal: a sight shows what the part's owner writes, nothing beyond it, and keeps the region
-    // mapped.
+    // Goal: read access shows the writes of the part's owner and nothing beyond the part. The
+    // access keeps the region mapped.
     #[test]
     fn sight_outlives_its_part() {
         let mut rest = RegionPart::whole(Region::private(8192, false, None).unwrap());
@@ -191,7 +191,7 @@ mod tests {
         rest.take(4096).unwrap().span(4000, 97);
     }
 
-    // Goal: a view gives access to the part's bytes and none beyond them.
+    // Goal: a view gives access to all bytes of the part and none beyond them.
     #[test]
     #[should_panic(expected = "leaves a part of 4096")]
     fn views_are_checked() {

@@ -11,7 +11,7 @@ use mqnet_sysio::{descriptors, memory as sys};
 
 use crate::{Span, SpanMut};
 
-/// Reason why a peer's memory is rejected, or memory cannot be allocated.
+/// Reason why a peer's memory is rejected, or why memory cannot be allocated.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A system call failed.
@@ -22,19 +22,19 @@ pub enum Error {
         /// Error of the system call.
         source: io::Error,
     },
-    /// A peer's file could shrink under the mapping.
+    /// File of a peer that could shrink under the mapping.
     #[error("the peer's memory file is not sealed against resizing (F_SEAL_SHRINK, F_SEAL_GROW)")]
     NotSealed,
-    /// A peer's file could lose its pages under the mapping.
+    /// File of a peer that could lose its pages under the mapping.
     #[error("the peer's memory file has huge pages, which it could take away under us")]
     HugePages,
-    /// Page faults on the peer's file depend on a user-space server.
+    /// File of a peer whose page faults depend on a user-space server.
     #[error(
         "the peer's memory file is of a file system that may keep us waiting: use \
          memory-backend-memfd, or a file in /dev/shm or hugetlbfs"
     )]
     Foreign,
-    /// All peers' memory together would exceed its limit of address space.
+    /// Memory of all peers together that would exceed its limit of address space.
     #[error("{len} bytes: the memory of all peers together may have {most} bytes")]
     Budget {
         /// Length of the region.
@@ -42,7 +42,7 @@ pub enum Error {
         /// Limit for all peers together.
         most: u64,
     },
-    /// A peer's file is smaller than announced.
+    /// File of a peer that is smaller than announced.
     #[error("the peer's memory file has {len} bytes, announced were {announced}")]
     TooSmall {
         /// Length of the file.
@@ -88,7 +88,7 @@ pub const PEER_MEMORY_DEFAULT: u64 = 1 << 46;
 /// Limit of address space for peers' memory, in bytes.
 static PEERS_MAX: AtomicU64 = AtomicU64::new(PEER_MEMORY_DEFAULT);
 
-/// Sets the limit of address space for the memory of all peers of this process; `None` selects the
+/// Sets the limit of address space for the memory of all peers of this process. `None` selects the
 /// default. Existing mappings are not affected.
 pub fn set_peer_memory(bytes: Option<u64>) {
     PEERS_MAX.store(bytes.unwrap_or(PEER_MEMORY_DEFAULT), Ordering::Relaxed);
@@ -127,7 +127,7 @@ unsafe impl Sync for Region {}
 
 impl Region {
     /// Creates zeroed shared memory, sealed against resizing, that can be passed to a peer. Uses
-    /// huge pages if `huge` and the system has free ones, else small pages.
+    /// huge pages if `huge` is true and the system has free ones, else small pages.
     pub fn shared(name: &str, len: usize, huge: bool) -> Result<Self, Error> {
         let attempt = |len: usize, kind: PageKind| -> io::Result<Self> {
             let file = sys::memory_file(name, len, kind == PageKind::Huge)?;
@@ -150,14 +150,14 @@ impl Region {
     }
 
     /// Registers the whole region as the frame memory (UMEM) of an AF_XDP socket. The kernel then
-    /// writes the region like a peer, which is sound because it is only exposed as spans.
+    /// writes the region like a peer. This is sound because the region is only exposed as spans.
     pub fn lend_to(&self, socket: &XdpSocket, chunk: u32) -> io::Result<()> {
         // SAFETY: mapped, and a region exposes no references to its bytes.
         unsafe { socket.set_memory(self.ptr, self.len, chunk) }
     }
 
-    /// Maps a peer's shared memory. The file must be sealed and hold `announced` bytes; only those
-    /// are mapped.
+    /// Maps a peer's shared memory. Fails unless the file is sealed and holds `announced` bytes;
+    /// only those are mapped.
     pub fn of_peer(file: OwnedFd, announced: usize) -> Result<Self, Error> {
         if !sys::size_is_sealed(file.as_fd()) {
             return Err(Error::NotSealed);
@@ -176,9 +176,9 @@ impl Region {
         Ok(region)
     }
 
-    /// Maps `len` bytes of a guest's memory file at `offset`; returns the region, and the offset of
-    /// the bytes in it. The file need not be sealed, and may have huge pages: pages that the guest
-    /// removes read as zeros, and [`is_lost`](Self::is_lost) returns true.
+    /// Maps `len` bytes of a guest's memory file at `offset`. Returns the region, and the offset of
+    /// the bytes in it. The file need not be sealed, and may have huge pages. Pages that the guest
+    /// removes read as zeros, and [`is_lost`](Self::is_lost) then returns true.
     pub fn of_guest(file: OwnedFd, offset: u64, len: u64) -> Result<(Self, usize), Error> {
         let announced = offset.checked_add(len).and_then(|end| usize::try_from(end).ok());
         let announced = announced.unwrap_or(usize::MAX);
@@ -198,7 +198,7 @@ impl Region {
         Self::guarded(file, first, mapped, announced).map(|region| (region, skip))
     }
 
-    /// Maps `len` bytes of a device's memory at `offset`. The file needs no seals: the kernel
+    /// Maps `len` bytes of a device's memory at `offset`. The file needs no seals. The kernel
     /// removes such memory only with the device, and reads then return zeros, as with a guest's
     /// memory.
     pub fn of_device(file: OwnedFd, offset: u64, len: usize) -> Result<Self, Error> {
@@ -219,7 +219,7 @@ impl Region {
 
     /// Maps `len` bytes of memory that the kernel provides at `offset` of a special file, which has
     /// no length and no file system. Pages that are not provided read as zeros, and
-    /// [`is_lost`](Self::is_lost) returns true.
+    /// [`is_lost`](Self::is_lost) then returns true.
     pub fn of_kernel(file: OwnedFd, offset: u64, len: u64) -> Result<Self, Error> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let system = |source| Error::System { len, source };
@@ -239,8 +239,8 @@ impl Region {
         })
     }
 
-    /// Creates zeroed private memory, preferably on NUMA node `node`. Uses huge pages if `huge` and
-    /// the system has free ones.
+    /// Creates zeroed private memory, preferably on NUMA node `node`. Uses huge pages if `huge` is
+    /// true and the system has free ones.
     pub fn private(len: usize, huge: bool, node: Option<u32>) -> Result<Self, Error> {
         let attempt = |len: usize, kind: PageKind| -> io::Result<Self> {
             let ptr = sys::map_private(len, kind == PageKind::Huge)?;
@@ -259,7 +259,7 @@ impl Region {
     }
 
     /// Requests transparent huge pages, for memory that is used entirely: the first access to a
-    /// page then allocates 2 MiB. A hint: shared memory gets them if
+    /// page then allocates 2 MiB. This is a hint. Shared memory gets them if
     /// `/sys/kernel/mm/transparent_hugepage/shmem_enabled` is `advise`, and the first access
     /// decides.
     pub fn prefer_huge_pages(&self) {
@@ -285,7 +285,7 @@ impl Region {
         self.kind
     }
 
-    /// Memory file, to pass to a peer; `None` for private memory and for a peer's.
+    /// Memory file, to be passed to a peer, or `None` for private memory and for a peer's memory.
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
     }
@@ -293,8 +293,8 @@ impl Region {
     /// Returns `len` bytes at `offset`.
     ///
     /// # Panics
-    /// If the range is not within the region: offsets are computed here, never read unchecked from
-    /// a peer.
+    /// If the range is not within the region. (Offsets are computed here, never read unchecked from
+    /// a peer.)
     #[inline]
     pub fn span(&self, offset: usize, len: usize) -> Span<'_> {
         self.check(offset, len);
@@ -383,7 +383,7 @@ impl Region {
     }
 }
 
-/// Guards a new mapping of a region; removes the mapping on failure.
+/// Guards a new mapping of a region. Removes the mapping on failure.
 fn guarded(ptr: NonNull<u8>, len: usize) -> io::Result<Guard> {
     // SAFETY: the mapping is new, and Region::drop drops the guard before it.
     let guard = unsafe { Guard::new(ptr, len) };
@@ -396,7 +396,8 @@ fn guarded(ptr: NonNull<u8>, len: usize) -> io::Result<Guard> {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // The guard goes first: another mapping may reuse these addresses once this one is removed.
+        // The guard is dropped first: another mapping may reuse these addresses once this one is
+        // removed.
         self.guest = None;
         // SAFETY: spans and words borrow the region, so none exists.
         unsafe { sys::unmap(self.ptr, self.len) }
@@ -433,7 +434,7 @@ mod tests {
         assert!(refused.to_string().contains("memory-backend-memfd"));
     }
 
-    // Goal: a guest that truncates its memory does no harm: reads return zeros, writes are
+    // Goal: a guest that truncates its memory does no harm. Reads return zeros, writes are
     // discarded, and the region reports the loss.
     #[test]
     fn truncated_memory_reads_zeros() {

@@ -14,7 +14,7 @@ use crate::{Streaming, stream};
 
 pub use batch::BatchWriter;
 
-/// Readable byte range. A peer may write it concurrently; a read returns whatever bytes are
+/// Readable byte range. A peer may write the range concurrently; a read returns any bytes that are
 /// present.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
@@ -31,9 +31,9 @@ pub struct SpanMut<'a> {
     memory: PhantomData<&'a mut [u8]>,
 }
 
-/// Number of payload copies made by this thread (a frame copied in two pieces counts twice).
-/// Counting requires the feature `count-copies`, which tests enable to verify the memory rule; the
-/// data path does not pay for it.
+/// Number of payload copies made by this thread (a frame copied in two segments counts twice). The
+/// feature `count-copies` enables counting: tests use it to verify the memory rule, and the data
+/// path is not slowed down.
 pub mod copies {
     #[cfg(feature = "count-copies")]
     thread_local! {
@@ -41,7 +41,7 @@ pub mod copies {
         static BYTES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
     }
 
-    /// Number of payload copies by this thread so far; 0 without the feature.
+    /// Number of payload copies by this thread so far, or 0 without the feature.
     pub fn made() -> u64 {
         #[cfg(feature = "count-copies")]
         return COUNT.with(std::cell::Cell::get);
@@ -49,7 +49,7 @@ pub mod copies {
         0
     }
 
-    /// Payload bytes copied by this thread so far; 0 without the feature.
+    /// Number of payload bytes copied by this thread so far, or 0 without the feature.
     pub fn bytes() -> u64 {
         #[cfg(feature = "count-copies")]
         return BYTES.with(std::cell::Cell::get);
@@ -67,9 +67,9 @@ pub mod copies {
     }
 }
 
-/// Maximum length of one `memcpy`. Above about 4 KiB the C library uses `rep movsb`, which is very
-/// slow on some AMD CPUs when the destination is 1 to 31 bytes after the source modulo 4096: its
-/// loads are mistaken for loads of data that was just stored (4K aliasing). Records of a ring are
+/// Maximum length of one `memcpy`. Above about 4 KiB the C library uses `rep movsb`. On some AMD
+/// CPUs this is very slow if the destination is 1 to 31 bytes after the source modulo 4096. The CPU
+/// mistakes its loads for loads of data that was just stored (4K aliasing). Records of a ring are
 /// multiples of 16 bytes, so this happens often.
 const PIECE: usize = 2048;
 
@@ -85,7 +85,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
     unsafe { copy_in_pieces(from, to, n) };
 }
 
-/// Out of line: otherwise every small copy saves and restores the registers of the loop.
+/// Copies out of line: otherwise every small copy saves and restores the registers of the loop.
 ///
 /// # Safety
 /// Both ranges must hold `n` bytes and not overlap.
@@ -110,7 +110,7 @@ impl<'a> Span<'a> {
         Self { ptr, len: len as u32, memory: PhantomData }
     }
 
-    /// Prefetches the first two cache lines, for a header and a small frame. A hint without an
+    /// Prefetches the first two cache lines, for a header and a small frame. This hint has no
     /// effect on memory.
     #[inline(always)]
     pub fn prefetch(self) {
@@ -142,7 +142,7 @@ impl<'a> Span<'a> {
         Self { len: n.min(self.len()) as u32, ..self }
     }
 
-    /// All but the first `n` bytes; empty if the range is shorter.
+    /// All bytes after the first `n`; empty if the range is shorter.
     #[inline]
     pub fn skip(self, n: usize) -> Self {
         let n = n.min(self.len()) as u32;
@@ -150,8 +150,8 @@ impl<'a> Span<'a> {
         Self { ptr: unsafe { self.ptr.add(n as usize) }, len: self.len - n, memory: PhantomData }
     }
 
-    /// Copies the start of the range to private memory for parsing; returns the number of bytes.
-    /// Intended for headers (at most 128 B), so not counted as a payload copy.
+    /// Copies the start of the range to private memory for parsing, and returns the number of
+    /// bytes. Intended for headers (at most 128 B), and not counted as a payload copy.
     #[inline]
     pub fn read_header(&self, into: &mut [u8]) -> usize {
         let n = into.len().min(self.len as usize);
@@ -160,8 +160,8 @@ impl<'a> Span<'a> {
         n
     }
 
-    /// Reads a header of constant length, without a call of `memcpy`. `None` if the range is
-    /// shorter.
+    /// Reads a header of constant length, without a call of `memcpy`. Returns `None` if the range
+    /// is shorter.
     #[inline]
     pub fn header<const N: usize>(&self) -> Option<[u8; N]> {
         if self.len() < N {
@@ -173,7 +173,7 @@ impl<'a> Span<'a> {
         Some(out)
     }
 
-    /// Reads a header as [`header`](Self::header) does; returns it and the bytes after it.
+    /// Reads a header as [`header`](Self::header) does, and returns it with the bytes after it.
     #[inline(always)]
     pub fn split_header<const N: usize>(self) -> Option<([u8; N], Span<'a>)> {
         let header = self.header()?;
@@ -237,15 +237,15 @@ impl<'a> SpanMut<'a> {
         )
     }
 
-    /// Payload copy: fills the start of this range from `from`; returns the number of bytes (the
-    /// shorter length). Payload moves in no other way, except with non-temporal stores
+    /// Payload copy: fills the start of this range from `from`, and returns the number of bytes
+    /// (the shorter length). Payload is copied in no other way, except with non-temporal stores
     /// ([`store`](Self::store), `Window::stream`, `GuestMemoryView::stream`) and in system calls.
     ///
     /// The copy is a plain `memcpy`, although a peer may write either range at the same time. In
-    /// Rust's memory model this is a data race. Like other implementations of shared rings, this
-    /// relies on the copy being an opaque byte copy whose *values* are never trusted. (Rejected:
-    /// byte-wise volatile accesses, much slower; small frames inline in 16-byte blocks, more
-    /// instructions than the call.)
+    /// Rust's memory model this is a data race. As in other implementations of shared rings, the
+    /// copy is assumed to be an opaque byte copy whose *values* are never trusted. (Rejected:
+    /// byte-wise volatile accesses, which are much slower, and small frames inline in 16-byte
+    /// blocks, which need more instructions than the call.)
     #[inline]
     pub fn copy_from(&mut self, from: Span<'_>) -> usize {
         let n = self.len.min(from.len) as usize;
@@ -256,8 +256,8 @@ impl<'a> SpanMut<'a> {
         n
     }
 
-    /// Like [`copy_from`](Self::copy_from); with a [`Streaming`], whole lines use non-temporal
-    /// stores.
+    /// Copies as [`copy_from`](Self::copy_from) does. With a [`Streaming`], whole lines use
+    /// non-temporal stores.
     #[inline]
     pub fn store(&mut self, from: Span<'_>, streaming: Option<&Streaming>) -> usize {
         if streaming.is_none() {
@@ -270,15 +270,15 @@ impl<'a> SpanMut<'a> {
         n
     }
 
-    /// Writes a header (at most 128 B) to the start of this range; returns the number of bytes. Not
-    /// counted as a payload copy.
+    /// Writes a header (at most 128 B) to the start of this range, and returns the number of bytes.
+    /// Not counted as a payload copy.
     #[inline]
     pub fn write_header(&mut self, bytes: &[u8]) -> usize {
         let n = bytes.len();
         if n > self.len as usize {
             return self.write_header(&bytes[..self.len as usize]);
         }
-        // SAFETY: both ranges hold n bytes, which is often a compile-time constant; this one is
+        // SAFETY: both ranges hold n bytes, which is often a compile-time constant. This one is
         // exclusive, so they cannot overlap.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.ptr, n) };
         n
@@ -296,25 +296,26 @@ impl<'a> SpanMut<'a> {
     }
 }
 
-/// Room for one frame: one piece, two if a ring wraps, or any number of a peer's buffers.
+/// Writable space for one frame: one segment, two if a ring wraps, or any number of a peer's
+/// buffers.
 #[derive(Debug)]
 pub struct Segments<'a> {
-    /// First piece.
+    /// First segment.
     pub head: SpanMut<'a>,
-    /// Second piece; empty without a wrap.
+    /// Second segment; empty without a wrap.
     pub tail: SpanMut<'a>,
-    /// Further pieces, valid and exclusive during `'a`.
+    /// Further segments, valid and exclusive during `'a`.
     more: &'a [RawRange],
 }
 
 impl<'a> Segments<'a> {
-    /// Creates a room of one or two pieces.
+    /// Creates the space from one or two segments.
     #[inline]
     pub fn new(head: SpanMut<'a>, tail: SpanMut<'a>) -> Self {
         Self { head, tail, more: &[] }
     }
 
-    /// Total length of all pieces.
+    /// Total length of all segments.
     #[inline]
     pub fn len(&self) -> usize {
         let more = self.more.iter().map(RawRange::len).sum::<usize>();
@@ -327,7 +328,7 @@ impl<'a> Segments<'a> {
         self.len() == 0
     }
 
-    /// All non-empty pieces, readable.
+    /// All non-empty segments, readable.
     pub fn pieces(&self) -> impl Iterator<Item = Span<'_>> {
         // SAFETY: Scatter::room stored these from SpanMut<'a>s.
         let more = self.more.iter().map(|r| unsafe { Span::from_raw(r.start(), r.len()) });
@@ -335,15 +336,15 @@ impl<'a> Segments<'a> {
         two.into_iter().chain(more).filter(|piece| !piece.is_empty())
     }
 
-    /// Pieces after the first two.
+    /// Segments after the first two.
     pub fn more(&mut self) -> impl Iterator<Item = SpanMut<'_>> {
-        // SAFETY: Scatter::room stored these from SpanMut<'a>s, and through `&mut self` each piece
-        // is handed out once at a time.
+        // SAFETY: Scatter::room stored these from SpanMut<'a>s, and through `&mut self` each
+        // segment is handed out once at a time.
         self.more.iter().map(|range| unsafe { SpanMut::from_raw(range.start(), range.len()) })
     }
 }
 
-/// Reused buffer for the pieces of a room, to avoid allocation.
+/// Reused buffer for the segments of a frame's space, to avoid allocation.
 #[derive(Debug, Default)]
 pub struct Scatter(Vec<RawRange>);
 
@@ -351,11 +352,11 @@ pub struct Scatter(Vec<RawRange>);
 unsafe impl Send for Scatter {}
 
 impl Scatter {
-    /// Maximum number of pieces of a room: a 64 KiB frame in buffers of 1.5 KiB has 44.
+    /// Maximum number of segments per frame: a 64 KiB frame in buffers of 1.5 KiB has 44.
     pub const PIECES_MAX: usize = 64;
 
-    /// Creates a room of these pieces, in order. Pieces beyond [`PIECES_MAX`](Self::PIECES_MAX) are
-    /// ignored.
+    /// Creates the space from these segments, in order. Segments beyond
+    /// [`PIECES_MAX`](Self::PIECES_MAX) are ignored.
     pub fn room<'a>(&'a mut self, mut pieces: impl Iterator<Item = SpanMut<'a>>) -> Segments<'a> {
         let head = pieces.next().unwrap_or_else(SpanMut::empty);
         let tail = pieces.next().unwrap_or_else(SpanMut::empty);
@@ -365,8 +366,8 @@ impl Scatter {
     }
 }
 
-/// Executes one `readv` into `header`, the segments, and `beyond`; returns the bytes read. A TAP
-/// silently truncates a frame that exceeds the buffers; bytes in `beyond` reveal such a frame.
+/// Executes one `readv` into `header`, the segments, and `beyond`, and returns the bytes read. A
+/// TAP silently truncates a frame that exceeds the buffers; bytes in `beyond` reveal such a frame.
 #[inline]
 pub fn read_into(
     fd: BorrowedFd<'_>,
@@ -392,16 +393,16 @@ pub fn read_into(
     ranges[..3].copy_from_slice(&[header, room.head.raw(), room.tail.raw()]);
     ranges[3..3 + more].copy_from_slice(room.more);
     ranges[3 + more] = beyond;
-    // SAFETY: as above; Scatter::room has stored no more pieces than fit.
+    // SAFETY: as above; Scatter::room has stored no more segments than fit.
     unsafe { vectored::read(fd, &ranges[..4 + more]) }
 }
 
-/// Maximum number of pieces after the first in [`write_from`] (a 64 KiB frame in buffers of 1.5 KiB
-/// has 43).
+/// Maximum number of segments after the first in [`write_from`] (a 64 KiB frame in buffers of 1.5
+/// KiB has 43).
 const MORE_MAX: usize = 64;
 
-/// Executes one `writev` from `header`, `head`, and `more`. More than 64 pieces fail with
-/// `EMSGSIZE`.
+/// Executes one `writev` from `header`, `head`, and `more`. Fails with `EMSGSIZE` if there are more
+/// than 64 segments.
 #[inline]
 pub fn write_from(
     fd: BorrowedFd<'_>,
@@ -423,7 +424,7 @@ pub fn write_from(
     for (range, piece) in ranges[2..].iter_mut().zip(more) {
         *range = piece.raw();
     }
-    // SAFETY: `header` and every piece are readable during the call.
+    // SAFETY: `header` and every segment are readable during the call.
     unsafe { vectored::write(fd, &ranges[..2 + more.len()]) }
 }
 
@@ -480,7 +481,7 @@ mod tests {
         assert_eq!((a.len(), b.len()), (4, 0));
     }
 
-    // Goal: headers are read and written exactly, limited by the room.
+    // Goal: headers are read and written exactly, limited by the available bytes.
     #[test]
     fn headers_are_exact() {
         let bytes = [1u8, 2, 3, 4];
@@ -495,7 +496,7 @@ mod tests {
         }
     }
 
-    // Goal: both system calls process the pieces in order, through a real pipe.
+    // Goal: both system calls process the segments in order, through a real pipe.
     #[test]
     fn vectored_calls_keep_order() {
         use std::os::fd::AsFd;
@@ -508,7 +509,7 @@ mod tests {
         assert_eq!((&header, &one, &two[..2]), (b"abc", b"de", &b"fg"[..]));
     }
 
-    // Goal: bytes that exceed the room arrive in `beyond`, for any number of pieces.
+    // Goal: bytes that exceed the segments arrive in `beyond`, for any number of segments.
     #[test]
     fn excess_bytes_arrive_in_beyond() {
         use std::os::fd::AsFd;
@@ -527,8 +528,8 @@ mod tests {
         }
     }
 
-    // Goal: a room of many pieces is filled in order, and a second room in the same buffer contains
-    // nothing of the first.
+    // Goal: the space of many segments is filled in order. A second frame in the same buffer
+    // contains nothing of the first.
     #[test]
     fn rooms_of_many_pieces_are_filled_in_order() {
         use std::os::fd::AsFd;

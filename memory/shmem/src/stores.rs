@@ -1,12 +1,13 @@
 //! Selection of cached or non-temporal stores for payload that another CPU reads.
 //!
-//! A cached store needs its line first. With a reader on the same last-level cache (*near*) that is
-//! cheap, and the reader finds the line in a cache. With a reader on another last-level cache
-//! (*far*: another socket or core cluster), each line moves from the reader's cache and back again,
-//! and the writer waits for the first transfer. Non-temporal stores need no line: the writer does
-//! not wait, and the reader loads from memory. Near readers are faster with cached stores, far ones
-//! with non-temporal stores, by factors of 2 to 5 (book/src/measurements/findings.md;
-//! `mqnet-bench link` with `MQNET_STORES=cached` and `streamed`).
+//! A cached store must obtain its line first. With a reader on the same last-level cache (*near*)
+//! the writer obtains it fast, and the reader finds the line in a cache. With a reader on another
+//! last-level cache (*far*: another socket or core cluster), each line moves from the reader's
+//! cache and back again. The writer waits for the first transfer. Non-temporal stores need no line:
+//! the writer does not wait, and the reader loads from memory. Near readers are faster with cached
+//! stores, far ones with non-temporal stores, by factors of 2 to 5
+//! (book/src/measurements/findings.md; `mqnet-bench link` with `MQNET_STORES=cached` and
+//! `streamed`).
 //!
 //! The distance is measured by the writer's cost per line (a *sample*: one timed burst with cached
 //! stores). A sample cannot separate cache misses on the source from those on the destination, and
@@ -41,7 +42,7 @@ const BURST: Duration = Duration::from_nanos(200);
 /// Limit of a near reader: above the typical cost of a line and of a frame's own processing.
 const NEAR: Cost = Cost { line: Duration::from_nanos(3), frame: Duration::from_nanos(12) };
 
-/// Lower limit of a far reader: above the reader's cost of sequential loads from memory, which
+/// Lower limit of a far reader: above the reader's time for sequential loads from memory, which
 /// non-temporal stores cause.
 const FAR: Cost = Cost { line: Duration::from_nanos(12), frame: Duration::from_nanos(40) };
 
@@ -51,25 +52,26 @@ const BYTES_MIN: u64 = 2048;
 /// Bursts between samples with cached stores.
 const PERIOD: u32 = 64;
 
-/// Bursts between samples with non-temporal stores: a sample may cost many times another burst.
+/// Bursts between samples with non-temporal stores: a sample may take many times as long as another
+/// burst.
 const PERIOD_STREAMED: u32 = 512;
 
 /// Samples required to change the mode: a single one may have been interrupted.
 const EVIDENCE: u32 = 6;
 
-/// Bytes that are ignored at the start of a round of a trial: frames in a full ring were stored in
+/// Bytes that are ignored at the start of a round of a trial. Frames in a full ring were stored in
 /// the previous round, and determine the rate. The limit covers the ring of `ntb:` in bytes, and
 /// descriptor rings in frames, up to a maximum of bytes.
 const ROUND_SKIPPED: u64 = 512 << 10;
-/// See [`ROUND_SKIPPED`].
+/// Frames that are ignored; see [`ROUND_SKIPPED`].
 const ROUND_SKIPPED_FRAMES: u32 = 1024;
-/// See [`ROUND_SKIPPED`].
+/// Maximum of ignored bytes; see [`ROUND_SKIPPED`].
 const ROUND_SKIPPED_MOST: u64 = 2 << 20;
 
 /// Bytes counted per round.
 const ROUND_COUNTED: u64 = 256 << 10;
 
-/// Rounds per mode. The fastest counts: others were interrupted, or waited for traffic.
+/// Rounds per mode. Only the fastest counts: others were interrupted, or waited for traffic.
 const ROUNDS: u32 = 3;
 
 /// A mode wins a trial with at most this fraction of the other's time.
@@ -107,9 +109,9 @@ pub struct Stores {
     left: u32,
     /// Evidence from 0 (near) to [`EVIDENCE`] (far).
     evidence: u32,
-    /// Samples that did not show near, since the last one that did, or the last trial.
+    /// Samples that did not show a near reader, since the last that did or the last trial.
     doubts: u32,
-    /// Bytes until the next trial is allowed; until then the last verdict holds, if there was one.
+    /// Bytes until the next trial is allowed. Until then the last verdict holds, if there was one.
     until_trial: u64,
     verdict: Option<bool>,
     trial: Option<Trial>,
@@ -122,10 +124,10 @@ pub struct Stores {
 /// Store mode of one burst.
 #[derive(Debug)]
 pub struct StoreMode {
-    /// Non-temporal stores while this value exists; `None` for cached stores.
+    /// Non-temporal stores while this value exists, or `None` for cached stores.
     pub streaming: Option<Streaming>,
-    /// True if the first lines may be demoted ([`Window::demote`]), for a reader that is behind;
-    /// for a reader that keeps up, demotion only costs the writer time. False in a sample, which
+    /// True if the first lines may be demoted ([`Window::demote`]), for a reader that lags. For a
+    /// reader that does not lag, demotion only takes time of the writer. False in a sample, which
     /// measures the cost of lines.
     ///
     /// [`Window::demote`]: crate::Window::demote
@@ -243,7 +245,7 @@ impl Stores {
                 self.trial = Some(Trial::default());
             }
             match self.verdict.filter(|_| self.until_trial > 0) {
-                // The verdict outweighs a sample, but samples that agree count.
+                // The verdict outweighs one sample, but not many samples that agree.
                 Some(true) if is_over(FAR) => self.evidence = EVIDENCE.min(self.evidence + 1),
                 Some(_) => return,
                 None if is_over(FAR) => self.evidence = EVIDENCE.min(self.evidence + 1),
@@ -294,7 +296,7 @@ impl Trial {
             && (self.frames >= ROUND_SKIPPED_FRAMES || self.bytes >= ROUND_SKIPPED_MOST)
     }
 
-    /// Records a burst of this round; returns true after the last round.
+    /// Records a burst of this round. Returns true after the last round.
     fn record(&mut self, began: Duration, now: Duration, frames: u32, bytes: u64) -> bool {
         if self.since.is_none() && self.has_drained_the_ring() {
             self.since = Some((began, self.bytes));
@@ -314,7 +316,8 @@ impl Trial {
         self.round == 2 * ROUNDS
     }
 
-    /// True if non-temporal stores have won, false if cached stores have; `None` without a winner.
+    /// True if non-temporal stores have won, false if cached stores have, or `None` without a
+    /// winner.
     fn verdict(&self) -> Option<bool> {
         let [cached, streamed] = self.best;
         match (streamed < GAIN * cached, cached < GAIN * streamed) {

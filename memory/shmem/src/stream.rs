@@ -14,7 +14,7 @@ pub(crate) const fn is_possible() -> bool {
 }
 
 /// Permission for non-temporal stores, to be dropped before the stored data is published. The drop
-/// executes a fence that orders those stores before all later ones; a Release store alone does not
+/// executes a fence that orders those stores before all later ones. A Release store alone does not
 /// order them.
 #[derive(Debug)]
 pub struct Streaming(());
@@ -61,7 +61,7 @@ pub(crate) unsafe fn unit(to: *mut u8, value: [u8; UNIT]) {
 ///
 /// # Safety
 /// `to` must be aligned to the unit. `from` must hold `n` bytes, and `to` the same number rounded
-/// up to whole units; they must not overlap.
+/// up to whole units. The ranges must not overlap.
 #[inline]
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
     let whole = n & !(UNIT - 1);
@@ -80,8 +80,8 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
 }
 
 /// Copies `n` bytes, with non-temporal stores for whole lines. Partial lines at both ends use
-/// cached stores and are prefetched, because a line with both kinds of stores is slower than all
-/// other lines together.
+/// cached stores and are prefetched. (A line with both kinds of stores is slower than all other
+/// lines together.)
 ///
 /// # Safety
 /// Both ranges must hold `n` bytes and not overlap.
@@ -90,7 +90,7 @@ pub(crate) unsafe fn copy_lines(from: *const u8, to: *mut u8, n: usize) {
     let front = to.align_offset(LINE).min(n);
     let whole = (n - front) & !(LINE - 1);
     let rest = n - front - whole;
-    // SAFETY: the three pieces are n bytes together, and the second consists of whole lines; the
+    // SAFETY: the three segments are n bytes together, and the second consists of whole lines; the
     // rest is required of the caller.
     unsafe {
         let behind = to.add(front + whole);

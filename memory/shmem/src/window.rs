@@ -8,13 +8,13 @@ use mqnet_rings::{demote, prefetch};
 
 use crate::{Region, Segments, Span, SpanMut, Streaming, copies, stream};
 
-/// `len` bytes of a region in which ring positions wrap. A window keeps its region alive.
+/// Range of `len` bytes of a region in which ring positions wrap. A window keeps its region alive.
 ///
 /// At most one `Window` of this process may write a given range: the transport creates one per
 /// queue pair and direction.
 #[derive(Debug)]
 pub struct Window {
-    /// Start of the range; resolved once, because every frame uses it.
+    /// Start of the range, resolved once, because every frame uses it.
     base: NonNull<u8>,
     len: u32,
     _region: Arc<Region>,
@@ -47,22 +47,22 @@ impl Window {
         self.len == 0
     }
 
-    /// Length of the first piece of `len` bytes at `at`.
+    /// Length of the first segment of `len` bytes at `at`.
     ///
     /// # Panics
-    /// If the range exceeds the window: positions are local, lengths were checked against the
-    /// cursor.
+    /// If the range exceeds the window. (Positions are local, and lengths were checked against the
+    /// cursor.)
     #[inline]
     fn first_piece(&self, at: u32, len: u32) -> u32 {
         assert!(at < self.len && len <= self.len);
         len.min(self.len - at)
     }
 
-    /// Returns `len` readable bytes at ring position `at`, in one or two pieces.
+    /// Returns `len` readable bytes at ring position `at`, in one or two segments.
     #[inline]
     pub fn read(&self, at: u32, len: u32) -> (Span<'_>, Span<'_>) {
         let first = self.first_piece(at, len);
-        // SAFETY: first_piece keeps both pieces within the range, which the region keeps mapped.
+        // SAFETY: first_piece keeps both segments within the range, which the region keeps mapped.
         unsafe {
             let head = Span::from_raw(self.base.as_ptr().add(at as usize), first as usize);
             if first == len {
@@ -72,12 +72,12 @@ impl Window {
         }
     }
 
-    /// Returns `len` writable bytes at ring position `at`, in one or two pieces.
+    /// Returns `len` writable bytes at ring position `at`, in one or two segments.
     #[inline]
     pub fn write(&mut self, at: u32, len: u32) -> Segments<'_> {
         let first = self.first_piece(at, len);
-        // SAFETY: in range as in read. `&mut self` and one Window per written range make the pieces
-        // exclusive; they do not overlap each other because len <= self.len.
+        // SAFETY: in range as in read. `&mut self` and one Window per written range make the
+        // segments exclusive. They do not overlap each other because len <= self.len.
         unsafe {
             let head = SpanMut::from_raw(self.base.as_ptr().add(at as usize), first as usize);
             if first == len {
@@ -88,10 +88,10 @@ impl Window {
         }
     }
 
-    /// Writable ranges of `len` bytes at ascending positions, for a room of many pieces.
+    /// Writable ranges of `len` bytes at ascending positions, for a frame of many segments.
     ///
     /// # Panics
-    /// If two ranges overlap, or one exceeds the window: positions are computed here.
+    /// If two ranges overlap, or if one exceeds the window. (Positions are computed here.)
     pub fn rooms<'a>(
         &'a mut self,
         at: impl Iterator<Item = u32> + 'a,
@@ -107,7 +107,8 @@ impl Window {
         })
     }
 
-    /// Returns `len` readable bytes at ring position `at` if they are contiguous (fast path).
+    /// Returns `len` readable bytes at ring position `at`, or `None` unless they are contiguous
+    /// (fast path).
     #[inline]
     pub fn piece(&self, at: u32, len: u32) -> Option<Span<'_>> {
         // One addition and one comparison, because this runs for every frame.
@@ -138,7 +139,7 @@ impl Window {
     pub fn prefetch_for_writing(&self, at: u32, len: u32) {
         let mut line = self.base.as_ptr().wrapping_add(at as usize);
         let end = line.wrapping_add(len as usize);
-        // No iterator: it needs twice the instructions, for every frame.
+        // No iterator: one needs twice the instructions, for every frame.
         while line < end {
             prefetch::for_writing(line);
             line = line.wrapping_add(64);
@@ -157,8 +158,8 @@ impl Window {
         }
     }
 
-    /// Demotes the lines of `len` written bytes at ring position `at`; only if
-    /// [`StoreMode`](crate::StoreMode) allows it.
+    /// Demotes the lines of `len` written bytes at ring position `at`. Allowed only if
+    /// [`StoreMode`](crate::StoreMode) permits demotion.
     #[inline(always)]
     pub fn demote(&self, at: u32, len: u32) {
         demote::lines(self.base.as_ptr().wrapping_add(at as usize), len as usize);
@@ -189,8 +190,8 @@ impl Window {
         unsafe { &*self.base.as_ptr().add(at).cast() }
     }
 
-    /// Copies a header and bytes after it to ring position `at`, if they are contiguous (fast
-    /// path). Otherwise returns false and writes nothing.
+    /// Copies a header and the bytes after it to ring position `at` (fast path). Returns false and
+    /// writes nothing unless they are contiguous.
     #[inline]
     pub fn place(&mut self, at: u32, unit: [u64; 2], bytes: Span<'_>) -> bool {
         if u64::from(at) + 16 + bytes.len() as u64 > u64::from(self.len) {
@@ -211,8 +212,8 @@ impl Window {
         true
     }
 
-    /// Like [`place`](Self::place) with non-temporal stores, in whole units of 16 bytes: the
-    /// padding of the last unit is written too, and must fit.
+    /// Writes as [`place`](Self::place) does, with non-temporal stores, in whole units of 16 bytes.
+    /// The padding of the last unit is written too, and must fit.
     #[inline]
     pub fn stream(
         &mut self,
@@ -230,8 +231,8 @@ impl Window {
         header[..8].copy_from_slice(&low);
         header[8..].copy_from_slice(&high);
         let at = at as usize & !15;
-        // SAFETY: in range, as checked above (and rounded down); base and `at` are multiples of the
-        // unit; exclusive as in write, so `bytes` does not overlap.
+        // SAFETY: in range, as checked above (and rounded down). `base` and `at` are multiples of
+        // the unit; exclusive as in write, so `bytes` does not overlap.
         unsafe {
             let place = self.base.as_ptr().add(at);
             stream::unit(place, header);
@@ -252,7 +253,7 @@ impl ReadView {
         Self(window)
     }
 
-    /// Returns `len` bytes at `at`; `None` if they exceed the range.
+    /// Returns `len` bytes at `at`, or `None` if they exceed the range.
     #[inline]
     pub fn piece(&self, at: u32, len: u32) -> Option<Span<'_>> {
         self.0.piece(at, len)
@@ -267,7 +268,7 @@ mod tests {
         Window::new(Arc::new(Region::private(4096, false, None).unwrap()), 0, 4096)
     }
 
-    // Goal: rooms are at the requested positions, and end with the window.
+    // Goal: writable ranges are at the requested positions, and end with the window.
     #[test]
     fn rooms_are_at_requested_positions() {
         let mut window = window();
@@ -280,14 +281,14 @@ mod tests {
         }
     }
 
-    // Goal: two rooms never share a byte.
+    // Goal: two writable ranges never share a byte.
     #[test]
     #[should_panic(expected = "room 32+64")]
     fn rooms_do_not_overlap() {
         window().rooms([0, 32].into_iter(), 64).count();
     }
 
-    // Goal: a room beyond the window is a bug in this program and panics.
+    // Goal: a range beyond the window is a bug in this program and panics.
     #[test]
     #[should_panic(expected = "room 4033+64")]
     fn rooms_do_not_exceed_the_window() {
@@ -295,7 +296,7 @@ mod tests {
     }
 
     // Goal: a header and a frame of any length are streamed to their position, padded to a unit,
-    // without other writes; a frame that does not fit with its padding is not written at all.
+    // without other writes. A frame that does not fit with its padding is not written at all.
     #[test]
     fn frames_are_streamed_in_units() {
         let mut window = window();

@@ -13,8 +13,8 @@ const ID_WORDS: usize = (1 << (32 - INDEX_BITS)) / 64;
 /// Bitmap of identities in use.
 static IDS: Mutex<[u64; ID_WORDS]> = Mutex::new([0; ID_WORDS]);
 
-/// Allocates an identity; `None` when 4095 are in use (by live pools, or by closed pools that lost
-/// pages).
+/// Allocates an identity. Returns `None` if all 4095 are in use, by live pools or by closed pools
+/// that lost pages.
 fn take_id() -> Option<u32> {
     let mut ids = IDS.lock().unwrap_or_else(|e| e.into_inner());
     ids[0] |= 1;
@@ -37,9 +37,9 @@ pub(crate) struct Arena {
     /// Pool identity, shifted to its position in a handle.
     tag: u32,
     page_shift: u32,
-    /// True if no handle of this pool exists any more, so that the identity may be reused.
+    /// True if no handle of this pool exists any more. The identity may then be reused.
     settled: AtomicBool,
-    /// Pushes that found the return ring full: the only statistic that returners write.
+    /// Pushes that found the return ring full. No other statistic is written by returners.
     ring_full: AtomicU64,
 }
 
@@ -71,7 +71,7 @@ impl Arena {
         self.memory.offset()
     }
 
-    /// Marks the identity as reusable. Must be called only when no page is in flight.
+    /// Marks the identity as reusable. Requires that no page is in flight.
     pub(crate) fn settle(&self) {
         // Relaxed: read in drop only, and the arena's reference count orders that.
         self.settled.store(true, Ordering::Relaxed);
@@ -90,7 +90,7 @@ impl Arena {
 
     /// Panics when the handle belongs to another pool.
     ///
-    /// Soundness depends on this check, so release builds have it too: a handle is a number, and a
+    /// Soundness depends on this check, so release builds include it. A handle is a number, and a
     /// foreign one would give write access to a page with another owner.
     #[inline]
     pub(crate) fn check(&self, raw: u32) {
@@ -123,8 +123,8 @@ impl Arena {
     #[inline]
     pub(crate) fn span_mut<'a>(&'a self, page: &'a mut Page) -> SpanMut<'a> {
         let offset = self.offset(page.raw());
-        // SAFETY: each page that is out has exactly one handle (pages in the pool's lists have
-        // none), the handle is of this pool (checked by `offset`), and it is mutably borrowed as
+        // SAFETY: each page that is out has exactly one handle, and pages in the pool's lists have
+        // none. The handle is of this pool (checked by `offset`), and it is mutably borrowed as
         // long as the result.
         unsafe { self.memory.span_mut(offset, 1 << self.page_shift) }
     }
@@ -142,8 +142,8 @@ impl Arena {
     #[inline]
     pub(crate) fn frag_span_mut<'a>(&'a self, frag: &'a mut Frag) -> SpanMut<'a> {
         let offset = self.offset(frag.page()) + frag.offset() as usize;
-        // SAFETY: a page that is cut into fragments has no `Page` handle, its fragments do not
-        // overlap, this fragment is of this pool (checked by `offset`), and it is mutably borrowed
+        // SAFETY: a page that is cut into fragments has no `Page` handle, and its fragments do not
+        // overlap. This fragment is of this pool (checked by `offset`), and it is mutably borrowed
         // as long as the result.
         unsafe { self.memory.span_mut(offset, frag.len() as usize) }
     }
@@ -158,11 +158,11 @@ pub struct ArenaView<'a> {
 }
 
 impl<'a> ArenaView<'a> {
-    /// `len` bytes of a fragment, starting at its byte `from`. In release builds only the pool's
-    /// bounds limit the range: the bytes after the fragment belong to other fragments.
+    /// Returns `len` bytes of a fragment, starting at its byte `from`. Release builds check only
+    /// the bounds of the pool: bytes after the fragment belong to other fragments.
     ///
     /// # Panics
-    /// If the fragment is of another pool, or the bytes are beyond the pool.
+    /// If the fragment is of another pool, or if the bytes are beyond the pool.
     #[inline(always)]
     pub fn span(&self, frag: &'a Frag, from: u32, len: u32) -> Span<'a> {
         if frag.page() & !INDEX_MASK != self.tag {
@@ -174,8 +174,8 @@ impl<'a> ArenaView<'a> {
         self.memory.span(start, len)
     }
 
-    /// `len` bytes at offset `start` of the pool's memory, for callers that know the fragment's
-    /// offset. Only the pool's bounds are checked.
+    /// Returns `len` bytes at offset `start` of the pool's memory, for callers that know the
+    /// fragment's offset. Only the pool's bounds are checked.
     ///
     /// # Panics
     /// If the bytes are beyond the pool.

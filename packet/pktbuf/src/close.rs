@@ -4,8 +4,8 @@ use crate::page::{Frag, Page};
 use crate::pool::PagePool;
 use crate::stats::PoolStats;
 
-/// Closed pool with pages in flight. The pool allocates nothing, still accepts freed pages, and can
-/// retry the close. Its memory stays mapped.
+/// Closed pool with pages in flight. Allocates nothing, still accepts freed pages, and can retry
+/// the close. The memory stays mapped.
 #[derive(Debug, thiserror::Error)]
 #[error("page pool closed with {} pages in flight", self.in_flight())]
 pub struct Detached {
@@ -14,8 +14,9 @@ pub struct Detached {
 }
 
 impl PagePool {
-    /// Drains foreign frees and empties the pool. Returns the final statistics when no page is in
-    /// flight. Pages in the magazine of another thread's [`crate::Returner`] count as in flight.
+    /// Drains foreign frees and empties the pool. Returns the final statistics if no page is in
+    /// flight, else the pool as an error. Pages in the magazine of another thread's
+    /// [`crate::Returner`] count as in flight.
     pub fn close(mut self) -> Result<PoolStats, Detached> {
         self.scrub();
         if self.inflight() == 0 {
@@ -24,7 +25,7 @@ impl PagePool {
         Err(Detached { pool: Box::new(self) })
     }
 
-    /// Releases every page that the pool holds to the arena.
+    /// Releases all pages of the pool to the arena.
     fn scrub(&mut self) {
         self.close_open_page();
         self.drain();
@@ -44,7 +45,7 @@ impl Drop for PagePool {
 }
 
 impl Detached {
-    /// Pages in flight, as of the last attempt to close and the pages freed here since.
+    /// Number of pages in flight at the last attempt to close, less the pages freed here since.
     pub fn in_flight(&self) -> u32 {
         self.pool.outstanding()
     }
@@ -70,7 +71,7 @@ impl Detached {
         self.pool.stats()
     }
 
-    /// Retries the close.
+    /// Retries the close. Returns the pool as an error if pages are still in flight.
     pub fn retry(self) -> Result<PoolStats, Self> {
         (*self.pool).close()
     }

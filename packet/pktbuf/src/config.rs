@@ -8,13 +8,14 @@ const PAGE_SIZE_MAX: u32 = 2 << 20;
 /// Configuration of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolConfig {
-    /// Number of pages of the arena, at most 2^20. An unused page costs no memory.
+    /// Number of pages of the arena, at most 2^20. Unused pages occupy no memory.
     pub pages: u32,
     /// Page size in bytes: a power of two from 4 KiB to 2 MiB.
     pub page_size: u32,
-    /// Entries of the return ring, at most 16384. 0 selects the number of pages, but at least 1024.
+    /// Entries of the return ring, at most 16384. The value 0 selects the number of pages, but at
+    /// least 1024.
     pub ring_size: u32,
-    /// Preferred NUMA node. A page is placed when it is first touched.
+    /// Preferred NUMA node. The kernel places a page at its first access.
     pub node: Option<u32>,
     /// Uses huge pages for the arena if the system has free ones.
     pub huge: bool,
@@ -25,8 +26,8 @@ pub struct PoolConfig {
 /// Address space in which a device reaches the pages of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mapping {
-    /// Allocation only: a queue that passes a page to a device maps it itself, if the device needs
-    /// a mapping.
+    /// Pages are only allocated. A queue that passes a page to a device maps the page, if the
+    /// device needs a mapping.
     #[default]
     Allocation,
     /// All pages are mapped for the device while the pool exists. The value is the device address
@@ -54,13 +55,13 @@ impl Default for PoolConfig {
 /// Reason why a pool cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
-    /// The page size is not a power of two, or out of range.
+    /// Page size that is not a power of two, or is out of range.
     #[error("page size {0} is not a power of two from 4096 to 2097152")]
     PageSize(u32),
-    /// The number of pages is 0 or too large.
+    /// Number of pages that is 0 or too large.
     #[error("a page pool has 1 to {PAGES_MAX} pages, not {0}")]
     Pages(u32),
-    /// The caller's memory is too short, or its start is not a multiple of 64.
+    /// Memory of the caller that is too short, or whose start is not a multiple of 64.
     #[error("{pages} pages of {page_size} bytes do not fit into {len} bytes, aligned")]
     Memory {
         /// Requested pages.
@@ -70,10 +71,10 @@ pub enum PoolError {
         /// Length of the memory in bytes.
         len: usize,
     },
-    /// All 4095 identities are in use.
+    /// No free identity: all 4095 are in use.
     #[error("too many page pools in this process (4095, lost pages of closed ones included)")]
     TooManyPools,
-    /// The memory cannot be allocated.
+    /// Memory that cannot be allocated.
     #[error(transparent)]
     System(#[from] mqnet_shmem::Error),
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use crate::pool::PagePool;
 
-/// Published value, on cache lines of its own: its readers also write the reference count there.
+/// Published value, on separate cache lines: its readers also write the reference count there.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Published(AtomicU32);
@@ -21,7 +21,7 @@ impl Inflight {
     }
 }
 
-/// Reads [`PoolStats::inflight`](crate::PoolStats::inflight) from any thread, without the pool's
+/// Reader of [`PoolStats::inflight`](crate::PoolStats::inflight) for any thread, without the pool's
 /// owner. A gauge does not keep the pool alive.
 #[derive(Clone, Debug)]
 pub struct Gauge(Weak<Published>);
@@ -34,7 +34,7 @@ impl PagePool {
 }
 
 impl Gauge {
-    /// Pages that are not in the arena; `None` when the pool has been dropped.
+    /// Number of pages that are not in the arena, or `None` if the pool was dropped.
     pub fn inflight(&self) -> Option<u32> {
         // Relaxed: a statistic; it orders nothing.
         self.0.upgrade().map(|published| published.0.load(Ordering::Relaxed))
@@ -46,7 +46,7 @@ mod tests {
     use crate::{PagePool, PoolConfig};
 
     // Goal: a gauge read on another thread equals the statistics while pages are allocated and
-    // freed, and ends with the pool.
+    // freed. The gauge ends with the pool.
     #[test]
     fn gauge_equals_inflight_statistic() {
         let config = PoolConfig { pages: 512, ..PoolConfig::default() };

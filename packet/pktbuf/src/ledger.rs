@@ -1,7 +1,8 @@
 //! Record of the pages that are handed out, in debug builds. A double allocation or double free
 //! inside the pool panics immediately. Handles cannot be copied, so users cannot free a page twice.
 
-/// One flag per page: handed out. In release builds the ledger is empty and its calls do nothing.
+/// One flag per page, set while the page is handed out. In release builds the ledger is empty and
+/// its calls do nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     #[cfg(debug_assertions)]
@@ -9,7 +10,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Records that pages are handed out.
+    /// Records that pages are handed out. Panics if one is handed out already.
     #[inline(always)]
     pub(crate) fn lend(&mut self, raws: &[u32]) {
         #[cfg(debug_assertions)]
@@ -24,7 +25,7 @@ impl Ledger {
         let _ = raws;
     }
 
-    /// Records that a page was freed.
+    /// Records that a page was freed. Panics if the page was not handed out.
     #[inline(always)]
     pub(crate) fn take_back(&mut self, raw: u32) {
         #[cfg(debug_assertions)]

@@ -8,14 +8,14 @@ pub(crate) const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 pub(crate) const PAGES_MAX: u32 = 1 << INDEX_BITS;
 
 /// Exclusive handle of one whole page. The handle can be moved, also between threads, but not
-/// copied, so its holder is the only writer of the page.
+/// copied. The holder is therefore the only writer of the page.
 #[derive(Debug, PartialEq, Eq, Hash)]
 #[must_use = "a page that is not freed is in flight for ever"]
 #[repr(transparent)]
 pub struct Page(u32);
 
 impl Page {
-    /// Creates a handle. `raw` must come from a `Page` that no longer exists.
+    /// Creates a handle. Requires that `raw` comes from a `Page` that no longer exists.
     #[inline]
     pub(crate) fn from_raw(raw: u32) -> Self {
         Self(raw)
@@ -26,7 +26,7 @@ impl Page {
         self.0
     }
 
-    /// Page number: the page begins at this many page sizes in the arena.
+    /// Page number. The page begins at this many page sizes in the arena.
     #[inline]
     pub fn index(&self) -> u32 {
         self.0 & INDEX_MASK

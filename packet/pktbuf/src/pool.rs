@@ -32,7 +32,7 @@ const NODE_NONE: u32 = u32::MAX;
 /// Node value of a page that was abandoned.
 const NODE_GONE: u32 = u32::MAX - 1;
 
-/// Page pool. The pool may move to another thread but is owned by one at a time:
+/// Page pool. A pool may move to another thread but is owned by one thread at a time:
 ///
 /// ```compile_fail
 /// fn shared<T: Sync>() {}
@@ -42,10 +42,10 @@ const NODE_GONE: u32 = u32::MAX - 1;
 pub struct PagePool {
     /// Number of pages in `cache`, at most `CACHE_MAX`.
     cached: usize,
-    /// The array; only the first `cached` entries are valid.
+    /// Array of pages; only the first `cached` entries are valid.
     cache: [u32; CACHE_MAX],
     /// Maximum of `cached` on the fast path: `cache_size`, or 0 while pages of another node are in
-    /// flight, so that the node of every freed page is checked.
+    /// flight. With 0 the node of every freed page is checked.
     cache_limit: usize,
     cache_size: usize,
     pub(crate) counters: PoolStats,
@@ -59,7 +59,7 @@ pub struct PagePool {
     spare: Vec<u32>,
     /// Used pages that were released to the arena.
     vacant: Vec<u32>,
-    /// For each page that was ever used: the node for which it was last taken from the arena.
+    /// Node of each page that was ever used, as of its last allocation from the arena.
     nodes: Vec<u32>,
     node: u32,
     /// Pages outside the arena that belong to another node than `node`.
@@ -85,14 +85,13 @@ impl PagePool {
         Self::over(RegionPart::whole(region), config)
     }
 
-    /// Creates a pool whose pages are the caller's memory, so that received frames are at addresses
-    /// known to the caller and to a device. Page 0 begins at the start of the memory, which is
-    /// never freed.
+    /// Creates a pool on the caller's memory. Received frames are then at addresses known to the
+    /// caller and to a device. Page 0 begins at the start of the memory, which is never freed.
     pub fn over(memory: RegionPart, config: &PoolConfig) -> Result<Self, PoolError> {
         check(config)?;
         let &PoolConfig { pages, page_size, ring_size, node, huge: _, mapping } = config;
         let len = memory.len();
-        // Fragments begin at multiples of a cache line, so pages must too.
+        // Fragments begin at multiples of a cache line, so pages must begin there too.
         if len < pages as usize * page_size as usize || !memory.offset().is_multiple_of(64) {
             return Err(PoolError::Memory { pages, page_size, len });
         }
@@ -129,7 +128,7 @@ impl PagePool {
         })
     }
 
-    /// Allocates one page; `None` when all are in use.
+    /// Allocates one page. Returns `None` if all pages are in use.
     #[inline]
     pub fn alloc(&mut self) -> Option<Page> {
         if self.cached == 0 {
@@ -152,7 +151,7 @@ impl PagePool {
         n
     }
 
-    /// Moves the top `n` pages of the array to `out`, which must have room for them.
+    /// Moves the top `n` pages of the array to `out`, which must have space for them.
     #[inline(always)]
     fn move_out<const N: usize>(&mut self, out: &mut ArrayVec<Page, N>, n: usize) {
         let left = self.cached - n;
@@ -160,7 +159,7 @@ impl PagePool {
         self.ledger.lend(from);
         let len = out.len();
         debug_assert!(n <= out.remaining_capacity());
-        // SAFETY: `out` has room for n more pages, and this function borrows it exclusively.
+        // SAFETY: `out` has space for n more pages, and this function borrows it exclusively.
         let room = unsafe {
             slice::from_raw_parts_mut(out.as_mut_ptr().add(len).cast::<MaybeUninit<Page>>(), n)
         };
@@ -187,7 +186,7 @@ impl PagePool {
         self.counters.recycle_cached += 1;
     }
 
-    /// Frees pages; `pages` is empty afterwards.
+    /// Frees pages and leaves `pages` empty.
     ///
     /// # Panics
     /// If a page is of another pool.
@@ -203,7 +202,7 @@ impl PagePool {
         pages.clear();
     }
 
-    /// Pushes pages to the array, which must have room for them.
+    /// Pushes pages to the array, which must have space for them.
     #[inline(always)]
     fn move_in(&mut self, pages: &[Page]) {
         // One loop copies and checks, which is faster than two; `cached` is raised after the check.
@@ -248,13 +247,13 @@ impl PagePool {
         }
     }
 
-    /// Frees pages when the array is too full, or when their nodes must be checked.
+    /// Frees pages if the array is too full, or if their nodes must be checked.
     #[cold]
     #[inline(never)]
     fn free_cold(&mut self, pages: &[Page]) {
         // All pages are checked first: a panic must not leave a page both here and with the caller.
         self.arena.check_all(pages);
-        // While strays exist, every page has its node checked.
+        // While strays exist, the node of every page is checked.
         let chunk = if self.strays == 0 { self.bulk() } else { 1 };
         for pages in pages.chunks(chunk) {
             if self.waive(pages[0].raw()) {
@@ -271,7 +270,7 @@ impl PagePool {
         }
     }
 
-    /// Makes room for half an array by moving the oldest pages out; the hot ones stay.
+    /// Frees half of the array by moving the oldest pages out. The most recently used pages stay.
     fn spill(&mut self) {
         let half = self.bulk().min(self.cached);
         self.spare.extend_from_slice(&self.cache[..half]);
@@ -279,7 +278,8 @@ impl PagePool {
         self.cached -= half;
     }
 
-    /// Releases a page that belongs to another node than the pool; returns false if it does not.
+    /// Releases a page that belongs to another node than the pool. Returns false if the page is of
+    /// the pool's node.
     #[inline]
     fn waive(&mut self, raw: u32) -> bool {
         if self.strays == 0 || self.nodes[(raw & INDEX_MASK) as usize] == self.node {
@@ -310,7 +310,8 @@ impl PagePool {
         self.cache_limit = if self.strays == 0 { self.cache_size } else { 0 };
     }
 
-    /// Fills the empty array with recycled pages, else from the arena; false if both are empty.
+    /// Fills the empty array with recycled pages, else with pages of the arena. Returns false if
+    /// both are empty.
     #[cold]
     #[inline(never)]
     fn refill(&mut self) -> bool {
@@ -342,7 +343,8 @@ impl PagePool {
         let used = self.nodes.len() as u32;
         let fresh = self.bulk().min((self.pages - used) as usize);
         if fresh > 0 {
-            // In reverse: the array is emptied from its end, so the arena is used from its start.
+            // In reverse order: the array is emptied from its end, so the arena is used from its
+            // start.
             for (slot, index) in self.cache.iter_mut().zip((used..used + fresh as u32).rev()) {
                 *slot = self.arena.tag() | index;
             }
@@ -371,8 +373,8 @@ impl PagePool {
         true
     }
 
-    /// Drains all entries returned by other threads; returns their number. Allocation drains a bulk
-    /// at a time when the array is empty, so calling this is optional.
+    /// Drains all entries returned by other threads and returns their number. Allocation drains one
+    /// bulk at a time if the array is empty, so calling this is optional.
     pub fn drain(&mut self) -> usize {
         let mut entries = 0;
         loop {
@@ -413,8 +415,8 @@ impl PagePool {
             copy[..n].copy_from_slice(entries);
             return self.account_foreign(&copy[..n]);
         }
-        // Whole pages only: they stay in place. (The tag is read once: the compiler cannot prove
-        // that none of these words aliases it, and would not vectorize the loop.)
+        // Whole pages only: they stay in place. The tag is read once: the compiler cannot prove
+        // that none of these words aliases the tag, and would not vectorize the loop.
         let tag = self.arena.tag();
         for entry in &mut *entries {
             *entry |= tag;
@@ -450,7 +452,7 @@ impl PagePool {
         }
     }
 
-    /// Removes any page from the array or the spare list.
+    /// Removes any page from the array or the spare list. Returns `None` if both are empty.
     pub(crate) fn take_any(&mut self) -> Option<u32> {
         if self.cached > 0 {
             self.cached -= 1;
@@ -459,7 +461,7 @@ impl PagePool {
         self.spare.pop()
     }
 
-    /// Abandons a page that another party (a kernel ring, a lost peer) still references. The page
+    /// Abandons a page that another party (a kernel ring or a lost peer) still references. The page
     /// leaves the pool and is never handed out again.
     ///
     /// # Panics
@@ -490,7 +492,7 @@ impl PagePool {
         let resting = self.vacant.iter().filter(is_stray).count();
         self.strays = (of_others - resting) as u32;
         let at_hand: Vec<u32> = std::iter::from_fn(|| self.take_any()).collect();
-        // In reverse: the hottest page was taken first and is pushed last.
+        // In reverse order: the most recently used page was taken first and is pushed last.
         for raw in at_hand.into_iter().rev() {
             if self.nodes[(raw & INDEX_MASK) as usize] != node {
                 self.release_page(raw);
@@ -549,20 +551,20 @@ impl PagePool {
         self.pages
     }
 
-    /// Pages that are not in the arena: handed out, waiting in a return ring or magazine, or
-    /// cached.
+    /// Number of pages that are not in the arena. These are handed out, waiting in a return ring or
+    /// magazine, or cached.
     pub fn inflight(&self) -> u32 {
         self.counters.inflight()
     }
 
-    /// Pages that are handed out, or wait in a magazine or in the return ring.
+    /// Number of pages that are handed out, or wait in a magazine or in the return ring.
     pub fn outstanding(&self) -> u32 {
         let idle = self.cached as u32 + self.spare.len() as u32 + self.idle_open_page();
         self.inflight() - idle
     }
 
-    /// Pages and fragments freed by other threads, whose recycling misses the owner's cache.
-    /// ([`PoolStats::recycle_ring`] counts whole pages only.)
+    /// Number of pages and fragments freed by other threads. Their recycling misses the owner's
+    /// cache. ([`PoolStats::recycle_ring`] counts whole pages only.)
     pub fn foreign(&self) -> u64 {
         self.foreign
     }
@@ -572,7 +574,7 @@ impl PagePool {
         self.mapping
     }
 
-    /// Device address of a fragment; `None` in a pool for allocation only.
+    /// Device address of a fragment, or `None` in a pool for allocation only.
     #[inline]
     pub fn device_address(&self, frag: &Frag) -> Option<u64> {
         let Mapping::Device(base) = self.mapping else { return None };
@@ -580,7 +582,7 @@ impl PagePool {
         Some(base + page + u64::from(frag.offset()))
     }
 
-    /// Device address of the pool's first byte; 0 in a pool for allocation only.
+    /// Device address of the pool's first byte, or 0 in a pool for allocation only.
     pub fn device_start(&self) -> u64 {
         match self.mapping {
             Mapping::Device(base) => base,

@@ -18,11 +18,11 @@ const MAGAZINE: usize = 64;
 pub(crate) const FRAG_BIT: u32 = 1 << INDEX_BITS;
 const _: () = assert!(FRAG_BIT << 1 <= ENTRY_LIMIT);
 
-/// Handle of one foreign thread to free pages, and to access the bytes of pages that it holds.
+/// Handle with which one foreign thread frees pages and accesses the bytes of pages that it holds.
 ///
 /// Freed pages are collected in a magazine of 64 entries. The magazine is pushed to the return ring
-/// when it is full, by [`flush`](Self::flush), and at drop; a thread that goes idle should flush.
-/// When the return ring is full, the rest stays in the magazine. When both are full, or at drop,
+/// when it is full, by [`flush`](Self::flush), and at drop. A thread that becomes idle should
+/// flush. If the return ring is full, the rest stays in the magazine. If both are full, or at drop,
 /// the entries are parked on a list behind a lock. No entry is lost, and no thread waits for the
 /// owner.
 ///
@@ -54,7 +54,7 @@ impl Returner {
         self.put(page.index());
     }
 
-    /// Frees pages; `pages` is empty afterwards.
+    /// Frees pages and leaves `pages` empty.
     ///
     /// # Panics
     /// If a page is of another pool.
@@ -91,7 +91,7 @@ impl Returner {
         self.make_room();
     }
 
-    /// Restores the invariant that the magazine has room for one entry between calls.
+    /// Restores the invariant that the magazine has space for one entry between calls.
     #[inline]
     fn make_room(&mut self) {
         if self.held < MAGAZINE {
@@ -103,7 +103,7 @@ impl Returner {
         }
     }
 
-    /// Pushes the magazine to the return ring. Returns false when the ring had no room for all
+    /// Pushes the magazine to the return ring. Returns false if the ring had no space for all
     /// entries; the rest stays in the magazine.
     pub fn flush(&mut self) -> bool {
         let n = self.ring.push(&self.magazine[..self.held]);
@@ -140,7 +140,7 @@ impl Returner {
     }
 
     /// Offset of a fragment in the region of the pool's memory. For a pool on the caller's memory
-    /// this is the offset in the caller's file.
+    /// the offset is that in the caller's file.
     ///
     /// # Panics
     /// If the fragment is of another pool.

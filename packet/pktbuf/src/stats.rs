@@ -1,7 +1,7 @@
 //! Statistics under the names of the kernel's netlink family `netdev`.
 
-/// Calls `$then` with `$args` and the table of counters. Row: field, name in the netlink family
-/// `netdev`, name in `ethtool -S`, meaning.
+/// Calls `$then` with `$args` and the table of counters. A row has a field, its name in the netlink
+/// family `netdev`, its name in `ethtool -S`, and its meaning.
 #[macro_export]
 macro_rules! pool_counter_table {
     ($then:ident $($args:tt)*) => {
@@ -79,7 +79,7 @@ macro_rules! statistics {
                 Self { $($field,)* hold, release, page_size }
             }
 
-            /// Every counter with its value.
+            /// Name and value of every counter.
             pub fn counters(&self) -> impl Iterator<Item = (&'static PoolCounter, u64)> {
                 Self::TABLE.iter().zip([$(self.$field),*])
             }
@@ -90,8 +90,8 @@ macro_rules! statistics {
 pool_counter_table!(statistics);
 
 impl PoolStats {
-    /// Pages that are not in the arena: handed out, waiting in a return ring or magazine, or
-    /// cached.
+    /// Number of pages that are not in the arena. These are handed out, waiting in a return ring or
+    /// magazine, or cached.
     pub fn inflight(&self) -> u32 {
         self.hold.wrapping_sub(self.release)
     }

@@ -1,15 +1,15 @@
 //! Copying of handles into and out of the pool's array, with stores and loads of one width.
 //!
-//! Freed handles are often allocated again immediately. Store-to-load forwarding then works only
-//! when one store covers the whole load. libc's `memcpy` loads up to 64 bytes, but the compiler's
-//! loop stores 16, so its loads stall. (Steps of 32 bytes, with AVX2, are no faster than 16.)
+//! Freed handles are often allocated again immediately. Store-to-load forwarding then works only if
+//! one store covers the whole load. libc's `memcpy` loads up to 64 bytes, but the compiler's loop
+//! stores 16, so these loads stall. (Steps of 32 bytes, with AVX2, are no faster than 16.)
 
 /// Handles per step of 16 bytes.
 const LANES: usize = 4;
 /// Handles per round. With one step per round the compiler would emit a call of `memcpy`.
 const ROUND: usize = 4 * LANES;
 
-/// Copies handles: `get` reads each, `put` converts it. Returns the bits in which any of them
+/// Copies handles: `get` reads each and `put` converts it. Returns the bits in which any of them
 /// differs from `tag`.
 ///
 /// # Panics

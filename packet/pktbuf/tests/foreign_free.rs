@@ -6,8 +6,8 @@ use mqnet_pktbuf::{PagePool, PoolConfig};
 use mqnet_shmem::Span;
 
 // Goal: in every interleaving of two freeing threads and an allocating owner, pages and fragments
-// are drained exactly once and none stays in flight (loom, at most three preemptions; the ring is
-// so small that the magazines are parked too).
+// are drained exactly once, and none stays in flight. (The loom model allows at most three
+// preemptions; the ring is so small that the magazines are parked too.)
 #[cfg(loom)]
 #[test]
 fn foreign_frees_are_drained_exactly_once() {
@@ -40,8 +40,8 @@ fn foreign_frees_are_drained_exactly_once() {
     });
 }
 
-// Goal: three threads check and free buffers that the owner stamped, through a small ring: no byte
-// is allocated twice, none is lost, and none is in flight at the end.
+// Goal: no byte is allocated twice, none is lost, and none is in flight at the end. (Three threads
+// check and free buffers that the owner stamped, through a small ring.)
 #[cfg(not(loom))]
 #[test]
 fn foreign_frees_conserve_pages_under_load() {

@@ -12,8 +12,8 @@ fn pool() -> PagePool {
     PagePool::new(&PoolConfig { pages: 1024, ..PoolConfig::default() }).unwrap()
 }
 
-/// Models a driver's ring full of buffers of `len` bytes: `PACKETS` times, the oldest buffer is
-/// passed to `free` and a new one is allocated.
+/// Models a driver's ring full of buffers of `len` bytes. The oldest buffer is passed to `free` and
+/// a new one is allocated, `PACKETS` times.
 fn traffic(pool: &mut PagePool, len: u32, mut free: impl FnMut(&mut PagePool, Frag)) {
     let mut ring: VecDeque<Frag> = (0..512).map(|_| pool.alloc_frag(len).unwrap()).collect();
     for _ in 0..PACKETS {
@@ -37,8 +37,9 @@ fn none_for_a_packet() {
     }
 }
 
-// Goal: the same holds when every packet is freed on another thread. That thread executes some per
-// magazine of 64, which also proves that the counter counts.
+// Goal: the owner executes no atomic read-modify-write either if every packet is freed on another
+// thread. (That thread executes some per magazine of 64, which also proves that the counter
+// counts.)
 #[test]
 fn owner_executes_no_rmw_per_foreign_free() {
     let mut pool = pool();

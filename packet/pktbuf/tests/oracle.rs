@@ -132,8 +132,8 @@ impl Shadow {
         (0..n).map_while(|_| self.pick_page(at)).collect()
     }
 
-    /// Checks that a failed allocation was right: after all foreign frees are drained, every page
-    /// is in use (except one that may be open for fragments).
+    /// Checks that a failed allocation was right. After all foreign frees are drained, every page
+    /// is in use, except one that may be open for fragments.
     fn exhausted(&mut self) {
         self.settle();
         let held = self.ranges.len() as u32 + self.abandoned;
@@ -150,7 +150,7 @@ impl Shadow {
         }
     }
 
-    /// Drains all foreign frees; from here on all counts are exact.
+    /// Drains all foreign frees. From here on all counts are exact.
     fn settle(&mut self) {
         self.returners.iter_mut().for_each(|returner| {
             while !returner.flush() {
@@ -254,8 +254,8 @@ impl Shadow {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    // Goal: for any sequence of calls no byte is allocated twice, counts are exact after all
-    // foreign frees are drained, allocation fails only when all pages are in use, and none is in
+    // Goal: for any sequence of calls no byte is allocated twice, and counts are exact after all
+    // foreign frees are drained. Allocation fails only if all pages are in use, and none is in
     // flight at the end.
     #[test]
     fn pool_agrees_with_a_shadow_allocator(

@@ -8,8 +8,8 @@ use mqnet_sysio::vectored::RawRange;
 
 use super::{MORE_MAX, Span};
 
-/// [`write_from`](super::write_from) for up to [`FRAMES_MAX`](Self::FRAMES_MAX) frames in one call,
-/// each with a header of `H` bytes.
+/// Writer that does [`write_from`](super::write_from) for up to [`FRAMES_MAX`](Self::FRAMES_MAX)
+/// frames in one call, each with a header of `H` bytes.
 pub struct BatchWriter<const H: usize> {
     ring: WriteRing,
     /// Buffers that the kernel reads during a call, reused to avoid allocation.
@@ -26,7 +26,7 @@ impl<const H: usize> BatchWriter<H> {
     /// Maximum number of frames per call.
     pub const FRAMES_MAX: usize = WRITES_MAX;
 
-    /// See [`WriteRing::new`].
+    /// Creates the writer; see [`WriteRing::new`].
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             ring: WriteRing::new()?,
@@ -36,8 +36,8 @@ impl<const H: usize> BatchWriter<H> {
         })
     }
 
-    /// Writes `frames` (header, head, further pieces) in order, up to the first that cannot be
-    /// written or has more than 65 pieces.
+    /// Writes `frames` (header, head, further segments) in order, up to the first that cannot be
+    /// written or has more than 65 segments.
     pub fn write<'a>(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -57,7 +57,7 @@ impl<const H: usize> BatchWriter<H> {
         }
         let mut start = 0;
         let writes = ends.iter().map(|&end| &ranges[std::mem::replace(&mut start, end)..end]);
-        // SAFETY: headers, and every piece during 'a, are readable for the call; no write is
+        // SAFETY: headers, and every segment during 'a, are readable for the call. No write is
         // pending afterwards.
         unsafe { ring.write_each(fd, writes) }
     }
@@ -70,8 +70,8 @@ mod tests {
 
     use super::*;
 
-    // Goal: every frame arrives as header, head and further pieces, in order, for all numbers of
-    // frames and pieces; a frame with too many pieces ends the batch.
+    // Goal: every frame arrives as header, head and further segments, in order, for all numbers of
+    // frames and segments. A frame with too many segments ends the batch.
     #[test]
     fn frames_arrive_in_their_parts() {
         let mut batch = match BatchWriter::<2>::new() {

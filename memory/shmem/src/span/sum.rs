@@ -6,7 +6,7 @@ use super::Span;
 const WORDS: usize = 8;
 
 impl Span<'_> {
-    /// Sum of the 16-bit words in native byte order, modulo 65,535, from the start of the range; a
+    /// Sum of the 16-bit words in native byte order, modulo 65,535, from the start of the range. A
     /// last single byte is padded with 0. Used for the internet checksum: a concurrent write by a
     /// peer corrupts only a checksum.
     pub fn sum(&self) -> u64 {

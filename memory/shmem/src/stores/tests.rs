@@ -4,8 +4,8 @@ use super::*;
 
 const KIB: u64 = 1024;
 
-/// Runs bursts of 16 KiB in 16 frames; `took` is their duration in µs with cached and with
-/// non-temporal stores. Returns how many of the last 1000 were streamed.
+/// Runs bursts of 16 KiB in 16 frames. `took` is their duration in µs with cached and with
+/// non-temporal stores. Returns the number of streamed bursts among the last 1000.
 fn run(stores: &mut Stores, bursts: u32, took: [u64; 2]) -> usize {
     let mut now = Duration::from_secs(1);
     let mut streamed = Vec::new();
@@ -29,7 +29,7 @@ fn auto() -> Option<Stores> {
 }
 
 // Goal: near readers get cached stores and far ones non-temporal stores, except in samples and
-// trials; a reader that moves is followed.
+// trials. The mode follows a reader that moves.
 #[test]
 fn far_readers_get_non_temporal_stores() {
     let Some(mut stores) = auto() else { return };
@@ -39,8 +39,8 @@ fn far_readers_get_non_temporal_stores() {
     }
 }
 
-// Goal: where samples do not show near, the mode with the higher throughput wins; without a winner
-// the samples decide; trials are repeated.
+// Goal: if samples do not show a near reader, the mode with the higher throughput wins. Without a
+// winner the samples decide, and trials are repeated.
 #[test]
 fn trial_winner_is_used() {
     for (took, streams) in [
@@ -61,7 +61,7 @@ fn trial_winner_is_used() {
     }
 }
 
-// Goal: single fast samples do not add up against a trial, but many in a row do.
+// Goal: single fast samples do not outweigh a trial, but many in a row do.
 #[test]
 fn single_near_samples_change_nothing() {
     let Some(mut stores) = auto() else { return };
@@ -131,8 +131,8 @@ fn preference_applies_from_the_first_burst() {
     }
 }
 
-// Goal: cached lines are demoted if the CPU supports that, except in samples, and also in the
-// cached rounds of a trial; never for a forced mode, or with non-temporal stores.
+// Goal: cached lines are demoted if the CPU supports that, also in the cached rounds of a trial.
+// They are not demoted in samples, for a forced mode, or with non-temporal stores.
 #[test]
 fn cached_lines_are_demoted() {
     for preference in [Preference::Auto, Preference::Cached, Preference::Streamed] {
@@ -160,7 +160,7 @@ fn cached_lines_are_demoted() {
     assert!(streaming.is_some() && !demotes);
 }
 
-// Goal: nothing is measured when the mode is forced.
+// Goal: nothing is measured if the mode is forced.
 #[test]
 fn forced_modes_do_not_change() {
     let streamed = if is_possible() { 1000 } else { 0 };

@@ -1,8 +1,9 @@
 //! Fragments of pages.
 //!
-//! The page that is being cut is *open*: the pool itself holds one reference to it, so that it is
-//! not freed while its end is unused. A reference count is a plain number per page, written by the
-//! owner only. A fragment freed on another thread is subtracted when the owner drains it.
+//! The page that is being cut is *open*: the pool holds one reference to the page, which is
+//! therefore not freed while its end is unused. A reference count is a plain number per page,
+//! written by the owner only. A fragment freed on another thread is subtracted when the owner
+//! drains it.
 
 use mqnet_shmem::{Span, SpanMut};
 
@@ -10,10 +11,10 @@ use super::PagePool;
 use crate::arena::ArenaView;
 use crate::page::{Frag, INDEX_MASK, Page};
 
-/// Alignment of fragments, so that two of them never share a cache line.
+/// Alignment of fragments: two of them never share a cache line.
 const FRAG_ALIGN: u32 = 64;
 
-/// Page that is being cut. Default: none (no handle is 0).
+/// Page that is being cut. The default is none: no handle is 0.
 #[derive(Debug, Default)]
 pub(crate) struct OpenPage {
     raw: u32,
@@ -23,8 +24,8 @@ pub(crate) struct OpenPage {
 
 impl PagePool {
     /// Allocates at least `len` bytes of a page. The last fragment that fits receives the remaining
-    /// bytes of its page; more than half a page is rounded up to a whole page. `None` when `len`
-    /// exceeds a page or no page is left.
+    /// bytes of its page. A length of more than half a page is rounded up to a whole page. Returns
+    /// `None` if `len` exceeds a page or if no page is left.
     // Inlined: out of line the result would be returned in memory.
     #[inline(always)]
     pub fn alloc_frag(&mut self, len: u32) -> Option<Frag> {
@@ -96,7 +97,7 @@ impl PagePool {
         self.arena.frag_span_mut(frag)
     }
 
-    /// Removes a reference; returns true when it was the last one.
+    /// Removes a reference. Returns true if it was the last one.
     #[inline]
     pub(crate) fn drop_ref(&mut self, raw: u32) -> bool {
         let refs = &mut self.refs[(raw & INDEX_MASK) as usize];
@@ -106,7 +107,7 @@ impl PagePool {
         left == 0
     }
 
-    /// Frees page `raw` if `is_last`, without a branch: of two frames in one page either may be
+    /// Frees page `raw` if `is_last`, without a branch. Of two frames in one page either may be
     /// freed last, so a branch would be unpredictable.
     #[inline]
     fn free_if_last(&mut self, raw: u32, is_last: bool) {
@@ -140,7 +141,7 @@ impl PagePool {
         self.open = OpenPage { raw, offset: len };
     }
 
-    /// Opens a page when the rest of the open page is too short.
+    /// Opens a page if the rest of the open page is too short.
     #[cold]
     #[inline(never)]
     fn open_another_page(&mut self, len: u32) -> Option<u32> {
@@ -148,14 +149,14 @@ impl PagePool {
         if !self.drop_ref(raw) {
             return self.open_page(len);
         }
-        // All its fragments are freed: the page is reused from its start.
+        // All fragments of the page are freed: the page is reused from its start.
         self.counters.recycle_cached += 1;
         self.counters.alloc_fast += 1;
         self.cut_first(raw, len);
         Some(raw)
     }
 
-    /// Drops the pool's own reference to the open page.
+    /// Drops the pool's reference to the open page.
     pub(crate) fn close_open_page(&mut self) {
         let raw = std::mem::take(&mut self.open).raw;
         if raw != 0 && self.drop_ref(raw) {
@@ -163,7 +164,7 @@ impl PagePool {
         }
     }
 
-    /// 1 when a page is open and none of its fragments is in use, else 0.
+    /// Number of open pages without a fragment in use: 1 or 0.
     pub(crate) fn idle_open_page(&self) -> u32 {
         let raw = self.open.raw;
         u32::from(raw != 0 && self.refs[(raw & INDEX_MASK) as usize] == 1)

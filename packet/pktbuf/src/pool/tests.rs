@@ -59,7 +59,7 @@ fn every_statistic_counts() {
     assert_eq!((stats.alloc_slow, stats.alloc_refill, stats.alloc_fast), (4, 2, 196 + 254));
     assert!(pool.alloc().is_none());
     assert_eq!(pool.stats().alloc_empty, 5);
-    // Three pages through a ring of two: one stays in the magazine, then is parked.
+    // Three pages go through a ring of two: one stays in the magazine, then is parked.
     for _ in 0..3 {
         returner.free_page(pages.pop().unwrap());
     }
@@ -104,8 +104,8 @@ fn large_pages_have_a_small_array() {
     }
 }
 
-// Goal: after a change of the node the fast path resumes when the last stray page is released, and
-// a page that is reused although it is remote is not waived again.
+// Goal: after a change of the node the fast path resumes when the last stray page is released. A
+// page that is reused although it is remote is not waived again.
 #[test]
 fn fast_path_resumes_after_the_last_stray() {
     let config = PoolConfig { pages: 64, node: Some(0), ..PoolConfig::default() };
@@ -139,8 +139,8 @@ fn inflight_survives_the_wrap_of_its_counters() {
     assert_eq!(pool.close().unwrap().inflight(), 0);
 }
 
-// Goal: fragments are multiples of 64 B, the last one takes the rest of its page, more than half a
-// page is rounded up to a page, and more than a page is refused.
+// Goal: fragments are multiples of 64 B, and the last one takes the rest of its page. A length of
+// more than half a page is rounded up to a page, and more than a page is refused.
 #[test]
 fn fragments_have_documented_sizes() {
     let mut pool = pool(64);
@@ -161,7 +161,7 @@ fn fragments_have_documented_sizes() {
     assert_eq!(pool.close().unwrap_err().in_flight(), 4);
 }
 
-// Goal: the last fragment frees its page, on any thread and in any order; an open page is cut again
+// Goal: the last fragment frees its page, on any thread and in any order. An open page is cut again
 // in place when all its fragments are free.
 #[test]
 fn last_fragment_frees_its_page() {
@@ -175,7 +175,7 @@ fn last_fragment_frees_its_page() {
     returner.flush();
     assert_eq!(pool.drain(), 2);
     assert_eq!((pool.outstanding(), pool.stats().recycle_ring), (0, 0));
-    // 2048 does not fit behind the three fragments, so the page is reused from its start.
+    // 2048 does not fit after the three fragments, so the page is reused from its start.
     let (before, again) = (pool.stats(), pool.alloc_frag(2048).unwrap());
     assert_eq!((again.page_index(), again.offset()), (0, 0));
     assert_eq!(pool.stats().alloc_fast, before.alloc_fast + 1);
@@ -190,7 +190,7 @@ fn last_fragment_frees_its_page() {
     assert_eq!(pool.close().unwrap().inflight(), 0);
 }
 
-// Goal: unused memory costs nothing, and huge pages are optional.
+// Goal: unused memory is not allocated, and huge pages are optional.
 #[test]
 fn unused_arena_memory_is_not_resident() {
     let config = PoolConfig { pages: 1 << 20, huge: true, ..PoolConfig::default() };
@@ -208,8 +208,8 @@ fn resident() -> u64 {
     statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-// Goal: a pool with pages in flight can be closed later, on the thread that waits for them; their
-// bytes stay readable until then.
+// Goal: a pool with pages in flight can be closed later, on the thread that waits for them. The
+// bytes of those pages stay readable until then.
 #[test]
 fn detached_pool_accepts_the_last_pages() {
     let mut pool = pool(64);
@@ -232,8 +232,8 @@ fn detached_pool_accepts_the_last_pages() {
     assert_eq!((stats.inflight(), stats.hold, stats.release), (0, 64, 64));
 }
 
-// Goal: every call rejects a page of another pool, also in release builds: a handle is a number,
-// and a foreign one would give a page two writers.
+// Goal: every call rejects a page of another pool, also in release builds. (A handle is a number,
+// and a foreign one would give a page two writers.)
 #[test]
 fn pages_of_other_pools_are_rejected() {
     fn refused(f: impl FnOnce(&mut PagePool, Page)) {
@@ -267,8 +267,8 @@ fn identities_are_reused_when_nothing_is_lost() {
     assert!(!tags.contains(&tag));
 }
 
-// Goal: debug builds catch a double free (impossible through the interface), wherever the page
-// comes from.
+// Goal: debug builds detect a double free, which is impossible through the interface, for pages of
+// every tier.
 #[cfg(debug_assertions)]
 #[test]
 fn double_frees_are_caught() {
@@ -291,8 +291,8 @@ fn double_frees_are_caught() {
     });
 }
 
-// Goal: a pool on the caller's memory uses it in place: bytes written to its pages are read back at
-// the caller's offsets, without a copy.
+// Goal: a pool uses the caller's memory in place. Bytes written to its pages are read back at the
+// caller's offsets, without a copy.
 #[test]
 fn the_callers_memory_is_the_pages() {
     let region = Region::private(10 * 4096, false, None).unwrap();
