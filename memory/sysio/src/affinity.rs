@@ -12,7 +12,7 @@ pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect())
 }
 
-/// Pins the calling thread to `cpu`. Fails with `EINVAL` for a CPU that is offline or outside the
+/// Pins the calling thread to `cpu`. Fails with `EINVAL` if the CPU is offline or outside the
 /// cpuset.
 pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
@@ -20,16 +20,17 @@ pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
 }
 
-/// Maximum number of CPUs for [`visit_every_cpu`]: each visit waits for its CPU. For more CPUs,
-/// waiting for a grace period is faster.
+/// Maximum number of CPUs for [`visit_every_cpu`], because each visit waits for its CPU. For more
+/// CPUs, waiting for a grace period is faster.
 const VISITS_MAX: usize = 32;
 
 /// Runs the calling thread on every online CPU, one after the other. When the function returns,
-/// work that the kernel did on any CPU with soft interrupts disabled (such as sending one frame)
-/// has ended, because no thread can run on that CPU before.
+/// work that the kernel did on any CPU with soft interrupts disabled has ended. (An example is
+/// sending one frame.) No thread can run on that CPU before.
 ///
-/// Fails with `Unsupported` if this is no proof (a CPU is outside the cpuset, or the kernel is
-/// preemptible even there), or would take too long (more than 32 CPUs).
+/// Fails with `Unsupported` if this proves nothing, because a CPU is outside the cpuset or the
+/// kernel is preemptible even there. Also fails if there are more than 32 CPUs, which would take
+/// too long.
 pub fn visit_every_cpu() -> io::Result<()> {
     let allowed = allowed_cpus()?;
     let realtime = std::fs::read_to_string("/sys/kernel/realtime").is_ok_and(|s| s.trim() == "1");
@@ -44,7 +45,7 @@ pub fn visit_every_cpu() -> io::Result<()> {
     visited
 }
 
-/// Real-time priority of the calling thread, if permitted; the former policy is restored at drop.
+/// Real-time priority of the calling thread, if permitted. The former policy is restored at drop.
 #[derive(Debug)]
 pub struct Urgent {
     is_set: bool,
@@ -53,7 +54,7 @@ pub struct Urgent {
 }
 
 impl Urgent {
-    /// Raises the priority of the calling thread above all ordinary threads; has no effect without
+    /// Raises the priority of the calling thread above all ordinary threads. Has no effect without
     /// the privilege.
     pub fn begin() -> Self {
         // SAFETY: only reads the policy of the calling thread.
@@ -84,7 +85,7 @@ fn online_cpus() -> io::Result<Vec<usize>> {
     parse_cpus(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Parses a CPU list such as `0-3,8`.
+/// Parses a CPU list such as `0-3,8`. Returns `None` for any other text.
 fn parse_cpus(text: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for range in text.trim().split(',') {

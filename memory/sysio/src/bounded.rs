@@ -18,7 +18,7 @@ pub const BLOCKED_MAX: usize = 32;
 /// Number of such threads now.
 static BLOCKED: AtomicUsize = AtomicUsize::new(0);
 
-/// Share of one thread in [`BLOCKED_MAX`]; released at drop.
+/// Share of one thread in [`BLOCKED_MAX`], released at drop.
 #[derive(Debug)]
 struct Place;
 
@@ -43,8 +43,8 @@ fn too_many() -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, why)
 }
 
-/// Runs `work` on a separate thread and returns its result, or `TimedOut` after `limit`. In that
-/// case the thread continues, and its result is dropped.
+/// Runs `work` on a separate thread and returns its result, or `TimedOut` after `limit`. After a
+/// timeout the thread continues, and its result is dropped.
 pub fn run<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
@@ -60,8 +60,8 @@ pub fn run<T: Send + 'static>(
     let thread = std::thread::Builder::new().name("mqnet-bounded".to_owned()).spawn(body)?;
     match result.recv_timeout(limit) {
         Ok(result) => {
-            // The thread has only its last instructions left; the join keeps it out of later thread
-            // counts.
+            // The thread has only its last instructions left. The join excludes it from later
+            // thread counts.
             let _ = thread.join();
             Ok(result)
         }
@@ -73,8 +73,8 @@ pub fn run<T: Send + 'static>(
     }
 }
 
-/// Waits at most `limit` until a thread ends. Returns false for a thread that still runs, which is
-/// then abandoned.
+/// Waits at most `limit` until a thread ends. Returns false if the thread still runs; it is then
+/// abandoned.
 pub fn join(thread: JoinHandle<()>, limit: Duration) -> bool {
     let since = clock::monotonic();
     while !thread.is_finished() {
@@ -95,7 +95,8 @@ mod tests {
 
     use super::*;
 
-    /// Work that does not end costs only its limit, and a bounded number of threads.
+    /// Work that does not end delays the caller by its limit only, and blocks a bounded number of
+    /// threads.
     #[test]
     fn blocked_work_costs_its_limit() {
         let (end, wait) = channel::<()>();

@@ -89,13 +89,13 @@ impl BpfInsn {
         Self { code, registers: to as u8 | (from << 4), offset, value }
     }
 
-    /// `R0` = packet data at `at`. Beyond the packet's end the program exits with 0. Needs the
+    /// `R0` = packet data at `at`. Beyond the packet's end the program exits with 0. Requires the
     /// context in `R6`.
     pub const fn load_packet(size: Size, at: i32) -> Self {
         Self::new(LD_ABS | size as u8, Reg::R0, 0, 0, at)
     }
 
-    /// `R0` = packet data at `base + at`; otherwise like [`BpfInsn::load_packet`].
+    /// `R0` = packet data at `base + at`, with the conditions of [`BpfInsn::load_packet`].
     pub const fn load_packet_from(size: Size, base: Reg, at: i32) -> Self {
         Self::new(LD_IND | size as u8, Reg::R0, base as u8, 0, at)
     }
@@ -153,7 +153,7 @@ impl BpfInsn {
         ]
     }
 
-    /// `R0` = address of the value with the key at `R2` in map `R1`, or 0.
+    /// `R0` = address of the value with the key at `R2` in map `R1`, or 0 if there is none.
     pub const fn call_map_lookup() -> Self {
         Self::new(CALL, Reg::R0, 0, 0, MAP_LOOKUP)
     }
@@ -219,8 +219,8 @@ const _: () = assert!(size_of::<TestRun>() == 40);
 
 /// # Safety
 ///
-/// `T` begins like the kernel's attributes of `command`, and every address in it is valid for the
-/// number of bytes that the kernel reads or writes there.
+/// `T` must begin like the kernel's attributes of `command`. Every address in it must be valid for
+/// the number of bytes that the kernel reads or writes there.
 unsafe fn bpf<T>(command: i64, attributes: &mut T) -> io::Result<c_long> {
     let attributes = std::ptr::from_mut(attributes);
     // SAFETY: the structure is borrowed exclusively and its size is passed; the rest is required of
@@ -263,7 +263,7 @@ impl Array {
         unsafe { bpf(command, &mut attributes) }.map(drop)
     }
 
-    /// Sets one value; programs read the old or the new value, never a mixture.
+    /// Sets one value. Programs read the old or the new value, never a mixture.
     pub fn set(&self, key: u32, mut value: u32) -> io::Result<()> {
         self.access(MAP_UPDATE_ELEM, key, &mut value)
     }
@@ -315,7 +315,7 @@ impl SocketFilter {
         Ok(Self { fd })
     }
 
-    /// Runs the program once over `packet`, of at least 14 bytes; the program does not see the
+    /// Runs the program once over `packet`, of at least 14 bytes. The program does not see the
     /// first 14.
     pub fn test_run(&self, packet: &[u8]) -> io::Result<u32> {
         let mut attributes = TestRun {

@@ -1,10 +1,10 @@
-//! Receiving of descriptors in a separate process.
+//! Reception of descriptors in a separate process.
 //!
 //! Closing a file of a user-space file system waits for its server, and the exit of a process
-//! closes all its files. Messages of peers are therefore received by a small helper process. It
-//! passes on eventfds and files of local file systems, and keeps all other descriptors, so that
-//! only its own exit can block. If the helper cannot be started, messages are received in this
-//! process.
+//! closes all its files. A small helper process therefore receives the messages of peers. The
+//! helper passes on eventfds and files of local file systems, and keeps all other descriptors, so
+//! that only the exit of the helper can block. If the helper cannot be started, messages are
+//! received in this process.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,7 +20,7 @@ type Start = fn(OwnedFd) -> io::Result<()>;
 
 static START: OnceLock<Start> = OnceLock::new();
 
-/// This process's end of the socket.
+/// Socket end of this process.
 static BROKER: Mutex<Option<SeqSocket>> = Mutex::new(None);
 
 /// Limit of the wait for an answer. The helper itself never blocks.
@@ -28,15 +28,16 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Maximum number of bytes per message.
 const BYTES_MAX: usize = 8192;
-/// Header of an answer, four u32: kind, error code, number of descriptors that were kept, and
-/// whether the message was truncated.
+/// Header of an answer, four u32: kind, error code, number of descriptors that were kept, and 1 if
+/// the message was truncated.
 const HEAD: usize = 16;
 
 const NOTHING: u32 = 0;
 const MESSAGE: u32 = 1;
 const ERROR: u32 = 2;
 
-/// Makes a helper process receive the messages of peers; `start` creates it for the first message.
+/// Enables a helper process that receives the messages of peers. `start` creates it for the first
+/// message.
 pub fn enable(start: Start) {
     let _ = START.set(start);
 }
@@ -94,7 +95,7 @@ fn request(broker: &SeqSocket, socket: BorrowedFd<'_>, room: &[u8]) -> io::Resul
     broker.send(&most.to_le_bytes(), &[socket])
 }
 
-/// Receives a message of a peer; `None` if no helper is enabled or it cannot be started.
+/// Receives a message of a peer. Returns `None` if no helper is enabled or if it cannot be started.
 pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Option<Answer> {
     let start = *START.get()?;
     let mut broker = BROKER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,7 +109,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Option<Answer>
             *broker = None;
             continue;
         }
-        // A helper that fails now may have received the message, which is then lost: the connection
+        // A helper that fails now may have received the message, which is then lost. The connection
         // must end.
         let answer = read_answer(process, room).unwrap_or_else(|e| {
             *broker = None;
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
     use crate::eventfd::EventFd;
 
-    /// A message arrives with its bytes and its eventfds; descriptors that could block are removed
+    /// A message arrives with its bytes and its eventfds. Descriptors that could block are removed
     /// and counted. The peer's end of stream and an empty socket are distinguished.
     #[test]
     fn descriptors_pass_through_the_helper() {

@@ -1,5 +1,5 @@
-//! Clocks. Only workers, the control thread and tools read them; other code takes the time as an
-//! argument (except `Stores` in `mqnet_shmem`, which measures itself).
+//! Clocks. Only workers, the control thread and tools read them. Other code takes the time as an
+//! argument (except `Stores` in `mqnet_shmem`, which measures time).
 
 use std::time::Duration;
 

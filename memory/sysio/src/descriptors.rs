@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::fcntl::{FcntlArg, fcntl};
 
-/// A limit of descriptors is exhausted.
+/// Exhausted limit of descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutOfDescriptors {
     /// Limit of this process (`EMFILE`).
@@ -41,25 +41,25 @@ pub fn explained(error: impl Into<io::Error>) -> io::Error {
     }
 }
 
-/// True for an eventfd.
+/// True if the descriptor is an eventfd.
 pub fn is_eventfd(fd: BorrowedFd<'_>) -> bool {
     let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
     // The link of a file on a file system begins with a slash.
     link.is_ok_and(|link| link.as_os_str() == "anon_inode:[eventfd]")
 }
 
-/// True for a file of tmpfs or hugetlbfs, including memory files. Only those support seals, and
-/// reading seals never reaches a user-space file system.
+/// True if the file is on tmpfs or hugetlbfs, which includes memory files. Only those support
+/// seals, and reading seals never reaches a user-space file system.
 pub fn is_memory_file(fd: BorrowedFd<'_>) -> bool {
     fcntl(fd, FcntlArg::F_GET_SEALS).is_ok()
 }
 
-/// In-kernel file systems: examining, mapping or closing their files waits for no process.
+/// In-kernel file systems. Examining, mapping or closing their files waits for no process.
 const FILE_SYSTEMS: [&str; 8] =
     ["tmpfs", "devtmpfs", "hugetlbfs", "ext2", "ext3", "ext4", "xfs", "btrfs"];
 
-/// True if examining, mapping and closing the descriptor never waits for a process: memory files,
-/// eventfds, and files of local file systems mounted in this mount namespace.
+/// True if examining, mapping and closing the descriptor never waits for a process. This holds for
+/// memory files, eventfds, and files of local file systems mounted in this mount namespace.
 ///
 /// A thread that waits for a user-space file system cannot be ended, not even by `SIGKILL`, so this
 /// check never calls into such a file system.
@@ -81,7 +81,7 @@ fn is_on_local_disk(fd: BorrowedFd<'_>) -> Option<bool> {
 pub const REFUSED_MAX: usize = 16;
 
 /// Descriptors from a peer whose use or close may wait for a process. They stay open until the
-/// process exits; each link counts those of its peers ([`REFUSED_MAX`]).
+/// process exits. Each link counts those of its peers ([`REFUSED_MAX`]).
 #[derive(Debug, Default)]
 pub struct RejectedDescriptors {
     count: usize,

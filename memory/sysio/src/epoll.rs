@@ -14,10 +14,10 @@ use crate::descriptors::explained;
 pub enum Interest {
     /// Level-triggered: reported while there is data to read.
     Readable,
-    /// Edge-triggered: reported once per arrival, without draining. For descriptors that a peer
-    /// also holds, because a drain could be made to block.
+    /// Edge-triggered: reported once per arrival, without draining. Used for descriptors that a
+    /// peer also holds, because a drain could be made to block.
     ReadableEdge,
-    /// Edge-triggered: reported whenever room may be available again.
+    /// Edge-triggered: reported whenever space may be available again.
     WritableEdge,
 }
 
@@ -58,7 +58,7 @@ impl Epoll {
     }
 
     /// Waits up to `timeout` (`None`: without a limit; zero: no wait) and calls `each` for every
-    /// report. Returns the number of reports; 0 after an interrupting signal.
+    /// report. Returns the number of reports, or 0 after an interrupting signal.
     pub fn wait(
         &self,
         timeout: Option<Duration>,
@@ -74,8 +74,8 @@ impl Epoll {
         let room = events.len();
         let no_mask = std::ptr::null::<libc::sigset_t>();
         // epoll_pwait2 has nanosecond resolution: token buckets wait for less than a millisecond.
-        // SAFETY: `events` has room for the requested number, `limit` is null or a timespec that
-        // outlives the call, and no signal mask is passed. (Not every libc has a wrapper.)
+        // SAFETY: `events` has space for the requested number, and `limit` is null or a timespec
+        // that outlives the call. No signal mask is passed. (Not every libc has a wrapper.)
         let n = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,

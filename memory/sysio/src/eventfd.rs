@@ -32,7 +32,7 @@ impl EventFd {
         Ok(Self::of(event.into(), false))
     }
 
-    /// Creates an eventfd that [`become_same_as`](Self::become_same_as) may replace by a peer's.
+    /// Creates an eventfd that [`become_same_as`](Self::become_same_as) may replace with a peer's.
     pub fn for_peer() -> io::Result<Self> {
         Self::new().map(|event| Self::of(event.fd, true))
     }
@@ -52,8 +52,8 @@ impl EventFd {
         Ok(Self::of(unsafe { OwnedFd::from_raw_fd(raw) }, true))
     }
 
-    /// Takes ownership of a descriptor that a peer sent; `None` unless it is an eventfd. (A pipe,
-    /// for example, would block when full.)
+    /// Takes ownership of a descriptor that a peer sent. Returns `None` unless the descriptor is an
+    /// eventfd. (A pipe, for example, would block when full.)
     pub fn from_peer(fd: OwnedFd) -> Option<Self> {
         is_eventfd(fd.as_fd()).then(|| Self::of(fd, true))
     }
@@ -61,7 +61,7 @@ impl EventFd {
     /// Adds one to the counter, which wakes the waiter. Never blocks: a full counter, which has
     /// woken the waiter already, counts as success.
     ///
-    /// On a system without Linux AIO a shared eventfd is polled and then written; a peer that fills
+    /// On a system without Linux AIO a shared eventfd is polled and then written. A peer that fills
     /// the counter between the two system calls blocks the caller.
     #[inline]
     pub fn ring(&self) -> io::Result<()> {
@@ -80,7 +80,7 @@ impl EventFd {
         }
     }
 
-    /// Sets the count to zero; never blocks, whatever flags the peer has set.
+    /// Sets the count to zero. Never blocks, for any flags that the peer has set.
     pub fn drain(&self) {
         let mut value = [0u8; 8];
         let iov = libc::iovec { iov_base: value.as_mut_ptr().cast(), iov_len: 8 };
@@ -102,7 +102,7 @@ impl EventFd {
         Ok(())
     }
 
-    /// Duplicates the descriptor, to pass it to a peer.
+    /// Duplicates the descriptor, to be passed to a peer.
     pub fn try_clone(&self) -> io::Result<OwnedFd> {
         self.is_shared.store(true, Ordering::Relaxed);
         self.fd.try_clone()

@@ -1,7 +1,7 @@
 //! System calls: every libc call of the data path and the control plane, behind functions that are
 //! safe to call.
 //!
-//! No policy, no retries (except `EINTR` where the call is a wait), no logging.
+//! Excluded here: policy, logging, and retries (except `EINTR` where the call is a wait).
 
 pub mod affinity;
 pub mod bounded;

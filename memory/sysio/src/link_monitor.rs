@@ -31,13 +31,13 @@ impl LinkMonitor {
         Ok(Self { fd })
     }
 
-    /// Descriptor that is readable when there are notifications.
+    /// Descriptor that is readable if there are notifications.
     pub fn event(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Reads all notifications. Returns true if one was about the interface `index` (about any
-    /// interface for `None`), or if some were lost.
+    /// Reads all notifications. Returns true if some were lost, or if one was about the interface
+    /// `index` (about any interface for `None`).
     pub fn take(&self, index: Option<u32>) -> bool {
         let mut buffer = [0; 16 << 10];
         let mut has_changed = false;
@@ -74,7 +74,7 @@ fn is_about(mut messages: &[u8], index: Option<u32>) -> bool {
 mod tests {
     use super::*;
 
-    // Goal: only messages about the interface count, at any position of a datagram; parsing stops
+    // Goal: only messages about the interface count, at any position of a datagram. Parsing stops
     // at a truncated message.
     #[test]
     fn messages_are_filtered_by_index() {

@@ -23,14 +23,14 @@ use nix::unistd::{Gid, Uid, fchownat};
 use crate::poll;
 use crate::socket::FileLock;
 
-/// Attempts to lock the folder of a socket, and the time between them.
+/// Number of attempts to lock the folder of a socket, and the time between them.
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Type of a listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A byte stream.
+    /// Byte stream.
     Stream,
     /// Sequenced packets.
     SeqPacket,
@@ -39,24 +39,24 @@ pub enum Kind {
 /// Permissions of a socket file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Permission bits; `None`: according to the umask.
+    /// Permission bits, or `None` for those of the umask.
     pub mode: Option<u32>,
-    /// Owner; `None`: the user of the process.
+    /// Owner, or `None` for the user of the process.
     pub uid: Option<u32>,
-    /// Group; `None`: the group of the process.
+    /// Group, or `None` for the group of the process.
     pub gid: Option<u32>,
 }
 
 /// Reason why a path cannot become a listening socket.
 #[derive(Debug)]
 pub enum ListenError {
-    /// The path exists and is not a socket.
+    /// Path that exists and is not a socket.
     NotASocket(PathBuf),
-    /// A process has bound a socket to the path.
+    /// Path to which a process has bound a socket.
     InUse(PathBuf),
-    /// The folder of the path does not exist.
+    /// Path whose folder does not exist.
     NoFolder(PathBuf, PathBuf),
-    /// A system call failed in this step.
+    /// System call that failed in this step.
     System(PathBuf, &'static str, io::Error),
 }
 
@@ -103,14 +103,15 @@ pub enum Occupant {
     StaleSocket,
     /// Socket of a running process.
     LiveSocket,
-    /// Anything else.
+    /// Any other file or socket.
     Other,
 }
 
 /// Examines a path without an effect on a process that listens there.
 ///
-/// The probe is a datagram socket: its connect is refused if no process has bound the file (also
-/// before `listen`), and it never becomes a connection that the other process would have to accept.
+/// The probe is a datagram socket. Its connect is refused if no process has bound the file (also
+/// before `listen`). The probe never becomes a connection that the other process would have to
+/// accept.
 pub fn occupant(path: &Path) -> io::Result<Occupant> {
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Occupant::Nothing),
@@ -128,7 +129,7 @@ pub fn occupant(path: &Path) -> io::Result<Occupant> {
     })
 }
 
-/// Socket file created by this process; removed at drop, unless another file has replaced it.
+/// Socket file created by this process. Removed at drop, unless another file has replaced it.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -158,7 +159,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     data.file_type().is_socket().then_some((data.dev(), data.ino())).ok_or_else(not_ours)
 }
 
-/// Refuses a path in a folder that does not exist.
+/// Fails for a path in a folder that does not exist.
 fn check_folder(path: &Path) -> Result<(), ListenError> {
     let folder = folder_of(path);
     if fs::metadata(folder).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
@@ -174,8 +175,8 @@ pub fn lock_path(path: &Path) -> PathBuf {
     lock.into()
 }
 
-/// Takes the lock file of the process that listens at `path`; `None` when another process holds it.
-/// The lock does not remove the file at its drop.
+/// Takes the lock file of the process that listens at `path`. Returns `None` if another process
+/// holds it. The lock does not remove the file at its drop.
 pub fn lock_listener(path: &Path) -> Result<Option<FileLock>, ListenError> {
     check_folder(path)?;
     let lock = lock_path(path);
@@ -233,7 +234,7 @@ fn folder_of(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// Locks the folder, if the lock is available soon: an unreadable folder cannot be locked, and a
+/// Locks the folder, if the lock is available soon. An unreadable folder cannot be locked, and a
 /// cleanup program may hold the lock.
 fn lock_folder(folder: &Path) -> Option<FileLock> {
     for _ in 0..LOCK_TRIES {
@@ -246,7 +247,7 @@ fn lock_folder(folder: &Path) -> Option<FileLock> {
     None
 }
 
-/// Sets owner and mode of the file itself; a link that replaced it is not followed.
+/// Sets owner and mode of the file. A link that replaced the file is not followed.
 fn admit(file: &SocketFile, access: Access) -> io::Result<()> {
     if access == Access::default() {
         return Ok(());

@@ -19,7 +19,7 @@ pub const PAGE: usize = 4096;
 /// Size of a huge page.
 pub const HUGE_PAGE: usize = 2 << 20;
 
-/// Creates a sealable memory file of `len` bytes. `huge` selects 2 MiB pages; if none are reserved,
+/// Creates a sealable memory file of `len` bytes. `huge` selects 2 MiB pages. If none are reserved,
 /// the later mapping fails with `ENOMEM`.
 pub fn memory_file(name: &str, len: usize, huge: bool) -> io::Result<OwnedFd> {
     let mut flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
@@ -46,10 +46,10 @@ pub fn size_is_sealed(fd: BorrowedFd<'_>) -> bool {
         .is_ok_and(|bits| SealFlag::from_bits_truncate(bits).contains(want))
 }
 
-/// True unless the file is on hugetlbfs: a hole punched into such a file may have no page to fill
-/// it, and an access to it is fatal.
+/// True unless the file is on hugetlbfs. A hole punched into such a file may have no page to fill
+/// it, and an access to the hole is then fatal.
 ///
-/// The block size of a file is no indication: on tmpfs it is 2 MiB too if the system backs shared
+/// The block size of a file is no indication. On tmpfs it is 2 MiB too if the system backs shared
 /// memory with transparent huge pages, and those can be split and refilled.
 pub fn has_small_pages(fd: BorrowedFd<'_>) -> bool {
     statfs::fstatfs(fd).is_ok_and(|told| told.filesystem_type() != statfs::HUGETLBFS_MAGIC)
@@ -81,8 +81,8 @@ pub fn page_size(fd: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(if size.is_power_of_two() { size.max(PAGE) } else { PAGE })
 }
 
-/// Maps `len` bytes of `fd` at `offset`, like [`map_shared`]. Both must be multiples of the file's
-/// page size.
+/// Maps `len` bytes of `fd` at `offset`, as [`map_shared`] does. Both must be multiples of the
+/// file's page size.
 pub fn map_shared_at(fd: impl AsFd, offset: u64, len: usize) -> io::Result<NonNull<u8>> {
     let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     let offset = i64::try_from(offset).map_err(io::Error::other)?;
@@ -103,7 +103,7 @@ pub fn map_private(len: usize, huge: bool) -> io::Result<NonNull<u8>> {
     Ok(p.cast())
 }
 
-/// Requests transparent huge pages; a refusal is ignored.
+/// Requests transparent huge pages. A refusal is ignored.
 ///
 /// # Safety
 /// `ptr..ptr + len` must be one live mapping.

@@ -29,7 +29,7 @@ pub fn enter_new_user_and_net() -> io::Result<()> {
 /// Limit for opening the file of a namespace. The path may lead to any file.
 const OPEN_LIMIT: Duration = Duration::from_millis(500);
 
-/// Opens the file of a namespace; other files are rejected. A pipe or an unresponsive file system
+/// Opens the file of a namespace. Fails for other files. A pipe or an unresponsive file system
 /// delays the caller by at most `OPEN_LIMIT`.
 pub fn open_file(path: &Path) -> io::Result<File> {
     let path = path.to_owned();
@@ -45,7 +45,7 @@ pub fn open_file(path: &Path) -> io::Result<File> {
 }
 
 /// Runs `f` on a new thread inside the network namespace at `path` (for example `/run/netns/NAME`
-/// or `/proc/PID/ns/net`); the calling thread does not change its namespace.
+/// or `/proc/PID/ns/net`). The calling thread does not change its namespace.
 pub fn run_in_net<T: Send>(path: &Path, f: impl FnOnce() -> T + Send) -> io::Result<T> {
     run_in(&open_file(path)?, f)
 }
@@ -62,8 +62,9 @@ fn run_in<T: Send>(file: &File, f: impl FnOnce() -> T + Send) -> io::Result<T> {
     })
 }
 
-/// Like [`run_in_net`], with a `/sys` that shows the devices of that namespace. For `None` (the
-/// caller's own namespace) `f` is called directly. Needs CAP_SYS_ADMIN, like `ip netns exec`.
+/// Runs `f` as [`run_in_net`] does, with a `/sys` that shows the devices of that namespace. For
+/// `None` (the namespace of the caller) `f` is called directly. Needs CAP_SYS_ADMIN, like `ip netns
+/// exec`.
 pub fn run_in_sysfs<T: Send>(path: Option<&Path>, f: impl FnOnce() -> T + Send) -> io::Result<T> {
     let Some(path) = path else { return Ok(f()) };
     run_in_net(path, || {
@@ -79,7 +80,7 @@ pub fn run_in_sysfs<T: Send>(path: Option<&Path>, f: impl FnOnce() -> T + Send) 
     })?
 }
 
-/// True for the network namespace of the calling thread.
+/// True if the file is the network namespace of the calling thread.
 pub fn is_current_net(namespace: &impl AsFd) -> io::Result<bool> {
     let there = File::from(namespace.as_fd().try_clone_to_owned()?).metadata()?;
     let here = fs::metadata("/proc/thread-self/ns/net")?;
@@ -120,7 +121,7 @@ enum Holder {
     Process(u32),
 }
 
-/// Network namespace. The descriptor keeps the namespace alive after its name and its processes are
+/// Network namespace. The descriptor preserves the namespace after its name and its processes are
 /// gone: see [`is_gone`](Self::is_gone).
 #[derive(Debug)]
 pub struct NetNs {
@@ -136,7 +137,7 @@ impl NetNs {
         Self::new(open_file(path)?, Some(path.to_owned()))
     }
 
-    /// Returns the namespace of a descriptor; `None` for that of the calling thread.
+    /// Returns the namespace of a descriptor, or that of the calling thread for `None`.
     pub fn of(fd: OwnedFd) -> io::Result<Option<Self>> {
         let netns = Self::new(File::from(fd), None)?;
         Ok((!netns.is_own()).then_some(netns))
@@ -152,7 +153,7 @@ impl NetNs {
         Self::new(self.file.try_clone()?, self.path.clone())
     }
 
-    /// True for the namespace of the calling thread.
+    /// True if this is the namespace of the calling thread.
     pub fn is_own(&self) -> bool {
         own_inode().is_ok_and(|own| own == self.inode())
     }
@@ -172,9 +173,9 @@ impl NetNs {
         run_in(&self.file, f)
     }
 
-    /// True if the namespace has no name, no process and no mount, so that only descriptors keep
-    /// it. A namespace without a path is gone if a process or a mount held it before. Descriptors
-    /// of other processes are not searched.
+    /// True if the namespace has no name, no process and no mount, so that only descriptors
+    /// preserve it. A namespace without a path is gone if a process or a mount held it before.
+    /// Descriptors of other processes are not searched.
     pub fn is_gone(&mut self) -> bool {
         let is_named = |path: &PathBuf| id_of(path).is_ok_and(|id| id == self.id);
         if self.path.as_ref().is_some_and(is_named) {

@@ -99,7 +99,7 @@ struct FieldsRequest {
     rest: [u64; 30],
 }
 
-/// `struct ethtool_rxfh` with room for an indirection table and a key.
+/// `struct ethtool_rxfh` with space for an indirection table and a key.
 #[repr(C)]
 struct SpreadRequest {
     command: u32,
@@ -142,7 +142,7 @@ pub enum FlowType {
 /// Hashed fields of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fields {
-    /// None: the driver selects the first queue.
+    /// No field: the driver selects the first queue.
     Nothing,
     /// Both IP addresses.
     Addresses,
@@ -258,7 +258,7 @@ impl Nics {
         for (to, from) in ifreq.name.iter_mut().zip(name.bytes()) {
             *to = from as c_char;
         }
-        // SAFETY: these requests read and write one ifreq (40 bytes, asserted above); an address in
+        // SAFETY: these requests read and write one ifreq (40 bytes, asserted above). An address in
         // it belongs to a structure of the caller with the length that the request requires.
         check(unsafe { libc::ioctl(self.fd.as_raw_fd(), request, &raw mut ifreq) })?;
         Ok(ifreq)
@@ -327,8 +327,8 @@ impl Nics {
         self.query(name, SIOCSIFMTU, value).map(drop)
     }
 
-    /// Current carrier state of the driver; the kernel's flag may lag by up to a second. True if
-    /// the driver does not report it.
+    /// True if the driver reports a carrier, or does not report its state. The kernel's flag may
+    /// lag by up to a second.
     pub fn has_carrier(&self, name: &str) -> bool {
         let mut request = [ETHTOOL_GLINK, 1];
         self.ethtool(name, &mut request).map_or(true, |()| request[1] != 0)
@@ -339,7 +339,7 @@ impl Nics {
         self.query(name, SIOCETHTOOL, Value { data }).map(drop)
     }
 
-    /// Returns the channels, if the driver reports them.
+    /// Returns the channels. Fails if the driver does not report them.
     pub fn channels(&self, name: &str) -> io::Result<ChannelCounts> {
         let mut request = ChannelsRequest { command: ETHTOOL_GCHANNELS, ..Default::default() };
         self.ethtool(name, &mut request)?;
@@ -374,8 +374,8 @@ impl Nics {
         Ok(request)
     }
 
-    /// Returns the RSS configuration, if the driver reports it; without an indirection table,
-    /// `table` is empty.
+    /// Returns the RSS configuration. Fails if the driver does not report it. Without an
+    /// indirection table, `table` is empty.
     pub fn spread(&self, name: &str) -> io::Result<RssConfig> {
         let sizes = self.spread_request(name, ETHTOOL_GRSSH, &[], [0; 2], 0)?;
         let hash = match sizes.hash {
@@ -386,7 +386,7 @@ impl Nics {
             _ => "unknown",
         };
         let (buckets, key_len) = (sizes.buckets, sizes.key_len);
-        // The kernel writes as many entries as the request has room for.
+        // The kernel writes as many entries as the request has space for.
         let words = buckets as usize + (key_len as usize).div_ceil(4);
         if buckets == 0 || words > BUCKETS_MAX {
             let (table, key) = (Vec::new(), Vec::new());
@@ -400,7 +400,7 @@ impl Nics {
         Ok(RssConfig { table: table.to_vec(), hash, key, is_transformed })
     }
 
-    /// Returns the hashed fields of a flow type, if the driver reports them.
+    /// Returns the hashed fields of a flow type. Fails if the driver does not report them.
     pub fn hashed_fields(&self, name: &str, of: FlowType) -> io::Result<Fields> {
         let (command, flow_type) = (ETHTOOL_GRXFH, of as u32);
         let mut request = FieldsRequest { command, flow_type, data: 0, rest: [0; 30] };
@@ -449,7 +449,7 @@ pub struct Promiscuous {
 }
 
 impl Promiscuous {
-    /// Enables it for an interface of the calling thread's network namespace.
+    /// Enables the mode for an interface of the calling thread's network namespace.
     pub fn new(ifindex: u32) -> io::Result<Self> {
         // A socket without a protocol receives no frames.
         let fd = socket(libc::AF_PACKET, libc::SOCK_RAW)?;
@@ -472,7 +472,8 @@ impl Promiscuous {
 mod tests {
     use super::*;
 
-    // Goal: an existing interface is found by name and index; a missing one is reported as such.
+    // Goal: an existing interface is found by name and index, and a missing one is reported as
+    // such.
     #[test]
     fn interfaces_are_found_by_name_and_index() {
         let nics = Nics::open().unwrap();

@@ -34,7 +34,7 @@ pub fn is_readable(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLIN)))
 }
 
-/// True if the object behind the descriptor is gone or failed; poll(2) always reports this.
+/// True if the object behind the descriptor is gone or failed. poll(2) always reports this.
 pub fn is_in_error(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let mut polled = [PollFd::new(fd, PollFlags::empty())];
     nix::poll::poll(&mut polled, PollTimeout::ZERO)?;
@@ -42,7 +42,7 @@ pub fn is_in_error(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(polled[0].revents().is_some_and(|events| events.intersects(bad)))
 }
 
-/// Sleeps for `time`: for a control thread that waits for an event without a notification.
+/// Sleeps for `time`, in a control thread that waits for an event without a notification.
 pub fn pause(time: Duration) {
     // A signal may end the sleep early; callers re-check their condition.
     let _ = nix::poll::ppoll(&mut [], Some(time.into()), None);

@@ -34,9 +34,9 @@ pub fn freeze(pid: u32) -> io::Result<()> {
     send(pid, Signal::SIGSTOP)
 }
 
-/// Waits until a frozen child has stopped: SIGSTOP takes effect with a delay, because a running
-/// thread must be interrupted, and a sleeping one must get a CPU first. Also returns for a child
-/// that has exited, which can still be waited for. Fails with ECHILD for other processes.
+/// Waits until a frozen child has stopped. SIGSTOP takes effect with a delay: a running thread must
+/// be interrupted, and a sleeping one must get a CPU first. Also returns for a child that has
+/// exited and has not been waited for. Fails with ECHILD for other processes.
 pub fn wait_until_frozen(pid: u32) -> io::Result<()> {
     use nix::errno::Errno;
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
@@ -54,8 +54,8 @@ pub fn thaw(pid: u32) -> io::Result<()> {
     send(pid, Signal::SIGCONT)
 }
 
-/// Makes the kernel end this process with SIGTERM when its parent thread ends, so that helpers do
-/// not outlive the program that started them.
+/// Makes the kernel end this process with SIGTERM when its parent thread ends. Helpers then do not
+/// outlive the program that started them.
 pub fn die_with_parent() -> io::Result<()> {
     Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?)
 }
@@ -64,7 +64,7 @@ pub fn die_with_parent() -> io::Result<()> {
 const ROOM: u64 = 2048;
 
 /// Raises the soft limit of open descriptors to the hard limit (64 channels need about 260), and
-/// extends the descriptor table. Must be called while the process has a single thread: with several
+/// extends the descriptor table. Must be called while the process has a single thread. With several
 /// threads the kernel waits for a grace period when it extends the table (`expand_files`), which
 /// would delay a channel change.
 ///
@@ -144,8 +144,8 @@ pub fn drop_capabilities(keep: &[Capability]) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Restricts the calling thread permanently: to the capabilities in `keep` and, if the process has
-/// a seccomp filter, to the system calls allowed for threads.
+/// Restricts the calling thread permanently to the capabilities in `keep`. If the process has a
+/// seccomp filter, the thread is also restricted to the system calls allowed for threads.
 pub fn restrict_thread(keep: &[Capability]) -> io::Result<()> {
     drop_capabilities(keep)?;
     crate::seccomp::restrict_thread()
@@ -174,12 +174,12 @@ pub fn take_inherited(number: i32) -> io::Result<std::os::fd::OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     taken.push(number);
-    // SAFETY: the descriptor is open and was not opened here (callers run this before they open
-    // anything, see `main`), and the list above ensures a single owner.
+    // SAFETY: the descriptor is open and was not opened here, because callers run this before they
+    // open anything (see `main`). The list above ensures a single owner.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Sets the name of the calling thread; the main thread's name is that of the process.
+/// Sets the name of the calling thread. The main thread's name is that of the process.
 pub fn set_name(name: &std::ffi::CStr) -> io::Result<()> {
     Ok(nix::sys::prctl::set_name(name)?)
 }
@@ -193,8 +193,8 @@ pub fn leave_session() -> io::Result<()> {
 mod tests {
     use super::*;
 
-    // Goal: the wait for a frozen child ends when all its threads have stopped, each time, and does
-    // not hang for a child that has exited.
+    // Goal: the wait for a frozen child ends when all its threads have stopped, each time. The wait
+    // does not hang for a child that has exited.
     #[test]
     fn wait_ends_when_the_child_is_frozen() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();

@@ -17,7 +17,7 @@ impl Bucket {
         Self { left: burst, counted: now }
     }
 
-    /// Takes one token; returns false if none is left.
+    /// Takes one token. Returns false if none is left.
     pub fn take(&mut self, [burst, per_second]: [u32; 2], now: Duration) -> bool {
         let each = (Duration::from_secs(1) / per_second.max(1)).max(Duration::from_nanos(1));
         let gained = now.saturating_sub(self.counted).as_nanos() / each.as_nanos();
@@ -41,7 +41,7 @@ impl Bucket {
     }
 }
 
-/// Connections that one socket accepts per second; the burst is twice that number.
+/// Connections that one socket accepts per second. The burst is twice that number.
 static CONNECTIONS: AtomicU32 = AtomicU32::new(CONNECTIONS_DEFAULT);
 
 /// Default of [`set_connections`].

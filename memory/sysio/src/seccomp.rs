@@ -1,7 +1,7 @@
 //! seccomp filters: lists of the system calls that a process and its threads may use.
 //!
 //! The lists come from traces of the netns suite, plus the calls that glibc and musl use instead.
-//! An unlisted call fails with ENOSYS, so that a newer C library falls back to an older call; the
+//! An unlisted call fails with ENOSYS, so that a newer C library falls back to an older call. The
 //! kernel's audit log names the call if auditing is enabled. The tests run with
 //! `MQNET_SECCOMP=kill`, which ends the process instead.
 
@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use libc::*;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
-/// Environment variable: `kill` ends the process at an unlisted call.
+/// Environment variable. The value `kill` ends the process at an unlisted call.
 pub const VARIABLE: &str = "MQNET_SECCOMP";
 
 /// System calls of threads that move frames, serve peers or serve clients.
@@ -258,7 +258,7 @@ pub fn restrict_process() -> io::Result<()> {
     Ok(())
 }
 
-/// Restricts the calling thread permanently; has no effect in an unrestricted process.
+/// Restricts the calling thread permanently. Has no effect in an unrestricted process.
 pub fn restrict_thread() -> io::Result<()> {
     FILTERS.get().map_or(Ok(()), |filters| install(&filters.thread))
 }
@@ -279,7 +279,7 @@ fn refused() -> io::Result<SeccompAction> {
     }
 }
 
-/// True after [`restrict_process`] has installed a filter.
+/// True if [`restrict_process`] has installed a filter.
 pub fn is_restricted() -> bool {
     FILTERS.get().is_some()
 }
@@ -295,7 +295,7 @@ mod tests {
     }
 
     /// A call listed only for the control thread works with its filter and fails with ENOSYS on a
-    /// restricted thread; an unlisted call fails on both.
+    /// restricted thread. An unlisted call fails on both.
     #[test]
     fn unlisted_calls_fail() {
         let refused = SeccompAction::Errno(ENOSYS as u32);

@@ -1,8 +1,8 @@
-//! Guards for mappings of files that a peer may shrink: an access beyond the end raises SIGBUS. In
+//! Guards for mappings of files that a peer may shrink. An access beyond the end raises SIGBUS. In
 //! a guarded mapping the handler replaces the pages with zeros, and the guard reports the loss.
 //!
-//! The handler may run in any thread at any instruction, so it only uses a fixed table of atomic
-//! words. System calls with such memory fail with `EFAULT` and raise no signal.
+//! The handler may run in any thread at any instruction. The handler therefore uses only a fixed
+//! table of atomic words. System calls with such memory fail with `EFAULT` and raise no signal.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -60,7 +60,7 @@ impl Guard {
         Ok(Self { slot: at })
     }
 
-    /// True if the peer removed pages; the mapping then consists of private zeros.
+    /// True if the peer removed pages. The mapping then consists of private zeros.
     pub fn is_lost(&self) -> bool {
         SLOTS[self.slot].lost.load(Ordering::Acquire)
     }
@@ -103,13 +103,14 @@ fn install() -> io::Result<()> {
     done.map_err(io::Error::from_raw_os_error)
 }
 
-/// Replaces the guarded mapping that contains `address` by zeros; returns false if there is none.
+/// Replaces the guarded mapping that contains `address` with zeros. Returns false if there is none.
 fn replace(address: usize) -> bool {
     for slot in &SLOTS {
         let start = slot.start.load(Ordering::Acquire);
         let len = slot.len.load(Ordering::Relaxed);
-        // Pairs with the fence in new: if the slot was reused between the two loads, its start has
-        // changed now, or had for a moment. The new length must not be combined with the old start.
+        // Pairs with the fence in `new`. If the slot was reused between the two loads, its start is
+        // now different, or was for a moment. The new length must not be combined with the old
+        // start.
         fence(Ordering::Acquire);
         let same = slot.start.load(Ordering::Relaxed) == start;
         if start <= TAKEN || !same || address.wrapping_sub(start) >= len {

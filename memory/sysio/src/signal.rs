@@ -8,7 +8,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::descriptors::explained;
 
-/// SIGINT, SIGTERM and SIGHUP as a readable descriptor. Must be created before the first thread
+/// Readable descriptor for SIGINT, SIGTERM and SIGHUP. Must be created before the first thread
 /// starts, so that every thread inherits the mask.
 #[derive(Debug)]
 pub struct StopSignals {
@@ -32,7 +32,7 @@ impl StopSignals {
         matches!(self.fd.read_signal(), Ok(Some(_)))
     }
 
-    /// Reads the next signal: true for SIGHUP, on which a daemon reloads its configuration.
+    /// Reads the next signal. Returns true for SIGHUP, on which a daemon reloads its configuration.
     pub fn next_is_hangup(&self) -> Option<bool> {
         let signal = self.fd.read_signal().ok().flatten()?;
         Some(signal.ssi_signo == Signal::SIGHUP as u32)

@@ -24,7 +24,7 @@ const BACKLOG: u16 = 8;
 /// Maximum number of descriptors per message (the kernel's `SCM_MAX_FD`).
 pub const FDS_MAX: usize = 253;
 
-/// True while the stream is open and no data is pending; data is not consumed.
+/// True if the stream is open and no data is pending. Data is not consumed.
 pub fn is_quiet(fd: BorrowedFd<'_>) -> bool {
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
     recv(fd.as_raw_fd(), &mut [0], flags) == Err(nix::errno::Errno::EAGAIN)
@@ -94,7 +94,7 @@ fn receive_from(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<Receive
         Err(rustix::io::Errno::AGAIN) => return Ok(None),
         Err(e) => return Err(e.into()),
     };
-    // With truncated control data, the descriptors that fitted are still returned.
+    // If control data is truncated, the descriptors that fitted are still returned.
     let mut fds: Vec<OwnedFd> = Vec::new();
     for part in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = part {
@@ -153,7 +153,7 @@ impl SeqSocket {
         Ok((Self { fd }, file))
     }
 
-    /// Accepts a pending connection; `None` if there is none.
+    /// Accepts a pending connection. Returns `None` if there is none.
     pub fn accept(&self) -> io::Result<Option<Self>> {
         Ok(accept_from(&self.fd)?.map(|fd| Self { fd }))
     }
@@ -163,8 +163,8 @@ impl SeqSocket {
         send_to(&self.fd, bytes, fds).map(drop)
     }
 
-    /// Receives one message; `None` if none is available. A length of 0 means that the other end
-    /// has closed.
+    /// Receives one message. Returns `None` if none is available. A length of 0 means that the
+    /// other end has closed.
     pub fn receive(&self, bytes: &mut [u8]) -> io::Result<Option<Received>> {
         receive_of_peer(&self.fd, bytes)
     }
@@ -181,7 +181,7 @@ impl SeqSocket {
 }
 
 impl From<OwnedFd> for SeqSocket {
-    /// Wraps a connected socket; calls never block, whatever the descriptor's flags.
+    /// Wraps a connected socket. Calls never block, for any flags of the descriptor.
     fn from(fd: OwnedFd) -> Self {
         Self { fd }
     }
@@ -216,18 +216,18 @@ impl StreamSocket {
         Ok((Self { fd }, file))
     }
 
-    /// Accepts a pending connection; `None` if there is none.
+    /// Accepts a pending connection. Returns `None` if there is none.
     pub fn accept(&self) -> io::Result<Option<Self>> {
         Ok(accept_from(&self.fd)?.map(|fd| Self { fd }))
     }
 
-    /// Sends some of the bytes, with the descriptors; returns the number of bytes.
+    /// Sends some of the bytes, with the descriptors. Returns the number of bytes.
     pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
         send_to(&self.fd, bytes, fds)
     }
 
-    /// Receives bytes, limited by the buffer, with their descriptors; `None` if no data is pending.
-    /// A length of 0 means that the other end has closed.
+    /// Receives bytes, limited by the buffer, with their descriptors. Returns `None` if no data is
+    /// pending. A length of 0 means that the other end has closed.
     pub fn receive(&self, bytes: &mut [u8]) -> io::Result<Option<Received>> {
         receive_of_peer(&self.fd, bytes)
     }
@@ -244,7 +244,7 @@ impl StreamSocket {
 }
 
 impl From<OwnedFd> for StreamSocket {
-    /// Wraps a connected stream socket; calls never block, whatever the descriptor's flags.
+    /// Wraps a connected stream socket. Calls never block, for any flags of the descriptor.
     fn from(fd: OwnedFd) -> Self {
         Self { fd }
     }
@@ -263,9 +263,9 @@ pub struct FileLock {
 }
 
 impl FileLock {
-    /// Takes the lock at `path`, and creates the file if needed; `None` when another process holds
-    /// the lock. Only an empty regular file is a lock file: any other file is rejected and left
-    /// unchanged.
+    /// Takes the lock at `path`, and creates the file if needed. Returns `None` if another process
+    /// holds the lock. Only an empty regular file is a lock file: any other file is rejected and
+    /// left unchanged.
     pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
         use std::os::unix::fs::OpenOptionsExt;
         // Does not follow links, and does not wait for the other end of a pipe.
@@ -289,7 +289,7 @@ impl FileLock {
         Self::of(file)
     }
 
-    /// Takes the lock of an open file; `None` when another process holds it.
+    /// Takes the lock of an open file. Returns `None` if another process holds it.
     pub fn of(file: std::fs::File) -> io::Result<Option<Self>> {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(held) => Ok(Some(Self { held })),
@@ -298,7 +298,7 @@ impl FileLock {
         }
     }
 
-    /// The locked file, in append mode.
+    /// Locked file, in append mode.
     pub fn file(&self) -> &std::fs::File {
         &self.held
     }

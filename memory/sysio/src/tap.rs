@@ -25,7 +25,7 @@ pub mod flag {
     pub const MULTI_QUEUE: u32 = 0x0100;
     /// No packet information header. In the result of `TUNGETIFF` this bit is `IFF_NOFILTER`.
     pub const NO_PI: u32 = 0x1000;
-    /// A `virtio_net_hdr` in front of each frame.
+    /// `virtio_net_hdr` before each frame.
     pub const VNET_HDR: u32 = 0x4000;
 }
 
@@ -124,8 +124,8 @@ pub fn features(fd: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(bits as c_uint)
 }
 
-/// Attaches `fd` to the device `name` (may contain `%d`), creating it if needed; returns its real
-/// name.
+/// Attaches `fd` to the device `name` (may contain `%d`), creating it if needed. Returns the real
+/// name of the device.
 pub fn attach(fd: BorrowedFd<'_>, name: &str, flags: u32) -> io::Result<String> {
     let mut request = IfReq::new(name, flags as u16 as c_short)?;
     ioctl_ifreq(fd, TUNSETIFF, &mut request)?;
@@ -211,8 +211,9 @@ pub fn set_queue(fd: BorrowedFd<'_>, attached: bool) -> io::Result<()> {
     ioctl_ifreq(fd, TUNSETQUEUE, &mut request)
 }
 
-/// Sets a program of type "socket filter" that selects the queue of each frame sent by the kernel:
-/// its result modulo the number of attached queues. `None` restores the kernel's selection.
+/// Sets a program of type "socket filter" that selects the queue of each frame sent by the kernel.
+/// The queue is the result modulo the number of attached queues. `None` restores the kernel's
+/// selection.
 pub fn set_steering(fd: BorrowedFd<'_>, program: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let mut program = program.map_or(-1, |program| program.as_raw_fd());
     ioctl_int(fd, TUNSETSTEERINGEBPF, &mut program)
@@ -221,16 +222,16 @@ pub fn set_steering(fd: BorrowedFd<'_>, program: Option<BorrowedFd<'_>>) -> io::
 /// Makes the kernel drop and count all frames to this device (on all of its queues, including
 /// queues attached later), or no frames.
 ///
-/// Implemented as an address filter with one unused address. Rejected: a socket filter
-/// (`TUNATTACHFILTER`), because a queue opened later has none (`IFF_NO_PI` and `IFF_NOFILTER` are
-/// the same bit), and frames of such a queue would be purged without a count.
+/// Implemented as an address filter with one unused address. A socket filter (`TUNATTACHFILTER`) is
+/// rejected, because a queue opened later has none. (`IFF_NO_PI` and `IFF_NOFILTER` are the same
+/// bit.) Frames of such a queue would be purged without a count.
 pub fn set_filter(fd: BorrowedFd<'_>, drop_all: bool) -> io::Result<()> {
     let filter = AddressFilter { flags: 0, count: u16::from(drop_all), address: [0; 6] };
     // SAFETY: the request reads the two numbers and `count` addresses of six bytes.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETTXFILTER, &raw const filter) })
 }
 
-/// `struct tun_filter` with room for one address.
+/// `struct tun_filter` with space for one address.
 #[repr(C)]
 struct AddressFilter {
     flags: u16,

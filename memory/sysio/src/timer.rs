@@ -22,7 +22,7 @@ impl Timer {
         Ok(Self { inner: TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(explained)? })
     }
 
-    /// Makes the descriptor readable once after this time; replaces an earlier setting.
+    /// Makes the descriptor readable once after this time. Replaces an earlier setting.
     pub fn set(&self, after: Duration) -> io::Result<()> {
         // A time of zero would stop the timer.
         let after = TimeSpec::from_duration(after.max(Duration::from_nanos(1)));
@@ -35,7 +35,7 @@ impl Timer {
         Ok(self.inner.set(Expiration::Interval(period), TimerSetTimeFlags::empty())?)
     }
 
-    /// Stops the timer; the descriptor is not readable afterwards.
+    /// Stops the timer. The descriptor is not readable afterwards.
     pub fn stop(&self) -> io::Result<()> {
         Ok(self.inner.unset()?)
     }
@@ -52,7 +52,8 @@ mod tests {
     use super::*;
     use crate::epoll::{Epoll, Interest};
 
-    // Goal: each expiry is one edge, without a read of the descriptor; a stopped timer causes none.
+    // Goal: each expiry is one edge, without a read of the descriptor, and a stopped timer causes
+    // none.
     #[test]
     fn each_expiry_is_an_edge() {
         let (timer, epoll) = (Timer::new().unwrap(), Epoll::new().unwrap());

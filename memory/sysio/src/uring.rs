@@ -2,8 +2,8 @@
 //! waits for the end of the chain in the same call. No write is pending when a call returns.
 //!
 //! The writes are linked, so the kernel executes them in order and stops after a failure. The
-//! writes must also not block (`RWF_NOWAIT`): without that flag a blocking write does not fail but
-//! stays in the ring until there is room, even on an `O_NONBLOCK` descriptor. The driver of the
+//! writes must also not block (`RWF_NOWAIT`). Without that flag a blocking write does not fail but
+//! stays in the ring until there is space, even on an `O_NONBLOCK` descriptor. The driver of the
 //! descriptor must therefore support the flag ([`supports`]).
 //!
 //! Rejected: registered files, which are slightly faster. A kernel thread destroys a ring some time
@@ -45,7 +45,7 @@ pub struct Written {
 }
 
 impl WriteRing {
-    /// Creates a ring (Linux 6.1; `kernel.io_uring_disabled` and seccomp filters can forbid it).
+    /// Creates a ring (Linux 6.1). `kernel.io_uring_disabled` and seccomp filters can forbid it.
     pub fn new() -> io::Result<Self> {
         let mut builder = IoUring::builder();
         // Disabled until the writing thread enables the ring and becomes its single issuer.
@@ -78,9 +78,9 @@ impl WriteRing {
             let linked =
                 if i + 1 < count { squeue::Flags::IO_LINK } else { squeue::Flags::empty() };
             let write = write.rw_flags(libc::RWF_NOWAIT).build().flags(linked);
-            // SAFETY: RawRange is a transparent iovec; the ranges outlive the call, and `finish`
-            // waits for every write that the kernel accepted. The queue has room: each call empties
-            // it or breaks the ring.
+            // SAFETY: RawRange is a transparent iovec. The ranges outlive the call, and `finish`
+            // waits for every write that the kernel accepted. The queue has space: each call
+            // empties it or breaks the ring.
             if unsafe { queue.push(&write) }.is_err() {
                 debug_assert!(false, "the queue was not empty");
                 break;
@@ -155,13 +155,13 @@ impl WriteRing {
     }
 }
 
-/// Checks that frames can be written to a TAP queue through a ring; the error names the missing
+/// Checks that frames can be written to a TAP queue through a ring. The error names the missing
 /// feature. The check writes less than a frame, which the driver always rejects without counting
 /// it.
 pub fn supports(fd: BorrowedFd<'_>) -> io::Result<()> {
     let byte = 0u8;
     let range = RawRange::new((&raw const byte).cast_mut(), 1);
-    // SAFETY: one readable byte; an offset of -1 selects the descriptor's own position.
+    // SAFETY: one readable byte; an offset of -1 selects the descriptor's current position.
     let n = unsafe {
         libc::pwritev2(fd.as_raw_fd(), (&raw const range).cast(), 1, -1, libc::RWF_NOWAIT)
     };

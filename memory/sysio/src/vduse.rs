@@ -116,7 +116,7 @@ fn check(result: c_int) -> io::Result<c_int> {
 }
 
 /// Executes a request with a structure. The kernel reads, or reads and writes, the number of bytes
-/// encoded in the request number; for two requests also the bytes after them, counted by a field.
+/// encoded in the request number. Two requests also use the bytes after them, counted by a field.
 fn call<T>(fd: BorrowedFd<'_>, request: c_ulong, value: &mut T) -> io::Result<c_int> {
     // SAFETY: every caller passes the structure of its request, with a size asserted above, or a
     // plain number of that size.
@@ -211,7 +211,7 @@ pub fn queue(device: BorrowedFd<'_>, index: u32) -> io::Result<QueueSetup> {
     Ok(QueueSetup { size, areas, state, ready: ready != 0 })
 }
 
-/// Sets the eventfd for the driver's kicks; `None` removes it.
+/// Sets the eventfd for the driver's kicks, or removes it for `None`.
 pub fn set_kick(
     device: BorrowedFd<'_>,
     index: u32,
@@ -221,12 +221,12 @@ pub fn set_kick(
     call(device, VQ_SETUP_KICKFD, &mut event).map(drop)
 }
 
-/// Interrupts the driver for a queue; returns false if the driver is not running.
+/// Interrupts the driver for a queue. Returns false if the driver is not running.
 pub fn interrupt(device: BorrowedFd<'_>, mut index: u32) -> io::Result<bool> {
     running(call(device, VQ_INJECT_IRQ, &mut index))
 }
 
-/// Notifies the driver of a configuration change; returns false if the driver is not running.
+/// Notifies the driver of a configuration change. Returns false if the driver is not running.
 pub fn config_interrupt(device: BorrowedFd<'_>) -> io::Result<bool> {
     // SAFETY: this request has no argument.
     running(check(unsafe { libc::ioctl(device.as_raw_fd(), DEV_INJECT_CONFIG_IRQ, 0) }))
@@ -261,7 +261,7 @@ pub struct Range {
     pub file: OwnedFd,
 }
 
-/// Returns the first range that ends at `from` or later; `None` if there is none.
+/// Returns the first range that ends at `from` or later, or `None` if there is none.
 pub fn range_from(device: BorrowedFd<'_>, from: u64) -> io::Result<Option<Range>> {
     let mut entry = IotlbEntry { start: from, last: u64::MAX, ..IotlbEntry::default() };
     let fd = match call(device, IOTLB_GET_FD, &mut entry) {
@@ -283,9 +283,9 @@ pub fn range_from(device: BorrowedFd<'_>, from: u64) -> io::Result<Option<Range>
 pub enum RequestType {
     /// Query of a queue's state.
     QueueState(u32),
-    /// The driver has set this device status.
+    /// Change of the device status by the driver, to this value.
     Status(u8),
-    /// The mapping of these addresses (first, last) has changed.
+    /// Change of the mapping of these addresses (first, last).
     Remap(u64, u64),
     /// Unknown type.
     Other(u32),
@@ -324,7 +324,7 @@ impl VduseRequest {
     }
 }
 
-/// Reads the next request; `None` if there is none.
+/// Reads the next request. Returns `None` if there is none.
 pub fn read_request(device: BorrowedFd<'_>) -> io::Result<Option<VduseRequest>> {
     let mut bytes = [0; MESSAGE];
     match nix::unistd::read(device, &mut bytes) {
@@ -335,7 +335,7 @@ pub fn read_request(device: BorrowedFd<'_>) -> io::Result<Option<VduseRequest>> 
     }
 }
 
-/// Answers a request; `None` reports a failure. Only the answer to a queue query contains the
+/// Answers a request. `None` reports a failure. Only the answer to a queue query contains the
 /// state.
 pub fn answer(
     device: BorrowedFd<'_>,

@@ -45,7 +45,7 @@ fn count(n: isize) -> io::Result<usize> {
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// `readv`: fills the ranges in order.
+/// Executes `readv`, which fills the ranges in order.
 ///
 /// # Safety
 /// Every range must be writable for the duration of the call.
@@ -55,7 +55,7 @@ pub unsafe fn read(fd: BorrowedFd<'_>, ranges: &[RawRange]) -> io::Result<usize>
     count(unsafe { libc::readv(fd.as_raw_fd(), ranges.as_ptr().cast(), ranges.len() as i32) })
 }
 
-/// `writev`: writes the ranges in order.
+/// Executes `writev`, which writes the ranges in order.
 ///
 /// # Safety
 /// Every range must be readable for the duration of the call.

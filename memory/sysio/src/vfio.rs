@@ -88,7 +88,7 @@ pub struct RegionLocation {
     pub len: u64,
 }
 
-/// Open device. Dropping it returns the function to other users.
+/// Open device. The drop returns the function to other users.
 #[derive(Debug)]
 pub struct VfioDevice {
     device: OwnedFd,

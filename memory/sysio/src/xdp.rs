@@ -89,7 +89,7 @@ const _: () = assert!(size_of::<libc::xdp_umem_reg>() == 32);
 const _: () = assert!(size_of::<libc::sockaddr_xdp>() == 16);
 const _: () = assert!(size_of::<libc::xdp_statistics>() == 48);
 
-/// An AF_XDP socket.
+/// AF_XDP socket.
 #[derive(Debug)]
 pub struct XdpSocket {
     fd: OwnedFd,
@@ -124,7 +124,7 @@ impl XdpSocket {
         let mut value: T = unsafe { std::mem::zeroed() };
         let (mut len, fd) = (size_of::<T>() as socklen_t, self.fd.as_raw_fd());
         let place = std::ptr::from_mut(&mut value).cast::<c_void>();
-        // SAFETY: `value` has room for `len` bytes.
+        // SAFETY: `value` has space for `len` bytes.
         check(unsafe { libc::getsockopt(fd, libc::SOL_XDP, option, place, &raw mut len) })?;
         Ok(value)
     }
@@ -132,8 +132,8 @@ impl XdpSocket {
     /// Registers the UMEM of the socket, in chunks of `chunk` bytes.
     ///
     /// # Safety
-    /// The range is mapped, and no reference to its bytes ever exists: the kernel writes it at any
-    /// time. (The kernel pins the pages, so the mapping may be removed before the socket is
+    /// The range must be mapped, and no reference to its bytes may ever exist: the kernel writes it
+    /// at any time. (The kernel pins the pages, so the mapping may be removed before the socket is
     /// closed.)
     pub unsafe fn set_memory(&self, start: NonNull<u8>, len: usize, chunk: u32) -> io::Result<()> {
         let memory = libc::xdp_umem_reg {
@@ -147,7 +147,7 @@ impl XdpSocket {
         self.set(libc::SOL_XDP, libc::XDP_UMEM_REG, &memory)
     }
 
-    /// Creates a ring of `entries` (a power of two).
+    /// Creates a ring of `entries`, which must be a power of two.
     pub fn make_ring(&self, kind: RingKind, entries: u32) -> io::Result<()> {
         self.set(libc::SOL_XDP, kind.option(), &entries)
     }
@@ -179,7 +179,7 @@ impl XdpSocket {
     }
 
     /// Sets the number of frames sent per call, at most the number of entries of the TX ring.
-    /// Before Linux 6.17 it is 32.
+    /// Before Linux 6.17 the number is 32.
     pub fn set_send_budget(&self, frames: u32) -> io::Result<()> {
         self.set(libc::SOL_XDP, MAX_TX_SKB_BUDGET, &frames)
     }
@@ -219,7 +219,7 @@ impl XdpSocket {
         })
     }
 
-    /// True in zero-copy mode.
+    /// True if the socket is in zero-copy mode.
     pub fn is_zero_copy(&self) -> io::Result<bool> {
         // SAFETY: a structure of one number.
         let options: libc::xdp_options = unsafe { self.get(libc::XDP_OPTIONS)? };
@@ -239,7 +239,7 @@ impl XdpSocket {
     }
 
     /// Makes the kernel process the TX ring: it sends some frames immediately, or wakes the driver.
-    /// `WouldBlock` means that frames remain.
+    /// The error `WouldBlock` means that frames remain.
     #[inline]
     pub fn wake_tx(&self) -> io::Result<()> {
         let fd = self.fd.as_raw_fd();

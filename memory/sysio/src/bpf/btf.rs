@@ -27,7 +27,7 @@ fn more_bytes(kind: u32, n: usize) -> Option<usize> {
     })
 }
 
-/// Type id of a function.
+/// Type id of a function, or `None` if there is no such function.
 fn find(btf: &[u8], function: &str) -> Option<u32> {
     if word(btf, 0)? as u16 != MAGIC {
         return None;
@@ -55,7 +55,7 @@ fn find(btf: &[u8], function: &str) -> Option<u32> {
     None
 }
 
-/// Type id of the kernel function `bpf_xdp_metadata_rx_vlan_tag`; `None` if it does not exist.
+/// Type id of the kernel function `bpf_xdp_metadata_rx_vlan_tag`, or `None` if it does not exist.
 pub(super) fn rx_vlan_tag() -> Option<u32> {
     static NUMBER: OnceLock<Option<u32>> = OnceLock::new();
     let read = || find(&std::fs::read(TYPES_OF_KERNEL).ok()?, "bpf_xdp_metadata_rx_vlan_tag");
@@ -74,7 +74,7 @@ mod tests {
         words.chain(types).chain(strings.iter().copied()).collect()
     }
 
-    // Goal: a function is found by its complete name after types of every kind; truncated or
+    // Goal: a function is found by its complete name after types of every kind. Truncated or
     // unknown types yield no function.
     #[test]
     fn functions_are_found_by_name() {

@@ -15,14 +15,14 @@ const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 const HAS_FRAGS: u32 = 1 << 5;
-/// Binds the program to a device, so that it may read the driver's metadata.
+/// Flag that binds the program to a device, so that it may read the driver's metadata.
 const DEVICE_BOUND: u32 = 1 << 6;
 const REDIRECT_MAP: i32 = 51;
 const ADJUST_HEAD: i32 = 44;
 const PSEUDO_KERNEL_CALL: u8 = 2;
 const MOV64: u8 = 0xb7;
 const TO_BIG_ENDIAN: u8 = 0xdc;
-/// `XDP_PASS`.
+/// Action `XDP_PASS`.
 const PASS: u32 = 2;
 /// Offset of the RX queue index in `struct xdp_md`.
 const RX_QUEUE_INDEX: i16 = 16;
@@ -80,7 +80,7 @@ pub struct SocketMap {
 }
 
 impl SocketMap {
-    /// Creates a map with room for `entries` sockets. Needs CAP_BPF.
+    /// Creates a map with space for `entries` sockets. Needs CAP_BPF.
     pub fn create(entries: u32) -> io::Result<Self> {
         Ok(Self { fd: create_map(MAP_TYPE_XSKMAP, entries)? })
     }
@@ -94,8 +94,8 @@ impl SocketMap {
         unsafe { bpf(MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
     }
 
-    /// `bpf_redirect_map(map, ctx->rx_queue_index, XDP_PASS)`: frames of queues without a socket
-    /// pass. `context` is the register with the context.
+    /// Instructions of `bpf_redirect_map(map, ctx->rx_queue_index, XDP_PASS)`: frames of queues
+    /// without a socket pass. `context` is the register with the context.
     fn redirect(&self, context: Reg) -> [BpfInsn; 6] {
         [
             BpfInsn::load(Reg::R2, context, RX_QUEUE_INDEX),
@@ -171,15 +171,15 @@ pub struct KernelXdpProgram {
 }
 
 impl KernelXdpProgram {
-    /// Loads the program that redirects each frame to the socket of its queue. With `frags` it
-    /// accepts multi-buffer frames. Needs CAP_BPF and CAP_NET_ADMIN.
+    /// Loads the program that redirects each frame to the socket of its queue. With `frags` the
+    /// program accepts multi-buffer frames. Needs CAP_BPF and CAP_NET_ADMIN.
     pub fn to_sockets(map: &SocketMap, frags: bool, license: &CStr) -> io::Result<Self> {
         Self::load(&map.redirect(Reg::R1), frags, 0, license)
     }
 
-    /// Like [`to_sockets`](Self::to_sockets), for one device: the program also inserts each frame's
-    /// VLAN tag from the driver's metadata (native mode only). Fails if the kernel or the driver
-    /// does not provide the tag.
+    /// Loads the program of [`to_sockets`](Self::to_sockets) for one device. The program also
+    /// inserts each frame's VLAN tag from the driver's metadata (native mode only). Fails if the
+    /// kernel or the driver does not provide the tag.
     pub fn to_sockets_with_tags(
         map: &SocketMap,
         frags: bool,

@@ -1,9 +1,9 @@
 //! Signalling of an eventfd without blocking.
 //!
 //! A `write` to an eventfd blocks while the counter is full and `O_NONBLOCK` is clear. Flag and
-//! counter belong to the open file description, so a peer that holds the eventfd controls both, and
-//! a check before the write races with the peer. Instead, a completion of Linux AIO signals the
-//! eventfd within the kernel: a full counter saturates, and the caller never blocks
+//! counter belong to the open file description. A peer that holds the eventfd therefore controls
+//! both, and a check before the write races with the peer. Instead, a completion of Linux AIO
+//! signals the eventfd within the kernel. A full counter saturates, and the caller never blocks
 //! (`io_submit(2)`, `IOCB_FLAG_RESFD`).
 
 use std::io;
@@ -58,8 +58,8 @@ struct Context {
 }
 
 impl Context {
-    /// Creates the context; `None` if the kernel or a sandbox offers no AIO, or `fs.aio-max-nr` is
-    /// exhausted.
+    /// Creates the context. Returns `None` if the kernel or a sandbox offers no AIO, or if
+    /// `fs.aio-max-nr` is exhausted.
     fn new() -> Option<Self> {
         let mut id = 0_usize;
         // SAFETY: the kernel writes the context's id, one word, to `id`.
@@ -115,7 +115,8 @@ impl Context {
     }
 }
 
-/// Adds one to the eventfd `event` without blocking; `None` if the system offers no way to do that.
+/// Adds one to the eventfd `event` without blocking. Returns `None` if the system offers no way to
+/// do that.
 ///
 /// Fails with `EINVAL` for a descriptor that is not an eventfd.
 pub(super) fn signal(event: BorrowedFd<'_>) -> Option<io::Result<()>> {

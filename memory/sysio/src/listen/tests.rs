@@ -29,7 +29,7 @@ fn listen(path: &Path, access: Access) -> Result<(OwnedFd, SocketFile), ListenEr
     listen_at(path, Kind::Stream, access, 8)
 }
 
-// Rule: a path in a folder that does not exist is refused, and the folder is named.
+// Goal: a path in a folder that does not exist is refused, and the error names the folder.
 #[test]
 fn missing_folder_is_named() {
     let folder = Folder::new("missing");
@@ -52,7 +52,7 @@ fn foreign_files_are_kept() {
     assert!(matches!(e, ListenError::NotASocket(_)), "{e}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     let link = folder.0.join("link");
-    // A link is rejected, whatever its target.
+    // A link is rejected, for any target.
     let stale = folder.0.join("stale");
     drop(UnixListener::bind(&stale).unwrap());
     for target in [path.as_path(), Path::new("/nowhere"), stale.as_path()] {
@@ -72,7 +72,7 @@ fn foreign_files_are_kept() {
 }
 
 // Goal: a bound socket of any type is rejected, also before `listen`, and a listening process sees
-// no connection; a stale socket is replaced.
+// no connection. A stale socket is replaced.
 #[test]
 fn live_sockets_are_kept() {
     let folder = Folder::new("live");
@@ -105,7 +105,7 @@ fn live_sockets_are_kept() {
     assert_eq!(occupant(&path).unwrap(), Occupant::Nothing);
 }
 
-// Goal: a process removes its own socket file at exit, but not a file that replaced it.
+// Goal: a process removes the socket file that it created at exit, but not a file that replaced it.
 #[test]
 fn only_the_own_file_is_removed() {
     let folder = Folder::new("own");

@@ -22,7 +22,7 @@ struct CountRequest {
     count: u32,
 }
 
-/// `struct ethtool_gstrings` with room for all names.
+/// `struct ethtool_gstrings` with space for all names.
 #[repr(C)]
 struct NamesRequest {
     command: u32,
@@ -31,7 +31,7 @@ struct NamesRequest {
     names: [[u8; NAME_LEN]; MOST],
 }
 
-/// `struct ethtool_gfeatures` with room for all features. Each block has the bits of 32 features:
+/// `struct ethtool_gfeatures` with space for all features. Each block has the bits of 32 features:
 /// available, requested, active, never changed.
 #[repr(C)]
 struct FeaturesRequest {
@@ -63,7 +63,7 @@ impl Nics {
             count: 0,
         };
         self.ethtool(name, &mut count)?;
-        // The kernel writes all names, regardless of the buffer's size.
+        // The kernel writes all names, for any size of the buffer.
         if count.count as usize > MOST {
             return Err(io::Error::from_raw_os_error(libc::E2BIG));
         }

@@ -7,7 +7,7 @@ fn ranges(texts: &[&'static [u8]]) -> Vec<RawRange> {
     texts.iter().map(|text| RawRange::new(text.as_ptr().cast_mut(), text.len())).collect()
 }
 
-/// Creates a ring, if this kernel permits it.
+/// Creates a ring, or returns `None` if this kernel does not permit it.
 fn ring() -> Option<WriteRing> {
     match WriteRing::new() {
         Ok(ring) => Some(ring),
@@ -25,7 +25,7 @@ fn pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     (reader, writer)
 }
 
-// Goal: a full chain of writes arrives complete and in order, in one call; a ring is reusable.
+// Goal: a full chain of writes arrives complete and in order, in one call, and a ring is reusable.
 #[test]
 fn chain_is_written_in_order() {
     let Some(mut ring) = ring() else { return };
@@ -45,7 +45,7 @@ fn chain_is_written_in_order() {
     }
 }
 
-// Goal: no write follows the first failure, although it would fit, and the call returns immediately
+// Goal: no write follows the first failure, although it would fit. The call returns immediately
 // although the failed write could block.
 #[test]
 fn chain_ends_at_the_first_failure() {
