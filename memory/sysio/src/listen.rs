@@ -234,8 +234,8 @@ fn folder_of(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// Locks the folder, if the lock is available soon. An unreadable folder cannot be locked, and a
-/// cleanup program may hold the lock.
+/// Locks the folder, if the lock is available soon, else returns `None`. An unreadable folder
+/// cannot be locked, and a cleanup program may hold the lock.
 fn lock_folder(folder: &Path) -> Option<FileLock> {
     for _ in 0..LOCK_TRIES {
         match fs::File::open(folder).and_then(FileLock::of) {

@@ -1,6 +1,6 @@
 //! CPU lists in the kernel's format: `0-3,8,10-11`.
 
-/// Error: the text is not a CPU list.
+/// Error of a text that is not a CPU list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadList(pub String);
 
@@ -15,7 +15,7 @@ impl std::error::Error for BadList {}
 /// Maximum CPU number (the kernel's NR_CPUS on x86-64 is 8192).
 pub(crate) const CPU_MAX: usize = 8191;
 
-/// Parses a list; the result is ascending and without duplicates.
+/// Parses a list. The result is ascending and without duplicates.
 pub fn parse_cpu_list(text: &str) -> Result<Vec<usize>, BadList> {
     let bad = || BadList(text.to_owned());
     let number = |s: &str| s.trim().parse().ok().filter(|&n| n <= CPU_MAX).ok_or_else(bad);
@@ -58,7 +58,8 @@ pub fn format_cpu_list(cpus: &[usize]) -> String {
 mod tests {
     use super::*;
 
-    // Goal: the kernel's examples parse and print back; invalid text and huge ranges are rejected.
+    // Goal: the kernel's examples parse and print back, and invalid text and huge ranges are
+    // rejected.
     #[test]
     fn round_trip() {
         assert_eq!(parse_cpu_list("0-3,8,10-11"), Ok(vec![0, 1, 2, 3, 8, 10, 11]));

@@ -20,7 +20,7 @@ pub use plan::{
 pub use read::parse_distances;
 pub use synthetic::{BadSpec, synthetic};
 
-/// Distance between nodes if it is unknown; the distance to the same node is 10.
+/// Distance between nodes if it is unknown. The distance to the same node is 10.
 const FAR: u32 = 20;
 
 /// CPU that may be used.
@@ -28,7 +28,7 @@ const FAR: u32 = 20;
 pub struct Cpu {
     /// CPU number of the kernel.
     pub id: usize,
-    /// Physical core: CPUs with the same number are hyperthreads of one core.
+    /// Physical core. CPUs with the same number are hyperthreads of one core.
     pub core: usize,
     /// NUMA node.
     pub node: u32,
@@ -41,7 +41,7 @@ pub struct Node {
     pub id: u32,
     /// True if the node has memory.
     pub memory: bool,
-    /// Distances to nodes, in the firmware's units: 10 is the node itself.
+    /// Distances to nodes, in the firmware's units. The value 10 is the distance to the same node.
     pub distances: Vec<(u32, u32)>,
 }
 
@@ -55,7 +55,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// NUMA node of a CPU; `None` for a CPU that this process may not use.
+    /// NUMA node of a CPU, or `None` for a CPU that this process may not use.
     pub fn node_of(&self, cpu: usize) -> Option<u32> {
         self.cpus.iter().find(|c| c.id == cpu).map(|c| c.node)
     }
@@ -78,7 +78,8 @@ impl Topology {
         nodes
     }
 
-    /// Nearest node with CPUs: the node itself if it has CPUs. `None` for an unknown node.
+    /// Nearest node with CPUs, which is the given node if it has CPUs, or `None` for an unknown
+    /// node.
     pub fn nearest_cpu_node(&self, node: u32) -> Option<u32> {
         let with_cpus = self.cpu_nodes();
         let known = with_cpus.contains(&node) || self.nodes.iter().any(|n| n.id == node);
@@ -86,8 +87,8 @@ impl Topology {
         near.filter(|_| known)
     }
 
-    /// Nearest node with memory: the node itself if it has memory, or if nothing is known about
-    /// memory.
+    /// Nearest node with memory. The result is the given node if it has memory, or if nothing is
+    /// known about memory.
     pub fn memory_near(&self, node: u32) -> u32 {
         let with_memory = self.nodes.iter().filter(|n| n.memory).map(|n| n.id);
         with_memory.min_by_key(|&home| (self.distance(node, home), home)).unwrap_or(node)
@@ -98,8 +99,8 @@ impl Topology {
 mod tests {
     use super::*;
 
-    // Goal: the nearest node with CPUs or memory is found by distance, an unknown node has none,
-    // and an unknown distance counts as far but usable.
+    // Goal: the nearest node with CPUs or memory is found by distance, and an unknown node has
+    // none. An unknown distance counts as far but usable.
     #[test]
     fn nearest_node_is_by_distance() {
         let cpu = |id: usize, node: u32| Cpu { id, core: id, node };

@@ -2,7 +2,7 @@
 
 use crate::cpulist::{BadList, CPU_MAX};
 
-/// Parses a mask; the result is ascending.
+/// Parses a mask. The result is ascending.
 pub fn parse_cpu_mask(text: &str) -> Result<Vec<usize>, BadList> {
     let bad = || BadList(text.to_owned());
     let mut cpus = Vec::new();
@@ -16,7 +16,7 @@ pub fn parse_cpu_mask(text: &str) -> Result<Vec<usize>, BadList> {
     if cpus.last().is_some_and(|&last| last > CPU_MAX) { Err(bad()) } else { Ok(cpus) }
 }
 
-/// Formats a mask as the kernel prints it on a system with `width` CPU numbers; the kernel would
+/// Formats a mask as the kernel prints it on a system with `width` CPU numbers. The kernel would
 /// reject a wider one.
 pub fn format_cpu_mask(cpus: &[usize], width: usize) -> String {
     let top = cpus.iter().max().map_or(1, |top| top + 1);
@@ -38,7 +38,7 @@ mod tests {
 
     use super::*;
 
-    // Goal: masks are formatted as in sysfs on systems with 2, 24 and 40 CPUs; invalid text is
+    // Goal: masks are formatted as in sysfs on systems with 2, 24 and 40 CPUs, and invalid text is
     // rejected.
     #[test]
     fn masks_have_the_kernels_format() {

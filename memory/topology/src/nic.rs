@@ -16,12 +16,12 @@ pub struct Irq {
     pub name: String,
 }
 
-/// Interface of the kernel, as far as placement needs it.
+/// Interface of the kernel, with the properties that placement needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NicInfo {
     /// Interface name.
     pub name: String,
-    /// NUMA node; `None` if unknown, and for interfaces without hardware.
+    /// NUMA node, or `None` if it is unknown or the interface has no hardware.
     pub node: Option<u32>,
     /// Interrupts, ascending by number.
     pub irqs: Vec<Irq>,
@@ -45,7 +45,8 @@ pub fn queue_of(action: &str, interface: &str) -> Option<u16> {
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
     let other = ["async", "config", "ctrl", "admin", "mgmnt", "misc", "aux", "event", "link"];
     let lower = stem.to_ascii_lowercase();
-    // A bare interface name, or the name of a driver instance, ends in a number of its own.
+    // A bare interface name, or the name of a driver instance, may end in a number of another
+    // meaning.
     if name == interface || stem.is_empty() || other.iter().any(|word| lower.contains(word)) {
         return None;
     }
@@ -58,7 +59,7 @@ fn vector_of(action: &str) -> Option<u16> {
     number.parse().ok()
 }
 
-/// True for a valid interface name that is also a safe path component.
+/// True if the name is a valid interface name and also a safe path component.
 pub fn is_name(name: &str) -> bool {
     let plain = |c: char| !c.is_whitespace() && c != '/' && !c.is_control();
     (1..16).contains(&name.len()) && name != "." && name != ".." && name.chars().all(plain)
@@ -73,7 +74,7 @@ fn entries(folder: &Path) -> Vec<String> {
     all.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Returns the bus device; for a virtio interface this is the parent device.
+/// Returns the bus device. For a virtio interface this is the parent device.
 fn bus_device(interface: &Path) -> Option<PathBuf> {
     ["device", "device/.."]
         .map(|there| interface.join(there))
@@ -81,7 +82,7 @@ fn bus_device(interface: &Path) -> Option<PathBuf> {
         .find(|device| device.join("numa_node").exists() || device.join("msi_irqs").exists())
 }
 
-/// Reads an interface below `root` (`/`, except in tests); `None` if it does not exist.
+/// Reads an interface below `root` (`/`, except in tests). Returns `None` if it does not exist.
 pub fn read(root: &Path, name: &str) -> Option<NicInfo> {
     let interface = root.join("sys/class/net").join(name);
     if !is_name(name) || !interface.exists() {
@@ -97,8 +98,8 @@ pub fn read(root: &Path, name: &str) -> Option<NicInfo> {
     Some(NicInfo { name: name.to_owned(), node, irqs, tx_queues, rx_queues })
 }
 
-/// Reads a PCI function that is driven through vfio-pci; its vectors count as queues. `None` if the
-/// function does not exist.
+/// Reads a PCI function that is driven through vfio-pci. Its vectors count as queues. Returns
+/// `None` if the function does not exist.
 pub fn read_pci(root: &Path, address: &str) -> Option<NicInfo> {
     let device = root.join("sys/bus/pci/devices").join(address);
     if !is_name(address) || !device.exists() {
@@ -137,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    // Goal: interrupt names of real drivers yield the queue; those for link, configuration and
+    // Goal: interrupt names of real drivers yield the queue. Names for link, configuration and
     // administration yield none.
     #[test]
     fn interrupt_names_yield_queues() {
@@ -166,8 +167,8 @@ mod tests {
         fs::write(file, text).unwrap();
     }
 
-    // Goal: node and interrupts of a virtio interface are those of its parent; -1 and an interface
-    // without hardware yield no node; a path is not a valid name.
+    // Goal: node and interrupts of a virtio interface are those of its parent. A node of -1 and an
+    // interface without hardware yield no node, and a path is not a valid name.
     #[test]
     fn interfaces_are_read() {
         let root = std::env::temp_dir().join(format!("mqnet-nic-{}", std::process::id()));
@@ -204,8 +205,8 @@ mod tests {
         fs::remove_dir_all(&root).unwrap();
     }
 
-    // Goal: vectors of a vfio-pci function are found by interrupt names, other names yield no
-    // vector, and a path is not a valid address.
+    // Goal: vectors of a vfio-pci function are found by interrupt names, and other names yield no
+    // vector. A path is not a valid address.
     #[test]
     fn vfio_functions_are_read() {
         let root = std::env::temp_dir().join(format!("mqnet-vfio-{}", std::process::id()));

@@ -41,7 +41,7 @@ pub fn round_robin(channel: u16, functions: usize) -> Slot {
 pub struct FunctionLocation {
     /// NUMA node.
     pub node: Option<u32>,
-    /// Number of interrupt vectors for queues; additional channels share them.
+    /// Number of interrupt vectors for queues. Additional channels share them.
     pub vectors: Option<u16>,
 }
 
@@ -50,15 +50,16 @@ pub struct FunctionLocation {
 pub struct PlacementRequest<'a> {
     /// CPUs for workers.
     pub topology: &'a Topology,
-    /// CPUs that send: all CPUs of the system, even if workers may use only some.
+    /// CPUs that send. These are all CPUs of the system, even if workers may use only some.
     pub senders: &'a Topology,
-    /// Functions, in the order of the map; empty means one function without known properties.
+    /// Functions, in the order of the map. An empty list means one function without known
+    /// properties.
     pub functions: &'a [FunctionLocation],
     /// Number of channels.
     pub channels: u16,
     /// Map from channel to function.
     pub map: fn(u16, usize) -> Slot,
-    /// Maximum number of workers; `None`: one per CPU.
+    /// Maximum number of workers, or `None` for one per CPU.
     pub workers: Option<usize>,
     /// End of the CPU list to start from.
     pub side: CpuListEnd,
@@ -98,7 +99,8 @@ pub struct ChannelPlacement {
 }
 
 impl ChannelPlacement {
-    /// True if function and worker are on the same node; `None` if the function's node is unknown.
+    /// True if function and worker are on the same node, or `None` if the function's node is
+    /// unknown.
     pub fn is_local(&self) -> Option<bool> {
         self.home.map(|home| home == self.node)
     }
@@ -113,7 +115,7 @@ pub struct Placement {
 
 impl Placement {
     /// CPUs for each vector of one function, for a network stack that sends only through this
-    /// function: every CPU gets a queue of it, whatever its node. Sorted by vector.
+    /// function. Every CPU, on any node, gets a queue of it. Sorted by vector.
     pub fn senders_of(
         &self,
         function: usize,
@@ -139,7 +141,7 @@ impl Placement {
 }
 
 /// Worker of a channel. The first `workers` channels have one worker each. A further channel shares
-/// a worker of its own function if there is one, so that memory, interrupts and worker stay on one
+/// a worker of the same function if there is one, so that memory, interrupts and worker stay on one
 /// node.
 pub fn worker_of(
     channel: u16,
@@ -203,7 +205,7 @@ pub fn plan(request: &PlacementRequest<'_>) -> Placement {
     Placement { places }
 }
 
-/// Node of a function; `None` for a node that the system does not have.
+/// Node of a function, or `None` if the system does not have the node.
 fn function_node(request: &PlacementRequest<'_>, function: usize) -> Option<u32> {
     let node = request.functions.get(function)?.node?;
     let here =
@@ -211,8 +213,8 @@ fn function_node(request: &PlacementRequest<'_>, function: usize) -> Option<u32>
     here.then_some(node)
 }
 
-/// Queues with their owning nodes: the node with CPUs nearest to the function or, if that is
-/// unknown, the worker's node.
+/// Queues with the nodes that own them: the node with CPUs nearest to the function, or the worker's
+/// node if that is unknown.
 fn queues(request: &PlacementRequest<'_>, places: &[&ChannelPlacement]) -> Vec<Queue> {
     let node = |place: &ChannelPlacement| {
         place.home.and_then(|home| request.senders.nearest_cpu_node(home))
@@ -245,7 +247,7 @@ fn place_workers(request: &PlacementRequest<'_>) -> Vec<Cpu> {
             let far = home.map_or(0, |home| topology.distance(home, cpu.node));
             (on(&|other| other.id == cpu.id), far, on(&|other| other.core == cpu.core))
         };
-        // The first of equal ones.
+        // The first of equally good ones.
         let Some(best) = order.iter().min_by_key(cost) else { break };
         placed.push(*best);
     }

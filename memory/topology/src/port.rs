@@ -14,13 +14,14 @@ pub struct Siblings {
     pub why: String,
 }
 
-/// Attribute of an interface; the kernel fails to read one that the driver does not implement.
+/// Attribute of an interface. The kernel fails to read one that the driver does not implement.
 fn attribute(interface: &Path, name: &str) -> Option<String> {
     let text = fs::read_to_string(interface.join(name)).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// True for a representor (`pf0vf1`, `pf0sf8`, `pf0`), which does not lead to the port.
+/// True if the name is that of a representor (`pf0vf1`, `pf0sf8`, `pf0`), which does not lead to
+/// the port.
 fn is_representor(interface: &Path) -> bool {
     attribute(interface, "phys_port_name").is_some_and(|name| name.contains("pf"))
 }
@@ -99,8 +100,8 @@ mod tests {
         }
     }
 
-    // Goal: two functions of one port are found by its id, in bus order, for each requested name;
-    // another port of the same card is not included.
+    // Goal: two functions of one port are found by its id, in bus order, for each requested name.
+    // Another port of the same card is not included.
     #[test]
     fn functions_of_one_port_are_found() {
         let tree = Tree::new("port");
@@ -116,7 +117,7 @@ mod tests {
         }
     }
 
-    // Goal: ports of one switch are found by its id; representors, and an interface with a unique
+    // Goal: ports of one switch are found by its id. Representors, and an interface with a unique
     // id, are not included.
     #[test]
     fn ports_of_one_switch_are_found() {

@@ -1,12 +1,12 @@
-//! Reads CPUs and nodes from `/sys/devices/system`, or from a copy of it.
+//! CPUs and nodes read from `/sys/devices/system`, or from a copy of it.
 
 use std::fs;
 use std::path::Path;
 
 use crate::{Cpu, Node, Topology, parse_cpu_list};
 
-/// Parses a node's `distance` file: one number per online node, ascending by node. `None` for any
-/// other text.
+/// Parses a node's `distance` file, with one number per online node, ascending by node. Returns
+/// `None` for any other text.
 pub fn parse_distances(text: &str) -> Option<Vec<u32>> {
     let numbers: Option<Vec<u32>> = text.split_whitespace().map(|n| n.parse().ok()).collect();
     numbers.filter(|numbers| !numbers.is_empty())
@@ -47,7 +47,7 @@ fn nodes(root: &Path) -> Vec<(Node, Vec<usize>)> {
 
 impl Topology {
     /// Reads `/sys/devices/system` for the CPUs in `allowed`. Unreadable values default to one core
-    /// per CPU, on node 0, which is right for systems that hide their topology.
+    /// per CPU, on node 0. This is right for systems that hide their topology.
     pub fn discover(allowed: &[usize]) -> Self {
         Self::read(Path::new("/sys/devices/system"), Some(allowed))
     }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     // Goal: a system with a gap in its node numbers, an offline CPU, hyperthreads, a node without
-    // CPUs and one without memory is read exactly, limited to the allowed CPUs.
+    // CPUs and one without memory is read exactly. The result is limited to the allowed CPUs.
     #[test]
     fn irregular_topology_is_read() {
         let tree = Tree::new(

@@ -2,12 +2,12 @@
 
 use crate::{Cpu, Node, Topology};
 
-/// Distance between two synthetic nodes: a usual firmware value.
+/// Distance between two synthetic nodes. This is a usual firmware value.
 const NEIGHBOUR: u32 = 21;
 const NODES_MAX: usize = 64;
 const CPUS_MAX: usize = 4096;
 
-/// Error: the text is not a description.
+/// Error of a text that is not a description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadSpec(String);
 
@@ -73,8 +73,8 @@ mod tests {
 
     use super::*;
 
-    // Goal: the system of 24 CPUs from kernel documents: CPUs 0-5 and 12-17 are on node 0, CPUs n
-    // and n + 12 share a core; nodes may differ, and an invalid description is rejected with the
+    // Goal: the system of 24 CPUs from kernel documents has CPUs 0-5 and 12-17 on node 0, and CPUs
+    // n and n + 12 share a core. Nodes may differ, and an invalid description is rejected with the
     // format.
     #[test]
     fn descriptions_are_parsed() {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     proptest! {
-        // Goal: every CPU exists once, with the requested number of threads per core; no text
+        // Goal: every CPU exists once, with the requested number of threads per core, and no text
         // causes a panic.
         #[test]
         fn every_cpu_exists_once(

@@ -11,8 +11,8 @@ pub(crate) fn is_writable_by_others(data: &Metadata) -> bool {
     data.mode() & 0o022 != 0
 }
 
-/// True if only this user can create files in the folder: it belongs to this user, and its parent
-/// to this user or to the system.
+/// True if only this user can create files in the folder. The folder must belong to this user, and
+/// its parent to this user or to the system.
 pub(crate) fn is_safe(folder: &Path) -> bool {
     const STICKY: u32 = 0o1000;
     let us = geteuid().as_raw();

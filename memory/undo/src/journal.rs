@@ -1,10 +1,11 @@
-//! Restore journal of this process: one line of JSON for each change, written before the change,
-//! after it, and after its restoration.
+//! Restore journal of this process, with one line of JSON for each change. A line is written before
+//! the change, after it, and after its restoration.
 //!
 //! The journal is the file `PID-NETNS-N.changes` in the runtime directory, locked while this
 //! process lives. An unlocked journal belongs to a process that was killed. The file exists only
 //! while changes are active. Each line is appended by a single `write`, so that a kill leaves
-//! complete lines. Nothing is synced, because the settings do not survive the kernel either.
+//! complete lines. Nothing is synced, because the settings do not survive the end of the kernel
+//! either.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,7 +25,7 @@ use crate::setting::{Setting, Value};
 /// File extension of a journal.
 pub(crate) const ENDING: &str = "changes";
 
-/// Maximum number of name attempts: a process in another container may have the same process id.
+/// Maximum number of name attempts. A process in another container may have the same process id.
 const NAMES: u32 = 100;
 
 /// Length above which a journal is rewritten with only the active changes.
@@ -36,10 +37,10 @@ const LONG: u64 = 256 << 10;
 pub(crate) enum Line {
     /// First line: boot id of the kernel, and network namespace of the process.
     Of { boot: String, netns: Inode },
-    /// A change that is about to be made (`ours` is unknown), or was made. The last line with the
+    /// Change that is about to be made (`ours` is unknown), or was made. The last line with the
     /// same id is valid.
     Change(Record),
-    /// The change with this id was restored.
+    /// Restoration of the change with this id.
     Done(u64),
 }
 
@@ -58,7 +59,7 @@ pub(crate) struct Record {
     pub(crate) ours: Option<Value>,
 }
 
-/// Boot id of the kernel: changes of an earlier boot no longer exist.
+/// Boot id of the kernel. Changes of an earlier boot no longer exist.
 pub(crate) fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
@@ -78,7 +79,7 @@ struct Open {
 type Folder = Box<dyn Fn() -> io::Result<PathBuf> + Send>;
 
 struct Journal {
-    /// Source of the directory; called for the first record.
+    /// Source of the directory, called for the first record.
     folder: Option<Folder>,
     open: Option<Open>,
     last: u64,
@@ -163,7 +164,7 @@ impl Journal {
         }
         let Some(open) = &mut self.open else { return Ok(()) };
         if open.len > open.begun + LONG {
-            // The new file is complete before the old one is removed; for a moment both have the
+            // The new file is complete before the old one is removed. For a moment both have the
             // same content.
             match open.rewrite() {
                 Ok(rewritten) => {
@@ -177,7 +178,7 @@ impl Journal {
     }
 }
 
-/// Records a change, or updates the record `id`; returns the id.
+/// Records a change, or updates the record `id`. Returns the id.
 pub(crate) fn note(
     id: Option<u64>,
     (place, device): (&SettingNetns, Option<u32>),

@@ -1,10 +1,10 @@
-//! Temporary changes of system settings: queues and RSS table of a NIC, CPU affinity of its
-//! interrupts, its XPS; MTU, address and driver state of a TAP or TUN device.
+//! Temporary changes of system settings. For a NIC these are queues, RSS table, CPU affinity of its
+//! interrupts, and XPS. For a TAP or TUN device these are MTU, address and driver state.
 //!
 //! An [`Undo`] restores the previous value when it is dropped. Each change is written to the
-//! restore journal of this process before it is made (see [`keep_in`]). When the process is killed,
-//! the next one finds the journal and restores the settings in it ([`recover`]). A setting that
-//! another program has changed since is kept.
+//! restore journal of this process before it is made (see [`keep_in`]). After a kill of the
+//! process, the next one finds the journal and restores the settings in it ([`recover`]). A setting
+//! that another program has changed since is kept.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +30,7 @@ use setting::Outcome;
 pub use setting::{Setting, Value};
 pub use tun::{TunInfo, TunState};
 
-/// Time limit for busy queues: the kernel releases the queue of a closed AF_XDP socket with a
+/// Time limit for busy queues. The kernel releases the queue of a closed AF_XDP socket with a
 /// delay.
 const PATIENCE: Duration = Duration::from_millis(300);
 
@@ -44,9 +44,9 @@ pub struct Undo {
     device: Option<u32>,
     setting: Setting,
     before: Value,
-    /// Value after the change, as read back from the kernel; `None` while unknown.
+    /// Value after the change, as read back from the kernel, or `None` while unknown.
     ours: Option<Value>,
-    /// False once the setting was restored.
+    /// True until the setting is restored.
     is_due: bool,
 }
 
@@ -102,7 +102,7 @@ impl Undo {
         self.is_now(value);
     }
 
-    /// Changes the setting again; the value to be restored stays the same.
+    /// Changes the setting again. The value to be restored stays the same.
     pub fn change(&mut self, value: &Value) -> io::Result<()> {
         let location = (&self.place, self.device);
         self.id = journal::note(self.id, location, &self.setting, &self.before, None);
@@ -137,7 +137,7 @@ impl Drop for Undo {
     }
 }
 
-/// Restores changes in reverse order within each namespace; returns error messages.
+/// Restores changes in reverse order within each namespace. Returns error messages.
 pub fn put_back(mut all: Vec<Undo>) -> Vec<String> {
     let mut messages = Vec::new();
     all.reverse();
@@ -150,7 +150,7 @@ pub fn put_back(mut all: Vec<Undo>) -> Vec<String> {
     messages
 }
 
-/// Restores the changes of one namespace together, because entering it costs a thread, and for
+/// Restores the changes of one namespace together, because entering it needs a thread, and for
 /// files a mount. Changes that cannot be restored stay in the journal.
 fn put_back_together(part: &mut [Undo], mut report: impl FnMut(String)) {
     let Some(place) = part.first().map(|undo| undo.place.clone()) else { return };

@@ -58,7 +58,7 @@ impl SettingNetns {
         Self(None)
     }
 
-    /// Network namespace of a file such as `/run/netns/NAME`; for `None`, that of this process.
+    /// Network namespace of a file such as `/run/netns/NAME`, or that of this process for `None`.
     pub fn open(path: Option<&Path>) -> io::Result<Self> {
         let Some(path) = path else { return Ok(Self::here()) };
         let file = namespace::open_file(path)?;
@@ -80,7 +80,7 @@ impl SettingNetns {
         self.enter(matches!(setting, Setting::File(_)), f)
     }
 
-    /// Like [`run`](Self::run), with an explicit choice of a `/sys`.
+    /// Runs `f` as [`run`](Self::run) does, with an explicit choice of a `/sys`.
     pub fn enter<T: Send>(&self, with_sys: bool, f: impl FnOnce() -> T + Send) -> io::Result<T> {
         let Some(namespace) = &self.0 else { return Ok(f()) };
         let path = PathBuf::from(format!("/proc/self/fd/{}", namespace.file.as_raw_fd()));

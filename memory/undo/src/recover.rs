@@ -18,9 +18,9 @@ use crate::journal::{ENDING, Line, Record, append, boot};
 use crate::place::{Inode, SettingNetns};
 use crate::setting::Outcome;
 
-/// Lock file for access to journals. Without it, a process that finds a journal locked during a
-/// recovery would conclude that its owner lives, and take the changed settings for the original
-/// ones.
+/// Lock file for access to journals. Without it, a process could find a journal locked during a
+/// recovery. The process would conclude that the owner lives, and take the changed settings for the
+/// original ones.
 const GATE: &str = "changes.lock";
 /// Maximum wait for another process.
 const GATE_WAIT: Duration = Duration::from_secs(2);
@@ -56,9 +56,9 @@ fn gate(folder: &Path) -> io::Result<FileLock> {
     Err(io::Error::other("another mqnet keeps it for too long"))
 }
 
-/// Parses the active changes; `None` for a journal of another network namespace, with interfaces
-/// that are not visible here. A journal of another boot, or without a first line, has none. Invalid
-/// lines are skipped.
+/// Parses the active changes. Returns `None` for a journal of another network namespace, with
+/// interfaces that are not visible here. A journal of another boot, or without a first line, has no
+/// changes. Invalid lines are skipped.
 fn due(text: &str, root: &Path) -> Option<Vec<Record>> {
     let mut lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
     let Some(Line::Of { boot: then, netns }) = lines.next() else { return Some(Vec::new()) };
@@ -108,7 +108,7 @@ fn journals(folder: &Path) -> Vec<PathBuf> {
     entries.filter(|path| path.extension().is_some_and(|ending| ending == ENDING)).collect()
 }
 
-/// Finds journals of killed processes; the returned lock excludes other processes from them.
+/// Finds journals of killed processes. The returned lock excludes other processes from them.
 fn find(folder: &Path, root: &Path) -> io::Result<(Option<FileLock>, Vec<Found>)> {
     if journals(folder).is_empty() || !is_safe(folder) {
         return Ok((None, Vec::new()));
@@ -118,7 +118,7 @@ fn find(folder: &Path, root: &Path) -> io::Result<(Option<FileLock>, Vec<Found>)
     Ok((Some(gate), all.filter_map(|path| open_unlocked(path, root).ok().flatten()).collect()))
 }
 
-/// Settings left by killed processes with journals in `folder`; read-only.
+/// Settings left by killed processes with journals in `folder`. Nothing is changed.
 pub fn left_behind(folder: &Path) -> Vec<Left> {
     let Ok((_gate, found)) = find(folder, Path::new("/")) else { return Vec::new() };
     let words = |record: &Record| format!("{} (was {})", record.setting, record.before);
@@ -130,10 +130,10 @@ pub fn left_behind(folder: &Path) -> Vec<Left> {
     .collect()
 }
 
-/// Restores the settings left by killed processes, the last change first; returns messages about
-/// restored settings and failures. A setting that another program has changed since is kept. Failed
-/// ones stay in their journal; other journals are removed. `patience` is the total time limit for
-/// busy queues.
+/// Restores the settings left by killed processes, the last change first. Returns messages about
+/// restored settings and failures. A setting that another program has changed since is kept.
+/// Settings that could not be restored stay in their journal; other journals are removed.
+/// `patience` is the total time limit for busy queues.
 pub fn recover(folder: &Path, patience: Duration) -> Vec<String> {
     recover_below(folder, Path::new("/"), patience)
 }
@@ -150,7 +150,7 @@ pub(crate) fn recover_below(folder: &Path, root: &Path, patience: Duration) -> V
         .collect();
     due.sort_by_key(|due| Reverse((due.record.at, due.record.id)));
     let (mut messages, mut kept) = (Vec::new(), BTreeSet::new());
-    // Grouped by namespace, because entering one is expensive; a setting belongs to one namespace.
+    // Grouped by namespace, because entering one is expensive. A setting belongs to one namespace.
     while let Some(netns) = due.first().map(|due| due.record.netns.clone()) {
         let (part, rest): (Vec<_>, Vec<_>) =
             due.into_iter().partition(|due| due.record.netns == netns);
@@ -190,7 +190,7 @@ fn put_back(part: &[Due<'_>], until: Duration) -> Vec<Outcome> {
     let with_sys = part.iter().any(files);
     let path = first.netns.as_ref().map(|(path, _)| path.as_path());
     let place = match SettingNetns::open(path) {
-        // Another namespace has the name; the settings of the recorded one are gone with it.
+        // Another namespace has the name. The settings of the recorded one are gone with it.
         Ok(place) if place.inode() != first.netns.as_ref().map(|(_, inode)| *inode) => {
             return all(Outcome::Gone);
         }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::rtnl;
 use crate::tun::TunState;
 
-/// Retry interval: sockets of a killed process may hold queues for a moment.
+/// Retry interval. Sockets of a killed process may hold queues for a moment.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Setting of the kernel.
@@ -32,7 +32,7 @@ pub enum Setting {
     Mac(String),
     /// Maximum size of GSO frames of an interface (`ip link set gso_max_size`).
     GsoMaxSize(String),
-    /// State of a TUN or TAP device in the TUN driver, set by its programs. Restored whatever its
+    /// State of a TUN or TAP device in the TUN driver, set by its programs. Restored for any
     /// current value, unless another program uses the device.
     Tun(String),
 }
@@ -192,8 +192,8 @@ impl Setting {
         }
     }
 
-    /// Returns the setting under the interface's new name; `None` if the name has not changed, or
-    /// the interface is gone.
+    /// Returns the setting under the interface's new name. Returns `None` if the name has not
+    /// changed, or if the interface is gone.
     fn renamed(&self, device: u32) -> Option<Self> {
         let name = Nics::open().ok()?.name_of(device).ok()?;
         if self.interface()? == name {
@@ -202,7 +202,7 @@ impl Setting {
         self.of(name)
     }
 
-    /// The same setting of the interface `name`; `None` for a setting of no interface.
+    /// Same setting of the interface `name`, or `None` if the setting is not one of an interface.
     fn of(&self, name: String) -> Option<Self> {
         Some(match self {
             Self::File(path) => {
@@ -221,8 +221,8 @@ impl Setting {
         })
     }
 
-    /// Restores a TUN device once it has no attached queues; those of a killed process may exist
-    /// for a moment. A program that attaches its own queues has set its own driver state.
+    /// Restores a TUN device once it has no attached queues. Queues of a killed process may exist
+    /// for a moment. A program that attaches other queues has set a new driver state.
     fn put_back_tun(
         &self,
         (name, device): (&str, u32),
@@ -249,7 +249,7 @@ impl Setting {
     }
 
     /// Resets an RSS table that equals the kernel's default. The kernel records that a table was
-    /// set, and then refuses to remove queues used by it; a reset clears that record.
+    /// set, and then refuses to remove queues used by it. A reset clears that record.
     fn reset_default_table(&self, before: &Value) {
         let (Self::Table(interface), Value::Numbers(table)) = (self, before) else { return };
         let queues = table.iter().max().map_or(1, |most| most.saturating_add(1));
@@ -310,7 +310,7 @@ impl Setting {
         Nics::open()?.interface_state(interface).map(|look| Some(look.index))
     }
 
-    /// True for settings that mqnet changes; a journal with any other setting is not trusted.
+    /// True if mqnet changes such settings. A journal with any other setting is not trusted.
     pub(crate) fn is_managed(&self, root: &Path) -> bool {
         let Self::File(path) = self else { return true };
         let Some(text) = path.strip_prefix(root).ok().and_then(Path::to_str) else { return false };
@@ -328,18 +328,18 @@ impl Setting {
 /// Result of a restoration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The setting has its original value.
+    /// Setting with its original value.
     Restored,
-    /// The setting no longer exists.
+    /// Setting that no longer exists.
     Gone,
-    /// Another program has changed the setting, which is kept.
+    /// Setting that another program has changed. The change is kept.
     ChangedSince,
-    /// The restoration failed, with the reason.
+    /// Failed restoration, with the reason.
     Failed(String),
 }
 
 impl Outcome {
-    /// Message for the user, if there is a problem.
+    /// Message for the user, or `None` if there is no problem.
     pub(crate) fn problem(self, setting: &Setting) -> Option<String> {
         match self {
             Self::Restored | Self::Gone => None,

@@ -102,7 +102,7 @@ fn journal_exists_while_a_change_is_active() {
 }
 
 // Goal: settings of a killed process are restored, unless they were restored or another program has
-// changed them; an announced change counts as made; the journal is removed afterwards.
+// changed them. An announced change counts as made, and the journal is removed afterwards.
 #[test]
 fn settings_of_a_killed_process_are_restored() {
     let tree = Tree::new();
@@ -132,7 +132,7 @@ fn settings_of_a_killed_process_are_restored() {
     assert!(failed.len() == 1 && failed[0].contains("changed since"), "{failed:?}");
 }
 
-// Goal: a failed restoration is retried by the next process; if two killed processes changed one
+// Goal: a failed restoration is retried by the next process. If two killed processes changed one
 // setting, the value from before both is restored.
 #[test]
 fn failed_restorations_are_retried() {
@@ -175,7 +175,7 @@ fn long_journals_are_rewritten() {
     assert_eq!((tree.state(), messages.len()), (["0-3".into(), "0-3".into()], 2), "{messages:?}");
 }
 
-// Goal: a journal of another boot is removed; a journal that others could have written, of another
+// Goal: a journal of another boot is removed. A journal that others could have written, of another
 // namespace, or with other files is not trusted.
 #[test]
 fn untrusted_journals_are_ignored() {

@@ -36,8 +36,8 @@ const OFFLOADS: [(&str, u32); 5] = [
 /// TUN or TAP device, as reported by rtnetlink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TunInfo {
-    /// Flags of `TUNSETIFF`: the type, and whether the device has packet information, a
-    /// `virtio_net_hdr`, and several queues.
+    /// Flags of `TUNSETIFF`: the type, and flags for packet information, a `virtio_net_hdr`, and
+    /// several queues.
     pub flags: u32,
     /// Number of attached queues.
     pub attached: u32,
@@ -46,7 +46,7 @@ pub struct TunInfo {
 }
 
 impl TunInfo {
-    /// Parses the attributes of a link; `None` for a device of another kind.
+    /// Parses the attributes of a link. Returns `None` for a device of another kind.
     pub fn find(kind: &[LinkInfo]) -> Option<Self> {
         let data = kind.iter().find_map(|part| match part {
             LinkInfo::Data(InfoData::Tun(data)) => Some(data),
@@ -96,8 +96,8 @@ pub struct TunState {
     pub flags: u32,
     /// Size of the `virtio_net_hdr`.
     pub header: u32,
-    /// True if its fields are little-endian on every host (`TUNSETVNETLE`). `TUNSETVNETBE` is not
-    /// recorded: mqnet never sets it, and the kernel keeps it.
+    /// True if the fields of the `virtio_net_hdr` are little-endian on every host (`TUNSETVNETLE`).
+    /// `TUNSETVNETBE` is not recorded: mqnet never sets it, and the kernel preserves it.
     pub is_little_endian: bool,
     /// Offloads that the reader supports (`TUNSETOFFLOAD`).
     pub offloads: u32,
@@ -122,7 +122,7 @@ impl fmt::Display for TunState {
 }
 
 impl TunState {
-    /// Reads the state of the device `name`, which had `flags` and `carrier`; `fd` is a queue of
+    /// Reads the state of the device `name`, which had `flags` and `carrier`. `fd` is a queue of
     /// the device that has not changed anything. Must be called in the device's network namespace.
     pub fn read(fd: BorrowedFd<'_>, name: &str, flags: u32, carrier: bool) -> io::Result<Self> {
         let (header, is_little_endian) = sys::vnet_header(fd)?;
@@ -151,8 +151,8 @@ impl TunState {
         let fd = sys::open_clone_device()?;
         let known = sys::features(fd.as_fd())? & flag::NO_CARRIER;
         sys::attach(fd.as_fd(), name, self.flags | known)?;
-        // If the device was removed in between, `attach` has created a new one, which vanishes when
-        // the descriptor is closed.
+        // If the device was removed in between, `attach` has created a new one. That device
+        // vanishes when the descriptor is closed.
         if Nics::open()?.interface_state(name)?.index != index {
             return Ok(false);
         }

@@ -12,7 +12,7 @@ const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;
 /// The kernel's protocol number of a frame with a length instead of an EtherType.
 const ETH_P_802_2: u16 = 4;
-/// TCP, UDP, DCCP, SCTP, UDP-Lite: their first four bytes are the ports.
+/// Protocols whose first four bytes are the ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
 /// Maximum number of IPv6 extension headers that are parsed.
 const EXTENSIONS_MAX: usize = 8;
@@ -20,39 +20,39 @@ const EXTENSIONS_MAX: usize = 8;
 /// Type of the first header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
-    /// An Ethernet header.
+    /// Ethernet header.
     Ethernet,
-    /// An IP header (TUN).
+    /// IP header (TUN).
     Ip,
 }
 
 /// Keys of one frame. Absent keys are 0 or `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowKeys {
-    /// EtherType after the VLAN tags; 0 when the frame is too short, 4 (`ETH_P_802_2`) when it has
-    /// a length instead.
+    /// EtherType after the VLAN tags, 0 if the frame is too short, or 4 (`ETH_P_802_2`) if it has a
+    /// length instead.
     pub ethertype: u16,
     /// Destination and source MAC address.
     pub mac: [[u8; 6]; 2],
     /// Tag control information of the outer VLAN tag.
     pub vlan: Option<u16>,
-    /// EtherType of the outer VLAN tag: 0x8100 or 0x88a8; 0 without a tag.
+    /// EtherType of the outer VLAN tag: 0x8100 or 0x88a8, or 0 without a tag.
     pub tpid: u16,
-    /// Source IP address; IPv4 is in the first four bytes.
+    /// Source IP address. IPv4 is in the first four bytes.
     pub src: [u8; 16],
     /// Destination IP address, in the same form.
     pub dst: [u8; 16],
     /// Offset of the IP header. The whole fixed part of that header is present.
     pub ip: Option<u16>,
-    /// True for IPv6.
+    /// True if the IP header is IPv6.
     pub is_v6: bool,
     /// Transport protocol, after any extension headers.
     pub proto: u8,
     /// TOS or traffic class byte.
     pub tos: u8,
-    /// Source and destination port (TCP, UDP, SCTP, DCCP, UDP-Lite); 0 for fragments.
+    /// Source and destination port (TCP, UDP, SCTP, DCCP, UDP-Lite), or 0 for fragments.
     pub ports: [u16; 2],
-    /// True for a fragment, including the first one; its ports are not read.
+    /// True if the packet is a fragment, including the first one. Its ports are not read.
     pub fragment: bool,
 }
 
@@ -80,8 +80,8 @@ impl FlowKeys {
         keys
     }
 
-    /// EtherType as in `skb->protocol` of a frame with in-band tags: the tag's EtherType, if it has
-    /// one.
+    /// EtherType as in `skb->protocol` of a frame with in-band tags: the tag's EtherType, if there
+    /// is a tag.
     pub fn protocol(&self) -> u16 {
         if self.vlan.is_some() { self.tpid } else { self.ethertype }
     }

@@ -1,5 +1,6 @@
 //! Offload emulation: checksums and segmentation (GSO) of unfinished frames, and coalescing of
-//! segments into one large frame (GRO). The functions work on headers; callers move the payload.
+//! segments into one large frame (GRO). The functions work on headers, and callers move the
+//! payload.
 
 mod checksum;
 mod cut;
@@ -22,25 +23,26 @@ use crate::VnetHdr;
 /// Maximum length of the headers of a frame that is completed in software.
 pub const UNFINISHED_HEADERS_MAX: usize = 192;
 
-/// Maximum number of segments of one frame (`GSO_MAX_SEGS` of the kernel). No frame has more,
-/// whatever its length and segment size.
+/// Maximum number of segments of one frame (`GSO_MAX_SEGS` of the kernel). No frame has more, for
+/// any length and segment size.
 pub const SEGMENTS_MAX: u32 = 65_535;
 
-/// End of the checksum field of a frame that needs a checksum; `None` for other frames.
+/// End of the checksum field of a frame that needs a checksum, or `None` for other frames.
 pub fn checksum_end(hdr: VnetHdr) -> Option<usize> {
     let f = hdr.fields();
     hdr.needs_checksum().then(|| usize::from(f.csum_start) + usize::from(f.csum_offset) + 2)
 }
 
-/// True for a frame that needs only a UDP checksum, judged by its `csum_offset`.
+/// True if the frame needs only a UDP checksum, judged by its `csum_offset`.
 #[inline]
 pub fn lacks_udp_checksum(hdr: VnetHdr) -> bool {
     !hdr.is_finished() && hdr.needs_checksum() && !hdr.is_large() && hdr.pack().1 == 6
 }
 
 /// Fills in the checksum of a frame. `head` holds its first bytes, at least up to [`checksum_end`];
-/// `rest` yields sum and length of the pieces that follow. The field must hold the sum of the
-/// pseudo header, which is included in the result. `None` when the field is not within `head`.
+/// `rest` yields sum and length of the segments that follow. The field must hold the sum of the
+/// pseudo header, which is included in the result. Returns `None` if the field is not within
+/// `head`.
 pub fn fill_checksum(
     hdr: VnetHdr,
     head: &mut [u8],

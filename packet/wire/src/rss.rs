@@ -14,7 +14,7 @@ const IPV6: u32 = 8;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Two IPv6 addresses and two ports.
+/// Input of the maximum length: two IPv6 addresses and two ports.
 const INPUT_MAX: usize = 36;
 
 /// Hash configuration.
@@ -146,8 +146,8 @@ mod tests {
         assert_eq!(hash(8, &c), (0x2cc1_8cd5, 4));
     }
 
-    // Goal: disabled hash types report no hash; fragments, and protocols without an enabled hash
-    // type of their own, are hashed by addresses only.
+    // Goal: disabled hash types report no hash. Fragments, and protocols without an enabled hash
+    // type, are hashed by addresses only.
     #[test]
     fn disabled_hash_types_report_none() {
         let tcp = v4([10, 0, 0, 1], [10, 0, 0, 2], [1, 2]);

@@ -6,17 +6,18 @@ use std::fmt;
 /// Length of the header with `num_buffers`, as used by TAP and virtio 1.
 pub const VNET_HDR_LEN: usize = 12;
 
-/// `flags`: a checksum must be computed from `csum_start` on.
+/// Bit of `flags`: a checksum must be computed from `csum_start` on.
 const NEEDS_CSUM: u8 = 1;
-/// `flags`: the sender has validated the checksum; the content of the field is undefined.
+/// Bit of `flags`: the sender has validated the checksum, and the content of the field is
+/// undefined.
 const DATA_VALID: u8 = 2;
-/// `gso_type`: the frame carries ECN bits (TCP only).
+/// Bit of `gso_type`: the frame carries ECN bits (TCP only).
 const GSO_ECN: u8 = 0x80;
 
 /// Segmentation type of a large frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GsoKind {
-    /// Not a large frame.
+    /// Frame that is not large.
     None,
     /// TCP over IPv4.
     Tcp4,
@@ -40,7 +41,7 @@ pub struct VnetHdr {
 /// Decoded fields of a [`VnetHdr`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VnetFields {
-    /// Bit 0: checksum needed. Bit 1, from a device only: checksum validated.
+    /// Flag bits. Bit 0: checksum needed. Bit 1, from a device only: checksum validated.
     pub flags: u8,
     /// Segmentation type, with the ECN bit.
     pub gso_type: u8,
@@ -57,9 +58,9 @@ pub struct VnetFields {
 /// Reason why a header from a peer is invalid for its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {
-    /// The checksum field is outside the frame.
+    /// Checksum field that is outside the frame.
     Checksum,
-    /// The segmentation type is unknown, or the segment size is 0.
+    /// Unknown segmentation type, or a segment size of 0.
     Segmentation,
 }
 
@@ -92,14 +93,14 @@ impl VnetHdr {
         (self.word, self.csum_offset)
     }
 
-    /// Inverse of [`pack`](Self::pack). Every value is accepted.
+    /// Creates the header from the result of [`pack`](Self::pack). Every value is accepted.
     #[inline]
     pub const fn unpack(word: u64, csum_offset: u16) -> Self {
         Self { word, csum_offset }
     }
 
     /// Returns the header with only the fields that matter between two queues. NEEDS_CSUM is the
-    /// only flag that remains; fields of an unset flag or segmentation type become 0.
+    /// only flag that remains. Fields of an unset flag or segmentation type become 0.
     #[inline]
     #[must_use]
     pub fn normalised(self) -> Self {
@@ -118,8 +119,8 @@ impl VnetHdr {
         Self::new(out)
     }
 
-    /// True if the device has validated the checksum and none must be filled in. The content of
-    /// the checksum field is then undefined.
+    /// True if the device has validated the checksum and none must be filled in. The content of the
+    /// checksum field is then undefined.
     #[inline]
     pub const fn is_vouched(self) -> bool {
         self.word as u8 & (NEEDS_CSUM | DATA_VALID) == DATA_VALID
@@ -153,7 +154,7 @@ impl VnetHdr {
         out
     }
 
-    /// Segmentation type; `None` for an unknown one.
+    /// Segmentation type, or `None` for an unknown one.
     pub fn gso(self) -> Option<GsoKind> {
         match self.fields().gso_type & !GSO_ECN {
             0 => Some(GsoKind::None),
@@ -170,7 +171,7 @@ impl VnetHdr {
         self.word as u8 & NEEDS_CSUM != 0
     }
 
-    /// True for a frame with any segmentation type.
+    /// True if the frame has any segmentation type.
     #[inline]
     pub const fn is_large(self) -> bool {
         (self.word >> 8) as u8 & !GSO_ECN != 0
@@ -193,13 +194,13 @@ impl VnetHdr {
     }
 
     /// Validates the header against the length of its frame. A valid header may be passed to a
-    /// kernel or a guest; a frame with an invalid one is dropped and counted.
+    /// kernel or a guest. A frame with an invalid one is dropped and counted.
     #[inline]
     pub fn check(self, frame_len: u32) -> Result<(), Invalid> {
         if self.is_finished() { Ok(()) } else { self.check_fields(frame_len) }
     }
 
-    /// True for a frame without pending offloads, the common case of small frames.
+    /// True if the frame has no pending offloads, the common case of small frames.
     #[inline]
     pub const fn is_finished(self) -> bool {
         self.word == 0
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!(hdr.gso(), Some(GsoKind::Tcp4));
     }
 
-    // Goal: device-only flags, unknown flags, and fields of unset types are cleared; the other
+    // Goal: device-only flags, unknown flags, and fields of unset types are cleared. The other
     // fields are kept.
     #[test]
     fn unused_fields_are_cleared() {

@@ -80,8 +80,8 @@ fn queue_node(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    // Goal: the map of channels is independent of their number, equal requests give equal results,
-    // and additional channels do not move worker, interrupt or memory of the first ones.
+    // Goal: the map of channels is independent of their number, and equal requests give equal
+    // results. Additional channels do not move worker, interrupt or memory of the first ones.
     #[test]
     fn additional_channels_move_none(
         topology in machine(),
@@ -108,7 +108,7 @@ proptest! {
         }
     }
 
-    // Goal: no CPU has two workers while another has none; a worker is on its function's node while
+    // Goal: no CPU has two workers while another has none. A worker is on its function's node while
     // a CPU there is free, and on an idle core while there is one among equally near CPUs.
     #[test]
     fn workers_are_near_and_separate(
@@ -135,7 +135,7 @@ proptest! {
             }
             used.push(cpu.id);
         }
-        // Additional channels share workers of their own function, evenly.
+        // Additional channels share workers of the same function, evenly.
         for function in 0..functions.len() {
             let mine = placement.places.iter().filter(|p| p.function == function);
             let own = placement.places[..first].iter().filter(|p| p.function == function);
@@ -150,7 +150,7 @@ proptest! {
         }
     }
 
-    // Goal: every CPU sends through a nearest queue; every queue has a CPU; and a CPU has only one
+    // Goal: every CPU sends through a nearest queue, and every queue has a CPU. A CPU has only one
     // queue unless queues outnumber the CPUs near them.
     #[test]
     fn every_cpu_has_a_near_queue(
@@ -191,8 +191,8 @@ proptest! {
         }
     }
 
-    // Goal: channels with a common vector agree on its CPU, memory is on the nearest node with
-    // memory, and a single function gives each CPU of the system a queue.
+    // Goal: channels with a common vector agree on its CPU, and memory is on the nearest node with
+    // memory. A single function gives each CPU of the system a queue.
     #[test]
     fn vectors_memory_and_single_functions(
         topology in machine(),

@@ -27,7 +27,7 @@ fn nearness(topology: &Topology, cpu: &Cpu, queue: &Queue) -> (u8, u32) {
     (step, topology.distance(cpu.node, server.node))
 }
 
-/// Assigns every CPU a queue (of its own node, else of the nearest one) and every queue a CPU. A
+/// Assigns every CPU a queue (of the same node, else of the nearest one) and every queue a CPU. A
 /// CPU has several queues only if queues outnumber the CPUs near them.
 pub(super) fn spread(topology: &Topology, queues: &[Queue]) -> Vec<Vec<usize>> {
     let mut cpus: Vec<&Cpu> = topology.cpus.iter().collect();
@@ -55,7 +55,7 @@ pub(super) fn spread(topology: &Topology, queues: &[Queue]) -> Vec<Vec<usize>> {
             served[at] = true;
         }
     }
-    // Hyperthreads share a cache with their core; the other CPUs go to the queues with the fewest.
+    // Hyperthreads share a cache with their core. The other CPUs go to the queues with the fewest.
     for siblings in [true, false] {
         for at in 0..cpus.len() {
             if served[at] {

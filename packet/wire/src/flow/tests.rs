@@ -37,8 +37,8 @@ impl Oracle {
         self.keys.fragment = fragment & 0x3fff != 0;
     }
 
-    /// Appends an IPv6 header. `extensions`: type and length in units of 8 bytes, in order; 44 is a
-    /// fragment header.
+    /// Appends an IPv6 header. `extensions` has type and length in units of 8 bytes, in order. Type
+    /// 44 is a fragment header.
     fn ipv6(
         &mut self,
         ends: [u128; 2],
@@ -129,8 +129,8 @@ fn layer(ethernet: bool) -> Layer {
 }
 
 proptest! {
-    // Goal: every key of independently built frames is read exactly: tags, options, extension
-    // headers, fragments, ports.
+    // Goal: every key of independently built frames is read exactly, with tags, options, extension
+    // headers, fragments, and ports.
     #[test]
     fn all_keys_are_read_exactly((frame, ethernet) in frames()) {
         prop_assume!(frame.bytes.len() <= HEADERS_MAX);
@@ -180,8 +180,8 @@ fn fullest(hashes: impl Iterator<Item = u32> + Clone) -> usize {
     count(|hash| hash % 256).max(count(|hash| hash >> 24))
 }
 
-// Goal: similar flows (adjacent ports, adjacent hosts, or equal ends) spread like random numbers:
-// 16 per bucket are expected, and never 50.
+// Goal: similar flows (adjacent ports, adjacent hosts, or equal ends) spread like random numbers.
+// (16 per bucket are expected, and never 50.)
 #[test]
 fn similar_flows_spread() {
     let flow = |host: u32, from: u16, to: u16| {

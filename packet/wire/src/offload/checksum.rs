@@ -1,10 +1,10 @@
-//! Internet checksum, computed in pieces.
+//! Internet checksum, computed in parts.
 
 /// Sum of 16-bit words in native byte order. The resulting bytes are correct for both byte orders
 /// (RFC 1071).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// Cannot overflow in practice: each addition is below 2^33.
+    /// Sum so far. An overflow is impossible in practice: each addition is below 2^33.
     total: u64,
     odd: bool,
 }
@@ -32,7 +32,7 @@ impl Sum {
         self.add(sum, bytes.len());
     }
 
-    /// Adds `len` bytes by their sum, which was computed word by word from their own start.
+    /// Adds `len` bytes by their sum, which was computed word by word from the first of them.
     pub fn add(&mut self, sum: u64, len: usize) {
         let sum = fold(sum);
         // After an odd number of bytes, the two bytes of each word are swapped.
@@ -45,7 +45,7 @@ impl Sum {
         self.total += u64::from(u16::from_ne_bytes(number.to_be_bytes()));
     }
 
-    /// The sum, not complemented: the field value of a frame that needs a checksum.
+    /// Sum, not complemented: the field value of a frame that needs a checksum.
     pub fn unfinished(self) -> [u8; 2] {
         fold(self.total).to_ne_bytes()
     }

@@ -17,7 +17,7 @@ pub struct Cut {
     payload: u32,
 }
 
-/// One segment.
+/// Segment of a large frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Offload header: only the checksum is pending.
@@ -43,8 +43,8 @@ impl Segment {
 }
 
 impl Cut {
-    /// Plans the segmentation of a frame of `len` bytes that begins with `head`. `None` when the
-    /// frame's headers do not match its segmentation type.
+    /// Plans the segmentation of a frame of `len` bytes that begins with `head`. Returns `None` if
+    /// the frame's headers do not match its segmentation type.
     pub fn new(hdr: VnetHdr, len: u32, head: &[u8], layer: Layer) -> Option<Self> {
         let headers = Headers::find(head, layer)?;
         let fits = match hdr.gso()? {
@@ -75,11 +75,11 @@ impl Cut {
     }
 
     /// Writes the headers of segment `number` to `out`, derived from `head`, the large frame's
-    /// headers. The checksum stays pending: its field holds the sum of the pseudo header, as
+    /// headers. The checksum stays pending. Its field holds the sum of the pseudo header, as
     /// [`Segment::hdr`] states.
     ///
     /// # Panics
-    /// If `head` is shorter than in [`new`](Self::new), or `out` shorter than
+    /// If `head` is shorter than in [`new`](Self::new), or if `out` is shorter than
     /// [`headers`](Self::headers).
     pub fn segment(&self, number: u32, head: &[u8], out: &mut [u8]) -> Segment {
         let Headers { ip, is_v6, transport, kind, payload: length } = self.headers;

@@ -1,5 +1,4 @@
-//! Validation of received offload headers by dissecting the frame, so that no value of a peer is
-//! trusted.
+//! Validation of received offload headers by dissecting the frame. No value of a peer is trusted.
 
 use super::{Headers, Sum, Transport, checksum_end, pseudo_header};
 use crate::{Layer, VnetHdr};
@@ -32,8 +31,8 @@ pub struct Vouched {
 }
 
 impl Vouched {
-    /// Parses a frame of `len` bytes that begins with `head`. `None` for a frame without a TCP or
-    /// UDP checksum (other protocols, fragments), or shorter than its headers state.
+    /// Parses a frame of `len` bytes that begins with `head`. Returns `None` for a frame without a
+    /// TCP or UDP checksum (other protocols, fragments), or shorter than its headers state.
     pub fn find(hdr: VnetHdr, len: u32, head: &[u8], layer: Layer) -> Option<Self> {
         let headers = Headers::find(head, layer)?;
         let hdr = hdr.normalised();
@@ -44,8 +43,8 @@ impl Vouched {
         fits.then_some(Self { hdr, headers, covered, is_padded: covered < rest })
     }
 
-    /// Header that requests the checksum. `None` when the frame has padding after the packet,
-    /// because checksum offload covers all bytes up to the end of the frame.
+    /// Header that requests the checksum, or `None` if the frame has padding after the packet.
+    /// (Checksum offload covers all bytes up to the end of the frame.)
     pub fn unfinished(&self) -> Option<VnetHdr> {
         let Headers { transport, .. } = self.headers;
         let offset = self.field() - transport;
@@ -67,7 +66,7 @@ impl Vouched {
         (self.headers.transport, self.covered as usize)
     }
 
-    /// Computes the checksum from sums and lengths of the pieces of [`range`](Self::range), whose
+    /// Computes the checksum from sums and lengths of the segments of [`range`](Self::range), whose
     /// field holds [`begun`](Self::begun).
     pub fn complete(&self, pieces: impl Iterator<Item = (u64, usize)>) -> [u8; 2] {
         let mut sum = Sum::new();

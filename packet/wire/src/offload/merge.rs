@@ -1,4 +1,4 @@
-//! Coalescing (GRO): several small frames as one large frame. Frames are coalesced only if
+//! Coalescing (GRO) of several small frames as one large frame. Frames are coalesced only if
 //! segmentation of the result restores them byte for byte.
 
 use super::{Headers, Sum, Transport, pseudo_header};
@@ -34,7 +34,7 @@ pub struct MergeCandidate {
     id: u16,
     pushes: bool,
     field: Field,
-    /// Sum of the pseudo header, and of the other headers when the field must be verified.
+    /// Sum of the pseudo header, and of the other headers if the field must be verified.
     sum: Sum,
     written: [u8; 2],
 }
@@ -50,9 +50,9 @@ fn take(bytes: &mut [u8], at: usize) -> u16 {
 }
 
 impl MergeCandidate {
-    /// Parses a frame of `len` bytes that begins with `head`. `None` when the frame is large
-    /// already, or cannot result from segmentation: fragments, IP options, extension headers, TCP
-    /// flags other than ACK and PSH, padding.
+    /// Parses a frame of `len` bytes that begins with `head`. Returns `None` if the frame is large
+    /// already, or cannot result from segmentation. Examples are fragments, IP options, extension
+    /// headers, TCP flags other than ACK and PSH, and padding.
     pub fn find(hdr: VnetHdr, len: u32, head: &[u8], layer: Layer) -> Option<Self> {
         let VnetFields { flags, gso_type, csum_start, csum_offset, .. } = hdr.fields();
         if gso_type != 0 || flags & !NEEDS_CSUM != 0 {
@@ -116,18 +116,18 @@ impl MergeCandidate {
         self.headers.payload
     }
 
-    /// True for TCP, false for UDP.
+    /// True if the frame is TCP, false if it is UDP.
     pub fn is_tcp(&self) -> bool {
         self.headers.kind == Transport::Tcp
     }
 
-    /// True for IPv6.
+    /// True if the frame is IPv6.
     pub fn is_v6(&self) -> bool {
         self.headers.is_v6
     }
 
     /// True if the checksum is correct. `payload` yields sums and lengths of the payload's
-    /// pieces; it is called only if the field must be verified.
+    /// segments. `payload` is called only if the field must be verified.
     pub fn is_sound<I: Iterator<Item = (u64, usize)>>(&self, payload: impl FnOnce() -> I) -> bool {
         if self.field != Field::Unknown {
             return true;
@@ -138,7 +138,7 @@ impl MergeCandidate {
     }
 }
 
-/// Returns the identification; `None` unless the header's checksum and length are correct.
+/// Returns the identification, or `None` unless the header's checksum and length are correct.
 fn find_v4(alike: &mut [u8], headers: &Headers, len: u32) -> Option<u16> {
     let ip = headers.ip;
     if headers.transport != ip + 20 || u32::from(word(alike, ip + 2)) != len - ip as u32 {
@@ -208,8 +208,9 @@ impl Merge {
         false
     }
 
-    /// True if `part` can be appended: same flow and header fields, next in sequence, not longer
-    /// than the first frame, and the result within its limit.
+    /// True if `part` can be appended. The flow and the header fields must be the same, and `part`
+    /// must be next in sequence. `part` must not be longer than the first frame, and the result
+    /// must be within its limit.
     pub fn goes_on_with(&self, part: &MergeCandidate) -> bool {
         let Headers { ip, is_v6, payload, .. } = self.first.headers;
         let whole = self.len() + part.payload;
@@ -234,7 +235,7 @@ impl Merge {
     }
 
     /// Writes the headers of the large frame to `out`, which begins with those of its first frame.
-    /// Returns the offload header; the checksum stays pending.
+    /// Returns the offload header. The checksum stays pending.
     ///
     /// # Panics
     /// If `out` is shorter than [`MergeCandidate::headers`] of its frames.
@@ -280,7 +281,7 @@ impl Merge {
 }
 
 impl MergeCandidate {
-    /// Sequence number after `payload` more bytes; 0 for datagrams.
+    /// Sequence number after `payload` more bytes, or 0 for datagrams.
     fn seq_after(&self, payload: u32) -> u32 {
         match self.headers.kind {
             Transport::Tcp => self.seq.wrapping_add(payload),

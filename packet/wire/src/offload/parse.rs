@@ -14,9 +14,9 @@ const EXTENSIONS_MAX: usize = 8;
 /// Transport protocol that can be segmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// TCP: a byte stream.
+    /// TCP, a byte stream.
     Tcp,
-    /// UDP: datagrams.
+    /// UDP, with datagrams.
     Udp,
 }
 
@@ -25,7 +25,7 @@ pub enum Transport {
 pub struct Headers {
     /// Offset of the IP header.
     pub ip: usize,
-    /// True for IPv6.
+    /// True if the IP header is IPv6.
     pub is_v6: bool,
     /// Offset of the transport header.
     pub transport: usize,
@@ -41,8 +41,9 @@ impl Headers {
         self.transport + if self.kind == Transport::Tcp { 16 } else { 6 }
     }
 
-    /// Parses the first bytes of a frame. `None` when the headers are incomplete, or when the frame
-    /// cannot be segmented: a fragment, or a header that depends on the whole packet.
+    /// Parses the first bytes of a frame. Returns `None` if the headers are incomplete, or if the
+    /// frame cannot be segmented. (Examples are a fragment and a header that depends on the whole
+    /// packet.)
     pub fn find(bytes: &[u8], layer: Layer) -> Option<Self> {
         let (ip, is_v6) = match layer {
             Layer::Ethernet => after_ethernet(bytes)?,
@@ -103,7 +104,8 @@ fn after_ipv6(bytes: &[u8], ip: usize) -> Option<(usize, u8)> {
         let units = match next {
             // Hop-by-hop and destination options.
             0 | 60 => bytes.get(at + 1)?,
-            // Routing header: with segments left, the checksum covers the final address inside it.
+            // Routing header. If segments are left, the checksum covers the final address inside
+            // it.
             43 if *bytes.get(at + 3)? == 0 => bytes.get(at + 1)?,
             _ => return Some((at, next)),
         };

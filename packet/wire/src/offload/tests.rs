@@ -111,7 +111,7 @@ fn finish(large: &Large) -> Vec<Vec<u8>> {
         assert_eq!(segment.hdr.check(segment.len()), Ok(()));
         assert_eq!(segment.hdr.gso(), Some(GsoKind::None));
         let payload = &large.bytes[segment.at..segment.at + segment.payload];
-        // Two pieces of arbitrary lengths, as at a ring's wrap.
+        // Two segments of arbitrary lengths, as at a ring's wrap.
         let (a, b) = payload.split_at(payload.len() / 3);
         let mut sums = Vec::new();
         for piece in [a, b] {
@@ -163,7 +163,7 @@ proptest! {
         }
     }
 
-    // Goal: sequence numbers are consecutive; only the last segment has FIN and PSH, only the first
+    // Goal: sequence numbers are consecutive. Only the last segment has FIN and PSH, only the first
     // has CWR, and all segments have the other flags.
     #[test]
     fn tcp_fields_follow_the_stream(large in large()) {
@@ -226,8 +226,8 @@ proptest! {
         }
     }
 
-    // Goal: a device-validated frame ends with the correct checksum, whatever its field held:
-    // filled in by the receiver, or by `complete` when the frame has padding.
+    // Goal: a device-validated frame ends with the correct checksum, for any content of its field.
+    // The receiver fills the checksum in, or `complete` does so if the frame has padding.
     #[test]
     fn device_validated_checksums_are_completed(
         large in large(), field: [u8; 2], padding in 0usize..50, large_too: bool,
@@ -314,8 +314,9 @@ proptest! {
     }
 }
 
-// Goal: a frame that does not match its offload header is not segmented: another protocol, a
-// fragment, options that leave the payload's offset unknown. Any number of segments is allowed.
+// Goal: a frame that does not match its offload header is not segmented. Examples are another
+// protocol, a fragment, and options that leave the payload's offset unknown. Any number of segments
+// is allowed.
 #[test]
 fn mismatched_frames_are_not_segmented() {
     let mut frame = vec![0u8; 54 + 4000];

@@ -15,8 +15,8 @@ fn cpus(topology: &Topology, workers: usize, side: CpuListEnd) -> Vec<usize> {
         .collect()
 }
 
-// Goal: with unknown nodes, no two workers share a core while an idle one exists, from either side,
-// and more workers than CPUs wrap around.
+// Goal: with unknown nodes, no two workers share a core while an idle one exists, from either side.
+// More workers than CPUs wrap around.
 #[test]
 fn distinct_cores_first() {
     let smt = synthetic("1x4x2").unwrap();
@@ -28,9 +28,9 @@ fn distinct_cores_first() {
     assert!(cpus(&Topology::default(), 3, CpuListEnd::Low).is_empty());
 }
 
-// Goal: on the system of 24 CPUs with two functions, the kernel's stride over all channels leaves
-// 12 CPUs without a queue (12 channels) or with remote ones (8). Here every CPU has exactly one
-// queue, on its own node, and all queues have equally many CPUs.
+// Goal: on the system of 24 CPUs with two functions, every CPU has exactly one queue, on the same
+// node, and all queues have equally many CPUs. (The kernel's stride over all channels leaves 12
+// CPUs without a queue for 12 channels, or with remote ones for 8.)
 #[test]
 fn where_the_kernels_rule_breaks() {
     let machine = synthetic("2x6x2").unwrap();
@@ -58,8 +58,8 @@ fn where_the_kernels_rule_breaks() {
     assert_eq!(twelve.places[11].xps, [11, 23]);
 }
 
-// Goal: one function on a system of two nodes uses the other node's CPUs when its own are used up,
-// and reports those as not local; the CPUs there still have a queue each.
+// Goal: one function on a system of two nodes uses the other node's CPUs when those of its node are
+// used up, and reports them as not local. The CPUs there still have a queue each.
 #[test]
 fn one_function_for_two_nodes() {
     let machine = synthetic("2x2").unwrap();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A small frame.
+/// Small frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Small {
     hdr: VnetHdr,
@@ -13,12 +13,13 @@ struct Small {
 #[derive(Clone, Debug)]
 struct Step {
     payload: usize,
-    /// True for the second of the two flows.
+    /// True if the frame belongs to the second of the two flows.
     flow: bool,
     pushes: bool,
-    /// Checksum state: 0 pending; 1 complete, with a flag that is not trusted; 2 complete.
+    /// Checksum state: 0 is pending, 1 is complete with a flag that is not trusted, and 2 is
+    /// complete.
     csum: u8,
-    /// Corruption: offsets and values of changed bytes; `fixed_up` recomputes the checksums.
+    /// Corruption, as offsets and values of changed bytes. `fixed_up` recomputes the checksums.
     corruption: Vec<(usize, u8)>,
     fixed_up: bool,
     /// Missing sequence numbers before this frame.
@@ -50,7 +51,7 @@ impl Flow {
         self.transport() + if self.is_tcp { 16 } else { 6 }
     }
 
-    /// Creates the next frame; its checksums are correct unless the step corrupts them.
+    /// Creates the next frame. Its checksums are correct unless the step corrupts them.
     fn next(&mut self, step: &Step) -> Small {
         let mut bytes = Vec::new();
         if self.layer == Layer::Ethernet {
@@ -240,7 +241,7 @@ fn cut(frame: &Small, layer: Layer) -> Vec<Small> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    // Goal: for any stream, segmentation of the coalesced frames restores every byte; a wrong
+    // Goal: for any stream, segmentation of the coalesced frames restores every byte. A wrong
     // checksum stays wrong, and no result exceeds its limit.
     #[test]
     fn segmentation_restores_coalesced_frames(
@@ -304,7 +305,7 @@ fn tcp4() -> Flow {
     Flow { layer, is_v6: false, is_tcp: true, tags: 0, options: 3, seq, id, seed: 5 }
 }
 
-/// Numbers of source frames per result; `change` modifies the frames first.
+/// Numbers of source frames per result. `change` modifies the frames first.
 fn coalesced_counts(steps: &[Step], change: impl Fn(usize, &mut Small, &Flow)) -> Vec<usize> {
     let mut flow = tcp4();
     let mut frames: Vec<Small> = steps.iter().map(|step| flow.next(step)).collect();
@@ -325,7 +326,7 @@ fn with(number: usize, place: usize, value: u8) -> impl Fn(usize, &mut Small, &F
 
 fn unchanged(_: usize, _: &mut Small, _: &Flow) {}
 
-// Goal: coalescing ends at a PSH flag, a shorter frame, a longer frame, or a gap; frames without
+// Goal: coalescing ends at a PSH flag, a shorter frame, a longer frame, or a gap. Frames without
 // data are never coalesced.
 #[test]
 fn sequence_breaks_end_coalescing() {
@@ -349,7 +350,7 @@ fn sequence_breaks_end_coalescing() {
     );
 }
 
-// Goal: coalescing ends at any other difference between headers; frames with flags other than ACK
+// Goal: coalescing ends at any other difference between headers. Frames with flags other than ACK
 // and PSH, fragments, and frames with wrong checksums are never coalesced.
 #[test]
 fn header_differences_end_coalescing() {
