@@ -252,7 +252,7 @@ impl Map {
         range.start as u64..range.end as u64
     }
 
-    /// Writes the value of one channel for the program; returns 0 or a negative error number.
+    /// Writes the value of one channel for the program. Returns 0 or a negative error number.
     pub(crate) fn update(&self, key: &[u8], value: &[u8], flags: u64, channel: u16) -> i64 {
         self.put(key, flags, |first| {
             let copy = usize::from(channel).min(self.copies - 1);
@@ -292,7 +292,7 @@ impl Map {
         done.unwrap_or(errno::INVAL)
     }
 
-    /// Deletes an entry; returns 0 or a negative error number.
+    /// Deletes an entry. Returns 0 or a negative error number.
     pub(crate) fn delete(&self, key: &[u8]) -> i64 {
         match &self.table {
             None if self.def.kind == MapKind::Devmap => self.update(key, &[0; 8], 0, 0),

@@ -103,7 +103,7 @@ enum Next {
     End,
 }
 
-/// Verifies a program; returns its properties or the violated rule.
+/// Verifies a program. Returns its properties or the violated rule.
 pub(crate) fn verify(insns: &[Insn], maps: &[MapDef]) -> Result<Proof, VerifyError> {
     verify_watched(insns, maps, WALK_MAX, &mut |_, _| {})
 }
@@ -207,7 +207,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Walks every path; returns the number of steps.
+    /// Walks every path. Returns the number of steps.
     fn walk(
         &mut self,
         most: u32,

@@ -9,7 +9,7 @@ pub(crate) struct Candidate {
     pub(crate) identity: Option<String>,
 }
 
-/// Elects the primary; returns its number and the reason. The primary is the user's choice,
+/// Elects the primary. Returns its number and the reason. The primary is the user's choice,
 /// otherwise the member with the smallest identity in byte order. Members without an identity come
 /// last, by address. The order of the members has no influence.
 pub(crate) fn elect(

@@ -116,7 +116,7 @@ impl Far {
         self.send_to_all(map, members);
     }
 
-    /// Receives the peer's message; returns false if its members have not all received the same
+    /// Receives the peer's message. Returns false if its members have not all received the same
     /// one.
     fn receive(&mut self, members: &mut [Member]) -> bool {
         let mut here = members.iter_mut().filter(|member| member.is_here());

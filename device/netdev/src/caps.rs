@@ -270,7 +270,7 @@ pub enum Incompatible {
 }
 
 impl Plan {
-    /// Joins two sides; returns the plan as seen by the first of them.
+    /// Joins two sides. Returns the plan as seen by the first of them.
     pub fn join(here: &Caps, there: &Caps) -> Result<Self, Incompatible> {
         if here.layer != there.layer {
             return Err(Incompatible::Layer);

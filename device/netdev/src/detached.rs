@@ -53,7 +53,7 @@ impl DetachedFragment {
         returner.frag_span(&self.frag).skip(self.from as usize).first(self.len as usize)
     }
 
-    /// Prepends a header in place; returns false if the headroom is too small.
+    /// Prepends a header in place. Returns false if the headroom is too small.
     ///
     /// # Panics
     /// Panics if the returner belongs to another pool.

@@ -144,7 +144,7 @@ pub trait Function: Send {
     /// the first [`poll_link`](Self::poll_link), and again whenever the capabilities change.
     fn set_partner(&mut self, _partner: &Caps) {}
 
-    /// Advances the link state machine; returns the state of the link. The engine calls this method
+    /// Advances the link state machine. Returns the state of the link. The engine calls this method
     /// after every event and, if the link is down, at least every 100 ms.
     fn poll_link(&mut self, _now: Duration) -> LinkStatus {
         LinkStatus::Up { session: 0 }

@@ -7,7 +7,7 @@ use mqnet_shmem::Span;
 use crate::limits::BURST_FRAMES;
 use crate::{Burst, Fault, OwningRx};
 
-/// Reader of a fuzzer's input; returns zeros after its end.
+/// Reader of a fuzzer's input that returns zeros after its end.
 #[derive(Debug)]
 pub struct Input<'a>(pub &'a [u8]);
 

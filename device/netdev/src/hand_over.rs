@@ -30,7 +30,7 @@ impl<T> HandOver<T> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(thing);
     }
 
-    /// Calls `work` with the resource; returns `None` if another queue has it.
+    /// Calls `work` with the resource. Returns `None` if another queue has it.
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         let mut thing = self.take()?;
         let result = work(&mut thing);

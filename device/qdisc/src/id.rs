@@ -2,7 +2,7 @@
 
 use crate::Handle;
 
-/// Parses the leading hexadecimal number, with or without `0x`; returns its value and the remaining
+/// Parses the leading hexadecimal number, with or without `0x`. Returns its value and the remaining
 /// text.
 fn hex(text: &str) -> Option<(u32, &str)> {
     let digits = text.strip_prefix("0x").or(text.strip_prefix("0X")).unwrap_or(text);

@@ -246,7 +246,7 @@ impl Scheduler {
         self.publish();
     }
 
-    /// Drops all queued packets with reason `LinkClosed`; returns their number.
+    /// Drops all queued packets with reason `LinkClosed`. Returns their number.
     pub fn clear(&mut self, cx: &mut Cx<'_>) -> u32 {
         let mut all = Vec::new();
         self.take_all(&mut all);

@@ -78,7 +78,7 @@ impl Connection {
         }
     }
 
-    /// Receives up to `missing` bytes; returns false if no bytes wait. Reads never cross the end of
+    /// Receives up to `missing` bytes. Returns false if no bytes wait. Reads never cross the end of
     /// a message, so that received descriptors belong to the current message.
     fn receive(&mut self, missing: usize) -> Result<bool, String> {
         let have = self.bytes.len();

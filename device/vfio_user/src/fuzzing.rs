@@ -21,7 +21,7 @@ use crate::{Bar, DeviceModel, DmaSegment, Identity, Model, MsixLocation, Status,
 const STEPS: usize = 60;
 const PAGE: u64 = 4096;
 
-/// Reader of a fuzzer's input; returns zeros after its end.
+/// Reader of a fuzzer's input that returns zeros after its end.
 #[derive(Debug)]
 pub struct Bytes<'a>(pub &'a [u8]);
 
@@ -47,7 +47,7 @@ impl Bytes<'_> {
             14 => u64::from(self.u8()) * PAGE,
             _ => u64::from_le_bytes(std::array::from_fn(|_| self.u8())),
         };
-        // Return the boundary itself in most cases.
+        // Return the exact boundary in most cases.
         match choice & 0xf {
             1 => near.wrapping_add(1),
             2 => near.wrapping_sub(1),

@@ -39,7 +39,7 @@ pub(crate) struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Executes one command; returns its reply or the reason for an error reply.
+    /// Executes one command. Returns its reply or the reason for an error reply.
     pub(crate) fn handle(
         &mut self,
         message: &mut Message,

@@ -171,7 +171,7 @@ impl VfioUserServer {
         Ok(())
     }
 
-    /// Accepts a connection; returns true if it is the new client.
+    /// Accepts a connection. Returns true if it is the new client.
     fn accept(&mut self, now: Duration) -> Result<bool, String> {
         let Some((listener, _)) = self.listener.as_ref().filter(|_| now >= self.accept_at) else {
             return Ok(false);

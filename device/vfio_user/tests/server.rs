@@ -197,7 +197,7 @@ impl World {
         })
     }
 
-    /// Sends a command; returns its reply.
+    /// Sends a command. Returns its reply.
     fn request(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> Reply {
         let id = self.send(command, 0, body, fds);
         self.poll();
@@ -206,7 +206,7 @@ impl World {
         reply
     }
 
-    /// Sends a command that must be rejected; returns the error number and the reason.
+    /// Sends a command that must be rejected. Returns the error number and the reason.
     fn refused(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> (u32, String) {
         let reply = self.request(command, body, fds);
         assert!(reply.error != 0 && reply.body.is_empty(), "command {command}: {reply:?}");

@@ -182,7 +182,7 @@ impl Buffers {
         Ok(UsedBuffer { id: id as u16, len })
     }
 
-    /// Marks a used device-readable buffer as returned; returns its number of descriptors.
+    /// Marks a used device-readable buffer as returned. Returns its number of descriptors.
     #[inline(always)]
     pub(crate) fn take_back_sent(&mut self, id: u32) -> Result<u16, Broken> {
         let Some(buffer) = self.list.get_mut(id as usize).filter(|b| b.count > 0) else {

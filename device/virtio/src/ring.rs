@@ -117,10 +117,10 @@ pub trait DeviceRing {
     /// false, without effect, if each chain needs a used entry.
     fn give_back_many(&mut self, id: u16, slots: u16, chains: u16) -> bool;
 
-    /// Publishes the used chains; returns true if the driver requests an interrupt.
+    /// Publishes the used chains. Returns true if the driver requests an interrupt.
     fn publish(&mut self) -> bool;
 
-    /// Requests a notification for a chain at `place`; returns true if one is available already.
+    /// Requests a notification for a chain at `place`. Returns true if one is available already.
     fn arm(&mut self, place: Self::Place) -> Result<bool, Broken>;
 
     /// Suppresses notifications.

@@ -120,7 +120,7 @@ fn is_odd(table: &[Raw], inner: &[Raw], head: u16, seen: &[(u64, u32, bool)]) ->
     empty || !order || all > u64::from(u32::MAX) || !ends(table, inner, head, seen.len())
 }
 
-/// Walks the chain by the specification; returns true if the chain ends after `pieces` descriptors.
+/// Walks the chain by the specification. Returns true if the chain ends after `pieces` descriptors.
 fn ends(table: &[Raw], inner: &[Raw], head: u16, pieces: usize) -> bool {
     let (mut list, mut at, mut is_inner) = (table, head, false);
     let mut seen = 0;

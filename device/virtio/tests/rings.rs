@@ -270,7 +270,7 @@ fn bases_survive_every_wrap() {
     }
 }
 
-/// Uses all available chains; returns their number.
+/// Uses all available chains. Returns their number.
 fn use_all(ring: &mut Ring, memory: &Memory) -> usize {
     let mut all = 0;
     while on_ring!(&mut *ring, ring => ring.has_chain()).unwrap() {

@@ -72,7 +72,7 @@ fn unhook_if_left(mut rx: Rx) -> Rx {
     }
 }
 
-/// Removes the wrapper of a detached program; returns the frames that the program had passed. A
+/// Removes the wrapper of a detached program. Returns the frames that the program had passed. A
 /// program that is not detached stays, and no frames are returned.
 pub fn strip(mut rx: Rx) -> (Rx, Vec<(Vec<u8>, VnetHdr)>) {
     let passed = hook_of(&mut rx).map(Hook::take_passed).unwrap_or_default();
@@ -131,7 +131,7 @@ pub fn part(rx: Rx) -> Rx {
     }
 }
 
-/// Removes the receiving end in any state, so that the inner queue can be changed; returns the end,
+/// Removes the receiving end in any state, so that the inner queue can be changed. Returns the end,
 /// if there is one.
 pub fn lift(rx: Rx) -> (Rx, Option<ReinjectRx>) {
     match rx {
@@ -191,7 +191,7 @@ fn watchers(rx: &mut Rx) -> Option<&mut Vec<CaptureTap>> {
     Some(&mut any.downcast_mut::<SyscallHook>()?.hook.watchers)
 }
 
-/// Adds a tap on the drops of the program of an RX queue; returns the tap if there is no program.
+/// Adds a tap on the drops of the program of an RX queue. Returns the tap if there is no program.
 pub fn watch(rx: &mut Rx, tap: CaptureTap) -> Option<CaptureTap> {
     match watchers(rx) {
         Some(list) => {

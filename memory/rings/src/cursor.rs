@@ -107,7 +107,7 @@ impl Cursor {
         }
     }
 
-    /// Accepts the index that the other side published; returns the number of available units.
+    /// Accepts the index that the other side published. Returns the number of available units.
     ///
     /// Fails without a change if the index is out of range, moves backwards, or exceeds the ring.
     #[inline]

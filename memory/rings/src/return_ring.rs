@@ -96,7 +96,7 @@ impl ReturnRingProducer {
         self.shared.slots.len()
     }
 
-    /// Pushes as many of `entries` as fit, in order, at most [`BATCH_MAX`]; returns their number.
+    /// Pushes as many of `entries` as fit, in order, at most [`BATCH_MAX`]. Returns their number.
     /// All entries must be below [`ENTRY_LIMIT`]. Each call executes one atomic read-modify-write,
     /// independent of the batch's length.
     #[inline]
@@ -109,7 +109,7 @@ impl ReturnRingProducer {
         n
     }
 
-    /// Reserves up to `want` slots; returns the first index and their number.
+    /// Reserves up to `want` slots. Returns the first index and their number.
     #[inline]
     fn reserve(&self, want: usize) -> (u64, usize) {
         let size = self.shared.slots.len() as u64;
@@ -168,7 +168,7 @@ impl ReturnRingOwner {
         ReturnRingProducer::new(self.shared.clone())
     }
 
-    /// Moves published entries to `out`, as many as fit; returns their number. Entries of one batch
+    /// Moves published entries to `out`, as many as fit. Returns their number. Entries of one batch
     /// stay contiguous and in order. The call executes only loads and stores.
     #[inline]
     pub fn drain(&mut self, out: &mut [u32]) -> usize {
@@ -202,7 +202,7 @@ impl ReturnRingOwner {
         self.shared.any_parked.0.load(Ordering::Relaxed) != 0
     }
 
-    /// Moves all parked entries to the end of `out`; returns their number.
+    /// Moves all parked entries to the end of `out`. Returns their number.
     #[cold]
     pub fn take_parked(&mut self, out: &mut Vec<u32>) -> usize {
         counted::count();

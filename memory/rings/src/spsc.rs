@@ -113,7 +113,7 @@ impl<T: Send> SpscProducer<T> {
         self.cursor.refresh(head).unwrap_or_else(broken) as usize
     }
 
-    /// Appends one entry; returns the entry if the ring is full.
+    /// Appends one entry. Returns the entry if the ring is full.
     #[inline]
     pub fn push_one(&mut self, entry: T) -> Result<(), T> {
         if self.cursor.available() == 0 && self.free() == 0 {
@@ -128,7 +128,7 @@ impl<T: Send> SpscProducer<T> {
         Ok(())
     }
 
-    /// Moves as many of `entries` as fit into the ring, in order; returns their number. The others
+    /// Moves as many of `entries` as fit into the ring, in order. Returns their number. The others
     /// stay in `entries`, at its start.
     #[inline]
     pub fn push_from<const N: usize>(&mut self, entries: &mut ArrayVec<T, N>) -> usize {
@@ -154,7 +154,7 @@ impl<T: Send> SpscProducer<T> {
         n
     }
 
-    /// Moves all of `entries` into the ring, or none if they do not all fit; returns true if they
+    /// Moves all of `entries` into the ring, or none if they do not all fit. Returns true if they
     /// were moved. More entries than the ring's size never fit.
     #[inline]
     pub fn push_bulk_from<const N: usize>(&mut self, entries: &mut ArrayVec<T, N>) -> bool {
@@ -184,7 +184,7 @@ impl<T: Send> SpscProducer<T> {
 }
 
 impl<T: Copy + Send> SpscProducer<T> {
-    /// Appends as many of `entries` as fit, in order; returns their number.
+    /// Appends as many of `entries` as fit, in order. Returns their number.
     #[inline]
     pub fn push(&mut self, entries: &[T]) -> usize {
         let n = self.room_for(entries.len());
@@ -200,7 +200,7 @@ impl<T: Copy + Send> SpscProducer<T> {
         n
     }
 
-    /// Appends all of `entries`, or none if they do not all fit; returns true if they were
+    /// Appends all of `entries`, or none if they do not all fit. Returns true if they were
     /// appended. See [`push_bulk_from`](Self::push_bulk_from).
     #[inline]
     pub fn push_bulk(&mut self, entries: &[T]) -> bool {
@@ -242,14 +242,14 @@ impl<T: Send> SpscConsumer<T> {
         Some(entry)
     }
 
-    /// Moves available entries to the end of `out`, in order, as many as fit; returns their number.
+    /// Moves available entries to the end of `out`, in order, as many as fit. Returns their number.
     #[inline]
     pub fn pop_into<const N: usize>(&mut self, out: &mut ArrayVec<T, N>) -> usize {
         let n = self.available_of(out.remaining_capacity());
         let (slots, more) = self.shared.burst(self.cursor.position(), n);
         let len = out.len();
         self.prefetch_next_burst(n);
-        // SAFETY: `out` has room for n more, and its length is set after all are copied; that many
+        // SAFETY: `out` has space for n more, and its length is set after all are copied; that many
         // slots are published by the cursor, and the index store below frees them, so they are not
         // read again.
         unsafe {
@@ -307,7 +307,7 @@ impl<T: Send> SpscConsumer<T> {
 }
 
 impl<T: Copy + Send> SpscConsumer<T> {
-    /// Moves available entries to `out`, in order, as many as fit; returns their number.
+    /// Moves available entries to `out`, in order, as many as fit. Returns their number.
     #[inline]
     pub fn pop(&mut self, out: &mut [T]) -> usize {
         let n = self.available_of(out.len());
@@ -324,7 +324,7 @@ impl<T: Copy + Send> SpscConsumer<T> {
         n
     }
 
-    /// Fills `out`, or moves nothing if there are fewer entries; returns true if `out` was filled.
+    /// Fills `out`, or moves nothing if there are fewer entries. Returns true if `out` was filled.
     /// See [`SpscProducer::push_bulk_from`].
     #[inline]
     pub fn pop_bulk(&mut self, out: &mut [T]) -> bool {
@@ -373,7 +373,7 @@ unsafe fn move_in<T>(slots: &[Slot<T>], mut from: *const T) {
 }
 
 /// # Safety
-/// The slots are published and not read again, and `into` points to room for as many entries.
+/// The slots are published and not read again, and `into` points to space for as many entries.
 #[inline]
 unsafe fn move_out<T>(slots: &[Slot<T>], mut into: *mut T) {
     let mut rest = slots;
@@ -386,7 +386,7 @@ unsafe fn move_out<T>(slots: &[Slot<T>], mut into: *mut T) {
             // accesses it.
             *entry = slot.with(|p| unsafe { p.read() });
         }
-        // SAFETY: required of the caller; there is room for as many entries as slots are left.
+        // SAFETY: required of the caller; there is space for as many entries as slots are left.
         unsafe {
             into.cast::<[MaybeUninit<T>; ROUND]>().write(entries);
             into = into.add(ROUND);

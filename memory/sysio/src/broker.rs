@@ -23,7 +23,7 @@ static START: OnceLock<Start> = OnceLock::new();
 /// Socket end of this process.
 static BROKER: Mutex<Option<SeqSocket>> = Mutex::new(None);
 
-/// Limit of the wait for an answer. The helper itself never blocks.
+/// Limit of the wait for an answer. The helper never blocks.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Maximum number of bytes per message.

@@ -144,6 +144,6 @@ pub unsafe fn make_executable(ptr: NonNull<u8>, len: usize) -> io::Result<()> {
 /// # Safety
 /// `ptr..ptr + len` must be one live mapping, and no pointer to it may be used afterwards.
 pub unsafe fn unmap(ptr: NonNull<u8>, len: usize) {
-    // SAFETY: the caller gives up the mapping.
+    // SAFETY: the caller no longer uses the mapping.
     let _ = unsafe { munmap(ptr.cast(), len) };
 }

@@ -20,7 +20,7 @@ use crate::descriptors::explained;
 pub fn enter_new_user_and_net() -> io::Result<()> {
     let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET)?;
-    // A process without CAP_SETGID may map its group only after it gives up setgroups.
+    // A process without CAP_SETGID may map its group only after it has disabled setgroups.
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
     fs::write("/proc/self/gid_map", format!("0 {gid} 1"))

@@ -1,4 +1,4 @@
-//! Page pool: memory for frames when neither side of a queue brings its own.
+//! Page pool: memory for frames if neither side of a queue has memory for them.
 //!
 //! A [`PagePool`] is owned by one thread. It allocates [`Page`]s and [`Frag`]ments (parts of a
 //! page) from three tiers, fastest first:
@@ -7,7 +7,7 @@
 //! 2. recycled pages: overflow of the array, and pages freed by other threads;
 //! 3. unused pages of the arena, taken in bulk and untouched until then.
 //!
-//! Another thread frees pages through its own [`Returner`], which collects a magazine and pushes it
+//! Another thread frees pages through a [`Returner`], which collects a magazine and pushes it
 //! as one batch. All accounting (fragment references, pages in flight, statistics) is plain memory
 //! of the owner. A foreign buffer is accounted when the owner drains it, so the owner never
 //! executes an atomic read-modify-write.

@@ -354,7 +354,7 @@ impl PagePool {
         } else {
             let at = self.vacant.len() - self.bulk().min(self.vacant.len());
             for (slot, raw) in self.cache.iter_mut().zip(self.vacant.drain(at..)) {
-                // No better page exists, so the page is not waived again, whatever its node.
+                // No better page exists, so the page is not waived again, for any node.
                 self.nodes[(raw & INDEX_MASK) as usize] = self.node;
                 *slot = raw;
                 self.cached += 1;

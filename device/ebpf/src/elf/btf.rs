@@ -102,7 +102,7 @@ impl<'a> Btf<'a> {
         self.types.get(id as usize).ok_or_else(|| bad("names a type that is not there"))
     }
 
-    /// Resolves typedefs and qualifiers; returns the underlying type.
+    /// Resolves typedefs and qualifiers. Returns the underlying type.
     fn plain(&self, mut id: u32) -> Result<&Type, LoadError> {
         for _ in 0..DEPTH_MAX {
             let t = self.get(id)?;

@@ -245,7 +245,7 @@ impl<'a> Machine<'a> {
         Err(format!("insn {at}: not as claimed: {:x?}\nclaims {claims:x?}", self.regs))
     }
 
-    /// Runs the program; returns r0, or an error for a violation or more than `most` steps.
+    /// Runs the program. Returns r0, or an error for a violation or more than `most` steps.
     pub(super) fn run(&mut self, most: u32) -> Trap<u64> {
         let mut at = 0;
         loop {

@@ -13,7 +13,7 @@ impl Numbers {
     }
 }
 
-/// Runs generated programs until `want` were accepted; returns the number of generated programs.
+/// Runs generated programs until `want` were accepted. Returns the number of generated programs.
 fn run(seed: u64, want: u32) -> u32 {
     let mut numbers = Numbers(seed);
     let (mut made, mut ran) = (0, 0);

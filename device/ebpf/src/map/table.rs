@@ -116,7 +116,7 @@ impl Table {
         self.masked(own, length).then(|| in_words(own, |words| f(words, length)))
     }
 
-    /// Clears the bits beyond `length`; returns false if the key has fewer bits.
+    /// Clears the bits beyond `length`. Returns false if the key has fewer bits.
     fn masked(&self, key: &mut [u8], length: usize) -> bool {
         if length >= self.lengths.len() {
             return false;

@@ -201,7 +201,7 @@ fn piece() -> impl Strategy<Value = Piece> {
     ]
 }
 
-/// Runs a program on a page between canaries; returns the page, the action, and the value of the
+/// Runs a program on a page between canaries. Returns the page, the action, and the value of the
 /// map.
 fn run(program: &Program, frame: &[u8]) -> (Vec<u8>, XdpAction, Vec<u8>) {
     let mut page = vec![0xa5; 2 * CANARY + HEADROOM + 128];

@@ -118,7 +118,7 @@ impl Verifier<'_> {
         })
     }
 
-    /// Verifies a read of `size` bytes at `base + off`; returns the content.
+    /// Verifies a read of `size` bytes at `base + off`. Returns the content.
     pub(super) fn load(
         &mut self,
         s: &State,

@@ -58,7 +58,7 @@ fn map() -> MapDef {
     MapDef::checked("one", 2, [4, 8, 1, 0]).unwrap()
 }
 
-/// Verifies a program with one map of 8 bytes; returns the error or "accepted".
+/// Verifies a program with one map of 8 bytes. Returns the error or "accepted".
 fn with_map(insns: &[(u8, u8, u8, i16, i32)]) -> String {
     let insns: Vec<Insn> =
         insns.iter().map(|&(code, dst, src, off, imm)| Insn { code, dst, src, off, imm }).collect();

@@ -98,7 +98,7 @@ impl Driver {
         }
     }
 
-    /// Changes the number of channels; returns false on failure.
+    /// Changes the number of channels. Returns false on failure.
     pub(super) fn resize(&mut self, to: u16) -> bool {
         let Some((session, old)) = self.running.take() else {
             self.channels = to;

@@ -33,7 +33,7 @@ impl Insert {
         *self = Self { lead, own, rest };
     }
 
-    /// Releases the first `frames` peeked frames; returns the numbers of the queue's and of
+    /// Releases the first `frames` peeked frames. Returns the numbers of the queue's and of
     /// inserted frames among them.
     pub fn release(&mut self, frames: usize) -> (usize, usize) {
         let lead = frames.min(self.lead);

@@ -9,7 +9,7 @@ use crate::limits::BURST_MORE_PIECES;
 /// Payload of a frame in memory segments.
 pub(crate) type Pieces<'a> = ArrayVec<Span<'a>, BURST_MORE_PIECES>;
 
-/// Copies the first bytes of a frame; returns them and their number.
+/// Copies the first bytes of a frame. Returns them and their number.
 pub(crate) fn read_head<const N: usize>(frame: &Frame<'_>, more: &[Span<'_>]) -> ([u8; N], usize) {
     let mut head = [0; N];
     let mut n = frame.head.read_header(&mut head);

@@ -46,7 +46,7 @@ pub(crate) trait Source {
     fn backlog(&self) -> u64;
     /// Drops the packet.
     fn drop(&mut self, item: Self::Item);
-    /// Marks the packet; returns false if the packet is not ECN-capable.
+    /// Marks the packet. Returns false if the packet is not ECN-capable.
     fn mark(&mut self, item: &mut Self::Item, why: Mark) -> bool;
 }
 

@@ -9,7 +9,7 @@ use crate::QueuedPacket;
 /// ECN-capable.
 const CE: u8 = 3;
 
-/// Marks a packet; returns false if the packet is not an ECN-capable IP packet.
+/// Marks a packet. Returns false if the packet is not an ECN-capable IP packet.
 pub(crate) fn mark(packet: &mut QueuedPacket, pool: &PagePool) -> bool {
     let Some(ip) = packet.ip.map(usize::from) else { return false };
     let frame = pool.frag_span(&packet.frag).first(packet.len as usize);
@@ -35,7 +35,7 @@ pub(crate) fn mark(packet: &mut QueuedPacket, pool: &PagePool) -> bool {
     true
 }
 
-/// Sets the mark and updates the header checksum (RFC 1624, equation 3); returns false if the
+/// Sets the mark and updates the header checksum (RFC 1624, equation 3). Returns false if the
 /// header is not ECN-capable.
 fn mark_v4(header: &mut [u8; 12]) -> bool {
     if header[1] & CE == 0 {
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use crate::Meta;
 
-    /// Marks a frame of these bytes; returns the result and the new bytes.
+    /// Marks a frame of these bytes. Returns the result and the new bytes.
     fn marked(bytes: &[u8], ip: Option<u16>) -> (bool, Vec<u8>) {
         let mut pool = PagePool::new(&PoolConfig::default()).unwrap();
         let mut frag = pool.alloc_frag(bytes.len() as u32).unwrap();

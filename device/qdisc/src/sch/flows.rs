@@ -79,7 +79,7 @@ impl Flows {
         &mut self.lanes[usize::from(at.channel)].flows[at.flow as usize]
     }
 
-    /// Appends a flow to the new list and gives it a quantum; returns false if the flow is already
+    /// Appends a flow to the new list and gives it a quantum. Returns false if the flow is already
     /// in a list.
     pub(crate) fn start(&mut self, at: At, quantum: i64) -> bool {
         let flow = self.flow_mut(at);

@@ -130,7 +130,7 @@ mod number {
     pub(super) const GUEST_OFFLOADS: (u8, u8) = (5, 0);
 }
 
-/// Reader that takes numbers off the front; `None` when too few bytes remain.
+/// Reader that takes numbers off the front; `None` if too few bytes remain.
 struct Data<'a>(&'a [u8]);
 
 impl Data<'_> {

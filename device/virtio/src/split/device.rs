@@ -121,7 +121,7 @@ impl SplitDeviceQueue {
         Broken { queue: self.queue, what }
     }
 
-    /// Reads and checks `avail.idx`; returns true if a chain is available at `place`.
+    /// Reads and checks `avail.idx`. Returns true if a chain is available at `place`.
     #[inline(never)]
     fn read_avail_idx(&mut self, place: u16) -> Result<bool, Broken> {
         // Pairs with the driver's release of avail.idx: the chains are visible before the index.

@@ -269,7 +269,7 @@ impl Hook {
         self.free(page);
     }
 
-    /// Runs the program on the frame after the headroom of its page; returns true if the frame was
+    /// Runs the program on the frame after the headroom of its page. Returns true if the frame was
     /// reinjected. `large`: properties of a GSO frame before the run.
     fn decide(&mut self, mut page: Box<[u8]>, len: u32, large: Option<Large>) -> bool {
         let Some(program) = &self.program else { return false };
@@ -380,7 +380,7 @@ impl OwningHook {
     }
 
     /// Copies frames of the queue into pages while the hook accepts them, and runs the program on
-    /// each; returns the number of frames consumed.
+    /// each. Returns the number of frames consumed.
     fn receive(&mut self, budget: usize) -> Result<usize, Fault> {
         let room = budget - self.hook.ready.len();
         let Self { inner, hook, .. } = self;

@@ -103,7 +103,7 @@ pub fn way(config: ReinjectConfig, waker: Box<dyn ReinjectWaker>) -> (ReinjectTx
 }
 
 impl ReinjectTx {
-    /// Sends a frame; returns its page if the path is full or the receiving end was dropped.
+    /// Sends a frame. Returns its page if the path is full or the receiving end was dropped.
     pub(super) fn send(&mut self, owned: OwnedFrame) -> Result<(), Box<[u8]>> {
         if self.shared.closed.load(Ordering::Relaxed) {
             return Err(owned.page);
@@ -214,7 +214,7 @@ impl ReinjectRx {
         let _ = self.empty.push_one(owned.page);
     }
 
-    /// Requests a wake; returns true if frames are present already.
+    /// Requests a wake. Returns true if frames are present already.
     pub(super) fn arm(&mut self) -> bool {
         if !self.ready.is_empty() {
             return true;

@@ -18,7 +18,7 @@ const UNSEEN_MAX: u32 = 64;
 /// Buffer for the headers of a coalesced frame.
 type Head = [u8; MERGED_HEADERS_MAX];
 
-/// Submits the frames of a burst from an index on to the inner queue; returns the number accepted.
+/// Submits the frames of a burst from an index on to the inner queue. Returns the number accepted.
 type To<'a> = dyn FnMut(&Burst<'_>, usize) -> Result<usize, Fault> + 'a;
 
 /// Consecutive frames that become one output frame.

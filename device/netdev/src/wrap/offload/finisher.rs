@@ -56,7 +56,7 @@ struct Made {
     summed: bool,
 }
 
-/// Submits the frames of a burst from an index on to the inner queue; returns the number accepted.
+/// Submits the frames of a burst from an index on to the inner queue. Returns the number accepted.
 type To<'a> = dyn FnMut(&Burst<'_>, usize) -> Result<usize, Fault> + 'a;
 
 /// Result of one submitted burst.

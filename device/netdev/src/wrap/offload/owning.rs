@@ -23,7 +23,7 @@ impl OwningQueue {
         Self { inner, finisher, page: vec![0; room as usize], staged: None, fault: None }
     }
 
-    /// Sends or discards the staged frame; returns false if the frame is still staged.
+    /// Sends or discards the staged frame. Returns false if the frame is still staged.
     fn send_staged(&mut self) -> Result<bool, Fault> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);

@@ -176,7 +176,7 @@ impl Given {
         pieces
     }
 
-    /// Compares the frame with the output; returns the number of output frames made from it.
+    /// Compares the frame with the output. Returns the number of output frames made from it.
     fn check(&self, came: &[(VnetHdr, Vec<u8>)], takes: Offloads) -> usize {
         let size = match self.hdr.fields().gso_size {
             0 => usize::MAX,

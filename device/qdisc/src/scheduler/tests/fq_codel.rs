@@ -177,7 +177,7 @@ fn fold(bytes: &[u8]) -> u16 {
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// Serves a standing queue of ECN-capable packets every 2 ms; returns the packets sent, the packets
+/// Serves a standing queue of ECN-capable packets every 2 ms. Returns the packets sent, the packets
 /// marked, both mark counters, and the drops.
 fn marks(set: FqCodel) -> (u64, u64, [u64; 2], u64) {
     let plan = fq(set);

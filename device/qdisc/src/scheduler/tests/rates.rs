@@ -4,7 +4,7 @@ use super::plans::{self, simple_tbf};
 use super::world::{SECOND, Spec, World};
 use crate::{Enqueued, Tbf};
 
-/// Keeps a bucket saturated for `seconds`; returns the time and length of each packet sent.
+/// Keeps a bucket saturated for `seconds`. Returns the time and length of each packet sent.
 fn serve(world: &mut World, seconds: u64, lens: &[u32]) -> Vec<(u64, u32)> {
     let (start, mut left) = (world.now, Vec::new());
     let mut lens = lens.iter().cycle();

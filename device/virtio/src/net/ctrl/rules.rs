@@ -78,7 +78,7 @@ impl Rules {
         }
     }
 
-    /// Executes a command; returns the kind of change. A rejected command changes nothing.
+    /// Executes a command. Returns the kind of change. A rejected command changes nothing.
     pub fn obey(&self, settings: &mut Settings, bytes: &[u8]) -> Result<Changed, CtrlError> {
         let command = CtrlCommand::parse(bytes)?;
         let needed = needs(&command);

@@ -95,7 +95,7 @@ impl Ring {
         self.added = self.added.wrapping_add(1);
     }
 
-    /// Reads and checks the used index; returns the number of entries to take.
+    /// Reads and checks the used index. Returns the number of entries to take.
     #[inline(never)]
     pub(super) fn read_used_idx(&mut self) -> Result<u16, Broken> {
         // Pairs with the device's release of used.idx: its entries are visible before the index.

@@ -20,7 +20,7 @@ impl Hook {
     }
 
     /// Processes the received GSO frame until `budget` frames are ready or the limit of the poll is
-    /// reached; returns true if a frame was reinjected.
+    /// reached. Returns true if a frame was reinjected.
     pub(super) fn process(&mut self, budget: usize) -> bool {
         let mut sent = false;
         while self.left > 0 && self.ready.len() < budget {

@@ -63,7 +63,7 @@ fn send(outlet: &mut ReinjectTx, bytes: &[u8]) {
     outlet.send(owned).expect("room");
 }
 
-/// Peeks frames and releases the first `take`; returns the first byte of each peeked frame.
+/// Peeks frames and releases the first `take`. Returns the first byte of each peeked frame.
 fn see(rx: &mut Rx, budget: usize, take: usize) -> Vec<u8> {
     let Rx::Owning(rx) = rx else { panic!("it owns its memory") };
     let mut seen = Vec::new();

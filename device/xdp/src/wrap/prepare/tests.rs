@@ -32,7 +32,7 @@ pub(in crate::wrap) fn frame(is_v6: bool, is_tcp: bool, payload: usize, field: u
     frame
 }
 
-/// Sets the checksum field of a frame to the pseudo header sum; returns the virtio header.
+/// Sets the checksum field of a frame to the pseudo header sum. Returns the virtio header.
 fn begin(frame: &mut [u8]) -> VnetHdr {
     find_headers(frame).expect("headers").begin_checksum(frame)
 }

@@ -31,7 +31,7 @@ fn send(tx: &mut MpscSender<u32>, value: u32) -> Result<(), Closed> {
     Ok(())
 }
 
-/// Takes up to `most` available values in one batch; returns their number.
+/// Takes up to `most` available values in one batch. Returns their number.
 fn take(rx: &mut MpscConsumer<u32>, most: usize, into: &mut Vec<u32>) -> usize {
     let before = into.len();
     into.extend(rx.peek().take(most));
@@ -150,7 +150,7 @@ fn dropped_permits_are_skipped() {
     });
 }
 
-// Goal: a waiting sender gives up when its condition becomes true and it is woken, in every
+// Goal: a waiting sender ends its wait when its condition becomes true and it is woken, in every
 // interleaving of the two.
 #[test]
 fn waiting_sender_gives_up_when_woken() {

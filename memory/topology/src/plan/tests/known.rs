@@ -29,8 +29,8 @@ fn distinct_cores_first() {
 }
 
 // Goal: on the system of 24 CPUs with two functions, every CPU has exactly one queue, on the same
-// node, and all queues have equally many CPUs. (The kernel's stride over all channels leaves 12
-// CPUs without a queue for 12 channels, or with remote ones for 8.)
+// node. All queues have equally many CPUs. (The kernel's stride over all channels leaves 12 CPUs
+// without a queue for 12 channels, or with remote ones for 8.)
 #[test]
 fn where_the_kernels_rule_breaks() {
     let machine = synthetic("2x6x2").unwrap();

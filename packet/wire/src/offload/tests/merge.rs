@@ -220,7 +220,7 @@ fn filled(hdr: VnetHdr, mut bytes: Vec<u8>) -> Small {
     Small { hdr: VnetHdr::default(), bytes }
 }
 
-/// Segments of a large frame, or the frame itself, with checksums filled in.
+/// Segments of a large frame, or the whole small frame, with checksums filled in.
 fn cut(frame: &Small, layer: Layer) -> Vec<Small> {
     let len = frame.bytes.len() as u32;
     assert_eq!(frame.hdr.check(len), Ok(()));
