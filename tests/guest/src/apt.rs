@@ -1,5 +1,6 @@
-//! Debian packages without installation: a private apt with its own lists, preferences and an empty
-//! list of installed packages. The machine's apt is not touched, and root is not required.
+//! Debian packages without installation: a private apt with its own lists and preferences, and an
+//! empty list of installed packages. The apt of the machine is not changed, and root is not
+//! required.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use crate::store::Store;
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Suites; true for those in the archive of security updates.
+/// Suites, each with true if it is in the archive of security updates.
 const SUITES: [(&str, bool); 6] = [
     ("bookworm", false),
     ("bookworm-updates", false),
@@ -23,8 +24,8 @@ const SUITES: [(&str, bool); 6] = [
 ];
 
 /// Preferences: QEMU from the backports, because version 7.2 crashes with MSI-X and vhost-user
-/// under software emulation. Newer suites are for kernels and single tools only, which are
-/// requested by version.
+/// under software emulation. Newer suites provide only kernels and tools that are requested by
+/// version.
 const PREFERENCES: &str = "\
 Package: src:qemu src:seabios
 Pin: release n=bookworm-backports
@@ -47,8 +48,8 @@ const TRIXIE_SUITES: [(&str, bool); 4] = [
     ("trixie-security", true),
 ];
 
-/// Preferences of Debian 13, the backports first: QEMU with vfio-user, and headers of the newest
-/// kernel.
+/// Preferences of Debian 13: the backports come first, for QEMU with vfio-user and headers of the
+/// newest kernel.
 const TRIXIE_PREFERENCES: &str = "\
 Package: *
 Pin: release n=trixie-backports
@@ -59,7 +60,7 @@ Pin: release n=trixie*
 Pin-Priority: 800
 ";
 
-/// Private apt for one program at a time, with its lists and archives in one folder.
+/// Private apt with its lists and archives in one folder; a lock excludes other programs.
 pub(crate) struct Apt {
     folder: PathBuf,
     _lock: Flock<File>,
@@ -80,7 +81,7 @@ impl Apt {
         if !Path::new(KEYRING).exists() {
             return Err(format!("{KEYRING} is missing: install debian-archive-keyring").into());
         }
-        // Lock order: the folder built from the packages first, this lock second.
+        // Lock order: first the folder that is built from the packages, then this lock.
         let apt = Self { folder: store.path(name), _lock: store.lock(name)? };
         for folder in ["lists/partial", "archives/partial"] {
             fs::create_dir_all(apt.folder.join(folder))?;
@@ -172,7 +173,7 @@ impl Apt {
     }
 }
 
-/// Address of Debian's packages in the sources of the machine, or else Debian's own.
+/// Address of Debian's packages in the package sources of the machine, otherwise Debian's default.
 pub fn debian_mirror() -> String {
     mirror(&own_sources(), "/debian/")
 }
@@ -189,7 +190,8 @@ fn own_sources() -> String {
     run(&mut command).unwrap_or_default()
 }
 
-/// Parses `name | version | uri suite/component arch Packages`.
+/// Version and suite from `name | version | uri suite/component arch Packages`; none for any other
+/// line.
 fn madison_line(line: &str) -> Option<(String, String)> {
     let mut columns = line.split('|').map(str::trim);
     let version = columns.nth(1)?.to_owned();
@@ -197,7 +199,7 @@ fn madison_line(line: &str) -> Option<(String, String)> {
     Some((version, suite.to_owned()))
 }
 
-/// Runs a command that must succeed; returns its stdout.
+/// Runs a command and returns its stdout. A failure is an error with the whole output.
 pub(crate) fn run(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|e| format!("{name}: {e}"))?;

@@ -1,5 +1,5 @@
 //! TCP through a tunnel over a slow path: a TUN device that drops, compared with one that stops.
-//! [`bridge`] compares the paths between two guests, [`ntb`] the ports of one guest.
+//! [`bridge`] compares paths between two guests, [`ntb`] the ports of one guest.
 
 pub mod bridge;
 pub mod ntb;
@@ -18,7 +18,7 @@ use crate::{Result, programs};
 
 const SCRIPT: &str = include_str!("../scripts/tunnel.sh");
 
-/// Path, tunnel and duration.
+/// Parameters of the path, the tunnel and the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Rate of the path in Mbit/s.
@@ -37,8 +37,8 @@ pub struct Settings {
 
 impl Default for Settings {
     /// A path within the capacity of an emulated guest. The ring has the size that OpenVPN used for
-    /// most of its history: a fifth of the packets of one stream in flight on this path, so that
-    /// slow start overflows the ring long before the path is full.
+    /// most of its history: a fifth of the packets that one stream has in flight on this path. Slow
+    /// start therefore overflows the ring long before the path is full.
     fn default() -> Self {
         Self { rate: 100, delay: 30, ring: 100, room: 65_536, rounds: 3, seconds: 20 }
     }
@@ -66,7 +66,7 @@ impl Mode {
     }
 }
 
-/// Interval of a run.
+/// Measurements of one interval of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// Seconds since the start of the stream, at the end of the interval.
@@ -100,7 +100,7 @@ pub struct Run {
     pub ring_drops: u64,
     /// Packets dropped by the qdisc.
     pub qdisc_drops: u64,
-    /// Packets lost by the path: must be none for a valid run.
+    /// Packets lost by the path; a valid run has none.
     pub path_drops: u64,
     /// Time series.
     pub samples: Vec<Sample>,
@@ -126,7 +126,7 @@ pub fn with_tunnel(guest: Guest, settings: &Settings) -> Guest {
     guest.script("tunnel", &(head + SCRIPT))
 }
 
-/// Runs the benchmark in a new guest.
+/// Runs the benchmark in a new guest. Packets lost by the path are an error.
 pub fn tunnel(settings: &Settings) -> Result<Report> {
     let seconds = u64::from(2 * settings.rounds * (settings.seconds + 15) + 120);
     let guest = Guest::new(Kernel::V7_3, "bench").limit(Duration::from_secs(seconds));
@@ -168,12 +168,13 @@ impl Report {
         }
     }
 
-    /// Goodput of a ring that stops, relative to one that drops.
+    /// Ratio of the goodput of a ring that stops to that of a ring that drops.
     pub fn ratio(&self) -> f64 {
         self.goodput(Mode::Stop) / self.goodput(Mode::Drop)
     }
 
-    /// Writes `tunnel.json`, `tunnel.svg` and `tunnel.html` to the build folder; returns it.
+    /// Writes `tunnel.json`, `tunnel.svg` and `tunnel.html` to the build folder; returns the
+    /// folder.
     pub fn write(&self) -> Result<PathBuf> {
         let folder = programs::target();
         fs::write(folder.join("tunnel.json"), serde_json::to_vec_pretty(&self.json())?)?;
@@ -281,7 +282,7 @@ impl Run {
     }
 }
 
-/// Combines the reports of iperf3's two ends and the counters of the device into one run.
+/// Combines the reports of both iperf3 programs and the counters of the device into one run.
 fn read_run(round: u32, mode: Mode, file: impl Fn(&str) -> Result<Value>) -> Result<Run> {
     let (client, server, end) = (file("client")?, file("server")?, file("end")?);
     for (who, report) in [("client", &client), ("server", &server)] {
@@ -306,8 +307,8 @@ fn read_run(round: u32, mode: Mode, file: impl Fn(&str) -> Result<Value>) -> Res
     })
 }
 
-/// Combines both reports: the sender counts retransmissions, the receiver the goodput; both report
-/// every half second.
+/// Combines the intervals of both reports, which have the same length: retransmissions from the
+/// sender, goodput from the receiver.
 fn samples(client: &Value, server: &Value) -> Vec<Sample> {
     let intervals = |report: &Value| report["intervals"].as_array().cloned().unwrap_or_default();
     let pairs = intervals(client).into_iter().zip(intervals(server));

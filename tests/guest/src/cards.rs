@@ -1,4 +1,5 @@
-//! mqnet links on the host, each between two virtio-net devices of a guest.
+//! mqnet links on the host whose ends are virtio-net devices of a guest, and emulated NTB
+//! endpoints.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,13 +13,12 @@ use crate::{Result, programs};
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
 
-/// Options of a device with a driver that accepts no offloads, and hence large frames only by its
-/// MTU.
+/// Options of a device whose driver accepts no offloads; large frames need a large MTU.
 const FINISHED: &str = ",guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,\
                         guest_uso4=off,guest_uso6=off,host_mtu=9000";
 
-/// Running links; ended on drop. Device *i* has the address 02:00:00:00:05:0*i*, and the devices
-/// 2*i* and 2*i* + 1 are the ends of a link.
+/// Running links, ended on drop. Device *i* has the address 02:00:00:00:05:0*i*. The devices 2*i*
+/// and 2*i* + 1 are the ends of a link.
 pub(crate) struct Cards {
     links: Vec<Child>,
     folder: PathBuf,
@@ -70,9 +70,9 @@ impl Cards {
         Ok(false)
     }
 
-    /// Adds all devices to a guest with `memory_mib` of memory shared with the host. The devices in
-    /// `plain` accept no offloads: QEMU does not forward a later request of the driver to the back
-    /// end.
+    /// Adds all devices to a guest with `memory_mib` of memory, which is shared with the host. The
+    /// devices in `plain` accept no offloads from the start, because QEMU does not forward a later
+    /// change by the driver to the back end.
     pub(crate) fn put_into(&self, guest: Guest, memory_mib: u32, plain: &[u32]) -> Guest {
         let memory = format!("memory-backend-memfd,id=mem,size={memory_mib}M,share=on");
         let guest = guest.memory(memory_mib);
@@ -95,7 +95,7 @@ impl Cards {
 impl Drop for Cards {
     fn drop(&mut self) {
         for link in &mut self.links {
-            // Each call fails when its object is already gone.
+            // Each call fails only if its object is already gone.
             let _ = link.kill();
             let _ = link.wait();
         }
@@ -103,14 +103,14 @@ impl Drop for Cards {
     }
 }
 
-/// An emulated NTB endpoint. Its far end is a link of mqnet on the host, which discards frames.
+/// Emulated NTB endpoint. The other netdev of its link on the host discards all frames.
 pub(crate) struct Endpoint {
     link: Child,
     socket: PathBuf,
 }
 
 impl Endpoint {
-    /// An endpoint for so many queue pairs.
+    /// Starts an endpoint with `pairs` queue pairs.
     pub(crate) fn start(name: &str, pairs: u32) -> Result<Self> {
         let file = format!("mqnet-{name}-{}.ntb", std::process::id());
         let socket = std::env::temp_dir().join(file);
@@ -130,7 +130,7 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// The guest with the endpoint, and the kernel's drivers.
+    /// Adds the endpoint and the kernel's drivers to a guest.
     pub(crate) fn put_into(&self, guest: Guest) -> Guest {
         let device = format!(
             "{{\"driver\":\"vfio-user-pci\",\"rombar\":0,\"socket\":{{\"type\":\"unix\",\
@@ -143,7 +143,7 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        // Each fails for what is gone already.
+        // Each call fails only if its object is already gone.
         let _ = self.link.kill();
         let _ = self.link.wait();
         let _ = fs::remove_file(&self.socket);

@@ -12,13 +12,13 @@ const END: &str = "mqnet-guest: end ";
 /// Console lines shown after a failure of a guest.
 const SHOWN_LINES: usize = 100;
 
-/// Console log, as far as it has been read.
+/// Console log, as far as it has been read from the file.
 #[derive(Debug)]
 pub(crate) struct Console {
     pub(crate) path: PathBuf,
     file: Option<File>,
     text: Vec<u8>,
-    /// Bytes already searched for lines to print.
+    /// Number of bytes that were searched for lines to print.
     seen: usize,
     inside: bool,
 }
@@ -37,21 +37,21 @@ impl Console {
         file.read_to_end(&mut self.text).map(|_| ())
     }
 
-    /// Returns true when the log contains `words`.
+    /// True if the log contains `words`.
     pub(crate) fn has(&self, words: &str) -> bool {
         self.text.windows(words.len()).any(|window| window == words.as_bytes())
     }
 
-    /// Release of the kernel and its uptime in seconds, once the guest has booted.
+    /// Release of the kernel and its uptime in seconds; none before the guest has booted.
     pub(crate) fn booted(&self) -> Option<(String, f64)> {
         let text = String::from_utf8_lossy(&self.text);
-        // Kernel messages could interrupt the line, but the kernel is booted with `quiet`.
+        // The line is not interrupted by kernel messages: the kernel is booted with `quiet`.
         let line = text.lines().find_map(|line| line.trim_end().split_once(BOOTED))?.1;
         let (release, rest) = line.split_once(" after ")?;
         Some((release.to_owned(), rest.strip_suffix(" s")?.parse().ok()?))
     }
 
-    /// Writes the new complete lines that scripts have printed.
+    /// Writes new complete lines that scripts have printed.
     pub(crate) fn print(&mut self, to: &mut impl Write) -> io::Result<()> {
         while let Some(length) = self.text[self.seen..].iter().position(|&byte| byte == b'\n') {
             let line = &self.text[self.seen..self.seen + length];
@@ -91,8 +91,8 @@ fn show(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    // Goal: the boot line is found among others, and only complete lines printed by scripts are
-    // shown.
+    // Goal: the boot line is found among other lines, and only complete lines printed by scripts
+    // are shown.
     #[test]
     fn a_console_is_read() {
         let mut console = Console::new(PathBuf::new());

@@ -12,7 +12,7 @@ const FILE: u32 = 0o100_000;
 /// Alignment at which the kernel expects the next archive.
 const ALIGNMENT: usize = 512;
 
-/// Archive being written.
+/// Writer of an archive.
 pub(crate) struct Archive<W> {
     to: W,
     written: usize,
@@ -46,7 +46,7 @@ impl<W: Write> Archive<W> {
         self.entry(path, LINK, target.as_bytes())
     }
 
-    /// Adds a copy of a file, following links.
+    /// Adds a copy of a file; symbolic links are followed.
     pub(crate) fn copy(&mut self, path: &str, from: &Path) -> io::Result<()> {
         let told = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", from.display()));
         let mode = fs::metadata(from).map_err(told)?.permissions().mode() & 0o777;
@@ -113,8 +113,8 @@ impl<W: Write> Archive<W> {
 mod tests {
     use super::*;
 
-    // Goal: names and contents are at the offsets of the format, folders precede their files and
-    // occur once, and the end is padded so that a second archive can follow.
+    // Goal: names and contents are at the offsets of the format. Folders precede their files and
+    // occur once. The end is padded so that a second archive can follow.
     #[test]
     fn the_format_is_kept() {
         let mut archive = Archive::new(Vec::new());

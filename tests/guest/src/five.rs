@@ -1,8 +1,8 @@
 //! The kernel as reference for the five systems: the same requests to the kernel's implementation
-//! and to mqnet in one guest, and the kernel's own network tests on mqnet netdevs.
+//! and to mqnet in one guest, and the kernel's network tests on mqnet netdevs.
 //!
-//! `book/src/explanation/five-systems.md` explains each difference. The differences
-//! found must equal those documented.
+//! `book/src/explanation/five-systems.md` explains each difference. The differences that are found
+//! must equal those in the document.
 
 mod answers;
 mod compare;
@@ -50,7 +50,7 @@ fn tests_of_the_kernel() -> Result<PathBuf> {
     selftests::archive(&store, &tools, &kernel)
 }
 
-/// Adds the Python of the kernel's tests to a guest.
+/// Adds the programs of the kernel's tests, with Python, to a guest.
 pub fn with_python(guest: Guest) -> Result<Guest> {
     Ok(guest.archive(tests_of_the_kernel()?))
 }
@@ -77,7 +77,7 @@ fn report(outcome: &Outcome, explained: Explained) -> Result<Report> {
 }
 
 /// Boots a guest with pairs of VDUSE and virtio-net devices, and runs the kernel's network tests on
-/// both. Selects the tests in folders with the prefix `place`.
+/// both kinds. `place` is the prefix of the folders of the selected tests.
 pub fn kernel_tests(name: &str, place: &str) -> Result<KernelTests> {
     let tests = tests_of_the_kernel()?;
     let known = explained()?.answers;

@@ -17,7 +17,7 @@ use crate::{Result, kernel, programs};
 
 /// Default time limit.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Time limit of a boot with KVM, several times the usual time.
+/// Time limit of a boot with KVM, several times the usual duration.
 const KVM_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Configuration of a guest before its start.
@@ -57,16 +57,17 @@ pub struct Outcome {
     pub booted_after: f64,
     /// Time from QEMU's start to its end.
     pub wall: Duration,
-    /// Scripts that ran to their end.
+    /// Results of scripts that ran to their end, by name.
     pub done: BTreeMap<String, Done>,
-    /// Files that scripts have written to `$RESULTS`.
+    /// Files that scripts have written to `$RESULTS`, by name.
     pub files: BTreeMap<String, Vec<u8>>,
     /// Path of the console log.
     pub console: PathBuf,
 }
 
 impl Guest {
-    /// Guest with two CPUs and 1 GiB. `name` is the name of its folder below `target/guest`.
+    /// Guest with two CPUs and 1 GiB of memory. `name` is the name of its folder below
+    /// `target/guest`.
     pub fn new(kernel: Kernel, name: &str) -> Self {
         Self {
             kernel,
@@ -127,7 +128,7 @@ impl Guest {
         self
     }
 
-    /// Runs QEMU in the network namespace `name`, which must contain its TAPs.
+    /// Runs QEMU in the network namespace `name`, which must contain the guest's TAPs.
     #[must_use]
     pub fn netns(mut self, name: &str) -> Self {
         self.netns = Some(name.to_owned());
@@ -162,8 +163,8 @@ impl Guest {
         self
     }
 
-    /// Uses QEMU 11 and adds the kernel's NTB drivers in [`ntb::MODULES`]. The memory is a memory
-    /// file, which QEMU shares with vfio-user servers.
+    /// Selects QEMU 11 and adds the kernel's NTB drivers in [`ntb::MODULES`]. The guest's memory is
+    /// a memory file, which QEMU shares with vfio-user servers.
     #[must_use]
     pub fn with_ntb(mut self) -> Self {
         self.vfio_user = true;
@@ -177,7 +178,7 @@ impl Guest {
         self.qemu(&["-incoming", from])
     }
 
-    /// Boots the guest, runs its scripts, and switches it off.
+    /// Boots the guest, runs its scripts, and waits until the guest has switched itself off.
     pub fn run(self) -> Result<Outcome> {
         self.start()?.boots()?.wait()
     }
@@ -208,7 +209,8 @@ impl Guest {
         if self.vfio_user {
             qemu = ntb::qemu(store)?;
             self.archives.push(ntb::modules(store, &tools, &kernel)?);
-            // Cards in front of a back end need shared memory as well.
+            // vfio-user servers need shared memory. A guest with vhost-user devices already has a
+            // memory backend.
             if !self.more.iter().any(|word| word.starts_with("memory-backend=")) {
                 let memory = self.memory_mib;
                 self.more.extend([
@@ -238,13 +240,13 @@ pub fn prepare(kernel: Kernel) -> Result<()> {
     image::base(&store, &tools, kernel, &files).map(|_| ())
 }
 
-/// Interactive guest on this terminal. Returns the status of QEMU.
+/// Runs an interactive guest on this terminal. Returns the status of QEMU.
 pub fn shell(mut guest: Guest) -> Result<ExitCode> {
     guest = guest.file("wants-shell", "");
     let store = Store::open()?;
     let parts = guest.prepare(&store)?;
     let (accel, known) = Accel::choose(&store)?;
-    // An interactive user should not wait for a trial of KVM.
+    // A user does not have to wait for a trial of KVM.
     let accel = if known { accel } else { Accel::Tcg };
     let machine = guest.machine(&parts, accel);
     let results = parts.folder.join("results.tar");
@@ -269,7 +271,7 @@ impl Guest {
 }
 
 impl Outcome {
-    /// Result of script `name`, which must have ended with status 0.
+    /// Result of the script `name`. An error unless the script ended with status 0.
     pub fn passed(&self, name: &str) -> Result<&Done> {
         let console = self.console.display();
         match self.done.get(name) {
@@ -282,7 +284,7 @@ impl Outcome {
         }
     }
 
-    /// Text of a file that a script has written to `$RESULTS`.
+    /// Text of a file that a script has written to `$RESULTS`; an error if the file does not exist.
     pub fn text(&self, name: &str) -> Result<String> {
         let bytes = self.files.get(name).ok_or_else(|| {
             let names: Vec<&String> = self.files.keys().collect();
@@ -295,7 +297,7 @@ impl Outcome {
 /// Files of one run on the disk.
 #[derive(Clone)]
 pub(crate) struct Parts {
-    /// QEMU and its libraries.
+    /// Folder with QEMU and its libraries.
     pub(crate) qemu: Tools,
     pub(crate) kernel: kernel::Files,
     pub(crate) folder: PathBuf,

@@ -1,4 +1,5 @@
-//! File system of a guest: a constant part, cached for each kernel, and the files of this run.
+//! File system of a guest: a constant part, which is cached for each kernel, and the files of one
+//! run.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
@@ -13,7 +14,7 @@ use crate::tools::Tools;
 
 const INIT: &str = include_str!("init.sh");
 
-/// Programs of a guest in addition to busybox, which has simpler versions.
+/// Programs of a guest in addition to the applets of busybox.
 const PROGRAMS: [&str; 11] = [
     "bin/bash",
     "bin/kmod",
@@ -40,7 +41,8 @@ const LINKS: [(&str, &str); 9] = [
     ("bin/modinfo", "kmod"),
 ];
 
-/// Part of the file system shared by all guests with this kernel.
+/// Archive with the part of the file system that all guests with this kernel share; created if it
+/// is not cached.
 pub(crate) fn base(store: &Store, tools: &Tools, name: Kernel, kernel: &Files) -> Result<PathBuf> {
     let version = kernel.modules.file_name().unwrap_or_default().to_string_lossy();
     let made_of = format!(
@@ -82,7 +84,7 @@ fn write_base(tools: &Tools, modules: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// File of this run.
+/// File for one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Extra {
     /// Path without a leading slash.
@@ -90,7 +92,7 @@ pub(crate) struct Extra {
     pub(crate) content: Vec<u8>,
 }
 
-/// Combines the base, more archives and the files of this run into one file.
+/// Combines the base, further archives and the files of one run into one file.
 pub(crate) fn compose(
     base: &Path,
     archives: &[PathBuf],

@@ -11,7 +11,7 @@ use crate::apt::{Apt, run};
 use crate::store::Store;
 use crate::tools::Tools;
 
-/// Kernel for guests.
+/// Kernel of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
     /// Default kernel of Debian 12, in the small variant for clouds.
@@ -30,7 +30,7 @@ struct Source {
 }
 
 impl Kernel {
-    /// All kernels, the default first.
+    /// All kernels; the first one is the default.
     pub const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::V7_3];
 
     const fn source(self) -> Source {
@@ -51,7 +51,7 @@ impl Kernel {
         }
     }
 
-    /// Downloads the kernel, or takes it from the cache.
+    /// Returns the files of the kernel from the cache, after a download if necessary.
     pub(crate) fn get(self, store: &Store, tools: &Tools) -> Result<Files> {
         let name = self.source().name;
         let root = store.folder(&format!("kernels/{name}"), "1", |root| {
@@ -116,11 +116,12 @@ impl FromStr for Kernel {
 pub(crate) struct Files {
     /// Boot image.
     pub(crate) image: PathBuf,
-    /// `lib/modules/VERSION`, with its index.
+    /// Folder `lib/modules/VERSION` with its index.
     pub(crate) modules: PathBuf,
 }
 
-/// Dependencies of a record that belong to the same kernel: those with a version in their names.
+/// Dependencies in a package record that belong to the same kernel: packages with image, binary or
+/// modules and a version in their names.
 fn parts(record: &str) -> Vec<String> {
     let depends = record.lines().find_map(|line| line.strip_prefix("Depends: "));
     let names = depends.unwrap_or_default().split(',');
@@ -133,7 +134,7 @@ fn parts(record: &str) -> Vec<String> {
     names.filter(is_part).map(str::to_owned).collect()
 }
 
-/// Moves image and modules to the same place for every layout of the packages.
+/// Moves image and modules to the same paths for every layout of the packages.
 fn arrange(root: &Path) -> Result<()> {
     let merged = root.join("usr/lib/modules");
     if merged.is_dir() {
@@ -148,7 +149,7 @@ fn arrange(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Name of the only entry of a folder.
+/// Name of the only entry of a folder; an error if there are fewer or more entries.
 fn only_entry(folder: &Path) -> Result<String> {
     let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();

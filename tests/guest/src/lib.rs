@@ -1,7 +1,7 @@
 //! Guests: Debian's kernels in QEMU, with scripts as input and files as results.
 //!
-//! All parts of a guest are downloaded once into the user's cache; nothing is installed. Software
-//! emulation suffices; KVM is used where available.
+//! All parts of a guest are downloaded once into the user's cache; nothing is installed on the
+//! host. Software emulation suffices, and KVM is used if it works.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -35,5 +35,5 @@ pub use programs::{build, build_one, profile};
 pub use running::Running;
 pub use store::Store;
 
-/// Errors are only reported, so their text suffices.
+/// Result with an error that is only printed, so its text suffices.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -1,4 +1,4 @@
-//! Kernel modules of a guest: a short list with its dependencies, uncompressed.
+//! Kernel modules of a guest: listed modules with their dependencies, uncompressed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +9,7 @@ use crate::apt::run;
 use crate::kernel::Files;
 use crate::tools::Tools;
 
-/// Modules that guests can load. A module that a kernel lacks, or has built in, is omitted.
+/// Modules that guests can load. A module that the kernel lacks or has built in is omitted.
 pub(crate) const WANTED: [&str; 41] = [
     "act_gact",
     "act_mirred",
@@ -85,7 +85,7 @@ pub(crate) fn install(tools: &Tools, kernel: &Files, names: &[&str], root: &Path
     run(tools.depmod().arg("-b").arg(root).arg(version)).map(|_| ())
 }
 
-/// Content of one module without its dependencies, for a guest with an additional module.
+/// Content of one module without its dependencies, for a guest that loads one more module.
 pub(crate) fn one(tools: &Tools, kernel: &Files, wanted: &str) -> Result<Vec<u8>> {
     let index = fs::read_to_string(kernel.modules.join("modules.dep"))?;
     let mut paths = index.lines().filter_map(|line| line.split_once(':')).map(|(path, _)| path);
@@ -103,7 +103,7 @@ fn closure(index: &str, names: &[&str]) -> BTreeSet<String> {
     let needs: BTreeMap<&str, &str> = lines.collect();
     let by_name: BTreeMap<String, &str> = needs.keys().map(|path| (name(path), *path)).collect();
     let wanted = names.iter().filter_map(|name| by_name.get(*name));
-    // The index includes indirect dependencies.
+    // Each entry of the index includes indirect dependencies.
     wanted
         .flat_map(|path| std::iter::once(*path).chain(needs[path].split_whitespace()))
         .map(str::to_owned)

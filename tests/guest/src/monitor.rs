@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::Result;
 
-/// Longest time for a response on a busy machine.
+/// Time limit of a response, for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Connection to the monitor.

@@ -1,8 +1,8 @@
 //! Guests with the kernel's NTB drivers: QEMU 11, which has vfio-user, and the modules, which
 //! Debian does not build.
 //!
-//! The modules are built of the unmodified files of Debian's kernel source package, against its
-//! headers, by its compiler in a folder of Debian 13. Only the modules stay in the cache.
+//! The modules are built from the unmodified files of Debian's kernel source package, with its
+//! headers and compiler, in a folder with Debian 13. Only the modules stay in the cache.
 
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -21,10 +21,10 @@ use crate::{Kernel, Result};
 /// Folder of the modules in a guest.
 pub const MODULES: &str = "/ntb";
 
-/// QEMU with `vfio-user-pci`, and its firmware.
+/// Packages of QEMU with `vfio-user-pci` and of its firmware.
 const QEMU: [&str; 2] = ["qemu-system-x86", "seabios"];
 
-/// Packages that build modules, without headers and compiler of the kernel.
+/// Packages for building modules, except headers and compiler of the kernel.
 const BUILD: [&str; 12] = [
     "base-files",
     "bash",
@@ -40,7 +40,7 @@ const BUILD: [&str; 12] = [
     "xz-utils",
 ];
 
-/// Prefixes of the files of the kernel's source that are used.
+/// Prefixes of the files that are extracted from the kernel's source.
 const SOURCES: [&str; 3] = ["drivers/ntb/", "drivers/net/ntb_netdev.c", "include/linux/"];
 
 /// Source files of the modules.
@@ -62,7 +62,7 @@ obj-m := ntb.o ntb_transport.o ntb_hw_epf.o ntb_netdev.o ntb_perf.o ntb_pingpong
 ntb-y := core.o
 ";
 
-/// Downloads and builds what such guests need, unless it is in the cache.
+/// Downloads and builds the files for guests with NTB drivers, unless they are cached.
 pub fn prepare() -> Result<()> {
     let store = Store::open()?;
     let tools = Tools::get(&store)?;
@@ -71,7 +71,7 @@ pub fn prepare() -> Result<()> {
     modules(&store, &tools, &kernel).map(drop)
 }
 
-/// QEMU of the backports of Debian 13.
+/// QEMU of the backports of Debian 13; downloaded if it is not cached.
 pub(crate) fn qemu(store: &Store) -> Result<Tools> {
     let root = store.folder("qemu-vfio-user", &QEMU.join(" "), |root| {
         Apt::update_trixie(store)?.unpack_with_dependencies(&QEMU, root)
@@ -79,7 +79,7 @@ pub(crate) fn qemu(store: &Store) -> Result<Tools> {
     Ok(Tools::unpacked(&root))
 }
 
-/// An archive with the modules for this kernel.
+/// Archive with the modules for this kernel; built if it is not cached.
 pub(crate) fn modules(store: &Store, tools: &Tools, kernel: &Files) -> Result<PathBuf> {
     let release = kernel.modules.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let made_of = format!("{release}\n{}\n{MAKEFILE}{MODULES}", BUILD.join(" "));
@@ -119,7 +119,7 @@ fn build(store: &Store, tools: &Tools, release: &str, root: &Path) -> Result<()>
         fs::copy(plain.join(path), build.join(name)).map_err(|e| format!("{path}: {e}"))?;
     }
     fs::write(build.join("Makefile"), MAKEFILE)?;
-    // Links that installation scripts make.
+    // Installation scripts, which do not run, would create these links.
     let awk = root.join("usr/bin/awk");
     if !awk.exists() {
         symlink("gawk", awk)?;
@@ -132,7 +132,7 @@ fn build(store: &Store, tools: &Tools, release: &str, root: &Path) -> Result<()>
     Ok(())
 }
 
-/// A command in the folder, which sees only that and processes of its own.
+/// Command in the folder `root`, which has a separate PID namespace and no access to other folders.
 fn inside(root: &Path, words: &[&str]) -> Command {
     const SCRIPT: &str = "mount -t proc proc \"$0/proc\" && mount --bind /dev/null \"$0/dev/null\" \
                           && exec chroot \"$0\" \"$@\"";

@@ -1,7 +1,8 @@
-//! passt: user-mode networking with a vhost-user device, an independent peer of the driver role.
+//! passt: user-mode networking with a vhost-user device, as an independent peer of the virtio
+//! driver.
 //!
-//! Debian 12's version has no `--vhost-user`. The program of the Debian 13 backports runs on the
-//! host, through the dynamic loader and with the C library of Debian 13.
+//! Debian 12's version lacks `--vhost-user`. The program of the Debian 13 backports runs on the
+//! host, by means of the dynamic loader and the C library of Debian 13.
 
 use std::process::Command;
 
@@ -10,7 +11,7 @@ use crate::apt::Apt;
 use crate::store::Store;
 use crate::tools::Tools;
 
-/// Packages with the suites allowed for each.
+/// Packages, each with the allowed suites.
 const PACKAGES: [(&str, &[&str]); 2] =
     [("passt", &["trixie-backports"]), ("libc6", &["trixie", "trixie-updates"])];
 
@@ -34,7 +35,7 @@ fn unpacked() -> Result<Tools> {
     Ok(Tools::unpacked(&root))
 }
 
-/// `name=version` of the newest version of a package in these suites.
+/// `name=version` of the newest version of a package in these suites; an error if there is none.
 fn newest(apt: &Apt, name: &str, suites: &[&str]) -> Result<String> {
     let versions = apt.versions(name)?;
     let found = versions.iter().find(|(_, suite)| suites.contains(&suite.as_str()));

@@ -1,4 +1,5 @@
-//! The project's programs for guests: static, so that they do not depend on the guest's C library.
+//! The project's programs for guests, linked statically so that they do not depend on the guest's C
+//! library.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use crate::Result;
 use crate::image::Extra;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// Default cargo profile. `$MQNET_GUEST_PROFILE` selects another: measurements need `release`.
+/// Default cargo profile. `$MQNET_GUEST_PROFILE` selects another one: measurements need `release`.
 const PROFILE: &str = "tested";
 const PROFILE_CHOICE: &str = "MQNET_GUEST_PROFILE";
 const PROGRAMS: [&str; 3] = ["mqnet", "guest-tunnel", "guest-flood"];
@@ -26,7 +27,7 @@ pub fn build() -> Result<()> {
 /// Runs `cargo build` with these arguments.
 fn cargo(words: &[&str]) -> Result<()> {
     let mut cargo = Command::new("cargo");
-    // Cargo's variables for the running test would mislead the build of other packages.
+    // The variables that cargo sets for the running test would mislead the build of other packages.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
@@ -57,7 +58,7 @@ pub(crate) fn files() -> Result<Vec<Extra>> {
     PROGRAMS.into_iter().map(file).collect()
 }
 
-/// Path of a built program; it also runs on the host.
+/// Path of a built program, which also runs on the host.
 pub(crate) fn program(name: &str) -> PathBuf {
     target().join(TARGET).join(profile()).join(name)
 }

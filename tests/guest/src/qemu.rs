@@ -8,13 +8,13 @@ use crate::Result;
 use crate::store::Store;
 use crate::tools::Tools;
 
-/// `$MQNET_GUEST_ACCEL`: `kvm` or `tcg`.
+/// Variable that selects the accelerator: `kvm` or `tcg`.
 const CHOICE: &str = "MQNET_GUEST_ACCEL";
 const DEVICE: &str = "/dev/kvm";
 
-/// Kernel arguments: no kernel messages, a panic ends the guest, and no mitigations or clock
-/// corrections of real machines. On a busy host the timer interrupt is too late for the kernel's
-/// check, and with interrupt remapping the failed check is a panic.
+/// Kernel arguments: no kernel messages, a panic ends the guest, no mitigations, and no clock
+/// corrections for real machines. On a busy host the timer interrupt is too late for the kernel's
+/// check; with interrupt remapping a failed check is a panic.
 const APPEND: &str = "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off nokaslr \
                       tsc=unstable random.trust_cpu=on no_timer_check";
 
@@ -27,7 +27,7 @@ pub(crate) enum Accel {
 }
 
 impl Accel {
-    /// Accelerator to use, and whether it is known to work.
+    /// Returns the accelerator to use, and true if it is known to work.
     pub(crate) fn choose(store: &Store) -> Result<(Self, bool)> {
         match std::env::var(CHOICE).ok().as_deref() {
             Some("kvm") => return Ok((Self::Kvm, true)),
@@ -38,7 +38,8 @@ impl Accel {
         if File::options().read(true).write(true).open(DEVICE).is_err() {
             return Ok((Self::Tcg, true));
         }
-        // An open device does not prove that guests run: nested hosts lack instructions.
+        // An open device does not prove that guests run: KVM in a nested host may lack
+        // instructions.
         let tried = fs::read_to_string(store.path("accel")).unwrap_or_default();
         match tried.strip_prefix(&host()).map(str::trim) {
             Some("kvm") => Ok((Self::Kvm, true)),
@@ -47,7 +48,7 @@ impl Accel {
         }
     }
 
-    /// Stores whether this accelerator works on the host.
+    /// Stores this accelerator as the working one for the host.
     pub(crate) fn remember(self, store: &Store) -> Result<()> {
         let name = if self == Self::Kvm { "kvm" } else { "tcg" };
         Ok(fs::write(store.path("accel"), format!("{} {name}\n", host()))?)
@@ -75,11 +76,11 @@ pub(crate) struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Command line of QEMU, with the first serial port at `console` and the second in the file
+    /// Command line of QEMU. The first serial port is `console`, and the second writes to the file
     /// `results`.
     pub(crate) fn command(&self, tools: &Tools, console: &str, results: &Path) -> Command {
         let plain = tools.command("bin/qemu-system-x86_64");
-        // The guest must end with its parent, also after a kill.
+        // The guest ends with its parent, even if the parent is killed.
         let mut qemu = Command::new("setpriv");
         qemu.args(["--pdeathsig", "KILL", "--"]);
         if let Some(name) = self.netns {

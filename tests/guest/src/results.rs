@@ -1,4 +1,4 @@
-//! Results of scripts: an archive on the second serial port.
+//! Results of scripts, read from an archive on the second serial port.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,8 +9,8 @@ use crate::{Done, Result};
 
 pub(crate) type Results = (BTreeMap<String, Done>, BTreeMap<String, Vec<u8>>);
 
-/// Reads the archive written by `init.sh`: `NAME.status` and `NAME.output` of each script, and
-/// files.
+/// Reads the archive that `init.sh` has written: `NAME.status` and `NAME.output` of each script,
+/// and other files. An empty archive is an error.
 pub(crate) fn read_results(path: &Path) -> Result<Results> {
     let mut files = BTreeMap::new();
     for entry in tar::Archive::new(File::open(path)?).entries()? {

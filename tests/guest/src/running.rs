@@ -14,7 +14,7 @@ use crate::results::read_results;
 
 const POLL: Duration = Duration::from_millis(50);
 
-/// Number of boot attempts, and the time limit of each: several times as long as usual.
+/// Maximum number of boot attempts. The time limit of each is several times the usual duration.
 const BOOTS: u32 = 5;
 const BOOT_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -58,11 +58,12 @@ impl Running {
         Self::start(self.guest.clone(), self.parts.clone(), accel)
     }
 
-    /// Waits for the boot; returns false when the guest ends or exceeds `patience`.
+    /// Waits for the boot. Returns false if the guest ends or exceeds `patience`.
     pub(crate) fn boots_within(&mut self, patience: Duration) -> Result<bool> {
         let deadline = Instant::now() + patience;
         loop {
-            // Check the process first, so that its last output is still examined.
+            // The process is checked before the output is read, so that its last output is
+            // examined.
             let is_over = self.child.try_wait()?.is_some() || Instant::now() >= deadline;
             self.console.read()?;
             if self.console.booted().is_some() || is_over {
@@ -73,7 +74,7 @@ impl Running {
     }
 
     /// Waits for the boot, and restarts a guest that does not boot. Emulated processors sometimes
-    /// lose a timer interrupt during boot. `init.sh` detects that before any test has started.
+    /// lose a timer interrupt during boot; `init.sh` detects this before any test starts.
     pub fn boots(mut self) -> Result<Self> {
         let patience = BOOT_PATIENCE.min(self.guest.limit);
         for _ in 1..BOOTS {
@@ -94,7 +95,7 @@ impl Running {
 
     /// Sends SIGKILL and waits for the end.
     pub fn kill(&mut self) {
-        // Both calls fail when QEMU has already ended.
+        // Both calls fail only if QEMU has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -102,7 +103,8 @@ impl Running {
     /// Waits until the console shows `words`.
     pub fn says(&mut self, words: &str) -> Result<()> {
         loop {
-            // Check the process first, so that its last output is still examined.
+            // The process is checked before the output is read, so that its last output is
+            // examined.
             let ended = self.child.try_wait()?.is_some();
             self.console.read()?;
             if self.console.has(words) {
@@ -120,7 +122,7 @@ impl Running {
     pub fn wait(mut self) -> Result<Outcome> {
         let ended = self.ends()?;
         let wall = self.started.elapsed();
-        // A migrated guest has its file system in its memory, not in the image.
+        // The image can be removed: a guest has its file system in memory.
         fs::remove_file(&self.parts.initrd)?;
         let console = &self.console;
         let booted = console.booted().or_else(|| self.guest.arrives.then(Default::default));
@@ -137,7 +139,7 @@ impl Running {
         Ok(Outcome { release, booted_after, wall, done, files, console })
     }
 
-    /// Returns true when QEMU has ended in time.
+    /// True if QEMU has ended within the time limit.
     fn ends(&mut self) -> Result<bool> {
         let deadline = self.started + self.guest.limit;
         loop {

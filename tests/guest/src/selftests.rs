@@ -1,6 +1,6 @@
-//! The kernel's own network tests and its ynl tool, with all programs that they need: Debian's
-//! packages of the kernel's source, of Python and of the programs. None of them is part of this
-//! project.
+//! The kernel's network tests and its ynl tool, with all programs that they need, from Debian's
+//! packages of the kernel's source, of Python and of the programs. None of these files is part of
+//! this project.
 
 mod helpers;
 
@@ -18,7 +18,7 @@ use crate::modules;
 use crate::store::Store;
 use crate::tools::Tools;
 
-/// Prefixes of files extracted from the kernel's source: 5 MB of 1.6 GB.
+/// Prefixes of the files that are extracted from the kernel's source: 5 MB of 1.6 GB.
 const WANTED: [&str; 7] = [
     "Documentation/netlink/specs/",
     "tools/net/ynl/pyynl/",
@@ -29,8 +29,8 @@ const WANTED: [&str; 7] = [
     "tools/testing/selftests/net/lib.sh",
 ];
 
-/// Packages that the tests run, and that compile their helpers. Newer versions where Debian 12's
-/// are too old for a test.
+/// Packages with programs that the tests run, and with the compiler for their helpers. Backports
+/// replace packages of Debian 12 that are too old for a test.
 const PACKAGES: [&str; 19] = [
     "bpftool/bookworm-backports",
     "clang-14",
@@ -53,7 +53,7 @@ const PACKAGES: [&str; 19] = [
     "traceroute",
 ];
 
-/// Programs of these packages in [`BIN`], in place of the simpler ones of busybox and the guest.
+/// Programs of these packages in [`BIN`], in place of simpler programs of busybox and the guest.
 const PROGRAMS: [(&str, &str); 42] = [
     ("arping", "bin/arping"),
     ("awk", "bin/gawk"),
@@ -149,12 +149,12 @@ const MODULES: [&str; 46] = [
     "xfrm_user",
 ];
 
-/// Path in a guest.
+/// Folder of the tests in a guest.
 const IN_GUEST: &str = "k";
 
-/// Path of programs for these tests only: other tests compare with a guest's own programs.
+/// Folder of programs for these tests only; other tests use the guest's programs.
 const BIN: &str = "k/bin";
-/// Packages of Debian 13, with its C library: ethtool of Debian 12 prints no RSS in JSON.
+/// Packages of Debian 13 with its C library: ethtool of Debian 12 does not print RSS as JSON.
 const NEWER: [&str; 2] = ["ethtool", "libc6"];
 const NEWER_SUITE: &str = "trixie";
 const NEWER_FILES: [(&str, &str); 3] = [
@@ -173,7 +173,8 @@ const YAML: [&str; 2] =
 const UNUSED: [&str; 7] =
     ["__pycache__", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "test", "tkinter"];
 
-/// Archive for guests with this kernel, from the cache or the network (290 MB, once).
+/// Archive for guests with this kernel, created in the cache if it is missing (290 MB are
+/// downloaded).
 pub(crate) fn archive(store: &Store, tools: &Tools, kernel: &Files) -> Result<PathBuf> {
     let release = kernel.modules.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let words = |list: &[&str]| list.join(" ");
@@ -190,7 +191,7 @@ pub(crate) fn archive(store: &Store, tools: &Tools, kernel: &Files) -> Result<Pa
         let (package, version) = source_of(&release, &apt)?;
         apt.unpack_exactly(&[format!("{package}={version}")], &source)?;
         apt.unpack_with_dependencies(&PACKAGES, &debian)?;
-        // The headers of this kernel replace Debian's own.
+        // The headers of this kernel replace those of Debian 12.
         apt.unpack_exactly(&[format!("linux-libc-dev={version}")], &debian)?;
         apt.unpack_exactly(&of_suite(&apt, &NEWER, NEWER_SUITE)?, &newer)?;
         let plain = scratch.join("wanted");
@@ -211,7 +212,8 @@ pub(crate) fn archive(store: &Store, tools: &Tools, kernel: &Files) -> Result<Pa
     Ok(folder.join("selftests.cpio"))
 }
 
-/// Package and version of the source of a kernel by its release, such as `7.3.4+deb13-amd64`.
+/// Package and version of the source of a kernel. `release` is the kernel's release, such as
+/// `7.3.4+deb13-amd64`.
 pub(crate) fn source_of(release: &str, apt: &Apt) -> Result<(String, String)> {
     let number = release.split('+').next().unwrap_or(release);
     let series = number.rsplit_once('.').map_or(number, |(series, _)| series);
@@ -257,7 +259,7 @@ fn put_programs(archive: &mut Archive<BufWriter<File>>, root: &Path) -> Result<(
     let python = packages.file(INTERPRETER);
     archive.copy("bin/python3", &python)?;
     libraries.extend(packages.libraries(&python)?);
-    // Loaded by Python modules.
+    // Libraries that Python modules load.
     for module in ["libyaml-0.so.2", "libffi.so.8"] {
         libraries.insert(packages.file(&format!("lib/x86_64-linux-gnu/{module}")));
     }

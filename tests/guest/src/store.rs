@@ -7,7 +7,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::Result;
 
-/// Name of the file that marks a folder as complete and holds its inputs.
+/// Name of the file that marks a folder as complete and contains its inputs.
 const STAMP: &str = "made-of";
 
 /// Cache folder.
@@ -17,7 +17,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Cache of guests.
+    /// Cache for the parts of guests.
     pub fn open() -> Result<Self> {
         Self::in_cache("guest")
     }
@@ -43,7 +43,7 @@ impl Store {
         self.root.join(name)
     }
 
-    /// Deletes downloaded files, so that the next use downloads current ones.
+    /// Deletes downloaded and built files, so that the next use downloads current ones.
     pub fn forget(&self) -> Result<()> {
         for folder in ["tools", "kernels", "images", "selftests", "passt", "qemu-vfio-user", "ntb"]
         {
@@ -57,8 +57,8 @@ impl Store {
         Ok(())
     }
 
-    /// Folder `name`, created by `make` unless it exists with the same inputs. Concurrent programs
-    /// wait for the one that creates it.
+    /// Folder `name`, created by `make` unless it exists with the same inputs. Other programs wait
+    /// while one program creates the folder.
     pub fn folder(
         &self,
         name: &str,
@@ -70,7 +70,7 @@ impl Store {
         if fs::read_to_string(folder.join(STAMP)).is_ok_and(|text| text == made_of) {
             return Ok(folder);
         }
-        // An interrupted `make` leaves only this folder.
+        // An interrupted `make` leaves only this folder, which is not regarded as complete.
         let unfinished = self.path(&format!("{name}.unfinished"));
         for old in [&folder, &unfinished] {
             if old.exists() {
@@ -84,7 +84,7 @@ impl Store {
         Ok(folder)
     }
 
-    /// Takes a file lock; blocks while another process holds it. Released on drop.
+    /// Takes a file lock, which is released on drop. Blocks while another process holds the lock.
     pub(crate) fn lock(&self, name: &str) -> Result<Flock<File>> {
         let path = self.path(&format!("{}.lock", name.replace('/', "-")));
         let file = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -103,8 +103,8 @@ mod tests {
         Store::at(&folder).unwrap()
     }
 
-    // Goal: a folder is created once, created anew with other inputs, and a failed creation leaves
-    // no folder that counts as complete.
+    // Goal: a folder is created once, and created again for other inputs. A failed creation leaves
+    // no folder that is regarded as complete.
     #[test]
     fn a_folder_is_made_once() {
         let store = scratch("once");

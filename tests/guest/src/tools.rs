@@ -1,5 +1,5 @@
-//! QEMU and the programs of a guest: a small Debian in a folder, with its own C library,
-//! independent of the host's programs and versions.
+//! QEMU and the programs of guests: a minimal Debian in a folder, with its C library, independent
+//! of the programs and versions of the host.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use crate::Result;
 use crate::apt::{Apt, run};
 use crate::store::Store;
 
-/// Packages; their dependencies are added.
+/// Packages, which are unpacked with their dependencies.
 const PACKAGES: [&str; 10] = [
     "qemu-system-x86",
     "seabios",
@@ -40,7 +40,7 @@ impl Tools {
         Ok(Self { root })
     }
 
-    /// Packages already unpacked in a folder, with their C library.
+    /// Packages that are already unpacked in a folder, with their C library.
     pub(crate) fn unpacked(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
@@ -50,7 +50,7 @@ impl Tools {
         &self.root
     }
 
-    /// Path of a file of this Debian, in either half of the merged `/usr`.
+    /// Path of a file in this Debian, with or without `/usr`.
     pub(crate) fn file(&self, path: &str) -> PathBuf {
         let plain = self.root.join(path);
         if plain.exists() { plain } else { self.root.join("usr").join(path) }
@@ -63,7 +63,7 @@ impl Tools {
         command
     }
 
-    /// `depmod`, one of the names of kmod.
+    /// Command that runs kmod under its name `depmod`.
     pub(crate) fn depmod(&self) -> Command {
         let mut command = Command::new(self.loader());
         command.args(["--argv0", "depmod", "--library-path"]).arg(self.library_path());
@@ -71,7 +71,7 @@ impl Tools {
         command
     }
 
-    /// Shared libraries of a program.
+    /// Paths of the shared libraries of a program.
     pub(crate) fn libraries(&self, program: &Path) -> Result<Vec<PathBuf>> {
         let mut command = Command::new(self.loader());
         let listing = command.arg("--library-path").arg(self.library_path()).arg("--list");

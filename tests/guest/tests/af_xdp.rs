@@ -1,5 +1,5 @@
 //! `xdp:` in a guest, with NICs that access mqnet's memory by DMA: virtio-net, and QEMU's Intel
-//! 82576 with the driver `igb`. The host behind the NIC is a network namespace of this machine.
+//! 82576 with the driver `igb`. The NIC's peer on the host is a network namespace.
 
 use std::time::Duration;
 
@@ -9,20 +9,21 @@ use mqnet_testkit::{EndTable, World};
 use crate::virtio::peer::{file, give_file, iperf_server, sum, take_file};
 use crate::virtio::possible;
 
-/// Size of the fetched file, and number of fetches.
+/// Bytes of the fetched file; the number of fetches follows.
 const FILE: usize = 2 << 20;
 const FETCHES: usize = 3;
 
-/// Segments or datagrams that may arrive out of order while flows move: a NIC may keep frames in
-/// its own ring for longer than the millisecond of the drain.
+/// Maximum number of segments or datagrams that arrive out of order while flows move: a NIC may
+/// keep frames in its ring for longer than the millisecond of the drain.
 const LATE_MOST: u64 = 16;
 
-/// NIC with two queues and DMA access to all of the guest's memory.
+/// NIC with two queues and with DMA access to all memory of the guest.
 const VIRTIO: &str =
     "virtio-net-pci,netdev=n0,mq=on,vectors=6,rss=on,iommu_platform=on,disable-legacy=on";
 
-/// Guest with two CPUs and this NIC at a TAP of the host, which has 10.7.1.2. With `plain` a second
-/// NIC exists, unconnected and without DMA access to all memory.
+/// Guest with two CPUs and this NIC. The NIC is connected to a TAP of the host, which has the
+/// address 10.7.1.2. With `plain`, the guest has a second NIC without a connection and without DMA
+/// access to all memory.
 fn guest(
     world: &World,
     kernel: Kernel,
@@ -50,8 +51,8 @@ fn guest(
     guest.qemu(&["-netdev", "hubport,id=n1,hubid=0", "-device", "virtio-net-pci,netdev=n1"])
 }
 
-/// Asserts that the NIC's own table was set, reported by the kernel's tools, changed by flows, and
-/// restored.
+/// Asserts that the NIC's indirection table was set, shown by the kernel's tools, followed by
+/// flows, and restored.
 fn check_table(said: &str) {
     let own = said.lines().find_map(|line| line.strip_prefix("own ")).expect("the card's own");
     assert!(own.contains('0') && own.contains('1'), "{said}");
@@ -97,7 +98,7 @@ fn run(guest: Guest, world: &World, manner: &str, late_most: u64) -> Outcome {
     };
     let (late, moves) = (number("segments behind others: "), number(", moves "));
     assert!(moves >= 2 && number("moves beside datagrams ") >= 1, "nothing moved: {said}");
-    // A retransmitted segment counts as out of order, too.
+    // Retransmitted segments are counted as out of order too.
     assert!(late <= late_most, "segments of flows that follow are reordered: {said}");
     let word = said.lines().find_map(|line| line.strip_suffix(" datagrams received out-of-order"));
     let late = word.map_or("0", |word| word.rsplit(' ').next().unwrap_or_default());
@@ -120,9 +121,9 @@ fn run(guest: Guest, world: &World, manner: &str, late_most: u64) -> Outcome {
     outcome
 }
 
-// Goal: on the newest kernel a NIC with two queues works zero-copy: pings, files and streams cross
-// in both directions, channels change under traffic, and the NIC returns to the kernel after an
-// orderly end and after a kill. An unsupported NIC is refused with a reason.
+// Goal: on the newest kernel a NIC with two queues works with zero copy. Pings, files and streams
+// are transferred in both directions, and channels change under traffic. The NIC returns to the
+// kernel after a normal end and after a kill. An unsupported NIC is refused with a reason.
 #[test]
 fn virtio_net_is_zero_copy() {
     if !possible(Kernel::V7_3) {
@@ -135,8 +136,8 @@ fn virtio_net_is_zero_copy() {
     assert!(said.contains("has no zero copy here"), "no refusal: {said}");
 }
 
-// Goal: the same on the oldest kernel, which copies, and maps the rings of sockets only before they
-// are bound.
+// Goal: the virtio-net test passes on the oldest kernel, which copies frames, and on which rings of
+// sockets can be mapped only before they are bound.
 #[test]
 fn old_kernel_copies() {
     if !possible(Kernel::V6_1) {
@@ -147,8 +148,8 @@ fn old_kernel_copies() {
     run(guest, &world, "copying", LATE_MOST);
 }
 
-// Goal: the same with the driver of common hardware: its queues, table, rings and interrupts are
-// used and restored.
+// Goal: the test passes with the driver `igb` of common hardware. The NIC's queues, table, rings
+// and interrupts are used and restored.
 #[test]
 fn igb_is_zero_copy() {
     if !possible(Kernel::V7_3) {
@@ -158,13 +159,13 @@ fn igb_is_zero_copy() {
     let card = ("igb", "igb,netdev=n0");
     let guest = guest(&world, Kernel::V7_3, card, false, ",zerocopy=on");
     let outcome = run(guest, &world, "zero-copy", u64::MAX);
-    // The NIC is reset when it is attached: no reason to attach it again.
+    // Attaching resets the NIC, which must not cause a second attach.
     let said = &outcome.passed("xdp").unwrap().output;
     assert_eq!(said.matches("native XDP").count(), 1, "{said}");
 }
 
-// Goal: with two NICs as one netdev each NIC's own table follows the traffic sent to it, including
-// the secondary's, without reordering of streams; both tables are restored.
+// Goal: with two NICs as one netdev, the table of each NIC follows the traffic sent to that NIC,
+// without reordering of streams. Both tables are restored.
 #[test]
 fn tables_of_two_cards_follow() {
     if !possible(Kernel::V7_3) {
@@ -175,7 +176,7 @@ fn tables_of_two_cards_follow() {
     let world = World::create();
     let host = &world.b;
     for name in ["all", "default"] {
-        // Replies may leave by another NIC than the one that received the request.
+        // Replies may be sent by another NIC than the one that received the request.
         host.run(&["sysctl", "-qw", &format!("net.ipv4.conf.{name}.rp_filter=0")]);
     }
     let words = format!("CARD0={} CARD1={} INNER={inner} HOST={outer}", cards[0], cards[1]);

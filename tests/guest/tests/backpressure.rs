@@ -1,4 +1,5 @@
-//! Flood into a TAP with a stalled reader: with `IFF_BACKPRESSURE`, and on a kernel without it.
+//! Floods into a TAP whose reader stalls, on a kernel with `IFF_BACKPRESSURE` and on one without
+//! it.
 
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use crate::there;
 const SCRIPT: &str =
     concat!("SENDERS='1 2 4' SECONDS_EACH=3\n", include_str!("../scripts/flood.sh"));
 
-/// `IFF_BACKPRESSURE` among the flags of a device.
+/// Bit of `IFF_BACKPRESSURE` in the flags of a device.
 const BACKPRESSURE: u32 = 0x80;
 
-/// Largest number of dropped frames that do not belong to the flood.
+/// Maximum number of dropped frames that do not belong to the flood.
 const OTHERS: u64 = 10;
 
 /// One run of the script.
@@ -29,7 +30,7 @@ struct Flood {
     requeues: u64,
 }
 
-/// Result of a flooded guest.
+/// Runs the script in a guest and returns the results; none if the guest cannot be started.
 fn outcome(kernel: Kernel) -> Option<Outcome> {
     if !there(kernel) {
         return None;
@@ -58,8 +59,8 @@ fn floods(outcome: &Outcome) -> Vec<Flood> {
     let floods: Vec<Flood> = lines.lines().map(read).collect();
     assert_eq!(floods.iter().map(|run| run.senders).collect::<Vec<_>>(), [1, 2, 4]);
     for run in &floods {
-        // Every missing frame is counted by the component that dropped it: the link itself loses
-        // nothing. Some frames of the stacks (ARP, IPv6) may have been dropped as well.
+        // The component that dropped a frame has counted it: the link loses no frame. Other frames
+        // of the stacks (ARP, IPv6) may have been dropped too.
         let (missing, counted) = (run.sent - run.received, run.ring + run.qdisc);
         assert!(missing <= counted && counted <= missing + OTHERS, "{run:?}");
         assert_eq!(run.wrong, 0, "{run:?}");
@@ -73,15 +74,15 @@ fn flags(outcome: &Outcome) -> u32 {
     u32::from_str_radix(text.trim().strip_prefix("0x").unwrap(), 16).unwrap()
 }
 
-/// Drops of the TAP's own ring in mqnet's statistics.
+/// Drops of the TAP's ring according to mqnet's statistics.
 fn reported(outcome: &Outcome) -> u64 {
     let stats: Value = serde_json::from_str(&outcome.text("stats.json").unwrap()).unwrap();
     let value = &stats[0]["dropped-outside-a"];
     value.as_u64().unwrap_or_else(|| panic!("no dropped-outside-a: {stats}"))
 }
 
-// Goal: mqnet sets IFF_BACKPRESSURE where the kernel supports it. The TAP's ring then drops nothing
-// while its reader stalls and 1, 2 or 4 senders flood it: the qdisc is stopped.
+// Goal: mqnet sets IFF_BACKPRESSURE if the kernel supports it. The TAP's ring then drops no frame
+// while its reader stalls and 1, 2 or 4 senders flood it, because the qdisc is stopped.
 #[test]
 fn a_ring_that_stops_drops_nothing() {
     let Some(outcome) = outcome(Kernel::V7_3) else { return };
@@ -92,8 +93,8 @@ fn a_ring_that_stops_drops_nothing() {
     }
 }
 
-// Goal: the same flood overflows the ring of a kernel without the flag. The loss is read from the
-// device, and `mqnet stats` reports it with a remedy.
+// Goal: on a kernel without the flag the same flood overflows the ring. mqnet reads the loss from
+// the device, and `mqnet stats` reports it with a remedy.
 #[test]
 fn a_ring_that_drops_is_reported() {
     let Some(outcome) = outcome(Kernel::V6_1) else { return };

@@ -1,4 +1,4 @@
-//! Guests themselves: input, results and failures.
+//! Guests as such: input, results and failures.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::there;
 
 const HELLO: &str = "uname -r; cat /files/greeting; echo from the guest > $RESULTS/reply; exit 7";
 
-// Goal: each kernel is the requested one; text, files and exit status are returned. A failing
-// script stops neither the guest nor later scripts, and is reported with its output.
+// Goal: a guest runs the requested kernel and returns text, files and exit status. A script that
+// fails does not stop the guest or later scripts, and is reported with its output.
 #[test]
 fn input_and_results_are_transferred() {
     for (kernel, release) in [(Kernel::V6_1, "6.1."), (Kernel::V7_3, "")] {
@@ -40,8 +40,8 @@ fn input_and_results_are_transferred() {
     }
 }
 
-// Goal: a guest that crashes or hangs ends in time, with an error that contains the end of the
-// console and the path of the log.
+// Goal: a guest that crashes or hangs ends in time. The error contains the end of the console and
+// the path of the log.
 #[test]
 fn failure_of_a_guest_reports_its_console() {
     if !there(Kernel::V6_1) {

@@ -1,4 +1,4 @@
-//! The kernel's own implementation of the five systems as reference.
+//! The kernel's implementation of the five systems as reference.
 
 use mqnet_guest::{Kernel, five};
 
@@ -7,8 +7,9 @@ use crate::there_with_tests;
 /// Minimum number of equal answers.
 const ALIKE: usize = 20;
 
-// Goal: on kernel 7.3 the kernel's own implementation and mqnet answer the same requests equally,
-// except for the differences in book/src/explanation/five-systems.md, which must all still exist.
+// Goal: on kernel 7.3, the kernel's implementation and mqnet answer the same requests equally,
+// except for the differences in book/src/explanation/five-systems.md. All of these differences
+// still exist.
 #[test]
 fn every_difference_from_the_kernel_is_explained() {
     if !there_with_tests(Kernel::V7_3) {
@@ -34,14 +35,14 @@ fn kernel_tests(place: &str) {
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }
 
-// Goal: the kernel's own tests of drivers end on VDUSE and on virtio-net with several queues as
-// documented in book/src/explanation/five-systems.md.
+// Goal: the kernel's driver tests have the results in book/src/explanation/five-systems.md, on
+// VDUSE and on virtio-net with several queues.
 #[test]
 fn the_tests_of_drivers_end_as_explained() {
     kernel_tests("drivers/net");
 }
 
-// Goal: the same for its tests of bridges, routers and filters.
+// Goal: the kernel's tests of bridges, routers and filters have the results in that document.
 #[test]
 fn the_tests_of_forwarding_end_as_explained() {
     kernel_tests("net/forwarding");

@@ -1,5 +1,5 @@
-//! Guest and host joined by `ntb:ivshmem=`: the guest's end over the PCI device, the host's as a
-//! peer of mqnet's server.
+//! Guest and host joined by `ntb:ivshmem=`. The guest's end uses the PCI device; the host's end is
+//! a peer of mqnet's ivshmem server.
 
 mod pair;
 
@@ -14,7 +14,7 @@ use mqnet_testkit::{LinkProcess, World, until};
 use crate::virtio::peer::{Numbers, file, give_file, iperf_server, sum, take_file};
 use crate::virtio::possible;
 
-/// Interrupts of each peer: the link, and four queue pairs.
+/// Interrupt vectors of each peer: one for the link and four for queue pairs.
 const VECTORS: u16 = 5;
 /// Size of the transferred file.
 const FILE: usize = 4 << 20;
@@ -23,7 +23,7 @@ struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both calls fail when the process has already ended.
+        // Both calls fail only if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -51,14 +51,14 @@ fn link(world: &World) -> LinkProcess {
     LinkProcess::spawn(command)
 }
 
-/// Builds the programs of guests.
+/// Builds the programs of guests once per process.
 fn build() {
     static BUILT: OnceLock<Result<(), String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| mqnet_guest::build().map_err(|e| e.to_string()));
     assert_eq!(built, &Ok(()));
 }
 
-/// Guest with the device.
+/// Guest with the ivshmem device.
 fn guest(kernel: Kernel, name: &str, socket: &Path, settings: &str) -> Guest {
     build();
     let chardev = format!("socket,id=iv,path={}", socket.display());
@@ -71,7 +71,7 @@ fn guest(kernel: Kernel, name: &str, socket: &Path, settings: &str) -> Guest {
         .script("ivshmem", &script)
 }
 
-/// Changes the number of channels from the host's side.
+/// Changes the number of channels at the host's end.
 fn resize(world: &World, link: &LinkProcess, numbers: &Numbers) {
     for (n, channels) in [(1, 4), (2, 2), (3, 4)] {
         let said = world.tell(&format!("ethtool -L t0 combined {channels}"));
@@ -99,9 +99,9 @@ fn killed(mut guest: Running, link: &LinkProcess) {
     link.wait_down("has left the device");
 }
 
-// Goal: a guest without interrupts, with the device as a file of sysfs: files cross in both
-// directions unchanged and no datagram is duplicated while channels change from 1 to 4. After a
-// kill the next guest gets a new link. The idle link is polled.
+// Goal: a guest without interrupts uses the device as a file of sysfs. Files arrive unchanged in
+// both directions, and no datagram is duplicated, while channels change from 1 to 4. After a kill
+// the next guest gets a new link. The idle link is polled.
 #[test]
 fn guest_without_interrupts_polls() {
     if !possible(Kernel::V6_1) {
@@ -132,8 +132,8 @@ fn guest_without_interrupts_polls() {
     link.stop();
 }
 
-// Goal: the same with the device bound to vfio-pci: its interrupts wake workers and control thread,
-// and no thread polls.
+// Goal: the test passes with the device bound to vfio-pci. Its interrupts wake workers and control
+// thread, and no thread polls.
 #[test]
 fn a_guest_with_interrupts() {
     if !possible(Kernel::V7_3) {
@@ -163,7 +163,7 @@ fn a_guest_with_interrupts() {
 }
 
 // Goal: two guests that share only a file, without a server, peer ids or doorbells, agree on their
-// sides and reach each other; one is killed, and the next takes its place.
+// sides and exchange frames. After one is killed, the next guest replaces it.
 #[test]
 fn two_guests_without_doorbells() {
     if !possible(Kernel::V6_1) {

@@ -15,7 +15,7 @@ mod virtio;
 
 use mqnet_guest::Kernel;
 
-/// Returns true when a guest with this kernel can be started; otherwise the test is skipped.
+/// True if a guest with this kernel can be started; otherwise skips the test and returns false.
 #[track_caller]
 fn there(kernel: Kernel) -> bool {
     match mqnet_guest::prepare(kernel) {
@@ -24,7 +24,8 @@ fn there(kernel: Kernel) -> bool {
     }
 }
 
-/// Same as [`there`], for a guest with the kernel's own tests and their Python.
+/// True if a guest with this kernel and the kernel's tests can be started; otherwise skips the test
+/// and returns false.
 #[track_caller]
 fn there_with_tests(kernel: Kernel) -> bool {
     there(kernel)

@@ -1,4 +1,4 @@
-//! Bytes that cross NUMA nodes: one device for both nodes, compared with a device for each.
+//! Bytes that cross NUMA nodes: one device for both nodes, compared with one device for each node.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const CHANNELS: usize = 4;
 /// Name of the ratio in the report.
 const RATIO: &str = "two functions / one function";
 
-/// Bucket of a ping from 10.9.0.1 to 10.9.0.`to`.
+/// RSS bucket of a ping from 10.9.0.1 to 10.9.0.`to`.
 fn bucket_of(to: u8) -> usize {
     let mut frame = [0; 60];
     frame[12..14].copy_from_slice(&[8, 0]);
@@ -27,13 +27,13 @@ fn bucket_of(to: u8) -> usize {
     bucket(&frame, Layer::Ethernet).unwrap()
 }
 
-/// Address for each channel, with a flow that the indirection table steers to that channel.
+/// Addresses, one for each channel, whose flows the indirection table steers to that channel.
 fn destinations() -> Vec<String> {
     let of = |channel| (10..=250).find(|to| bucket_of(*to) % CHANNELS == channel).unwrap();
     (0..CHANNELS).map(|channel| format!("10.9.0.{}", of(channel))).collect()
 }
 
-/// Local and crossing bytes of all functions with a known node.
+/// Local bytes and bytes that crossed nodes, summed over all functions with a known node.
 fn bytes(outcome: &Outcome, name: &str) -> [u64; 2] {
     let stats: Value = serde_json::from_str(&outcome.text(name).unwrap()).unwrap();
     let stats = if stats.is_array() { &stats[0] } else { &stats };
@@ -43,8 +43,9 @@ fn bytes(outcome: &Outcome, name: &str) -> [u64; 2] {
     ["local-bytes", "cross-bytes"].map(sum)
 }
 
-/// Checks each channel in `mqnet show`: its CPU belongs to its node, and each device behind it has
-/// a name, a node and a queue. Returns the number of channels on another node than their device's.
+/// Checks each channel in `mqnet show`: its CPU belongs to its node, and its function has an
+/// interface, a queue and an interrupt. Returns the number of channels on another node than that of
+/// their device.
 fn check_places(outcome: &Outcome, name: &str) -> usize {
     let show: Value = serde_json::from_str(&outcome.text(name).unwrap()).unwrap();
     let places = show[0]["placement"].as_array().unwrap_or_else(|| panic!("{show}"));
@@ -60,7 +61,7 @@ fn check_places(outcome: &Outcome, name: &str) -> usize {
     across.count()
 }
 
-/// Hosts that answer, each behind a device; both have every address.
+/// Hosts that answer pings, each connected to one device; both hosts have every address.
 fn answering(world: &World, flows: &[String]) -> Vec<LinkProcess> {
     let hosts = [&world.a, &world.b];
     let spawn = |card: usize| {
@@ -85,9 +86,9 @@ fn answering(world: &World, flows: &[String]) -> Vec<LinkProcess> {
     (0..2).map(spawn).collect()
 }
 
-// Goal: in a guest with two nodes and consumers that send on their own node, one device per node as
-// one netdev sends at least ten times fewer bytes across nodes than one device for both. `mqnet
-// show` reports CPU, node, function, queue and interrupts of every channel.
+// Goal: a guest with two nodes has senders on each node. One device per node, joined to one netdev,
+// sends at least ten times fewer bytes across nodes than one device for both. `mqnet show` reports
+// CPU, node, function, queue and interrupts of every channel.
 #[test]
 fn two_functions_keep_bytes_on_their_node() {
     if !(has(&[Need::Root]) && there(Kernel::V6_1)) {
@@ -113,7 +114,7 @@ fn two_functions_keep_bytes_on_their_node() {
         two[1],
         two[0] + two[1]
     );
-    // Two of four flows of 200 pings of 1400 bytes must cross, at least in one direction.
+    // Two of four flows of 200 pings of 1400 bytes cross nodes, at least in one direction.
     assert!(one[1] > 2 * 200 * 1400, "one function: {one:?}");
     assert!(two[0] > one[0], "two functions: {two:?}, one: {one:?}");
     assert!(two[1] * 10 <= one[1], "one function {one:?}, two {two:?}");

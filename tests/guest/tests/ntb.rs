@@ -1,4 +1,4 @@
-//! The kernel's NTB drivers on an emulated endpoint of ours.
+//! The kernel's NTB drivers on an emulated endpoint of mqnet.
 
 mod channels;
 mod life;
@@ -22,7 +22,7 @@ use crate::there;
 
 const WINDOW: u32 = 2 << 20;
 
-/// True when guests with NTB drivers can be started; else the test is skipped.
+/// True if guests with NTB drivers can be started; otherwise skips the test and returns false.
 #[track_caller]
 fn there_with_ntb() -> bool {
     there(Kernel::V7_3)
@@ -44,10 +44,9 @@ fn config(endpoint: BoardModel) -> VfioUserConfig {
     }
 }
 
-/// The far end of a bridge: answers each operation of the guest in a way that shows that it
-/// arrived.
+/// Far end of a bridge, which answers each operation of the guest so that its effect is visible.
 ///
-/// - A scratchpad is answered by its complement in the other direction.
+/// - A scratchpad is answered by the complement of its value in the other direction.
 /// - A doorbell is answered by the same doorbell.
 /// - The first bytes of a window are answered by their complement in the guest's memory.
 struct Mirror {
@@ -66,7 +65,7 @@ impl Mirror {
         Self { stop, thread: Some(thread) }
     }
 
-    /// States of the link, in order.
+    /// Stops the far end; returns the states of the link in their order.
     fn stop(mut self) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap()
@@ -132,7 +131,7 @@ for module in ntb ntb_hw_epf ntb_transport ntb_tool; do insmod $module.ko || exi
 lsmod
 ";
 
-// Goal: the modules that are built of the kernel's source load into Debian's kernel.
+// Goal: the modules built from the kernel's source can be loaded into Debian's kernel.
 #[test]
 fn modules_load() {
     if !there_with_ntb() {
@@ -144,7 +143,7 @@ fn modules_load() {
     assert!(output.contains("ntb_transport"), "{output}");
 }
 
-/// One line per operation: name, what it read.
+/// Script that prints one line per operation: the name and the value that was read.
 const TOOL: &str = r#"
 for module in ntb ntb_hw_epf ntb_tool; do insmod /ntb/$module.ko || exit 1; done
 cd /sys/kernel/debug/ntb_tool/* || { dmesg | tail -20; exit 1; }
@@ -241,7 +240,7 @@ fn tool_agrees(endpoint: BoardModel) {
     }
     expect("windows", &windows.to_string());
     let bar = |index: usize| match (endpoint, index) {
-        // The driver takes the BAR's length, doorbells included.
+        // The driver uses the length of the whole BAR, which includes the doorbells.
         (BoardModel::J721e, 0) => 2 * WINDOW,
         _ => WINDOW,
     };
@@ -262,20 +261,22 @@ fn tool_agrees(endpoint: BoardModel) {
     assert_eq!(found, expected, "{output}");
 }
 
-// Goal: the kernel's ntb_tool agrees with the device on doorbells, scratchpads, windows and link,
-// for each endpoint that the driver knows.
+// Goal: the kernel's ntb_tool agrees with the device `rcar` on doorbells, scratchpads, windows and
+// link.
 #[test]
 fn ntb_tool_agrees_with_rcar() {
     tool_agrees(BoardModel::Rcar);
 }
 
-// Goal: see above.
+// Goal: the kernel's ntb_tool agrees with the device `imx8` on doorbells, scratchpads, windows and
+// link.
 #[test]
 fn ntb_tool_agrees_with_imx8() {
     tool_agrees(BoardModel::Imx8);
 }
 
-// Goal: see above.
+// Goal: the kernel's ntb_tool agrees with the device `j721e` on doorbells, scratchpads, windows and
+// link.
 #[test]
 fn ntb_tool_agrees_with_j721e() {
     tool_agrees(BoardModel::J721e);

@@ -1,4 +1,4 @@
-//! Two NUMA nodes with a NIC behind each: plans of real topologies, and the resulting interrupt
+//! Two NUMA nodes with one NIC each: plans of real topologies, and the resulting interrupt
 //! affinity.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::there;
 pub(crate) const CPUS: [[u64; 2]; 2] = [[0, 1], [2, 3]];
 const SCRIPT: &str = include_str!("../scripts/numa.sh");
 
-/// Guest with a NIC behind the expander bridge of each node; the first NIC is on node 1.
+/// Guest with a NIC on the expander bridge of each node; the first NIC is on node 1.
 pub(crate) fn guest(folder: &Folder, name: &str, queues: usize) -> Guest {
     let mut guest = Guest::new(Kernel::V6_1, name).cpus(4).limit(Duration::from_secs(300));
     for (node, cpus) in ["0-1", "2-3"].into_iter().enumerate() {
@@ -39,7 +39,7 @@ pub(crate) fn guest(folder: &Folder, name: &str, queues: usize) -> Guest {
     guest
 }
 
-/// Fields of the lines that begin with `kind`.
+/// Fields after the first word in lines of four words that begin with `kind`.
 fn lines<'a>(text: &'a str, kind: &str) -> Vec<[&'a str; 3]> {
     let words = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     let of_kind = words.filter(|words| words[0] == kind && words.len() == 4);
@@ -64,9 +64,9 @@ fn check_plan(plan: &Value, nodes: &BTreeMap<&str, u64>) {
     }
 }
 
-// Goal: in a guest with two NUMA nodes and a NIC behind each, the plan has the real distances and
-// the NICs' nodes, and each channel is served on the node of its NIC. With --apply each queue's
-// interrupts are on one CPU of that node and every CPU sends through a queue of each NIC. At the
+// Goal: in a guest with two NUMA nodes and one NIC each, the plan contains the real distances and
+// the nodes of the NICs. Each channel is served on the node of its NIC. With --apply, each queue's
+// interrupts are on one CPU of that node, and every CPU sends through one queue of each NIC. At the
 // end interrupts and XPS are restored.
 #[test]
 fn the_plan_of_a_guest_with_two_nodes() {
@@ -107,7 +107,7 @@ fn the_plan_of_a_guest_with_two_nodes() {
     for nic in nodes.keys() {
         let sets = lines(&during, "xps").into_iter().filter(|[of, _, _]| of == nic);
         let masks: Vec<u64> = sets.map(|[_, _, m]| u64::from_str_radix(m, 16).unwrap()).collect();
-        // All four CPUs, each through one queue.
+        // Each of the four CPUs is in one of the two masks.
         assert_eq!((masks.len(), masks.iter().sum::<u64>()), (2, 15), "{nic}: {masks:?}");
         assert!(masks.iter().all(|&mask| mask != 0), "{nic}: {masks:?}");
     }

@@ -1,4 +1,4 @@
-//! `virtio-user:` with a foreign device: passt, which sends without checksums and marks the frames
+//! `virtio-user:` with an independent device: passt sends frames without checksums and marks them
 //! DATA_VALID.
 
 use std::process::{Child, Command, Stdio};
@@ -7,28 +7,29 @@ use mqnet_testkit::{Host, LinkProcess, Need, World, has, skip, until};
 
 const NEEDS: [Need; 3] = [Need::Root, Need::Program("python3"), Need::Program("ping")];
 
-/// Address of the guest, and the address by which it reaches the outside (passt's local mode).
+/// Address of the guest; the next one is the address at which the guest reaches the host's network
+/// (passt's local mode).
 const GUEST: &str = "169.254.2.1/16";
 const OUTSIDE: &str = "169.254.2.2";
 
 /// Bytes of a TCP stream in each direction.
 const BYTES: usize = 100 << 20;
 
-/// Script that accepts one connection; `stream` does the transfer.
+/// Script that accepts one connection and calls `stream`.
 const SERVE: &str = "
 s = socket.create_server((sys.argv[1], int(sys.argv[2])))
 print('ready', flush=True)
 stream(s.accept()[0], 1, 2)
 ";
 
-/// Script that connects.
+/// Script that connects and calls `stream`.
 const CONNECT: &str = "
 s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 60)
 stream(s, 2, 1)
 ";
 
-/// Script that sends and receives at the same time, and compares the received bytes with the other
-/// end's sequence.
+/// Function of the scripts that sends and receives at the same time, and compares the received
+/// bytes with the sequence of the other end.
 const STREAM: &str = "import hashlib,random,socket,sys,threading
 def stream(s, mine, theirs):
     size = int(sys.argv[3])
@@ -78,7 +79,7 @@ for n in range(0, 1472, 7):
 print('equal', flush=True)
 ";
 
-/// Process that ends with the test.
+/// Process that is killed at the end of the test.
 struct Process(Child);
 
 impl Process {
@@ -86,7 +87,7 @@ impl Process {
         Self(command.stdin(Stdio::null()).spawn().expect("a process"))
     }
 
-    /// Starts a Python program and waits for its ready line.
+    /// Starts a Python program and waits until it prints `ready`.
     fn python(host: &Host, script: &str, arguments: &[&str]) -> Self {
         use std::io::{BufRead, BufReader};
         let mut command = host.command(&[&["python3", "-c", script], arguments].concat());
@@ -106,13 +107,14 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Either fails for a child that has ended already.
+        // Both calls fail only if the child has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Starts passt in host `b`, listening at port 7002 for connections to the guest.
+/// Starts passt in host `b`, listening on port 7002 for connections to the guest. Skips the test
+/// and returns none without passt.
 fn passt(world: &World) -> Option<Process> {
     let command = match mqnet_guest::passt::command() {
         Ok(command) => command,
@@ -128,8 +130,8 @@ fn passt(world: &World) -> Option<Process> {
     words.extend(["--foreground", "--quiet", "--vhost-user", "--socket"].map(str::to_owned));
     words.extend([&socket, "--runas", "0", "--tcp-ports", "7002"].map(str::to_owned));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    // passt drops data when its sockets are full, and then waits for a timeout of the guest: the
-    // buffers exceed the largest window announced to the guest.
+    // passt drops data if its sockets are full, and then waits for a timeout of the guest. The
+    // buffers therefore exceed the largest window that is announced to the guest.
     let buffers = "4096 33554432 33554432";
     for set in [
         "net.ipv4.ping_group_range=0 2147483647".to_owned(),
@@ -150,8 +152,9 @@ fn checksum_errors(host: &Host) -> u64 {
         .sum()
 }
 
-// Goal: ping, TCP in both directions and UDP pass through a foreign device that omits checksums and
-// marks them as valid: every stream and datagram arrives complete, every checksum is correct.
+// Goal: ping, TCP in both directions and UDP work with an independent device that omits checksums
+// and marks frames as valid. Every stream and datagram arrives complete, and every checksum is
+// correct.
 #[test]
 fn a_foreign_device_that_leaves_checksums_out() {
     if !has(&NEEDS) {
@@ -175,7 +178,7 @@ fn a_foreign_device_that_leaves_checksums_out() {
     assert_eq!(world.a.run(&outgoing), "equal\n");
     server.wait();
 
-    // Incoming connection, short.
+    // Incoming connection with fewer bytes.
     let few = (8 << 20).to_string();
     let server = Process::python(&world.a, &serve, &["0.0.0.0", "7002", &few]);
     let incoming = ["python3", "-c", &connect, "127.0.0.1", "7002", &few];

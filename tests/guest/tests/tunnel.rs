@@ -1,4 +1,4 @@
-//! Short run of the tunnel benchmark: its two sides differ only in the flag.
+//! Short run of the tunnel benchmark, whose two modes differ only in the flag of the device.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use mqnet_guest::{Guest, Kernel};
 
 use crate::there;
 
-/// Short run: checks function, not performance.
+/// Settings of a short run, which checks function and not performance.
 const SMOKE: Settings =
     Settings { rate: 40, delay: 30, ring: 100, room: 65_536, rounds: 1, seconds: 4 };
 
-// Goal: only one of the two tunnels has the flag, and its ring drops nothing. The path loses
-// nothing in either; both carry TCP and give a time series.
+// Goal: only the device of one mode has the flag, and its ring drops no packet. The path loses no
+// packet in either mode. Both modes carry TCP and give a time series.
 #[test]
 fn the_tunnels_differ_in_the_flag_alone() {
     if !there(Kernel::V7_3) {

@@ -1,4 +1,4 @@
-//! VDUSE device of the guest's kernel: the host has no VDUSE.
+//! VDUSE device of the guest's kernel, because the host's kernel may lack VDUSE.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use crate::{there, there_with_tests};
 
-/// Number of fetched files: at first, after iperf3, with each feature off, after the rebinding,
-/// after the kills, and with split rings before and after a kill.
+/// Number of fetched files: one at the start, one after iperf3, one for each disabled feature, one
+/// after the rebinding, one after the kills, and two with split rings.
 const FILES: usize = 8;
 
-/// Frames of the stacks (IPv6), and of the senders' last moment.
+/// Maximum number of frames of the stacks (IPv6) and of the end of a flood.
 const OTHERS: u64 = 10;
 
-/// Frames that prove use of a device by a few streams.
+/// Minimum number of frames that a few streams send through a device.
 const MANY: u64 = 10;
 
 fn guest(kernel: Kernel, script: &str) -> Option<Guest> {
@@ -34,7 +34,7 @@ fn run(kernel: Kernel, guest: Guest) -> Outcome {
     outcome
 }
 
-/// Asserts that two devices of one group have both carried streams in both directions.
+/// Asserts that both devices of a group have carried streams in both directions.
 fn a_group_has_worked(outcome: &Outcome, said: &str) {
     let (_, group) = said.split_once("== group\n").expect("a group");
     assert!(group.contains("g0 max 1\ng1 max 1\n"), "{said}");
@@ -53,7 +53,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// A stalled reader stops the qdisc: only the qdisc counts missing frames.
+/// Asserts that a stalled reader stops the qdisc, so that only the qdisc drops frames.
 fn nothing_is_dropped_outside(outcome: &Outcome) {
     let flood: Value = serde_json::from_str(&outcome.text("flood.json").unwrap()).unwrap();
     let (sent, received) = (number(&flood["send"]["sent"]), number(&flood["receive"]["received"]));
@@ -67,9 +67,9 @@ fn nothing_is_dropped_outside(outcome: &Outcome) {
 }
 
 // Goal: on the newest kernel the VDUSE device is a netdev of its name with one queue pair and
-// negotiated offloads. Files arrive unchanged; a flood into a stalled reader loses nothing outside
+// negotiated offloads. Files arrive unchanged, and a flood into a stalled reader is dropped only by
 // the qdisc. The driver may be unbound and bound again, and mqnet killed and restarted, with the
-// same netdev. At the end nothing remains, and no frame is unaccounted for. Two devices form a
+// same netdev. At the end no resource remains, and all frames are accounted for. Two devices form a
 // group.
 #[test]
 fn vduse_device_on_the_newest_kernel() {
@@ -85,7 +85,7 @@ fn vduse_device_on_the_newest_kernel() {
     }
     assert!(said.contains("tx-udp-segmentation: on"), "{said}");
     assert!(said.contains("50 packets transmitted, 50 received"), "{said}");
-    // One in each direction, and one through the group.
+    // One stream in each direction, and one through the group.
     assert_eq!(said.matches("receiver").count(), 3, "a stream is missing: {said}");
     let given = said.lines().find_map(|line| line.strip_prefix("given ")).expect("a file");
     let whole = said.matches(&format!("file {given}\n")).count();
@@ -100,9 +100,9 @@ fn vduse_device_on_the_newest_kernel() {
     assert_eq!((end.out().tx_lost, end.back().tx_lost), (0, 0), "{end:?}");
 }
 
-// Goal: on the oldest supported kernel the device is a netdev with one queue pair that answers; the
-// kernel fragments datagrams until its offload is enabled; two devices form a group. Queues and
-// life cycle keep the contract.
+// Goal: on the oldest supported kernel the device is a netdev with one queue pair. The kernel
+// fragments datagrams until its offload is enabled. Two devices form a group. Queues and life cycle
+// keep the contract.
 #[test]
 fn vduse_device_on_an_older_kernel() {
     let kernel = Kernel::V6_12;
@@ -126,8 +126,8 @@ fn vduse_device_on_an_older_kernel() {
     a_group_has_worked(&outcome, said);
 }
 
-/// Changes of the accessible memory: the first mapping, three of everything, two of the buffers,
-/// more, less, and two of the rings.
+/// Number of changes of the mapped memory: the first mapping, three of all memory, two of the
+/// buffers, one that adds memory, one that removes memory, and two of the rings.
 const REMAPS: u32 = 10;
 
 fn follows(kernel: Kernel) {
@@ -151,22 +151,22 @@ fn follows(kernel: Kernel) {
     assert!(remaps.parse::<u32>().unwrap() >= REMAPS, "{said}");
     assert!(said.contains("link 0\n") && said.ends_with("== done\n"), "{said}");
     EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap()).assert_conserved();
-    // Up once at first, and once after the rings were unmapped: a short move is not detected as a
-    // link change. (A move of more than 0.3 s is.)
+    // The link comes up at the start, and once after the rings were unmapped if that took more than
+    // 0.3 s. A shorter move is not detected.
     let events = outcome.text("link.jsonl").unwrap();
     let ups = events.lines().filter(|line| line.contains("\"event\":\"up\"")).count();
     assert!((1..=3).contains(&ups), "up {ups} times: {events}");
 }
 
 // Goal: a user-space driver (vhost-vdpa) moves rings and buffers to other memory while the device
-// runs, together or separately, adds memory and removes it. Every request is answered from the
-// current addresses, and the link stays up, with the messages of the newest kernel.
+// runs, together or separately, and adds and removes memory. Every request is answered from the
+// current addresses, and the link stays up, with the VDUSE messages of the newest kernel.
 #[test]
 fn device_follows_moved_memory() {
     follows(Kernel::V7_3);
 }
 
-// Goal: the same with the messages of the older interface.
+// Goal: moved memory is followed with the VDUSE messages of the older interface too.
 #[test]
 fn device_follows_moved_memory_on_an_older_kernel() {
     follows(Kernel::V6_12);

@@ -1,4 +1,4 @@
-//! `vhost-user:` with real guests: their drivers, and typical operations of their users.
+//! `vhost-user:` with real guests: their drivers, and typical operations of users.
 
 mod evil;
 mod life;
@@ -14,7 +14,7 @@ use mqnet_testkit::{LinkProcess, Need, World, has, until};
 
 use crate::there;
 
-/// Device of a guest, with the guest's shared memory.
+/// QEMU options of one vhost-user device.
 #[derive(Clone, Debug)]
 struct Card<'a> {
     socket: &'a Path,
@@ -26,13 +26,13 @@ struct Card<'a> {
     way: &'a str,
 }
 
-/// Device with one queue pair for a guest that reconnects.
+/// Device with one queue pair for a guest whose QEMU reconnects.
 fn card(socket: &Path, packed: bool) -> Card<'_> {
     Card { socket, pairs: 1, packed, device: "", way: "reconnect-ms=200" }
 }
 
 impl Card<'_> {
-    /// Adds the device to a guest, with 256 MiB for transferred data.
+    /// Adds the device to a guest whose memory is the QEMU object `memory`.
     fn put_into(&self, guest: Guest, memory: &str) -> Guest {
         let chardev = format!("socket,id=c0,path={},{}", self.socket.display(), self.way);
         let netdev = format!("vhost-user,id=n0,chardev=c0,queues={}", self.pairs);
@@ -48,18 +48,18 @@ impl Card<'_> {
     }
 }
 
-/// Memory of `mib` MiB that mqnet can map.
+/// QEMU object for `mib` MiB of memory that mqnet can map.
 fn shared(mib: u32) -> String {
     format!("memory-backend-memfd,id=mem,size={mib}M,share=on")
 }
 
-/// Returns false and skips the test when a requirement is not met.
+/// True if all requirements are met; otherwise skips the test and returns false.
 #[track_caller]
 pub(crate) fn possible(kernel: Kernel) -> bool {
     has(&[Need::Root, Need::Program("iperf3")]) && there(kernel)
 }
 
-/// Starts a link between a TAP with 10.9.0.1 and a device.
+/// Starts a link between a TAP with the address 10.9.0.1 and a device.
 fn link(world: &World, socket: &Path, tap: &str) -> LinkProcess {
     let mut command = world.folder().program();
     let tap = format!("tap:t0,netns={},address=10.9.0.1/24{tap}", world.a.name());

@@ -1,4 +1,4 @@
-//! Two guests connected over ivshmem, and over virtio-net devices at a bridge of the host.
+//! Two guests that are joined by ivshmem, and by virtio-net devices and a bridge of the host.
 
 mod report;
 
@@ -23,15 +23,15 @@ const SCRIPT: &str = include_str!("../../scripts/bridge.sh");
 /// Packet generator of the kernel.
 const GENERATOR: &str = "pktgen";
 
-/// Names of the TAPs, and of the scripts.
+/// Names of the TAPs and of the scripts.
 const NAMES: [&str; 2] = ["asks", "serves"];
-/// Runs of a round, and additional seconds per run: iperf3 must find its server, on a busy machine
-/// with several attempts.
+/// Number of runs in a round. A run takes additional seconds, because iperf3 may need several
+/// attempts to find its server on a busy machine.
 const RUNS: u32 = 13;
 const EACH_MORE: u32 = 60;
 /// Seconds for the boot of both guests, with the links.
 const BOOT: u32 = 300;
-/// Longest time for a server to bind its socket on a busy machine.
+/// Time limit for a server to bind its socket, for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Channels, queues, rounds and duration.
@@ -48,8 +48,9 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// One channel and queue. The emulated CPUs of two guests share those of the host; with two
-    /// channels the four polling workers compete with each other and with both network stacks.
+    /// One channel and one queue. The emulated CPUs of two guests share the CPUs of the host. With
+    /// two channels, the four polling workers would compete with each other and with both network
+    /// stacks.
     fn default() -> Self {
         Self { channels: 1, queues: 1, rounds: 5, seconds: 5 }
     }
@@ -60,7 +61,7 @@ pub(super) struct Server(pub(super) Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both calls fail when the process has already ended.
+        // Both calls fail only if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -100,7 +101,7 @@ fn ip(words: &str) -> Result<()> {
     }
 }
 
-/// Creates a bridge with two ports in a network namespace that ends with this process. QEMU opens a
+/// Creates a bridge with two TAPs in a network namespace that ends with this process. QEMU opens a
 /// TAP with several queues only in multi-queue mode.
 fn make_bridge(queues: u32) -> Result<()> {
     let several = if queues > 1 { " multi_queue" } else { "" };
@@ -148,7 +149,7 @@ fn guest(settings: &Settings, me: usize, devices: &[(PathBuf, u32)]) -> Guest {
     guest
 }
 
-/// Runs the benchmark. This process moves to a new network namespace.
+/// Runs the benchmark. The calling thread enters a new network namespace.
 pub fn bridge(settings: &Settings) -> Result<Report> {
     make_bridge(settings.queues)?;
     let folder = programs::target().join("guest").join("bench");
@@ -158,11 +159,11 @@ pub fn bridge(settings: &Settings) -> Result<Report> {
     let devices = devices.map(|(name, vectors)| (folder.join(name), vectors));
     let mut servers = Vec::new();
     for (socket, vectors) in &devices {
-        // Removes the socket of an earlier run; a running server there reports an error.
+        // The socket of an earlier run is removed.
         let _ = std::fs::remove_file(socket);
         servers.push(serve(socket, *vectors)?);
     }
-    // The ends of the third device.
+    // Program that sends and receives the frames of the third device.
     let frames = programs::build_one("mqnet-bench", "mqnet-bench")?;
     let with_frames = |guest: Guest| guest.file("bin/mqnet-bench", frames.clone());
     let _serves: Running = with_frames(guest(settings, 1, &devices)).start()?;

@@ -1,4 +1,4 @@
-//! One guest with a port of each kind to the host: the kernel's `ntb_netdev` at an emulated
+//! One guest with a port of each kind to the host: the kernel's `ntb_netdev` on an emulated
 //! endpoint, virtio-net over vhost-user, and mqnet over ivshmem.
 
 use std::fmt::Write;
@@ -18,17 +18,18 @@ use crate::{Result, programs};
 
 const SCRIPT: &str = include_str!("../../scripts/ntb_bench.sh");
 
-/// MTU of all ports: the most that the kernel's `ntb_netdev` has with slots of 64 KiB.
+/// MTU of all ports: the maximum of the kernel's `ntb_netdev` with slots of 64 KiB.
 const MTU: u32 = 65510;
 /// Ports, in the order of [`Line::rates`].
 const PORTS: [&str; 3] = ["ntb", "vhost-user", "ivshmem"];
 const KINDS: [&str; 2] = ["tcp", "udp"];
 const QUEUES: [u32; 2] = [1, 2];
 
-/// Rounds and duration.
+/// Number of rounds and duration of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Rounds, each with one run of every kind over every port, with one and two queue pairs.
+    /// Number of rounds, each with one run of every kind over every port, with one and with two
+    /// queue pairs.
     pub rounds: u32,
     /// Seconds of a run.
     pub seconds: u32,
@@ -45,14 +46,15 @@ impl Default for Settings {
 pub struct Rate {
     /// Received Mbit/s.
     pub mbit: f64,
-    /// Bytes of a sent frame, on average.
+    /// Average number of bytes of a sent frame.
     pub frame: f64,
     /// Busy share of the guest's CPUs.
     pub busy: f64,
 }
 
 impl Rate {
-    /// Parses iperf3's report, and the clocks of the CPUs before and after with the sent frames.
+    /// Parses iperf3's report, the clocks of the CPUs before and after the run, and the number of
+    /// sent frames. None for a failed run.
     fn read(report: &str, clocks: &str) -> Option<Self> {
         let report: Value = serde_json::from_str(report).ok()?;
         let received = &report["end"]["sum_received"];
@@ -69,12 +71,12 @@ impl Rate {
     }
 }
 
-/// One kind of traffic in one round, over each of the ports.
+/// Results of one kind of traffic in one round, for each port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     /// Number of the round, from 1.
     pub round: u32,
-    /// Queue pairs or channels.
+    /// Number of queue pairs or channels.
     pub queues: u32,
     /// `tcp` or `udp`.
     pub kind: &'static str,
@@ -96,7 +98,7 @@ pub struct Report {
     pub settings: Settings,
     /// Release of the guest's kernel.
     pub release: String,
-    /// Runs.
+    /// Results of the runs.
     pub lines: Vec<Line>,
 }
 
@@ -112,7 +114,7 @@ fn link(net: u32, port: &str) -> Result<Server> {
     start(command.args(["link", "--control-socket", "none", &tap, port]))
 }
 
-/// Starts everything of the host in a network namespace that ends with this process.
+/// Starts all servers and links of the host in a network namespace that ends with this process.
 fn serve(sockets: &[PathBuf; 3]) -> Result<Vec<Server>> {
     let refused = |e| format!("a network namespace: {e} (this needs root)");
     namespace::enter_new_net().map_err(refused)?;
@@ -151,13 +153,13 @@ fn guest(settings: &Settings, sockets: &[PathBuf; 3]) -> Guest {
         .script("ntb", &(head + SCRIPT))
 }
 
-/// Runs the benchmark. This process moves to a new network namespace.
+/// Runs the benchmark. The calling thread enters a new network namespace.
 pub fn ntb(settings: &Settings) -> Result<Report> {
     let folder = programs::target().join("guest").join("bench");
     fs::create_dir_all(&folder)?;
     let sockets = ["ntb.sock", "vhost.sock", "ivshmem.sock"].map(|name| folder.join(name));
     for socket in &sockets {
-        // Removes the socket of an earlier run.
+        // The sockets of an earlier run are removed.
         let _ = fs::remove_file(socket);
     }
     let _servers = serve(&sockets)?;
@@ -269,7 +271,7 @@ impl Report {
 mod tests {
     use super::*;
 
-    // Rule: rates are those of the receiver; a failed run has none and no ratio.
+    // Rule: the rates are those of the receiver; a failed run has neither rate nor ratio.
     #[test]
     fn rates_are_those_of_the_receiver() {
         let report = json!({"end": {

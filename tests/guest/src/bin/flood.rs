@@ -1,6 +1,6 @@
-//! UDP senders that wait only for their own socket, and a receiver that counts.
+//! UDP senders that wait only for their sockets, and a receiver that counts datagrams.
 //!
-//! Each datagram carries its sender and its number, so that losses are known exactly.
+//! Each datagram contains its sender and its number, so that losses are known exactly.
 
 #![forbid(unsafe_code)]
 
@@ -13,10 +13,10 @@ use serde_json::json;
 const USAGE: &str = "guest-flood send PEER:PORT SENDERS SECONDS [PAUSE-US] | \
                      guest-flood receive LOCAL:PORT [SILENCE-MS]";
 const SIZE: usize = 200;
-/// Receive buffer: the receiver must not drop.
+/// Bytes of the receive buffer, large enough that the receiver drops no datagram.
 const ROOM: usize = 64 << 20;
-/// Silence after the first datagram that ends the receiver. Longer than a test that stops the link
-/// between both needs to detect a backlog on a busy machine.
+/// Time without a datagram after which the receiver ends. A test that stops the link needs less
+/// time to detect a backlog, even on a busy machine.
 const SILENCE: Duration = Duration::from_secs(8);
 /// Longest wait for the first datagram.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Sends from `senders` sockets; each pauses after every datagram.
+/// Sends from `senders` sockets, each with a pause after every datagram.
 fn send(peer: &str, senders: u8, time: Duration, pause: Duration) -> Result<()> {
     let end = Instant::now() + time;
     let run = |sender: u8| {
@@ -50,7 +50,7 @@ fn send(peer: &str, senders: u8, time: Duration, pause: Duration) -> Result<()> 
         let (mut sent, mut refused) = (0_u64, 0_u64);
         while Instant::now() < end {
             datagram[..8].copy_from_slice(&sent.to_le_bytes());
-            // The sender gets an error (ENOBUFS) from a full qdisc: the datagram was not sent.
+            // An error (ENOBUFS) comes from a full qdisc: the datagram was not sent.
             match socket.send(&datagram) {
                 Ok(_) => sent += 1,
                 Err(_) => refused += 1,
@@ -89,7 +89,7 @@ fn receive(local: &str, silence: Duration) -> Result<()> {
                 number.copy_from_slice(&datagram[..8]);
                 let number = u64::from_le_bytes(number);
                 let sender = usize::from(datagram[8]);
-                // Late or duplicate: a flow keeps its order on one queue.
+                // The datagram is late or a duplicate: a flow keeps its order on one queue.
                 wrong += u64::from(number < next[sender]);
                 next[sender] = number + 1;
             }

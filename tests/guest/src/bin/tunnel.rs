@@ -1,7 +1,7 @@
 //! VPN without cryptography: packets of a TUN device are sent in UDP datagrams.
 //!
-//! Like most VPNs, it reads one packet, sends it, and waits while its socket is full. In that time
-//! the kernel queues or drops packets, as selected by `--backpressure`.
+//! Like most VPNs, the program reads one packet, sends it, and waits while its socket is full.
+//! During that time the kernel queues or drops packets, as selected by `--backpressure`.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,7 @@ use mqnet_sysio::tap;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
 
-/// IP packets without an Ethernet header (`linux/if_tun.h`).
+/// Flag for IP packets without an Ethernet header (`linux/if_tun.h`).
 const TUN: u32 = 0x0001;
 /// Size of the receive buffer.
 const ROOM: usize = 32 << 20;
@@ -41,7 +41,7 @@ fn main() -> Result<()> {
     tap::attach(tun.as_fd(), &device, flags)?;
     let socket = UdpSocket::bind(local)?;
     socket.connect(peer)?;
-    // The receiving end must not drop.
+    // The receive buffer is large, so that the receiver drops no datagram.
     setsockopt(&socket, sockopt::RcvBufForce, &ROOM)?;
     if let Some(room) = room {
         // The kernel doubles the value for its bookkeeping.
@@ -53,19 +53,19 @@ fn main() -> Result<()> {
     send(tun, &socket)
 }
 
-/// Sends packets of the device to the peer; waits while the socket is full.
+/// Sends packets of the device to the peer, and waits while the socket is full.
 fn send(mut tun: File, socket: &UdpSocket) -> Result<()> {
     let mut packet = [0; 1 << 16];
     loop {
         match tun.read(&mut packet) {
             Ok(length) => {
-                // An absent peer loses packets, as on any network.
+                // Errors are ignored: an absent peer loses packets, as on any network.
                 let _ = socket.send(&packet[..length]);
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 poll(&mut [PollFd::new(tun.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE)?;
             }
-            // The device is not up yet.
+            // EIO: the device is down.
             Err(e) if e.raw_os_error() == Some(5) => {
                 std::thread::sleep(std::time::Duration::from_millis(10));
             }

@@ -3,29 +3,29 @@
 use super::kernel_tests::Program;
 use crate::Result;
 
-/// Longest reason in characters; reasons quote whole commands.
+/// Maximum number of characters of a reason, because reasons may quote whole commands.
 const REASON_CHARS: usize = 60;
 /// Exit code of the kernel's tests for a skipped test.
 const SKIPPED: &str = "4";
-/// Space, and the separator of table cells.
+/// Blank, and separator of table cells.
 const BETWEEN: [char; 2] = [' ', '|'];
 const LATE: [&str; 2] = ["124", "137"];
 
-/// Result of one of the kernel's tests on either netdev.
+/// Result of one of the kernel's tests on both kinds of netdev.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Program and case: `queues.check_down`.
+    /// Program and case, such as `queues.check_down`.
     pub test: String,
     /// Result on the VDUSE device: `pass`, `fail`, `skip: REASON`.
     pub vduse: String,
-    /// Result on virtio-net with several queues, behind `vhost-user:`.
+    /// Result on virtio-net with several queues, served by `vhost-user:`.
     pub vhost_user: String,
 }
 
 impl Answer {
-    /// Results of every case of a program, from its output on VDUSE and on virtio-net. Equal
-    /// results of all cases are combined into one, and so is a program that skips all of them, with
-    /// the first reason.
+    /// Results of every case of a program, from its output on VDUSE and on virtio-net. If all cases
+    /// have the same results, they are combined into one. If all cases are skipped, they are
+    /// combined too, with the first reason.
     pub(super) fn of(
         program: &Program,
         vduse: &[String; 2],
@@ -39,7 +39,7 @@ impl Answer {
             }
         }
         let end = |of: &[(String, String)], name: &str| {
-            // The end of a whole program is the result of each of its cases.
+            // The result of a whole program is the result of each case.
             let found = of.iter().find(|(other, _)| other == name || other.is_empty());
             found.map_or_else(|| "missing".to_owned(), |(_, end)| end.clone())
         };
@@ -61,8 +61,8 @@ impl Answer {
     }
 }
 
-/// Combined results of two attempts; the second may be missing. A case has passed when it passed in
-/// one of them.
+/// Combined results of two attempts, of which the second may be missing. A case has passed if it
+/// passed in one attempt.
 fn best(program: &Program, [first, second]: &[String; 2]) -> Result<Vec<(String, String)>> {
     let first = ends(program, first)?;
     if second.is_empty() {
@@ -79,7 +79,7 @@ fn best(program: &Program, [first, second]: &[String; 2]) -> Result<Vec<(String,
     Ok(best)
 }
 
-/// Results of the cases of a program; one unnamed result for a program without cases.
+/// Results of the cases of a program, or one unnamed result if the program has no cases.
 fn ends(program: &Program, text: &str) -> Result<Vec<(String, String)>> {
     let (said, status) =
         text.rsplit_once("\nstatus ").ok_or_else(|| format!("{}: no status", program.label()))?;
@@ -104,7 +104,7 @@ fn alone(said: &str, status: &str) -> String {
     }
 }
 
-/// Result of a shell script: the number of passed tests, the first failed test, or the reason of a
+/// Result of a shell script: the first failed test, the number of passed tests, or the reason of a
 /// skip.
 fn script(said: &str, status: &str) -> String {
     let tests = |end: &'static str| {
@@ -126,20 +126,20 @@ fn script(said: &str, status: &str) -> String {
 
 fn last_words(said: &str) -> String {
     let line = said.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    // Forms: a remark, a skipped test, or plain text.
+    // The line is a remark, a skipped test, or plain text.
     let line = line.trim_start_matches("# ").trim_start_matches("TEST: ");
     short(line.trim_start_matches("SKIP: ").split("  [").next().unwrap_or(line))
 }
 
-/// Shortens a text to the width of a table cell and removes characters that would break the cell.
+/// Shortens a text to the width of a table cell and replaces white space by single blanks.
 fn short(text: &str) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let short: String = words.chars().take(REASON_CHARS).collect();
     short.trim_end().to_owned()
 }
 
-/// Cases and results in the output of a test program (the kernel's variant of TAP). A failed case
-/// has the last output line before it as its reason.
+/// Cases and results in the output of a test program (the kernel's variant of TAP). The reason of a
+/// failed case is the last output line before it.
 pub(super) fn cases(text: &str) -> Vec<(String, String)> {
     let (mut cases, mut said) = (Vec::new(), "");
     for line in text.lines() {
@@ -163,7 +163,8 @@ fn case(line: &str) -> Option<(String, String)> {
     };
     let (_, rest) = rest.split_once(' ')?;
     let (name, remark) = rest.split_once(" # ").unwrap_or((rest, ""));
-    // The name of the program precedes the name of the case.
+    // The text before the first blank is a number, and the name of the program precedes that of the
+    // case.
     let name = name.trim();
     let end = match remark.split_once(' ').unwrap_or((remark, "")) {
         ("SKIP", "") => "skip".to_owned(),

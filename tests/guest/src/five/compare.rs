@@ -1,4 +1,4 @@
-//! Requests, both answers, and their differences.
+//! Requests with both answers and their differences.
 
 use std::collections::BTreeMap;
 
@@ -20,19 +20,19 @@ pub struct Probe {
     pub ours: Vec<String>,
 }
 
-/// Difference of the answers to one request; either side may be empty.
+/// Difference between the answers to one request; either side may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Name of the request.
     pub probe: String,
-    /// Lines of the kernel alone.
+    /// Lines that only the kernel has printed.
     pub kernel: String,
-    /// Lines of mqnet alone.
+    /// Lines that only mqnet has printed.
     pub ours: String,
 }
 
 impl Probe {
-    /// Requests of a guest, in their order.
+    /// Requests of a guest in the order of their execution.
     pub(super) fn all(outcome: &Outcome) -> Result<Vec<Self>> {
         let order = outcome.text("probes/order")?;
         order.lines().map(|line| Self::read(outcome, line)).collect()
@@ -51,13 +51,13 @@ impl Probe {
         Ok(Self { name: name.into(), what: what.into(), who: who.into(), kernel, ours })
     }
 
-    /// Difference of both answers; `None` when they are equal.
+    /// Difference between both answers; `None` if they are equal.
     pub fn difference(&self) -> Option<Difference> {
         if self.kernel == self.ours {
             return None;
         }
         let alone = (without(&self.kernel, &self.ours), without(&self.ours, &self.kernel));
-        // Equal lines in another order: all lines are the difference.
+        // Both answers have the same lines in another order: all lines are the difference.
         let (kernel, ours) = if alone.0.is_empty() && alone.1.is_empty() {
             (self.kernel.join(" / "), self.ours.join(" / "))
         } else {
@@ -67,8 +67,8 @@ impl Probe {
     }
 }
 
-/// Line without the offset in a netlink request: the kernel's ethtool adds the offset to errors,
-/// mqnet has no such requests.
+/// Line without the offset in a netlink request, which the kernel's ethtool adds to errors; mqnet
+/// has no such requests.
 fn without_offset(line: &str) -> &str {
     match line.split_once(" (offset ") {
         Some((error, _)) if line.starts_with("netlink error: ") => error,
@@ -76,7 +76,7 @@ fn without_offset(line: &str) -> &str {
     }
 }
 
-/// Lines that `others` does not contain, or contains less often.
+/// Lines that `others` does not contain, or contains fewer times.
 fn without(lines: &[String], others: &[String]) -> Vec<String> {
     let mut left: BTreeMap<&str, usize> = BTreeMap::new();
     others.iter().for_each(|line| *left.entry(line).or_default() += 1);
@@ -90,7 +90,7 @@ fn without(lines: &[String], others: &[String]) -> Vec<String> {
     alone
 }
 
-/// Replaces white space, since tabs break a table.
+/// Replaces white space by single blanks, because tabs break a table.
 fn tidied(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,4 +1,4 @@
-//! Explained differences: the tables of `book/src/explanation/five-systems.md`.
+//! Explained differences, from the tables of `book/src/explanation/five-systems.md`.
 
 use super::answers::Answer;
 use super::compare::Difference;
@@ -7,7 +7,7 @@ use crate::Result;
 /// Path of the document from the root of the project.
 pub(super) const FILE: &str = "book/src/explanation/five-systems.md";
 
-/// First column of the table of differences, and of that of the kernel's tests.
+/// First heading of the table of differences; that of the kernel's tests follows.
 const DIFFERENCES: &str = "probe";
 const TESTS: &str = "test";
 
@@ -21,7 +21,8 @@ pub struct Explained {
 }
 
 impl Explained {
-    /// Parses the tables. Each row has four cells; the last one is the reason.
+    /// Parses the tables of the document. A row with a wrong number of cells or without a reason is
+    /// an error.
     pub fn read(text: &str) -> Result<Self> {
         let mut all = Self::default();
         let mut table = "";
@@ -58,7 +59,7 @@ impl Explained {
         }
     }
 
-    /// Reason of a difference.
+    /// Documented reason of a difference; none if the difference is not documented.
     pub fn why(&self, difference: &Difference) -> Option<&str> {
         let found = self.differences.iter().find(|(known, _)| known == difference);
         found.map(|(_, why)| why.as_str())
@@ -70,7 +71,7 @@ pub(super) fn cell(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { format!("`{}`", text.replace('|', "\\|")) }
 }
 
-/// Cells of a row, without the backquotes.
+/// Cells of a row without backquotes; none if the line is not a row.
 fn cells(line: &str) -> Option<Vec<String>> {
     let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
     let inner = inner.replace("\\|", "\u{1}");

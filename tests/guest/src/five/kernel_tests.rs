@@ -1,4 +1,4 @@
-//! The kernel's own network tests on mqnet netdevs.
+//! The kernel's network tests on mqnet netdevs.
 
 use std::time::Duration;
 
@@ -12,34 +12,35 @@ use crate::cards::Cards;
 use crate::guest::{Guest, Outcome};
 
 const SCRIPT: &str = include_str!("../../scripts/selftests.sh");
-/// List with a line for each program; a mark selects the runs that include it (see [`When`]).
+/// List with a line for each program. A mark at the start of the line selects the runs that include
+/// the program (see [`When`]).
 const LIST: &str = include_str!("../../scripts/selftests.list");
-/// `$MQNET_GUEST_SELFTESTS`: programs with one of these words in their names run instead of the
-/// default selection.
+/// Variable with words: programs with one of these words in their names run instead of the default
+/// selection.
 const CHOICE: &str = "MQNET_GUEST_SELFTESTS";
 
-/// Netdevs of either kind.
+/// Number of netdevs of each kind.
 const NETDEVS: u32 = 8;
-/// virtio-net netdevs without receive offloads, for programs that need complete frames (XDP).
+/// virtio-net netdevs without receive offloads, for programs that need complete checksums (XDP).
 const PLAIN: [u32; 2] = [2, 3];
 const MEMORY_MIB: u32 = 1536;
-/// Time limits: for the tests of one folder, and for a user's selection.
+/// Time limit for the tests of one folder; a user's selection has another one.
 const LIMIT: Duration = Duration::from_secs(560);
 const LIMIT_CHOSEN: Duration = Duration::from_secs(3600);
 
-/// Runs that include a program.
+/// Selection of the runs that include a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum When {
     /// All test runs.
     Tests,
-    /// The comparison only (`-`): takes minutes together on a slow machine.
+    /// The comparison only (`-`): together these programs take minutes on a slow machine.
     Comparison,
-    /// An explicit selection only (`~`): all cases skip on mqnet netdevs, or the program takes
-    /// minutes.
+    /// An explicit selection only (`~`): all cases are skipped on mqnet netdevs, or the program
+    /// takes minutes.
     Choice,
 }
 
-/// Line of the list.
+/// Program in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Program {
     line: String,
@@ -51,7 +52,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Parses the programs of a list, without its remarks.
+    /// Parses the programs of a list without comment lines.
     pub(super) fn list(text: &str) -> Result<Vec<Self>> {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         lines.map(Self::read).collect()
@@ -86,7 +87,8 @@ impl Program {
         if place.is_empty() { self.name().to_owned() } else { format!("{place}/{}", self.name()) }
     }
 
-    /// Output on one side of the first attempt and, if it failed, of the second.
+    /// Output of the first attempt on netdevs of `side`, and of the second attempt if the first one
+    /// failed.
     fn said(&self, outcome: &Outcome, side: &str) -> Result<[String; 2]> {
         let place = self.place.replace('/', "-");
         let name = |of: &str| format!("selftests/{side}/{place}-{}.{of}", self.name());
@@ -94,7 +96,7 @@ impl Program {
         Ok([outcome.text(&name("first"))?, second])
     }
 
-    /// Returns true when the result belongs to a case of this program.
+    /// True if the result belongs to a case of this program.
     fn gave(&self, answer: &Answer) -> bool {
         let rest = answer.test.strip_prefix(&self.label());
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', ' ']))
@@ -125,7 +127,7 @@ impl KernelTests {
             return Err(format!("no program of the list is in {place}").into());
         }
         if programs.is_empty() {
-            // The selection has no program in this folder.
+            // The user's selection has no program in this folder.
             let release = "(not booted)".to_owned();
             return Ok(Self { release, programs, answers: Vec::new(), known });
         }
@@ -154,8 +156,8 @@ impl KernelTests {
         Ok(Self { release: outcome.release, programs, answers, known })
     }
 
-    /// Contradictions between the document and the results, as rows for the document; empty without
-    /// any.
+    /// Contradictions between the document and the results, as rows for the document; empty if
+    /// there are none.
     pub fn complaints(&self) -> Vec<String> {
         let row = |a: &Answer| format!("| {} | {} | {} |", a.test, a.vduse, a.vhost_user);
         let other = self.answers.iter().filter(|a| !self.known.contains(a));
@@ -168,7 +170,7 @@ impl KernelTests {
             .collect()
     }
 
-    /// Number of cases that passed on VDUSE, and on virtio-net.
+    /// Number of cases that passed on VDUSE, and number of cases that passed on virtio-net.
     pub fn passed(&self) -> (usize, usize) {
         let passed = |end: fn(&Answer) -> &String| {
             self.answers.iter().filter(|a| end(a).starts_with("pass")).count()

@@ -33,8 +33,8 @@ fn compared(probes: Vec<Probe>) -> Report {
     Report::new("7.3".into(), probes, Explained::read(DOCUMENT).unwrap()).unwrap()
 }
 
-// Goal: explanations are parsed from the tables of the document alone, and a row without a reason
-// is refused.
+// Goal: explanations are parsed from the tables of the document only, and a row without a reason is
+// refused.
 #[test]
 fn the_document_is_read() {
     let explained = Explained::read(DOCUMENT).unwrap();
@@ -46,8 +46,8 @@ fn the_document_is_read() {
     assert!(Explained::read(&DOCUMENT.replace("| because", "")).is_err());
 }
 
-// Goal: a difference consists of the lines of one side only. A documented one passes; a new one and
-// one that no longer exists are reported.
+// Goal: a difference consists of the lines that only one side has. A documented difference passes.
+// A new difference, and a documented one that no longer exists, are reported.
 #[test]
 fn undocumented_differences_are_reported() {
     let known = probe("flags", &["a | b", "exit 0"], &["exit 0"]);
@@ -60,7 +60,7 @@ fn undocumented_differences_are_reported() {
     assert_eq!(complaints, ["explained, but not found: | flags | `a \\| b` | - |"]);
 }
 
-// Goal: another order and another number of lines are differences, too.
+// Goal: lines in another order, and another number of lines, are differences too.
 #[test]
 fn order_and_number_of_lines_count() {
     assert_eq!(probe("x", &["a", "b"], &["a", "b"]).difference(), None);
@@ -120,8 +120,8 @@ fn marks_select_the_runs_of_a_program() {
     assert!(Program::list("drivers/net tso.py").is_err());
 }
 
-// Goal: a case that differs from the others of its program has its own result; equal results are
-// combined. A case has passed when it passed in one of two attempts. A program without cases gives
+// Goal: a case that differs from the others of its program has a separate result; equal results are
+// combined. A case has passed if it passed in one of two attempts. A program without cases gives
 // one result for all cases of the other side.
 #[test]
 fn programs_answer_by_case_or_as_a_whole() {
@@ -151,8 +151,8 @@ fn programs_answer_by_case_or_as_a_whole() {
     );
 }
 
-// Goal: a script's result counts passed tests, names the first failed one, and quotes the reason of
-// a skip.
+// Goal: the result of a script is the number of passed tests, the name of the first failed test, or
+// the reason of a skip.
 #[test]
 fn scripts_answer_with_what_passed() {
     let program = program("net/forwarding bridge_mdb.sh 0 4 60");

@@ -9,8 +9,8 @@ use crate::Result;
 use crate::apt::run;
 use crate::tools::Tools;
 
-/// Helpers relative to the tests' folder. Omitted are those with libraries that the kernel's build
-/// creates (ynl), or that Debian 12 lacks (liburing's zero-copy receive).
+/// Helpers, relative to the folder of the tests. Helpers are omitted if they need a library that
+/// the kernel's build creates (ynl) or that Debian 12 lacks (liburing with zero-copy receive).
 const PROGRAMS: [&str; 5] = [
     "drivers/net/napi_id_helper",
     "drivers/net/so_txtime",
@@ -28,12 +28,12 @@ const BPF: [&str; 5] = [
 
 const TESTS: &str = "tools/testing/selftests";
 const COMPILER: &str = "lib/llvm-14/bin/clang";
-/// Folder of the compiler's own headers.
+/// Folder of clang's headers.
 const RESOURCES: &str = "lib/llvm-14/lib/clang/14.0.6";
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 const LINKER: &str = "bin/x86_64-linux-gnu-ld.bfd";
 
-/// Compiles all helpers next to their sources, in the kernel's source at `kernel`.
+/// Compiles all helpers in place, in the kernel's source at `kernel`.
 pub(super) fn compile(debian: &Tools, kernel: &Path) -> Result<()> {
     println!("guest: compiling what the kernel's tests want");
     let tests = kernel.join(TESTS);
@@ -53,7 +53,7 @@ fn object(path: &Path) -> PathBuf {
     PathBuf::from(format!("{}.o", path.display()))
 }
 
-/// Compiles `NAME.c` to `NAME.o`.
+/// Command that compiles `NAME.c` to `NAME.o`.
 fn clang(debian: &Tools, tests: &Path, name: &str) -> Command {
     let mut command = debian.command(COMPILER);
     let include = debian.file("include");
@@ -62,13 +62,13 @@ fn clang(debian: &Tools, tests: &Path, name: &str) -> Command {
     for folder in [include.clone(), include.join("x86_64-linux-gnu")] {
         command.arg("-isystem").arg(folder);
     }
-    // Same flags as in the kernel's build.
+    // Flags of the kernel's build.
     command.args(["-O2", "-D_GNU_SOURCE=", "-c", "-o"]);
     command.arg(object(&tests.join(name))).arg(tests.join(format!("{name}.c")));
     command
 }
 
-/// Links `PROGRAM.o` to `PROGRAM`, for the C library of guests.
+/// Command that links `PROGRAM.o` to `PROGRAM`, for the C library of guests.
 fn linker(debian: &Tools, program: &Path) -> Command {
     let libraries = debian.root().join(LIBRARIES);
     let mut command = debian.command(LINKER);

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{build, serve};
 use crate::virtio::possible;
 
-/// Interrupts: the link, and 8 queue pairs.
+/// Interrupt vectors: one for the link and eight for queue pairs.
 const VECTORS: u16 = 9;
 
 fn guest(world: &World, me: u8) -> Running {
@@ -28,18 +28,18 @@ fn guest(world: &World, me: u8) -> Running {
         .unwrap()
 }
 
-/// Reboots the guest within its QEMU.
+/// Reboots the guest; its QEMU continues to run.
 fn reboot(world: &World, me: u8) {
     let mut monitor = Monitor::connect(&world.file(&format!("qmp{me}"))).unwrap();
-    // Guests are started with a setting that ends QEMU on reboot.
+    // Guests are started with an option that ends QEMU at a reboot.
     let reset = json!({"execute": "set-action", "arguments": {"reboot": "reset"}});
     monitor.ask(&reset).unwrap();
     monitor.ask(&json!({"execute": "system_reset"})).unwrap();
 }
 
 // Goal: two guests interrupt each other, with a vector for each of 8 queue pairs. A stream survives
-// changes between 1 and 8 channels, every vector is on the CPU of its channel's worker, and a guest
-// that reboots within its QEMU gets its link back without an action at the other end.
+// changes between 1 and 8 channels. Every vector is on the CPU of its channel's worker. A guest
+// that reboots gets its link back without an action at the other end.
 #[test]
 fn two_guests_with_doorbells() {
     if !possible(Kernel::V7_3) {

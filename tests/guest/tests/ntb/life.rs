@@ -1,4 +1,4 @@
-//! Ends and restarts on either side of `ntb:vfio-user=`.
+//! Ends and restarts of the guest, its drivers and mqnet on a link of `ntb:vfio-user=`.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use mqnet_testkit::{World, has, rounds, until};
 use super::netdev::{NEEDS, guest, link, run, serve};
 use super::there_with_ntb;
 
-/// Rounds of each test; `MQNET_ROUNDS` sets another number.
+/// Number of rounds of each test, unless `MQNET_ROUNDS` sets another number.
 const ROUNDS: u32 = 3;
-/// Time of a guest for each round.
+/// Time limit of a guest for each round.
 const ROUND: Duration = Duration::from_secs(100);
 
-/// Upper limit for the memory in MiB that the guest's kernel (7.3.4) does not free in a round of
-/// module removals.
+/// Maximum memory in MiB that the guest's kernel (7.3.4) does not free in a round of module
+/// removals.
 const LEAK: u32 = 16;
 
-/// The guest with time and memory for so many rounds.
+/// Guest with time and memory for this number of rounds.
 fn timed(guest: Guest, rounds: u32) -> Guest {
     guest.limit(ROUND * rounds.max(ROUNDS)).memory(512 + LEAK * rounds)
 }
 
-/// Each way in which a driver can end, several times.
+/// Script that ends and restarts the drivers in each possible way, several times.
 const DRIVERS: &str = r#"
 device=$(basename /sys/bus/pci/drivers/ntb_hw_epf/0*)
 again() {
@@ -64,7 +64,7 @@ done
 echo DONE
 "#;
 
-// Rule: the link comes back after each way in which the guest's drivers end, several times.
+// Rule: the link returns after each way in which the guest's drivers can end, several times.
 #[test]
 fn link_returns_after_drivers_end() {
     if !has(&NEEDS) || !there_with_ntb() {
@@ -79,7 +79,7 @@ fn link_returns_after_drivers_end() {
     link.stop();
 }
 
-/// Reports that frames flow, and waits to be killed.
+/// Script that reports that frames flow and then transfers files until the guest is killed.
 const STAY: &str = r#"
 setup 2 1500
 ethtool -L eth0 combined 2
@@ -89,8 +89,8 @@ echo "FLOWS" > /dev/ttyS0
 while :; do upload /bin/busybox; download 0; done
 "#;
 
-// Rule: a VMM that is killed in mid-flow takes the link down with the reason; the next one brings
-// it up again, several times, and nothing of the former ones stays open.
+// Rule: if a VMM is killed in mid-flow, the link goes down with the reason, and the next VMM brings
+// the link up again, several times. No resource of an earlier VMM remains open.
 #[test]
 fn link_returns_after_vmms_are_killed() {
     if !has(&NEEDS) || !there_with_ntb() {
@@ -119,7 +119,7 @@ fn link_returns_after_vmms_are_killed() {
     link.stop();
 }
 
-/// Reboots several times; the boots are counted by the host.
+/// Script that reboots several times; the host counts the boots.
 const REBOOT: &str = r#"
 setup 2 1500
 pings 10.0.0.1 > /dev/null
@@ -138,7 +138,7 @@ fn link_returns_after_reboots() {
     let world = World::create();
     let link = link(&world, "", ",queues=2");
     let _server = serve(&world, 1000);
-    // QEMU starts the machine again instead of ending.
+    // QEMU reboots the machine instead of ending.
     let rounds = rounds(ROUNDS);
     let script = REBOOT.replace("ROUNDS", &rounds.to_string());
     let guest = guest(&world, "ntb-reboot", &script).qemu(&["-action", "reboot=reset"]);
@@ -148,7 +148,7 @@ fn link_returns_after_reboots() {
     link.stop();
 }
 
-/// Goes on without mqnet.
+/// Script that continues after mqnet was killed.
 const ALONE: &str = r#"
 setup 2 1500
 pings 10.0.0.1 > /dev/null
@@ -160,9 +160,9 @@ ip link show eth0 && fail netdev stays
 echo DONE
 "#;
 
-// Rule: when mqnet is killed the guest goes on without the link, and a new guest meets the next
-// mqnet. (QEMU 11.1.3 aborts when a server ends while it waits for a reply, and when a vfio-user
-// device is removed, whatever the server does.)
+// Rule: if mqnet is killed, the guest continues without the link, and a new guest connects to the
+// next mqnet. (QEMU 11.1.3 aborts if a server ends while QEMU waits for a reply, and if a vfio-user
+// device is removed.)
 #[test]
 fn guest_goes_on_after_mqnet_is_killed() {
     if !has(&NEEDS) || !there_with_ntb() {
@@ -182,7 +182,7 @@ fn guest_goes_on_after_mqnet_is_killed() {
     }
 }
 
-/// Stays idle, then pings.
+/// Script that is idle for a time and then pings.
 const IDLE: &str = r#"
 setup 1 1500
 pings 10.0.0.1 > /dev/null
@@ -194,7 +194,8 @@ ping -c 5 -i 1 -W 5 10.0.0.1 || fail ping
 echo DONE
 "#;
 
-// Rule: with the link up and no traffic mqnet uses less than 1 % of a CPU, and answers promptly.
+// Rule: with the link up and without traffic, mqnet uses less than 1 % of a CPU, and pings are
+// answered promptly afterwards.
 #[test]
 fn idle_link_costs_little() {
     if !has(&NEEDS) || !there_with_ntb() {

@@ -10,7 +10,7 @@ use super::there_with_ntb;
 
 pub(super) const NEEDS: [Need; 3] = [Need::Root, Need::Program("ping"), Need::Program("python3")];
 
-/// Loads the drivers: number of queue pairs, MTU of the netdev.
+/// Functions of the scripts; `setup` loads the drivers for a number of queue pairs and an MTU.
 pub(super) const SETUP: &str = r#"
 fail() { echo "FAIL $*"; report; exit 1; }
 setup() {
@@ -47,7 +47,8 @@ download() {
 }
 "#;
 
-/// The host's end of `upload` and `download`, and a counter of boots: address, bytes to send.
+/// Server on the host for `upload` and `download`, and counter of boots. Its arguments are the
+/// address and the number of bytes to send.
 const SERVER: &str = "import hashlib, os, socket, sys, threading
 data = os.urandom(int(sys.argv[2]))
 def whole(s, n):
@@ -79,18 +80,18 @@ threading.Thread(target=serve, args=(7003, count), daemon=True).start()
 serve(7002, give)
 ";
 
-/// A process that ends with the test.
+/// Process that is killed at the end of the test.
 pub(super) struct Process(std::process::Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Either fails for a child that has ended already.
+        // Both calls fail only if the child has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Starts the host's end, in host `a`.
+/// Starts the server in host `a`.
 pub(super) fn serve(world: &World, bytes: usize) -> Process {
     use std::io::{BufRead, BufReader};
     let bytes = bytes.to_string();
@@ -120,7 +121,8 @@ pub(super) fn guest(world: &World, name: &str, script: &str) -> Guest {
     guest.script("test", &format!("{SETUP}{script}"))
 }
 
-/// Runs the guest to its end; a failure shows what mqnet printed.
+/// Runs the guest to its end and returns the output of its script. A failure shows the output of
+/// mqnet.
 pub(super) fn run(link: &LinkProcess, guest: Guest) -> String {
     let outcome = guest.run();
     let passed = outcome.and_then(|outcome| Ok(outcome.passed("test")?.output.clone()));
@@ -158,20 +160,20 @@ fn pings(device: &str) {
     assert_eq!((table.out().drops, table.back().drops), (0, 0));
 }
 
-// Rule: a stock ntb_netdev and a TAP exchange IPv4 and IPv6 over one and over four queue pairs, on
-// each endpoint; `ethtool -L` in the guest changes the channels of the link.
+// Rule: a stock ntb_netdev and a TAP exchange IPv4 and IPv6 packets over one and over four queue
+// pairs on the device `rcar`. `ethtool -L` in the guest changes the channels of the link.
 #[test]
 fn stock_ntb_netdev_pings_through_rcar() {
     pings("rcar");
 }
 
-// Rule: see above, with the windows that the device has at most.
+// Rule: pings and channel changes work on the device `imx8` with its maximum number of windows.
 #[test]
 fn stock_ntb_netdev_pings_through_imx8() {
     pings("imx8,windows=2");
 }
 
-// Rule: see above.
+// Rule: pings and channel changes work on the device `j721e` with its maximum number of windows.
 #[test]
 fn stock_ntb_netdev_pings_through_j721e() {
     pings("j721e,windows=4");
@@ -209,19 +211,19 @@ fn carries(mtu: u32) {
     assert_eq!((table.out().drops, table.back().drops), (0, 0));
 }
 
-// Rule: TCP in both directions over four queue pairs carries every byte, with frames of any MTU.
+// Rule: TCP in both directions over four queue pairs transfers every byte with an MTU of 1500.
 #[test]
 fn tcp_is_whole_with_mtu_1500() {
     carries(1500);
 }
 
-// Rule: see above.
+// Rule: TCP in both directions over four queue pairs transfers every byte with an MTU of 9000.
 #[test]
 fn tcp_is_whole_with_mtu_9000() {
     carries(9000);
 }
 
-// Rule: see above.
+// Rule: TCP in both directions over four queue pairs transfers every byte with an MTU of 65510.
 #[test]
 fn tcp_is_whole_with_mtu_65510() {
     carries(65510);

@@ -1,11 +1,12 @@
-//! Verbs, metrics and captures of a link with a kernel's `ntb_netdev`.
+//! Verbs, metrics and captures of a link whose peer is the kernel's `ntb_netdev`.
 
 use std::process::Command;
 
 use mqnet_testkit::{Control, Host, until};
 use serde_json::Value;
 
-/// mqnet's end of the link, and the queue pairs that the guest has opened of all.
+/// Netdev of mqnet's end of the link; the numbers of queue pairs that are open and that exist
+/// follow.
 const DEV: &str = "n";
 const OPEN: usize = 4;
 const ALL: usize = 8;
@@ -59,7 +60,7 @@ fn ethtool(control: &Control) {
     };
     assert_eq!((of("8"), of("4")), (vec![true, false], vec![false, true]), "{channels}");
     let rings = read("-g");
-    // One slot of 4 KiB in each of the 512 KiB of a queue pair holds its indices.
+    // In the 512 KiB of a queue pair, one of the slots of 4 KiB contains the indices.
     assert!(rings.contains("127"), "{rings}");
     let counters = read("-S");
     for name in ["qp0_open: 1", "qp4_open: 0", "qp0_credits", "tx_queue_0_credits"] {
@@ -81,7 +82,7 @@ fn metrics(control: &Control) {
     }
 }
 
-/// Captures pings, in both directions, at mqnet's end.
+/// Captures pings in both directions at mqnet's end.
 fn capture(control: &Control, host: &Host) {
     let path = control.file("ntb.pcapng");
     let file = path.display().to_string();

@@ -12,18 +12,18 @@ use super::{card, possible};
 
 const MEMORY: u32 = 384;
 
-/// Returns true when every thread is stopped.
+/// True if every thread of a process is stopped.
 fn is_frozen(pid: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
     tasks.flatten().all(|task| {
         let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        // The name in brackets may hold any character.
+        // The name in brackets may contain any character.
         stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
     })
 }
 
-// Goal: when the file of a guest's memory loses its pages under traffic, the device is closed with
-// a visible reason, and another link of the same process is not affected.
+// Goal: if the file of a guest's memory is truncated under traffic, the device is closed with a
+// visible reason. Another link of the same process is not affected.
 #[test]
 fn removed_guest_memory_closes_one_device() {
     if !possible(Kernel::V6_1) {
@@ -52,12 +52,12 @@ fn removed_guest_memory_closes_one_device() {
     let guest = guest.script("restart", include_str!("../../scripts/restart.sh"));
     let mut guest = card(&socket, false).put_into(guest, &backend).start().unwrap();
     numbers.more(200);
-    // QEMU uses the memory itself and would crash first.
+    // QEMU is stopped because it accesses the memory and would crash first.
     process::freeze(guest.pid()).unwrap();
     until("QEMU to stand still", || is_frozen(guest.pid()).then_some(()));
     File::options().write(true).open(&memory).unwrap().set_len(0).unwrap();
-    // The reason stays in the log, whether or not QEMU crashes, and regardless of the thread that
-    // detects the loss: a worker with a frame, or the device's connection thread.
+    // The reason is in the log, even if QEMU crashes, and regardless of the thread that detects the
+    // loss: a worker with a frame, or the connection thread of the device.
     until("the card to be closed", || {
         let said = daemon.err();
         let is_reason = |line: &str| {

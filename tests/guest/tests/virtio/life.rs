@@ -13,17 +13,17 @@ const FILE: usize = 4 << 20;
 /// Frames between two reads of the counters.
 const MEANWHILE: u64 = 100;
 
-/// Words after `word` on a line of the guest.
+/// Words that follow `word` on a line of the guest's output.
 fn values_of<'a>(said: &'a str, word: &str) -> Vec<&'a str> {
     let line = said.lines().find_map(|line| line.strip_prefix(word));
     line.unwrap_or_else(|| panic!("no {word} in {said}")).split_whitespace().collect()
 }
 
-/// State of the device in mqnet, when the guest has just printed its own.
+/// State of the device in mqnet at the time when the guest prints its state.
 struct Seen {
     channels: u64,
     features: String,
-    /// Frames to the guest, and from it.
+    /// Number of frames to the guest, and number of frames from the guest.
     frames: [u64; 2],
 }
 
@@ -60,7 +60,7 @@ fn operations_of_a_guest(kernel: Kernel, packed: bool, pairs: u16) {
     let mut guest = card.put_into(guest, &shared(1024)).start().unwrap();
     guest.says("guest: look").unwrap();
     let seen = look(&world);
-    // The guest waits for this server.
+    // Server for which the guest waits.
     let _told = take_file(&world.a);
     guest.says("guest: flood").unwrap();
     let flood = Flood::start(&world.a);
@@ -84,7 +84,7 @@ fn operations_of_a_guest(kernel: Kernel, packed: bool, pairs: u16) {
     let right = said.matches(&expected).count();
     assert!(files > 2 && files == right, "{right} of {files} files came whole: {said}");
     assert!(said.contains(&format!("combined {pairs}\n")), "{said}");
-    // QEMU does not forward the resize (see the crate's `offer`).
+    // QEMU does not forward the resize to mqnet (see the crate's `offer`).
     assert!(!said.contains("resized\n"), "rings were resized behind our back: {said}");
     assert!(said.ends_with("== done\n"), "{said}");
     let resizes = link.events("changed").len();
@@ -96,15 +96,16 @@ fn operations_of_a_guest(kernel: Kernel, packed: bool, pairs: u16) {
     }
 }
 
-// Goal: a guest with an old kernel and split rings pings, moves data over TCP and UDP in both
-// directions, reports the same numbers as mqnet, transfers files unchanged while it resizes its
-// channels 200 times and switches features, and survives down, up and rebinding under a flood.
+// Goal: a guest with an old kernel and split rings pings and transfers data over TCP and UDP in
+// both directions. It reports the same numbers as mqnet, and files arrive unchanged while channels
+// are resized 200 times and features are switched. The link survives down, up and rebinding under a
+// flood.
 #[test]
 fn an_old_guest_on_split_rings() {
     operations_of_a_guest(Kernel::V6_1, false, 4);
 }
 
-// Goal: the same with a new kernel, packed rings, and fewer CPUs than queue pairs.
+// Goal: the operations work with a new kernel, packed rings, and fewer CPUs than queue pairs.
 #[test]
 fn a_new_guest_on_packed_rings() {
     operations_of_a_guest(Kernel::V7_3, true, 8);

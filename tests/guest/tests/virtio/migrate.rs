@@ -1,4 +1,4 @@
-//! Migration of a guest from one QEMU, and one mqnet process, to another.
+//! Migration of a guest from one QEMU and one mqnet process to other ones.
 
 use std::time::{Duration, Instant};
 
@@ -9,17 +9,17 @@ use serde_json::json;
 use super::peer::{Numbers, file, give_file, sum, take_file};
 use super::{Card, card, possible, shared};
 
-/// Memory of the guest in MiB: all of it is migrated.
+/// Memory of the guest in MiB, all of which is migrated.
 const MEMORY: u32 = 384;
 
-/// Pings, ten per second, that may be in flight when the guest stops. Without a log of written
-/// pages, rings and frames at the destination would be stale for seconds.
+/// Maximum number of lost pings, of ten per second, which may be in flight when the guest stops.
+/// Without a log of written pages, rings and frames at the destination would be stale for seconds.
 const PINGS_LOST: u64 = 10;
 
-/// Locally administered address.
+/// Locally administered address of the bridge.
 const BRIDGE: &str = "02:00:00:00:00:01";
 
-/// Starts a link with a device behind a port of the host's bridge.
+/// Starts a link between a port of the host's bridge and a vhost-user device.
 fn port(world: &World, name: &str) -> LinkProcess {
     let mut command = world.folder().program();
     let tap = format!("tap:{name},netns={}", world.a.name());
@@ -31,7 +31,7 @@ fn port(world: &World, name: &str) -> LinkProcess {
     link
 }
 
-/// The same machine at either side of the migration.
+/// Machine at one side of the migration; both sides are equal.
 fn machine(world: &World, kernel: Kernel, packed: bool, side: &str) -> Guest {
     let guest = Guest::new(kernel, &format!("test-migrate-{kernel}-{packed}-{side}"));
     let monitor =
@@ -49,7 +49,7 @@ fn machine(world: &World, kernel: Kernel, packed: bool, side: &str) -> Guest {
 /// Migrates the guest; returns the total time and the downtime.
 fn migrate(monitor: &mut Monitor, channel: &str) -> (Duration, u64) {
     let start = Instant::now();
-    // Slow enough that memory is written during the migration.
+    // The bandwidth is low, so that memory is written during the migration.
     let slow = json!({"max-bandwidth": 60 << 20, "downtime-limit": 300});
     monitor.ask(&json!({"execute": "migrate-set-parameters", "arguments": slow})).unwrap();
     monitor.ask(&json!({"execute": "migrate", "arguments": {"uri": channel}})).unwrap();
@@ -68,10 +68,10 @@ fn guest_migrates(kernel: Kernel, packed: bool) {
         return;
     }
     let world = World::create();
-    // Fixed address: by default a bridge has the lowest address of its ports, and changes it when
-    // that port is removed. The guest would learn the change only from the host's next ARP request,
-    // which is not sent when the guest's own announcement comes first: its frames would be lost for
-    // seconds.
+    // The bridge gets a fixed address. By default it has the lowest address of its ports, which
+    // changes when that port is removed. The guest would learn the new address only from the host's
+    // next ARP request. The host sends none if the guest's announcement comes first, so frames
+    // would be lost for seconds.
     world.a.run(&["ip", "link", "add", "br0", "address", BRIDGE, "type", "bridge"]);
     world.a.run(&["ip", "addr", "add", "10.9.0.1/24", "dev", "br0"]);
     world.a.run(&["ip", "link", "set", "br0", "up"]);
@@ -90,7 +90,7 @@ fn guest_migrates(kernel: Kernel, packed: bool) {
     let mut monitor = Monitor::connect(&world.file("qmp-from")).unwrap();
     let (took, still) = migrate(&mut monitor, &channel);
     let before = numbers.tally().0;
-    // The source cannot help the destination any more.
+    // The source is killed, so that it cannot affect the destination.
     here.kill();
     drop(from.stop());
     numbers.more(50);
@@ -113,14 +113,14 @@ fn guest_migrates(kernel: Kernel, packed: bool) {
     drop(to.stop());
 }
 
-// Goal: a guest with split rings is migrated while frames write to its memory: data received during
-// the migration is unchanged at the destination, and nothing is duplicated.
+// Goal: a guest with split rings is migrated while frames are written to its memory. Data received
+// during the migration is unchanged at the destination, and no frame is duplicated.
 #[test]
 fn a_move_over_split_rings() {
     guest_migrates(Kernel::V6_1, false);
 }
 
-// Goal: the same with packed rings.
+// Goal: a guest with packed rings is migrated while frames are written to its memory.
 #[test]
 fn a_move_over_packed_rings() {
     guest_migrates(Kernel::V7_3, true);

@@ -1,4 +1,4 @@
-//! Two guests with the two ends of one link.
+//! Two guests at the two ends of one link.
 
 use mqnet_guest::{Guest, Kernel, Outcome, Running};
 use mqnet_testkit::{Folder, Lane, LinkProcess, until};
@@ -24,14 +24,14 @@ fn sums(outcome: &Outcome) -> Vec<String> {
     said.lines().filter_map(|line| line.strip_prefix("sum ")).map(str::to_owned).collect()
 }
 
-// Goal: two guests, one with split and one with packed rings, transfer TCP and UDP in both
-// directions and a file unchanged in both directions. Each byte between the guests is copied once.
+// Goal: two guests, one with split and one with packed rings, transfer data over TCP and UDP, and a
+// file, in both directions. Each byte between the guests is copied once.
 #[test]
 fn two_guests_and_one_copy() {
     two_guests("auto");
 }
 
-// Goal: the same with non-temporal stores for every frame.
+// Goal: transfers between the guests work with non-temporal stores for every frame.
 #[test]
 fn two_guests_with_non_temporal_stores() {
     two_guests("streamed");
@@ -60,7 +60,7 @@ fn two_guests(stores: &str) {
     for direction in ["a-to-b", "b-to-a"] {
         let lane = Lane::read(&table.0, direction);
         assert_eq!((lane.tx_lost, lane.in_flight), (0, 0), "{lane:?}");
-        // Frames are large: nearly all bytes belong to the files and streams.
+        // Frames are large, so nearly all bytes belong to the files and streams.
         let copies = table.0[direction]["copies"].as_u64().expect("copies");
         println!(
             "{direction}: {} frames, {} bytes, {copies} copies",

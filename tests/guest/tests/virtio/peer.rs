@@ -1,4 +1,4 @@
-//! Peer of a guest: a host with files and numbered datagrams.
+//! Peer of a guest on the host, with files and numbered datagrams.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -16,13 +16,13 @@ pub(crate) struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both calls fail when the process has already ended.
+        // Both calls fail only if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Starts iperf3 for one client after the other.
+/// Starts an iperf3 server, which serves one client after the other.
 pub(crate) fn iperf_server(host: &Host) -> Server {
     let mut command = host.command(&["iperf3", "-s"]);
     Server(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("iperf3"))
@@ -33,7 +33,7 @@ pub(crate) fn file(len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(i) >> 3) as u8).collect()
 }
 
-/// Checksum in the format of `sha256sum`.
+/// SHA-256 of the bytes, in the format of `sha256sum`.
 pub(crate) fn sum(file: &[u8]) -> String {
     let mut command = Command::new("sha256sum");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("sum");
@@ -42,14 +42,14 @@ pub(crate) fn sum(file: &[u8]) -> String {
     String::from_utf8_lossy(&said).split_whitespace().next().expect("a sum").to_owned()
 }
 
-/// Serves the file to every client at port 7000, with `pause` after each 64 KiB, until the test
-/// ends.
+/// Serves the file to every client on port 7000 until the test ends, with `pause` after each 64
+/// KiB.
 pub(crate) fn give_file(host: &Host, file: Vec<u8>, pause: Duration) {
     let listener = host.within(|| TcpListener::bind("0.0.0.0:7000")).expect("a port");
     std::thread::spawn(move || {
         for mut client in listener.incoming().flatten() {
             for part in file.chunks(1 << 16) {
-                // An aborted transfer is detected by its checksum.
+                // The checksum of the receiver detects an aborted transfer.
                 if client.write_all(part).is_err() {
                     break;
                 }
@@ -61,7 +61,7 @@ pub(crate) fn give_file(host: &Host, file: Vec<u8>, pause: Duration) {
     });
 }
 
-/// Receives one file at port 7001; the thread returns its checksum.
+/// Receives one file on port 7001; the thread returns its checksum.
 pub(crate) fn take_file(host: &Host) -> JoinHandle<String> {
     let listener = host.within(|| TcpListener::bind("0.0.0.0:7001")).expect("a port");
     std::thread::spawn(move || {
@@ -72,7 +72,7 @@ pub(crate) fn take_file(host: &Host) -> JoinHandle<String> {
     })
 }
 
-/// Numbered datagrams from and to a guest: the guest sends to port 9001, and receives at its source
+/// Numbered datagrams from and to a guest. The guest sends to port 9001 and receives at its source
 /// address.
 pub(crate) struct Numbers {
     seen: Arc<Mutex<HashMap<u64, u32>>>,
@@ -104,7 +104,7 @@ impl Numbers {
             let mut number = 0u64;
             while !over.load(Ordering::Relaxed) {
                 if let Some(to) = *guest.lock().unwrap() {
-                    // The guest is unreachable while its link is down.
+                    // Errors are ignored: the guest is unreachable while its link is down.
                     let _ = back.send_to(format!("{number}\n").as_bytes(), to);
                     number += 1;
                 }
@@ -123,7 +123,7 @@ impl Numbers {
         });
     }
 
-    /// Number of distinct datagrams, and number of duplicated ones.
+    /// Number of distinct datagrams, and number of datagrams that were duplicated.
     pub(crate) fn tally(&self) -> (usize, usize) {
         let seen = self.seen.lock().unwrap();
         (seen.len(), seen.values().filter(|&&times| times > 1).count())
@@ -136,7 +136,8 @@ impl Drop for Numbers {
     }
 }
 
-/// Datagrams to a closed port of the guest, at a rate above its capacity, until dropped.
+/// Datagrams to a closed port of the guest, at a rate above the guest's capacity, until the flood
+/// is dropped.
 pub(crate) struct Flood {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -150,7 +151,7 @@ impl Flood {
         let thread = std::thread::spawn(move || {
             while !ends.load(Ordering::Relaxed) {
                 for _ in 0..100 {
-                    // The guest is unreachable half of the time.
+                    // Errors are ignored: the guest is unreachable half of the time.
                     let _ = socket.send_to(&[7; 1000], "10.9.0.2:9");
                 }
                 sleep(Duration::from_millis(2));

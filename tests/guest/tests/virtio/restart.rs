@@ -1,4 +1,4 @@
-//! Kill and restart of either end of a device, under traffic.
+//! Kill and restart of mqnet or QEMU at a vhost-user device, under traffic.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -12,7 +12,7 @@ use super::{card, link, possible, shared};
 
 /// Number of kills of mqnet.
 const KILLS: usize = 5;
-/// Largest number of frames in progress at a kill: a burst of each direction.
+/// Maximum number of frames in progress at a kill: a burst in each direction.
 const IN_HAND: usize = 64;
 
 fn mqnet_is_killed(kernel: Kernel, packed: bool) {
@@ -21,7 +21,7 @@ fn mqnet_is_killed(kernel: Kernel, packed: bool) {
     }
     let world = World::create();
     let socket = world.file("card.sock");
-    // A TAP that ends with its process returns with the address known to its peers.
+    // The TAP ends with its process, and is created again with the address that its peers know.
     let mut link = link(&world, &socket, ",mac=02:00:00:00:00:01");
     let whole = file(16 << 20);
     let expected = sum(&whole);
@@ -56,7 +56,7 @@ fn mqnet_is_killed(kernel: Kernel, packed: bool) {
     assert!(said.ends_with("== done\n"), "{said}");
 }
 
-// Goal: mqnet is killed five times under traffic and restarted: the guest's split rings continue at
+// Goal: mqnet is killed five times under traffic and restarted. The guest's split rings continue at
 // their positions, files in transfer arrive unchanged, and only frames in progress may be
 // duplicated.
 #[test]
@@ -64,7 +64,7 @@ fn killed_over_split_rings() {
     mqnet_is_killed(Kernel::V6_1, false);
 }
 
-// Goal: the same with packed rings, with positions that QEMU does not store.
+// Goal: mqnet is killed with packed rings, whose positions QEMU does not store.
 #[test]
 fn killed_over_packed_rings() {
     mqnet_is_killed(Kernel::V7_3, true);
@@ -77,8 +77,8 @@ fn counting(kernel: Kernel, packed: bool, socket: &Path, name: &str) -> Running 
     card(socket, packed).put_into(guest, &shared(384)).start().unwrap()
 }
 
-// Goal: QEMU is killed under traffic, and another guest, with rings of the other layout, attaches
-// to the same mqnet process and finds no state of the previous one.
+// Goal: QEMU is killed under traffic. Another guest with the other ring layout attaches to the same
+// mqnet process and finds no state of the previous guest.
 #[test]
 fn another_guest_attaches_after_a_kill() {
     if !possible(Kernel::V6_1) {

@@ -13,12 +13,13 @@ use crate::{Result, programs};
 /// Kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Datagrams of this size at the highest rate of iperf3; frames/s received by its server.
+    /// Datagrams of this size at the maximum rate of iperf3; frames per second received by its
+    /// server.
     Udp(u32),
     /// Four TCP streams per channel; Mbit/s.
     Tcp,
-    /// Frames of 64 bytes without program and stack: from pktgen through the virtio-net device, and
-    /// from mqnet through the bridge. Frames/s received.
+    /// Frames of 64 bytes that bypass programs and network stacks, from pktgen through the
+    /// virtio-net device, and from mqnet through the bridge. Frames per second received.
     Frames,
 }
 
@@ -41,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// Received rate, from the sender's report; `None` for a failed run.
+    /// Received rate in the report; `None` for a failed run.
     fn figure(self, report: &Value) -> Option<f64> {
         let sum = match self {
             Self::Frames => report,
@@ -61,22 +62,23 @@ impl Kind {
 /// Names of the paths in the script.
 const PATHS: [&str; 3] = ["virtio", "ivshmem", "shared"];
 
-/// Paths over an mqnet link, and the number of the link in [`Share::read`].
+/// Paths with an mqnet link, and the number of the link in [`Share::read`].
 const LINKS: [(&str, usize); 2] = [(PATHS[1], 0), (PATHS[2], 1)];
 
-/// Share of a link in the busy time of both guests' CPUs.
+/// Share of a link in the busy time of the CPUs of both guests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
     /// Time in mqnet's code.
     pub own: f64,
-    /// Time in the kernel, in system calls of mqnet: the kernel's half of a TAP, the stack behind
-    /// it, and the system calls of a polling worker (yields, empty reads).
+    /// Time in the kernel, in system calls of mqnet: the kernel's part of a TAP, the network stack,
+    /// and the system calls of a polling worker (yields, empty reads).
     pub kernel: f64,
 }
 
 impl Share {
-    /// Parses the clocks of both guests before and after: for each guest busy and idle time of the
-    /// CPUs, then for each link the time in its own code and in the kernel.
+    /// Parses the clocks of both guests before and after the run. For each guest they contain busy
+    /// and idle time of the CPUs, then for each link the time in its code and in the kernel. None
+    /// if the text is truncated or the guests were idle.
     fn read(text: &str, link: usize) -> Option<Self> {
         let ticks: Vec<f64> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
         let ticks: &[[[f64; 6]; 2]; 2] = ticks.as_chunks().0.as_chunks().0.first_chunk()?;
@@ -86,13 +88,13 @@ impl Share {
         (busy > 0.0).then(|| Self { own: own / busy, kernel: kernel / busy })
     }
 
-    /// Upper bound of a rate if mqnet's code took no time.
+    /// Upper bound of a rate, as if mqnet's code took no time.
     fn without_ours(&self, rate: f64) -> f64 {
         rate / (1.0 - self.own)
     }
 }
 
-/// One kind in one round, over each of the paths.
+/// Results of one kind of traffic in one round, for each path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     /// Number of the round, from 1.
@@ -101,17 +103,18 @@ pub struct Line {
     pub kind: Kind,
     /// Rates over virtio, ivshmem, and ivshmem with one vector; `None` for a failed run.
     pub figures: [Option<f64>; 3],
-    /// CPU share of the link over ivshmem, and with one vector; not measured for bare frames.
+    /// CPU shares of the links over ivshmem and over ivshmem with one vector; not measured for bare
+    /// frames.
     pub shares: [Option<Share>; 2],
 }
 
 impl Line {
-    /// Ratio of path `path` to path `than`.
+    /// Ratio of the rate of `path` to that of `than`; none if a run failed.
     pub fn ratio(&self, path: usize, than: usize) -> Option<f64> {
         Some(self.figures[path]? / self.figures[than]?)
     }
 
-    /// Ratio of ivshmem to virtio if mqnet's code took no time.
+    /// Ratio of ivshmem to virtio, as if mqnet's code took no time.
     fn without_ours(&self) -> Option<f64> {
         Some(self.shares[0]?.without_ours(self.ratio(1, 0)?))
     }
@@ -122,11 +125,11 @@ impl Line {
 pub struct Wakes {
     /// Number of the round, from 1.
     pub round: u32,
-    /// True with one vector for everything; false with a vector for each queue pair.
+    /// True with one vector for all queue pairs; false with a vector for each queue pair.
     pub shared: bool,
-    /// Answered pings; each is one frame in either direction.
+    /// Number of answered pings; each has one frame in each direction.
     pub answers: u64,
-    /// Wake-ups of the threads of one end's process.
+    /// Wake-ups of the threads in the process of one end.
     pub woken: u64,
     /// Interrupts of the device.
     pub interrupts: u64,
@@ -135,7 +138,7 @@ pub struct Wakes {
 }
 
 impl Wakes {
-    /// Thread wake-ups of one end for a ping and its answer.
+    /// Thread wake-ups of one end per answered ping.
     pub fn of_a_ping(&self) -> f64 {
         self.woken as f64 / self.answers.max(1) as f64
     }
@@ -172,7 +175,7 @@ pub struct Report {
     pub wakes: Vec<Wakes>,
 }
 
-/// Minimum, median and maximum.
+/// Minimum, median and maximum; none without numbers.
 pub(crate) fn spread(numbers: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
     let mut all: Vec<f64> = numbers.collect();
     all.sort_by(f64::total_cmp);
@@ -210,7 +213,7 @@ impl Report {
         Ok(Self { settings, release: outcome.release.clone(), lines, wakes })
     }
 
-    /// Minimum, median and maximum of the rounds' ratios; `None` without a round with both runs.
+    /// Minimum, median and maximum of the ratios of all rounds; `None` if no round has both runs.
     fn ratios(&self, kind: Kind, path: usize, than: usize) -> Option<[f64; 3]> {
         let lines = self.lines.iter().filter(|line| line.kind == kind);
         spread(lines.filter_map(|line| line.ratio(path, than)))
@@ -238,7 +241,7 @@ impl Report {
             Kind::Frames => "two guests, bare frames of 64 B".to_owned(),
         };
         let add = |figures: Figures, kind: Kind| {
-            // Units of the report: frames per second, and bits.
+            // Units of the report are frames per second and bits per second.
             let (unit, scale) = match kind {
                 Kind::Udp(_) | Kind::Frames => ("frames", 1.0),
                 Kind::Tcp => ("bits", 1e6),
@@ -267,7 +270,7 @@ impl Report {
             if own.is_empty() {
                 return figures;
             }
-            // The prefix "two guests" would put the line into the table of rates.
+            // The prefix "two guests" would add the line to the table of rates.
             let busy = format!("busy CPUs of {}", name(kind));
             let parts = [("our code", &own[..]), ("the kernel for it", &kernel)];
             figures.case(&busy, "% of the guests' busy time", &parts, &[])
@@ -342,7 +345,7 @@ impl Report {
 mod tests {
     use super::*;
 
-    // Goal: figures are those of the receiver; a failed run has none and no ratio.
+    // Goal: the rates are those of the receiver; a failed run has neither rate nor ratio.
     #[test]
     fn reports_of_iperf3_are_read() {
         let report = json!({"end": {"sum_received": {"bytes": 128_000, "seconds": 2.0}}});
@@ -356,8 +359,8 @@ mod tests {
         assert_eq!(line([None, Some(5.0), None]).ratio(1, 0), None);
     }
 
-    // Goal: the share of a link in the busy time of both guests is computed from its own clocks. A
-    // truncated text and idle guests give no share.
+    // Goal: the share of a link in the busy time of both guests is computed from the clocks of the
+    // link. A truncated text, or idle guests, give no share.
     #[test]
     fn shares_are_those_of_a_link() {
         let text = "100 50 10 20 0 0  200 50 0 0 5 5  200 60 20 60 0 5  300 60 10 30 5 15\n";
