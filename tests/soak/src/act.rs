@@ -154,7 +154,7 @@ impl Site {
         let mut capture = start();
         until("the capture begins", || {
             if capture.ended().is_some() {
-                // A busy machine may refuse the capture for a while.
+                // A busy machine may refuse the capture temporarily.
                 let said = capture.err();
                 assert!(NOT_NOW.iter().any(|words| said.contains(words)), "capture: {said}");
                 capture = start();
@@ -185,7 +185,7 @@ impl Site {
         self.wait_up();
     }
 
-    /// Removes a member of a group, or adds it again.
+    /// Removes a member of a group, or adds it again if it was removed.
     fn member(&mut self, dev: usize) {
         let name = self.shape.devs[dev].name;
         let is_back = self.gone.remove(&dev);
@@ -230,9 +230,9 @@ impl Site {
         self.touch();
     }
 
-    /// Attaches a qdisc to every netdev and removes it. Shared qdiscs have events, and a worker
-    /// keeps watching them until it leaves its lane. Every round thus ends with lanes that have had
-    /// a qdisc, and descriptors can be compared exactly.
+    /// Attaches a qdisc to every netdev and removes it. Shared qdiscs have events, which a worker
+    /// watches until it leaves its lane. Every round thus ends with lanes that have had a qdisc,
+    /// and the numbers of descriptors can be compared exactly.
     pub(crate) fn touch(&mut self) {
         for dev in 0..self.shape.devs.len() {
             if self.shape.devs[dev].can.contains(&Can::Discipline) {
@@ -258,7 +258,7 @@ impl Site {
         }
     }
 
-    /// Restores the state in which a round begins.
+    /// Restores the initial state of a round.
     #[track_caller]
     pub(crate) fn put_back(&mut self) {
         for dev in self.captures.keys().copied().collect::<Vec<_>>() {

@@ -42,7 +42,7 @@ fn drops(lane: &Value) -> u64 {
     list.iter().map(|drop| number(drop, "frames")).sum()
 }
 
-/// Conservation check: number of frames in flight.
+/// Number of frames in flight according to the conservation check.
 fn frames_in_flight(lane: &Value) -> i128 {
     LaneCounters::read(|row| number(lane, &row.json())).in_flight(drops(lane).into())
 }
@@ -54,7 +54,8 @@ fn counted(site: &Site) -> Option<Counted> {
     has.then(|| testpmd::counted(&site.lives[testpmd::PROCESS].running))
 }
 
-/// Asserts that the conservation check holds with no frame in flight, and that the channels add up.
+/// Asserts that the conservation check holds with no frame in flight, and that the counters of the
+/// channels add up to those of the lane.
 #[track_caller]
 fn assert_conserved(link: &str, stats: &Value) {
     for way in DIRECTIONS {
@@ -116,7 +117,7 @@ impl Snapshot {
             }
             last = now;
             if start.elapsed() > DEADLINE {
-                // Reports the condition that fails; otherwise traffic does not end.
+                // Reports the failed condition, if any; otherwise traffic does not end.
                 stats.iter().for_each(|(link, stats)| assert_conserved(link, stats));
                 panic!("the links do not come to rest");
             }
@@ -139,7 +140,7 @@ impl Snapshot {
         }
     }
 
-    /// Drops counted by the links of a path and outside of them.
+    /// Drops counted by the links of a path, by testpmd and by the kernels.
     fn counted(&self, path: usize, links: &[(&'static str, bool)]) -> u64 {
         let of = |(link, _): &(&'static str, bool)| {
             let stats = &self.stats[link];
@@ -159,9 +160,9 @@ impl Snapshot {
 ///
 /// Order is required in calm rounds only. A new process finds frames in the queues of a TAP that
 /// were not distributed by a program. A virtio device does not observe when its driver has read a
-/// ring, so frames of a flow that moved to another ring may overtake, as with every NIC. Behind
-/// testpmd this holds in both directions: frames that it has taken from one ring may not have been
-/// forwarded yet.
+/// ring, so frames of a flow that moved to another ring may overtake earlier ones, as with every
+/// NIC. Behind testpmd this holds in both directions: frames that testpmd has taken from one ring
+/// may not have been forwarded yet.
 #[track_caller]
 pub(crate) fn round(
     site: &Site,

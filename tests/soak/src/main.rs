@@ -16,10 +16,10 @@ struct Arguments {
     /// Minutes until the last round begins
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
-    /// Seed of the schedule (the time when missing)
+    /// Seed of the schedule [default: the time]
     #[arg(long)]
     seed: Option<u64>,
-    /// Backends, separated by commas (all when missing)
+    /// Backends, separated by commas [default: all]
     #[arg(long, value_delimiter = ',', value_parser = KINDS)]
     only: Vec<String>,
     /// Run only this round of the schedule

@@ -1,4 +1,4 @@
-//! Memory, descriptors and threads of long-running processes: must not grow.
+//! Checks that memory, descriptors and threads of long-running processes do not grow.
 
 use std::collections::BTreeMap;
 
@@ -34,8 +34,8 @@ impl Sample {
     }
 }
 
-/// Upper limit of a quarter after one with value `before`: a fixed part, because allocators keep
-/// freed memory, and a relative part. Descriptors have a separate check.
+/// Upper limit of a quarter's median if the previous maximum is `before`: a fixed part, because
+/// allocators keep freed memory, and a relative part. Descriptors have a separate check.
 fn allowed(kind: &str, before: u64) -> u64 {
     match kind {
         "KiB of its own" => before + before / 20 + 4096,
@@ -54,14 +54,14 @@ pub(crate) fn left_open(first: &Kinds, now: &Kinds) -> Option<String> {
     (!told.is_empty()).then(|| told.join("; "))
 }
 
-/// Lower median, so that one peak of two samples does not decide.
+/// Lower median, so that a single peak among two samples has no effect.
 fn median(mut list: Vec<u64>) -> u64 {
     list.sort_unstable();
     list.get(list.len().saturating_sub(1) / 2).copied().unwrap_or(0)
 }
 
-/// Growth through the last three quarters, by their medians. During the first quarter rings, pools
-/// and heaps reach their size. A single step is no growth: the page pool keeps the memory of the
+/// Growth during the last three quarters, by their medians. Rings, pools and heaps reach their size
+/// during the first quarter. A single step is no growth: the page pool keeps the memory of the
 /// largest backlog so far, and that backlog may occur late.
 pub(crate) fn growth(samples: &[Sample]) -> Option<String> {
     if samples.len() < ENOUGH {

@@ -10,7 +10,8 @@ use serde_json::Value;
 use crate::shape::{Rig, Shape, Side};
 use crate::{testpmd, worlds};
 
-/// Kinds of settings in the order of their undo: an indirection table before its channels.
+/// Kinds of settings in the order in which they are undone: an indirection table before its
+/// channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Setting {
     Discipline,
@@ -22,15 +23,15 @@ pub(crate) enum Setting {
     Mtu,
 }
 
-/// Texts of temporary refusals: the command is repeated.
+/// Texts of temporary refusals, after which the command is repeated.
 pub(crate) const NOT_NOW: [&str; 4] =
     ["under way", "try again", "not done within", "did not answer"];
 
-/// Text of an abandoned change of the indirection table. Flows return to queues that they had left,
-/// so frames in the new queues may overtake; the refusal reports this to the user.
+/// Text of an abandoned change of the indirection table. Flows return to the queues that they had
+/// left, so frames may overtake those in the new queues; the refusal reports this to the user.
 const GAVE_UP: &str = "not taken in time";
 
-/// One run of a process.
+/// One run of a process, from its start to its end.
 pub(crate) struct Life {
     pub(crate) running: Running,
     /// Number of restarts before this run.
@@ -50,12 +51,12 @@ pub(crate) struct Site {
     pub(crate) gone: BTreeSet<usize>,
     /// Queues of testpmd, and channels of the virtio driver connected to it.
     pub(crate) queues: u16,
-    /// The daemon has an additional link.
+    /// True if the daemon has an additional link.
     pub(crate) other: bool,
     /// XDP program that passes every frame.
     pub(crate) object: Option<PathBuf>,
     pub(crate) restarts: u64,
-    /// A change of this round was abandoned.
+    /// True if a change of this round was abandoned.
     pub(crate) gave_up: Cell<bool>,
 }
 

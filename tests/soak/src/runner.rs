@@ -19,10 +19,10 @@ use crate::schedule::{self, ActionText};
 use crate::shape::{Rig, Shape};
 use crate::traffic::Traffic;
 
-/// Interval of the progress line when stdout is no terminal.
+/// Interval of the progress line if stdout is not a terminal.
 const SELDOM: Duration = Duration::from_secs(10);
 
-/// Longest time for a process to close unused descriptors.
+/// Maximum time in which a process must close unused descriptors.
 const CLOSING: Duration = Duration::from_secs(10);
 
 /// Settings of a run.
@@ -32,15 +32,15 @@ pub struct Settings {
     pub time: Duration,
     /// Seed of the schedule.
     pub seed: u64,
-    /// Backends, from [`KINDS`](crate::KINDS); all of them when empty.
+    /// Backends, from [`KINDS`](crate::KINDS). Empty: all.
     pub only: Vec<String>,
     /// Run only this round of the schedule.
     pub round: Option<u64>,
-    /// Run only these actions of the round; all of them when empty.
+    /// Run only these actions of the round. Empty: all.
     pub actions: Vec<usize>,
     /// Repetitions of the round.
     pub times: u64,
-    /// The program has the dev profile.
+    /// True if the program has the dev profile.
     pub dev: bool,
     /// Folder for the summary and the failures.
     pub folder: PathBuf,
@@ -74,8 +74,8 @@ impl Board<'_> {
     }
 }
 
-/// Runs `runs` soaks, each with the next seed, which selects the processes to kill. Stops at the
-/// first failure; returns true when there is none.
+/// Runs `runs` soaks, each with the next seed; the seed also selects the processes to kill. Stops
+/// at the first failure. Returns true if all succeeded.
 pub fn series(settings: &Settings, runs: u64) -> bool {
     (0..runs).all(|nth| {
         if runs > 1 {
@@ -85,7 +85,7 @@ pub fn series(settings: &Settings, runs: u64) -> bool {
     })
 }
 
-/// Runs one soak. Returns true when all checks passed.
+/// Runs one soak. Returns true if all checks passed.
 pub fn run(settings: &Settings) -> bool {
     let shape = |rig: Rig| Shape::of(rig, &settings.only, settings.seed);
     let wanted: Vec<Shape> = Rig::ALL.into_iter().filter_map(shape).collect();
@@ -93,7 +93,7 @@ pub fn run(settings: &Settings) -> bool {
     // A rig without its program is skipped; the others run.
     let shapes: Vec<Shape> = wanted.into_iter().filter(|shape| has(shape.rig.needs())).collect();
     std::fs::create_dir_all(&settings.folder).expect("a folder for results");
-    // Removes the remains of killed runs before several threads would.
+    // Removes the remains of killed runs before several threads would do so at the same time.
     drop(World::create());
     let entry = |shape: &Shape| Mutex::new(Entry { name: shape.rig.name(), ..Entry::default() });
     let board = Board {
@@ -141,7 +141,7 @@ fn progress(board: &Board<'_>, finished: impl Fn() -> bool) {
             true => print!("\r\x1b[K{line}"),
             false => println!("{line}"),
         }
-        // A closed terminal is no reason to stop.
+        // A closed terminal does not end the run.
         let _ = std::io::stdout().flush();
     }
     if terminal {
@@ -210,7 +210,7 @@ fn round(board: &Board<'_>, at: usize, site: &mut Site, number: u64) {
     }
     board.note(at, "everything is put back".to_owned());
     match plan.is_rough() {
-        // New sessions use fewer resources than those that have had all channels.
+        // New sessions use fewer resources than sessions that have had all channels.
         true => site.warm_up(),
         false => {
             site.put_back();
@@ -250,8 +250,8 @@ fn lasting(site: &Site) -> impl Iterator<Item = usize> {
     all.filter(|(_, process)| !process.mortal).map(|(at, _)| at)
 }
 
-/// First count of each lasting process, and whether the process listened at the common socket. One
-/// end of a bridge listens; the other takes over when it has gone.
+/// First descriptor count of each lasting process, and whether the process listened on the shared
+/// socket at that time. One end of a bridge listens; if it exits, the other end takes over.
 type First = BTreeMap<(usize, bool), Kinds>;
 
 fn count(kinds: &Kinds, kind: &str) -> u64 {
@@ -262,7 +262,7 @@ fn listens(kinds: &Kinds) -> bool {
     kinds.keys().any(|kind| kind.ends_with("x.sock.lock"))
 }
 
-/// Descriptors of a process once no request is in progress.
+/// Descriptors of a process while no request is in progress.
 fn settled(pid: u32) -> Kinds {
     let mut last = waiting_descriptor_kinds(pid);
     until("descriptors that do not change", || {
@@ -282,7 +282,8 @@ fn assert_closed(site: &Site, first: &mut First) {
             let now = waiting_descriptor_kinds(pid);
             let first = first.entry((at, listens(&now))).or_insert_with(|| settled(pid));
             let Some(more) = memory::left_open(first, &now) else {
-                // On a busy machine the first count may include descriptors about to be closed.
+                // On a busy machine the first count may include descriptors that are about to be
+                // closed.
                 first.iter_mut().for_each(|(kind, n)| *n = (*n).min(count(&now, kind)));
                 break;
             };
@@ -296,7 +297,7 @@ fn assert_closed(site: &Site, first: &mut First) {
 
 #[track_caller]
 fn assert_flat(site: &Site, samples: &Samples) {
-    // A restarted process warms up again after each restart.
+    // A process warms up again after each restart.
     let lasting: Vec<usize> = lasting(site).collect();
     for ((process, life), list) in samples.iter().filter(|((at, _), _)| lasting.contains(at)) {
         if let Some(growth) = memory::growth(list) {

@@ -1,5 +1,5 @@
-//! Schedule of actions. It depends only on the seed, the rig and the number of the round, never on
-//! time or on earlier results, so that any round can be replayed.
+//! Schedule of actions. It depends only on the seed, the rig and the number of the round, not on
+//! time or earlier results, so that any round can be replayed.
 
 use std::fmt;
 
@@ -90,8 +90,8 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Returns true when frames may be lost uncounted: with a process, or with an interface that is
-    /// down.
+    /// Returns true if frames may be lost uncounted, for example with a killed process or an
+    /// interface that is down.
     pub(crate) fn loses(&self) -> bool {
         use Action::{Delete, Flap, Kill, Member, Queues};
         matches!(self, Flap { .. } | Member { .. } | Delete { .. } | Kill { .. } | Queues { .. })
@@ -101,13 +101,13 @@ impl Action {
 /// One round: begins and ends with the same state of the rig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Round {
-    /// TCP streams without pauses; otherwise at a moderate pace.
+    /// True for TCP streams without pauses; false for a moderate pace.
     pub(crate) flood: bool,
     pub(crate) actions: Vec<Action>,
 }
 
 impl Round {
-    /// Returns true when flows of a path move to other queues during the round.
+    /// Returns true if flows of a path move to other queues during the round.
     pub(crate) fn moves_flows(&self, shape: &Shape, path: usize) -> bool {
         let here = |dev: usize| shape.devs[dev].path == path;
         self.actions.iter().any(|action| match action {
@@ -116,7 +116,7 @@ impl Round {
         })
     }
 
-    /// Returns true when an action of the round may lose frames uncounted.
+    /// Returns true if an action of the round may lose frames uncounted.
     pub(crate) fn is_rough(&self) -> bool {
         self.actions.iter().any(Action::loses)
     }
@@ -168,7 +168,7 @@ fn options(shape: &Shape, wanted: impl Fn(Can) -> bool) -> Vec<(usize, Can)> {
     all.filter(|&(_, can)| wanted(can)).collect()
 }
 
-/// Weighted choice. Changes of channels exercise most of the engine: three times as often.
+/// Weighted choice. Changes of channels exercise most of the engine and are three times as likely.
 fn weighted(rng: &mut Rng, options: &[(usize, Can)]) -> (usize, Can) {
     let resizes: Vec<_> =
         options.iter().filter(|(_, can)| matches!(can, Can::Channels(_))).copied().collect();

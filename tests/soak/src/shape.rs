@@ -2,7 +2,7 @@
 
 use mqnet_testkit::Need;
 
-/// Rigs: each is one topology of processes with two hosts of its own.
+/// Rigs. Each is one topology of processes with its own two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rig {
     /// Daemon with several links: TAPs, an AF_XDP interface, a group.
@@ -20,10 +20,10 @@ pub(crate) enum Rig {
 
 /// Backends accepted by `--only`, and the rig of each.
 ///
-/// `vhost-resize` is `vhost` with changes of channels, and runs only when named: both sides apply a
-/// change at their own time, and the driver stops reading a ring before the device stops filling
-/// it. Frames then remain in the ring, and a device with more frames than the ring holds waits
-/// forever.
+/// `vhost-resize` is `vhost` with changes of channels, and runs only if it is named. Both sides
+/// apply a change independently, and the driver stops reading a ring before the device stops
+/// filling it. Frames then remain in the ring, and a device with more frames than the ring holds
+/// waits forever.
 pub const KINDS: [&str; 8] =
     ["tap", "xdp", "group", "ntb", "ivshmem", "vhost", "vhost-resize", "testpmd"];
 
@@ -118,9 +118,9 @@ pub(crate) struct Dev {
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     pub(crate) name: &'static str,
-    /// True when the process may be killed.
+    /// True if the process may be killed.
     pub(crate) mortal: bool,
-    /// True when the process may be stopped for a moment.
+    /// True if the process may be stopped for a moment.
     pub(crate) stalls: bool,
 }
 
@@ -130,7 +130,7 @@ pub(crate) struct Path {
     pub(crate) kind: &'static str,
     /// Third byte of the addresses.
     pub(crate) net: u8,
-    /// Kernel devices of either host; their drops explain missing frames.
+    /// Kernel devices of both hosts; their drops explain missing frames.
     pub(crate) devices: [&'static [&'static str]; 2],
     /// Links from host a to host b, each with a flag that is true when the path enters by the
     /// link's first netdev.
@@ -156,7 +156,8 @@ const TAP: &[Can] = &[
     Can::Capture,
     Can::Flap,
 ];
-/// The other end follows an MTU: two ends with different MTUs are refused.
+/// Actions of the TAP at the far end. Its MTU follows that of the other end, because two ends with
+/// different configured MTUs are refused.
 const FAR_TAP: &[Can] = &[
     Can::Channels(8),
     Can::Coalesce,

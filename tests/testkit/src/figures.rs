@@ -7,9 +7,9 @@ use std::{env, fs, io};
 
 use serde_json::{Value, json};
 
-/// Folder of the stored figures. Nothing is stored when the variable is unset.
+/// Variable with the folder of the stored figures. If it is unset, nothing is stored.
 const FOLDER: &str = "MQNET_FIGURES";
-/// Commit of the figures, and build profile of the program under test.
+/// Variables with the commit of the figures and the build profile of the program under test.
 const COMMIT: &str = "MQNET_COMMIT";
 const PROFILE: &str = "MQNET_PROFILE";
 

@@ -40,7 +40,7 @@ fn stream_pattern() -> Vec<u8> {
     bytes
 }
 
-/// TCP connection that sends without pause until [`Stream::finish`] is called.
+/// TCP connection that sends continuously until [`Stream::finish`] is called.
 pub struct Stream {
     received: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -56,7 +56,7 @@ impl Stream {
         Self::start_paced(from, to, address, Duration::ZERO)
     }
 
-    /// Same as [`Stream::start`], with `pause` after every 128 KiB.
+    /// Starts a stream like [`Stream::start`], with `pause` after every 128 KiB.
     #[track_caller]
     pub fn start_paced(from: &Host, to: &Host, address: &str, pause: Duration) -> Self {
         let ip = address.parse().expect("an IP address");
@@ -241,7 +241,7 @@ impl Drop for Datagrams {
     }
 }
 
-/// Highest number of datagrams; the receiver keeps one entry for each.
+/// Maximum number of datagrams; the receiver keeps one entry for each.
 const DATAGRAMS_MAX: usize = 1 << 22;
 
 /// Payload of datagram `number`: the number, and the part of the pattern that it selects.
@@ -263,7 +263,7 @@ fn send_datagrams(
     let bytes = pattern(len + 256);
     let mut number = 0;
     while !stop.load(Ordering::Relaxed) && (number as usize) < DATAGRAMS_MAX {
-        // A full device queue rejects the datagram: not sent, and not counted.
+        // A full device queue rejects the datagram, which is then neither sent nor counted.
         if socket.send(&datagram(number, len, &bytes)).is_ok() {
             number += 1;
             sent.store(number, Ordering::Relaxed);

@@ -13,14 +13,14 @@ use crate::process::run_command;
 pub struct Host {
     prefix: Vec<String>,
     net: PathBuf,
-    /// Name of a namespace that this process created, and removes.
+    /// Name of a namespace that this process created and removes on drop.
     named: Option<String>,
 }
 
 /// Kernel counters of one network device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
-    /// Frames that the stack dropped on receive, for lack of room.
+    /// Received frames dropped by the network stack because a queue was full.
     pub rx_dropped: u64,
     /// Frames dropped because the device's ring was full.
     pub tx_dropped: u64,
@@ -91,7 +91,7 @@ impl Host {
         list.get(0).cloned()
     }
 
-    /// Returns true when the device exists and has a carrier.
+    /// Returns true if the device exists and has a carrier.
     pub fn has_carrier(&self, device: &str) -> bool {
         self.device(device).is_some_and(|info| {
             let flags = info["flags"].as_array().cloned().unwrap_or_default();
@@ -117,7 +117,7 @@ impl Host {
         }
     }
 
-    /// Sets a queue length of a TAP or TUN that suffices on a busy machine. A full ring drops
+    /// Sets a queue length of a TAP or TUN that is sufficient on a busy machine. A full ring drops
     /// frames, and a test that allows no loss would attribute these drops to mqnet.
     #[track_caller]
     pub fn lengthen(&self, device: &str) {

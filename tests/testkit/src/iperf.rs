@@ -9,7 +9,7 @@ use crate::host::Host;
 use crate::process::{Guard, finish};
 use crate::wait::until;
 
-/// Port that no other run of this process uses. Other processes use other namespaces.
+/// Returns a port that no other run of this process uses. Other processes use other namespaces.
 fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -38,7 +38,7 @@ pub fn iperf3(server: &Host, client: &Host, address: &str, arguments: &[&str]) -
     report
 }
 
-/// Returns true when a socket in the network namespace of the process listens on `port`.
+/// Returns true if a socket in the network namespace of the process listens on `port`.
 fn listens(child: &Child, port: u16) -> bool {
     let needle = format!(":{port:04X}");
     ["tcp", "tcp6"].iter().any(|file| {

@@ -1,7 +1,7 @@
 //! Test environments: hosts in network namespaces, `mqnet link` processes, verified traffic.
 //!
-//! Everything that a test starts ends with the test, also after a panic. Helpers report failures by
-//! a panic: this crate is for tests only.
+//! Everything that a test starts ends with the test, even after a panic. Helpers panic on failure,
+//! so this crate is for tests only.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

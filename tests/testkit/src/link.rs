@@ -13,12 +13,12 @@ use serde_json::Value;
 use crate::table::{EndTable, Lane};
 use crate::wait::{DEADLINE, until};
 
-/// A kernel sends its last acknowledgement up to 200 ms after the end of a flow. Stopping a link
-/// earlier loses that frame.
+/// Time without frames after which a link may be stopped. A kernel sends its last acknowledgement
+/// up to 200 ms after the end of a flow, and stopping a link earlier loses that frame.
 const QUIET: Duration = Duration::from_millis(400);
 
-/// Program under test: `$MQNET_BIN`, else the one built by cargo next to the running test, else the
-/// newest below `target/`.
+/// Program under test: `$MQNET_BIN` if set, otherwise the one built by cargo next to the running
+/// test, otherwise the newest below `target/`.
 pub fn program() -> PathBuf {
     if let Some(path) = std::env::var_os("MQNET_BIN") {
         return path.into();
@@ -115,12 +115,12 @@ impl LinkProcess {
         self.events("down")
     }
 
-    /// Waits until the callback finds its condition in the output.
+    /// Waits until the callback finds the expected condition in the output.
     #[track_caller]
     pub fn wait_for<T>(&self, what: &str, mut look: impl FnMut(&[Value]) -> Option<T>) -> T {
         let start = Instant::now();
         loop {
-            // Reads the end of the pipes first, so that the last output is still examined.
+            // `ended` is read before the output, so that the last lines are examined.
             let ended = self.readers.iter().all(JoinHandle::is_finished);
             if let Some(found) = look(&self.shown().lines) {
                 return found;
@@ -149,7 +149,7 @@ impl LinkProcess {
         })
     }
 
-    /// Waits until a link that was up is lost for the `n`th time; returns the reason.
+    /// Waits until a link that was up goes down for the `n`th time; returns the reason.
     #[track_caller]
     pub fn wait_lost(&self, n: usize) -> String {
         self.wait_for(&format!("link lost, number {n}"), |lines| {
@@ -165,7 +165,7 @@ impl LinkProcess {
         })
     }
 
-    /// Newest status line: the lane from the TAP to the bridge, and the opposite lane. Waits for a
+    /// Next status line: the lane from the TAP to the bridge, and the opposite lane. Waits for a
     /// line written after the call.
     #[track_caller]
     pub fn next_status(&self) -> (Lane, Lane) {
@@ -177,7 +177,7 @@ impl LinkProcess {
         })
     }
 
-    /// Waits until no frame arrives for at least [`QUIET`] and between two status lines.
+    /// Waits until no frame has arrived for at least [`QUIET`] and between two status lines.
     #[track_caller]
     pub fn wait_quiet(&self) {
         let mut last = (self.next_status(), Instant::now());
@@ -259,7 +259,7 @@ type Started = (Child, Arc<Mutex<Shown>>, Vec<JoinHandle<()>>);
 fn start(command: &mut Command, stdin: Stdio, stderr: Stdio) -> Started {
     command.stdin(stdin).stderr(stderr);
     let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    // The command is kept for a restart and must not hold inherited descriptors open.
+    // The command is kept for a restart and must not keep inherited descriptors open.
     command.stdin(Stdio::null()).stderr(Stdio::piped());
     let shown = Arc::new(Mutex::new(Shown::default()));
     let mut readers = Vec::new();

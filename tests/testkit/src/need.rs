@@ -37,7 +37,7 @@ fn in_path(name: &str) -> bool {
     std::env::split_paths(&path).any(|folder| Path::new(&folder).join(name).is_file())
 }
 
-/// Returns true when all requirements are met. Otherwise the test is [skipped](skip) and should
+/// Returns true if all requirements are met. Otherwise the test is [skipped](skip) and should
 /// return.
 #[must_use]
 pub fn has(needs: &[Need]) -> bool {

@@ -13,11 +13,11 @@ use crate::wait::until;
 /// Bytes of number, send time and flow.
 const HEAD: usize = 24;
 
-/// Largest delay after which a round of datagrams is still sent late. Rounds that are later are
-/// skipped: a burst would test rings instead of order.
+/// Maximum delay up to which a round of datagrams is sent late. Later rounds are skipped, because a
+/// burst would test rings instead of order.
 const CATCH_UP: Duration = Duration::from_millis(20);
 
-/// Longest wait for the first datagram of all.
+/// Maximum wait for the first datagram.
 const MEETING: Duration = Duration::from_secs(1);
 
 /// Number of late datagrams that are reported one by one.
@@ -53,10 +53,10 @@ impl Tally {
     }
 }
 
-/// Longest silence and longest delay.
+/// Longest silence and longest delay of a direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Worst {
-    /// Longest time between two datagrams of any flows.
+    /// Longest time without a datagram of any flow.
     pub silence: Duration,
     /// Longest time from the send of a datagram to its receipt.
     pub delay: Duration,
@@ -198,9 +198,9 @@ fn send(sockets: &[UdpSocket], pace: Duration, begin: Instant, shared: &Shared) 
     }
 }
 
-/// Waits for the first datagram of all, up to a limit. The kernel queues datagrams while it
-/// resolves the neighbour's address (ARP, NDP), and datagrams sent just after the reply overtake
-/// the queued ones.
+/// Waits for the first datagram, up to a limit. The kernel queues datagrams while it resolves the
+/// neighbour's address (ARP, NDP), and datagrams sent just after the reply overtake the queued
+/// ones.
 pub(crate) fn meet(received: &AtomicU64) {
     let end = Instant::now() + MEETING;
     while received.load(Ordering::Relaxed) == 0 && Instant::now() < end {
@@ -216,7 +216,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Records a number. Returns whether the number is new, and whether it is late.
+    /// Records a number. Returns whether it is new, and whether it is late.
     fn note(&mut self, number: u64) -> (bool, bool) {
         let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
         if self.bits.len() <= word {

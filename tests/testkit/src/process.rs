@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::stuck;
 use crate::wait::until;
 
-/// A verb that runs this long waits for an event that may never occur.
+/// Maximum duration of a verb. A verb that runs longer waits for an event that may never occur.
 const SUSPICIOUS: Duration = Duration::from_secs(3);
 
 /// Runs a command to its end (at most the deadline) and returns its output.
@@ -72,10 +72,10 @@ pub fn descriptor_kinds(pid: u32) -> BTreeMap<String, u64> {
     kinds
 }
 
-/// Same as [`descriptor_kinds`], for an mqnet process with an idle control thread. The thread waits
-/// on duplicated descriptors and closes them before it acts, so a count in the middle of an
-/// iteration is too low. A second `signalfd` shows that the thread waits: one is the process's own.
-/// Reading `/proc` is no snapshot; two equal results are.
+/// Counts descriptors like [`descriptor_kinds`], for an mqnet process with an idle control thread.
+/// The thread waits on duplicated descriptors and closes them before it acts, so a count in the
+/// middle of an iteration is too low. A second `signalfd` shows that the thread waits, since the
+/// process itself has one. Reading `/proc` is not atomic; therefore two equal results are required.
 #[track_caller]
 pub fn waiting_descriptor_kinds(pid: u32) -> BTreeMap<String, u64> {
     until("a control thread that waits", || {

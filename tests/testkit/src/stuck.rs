@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// Describes every running `mqnet`: the wait of each thread, its open descriptors and its epoll
-/// sets. For every other thread that waits in the kernel (and may hold a lock) prints the kernel
+/// Describes every running `mqnet`: where each thread waits, its open descriptors and its epoll
+/// sets. For every other thread that waits in the kernel (and may hold a lock), prints the kernel
 /// function.
 pub(crate) fn everything() -> String {
     let mut text = String::new();

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use mqnet_netdev::LaneCounters;
 use serde_json::Value;
 
-/// Last line of one end.
+/// Final table of one end.
 #[derive(Clone, Debug)]
 pub struct EndTable(pub Value);
 
@@ -105,8 +105,8 @@ impl EndTable {
 }
 
 /// Asserts the conservation check on both ends and across the bridge: each frame sent by one end
-/// was received by the other, or is counted as lost by the sender. A frame in flight at the end of
-/// the link may be counted as lost and still be received.
+/// was received by the other or counted as lost by the sender. A frame in flight at the end of the
+/// link may be counted as lost and still be received.
 #[track_caller]
 pub fn assert_pair(a: &EndTable, b: &EndTable) {
     a.assert_conserved();

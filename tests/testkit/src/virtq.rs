@@ -1,5 +1,5 @@
-//! Minimal driver of split and packed virtqueues for tests. Every constant is written out again
-//! here, so that the project's own layouts are tested against an independent source.
+//! Minimal driver of split and packed virtqueues for tests. Every constant is defined again here,
+//! so that the project's own layouts are tested against an independent source.
 
 mod packed;
 mod split;
@@ -17,7 +17,7 @@ pub struct Memory {
     free: u64,
 }
 
-/// First address of a guest's memory.
+/// First address of the guest memory.
 pub const START: u64 = 0x10_0000;
 
 impl Memory {
@@ -60,7 +60,7 @@ impl Memory {
         bytes
     }
 
-    /// Atomic view of the numbers at an address.
+    /// Atomic view of the memory at an address.
     pub fn table(&self, at: u64, len: u32) -> AtomicTable {
         self.map.table(at, len, 2).expect("memory")
     }
@@ -73,18 +73,18 @@ pub struct Buf {
     pub at: u64,
     /// Length in bytes.
     pub len: u32,
-    /// Device-writable buffer.
+    /// True if the device may write the buffer.
     pub write: bool,
 }
 
 /// Layout and features of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Packed layout; otherwise split.
+    /// True for the packed layout, false for the split layout.
     pub packed: bool,
     /// Number of descriptors.
     pub size: u16,
-    /// `EVENT_IDX` was negotiated.
+    /// True if `EVENT_IDX` was negotiated.
     pub event_idx: bool,
 }
 
@@ -133,7 +133,7 @@ impl Driver {
         self.areas.map(|(at, _)| at)
     }
 
-    /// Makes buffers available as one chain; `None` without enough descriptors.
+    /// Makes buffers available as one chain. Returns `None` if there are too few descriptors.
     pub fn add(&mut self, bufs: &[Buf]) -> Option<u16> {
         let chain = bufs.iter().map(|buf| {
             let flags = if buf.write { 2 } else { 0 };
@@ -142,7 +142,7 @@ impl Driver {
         self.add_raw(&chain.collect::<Vec<_>>())
     }
 
-    /// Same as [`Driver::add`], through an indirect table.
+    /// Makes buffers available like [`Driver::add`], through an indirect table.
     pub fn add_indirect(&mut self, memory: &Memory, bufs: &[Buf]) -> Option<u16> {
         assert!(bufs.len() <= 32);
         let table = self.tables + u64::from(self.next_table) * 32 * 16;
@@ -173,7 +173,7 @@ impl Driver {
         }
     }
 
-    /// Publishes added chains; returns true when the device requires a notification.
+    /// Publishes added chains. Returns true if the device requires a notification.
     pub fn publish(&mut self) -> bool {
         match &mut self.ring {
             Either::Split(ring) => ring.publish(),
@@ -189,7 +189,7 @@ impl Driver {
         }
     }
 
-    /// Enables used buffer notifications; returns true when a chain is already used.
+    /// Enables used buffer notifications. Returns true if a chain is already used.
     pub fn arm(&mut self) -> bool {
         match &mut self.ring {
             Either::Split(ring) => ring.arm(),
@@ -197,7 +197,8 @@ impl Driver {
         }
     }
 
-    /// Disables notifications. With `EVENT_IDX` none is sent until the next [`Driver::arm`] anyway.
+    /// Disables notifications. With `EVENT_IDX` no action is needed: none is sent until the next
+    /// [`Driver::arm`].
     pub fn disarm(&mut self) {
         match &mut self.ring {
             Either::Split(ring) => ring.disarm(),

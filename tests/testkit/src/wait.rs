@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Time after which a condition counts as failed. Far longer than any operation takes, also on a
+/// Time after which a condition counts as failed. Much longer than any operation takes, even on a
 /// busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Interval between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A file that has not grown for this time is complete.
+/// Time without growth after which a file is considered complete.
 const STILL: Duration = Duration::from_secs(1);
 
 /// Waits until the callback returns a result.
@@ -19,7 +19,7 @@ pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     until_within(DEADLINE, what, look)
 }
 
-/// Same as [`until`], for conditions that may take longer than [`DEADLINE`].
+/// Waits like [`until`], for conditions that may take longer than [`DEADLINE`].
 #[track_caller]
 pub fn until_within<T>(deadline: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();

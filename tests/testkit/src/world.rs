@@ -106,8 +106,8 @@ impl World {
         EndSpec::new("b", self.b.name(), "10.0.0.2/24", "fd00::2/64", self)
     }
 
-    /// Starts both ends, with the same change to both, and waits until the link is up. The TAPs
-    /// have [long rings](Host::lengthen) until they are created anew.
+    /// Starts both ends, each changed by `change`, and waits until the link is up. The TAPs have
+    /// [long rings](Host::lengthen) until they are recreated.
     #[track_caller]
     pub fn pair(&self, change: impl Fn(EndSpec) -> EndSpec) -> Pair {
         let a = change(self.end_a()).spawn();
