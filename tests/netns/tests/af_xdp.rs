@@ -1,5 +1,5 @@
-//! `xdp:IFNAME`: interfaces of this kernel with AF_XDP sockets. A veth is the NIC; its peer is a
-//! host behind the wire.
+//! `xdp:IFNAME`: interfaces of this kernel with AF_XDP sockets. A veth is the NIC; the host at its
+//! peer is the remote host.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -35,8 +35,8 @@ pub(crate) fn wire(at: &Host, nic: &str, behind: &Host, address: &str, mtu: u32)
         "netns",
         behind.name(),
     ]);
-    // Without IPv6 traffic of the stack, also at the TAP: a qdisc that is being attached would drop
-    // it.
+    // Disables the IPv6 traffic of the stack, also at the TAP: a qdisc that is being attached would
+    // drop it.
     at.run(&["sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1"]);
     for (host, device) in [(at, nic), (behind, "peer")] {
         host.run(&["sysctl", "-qw", &format!("net.ipv6.conf.{device}.disable_ipv6=1")]);
@@ -148,7 +148,7 @@ fn traffic_crosses_a_nic() {
     }
 }
 
-// Goal: every datagram crosses between two joined NICs.
+// Goal: every datagram crosses a link of two NICs.
 #[test]
 fn two_nics_are_a_wire() {
     if !root() {
@@ -201,8 +201,8 @@ fn jumbo_frames_cross() {
     assert_eq!((table.out().drops, table.back().drops, outside(&table)), (0, 0, 0), "{}", table.0);
 }
 
-// Goal: channels change under traffic. All queues of the NIC are served by the current channels,
-// and every missing datagram is counted.
+// Goal: channels change under traffic. The current channels serve all queues of the NIC, and every
+// missing datagram is counted.
 #[test]
 fn channels_change_under_traffic() {
     if !root() {
@@ -226,7 +226,7 @@ fn channels_change_under_traffic() {
     assert_eq!((there.doubled, there.wrong, back.doubled, back.wrong), (0, 0, 0, 0));
 }
 
-// Goal: a killed process leaves nothing at the NIC, and the next one attaches to it.
+// Goal: a killed process leaves no XDP program at the NIC, and the next process attaches to it.
 #[test]
 fn killed_link_leaves_nothing_behind() {
     if !root() {
@@ -243,7 +243,7 @@ fn killed_link_leaves_nothing_behind() {
 }
 
 // Goal: the loss of a NIC (down, no carrier, changed MTU, deleted) is reported, and the NIC is
-// attached again when it is back.
+// attached again when it is available.
 #[test]
 fn nic_is_attached_again_after_loss() {
     if !root() {
@@ -278,7 +278,7 @@ fn nic_is_attached_again_after_loss() {
 }
 
 // Goal: an interface that cannot be attached is reported with the option to change, and is attached
-// when possible.
+// as soon as possible.
 #[test]
 fn refusals_name_an_option() {
     if !root() {
@@ -345,7 +345,7 @@ fn queues_are_set_and_restored() {
     table.assert_conserved();
     assert_eq!(table.channels().len(), 2, "{}", table.0);
     assert_eq!(queues(&world.a), [4, 4]);
-    // The queues to remove had sockets a moment before.
+    // The queues to remove had sockets until just before.
     world.a.run(&["ethtool", "-L", "nic", "rx", "2", "tx", "2"]);
     let link = Rig::link(&world, ",queues=4", &[]);
     link.wait_up(1);
@@ -384,8 +384,8 @@ fn queues_stay_set_while_attach_fails() {
     assert_eq!(queues(&world.a), [4, 4]);
 }
 
-// Goal: settings that a killed process has left at a NIC are found, reported, and restored by the
-// next process or by the doctor; later changes by others are kept.
+// Goal: settings that a killed process left at a NIC are found, reported, and restored by the next
+// process or by the doctor; later changes by others are kept.
 #[test]
 fn settings_of_a_killed_link_are_restored() {
     if !root() {
@@ -467,7 +467,7 @@ fn shape(host: &Host, verb: &str, rate: &str) {
 }
 
 // Goal: a network slower than the sender occupies all memory of a queue: the lane stops and frames
-// wait in the TAP. When the network is fast again, the lane wakes and every datagram arrives.
+// wait in the TAP. As soon as the network is fast again, the lane wakes and every datagram arrives.
 #[test]
 fn a_slow_network_stops_the_lane() {
     if !root() || !has(&[Need::Program("tc")]) {
@@ -476,7 +476,7 @@ fn a_slow_network_stops_the_lane() {
     let world = World::create();
     let (a, b) = (&world.a, &world.b);
     // The NIC owns the frames in the qdisc of its lower device, like a hardware ring. A veth alone
-    // takes frames over immediately.
+    // completes frames immediately.
     wire(a, "low", b, "10.7.1.2/24", 1500);
     a.run(&["ip", "link", "add", "nic", "link", "low", "type", "macvlan", "mode", "passthru"]);
     a.run(&["sysctl", "-qw", "net.ipv6.conf.nic.disable_ipv6=1"]);

@@ -1,8 +1,8 @@
-//! Commands of the book: the `sh` blocks of README.md and of each page of `book/src` run as they
-//! are written, in order, on a new host.
+//! Commands of the book: the `sh` blocks of README.md and of each page of `book/src` run unchanged
+//! and in order on a new host.
 //!
 //! The host of a page has its own network, mounts and processes, an empty `/run`, and a working
-//! directory with the release programs and the packaging files at their places in a checkout.
+//! directory with the release programs and the packaging files at the same paths as in a checkout.
 
 use std::fmt::Write;
 use std::os::unix::fs::symlink;
@@ -20,7 +20,7 @@ const ELSEWHERE: [(&str, &str); 3] = [
     ("build", "builds, installs or measures for minutes: other steps of `cargo xtask test` do"),
 ];
 
-/// Upper limit for the number of blocks that do not run here.
+/// Maximum number of blocks that do not run here.
 const NOT_RUN: usize = 24;
 
 /// Programs that the pages use.
@@ -37,7 +37,7 @@ const NEEDS: [Need; 7] = [
 /// Path of the example of the library in the working directory.
 const EXAMPLE: &str = "target/release/examples/vpn";
 
-/// Seconds for the blocks of one page.
+/// Maximum duration of the blocks of one page in seconds.
 const LIMIT: &str = "60";
 
 /// Start of each script: a failed command ends it, and the exit handler prints its block.
@@ -113,7 +113,7 @@ fn blocks(page: &Path) -> Vec<Block> {
     blocks
 }
 
-/// Working directory with the programs and files that the pages name.
+/// Working directory with the programs and files that the pages use.
 fn checkout(has_example: bool) -> Folder {
     let folder = Folder::create();
     for name in ["target/release/examples", "bin"] {
@@ -167,7 +167,7 @@ fn run(folder: &str) {
     }
 }
 
-// Goal: the commands of README.md work as they are written.
+// Goal: the commands of README.md work unchanged.
 #[test]
 fn commands_of_the_readme_work() {
     if has(&NEEDS) {
@@ -175,19 +175,19 @@ fn commands_of_the_readme_work() {
     }
 }
 
-// Goal: the commands of the tutorial work as they are written.
+// Goal: the commands of the tutorial work unchanged.
 #[test]
 fn commands_of_the_tutorial_work() {
     run("book/src/tutorial");
 }
 
-// Goal: the commands of the how-to pages work as they are written.
+// Goal: the commands of the how-to pages work unchanged.
 #[test]
 fn commands_of_the_howto_pages_work() {
     run("book/src/howto");
 }
 
-// Goal: the commands of all other pages work as they are written.
+// Goal: the commands of all other pages work unchanged.
 #[test]
 fn commands_of_the_other_pages_work() {
     for folder in ["book/src/reference", "book/src/explanation", "book/src/measurements"] {

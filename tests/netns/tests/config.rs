@@ -56,7 +56,7 @@ fn problems_are_reported_with_their_positions() {
     assert_eq!(lines[4], twice);
 }
 
-// Goal: an error names a file that is missing or no text.
+// Goal: an error names a file that is missing or not text.
 #[test]
 fn unreadable_files_are_named() {
     let folder = Folder::create();

@@ -1,5 +1,5 @@
-//! Invalid input to the program: one line that names the field, exit code 2 or a status of 4xx, and
-//! no change.
+//! Invalid input to the program: an error of one line that names the field, exit code 2 or a status
+//! of 4xx, and no change.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -54,8 +54,8 @@ fn state(control: &Control) -> Vec<Value> {
     all
 }
 
-// Goal: invalid arguments are refused with exit code 2 before any action, in a line that names the
-// field and the allowed values.
+// Goal: invalid arguments are refused with exit code 2 before any action, with an error of one line
+// that names the field and the allowed values.
 #[test]
 fn invalid_arguments_are_refused() {
     if !has(&[Need::Root]) {
@@ -170,7 +170,8 @@ fn invalid_requests_are_refused() {
     daemon.stop();
 }
 
-/// Same as [`send`], for a server that may close before reading everything.
+/// Sends bytes like [`send`], for a server that may close the connection before it has read
+/// everything.
 fn send_lossy(control: &Control, bytes: &[u8]) -> (u16, String) {
     let mut socket = UnixStream::connect(control.runtime("ctl.sock")).expect("the socket");
     socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");

@@ -29,7 +29,7 @@ fn bridge(world: &World) -> String {
 }
 
 // Goal: the links of the file and of conf.d/ come up and carry traffic. A link that cannot be
-// opened waits, is reported with the reason, and does not stop the others.
+// opened waits and is reported with the reason; the other links are not affected.
 #[test]
 fn the_links_of_the_files_come_up() {
     if !has(&[Need::Root]) {
@@ -60,7 +60,7 @@ fn the_links_of_the_files_come_up() {
 }
 
 // Goal: a second daemon is refused with the pid of the first and changes nothing. After a crash the
-// next daemon takes the stale socket.
+// next daemon replaces the stale socket.
 #[test]
 fn one_daemon_at_a_socket() {
     if !has(&[Need::Root]) {
@@ -86,8 +86,8 @@ fn one_daemon_at_a_socket() {
     third.stop();
 }
 
-// Goal: a TAP of a running link is refused, in the same process and in another: a second link would
-// take frames from the first.
+// Goal: a TAP of a running link is refused, in the same process and in another, because a second
+// link would receive frames in place of the first.
 #[test]
 fn a_tap_has_one_owner() {
     if !has(&[Need::Root]) {
@@ -204,7 +204,7 @@ fn a_foreground_link_can_be_deleted() {
     link.stop();
 }
 
-// Goal: an idle daemon with two links is cheap; the cost is printed.
+// Goal: an idle daemon with two links uses little CPU time; the amount is printed.
 #[test]
 fn an_idle_daemon_is_cheap() {
     if !has(&[Need::Root]) {

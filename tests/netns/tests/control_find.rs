@@ -2,7 +2,7 @@
 
 use mqnet_testkit::{Control, Need, World, has, run_command, said};
 
-/// Every verb that needs a running process, for a device.
+/// Every verb that needs a running process, applied to a device.
 const VERBS: [&[&str]; 8] = [
     &["show", "DEV"],
     &["stats", "DEV"],
@@ -36,7 +36,7 @@ fn two_claims_are_an_error() {
         socket
     });
     for words in VERBS {
-        // On a busy machine one process may answer too late. Verbs that change something come last
+        // On a busy machine one process may answer too late. Verbs that change settings come last
         // and must not be repeated.
         let said = mqnet_testkit::until("both claims", || {
             let said = control.say(&verb(words, "same"));
@@ -61,7 +61,7 @@ fn two_claims_are_an_error() {
     let channels = |link: &serde_json::Value| link["channels"].as_array().map(Vec::len);
     let mut all: Vec<_> = stats.as_array().expect("links").iter().map(channels).collect();
     all.sort_unstable();
-    // A channel that was in use keeps its counters.
+    // A channel keeps its counters when it is no longer in use.
     assert_eq!(all, [Some(3), Some(3)], "{stats}");
     assert_eq!(stats[0]["link"], stats[1]["link"], "{stats}");
     let active = |link: &serde_json::Value| {
@@ -123,8 +123,8 @@ fn the_callers_namespace_decides_within_one_daemon() {
     daemon.stop();
 }
 
-// Goal: without a running mqnet each verb reports that in one line and exits with 1; ethtool exits
-// with the codes and texts of the real one.
+// Goal: without a running mqnet each verb reports this in one line and exits with 1; ethtool exits
+// with the codes and texts of the original.
 #[test]
 fn missing_process_is_reported() {
     let control = Control::create();

@@ -81,8 +81,8 @@ fn drops_are_captured_with_their_reason() {
     daemon.stop();
 }
 
-// Goal: with a frozen peer under load, `why` reports which queue is stopped, since when, the party
-// that stops it, and the remedy. Other processes do not wait for the one that does not answer.
+// Goal: with a frozen peer under load, `why` reports which queue is stopped, since when, which
+// party stops it, and the remedy. Other processes do not wait for a process that does not answer.
 #[test]
 fn why_names_a_frozen_peer() {
     if !has(&[Need::Root]) {

@@ -20,8 +20,8 @@ fn told(manager: &UnixDatagram, words: &str) -> String {
     })
 }
 
-// Goal: READY is sent when the links exist and the socket answers; the watchdog is notified, a
-// reload is bracketed by notifications, and the end is reported.
+// Goal: READY is sent as soon as the links exist and the socket answers; the watchdog is notified,
+// a reload is enclosed by notifications, and the end is reported.
 #[test]
 fn service_manager_is_notified() {
     if !has(&[Need::Root]) {

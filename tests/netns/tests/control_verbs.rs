@@ -92,8 +92,8 @@ fn totals(control: &Control, ifindex: &Value) -> Vec<u64> {
     one.filter(|(name, _)| *name != "ifindex").map(|(_, n)| n.as_u64().expect("a number")).collect()
 }
 
-/// Asserts that the page-pool statistics, which are read without the workers, equal the workers'
-/// data.
+/// Asserts that the page-pool statistics, which are read without the workers, equal the data of the
+/// workers.
 #[track_caller]
 fn pools_are_shown_as_they_are(control: &Control) {
     let uses = |list: &Value| -> Vec<(u64, u64)> {

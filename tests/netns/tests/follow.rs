@@ -88,7 +88,7 @@ fn renamed_and_moved_taps_are_followed() {
 }
 
 // Goal: an MTU that another program sets on a TAP applies to both ends of the link; a later setting
-// of the user takes precedence.
+// by the user has precedence.
 #[test]
 fn an_mtu_set_by_others_is_followed() {
     if !has(&[Need::Root]) {
@@ -183,7 +183,7 @@ fn deleted_namespace_is_released() {
     for link in [&tap, &nic] {
         link.wait_down("was deleted");
     }
-    // The namespace ends with its content, including its end of the veth.
+    // The namespace is removed with its content, including its end of the veth.
     until("the namespace ends", || world.a.device("nic").is_none().then_some(()));
     netns("add", &world.b);
     tap.wait_up(2);

@@ -12,7 +12,7 @@ use crate::near::table;
 /// One MAC address for members that feed one stack, as for the ports of a NIC.
 const MAC: &str = "mac=02:00:00:00:00:02";
 
-/// Longest wait for flows to follow. On a busy machine a move may be refused more than once, and
+/// Maximum time for flows to follow. On a busy machine a move may be refused more than once, and
 /// the next attempt follows after 10 s.
 const FOLLOWING: Duration = Duration::from_secs(120);
 
@@ -160,8 +160,8 @@ fn a_group_goes_on_without_a_member() {
     keep_silence("one of two TAPs deleted", worst);
 }
 
-// Goal: two groups are joined member by member. Without degrade the link is down until every member
-// exists, and reports the missing one.
+// Goal: two groups are connected member by member. Without degrade the link is down until every
+// member exists, and reports the missing member.
 #[test]
 fn a_group_ends_with_a_member() {
     if !has(&[Need::Root]) {
@@ -223,7 +223,7 @@ fn tables_of_members_follow() {
         let weights = ["1 0 0 0", "0 1 0 0", "0 0 1 0", "0 0 0 1"];
         world.tell(&format!("ethtool -X a weight {}", weights[channel]));
     };
-    // Two of three buckets have a flow of `a`; half of the others match anyway.
+    // Two of three buckets have a flow of `a`; half of the others match in any case.
     let primary_follows = |channel: usize| {
         until_within(FOLLOWING, "the primary's table to follow", || {
             let table = table(&world, "b0");

@@ -91,7 +91,7 @@ fn wait_more(flows: &[Flows; 2], datagrams: u64) {
 
 // Goal: two windows to one peer form one link: resizes from either end under traffic cause no loss
 // or reordering, each channel stays on its window, and both windows carry traffic. The link goes
-// down with one window and comes up with it.
+// down when one window is lost and comes up when it returns.
 #[test]
 fn two_windows_are_one_link() {
     if !has(&[Need::Root, Need::Program("python3")]) {

@@ -34,7 +34,7 @@ const SPAN: Duration = Duration::from_secs(3);
 const ASKING: Duration = Duration::from_millis(20);
 /// Longest delay that a hostile program may cause, regardless of the quiet run.
 const LIMIT: Duration = Duration::from_secs(1);
-/// Delays caused by the machine: the factor of 10 counts from here on.
+/// Delays that the machine alone may cause: a limit is at least 10 times this value.
 const NOISE: Duration = Duration::from_millis(20);
 
 /// Longest delays of one measurement.
@@ -101,7 +101,7 @@ impl Bench {
         Worst { datagram: worst.delay.max(worst.silence), ..delays }
     }
 
-    /// Runs `hostile`; no delay may be longer than 10 times that of the quiet run.
+    /// Runs `hostile`; no delay may exceed 10 times that of the quiet run.
     fn endure(&self, hostile: impl FnOnce(&AtomicBool) + Send) {
         let (quiet, worst) = (self.quiet, self.measure(hostile));
         let most = |quiet: Duration| (10 * quiet.max(NOISE)).min(LIMIT);
@@ -232,8 +232,8 @@ fn full_interrupts_block_nothing() {
     bench.end();
 }
 
-/// Guest memory, eventfds and logs on a file system that does not answer cost their connection:
-/// neither the responses of the daemon nor its end.
+/// Guest memory, eventfds and logs on a file system that does not answer only cause the loss of
+/// their connection: neither the responses of the daemon nor its end are delayed.
 #[test]
 fn files_that_do_not_answer_block_nothing() {
     if !has(&[Need::Root]) {
@@ -251,7 +251,7 @@ fn files_that_do_not_answer_block_nothing() {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
-    // The limit of such descriptors is reached and is the reported reason of the link.
+    // The limit for such descriptors is reached and is the reported reason of the link.
     let ctl = bench.control.runtime("ctl.sock");
     let links = request(&ctl, "GET", "/v1/links", "");
     assert!(links.contains("the link takes no peer any more"), "{links}");
@@ -327,7 +327,7 @@ fn silent_clients_delay_no_other_client() {
     bench.end();
 }
 
-/// Thousands of short connections fill neither the log nor the daemon's time.
+/// Thousands of short connections neither fill the log nor use much of the daemon's CPU time.
 #[test]
 fn connection_floods_write_few_lines() {
     if !has(&NEEDS) {
@@ -352,7 +352,7 @@ fn connection_floods_write_few_lines() {
     assert!(log.len() < 20_000, "{} bytes of log for {connections} connections", log.len());
 }
 
-/// Descriptors received when few are left are not leaked.
+/// Descriptors are not leaked if they are received when few are left.
 #[test]
 fn descriptors_of_cut_messages_are_closed() {
     if !has(&NEEDS) {

@@ -4,20 +4,21 @@ use std::time::Duration;
 
 use mqnet_testkit::{Figures, Need, Stream, World, has, resident_kib, ticks};
 
-/// Length of a measurement of an idle link, the ticks (of 10 ms) that it may use, and the number of
-/// measurements.
+/// Length of a measurement of an idle link, the maximum number of ticks (of 10 ms) that it may use,
+/// and the number of measurements.
 const WATCHED: Duration = Duration::from_secs(5);
 const TICKS_MAX: u64 = 5;
 const WINDOWS: usize = 3;
 
-/// A process without a peer retries often for 2 s (`SOON` in the engine).
+/// Time after which a process without a peer retries less often: it retries often for 2 s (`SOON`
+/// in the engine).
 const OFTEN: Duration = Duration::from_millis(2500);
 
-/// Largest resident memory of an end with 4 channels and windows of 2 MiB. About half of it are the
-/// program's own pages: more where the page cache has them in large folios.
+/// Maximum resident memory in KiB of an end with 4 channels and windows of 2 MiB. About half of it
+/// is pages of the program itself: more if the page cache has them in large folios.
 const RESIDENT_MAX_KIB: u64 = 26 << 10;
 
-/// Median of the ticks of a process in three measurements: one may be disturbed.
+/// Median of the ticks of a process in three measurements, because one may be disturbed.
 fn idle_ticks(pid: u32) -> u64 {
     let mut windows = [0; WINDOWS];
     for window in &mut windows {
@@ -77,7 +78,7 @@ fn an_idle_link_is_cheap() {
     pair.stop();
 }
 
-// Goal: an end without a peer is as cheap.
+// Goal: an end without a peer uses less than 1 % of a core, too.
 #[test]
 fn waiting_for_a_peer_is_cheap() {
     if !has(&[Need::Root]) {

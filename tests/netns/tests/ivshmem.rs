@@ -1,4 +1,4 @@
-//! Two processes that share the memory of mqnet's ivshmem server, as two guests would.
+//! Two processes that share the memory of mqnet's ivshmem server like two guests.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use mqnet_testkit::{EndSpec, Need, Stream, World, has, until};
 use crate::load::Load;
 use crate::resize::{often, stop_perfect, wait_channels};
 
-/// Bytes that prove that a flow is established.
+/// Minimum number of bytes after which a flow counts as established.
 const UNDER_WAY: u64 = 1 << 20;
 
 struct Server(Child);
@@ -58,7 +58,7 @@ fn resizes(vectors: &str) {
 }
 
 // Goal: with an interrupt vector for each queue pair, traffic of every kind crosses while channels
-// come and go, without loss, duplicates or reordering.
+// are added and removed, without loss, duplicates or reordering.
 #[test]
 fn a_vector_for_each_queue_pair() {
     resizes("9");
@@ -82,7 +82,7 @@ fn no_vectors_at_all() {
     resizes("0");
 }
 
-// Goal: a TCP stream survives a killed end that returns under another number, and a killed server
+// Goal: a TCP stream survives a killed end that returns with another number, and a killed server
 // that returns with other memory.
 #[test]
 fn ends_and_server_are_killed() {
@@ -117,8 +117,8 @@ fn ends_and_server_are_killed() {
     victim.stop().assert_conserved();
 }
 
-// Goal: a peer that is frozen for longer than the timeout is disconnected although its process
-// lives, and the link comes up when it resumes.
+// Goal: a peer that is frozen for longer than the timeout is disconnected although its process is
+// alive, and the link comes up when the peer resumes.
 #[test]
 fn a_frozen_end_thaws() {
     if !has(&[Need::Root]) {

@@ -27,7 +27,7 @@ fn ethtool_shows_the_channels() {
     }
 }
 
-// Goal: two ends that request different numbers settle on the smaller one, and both TAPs report it.
+// Goal: two ends that request different numbers use the smaller one, and both TAPs report it.
 #[test]
 fn the_smaller_number_of_channels_wins() {
     if !has(&NEEDS) {
@@ -70,7 +70,7 @@ fn segmentation_offload_is_on() {
     pair.stop();
 }
 
-// Goal: the carrier follows the link: off without a peer, on with one, off when it dies.
+// Goal: the carrier follows the link: off without a peer, on with one, off when the peer is killed.
 #[test]
 fn the_carrier_follows_the_link() {
     if !has(&NEEDS) {
@@ -94,8 +94,8 @@ fn the_carrier_follows_the_link() {
     a.stop().assert_conserved();
 }
 
-// Goal: `persist` keeps the TAP and its address when its process dies, and the next process uses it
-// with another number of channels.
+// Goal: `persist` keeps the TAP and its address when its process is killed, and the next process
+// uses it with another number of channels.
 #[test]
 fn a_persistent_tap_outlives_its_process() {
     if !has(&NEEDS) {

@@ -366,7 +366,7 @@ fn flows_of_a_tun_are_steered() {
     assert!(used.iter().all(|&flows| flows > 3), "{used:?}");
 }
 
-// Goal: a receiver gets an error with the reason when its device is removed.
+// Goal: a receiver gets an error with the reason if its device is removed.
 #[test]
 fn a_device_that_is_removed_is_a_failure() {
     if !has(&[Need::Root]) {

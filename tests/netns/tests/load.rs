@@ -11,11 +11,11 @@ const FLOWS: usize = 8;
 /// Interval between two datagrams of a flow.
 const PACE: Duration = Duration::from_millis(1);
 
-/// Queue length of a device: half a second of all flows. A longer one costs time: a lane that is
-/// never idle leaves after as many frames.
+/// Queue length of a device: half a second of all flows. A longer queue would prolong the test: a
+/// lane that is never idle leaves only after that many frames.
 const RING: &str = "4000";
 
-/// Promised maximum of the pause around a change, in ms.
+/// Guaranteed maximum of the pause around a change, in ms.
 const SILENCE_MAX: f64 = 50.0;
 
 /// Title of the reference measurement without any change.
@@ -121,8 +121,8 @@ impl<'a> Load<'a> {
         tallies
     }
 
-    /// Same as [`finish`](Self::finish), and asserts that nothing was lost, duplicated, reordered
-    /// or dropped by a device.
+    /// Ends the traffic like [`finish`](Self::finish), and asserts that nothing was lost,
+    /// duplicated, reordered or dropped by a device.
     #[track_caller]
     pub(crate) fn finish_perfect(self, title: &str) {
         let (hosts, before) = (self.hosts, self.before);
@@ -139,8 +139,8 @@ impl<'a> Load<'a> {
     }
 }
 
-/// Stores the pauses around changes without loss, and whether all were short enough: no test fails
-/// for its time.
+/// Stores the pauses around changes without loss, and whether all were short enough. No test fails
+/// because of its duration.
 fn keep(title: &str, silences: &[f64]) {
     let times = silences.len();
     if times == 0 {

@@ -103,7 +103,7 @@ fn run(channels: u16, mtu: u32) {
     matrix.account(before, after, &[a, b]);
 }
 
-/// Runs all MTUs in parallel, because each waits for iperf3.
+/// Runs all MTUs in parallel, because each spends its time waiting for iperf3.
 fn at_every_mtu(channels: u16) {
     thread::scope(|scope| {
         for mtu in [1500, 9000, 65_521] {

@@ -103,7 +103,7 @@ fn coalesced_datagrams_arrive_separately() {
     // Datagrams have no backpressure: the kernel's own ring must hold them all.
     world.a.run(&["ip", "link", "set", "dev", "a", "txqueuelen", "5000"]);
     for address in ["10.0.0.2", "fd00::2"] {
-        // While the kernel resolves its neighbour it queues only few datagrams.
+        // While the kernel resolves its neighbour, it queues only a few datagrams.
         round_trips(&world, address, 3);
         datagrams(&world, address);
     }
@@ -131,8 +131,8 @@ fn round_trips(world: &World, address: &str, number: u32) {
     }
 }
 
-// Goal: a single frame is not held back: requests and responses of one byte are never
-// retransmitted, and none is coalesced.
+// Goal: a single frame is not delayed: requests and responses of one byte are never retransmitted,
+// and none is coalesced.
 #[test]
 fn a_lone_frame_is_not_held_back() {
     if !has(&NEEDS) {

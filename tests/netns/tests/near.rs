@@ -50,7 +50,7 @@ fn flows_follow_the_other_direction() {
     let idle = table(&world, "a");
     for spread in ["weight 0 0 0 1", "equal 1", "weight 1 1 1 1"] {
         world.tell(&format!("ethtool -X b {spread}"));
-        // A quarter matches anyway; the others are the buckets with a flow of `b`.
+        // A quarter matches in any case; the others are the buckets with a flow of `b`.
         let count = until("flows follow", || Some(alike(&world)).filter(|count| *count >= 64));
         load.wait_more(1000);
         println!("{spread}: {count} buckets are alike, {} then", alike(&world));

@@ -39,7 +39,7 @@ impl Function for WithOffloads {
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
-        // The kernel is told its frame limit, unlike a guest.
+        // The kernel is given its frame limit, unlike a guest.
         self.inner.open(&Plan { frame_max: plan.rx_frame_max(), ..plan.clone() })
     }
 
@@ -104,7 +104,7 @@ impl Driven {
         Self::start_with(a, b, |_| ())
     }
 
-    /// Starts a link after a call of `before`.
+    /// Starts a link; calls `before` first.
     fn start_with(
         a: Box<dyn Function>,
         b: Box<dyn Function>,
@@ -140,7 +140,7 @@ impl Driven {
         (Self { stop, thread: Some(thread), asks, answers, stats }, ups)
     }
 
-    /// Requests a change, and waits until it is made.
+    /// Requests a change and waits until it has been made.
     fn change(&self, wish: LinkSettings) {
         self.asks.send(wish).expect("a running link");
         let answer = self.answers.recv_timeout(Duration::from_secs(60)).expect("an answer");
@@ -316,8 +316,8 @@ fn programs_without_frags_get_frames_of_the_mtu() {
     }
 }
 
-// Goal: channels come and go while frames are segmented: the lanes of every set segment, and no
-// byte of a stream is lost or wrong. Offloads disabled by the user are emulated, too.
+// Goal: channels are added and removed while frames are segmented: the lanes of every set segment,
+// and no byte of a stream is lost or wrong. Offloads disabled by the user are emulated, too.
 #[test]
 fn channels_change_while_frames_are_segmented() {
     if !has(&NEEDS) {

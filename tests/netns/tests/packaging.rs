@@ -7,7 +7,7 @@ use mqnet_testkit::{Folder, Need, has, program, run_command};
 
 const UNITS: [&str; 3] = ["mqnet.service", "mqnet.socket", "mqnet@.service"];
 
-/// Largest exposure of `systemd-analyze security`, in tenths: 2.4 remain for root, IP and the
+/// Maximum exposure of `systemd-analyze security`, in tenths: 2.4 remain for root, IP and the
 /// devices that a TAP needs.
 const EXPOSURE_MAX: &str = "24";
 

@@ -12,8 +12,8 @@ fn refuse(arguments: &[&str]) -> String {
     text
 }
 
-// Goal: two ends with different MTUs both report it with both values and the option. The link comes
-// up when one is corrected.
+// Goal: two ends with different MTUs both report this with both values and the option. The link
+// comes up when one value is corrected.
 #[test]
 fn different_mtus_are_refused_on_both_sides() {
     if !has(&[Need::Root]) {
@@ -86,7 +86,7 @@ fn a_window_too_small_for_the_peer_is_refused() {
     assert_eq!((a.ups(), b.ups()), (0, 0));
 }
 
-// Goal: a third process at a socket in use gets a reason, and the two connected ones are not
+// Goal: a third process at a socket in use gets a reason, and the two connected processes are not
 // affected.
 #[test]
 fn third_process_is_refused() {
@@ -106,7 +106,7 @@ fn third_process_is_refused() {
     flow.wait_more(1 << 20);
     assert_eq!((pair.a.ups(), pair.b.ups()), (1, 1), "the third process cut the link");
     assert_eq!(third.ups(), 0);
-    // The third process retries, and takes the place of the one that leaves.
+    // The third process retries, and replaces the one that leaves.
     flow.finish();
     pair.b.stop();
     pair.a.wait_up(2);
@@ -130,7 +130,7 @@ fn a_stale_socket_is_replaced() {
     until("the socket is removed", || (!world.socket().exists()).then_some(()));
 }
 
-// Goal: a file that is no socket is reported and kept.
+// Goal: a file that is not a socket is reported and kept.
 #[test]
 fn a_file_that_is_no_socket_is_left_alone() {
     if !has(&[Need::Root]) {
@@ -146,7 +146,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
     assert_eq!(content, "precious");
 }
 
-// Goal: a missing folder is reported; the link continues when it appears.
+// Goal: a missing folder is reported; the link continues as soon as the folder exists.
 #[test]
 fn a_missing_folder_is_named() {
     let folder = Folder::create();

@@ -27,11 +27,11 @@ pub(crate) fn wait_channels(world: &World, channels: u16) {
     }
 }
 
-/// Largest number of frames that a kernel sends on its own within a short time.
+/// Maximum number of frames that a kernel sends on its own within a short time.
 const FEW: u64 = 16;
 
 /// Ends the link and asserts that nothing was dropped or lost, and that it was always up. Frames
-/// that the kernel of the second end sends on its own after the first end has gone (neighbour
+/// that the kernel of the second end sends on its own after the first end has ended (neighbour
 /// solicitations) are not counted.
 #[track_caller]
 pub(crate) fn stop_perfect(pair: Pair) {
@@ -56,7 +56,7 @@ pub(crate) fn often(end: mqnet_testkit::EndSpec) -> mqnet_testkit::EndSpec {
     end.argument("--interval-ms").argument("20")
 }
 
-// Goal: the traffic of the other tests without any change, as a reference for their times.
+// Goal: the traffic of the other tests without any change, as a reference for their pauses.
 #[test]
 fn nothing_changes() {
     if !has(&[Need::Root]) {
@@ -99,8 +99,8 @@ fn two_hundred_resizes_from_one_end() {
     stop_perfect(pair);
 }
 
-// Goal: the same from either end in turn, with requests of both ends: the smaller number applies,
-// both ends report it, and the end that requested more gets a note.
+// Goal: the same changes from each end alternately, with requests of both ends: the smaller number
+// applies, both ends report it, and the end that requested more gets a note.
 #[test]
 fn two_hundred_resizes_from_either_end() {
     if !has(&[Need::Root]) {
@@ -131,8 +131,8 @@ fn two_hundred_resizes_from_either_end() {
     stop_perfect(pair);
 }
 
-// Goal: both ends change their requests at the same moment, repeatedly: they agree in the end
-// without loss.
+// Goal: both ends change their requests at the same time, repeatedly: they finally agree, without
+// loss.
 #[test]
 fn both_ends_at_once() {
     if !has(&[Need::Root]) {

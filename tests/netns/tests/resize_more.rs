@@ -11,8 +11,8 @@ use crate::load::Load;
 use crate::resize::{kernel_channels, stop_perfect, wait_channels};
 use crate::unprivileged::{end_in_user_namespace, end_on_queues, public_program};
 
-// Goal: two ends that request different numbers settle on the smaller. The end that requested more
-// gets the reason, and the larger number as soon as the other requests it, too.
+// Goal: two ends that request different numbers use the smaller one. The end that requested more
+// gets the reason, and the larger number as soon as the other end requests it, too.
 #[test]
 fn different_wishes_settle_on_the_smaller() {
     if !has(&[Need::Root]) {
@@ -59,7 +59,7 @@ fn request_applies_when_the_link_comes_up() {
 }
 
 // Goal: a peer that does not answer causes an error with a reason and no other effect, whichever
-// end leads. The refused change works once the peer resumes.
+// end leads. The refused change works after the peer has resumed.
 #[test]
 fn frozen_peer_fails_a_change_without_effect() {
     if !has(&[Need::Root]) {
@@ -119,7 +119,7 @@ fn end_killed_during_a_change_recovers() {
         let (dies, asked) = ((round / 2 % 2) as usize, (round % 2) as usize);
         let words = format!("ethtool -L {} combined {}", ["a", "b"][asked], 1 + round * 5 % 8);
         std::thread::scope(|scope| {
-            // The command may succeed, fail, or find its process dead.
+            // The command may succeed, fail, or find that its process was killed.
             scope.spawn(|| world.ask(&words));
             // Delays within the start of the command and the change.
             std::thread::sleep(std::time::Duration::from_millis(4 + round));
@@ -156,8 +156,8 @@ fn counted_drops(end: &LinkProcess) -> u64 {
     events.iter().filter_map(number).sum()
 }
 
-// Goal: without permission to load a program queues come and go, too. Resulting drops are counted
-// by the device and reported, and no other frame is missing or duplicated.
+// Goal: queues are added and removed even without permission to load a program. Resulting drops are
+// counted by the device and reported, and no other frame is missing or duplicated.
 #[test]
 fn without_privilege_losses_are_counted() {
     if !has(&[Need::Root, Need::OpenTun, Need::Program("unshare")]) {
@@ -191,7 +191,7 @@ fn without_privilege_losses_are_counted() {
             tally.lost()
         );
         assert!(tally.lost() <= counted, "more was lost than counted: {tally:?}");
-        // The device may also drop for lack of room, which is not reported after a change.
+        // The device may also drop because a queue is full, which is not reported after a change.
         assert!(told <= counted, "{told} told, {counted} counted");
         assert_eq!((tally.doubled, tally.wrong), (0, 0), "{tally:?}");
     }
@@ -222,7 +222,7 @@ fn inherited_queues_are_the_limit() {
     let refused = world.ask("ethtool -L a combined 3");
     assert_eq!(refused.code, Some(1));
     assert!(refused.err.contains("requested channel count exceeds maximum"), "{refused:?}");
-    // The other end does not know this limit: its request settles on the available number.
+    // The other end does not know this limit; the available number applies to its request.
     let said = world.tell("ethtool -L b combined 3");
     println!("{said}");
     assert!(said.contains("warning: 2 channels: "), "{said}");

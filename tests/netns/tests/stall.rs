@@ -1,11 +1,11 @@
-//! Peer that stops reading.
+//! A peer that stops reading.
 
 use std::time::Duration;
 
 use mqnet_testkit::{Datagrams, Need, Stream, World, has};
 
-// Goal: a stalled peer stops its sender without loss: no drop inside, the TAP's own ring fills
-// instead. Afterwards traffic continues and is accounted for.
+// Goal: a stalled peer stops its sender without loss: mqnet drops nothing, and the TAP's own ring
+// fills instead. Afterwards traffic continues and is accounted for.
 #[test]
 fn a_stalled_peer_stops_its_sender() {
     if !has(&[Need::Root]) {

@@ -1,4 +1,4 @@
-//! Steering program of a TAP in the kernel: queues selected for frames of its real stack.
+//! Steering program of a TAP in the kernel: queue selection for frames of a real network stack.
 
 use std::fs::File;
 use std::io::Read;
@@ -182,7 +182,7 @@ fn fragments_stay_together() {
     }
 }
 
-// Goal: moving a bucket moves its flows and no others, and none go to a retired queue.
+// Goal: moving a bucket moves its flows and no others, and no flow uses a retired queue.
 #[test]
 fn a_moved_bucket_moves_its_flows() {
     if !has(&[Need::Root]) {
@@ -205,7 +205,7 @@ fn a_moved_bucket_moves_its_flows() {
     let table = rebalance(steering.table(), QUEUES, 2);
     steering.set(&table).expect("setting");
     assert_eq!(queues_of(&device.send(Some(&table), flows(PEERS[1]))), [0, 1]);
-    // The kernel keeps four queues all the time: the program alone selects.
+    // The kernel keeps four queues throughout; only the program selects.
     let table = rebalance(steering.table(), 2, QUEUES);
     steering.set(&table).expect("setting");
     assert_eq!(queues_of(&device.send(Some(&table), flows(PEERS[1]))), [0, 1, 2, 3]);
@@ -229,7 +229,7 @@ fn steering_stays_until_detached() {
     assert!(queues.len() > 1, "the kernel did not choose again: {queues:?}");
 }
 
-// Goal: the filter keeps every frame out of every queue, until it is removed.
+// Goal: while it is attached, the filter keeps every frame out of every queue.
 #[test]
 fn a_filter_drops_everything() {
     if !has(&[Need::Root]) {

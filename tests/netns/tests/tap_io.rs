@@ -26,13 +26,13 @@ fn resizes(io: &str) {
     stop_perfect(pair);
 }
 
-// Goal: channels come and go while bursts are written through io_uring.
+// Goal: channels are added and removed while bursts are written through io_uring.
 #[test]
 fn resizes_with_bursts() {
     resizes("io=uring");
 }
 
-// Goal: the same with frames written one by one.
+// Goal: channels are added and removed while frames are written one by one.
 #[test]
 fn resizes_one_by_one() {
     resizes("io=plain");

@@ -32,7 +32,7 @@ impl Replay {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let mut lines = BufReader::new(&stream).lines();
-                // A liveness probe sends no request.
+                // A client that only tests whether the process is alive sends no request.
                 let Some(Ok(first)) = lines.next() else { continue };
                 let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
                 while lines.next().and_then(Result::ok).is_some_and(|line| !line.is_empty()) {}

@@ -83,8 +83,8 @@ fn disciplines_change_under_traffic_without_loss() {
     }
 }
 
-// Goal: the backlog of a deleted qdisc arrives, also when the channels change before it has left:
-// at the receiver's end the peer requests that change.
+// Goal: the backlog of a deleted qdisc arrives, even if the channels change before it has been
+// sent. At the receiver's end the peer requests that change.
 #[test]
 fn backlog_outlives_its_qdisc_and_its_channels() {
     if !has(&[Need::Root]) {
@@ -142,7 +142,7 @@ fn tbf_limits_the_rate() {
     // 64 flows with a datagram of 700 bytes on average every 2 ms: 179 Mbit/s.
     let flow = Flows::start(&world.a, &world.b, "10.0.0.2", 64, PACE);
     flow.wait_more(500);
-    // An engine without a CPU for longer than the burst (20 ms) sends less, never more.
+    // An engine that waits for a CPU for longer than the burst (20 ms) sends less, never more.
     until("a second at the whole rate", || {
         let (begin, bytes) = (Instant::now(), sent(&world));
         std::thread::sleep(Duration::from_secs(1));

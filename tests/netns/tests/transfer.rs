@@ -48,7 +48,7 @@ fn a_file_crosses_unchanged() {
     assert!(a.out().rx_bytes > FILE_LEN as u64 && b.out().rx_bytes > FILE_LEN as u64);
 }
 
-// Goal: paced datagrams of every size cross unchanged; a counter explains every lost one.
+// Goal: paced datagrams of every size cross unchanged; a counter explains every lost datagram.
 #[test]
 fn datagrams_cross_unchanged() {
     if !has(&[Need::Root]) {
@@ -57,7 +57,7 @@ fn datagrams_cross_unchanged() {
     let world = World::create();
     let pair = world.pair(|end| end.tap("mtu=9000").channels(2));
     let (mut sent, mut received) = (0, 0);
-    // The kernel fragments the last one.
+    // The kernel fragments the datagrams of the last case.
     for (address, len) in
         [("10.0.0.2", 8), ("fd00::2", 64), ("10.0.0.2", 8972), ("fd00::2", 20_000)]
     {
@@ -120,6 +120,6 @@ fn conservation_holds_under_traffic() {
         flow.wait_more(8 << 20);
     }
     pair.stop();
-    // The streams are cut on purpose.
+    // The streams are interrupted on purpose.
     drop(flows);
 }

@@ -48,7 +48,7 @@ fn counted(said: &str) -> Option<Counted> {
     Some([port(0)?, port(1)?])
 }
 
-/// Frames of either port that make the rings wrap hundreds of times.
+/// Number of frames of either port after which the rings have wrapped hundreds of times.
 const ENOUGH: u64 = 200_000;
 
 /// Circulates frames through the link until enough have crossed.
@@ -125,7 +125,7 @@ fn frames_of_a_foreign_driver_cross_split() {
     }
 }
 
-// Goal: the same on packed rings.
+// Goal: every frame arrives or is accounted for on packed rings, too.
 #[test]
 fn frames_of_a_foreign_driver_cross_packed() {
     for (queues, mergeable) in [(1, true), (1, false), (2, true), (8, true)] {

@@ -1,4 +1,4 @@
-//! Links that cannot open yet, bridges without a far end, and third ends.
+//! Links that cannot be opened yet, bridges without a far end, and third ends.
 
 use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ fn link_waits_for_its_namespace() {
     let text = control.ok(&["show", "l"]);
     assert!(text.contains("link l: down (tap:l: network namespace"), "{text}");
     assert!(text.contains("; next attempt in "), "{text}");
-    // Settings made while the link waits apply when it is up.
+    // Settings made while the link waits apply as soon as it is up.
     control.ok(&["ethtool", "-L", "l", "combined", "3"]);
     symlink(format!("/run/netns/{}", world.a.name()), &late).expect("a link");
     assert_eq!(control.wait_up("l")["channels"], 3);
@@ -114,8 +114,7 @@ fn carrier_follows_the_far_side() {
     near.stop().assert_conserved();
 }
 
-// Goal: a third end gets one notice that both ends are taken, and takes the place of one that
-// leaves.
+// Goal: a third end gets one notice that both ends are in use, and replaces one that leaves.
 #[test]
 fn third_end_is_notified_once() {
     if !has(&[Need::Root]) {

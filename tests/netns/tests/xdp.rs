@@ -46,7 +46,7 @@ pub(crate) fn discard(world: &World) {
 }
 
 // Goal: a program drops exactly the frames that it selects; its map and the statistics count them.
-// After detaching everything passes again.
+// After it is detached, every frame passes again.
 #[test]
 fn a_filter_comes_and_goes() {
     if !has(&NEEDS) {
@@ -82,7 +82,7 @@ fn a_filter_comes_and_goes() {
     assert_eq!((a.out().drops, a.out().tx_lost, a.out().in_flight), (6, 0, 0), "{}", a.0);
 }
 
-// Goal: attaching and detaching programs fifty times loses, duplicates and reorders nothing.
+// Goal: attaching and detaching programs fifty times causes no loss, duplicates or reordering.
 #[test]
 fn programs_come_and_go_without_loss() {
     if !has(&NEEDS) {

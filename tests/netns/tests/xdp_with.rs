@@ -235,8 +235,8 @@ fn captures_contain_drops_of_programs() {
     daemon.stop();
 }
 
-// Goal: a qdisc behind a program counts only the passed frames, under traffic, while both come and
-// go.
+// Goal: a qdisc behind a program counts only the passed frames, under traffic, while both are added
+// and removed.
 #[test]
 fn qdiscs_get_passed_frames() {
     if !has(&NEEDS) {

@@ -1,7 +1,7 @@
 //! A FUSE file system that stops answering.
 //!
-//! Implements as much of the kernel's FUSE protocol (`linux/fuse.h`) as opening one file needs.
-//! Other requests, including those of `fstatfs`, `fstat` and `close`, get no reply.
+//! Implements only the part of the kernel's FUSE protocol (`linux/fuse.h`) that opening one file
+//! requires. Other requests, including those of `fstatfs`, `fstat` and `close`, get no reply.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
