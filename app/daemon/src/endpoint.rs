@@ -145,7 +145,7 @@ pub(crate) fn vfio_user_config(end: &NtbVfioUser) -> Result<VfioUserConfig, Stri
     })
 }
 
-/// Configuration of a virtio device whose driver is mqnet.
+/// Configuration of a virtio device driven by mqnet.
 fn virtio_user(virtio: VirtioUser) -> Result<VirtioUserConfig, String> {
     Ok(VirtioUserConfig {
         access: permissions(&virtio.access)?,

@@ -216,7 +216,7 @@ impl Device {
     }
 }
 
-/// Refuses requests about the rings of the program's end, whose size is fixed.
+/// Refuses requests about the rings of the program's end; their size is fixed.
 fn check_rings(side: usize, request: &NetdevRequest) -> Result<(), ApiError> {
     let is_of_rings = matches!(request, NetdevRequest::Rings | NetdevRequest::SetRings(_));
     if side == PROGRAM_SIDE && is_of_rings {

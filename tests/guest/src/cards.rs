@@ -13,7 +13,7 @@ use crate::{Result, programs};
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
 
-/// Options of a device whose driver accepts no offloads; large frames need a large MTU.
+/// Options of a device with a driver that accepts no offloads; large frames need a large MTU.
 const FINISHED: &str = ",guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,\
                         guest_uso4=off,guest_uso6=off,host_mtu=9000";
 

@@ -27,7 +27,7 @@ fn bucket_of(to: u8) -> usize {
     bucket(&frame, Layer::Ethernet).unwrap()
 }
 
-/// Addresses, one for each channel, whose flows the indirection table steers to that channel.
+/// Addresses, one for each channel: the indirection table steers its flows to that channel.
 fn destinations() -> Vec<String> {
     let of = |channel| (10..=250).find(|to| bucket_of(*to) % CHANNELS == channel).unwrap();
     (0..CHANNELS).map(|channel| format!("10.9.0.{}", of(channel))).collect()

@@ -1,4 +1,4 @@
-//! Short run of the tunnel benchmark, whose two modes differ only in the flag of the device.
+//! Short run of the tunnel benchmark. Its two modes differ only in the flag of the device.
 
 use std::time::Duration;
 

@@ -26,13 +26,13 @@ struct Card<'a> {
     way: &'a str,
 }
 
-/// Device with one queue pair for a guest whose QEMU reconnects.
+/// Device with one queue pair for a guest with a QEMU that reconnects.
 fn card(socket: &Path, packed: bool) -> Card<'_> {
     Card { socket, pairs: 1, packed, device: "", way: "reconnect-ms=200" }
 }
 
 impl Card<'_> {
-    /// Adds the device to a guest whose memory is the QEMU object `memory`.
+    /// Adds the device to a guest with the QEMU object `memory` as its memory.
     fn put_into(&self, guest: Guest, memory: &str) -> Guest {
         let chardev = format!("socket,id=c0,path={},{}", self.socket.display(), self.way);
         let netdev = format!("vhost-user,id=n0,chardev=c0,queues={}", self.pairs);

@@ -21,7 +21,7 @@ const WIRES: [Wire; 9] = [
     Wire::TestpmdTap,
 ];
 
-/// Contenders of which the fastest are also measured with pinned ends.
+/// Contenders; the fastest ones are also measured with pinned ends.
 const AMONG_PINNED: [Wire; 4] = [Wire::MqnetDirect, Wire::Mqnet, Wire::Veth, Wire::Relay];
 /// Contenders that are also measured with their processes on the receiver's CPU and with pinned
 /// ends.

@@ -214,7 +214,7 @@ impl Starter<'_> {
         let whose = if ours { "ours" } else { "dpdk" };
         let sockets = [0, 1].map(|number| {
             let path = place.folder.join(format!("{whose}{number}.sock"));
-            // Remove the socket of an earlier row, whose listener has ended.
+            // Remove the socket of an earlier row; its listener has ended.
             let _ = std::fs::remove_file(&path);
             path.display().to_string()
         });

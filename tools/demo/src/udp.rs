@@ -40,7 +40,7 @@ struct Flow {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Run whose datagrams `tracker` counts.
+    /// Run of the datagrams that `tracker` counts.
     run: u32,
     tracker: Tracker,
     /// Number of this host's run; `arrived` is the number of its datagrams that have arrived or

@@ -102,7 +102,7 @@ fn stroke(area: &Area<'_>, points: [(i32, i32); 2], colour: RGBColor, width: u32
     Ok(())
 }
 
-/// Shortens a text to `chars` characters, of which the last is an ellipsis.
+/// Shortens a text to `chars` characters; the last one is an ellipsis.
 fn short(text: &str, chars: usize) -> String {
     if text.chars().count() <= chars {
         return text.to_owned();

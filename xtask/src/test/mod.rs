@@ -39,7 +39,7 @@ struct Done {
     last_command: Duration,
     outcome: Outcome,
     log: PathBuf,
-    /// Failed, unsteady and longest tests, of those with a separate process.
+    /// Failed, unsteady and longest tests among those with a separate process.
     failed: Vec<Ran>,
     unsteady: Vec<Ran>,
     longest: Vec<Ran>,

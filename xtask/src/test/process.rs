@@ -34,7 +34,7 @@ pub(super) fn set_env(program: &mut Program, env: &[(&str, &str)]) -> Result<()>
     Ok(())
 }
 
-/// Does the work of [`run`] for a program whose arguments and output files are already set.
+/// Does the work of [`run`] for a program with arguments and output files already set.
 pub(super) fn run_program(
     program: &mut Program,
     deadline: Instant,

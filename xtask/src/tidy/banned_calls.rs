@@ -7,9 +7,9 @@ use super::repository::Repository;
 struct Ban {
     /// Blank-separated tokens.
     pattern: &'static str,
-    /// Path prefixes to which the ban applies; empty for all paths.
+    /// Path prefixes that the ban covers; empty for all paths.
     only_in: &'static [&'static str],
-    /// Path prefixes to which the ban does not apply.
+    /// Path prefixes that the ban does not cover.
     owners: &'static [&'static str],
     instead: &'static str,
 }

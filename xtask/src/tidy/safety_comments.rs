@@ -45,7 +45,7 @@ fn is_declaration(source: &Source, at: usize) -> bool {
     is_keyword && source.tokens.get(keyword + 1).is_some_and(|name| name.kind == Kind::Word)
 }
 
-/// True for unsafe blocks, implementations and foreign blocks, whose author guarantees soundness.
+/// True for unsafe blocks, implementations and foreign blocks: their author guarantees soundness.
 fn needs_reason(source: &Source, at: usize) -> bool {
     ["{", "impl", "extern"].iter().any(|next| source.matches(at + 1, next))
         && !source.tokens.get(at + 3).is_some_and(|token| token.is("fn"))

@@ -13,7 +13,7 @@ use super::source::Source;
 /// Path of the register. An entry that is no longer needed is a finding.
 const REGISTER: &str = "xtask/unsafe-register.toml";
 
-/// Crates whose purpose requires unsafe code.
+/// Crates that require unsafe code for their purpose.
 const UNSAFE_CRATES: [&str; 4] = ["memory/sysio", "memory/shmem", "memory/rings", "packet/pktbuf"];
 
 /// Minimum length of a reason in characters.

@@ -55,7 +55,7 @@ impl Setup for Loopbacks {
     }
 }
 
-/// Group whose first member is the primary.
+/// Group; its first member is the primary.
 pub(super) fn group(
     members: Vec<Box<dyn Function>>,
     on_loss: OnLoss,

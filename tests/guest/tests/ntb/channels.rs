@@ -157,7 +157,7 @@ impl Rig {
         )
     }
 
-    /// Creates a NIC with two queues whose peer is in host `b`.
+    /// Creates a NIC with two queues; its peer is in host `b`.
     fn make_nic(&self) {
         let queues = "numrxqueues 2 numtxqueues 2";
         let b = self.world.b.name();

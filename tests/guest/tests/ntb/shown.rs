@@ -1,4 +1,4 @@
-//! Verbs, metrics and captures of a link whose peer is the kernel's `ntb_netdev`.
+//! Verbs, metrics and captures of a link to the kernel's `ntb_netdev`.
 
 use std::process::Command;
 

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::peer::{Numbers, file, give_file, sum, take_file};
 use super::{Card, card, possible, shared};
 
-/// Memory of the guest in MiB, all of which is migrated.
+/// Memory of the guest in MiB; all of it is migrated.
 const MEMORY: u32 = 384;
 
 /// Maximum number of lost pings, of ten per second, which may be in flight when the guest stops.

@@ -64,7 +64,7 @@ fn killed_over_split_rings() {
     mqnet_is_killed(Kernel::V6_1, false);
 }
 
-// Goal: mqnet is killed with packed rings, whose positions QEMU does not store.
+// Goal: mqnet is killed with packed rings; QEMU does not store their positions.
 #[test]
 fn killed_over_packed_rings() {
     mqnet_is_killed(Kernel::V7_3, true);

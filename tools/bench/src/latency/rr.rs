@@ -33,7 +33,7 @@ pub(crate) struct RrArgs {
     /// CPU of all threads of the process [default: chosen by the scheduler]
     #[arg(long)]
     cpu: Option<usize>,
-    /// Address to which requests are sent; without an address the process responds.
+    /// Destination address of requests; without an address the process responds.
     address: Option<String>,
 }
 

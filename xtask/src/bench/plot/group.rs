@@ -1,4 +1,4 @@
-//! Groups of cases for one plot: cases whose names differ in one number.
+//! Groups of cases for one plot: cases with names that differ in one number.
 
 use super::curve::{Curve, Series};
 use crate::bench::measured::{Case, Line};
