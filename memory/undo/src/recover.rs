@@ -57,8 +57,8 @@ fn gate(folder: &Path) -> io::Result<FileLock> {
 }
 
 /// Parses the active changes. Returns `None` for a journal of another network namespace, with
-/// interfaces that are not visible here. A journal of another boot, or without a first line, has no
-/// changes. Invalid lines are skipped.
+/// interfaces that are not visible here, or if a boot id is unknown. A journal of another boot, or
+/// without a first line, has no changes. Invalid lines are skipped.
 fn due(text: &str, root: &Path) -> Option<Vec<Record>> {
     let mut lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
     let Some(Line::Of { boot: then, netns }) = lines.next() else { return Some(Vec::new()) };

@@ -208,9 +208,9 @@ impl Merge {
         false
     }
 
-    /// True if `part` can be appended. The flow and the header fields must be the same, and `part`
-    /// must be next in sequence. `part` must not be longer than the first frame, and the result
-    /// must be within its limit.
+    /// True if `part` can be appended: frames may follow the last one, and `part` has the same
+    /// header fields and continues the sequence. For IPv4 its identification must follow too.
+    /// `part` must not be longer than the first frame, and the result must be within its limits.
     pub fn goes_on_with(&self, part: &MergeCandidate) -> bool {
         let Headers { ip, is_v6, payload, .. } = self.first.headers;
         let whole = self.len() + part.payload;
