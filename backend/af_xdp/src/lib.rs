@@ -21,6 +21,7 @@ mod ring;
 mod rss;
 mod rx;
 mod session;
+mod shared;
 mod side;
 mod spread;
 mod tx;

@@ -21,7 +21,8 @@ use crate::config::{AfXdpConfig, ModeWish, ZeroCopy};
 use crate::errors::{Step, explain, losses};
 use crate::pages::CHUNK;
 use crate::pages::Closing;
-use crate::side::{RxSide, TxSide, Xsk};
+use crate::shared::Xsk;
+use crate::side::{RxSide, TxSide};
 use crate::spread::Spread;
 use crate::watch::Seen;
 

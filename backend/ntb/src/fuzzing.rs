@@ -21,7 +21,8 @@ use crate::hw::{Doorbell, ivshmem, memfd};
 use crate::layout::{Geometry, PADS, VERSION_MAX, VERSION_MIN, control};
 use crate::link::{Offer, OfferError, agree};
 use crate::mailbox::ControlMessage;
-use crate::rx::{Common, RxHalf, Words};
+use crate::rx::RxHalf;
+use crate::shared::{Common, Words};
 use crate::tx::TxHalf;
 
 pub use endpoint::endpoint;

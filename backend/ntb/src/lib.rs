@@ -20,6 +20,7 @@ mod mailbox;
 mod mix;
 mod rx;
 mod session;
+mod shared;
 pub mod transport;
 mod tx;
 

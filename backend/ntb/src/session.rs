@@ -9,7 +9,8 @@ use mqnet_shmem::Window;
 use crate::hw::{Hw, MemoryWindows};
 use crate::layout::Geometry;
 use crate::link::Agreement;
-use crate::rx::{Common, RxHalf, Words};
+use crate::rx::RxHalf;
+use crate::shared::{Common, Words};
 use crate::tx::TxHalf;
 
 /// Sets the control blocks of the agreement's bank in this end's window to 0. The peer has left

@@ -23,8 +23,10 @@ mod links;
 mod queue_pair;
 mod rx;
 mod session;
+mod shared;
 mod slots;
 mod tx;
+mod violation;
 
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,8 @@ use mqnet_rings::{Cursor, Ringer, Waiter};
 use mqnet_shmem::{Segments, Span, StoreMode, Stores, Streaming, Window};
 
 use crate::layout::{Record, UNIT, control, record_size};
-use crate::rx::{Common, wrap};
+use crate::rx::wrap;
+use crate::shared::Common;
 
 /// TX half of a queue pair.
 pub(crate) struct TxHalf {

@@ -5,15 +5,13 @@
 //! The state is compared with the values set here, so that changes of this process are not
 //! attributed to another program.
 
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use mqnet_netdev::Interface;
-use mqnet_sysio::link_monitor::LinkMonitor;
 use mqnet_sysio::namespace::NetNs;
-use mqnet_sysio::tap as sys;
 
 use crate::function::TapFunction;
+use crate::location::locate;
 use crate::netlink::LinkInfo;
 
 /// Time after the creation of a device in which changes by other programs (udev,
@@ -23,115 +21,6 @@ const SETTLING: Duration = Duration::from_secs(10);
 
 /// Limit of repeated settings, because the other program may repeat its settings too.
 const RESETS_MAX: u8 = 8;
-
-/// Interval of checks for the deletion of the network namespace, which sends no notification.
-const NETNS_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Observed state of the device.
-pub(crate) struct View {
-    pub(crate) monitor: LinkMonitor,
-    /// Network namespace of the device, if other than that of the process.
-    pub(crate) netns: Option<NetNs>,
-    /// True if the configured namespace was deleted; the device is then created in its successor.
-    pub(crate) is_netns_lost: bool,
-    /// Name of the device when it was opened.
-    pub(crate) first_name: String,
-    /// True if the carrier was switched on.
-    pub(crate) carrier: bool,
-    /// MTU that another program has set, until the engine reads it.
-    pub(crate) changed_mtu: Option<u32>,
-    seen: LinkInfo,
-    /// True if the device has changed since its state was read.
-    is_stale: bool,
-    /// True if the device is in a namespace that this process may not enter.
-    is_out_of_reach: bool,
-    /// Number of values that were set again.
-    resets: u8,
-    /// Time of the first reading after the device was opened.
-    since: Option<Duration>,
-    netns_seen: Option<Duration>,
-    is_netns_gone: bool,
-}
-
-impl View {
-    pub(crate) fn new(monitor: LinkMonitor, netns: Option<NetNs>, info: LinkInfo) -> Self {
-        Self {
-            monitor,
-            netns,
-            is_netns_lost: false,
-            first_name: info.name.clone(),
-            carrier: false,
-            changed_mtu: None,
-            seen: info,
-            // Read the state once before any notification.
-            is_stale: true,
-            is_out_of_reach: false,
-            resets: 0,
-            since: None,
-            netns_seen: None,
-            is_netns_gone: false,
-        }
-    }
-
-    /// Duplicates the handle of the network namespace for another owner.
-    pub(crate) fn reopen(&self) -> Result<Option<NetNs>, String> {
-        let again = self.netns.as_ref().map(NetNs::try_clone).transpose();
-        again.map_err(|e| format!("network namespace: {e}"))
-    }
-
-    /// Resets the state for a new device of the same name.
-    pub(crate) fn renew(&mut self, info: LinkInfo) {
-        (self.seen, self.since, self.changed_mtu) = (info, None, None);
-        (self.is_stale, self.is_out_of_reach, self.resets) = (true, false, 0);
-    }
-
-    /// Switches to another network namespace.
-    pub(crate) fn enter(&mut self, monitor: LinkMonitor, netns: Option<NetNs>) {
-        (self.monitor, self.netns, self.netns_seen) = (monitor, netns, None);
-        (self.is_stale, self.is_out_of_reach) = (true, false);
-    }
-
-    /// Reads the kernel's notifications.
-    pub(crate) fn take_notifications(&mut self, index: u32) {
-        self.is_stale |= self.monitor.take(Some(index));
-    }
-
-    /// True if the network namespace of the device was deleted.
-    pub(crate) fn netns_is_gone(&mut self, now: Duration) -> bool {
-        let Some(netns) = &mut self.netns else { return false };
-        let is_due = |seen: Duration| now.saturating_sub(seen) >= NETNS_INTERVAL;
-        if self.netns_seen.is_none_or(is_due) {
-            (self.netns_seen, self.is_netns_gone) = (Some(now), netns.is_gone());
-        }
-        self.is_netns_gone
-    }
-}
-
-/// Name and network namespace of a device.
-pub(crate) struct Location {
-    pub(crate) name: String,
-    /// Network namespace of the device, if other than that of the calling thread.
-    pub(crate) netns: Option<NetNs>,
-    /// False if the kernel does not report the namespace; that of the caller is then assumed.
-    pub(crate) is_certain: bool,
-}
-
-impl Location {
-    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
-        let inode = |at: &Self| at.netns.as_ref().map(NetNs::inode);
-        (&self.name, inode(self)) == (&other.name, inode(other))
-    }
-}
-
-/// Name and network namespace of the device that a descriptor belongs to.
-pub(crate) fn locate(queue: BorrowedFd<'_>) -> Result<Location, String> {
-    let (name, _) = sys::identify(queue).map_err(|e| format!("its name: {e}"))?;
-    match sys::namespace_of(queue).and_then(NetNs::of) {
-        Ok(netns) => Ok(Location { name, netns, is_certain: true }),
-        // Causes: CAP_NET_ADMIN is missing in that namespace, or the kernel is older than 5.2.
-        Err(_) => Ok(Location { name, netns: None, is_certain: false }),
-    }
-}
 
 fn text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")

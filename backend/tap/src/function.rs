@@ -4,7 +4,6 @@ mod facets;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,13 +20,14 @@ use mqnet_wire::Layer;
 
 use crate::batching::{Batch, batches, choose};
 use crate::fallback::{Fallback, Refused};
-use crate::follow::View;
+use crate::location::other_netns;
 use crate::netlink::{LinkInfo, Netlink};
 use crate::open::{Attached, adopt, create, open_clone_device};
+use crate::origin::Origin;
 use crate::queue::{TapRx, TapTx};
 use crate::queues::{Opener, Queues};
-use crate::reattach::Origin;
 use crate::restore::{Restore, Which};
+use crate::view::View;
 use crate::{Io, TapConfig};
 
 /// The kernel's default GSO size limit, counted from the network header.
@@ -54,14 +54,6 @@ fn kind(layer: Layer) -> &'static str {
         Layer::Ethernet => "tap",
         Layer::Ip => "tun",
     }
-}
-
-/// Opens the network namespace of a file; `None` if it is that of the calling thread.
-pub(crate) fn other_netns(path: Option<&Path>) -> Result<Option<NetNs>, String> {
-    let Some(path) = path else { return Ok(None) };
-    let failed = |e: io::Error| format!("network namespace {}: {e}", path.display());
-    let netns = NetNs::open(path).map_err(failed)?;
-    Ok((!netns.is_own()).then_some(netns))
 }
 
 /// A TAP or TUN device.

@@ -20,13 +20,16 @@ mod config;
 mod fallback;
 mod follow;
 mod function;
+mod location;
 mod netlink;
 mod open;
+mod origin;
 mod queue;
 mod queues;
 mod reattach;
 mod restore;
 pub mod steering;
+mod view;
 
 pub use config::{InterfaceAddress, Io, TapConfig};
 pub use function::{TapError, TapFunction};

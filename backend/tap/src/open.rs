@@ -9,8 +9,8 @@ use mqnet_sysio::tap as sys;
 use mqnet_sysio::{clock, namespace, poll, process};
 use mqnet_wire::Layer;
 
+use crate::location::is_elsewhere;
 use crate::netlink::{LinkInfo, Netlink};
-use crate::restore::is_elsewhere;
 
 /// Flag for devices of this layer, and the mode name in `ip tuntap`.
 fn kind(layer: Layer) -> (u32, &'static str) {

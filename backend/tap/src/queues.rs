@@ -29,7 +29,7 @@ use mqnet_sysio::nic::Nics;
 use mqnet_sysio::{affinity, clock, poll, tap as sys};
 use mqnet_wire::{Layer, VNET_HDR_LEN};
 
-use crate::follow::locate;
+use crate::location::locate;
 use crate::open::one_more;
 use crate::steering::{BucketTable, Steering, detach, rebalance, spread};
 

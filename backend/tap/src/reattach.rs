@@ -1,7 +1,6 @@
 //! Handling of a removed device, alone or with its network namespace, and attachment to its
 //! successor.
 
-use std::path::Path;
 use std::time::Duration;
 
 use mqnet_netdev::LinkStatus;
@@ -9,30 +8,16 @@ use mqnet_sysio::link_monitor::LinkMonitor;
 use mqnet_sysio::namespace::{self, NetNs};
 use mqnet_sysio::{poll, tap as sys};
 
-use crate::TapConfig;
-use crate::function::{TapFunction, other_netns};
+use crate::function::TapFunction;
+use crate::location::other_netns;
 use crate::netlink::Netlink;
 use crate::open::create;
+use crate::origin::Origin;
 use crate::queues::{Opener, Queues};
 use crate::restore::Restore;
 
 /// Error of a queue without a device (identical on all known Linux architectures).
 const EBADFD: i32 = 77;
-
-/// Origin of the device.
-pub(crate) enum Origin {
-    /// Opened by name.
-    Named(Box<TapConfig>),
-    /// Opened by another program.
-    Inherited,
-}
-
-fn netns_path(origin: &Origin) -> Option<&Path> {
-    match origin {
-        Origin::Named(config) => config.netns.as_deref(),
-        Origin::Inherited => None,
-    }
-}
 
 impl TapFunction {
     /// State of the device. A removed device is not created again, because its removal was
@@ -72,7 +57,7 @@ impl TapFunction {
             if let Err(e) = left {
                 return LinkStatus::Down(format!("{why}: {e}"));
             }
-            self.view.is_netns_lost = netns_path(&self.origin).is_some();
+            self.view.is_netns_lost = self.origin.netns_path().is_some();
         }
         LinkStatus::Down(why)
     }
@@ -92,7 +77,7 @@ impl TapFunction {
 
     /// Returns to the network namespace of the configuration.
     fn return_to_origin(&mut self) -> Result<(), String> {
-        let path = netns_path(&self.origin);
+        let path = self.origin.netns_path();
         let there = other_netns(path).map_err(|why| match path {
             Some(path) if namespace::id_of(path).is_err() => {
                 format!("waiting for the network namespace {}", path.display())

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use mqnet_sysio::{namespace, tap as sys};
+use mqnet_sysio::tap as sys;
 use mqnet_undo::{Setting, SettingNetns, TunState, Undo, Value};
 
 use crate::open::Attached;
@@ -115,13 +115,6 @@ impl Restore {
             driver.undo.take().into_iter().for_each(Undo::settle);
         }
     }
-}
-
-/// True if the queue's device is in another network namespace than the calling thread. False also
-/// if the kernel denies the request.
-pub(crate) fn is_elsewhere(queue: BorrowedFd<'_>) -> bool {
-    let there = sys::namespace_of(queue);
-    there.is_ok_and(|there| namespace::is_current_net(&there).is_ok_and(|is_here| !is_here))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 mod announce;
 mod commands;
 mod config;
+mod control_queue;
 mod early;
 mod function;
 pub mod fuzzing;
@@ -21,6 +22,8 @@ mod receive;
 mod recover;
 mod relay;
 mod rx;
+mod service;
+mod shared;
 mod slot;
 mod state;
 mod steer;

@@ -17,10 +17,10 @@ use mqnet_virtio::Features;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket, sockopt};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
-use crate::commands::ControlHandler;
 use crate::config::Meet;
+use crate::control_queue::ControlHandler;
 use crate::early::{self, Header};
-use crate::relay::Relay;
+use crate::relay::{NO_LIMIT, Relay};
 use crate::state::Shared;
 
 /// Delay between two attempts to connect.
@@ -42,9 +42,6 @@ const BACKLOG: u16 = 128;
 
 /// Time limit for the end of the thread: closing a peer's descriptor can block the thread.
 const END_LIMIT: Duration = Duration::from_millis(500);
-
-/// Timeout of a wait that only the end of the thread ends.
-pub(crate) const NO_LIMIT: Duration = Duration::from_secs(3600);
 
 /// Source of connections.
 enum ConnectionSource {

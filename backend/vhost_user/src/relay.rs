@@ -8,12 +8,15 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use mqnet_sysio::poll;
 use mqnet_sysio::socket::StreamSocket;
 
 use crate::early::{BODY, HEADER, Header};
-use crate::listener::NO_LIMIT;
+
+/// Timeout of a wait that only the peer, or the end of the thread, ends.
+pub(crate) const NO_LIMIT: Duration = Duration::from_secs(3600);
 
 /// Largest body length. The longest message describes 32 memory ranges.
 const BODY_MAX: usize = 4096;

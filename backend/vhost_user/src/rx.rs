@@ -10,6 +10,7 @@ use mqnet_netdev::limits::BURST_FRAMES;
 use mqnet_netdev::{Armed, Burst, Fault, OwningRx, Queue, QueuePairStats, WakeSource};
 use mqnet_virtio::{BufferElement, DeviceRing, UsedChain, on_ring};
 
+use crate::shared::{interrupting, watching};
 use crate::vring::{EpollSet, RingLease, Vring, VringCell};
 
 /// Chain of a frame that the last peek returned.
@@ -90,16 +91,6 @@ impl GuestTx {
     fn advance(&mut self) {
         self.current = if self.current + 1 >= self.leases.len() { 0 } else { self.current + 1 };
     }
-}
-
-#[cold]
-pub(crate) fn watching(channel: u16, error: &io::Error) -> Fault {
-    Fault { channel, what: format!("watching a guest's kicks: {error}") }
-}
-
-#[cold]
-pub(crate) fn interrupting(channel: u16, error: &io::Error) -> Fault {
-    Fault { channel, what: format!("interrupting the guest: {error}") }
 }
 
 impl Queue for GuestTx {

@@ -7,7 +7,7 @@
 //! use tries again later. A frame from a system-call queue is then received into a page first,
 //! because its queue is not yet known.
 
-mod receiver;
+pub(crate) mod receiver;
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use mqnet_wire::{FlowKeys, HEADERS_MAX, Layer};
 
 use crate::GuestRx;
 use crate::receive::{ReceiveSettings, Receiving};
-use crate::rx::watching;
+use crate::shared::watching;
 use crate::state::State;
 use crate::vring::EpollSet;
 pub(crate) use receiver::Receiver;

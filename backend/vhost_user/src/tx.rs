@@ -12,7 +12,7 @@ use mqnet_shmem::{Scatter, Segments, StoreMode, Stores};
 use mqnet_virtio::net::rss::Hashed;
 use mqnet_virtio::{DeviceRing, on_ring};
 
-use crate::rx::{interrupting, watching};
+use crate::shared::{interrupting, watching};
 use crate::vring::{EpollSet, RingLease, Vring, VringCell};
 use place::{Found, Room};
 

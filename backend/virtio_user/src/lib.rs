@@ -16,6 +16,7 @@ mod provided;
 mod pump;
 mod rx;
 mod session;
+mod shared;
 mod tx;
 
 pub use buffers::RxBufferStats;

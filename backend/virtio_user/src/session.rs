@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, MTU_MAX};
-use mqnet_netdev::{Channel, HandOver, Offloads, OwningRx, Plan, QueuePairStats, Rx, Tx};
+use mqnet_netdev::{HandOver, Offloads, QueuePairStats};
 use mqnet_shmem::{AtomicTable, Region};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::socket::is_quiet;
@@ -31,8 +31,9 @@ use crate::config::VirtioUserConfig;
 use crate::control::{Control, ControlMemory, SLICE};
 use crate::memory::{DeviceMemory, PROVIDED, PairMemory, RingMemory, START, Shape};
 use crate::message;
-use crate::rx::{RxCore, RxParts, RxQueue};
-use crate::tx::{TxCore, TxQueue};
+use crate::rx::{RxCore, RxParts};
+use crate::shared::{Pair, Queues};
+use crate::tx::TxCore;
 
 /// Largest number of rings: those of all pairs, and the control queue.
 const RINGS_MAX: u64 = 2 * CHANNELS_MAX as u64 + 1;
@@ -68,51 +69,6 @@ pub(crate) struct Persistent {
     /// True if the device seems to report vrings instead of pairs, which the protocol leaves
     /// open: it has refused a ring within the reported number. Reset if a ring is refused again.
     pub(crate) counts_rings: Arc<AtomicBool>,
-}
-
-/// Queue pair, for any layout of its rings.
-pub(crate) trait Pair: Send {
-    fn channel(&self, channel: u16, plan: &Plan) -> Channel;
-    /// Receive queue over this pair's ring for channel `channel`, with that channel's statistics.
-    fn read_by(&self, channel: u16, plan: &Plan, stats: Arc<QueuePairStats>) -> Box<dyn OwningRx>;
-    /// Makes receive buffers available for all free descriptors, unless a queue has the ring.
-    fn refill(&self) -> Result<(), String>;
-    /// True after a violation by the device in one of the rings, if no queue has that ring.
-    fn is_broken(&self) -> bool;
-}
-
-struct Queues<Q: DriverQueue> {
-    rx: Arc<HandOver<RxCore<Q>>>,
-    tx: Arc<HandOver<TxCore<Q>>>,
-    rx_event: Arc<EventFd>,
-    tx_event: Arc<EventFd>,
-    stats: Arc<QueuePairStats>,
-}
-
-impl<Q: DriverQueue + 'static> Pair for Queues<Q> {
-    fn channel(&self, channel: u16, plan: &Plan) -> Channel {
-        let (max, stats) = (plan.frame_max, &self.stats);
-        let rx = self.read_by(channel, plan, stats.clone());
-        let tx = self.tx.clone();
-        let tx = TxQueue::new(channel, tx, max, self.tx_event.clone(), stats.clone());
-        Channel { rx: Rx::Owning(rx), tx: Tx::Owning(Box::new(tx)) }
-    }
-
-    fn read_by(&self, channel: u16, plan: &Plan, stats: Arc<QueuePairStats>) -> Box<dyn OwningRx> {
-        let (rx, event) = (self.rx.clone(), self.rx_event.clone());
-        Box::new(RxQueue::new(channel, rx, plan.rx_frame_max(), event, stats))
-    }
-
-    fn refill(&self) -> Result<(), String> {
-        // A queue that has the ring refills it.
-        let refilled = self.rx.with(|core| core.refill()).unwrap_or(Ok(()));
-        refilled.map_err(|e| format!("the device's doorbell: {e}"))
-    }
-
-    fn is_broken(&self) -> bool {
-        let rx = self.rx.with(|core| core.is_broken());
-        rx == Some(true) || self.tx.with(|core| core.is_broken()) == Some(true)
-    }
 }
 
 /// Result of the negotiation.

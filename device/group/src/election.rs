@@ -1,6 +1,6 @@
 //! Election of the primary of a group.
 
-use crate::GroupError;
+use crate::error::GroupError;
 
 /// A member that can be elected.
 #[derive(Clone, Debug)]

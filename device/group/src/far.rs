@@ -13,35 +13,35 @@
 //! for a negotiation: see [`MemberMap::serving_member`](crate::MemberMap::serving_member).
 
 use mqnet_netdev::{
-    Caps, ChangeMessage, FarPartner, GroupMembership, GroupMessage, LinkStatus, NextPlan, Peer,
-    Plan, RequestedRings, RingSizes,
+    Caps, GroupMembership, GroupMessage, LinkStatus, NextPlan, Plan, RequestedRings, RingSizes,
 };
 
-use crate::group::{GroupFunction, Member};
-use crate::{GroupError, MemberMap};
+use crate::error::GroupError;
+use crate::map::MemberMap;
+use crate::member::Member;
 
 /// State of the negotiation with a group at the far end.
 #[derive(Debug, Default)]
 pub(crate) struct Far {
     /// True if every member has all channels open, and keeps those of other members as spares.
     pub(crate) whole: bool,
-    group: u32,
-    partner: Option<Caps>,
-    rings: RequestedRings,
+    pub(crate) group: u32,
+    pub(crate) partner: Option<Caps>,
+    pub(crate) rings: RequestedRings,
     /// Latest message of this group.
-    ours: GroupMessage,
+    pub(crate) ours: GroupMessage,
     /// Session of each member that was up when the latest wish was published; `None` for others.
-    up: Vec<Option<u64>>,
+    pub(crate) up: Vec<Option<u64>>,
     /// Latest message of the peer that all members received.
-    theirs: GroupMessage,
-    peers_group: u32,
-    peer_wants: Option<u16>,
-    plan: Option<Plan>,
-    outlook: NextPlan,
+    pub(crate) theirs: GroupMessage,
+    pub(crate) peers_group: u32,
+    pub(crate) peer_wants: Option<u16>,
+    pub(crate) plan: Option<Plan>,
+    pub(crate) outlook: NextPlan,
     /// Members that serve channels after the pending change.
     pub(crate) next: Vec<bool>,
-    ring_sizes: RingSizes,
-    leads_by_chance: bool,
+    pub(crate) ring_sizes: RingSizes,
+    pub(crate) leads_by_chance: bool,
 }
 
 /// Makes the members join the group at their far ends. Returns `None` if no far end takes part in
@@ -70,7 +70,11 @@ pub(crate) fn join_members(members: &mut [Member], seed: u64) -> Result<Option<F
 
 /// Combines the plans of the members into a plan of the group. Fails if the plans differ in more
 /// than the largest frame and the number of channels.
-fn combined(map: MemberMap, whole: bool, parts: &[(usize, Plan)]) -> Result<Plan, String> {
+pub(crate) fn combined(
+    map: MemberMap,
+    whole: bool,
+    parts: &[(usize, Plan)],
+) -> Result<Plan, String> {
     let mut all = parts.first().ok_or("no member is up")?.1.clone();
     all.channels = match whole {
         true => all.channels,
@@ -90,15 +94,15 @@ fn combined(map: MemberMap, whole: bool, parts: &[(usize, Plan)]) -> Result<Plan
 
 impl Far {
     /// Wish of a member: all channels if every member has all open, otherwise the member's part.
-    fn part(&self, map: MemberMap, partner: &Caps, at: usize) -> Caps {
+    pub(crate) fn part(&self, map: MemberMap, partner: &Caps, at: usize) -> Caps {
         match self.whole {
             true => partner.clone(),
-            false => GroupFunction::part_of_partner(map, partner, at),
+            false => map.part_of_partner(partner, at),
         }
     }
 
     /// Sends the wish and the latest message through every member that is up.
-    fn send_to_all(&self, map: MemberMap, members: &mut [Member]) {
+    pub(crate) fn send_to_all(&self, map: MemberMap, members: &mut [Member]) {
         let Some(partner) = &self.partner else { return };
         for (at, member) in members.iter_mut().enumerate() {
             let part = self.part(map, partner, at);
@@ -109,7 +113,7 @@ impl Far {
         }
     }
 
-    fn publish_wish(&mut self, map: MemberMap, members: &mut [Member]) {
+    pub(crate) fn publish_wish(&mut self, map: MemberMap, members: &mut [Member]) {
         self.ours.wish = self.ours.wish.wrapping_add(1);
         let bit = |(at, up): (usize, &Option<u64>)| u8::from(up.is_some()) << at;
         self.ours.here = self.up.iter().enumerate().map(bit).sum();
@@ -118,7 +122,7 @@ impl Far {
 
     /// Receives the peer's message. Returns false if its members have not all received the same
     /// one.
-    fn receive(&mut self, members: &mut [Member]) -> bool {
+    pub(crate) fn receive(&mut self, members: &mut [Member]) -> bool {
         let mut here = members.iter_mut().filter(|member| member.is_here());
         let Some(peer) = here.next().and_then(|member| member.function.peer()) else {
             return false;
@@ -155,7 +159,12 @@ impl Far {
         Some(next)
     }
 
-    fn compare_wishes(&mut self, map: MemberMap, members: &mut [Member], heard: bool) -> NextPlan {
+    pub(crate) fn compare_wishes(
+        &mut self,
+        map: MemberMap,
+        members: &mut [Member],
+        heard: bool,
+    ) -> NextPlan {
         let Some(next) = heard.then(|| self.agreed_members(members)).flatten() else {
             return NextPlan::Wait;
         };
@@ -178,181 +187,5 @@ impl Far {
             Ok(_) => NextPlan::Same,
             Err(why) => NextPlan::Impossible(why),
         }
-    }
-}
-
-impl GroupFunction {
-    /// Reason why members that are up cannot form a group. If their plans differ, their sessions
-    /// are closed, so that they negotiate again.
-    pub(crate) fn far_contradiction(&mut self) -> Option<String> {
-        let whole = self.far.as_ref()?.whole;
-        let mut groups = Vec::new();
-        let mut parts = Vec::new();
-        for (at, member) in self.members.iter_mut().enumerate() {
-            let peer = member.function.peer()?;
-            groups.push(peer.peers_group());
-            parts.extend(peer.plan().map(|plan| (at, plan)));
-        }
-        if let Some(other) = (1..groups.len()).find(|&at| groups[at] != groups[0]) {
-            let [one, other] = [0, other].map(|at| self.members[at].function.name());
-            return Some(format!(
-                "group: {one} and {other} have different peers: all windows of a group lead to one \
-                 group at the other end"
-            ));
-        }
-        let why = combined(self.map, whole, &parts).err()?;
-        // Negotiate again: the members negotiated in turn, and the wishes changed in between.
-        self.members.iter_mut().for_each(|member| member.function.close("it agrees anew"));
-        Some(format!("group: {why}: they agree anew"))
-    }
-
-    /// Begins a new session, after all members have completed their negotiation.
-    pub(crate) fn begin_far_session(&mut self) {
-        let Some(far) = &mut self.far else { return };
-        let first = self.members[0].function.peer().and_then(|peer| peer.peers_group());
-        far.peers_group = first.unwrap_or_default();
-        far.ours.word = ChangeMessage::default();
-        far.theirs = GroupMessage::default();
-        far.up.clear();
-    }
-
-    /// Updates the set of members that are up, and the result of comparing the wishes.
-    pub(crate) fn poll_far(&mut self) {
-        let Some(mut far) = self.far.take() else { return };
-        if self.combined {
-            let session = |member: &mut Member| match member.status {
-                LinkStatus::Up { session } => member
-                    .function
-                    .peer()
-                    .is_some_and(|peer| peer.peers_group() == Some(far.peers_group))
-                    .then_some(session),
-                LinkStatus::Down(_) => None,
-            };
-            let up: Vec<Option<u64>> = self.members.iter_mut().map(session).collect();
-            if up != far.up {
-                far.up = up;
-                far.publish_wish(self.map, &mut self.members);
-            }
-        }
-        self.far = Some(far);
-        self.update_far();
-    }
-
-    /// Receives messages, and updates the result of comparing the wishes.
-    pub(crate) fn update_far(&mut self) {
-        let Some(mut far) = self.far.take() else { return };
-        let heard = far.receive(&mut self.members);
-        let (mut parts, mut wants) = (Vec::new(), Vec::new());
-        for (at, member) in self.members.iter_mut().enumerate().filter(|(_, m)| m.is_here()) {
-            let Some(peer) = member.function.peer() else { continue };
-            parts.extend(peer.plan().map(|plan| (at, plan)));
-            wants.extend(peer.peer_wants());
-        }
-        far.peer_wants = match far.whole {
-            true => wants.first().copied(),
-            false => wants.into_iter().reduce(|one, other| one + other),
-        };
-        far.plan = combined(self.map, far.whole, &parts).ok();
-        far.outlook = match self.combined {
-            true => far.compare_wishes(self.map, &mut self.members, heard),
-            false => NextPlan::Same,
-        };
-        self.far = Some(far);
-    }
-
-    /// Publishes the wish again, so that a change that failed while the channels were closed is
-    /// retried.
-    pub(crate) fn repeat_wish(&mut self) {
-        if let Some(far) = &mut self.far {
-            far.publish_wish(self.map, &mut self.members);
-        }
-        self.update_far();
-    }
-
-    /// Capabilities of the other function of the link as passed to member `at`.
-    pub(crate) fn partner_part(&self, partner: &Caps, at: usize) -> Caps {
-        match &self.far {
-            Some(far) => far.part(self.map, partner, at),
-            None => Self::part_of_partner(self.map, partner, at),
-        }
-    }
-
-    /// True if every member has all channels open.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.far.as_ref().is_some_and(|far| far.whole)
-    }
-}
-
-impl Peer for GroupFunction {
-    fn leads(&self) -> bool {
-        self.far.as_ref().is_some_and(|far| match far.group == far.peers_group {
-            // Use the leader of the members if the random identifiers are equal (probability
-            // 2^-24). That leader is constant as long as no member is lost.
-            true => far.leads_by_chance,
-            false => far.group > far.peers_group,
-        })
-    }
-
-    fn wish(&mut self, partner: &Caps, rings: RequestedRings) -> u32 {
-        let Some(far) = &mut self.far else { return 0 };
-        if far.partner.as_ref() != Some(partner) || far.rings != rings {
-            (far.partner, far.rings) = (Some(partner.clone()), rings);
-            far.publish_wish(self.map, &mut self.members);
-        }
-        let wish = far.ours.wish;
-        self.update_far();
-        wish
-    }
-
-    fn wishes(&self) -> [u32; 2] {
-        self.far.as_ref().map(|far| [far.ours.wish, far.theirs.wish]).unwrap_or_default()
-    }
-
-    fn peer_wants(&self) -> Option<u16> {
-        self.far.as_ref()?.peer_wants
-    }
-
-    fn plan(&self) -> Option<Plan> {
-        self.far.as_ref()?.plan.clone()
-    }
-
-    fn next_plan(&self) -> NextPlan {
-        self.far.as_ref().map(|far| far.outlook.clone()).unwrap_or_default()
-    }
-
-    fn send_change(&mut self, word: ChangeMessage) {
-        if let Some(far) = &mut self.far {
-            far.ours.word = word;
-            far.send_to_all(self.map, &mut self.members);
-        }
-    }
-
-    fn received_change(&self) -> ChangeMessage {
-        self.far.as_ref().map(|far| far.theirs.word.clone()).unwrap_or_default()
-    }
-
-    fn rings(&self) -> RingSizes {
-        self.far.as_ref().map(|far| far.ring_sizes).unwrap_or_default()
-    }
-
-    fn set_partner_down(&mut self, reason: Option<&str>) {
-        for member in &mut self.members {
-            if let Some(peer) = member.function.peer() {
-                peer.set_partner_down(reason);
-            }
-        }
-    }
-
-    /// Combined state of the far partner, which is the same for all members. The far end publishes
-    /// the state through one member after the other; members without a state are ignored.
-    fn far_partner(&mut self) -> FarPartner {
-        let up = self.members.iter_mut().filter(|m| matches!(m.status, LinkStatus::Up { .. }));
-        let states = up.filter_map(|member| Some(member.function.peer()?.far_partner()));
-        states
-            .reduce(|one, other| match (&one, &other) {
-                (FarPartner::Down(_), _) | (_, FarPartner::Unknown) => one,
-                _ => other,
-            })
-            .unwrap_or_default()
     }
 }

@@ -10,8 +10,9 @@ use mqnet_netdev::{
     RxBuffers, RxMemory, Steering,
 };
 
-use crate::group::{GroupFunction, Layout, Member, OnLoss};
-use crate::{MemberMap, MemberQueue};
+use crate::group::{GroupFunction, Layout, OnLoss};
+use crate::map::MemberQueue;
+use crate::member::Member;
 
 impl GroupFunction {
     fn primary(&self) -> &dyn Function {
@@ -49,17 +50,6 @@ impl GroupFunction {
             reason,
             channels: all.filter(|&channel| mine(channel)).collect(),
             standing_in: others.map(|(channel, _)| *channel).collect(),
-        }
-    }
-
-    /// Capabilities of the other function of the link as passed to a member: the member's part of
-    /// the channels.
-    pub(crate) fn part_of_partner(map: MemberMap, partner: &Caps, at: usize) -> Caps {
-        let share = |channels: u16| map.share(channels, at).max(1);
-        Caps {
-            channels: share(partner.channels),
-            wanted: partner.wanted.map(share),
-            ..partner.clone()
         }
     }
 

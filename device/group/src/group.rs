@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_netdev::limits::CHANNELS_MAX;
-use mqnet_netdev::{Caps, Channel, Function, LinkStatus, Plan, QueuePairStats};
+use mqnet_netdev::{Channel, Function, LinkStatus, Plan, QueuePairStats};
 
 use crate::election::{Candidate, elect};
+use crate::error::GroupError;
 use crate::far::{self, Far};
+use crate::map::{MemberMap, MemberQueue};
+use crate::member::Member;
 use crate::slot::Slot;
-use crate::{MemberMap, MemberQueue};
 
 /// Allowed number of members.
 pub const MEMBERS: RangeInclusive<usize> = 2..=8;
@@ -25,11 +27,6 @@ pub enum OnLoss {
     Degrade,
 }
 
-/// Reason why functions cannot form a group.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct GroupError(pub(crate) String);
-
 /// Parameters of a group.
 pub struct GroupConfig {
     /// Name of the group in messages.
@@ -42,31 +39,6 @@ pub struct GroupConfig {
     pub primary: Option<usize>,
     /// Random number that differs from group to group.
     pub seed: u64,
-}
-
-pub(crate) struct Member {
-    pub(crate) function: Box<dyn Function>,
-    pub(crate) identity: String,
-    /// Capabilities at the time when the member was last up.
-    pub(crate) caps: Caps,
-    pub(crate) status: LinkStatus,
-    /// Session in which the member joined; `None` if the member does not belong to the group now.
-    pub(crate) joined: Option<u64>,
-    /// True if the member has open channels.
-    pub(crate) open: bool,
-    /// Reason why the member could not fail back; `None` if it did or was not lost.
-    pub(crate) trouble: Option<String>,
-}
-
-impl Member {
-    /// True if the member belongs to the group now.
-    pub(crate) fn is_here(&self) -> bool {
-        self.joined.is_some()
-    }
-
-    pub(crate) fn is_up(&self) -> bool {
-        matches!(self.status, LinkStatus::Up { .. })
-    }
 }
 
 /// Queue that serves each channel, and the number of channels that each member needs.

@@ -27,15 +27,19 @@
 
 mod channels;
 mod election;
+mod error;
 mod far;
 mod function;
 mod group;
 mod life;
 mod loss;
 mod map;
+mod member;
+mod peer;
 mod slot;
 
-pub use group::{GroupConfig, GroupError, GroupFunction, MEMBERS, OnLoss};
+pub use error::GroupError;
+pub use group::{GroupConfig, GroupFunction, MEMBERS, OnLoss};
 pub use map::{MemberMap, MemberQueue};
 
 #[cfg(test)]

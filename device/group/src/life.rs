@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use mqnet_netdev::LinkStatus;
 
-use crate::group::{GroupFunction, Member, OnLoss};
+use crate::group::{GroupFunction, OnLoss};
+use crate::member::Member;
 
 impl GroupFunction {
     /// Polls every member.

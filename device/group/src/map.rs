@@ -4,6 +4,7 @@
 //! member. The map does not depend on the number of channels, so that a resize moves no channel and
 //! no statistics.
 
+use mqnet_netdev::Caps;
 use mqnet_netdev::limits::CHANNELS_MAX;
 
 /// Channel map of a group with a fixed number of members.
@@ -41,6 +42,17 @@ impl MemberMap {
     pub fn share(self, channels: u16, member: usize) -> u16 {
         let before_it = self.members - 1 - member as u16;
         ((u32::from(channels) + u32::from(before_it)) / u32::from(self.members)) as u16
+    }
+
+    /// Capabilities of the other function of the link as passed to a member: the member's part of
+    /// the channels.
+    pub(crate) fn part_of_partner(self, partner: &Caps, member: usize) -> Caps {
+        let share = |channels: u16| self.share(channels, member).max(1);
+        Caps {
+            channels: share(partner.channels),
+            wanted: partner.wanted.map(share),
+            ..partner.clone()
+        }
     }
 
     /// Maximum number of channels of a group whose member `m` has up to `most[m]` channels: all

@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use mqnet_shmem::AtomicTable;
 
 use crate::layout::packed as ring_at;
-use crate::packed::device::is_available;
 use crate::ring::UsedChain;
 
 const VERSION: u16 = 1;
@@ -175,7 +174,7 @@ impl PackedInflight {
             return false;
         }
         let rest = u64::from_le(ring.double(ring_at::desc(at) + 8).load(Acquire));
-        is_available((rest >> 48) as u16, place >> 15 != 0)
+        ring_at::is_available((rest >> 48) as u16, place >> 15 != 0)
     }
 
     /// Chains in flight: counter, index of the first entry, number of entries.

@@ -70,7 +70,7 @@ pub mod split {
 
 /// Offsets in a packed ring.
 pub mod packed {
-    use super::DESC_LEN;
+    use super::{DESC_LEN, flag};
 
     /// Offset of descriptor `i`: addr (u64), len (u32), id (u16), flags (u16).
     pub const fn desc(i: u16) -> u32 {
@@ -92,6 +92,14 @@ pub mod packed {
     /// Lengths of the ring, the driver area and the device area, in bytes.
     pub const fn areas(size: u16) -> [u32; 3] {
         [desc(size), 4, 4]
+    }
+
+    /// True when a descriptor with these flags is available to the device, where the driver's wrap
+    /// counter is `wrap`.
+    #[inline]
+    pub(crate) fn is_available(flags: u16, wrap: bool) -> bool {
+        let available = if wrap { flag::AVAIL } else { flag::USED };
+        flags & (flag::AVAIL | flag::USED) == available
     }
 }
 

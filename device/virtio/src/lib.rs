@@ -5,6 +5,7 @@
 
 pub mod chain;
 pub mod driver;
+mod either;
 pub mod features;
 pub mod inflight;
 pub mod layout;
@@ -16,8 +17,9 @@ pub mod rxbuf;
 pub mod split;
 
 pub use chain::{BufferElement, Chain};
+pub use either::Ring;
 pub use features::Features;
-pub use ring::{DeviceRing, Ring, UsedChain};
+pub use ring::{DeviceRing, UsedChain};
 
 /// Protocol violation by the other side of a virtqueue. The function is closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! Operations of a device on a split or packed ring.
+//! Operations of a device on a ring, for every layout.
 //!
 //! A device uses chains in the order in which they were made available. A single position therefore
 //! separates used chains from available ones. Chains beyond this position can be read any number of
@@ -6,8 +6,8 @@
 
 use mqnet_shmem::{AtomicTable, MemoryMap};
 
+use crate::Broken;
 use crate::chain::{BufferElement, Chain, ChainHead};
-use crate::{Broken, packed, split};
 
 /// True if an index that moves from `old` to `new` passes `event` (virtio 1.3, 2.7.7.1).
 #[inline]
@@ -128,26 +128,6 @@ pub trait DeviceRing {
 
     /// Position after the published chains in the format of `VRING_BASE`, for a later resume.
     fn base(&self) -> u32;
-}
-
-/// A ring of either layout. Operations on many chains select the layout once.
-#[derive(Debug)]
-pub enum Ring {
-    /// Split ring (virtio 1.3, 2.7).
-    Split(split::SplitDeviceQueue),
-    /// Packed ring (virtio 1.3, 2.8).
-    Packed(packed::PackedDeviceQueue),
-}
-
-/// Evaluates the same expression for either layout.
-#[macro_export]
-macro_rules! on_ring {
-    ($ring:expr, $name:ident => $what:expr) => {
-        match $ring {
-            $crate::Ring::Split($name) => $what,
-            $crate::Ring::Packed($name) => $what,
-        }
-    };
 }
 
 /// Error for a chain whose element `piece` is outside the driver's memory.

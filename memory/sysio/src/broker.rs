@@ -12,8 +12,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::descriptors::RejectedDescriptors;
+use crate::message::{Received, pair, receive_filtered, receive_from, send_to};
 use crate::poll;
-use crate::socket::{Received, SeqSocket, receive_filtered};
 
 /// Starts the helper; its standard input is the socket for [`serve`].
 type Start = fn(OwnedFd) -> io::Result<()>;
@@ -21,7 +21,7 @@ type Start = fn(OwnedFd) -> io::Result<()>;
 static START: OnceLock<Start> = OnceLock::new();
 
 /// Socket end of this process.
-static BROKER: Mutex<Option<SeqSocket>> = Mutex::new(None);
+static BROKER: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
 /// Limit of the wait for an answer. The helper never blocks.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
@@ -51,8 +51,8 @@ pub fn prepare() {
     }
 }
 
-fn connect(start: Start) -> io::Result<SeqSocket> {
-    let (ours, theirs) = SeqSocket::pair()?;
+fn connect(start: Start) -> io::Result<OwnedFd> {
+    let (ours, theirs) = pair()?;
     start(theirs)?;
     Ok(ours)
 }
@@ -62,10 +62,10 @@ type Answer = io::Result<Option<Received>>;
 
 /// Reads the helper's answer. The outer error is a failure of the helper, the inner one of the
 /// peer's socket.
-fn read_answer(broker: &SeqSocket, room: &mut [u8]) -> io::Result<Answer> {
+fn read_answer(broker: &OwnedFd, room: &mut [u8]) -> io::Result<Answer> {
     poll::wait_readable(&[broker.as_fd()], ANSWER_LIMIT)?;
     let mut answer = [0; HEAD + BYTES_MAX];
-    let part = broker.receive_here(&mut answer)?.ok_or(io::ErrorKind::TimedOut)?;
+    let part = receive_from(broker, &mut answer)?.ok_or(io::ErrorKind::TimedOut)?;
     let word = |at: usize| {
         let mut word = [0; 4];
         word.copy_from_slice(&answer[4 * at..4 * at + 4]);
@@ -90,9 +90,9 @@ fn read_answer(broker: &SeqSocket, room: &mut [u8]) -> io::Result<Answer> {
     })
 }
 
-fn request(broker: &SeqSocket, socket: BorrowedFd<'_>, room: &[u8]) -> io::Result<()> {
+fn request(broker: &OwnedFd, socket: BorrowedFd<'_>, room: &[u8]) -> io::Result<()> {
     let most = room.len().min(BYTES_MAX) as u32;
-    broker.send(&most.to_le_bytes(), &[socket])
+    send_to(broker, &most.to_le_bytes(), &[socket]).map(drop)
 }
 
 /// Receives a message of a peer. Returns `None` if no helper is enabled or if it cannot be started.
@@ -121,13 +121,13 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Option<Answer>
 }
 
 /// Main function of the helper: serves the socket until the other end is closed.
-pub fn serve(socket: OwnedFd) -> io::Result<()> {
-    let broker = SeqSocket::from(socket);
+pub fn serve(broker: OwnedFd) -> io::Result<()> {
+    let send = |bytes: &[u8], fds: &[BorrowedFd<'_>]| send_to(&broker, bytes, fds).map(drop);
     let mut room = [0; BYTES_MAX];
     loop {
         poll::wait_readable(&[broker.as_fd()], Duration::from_secs(3600))?;
         let mut request = [0; 4];
-        let Some(message) = broker.receive_here(&mut request)? else { continue };
+        let Some(message) = receive_from(&broker, &mut request)? else { continue };
         if message.len == 0 {
             return Ok(());
         }
@@ -138,15 +138,15 @@ pub fn serve(socket: OwnedFd) -> io::Result<()> {
             [words.map(u32::to_le_bytes).concat(), bytes.to_vec()].concat()
         };
         match received {
-            Ok(None) => broker.send(&answer([NOTHING, 0, 0, 0], &[]), &[])?,
+            Ok(None) => send(&answer([NOTHING, 0, 0, 0], &[]), &[])?,
             Ok(Some(part)) => {
                 let words = [MESSAGE, 0, part.refused.count() as u32, part.truncated.into()];
                 let fds: Vec<_> = part.fds.iter().map(AsFd::as_fd).collect();
-                broker.send(&answer(words, &room[..part.len]), &fds)?;
+                send(&answer(words, &room[..part.len]), &fds)?;
             }
             Err(e) => {
                 let code = e.raw_os_error().unwrap_or(libc::EIO) as u32;
-                broker.send(&answer([ERROR, code, 0, 0], &[]), &[])?;
+                send(&answer([ERROR, code, 0, 0], &[]), &[])?;
             }
         }
     }
@@ -156,6 +156,7 @@ pub fn serve(socket: OwnedFd) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::eventfd::EventFd;
+    use crate::socket::SeqSocket;
 
     /// A message arrives with its bytes and its eventfds. Descriptors that could block are removed
     /// and counted. The peer's end of stream and an empty socket are distinguished.
@@ -165,7 +166,7 @@ mod tests {
             std::thread::spawn(move || serve(socket));
             Ok(())
         };
-        let (ours, theirs) = SeqSocket::pair().unwrap();
+        let (ours, theirs) = pair().unwrap();
         let broker = connect(start).unwrap();
         let theirs = SeqSocket::from(theirs);
         let mut room = [0; 64];
@@ -191,7 +192,7 @@ mod tests {
     /// An answer with more bytes than requested is an error.
     #[test]
     fn answers_longer_than_the_request_are_errors() {
-        let (ours, theirs) = SeqSocket::pair().unwrap();
+        let (ours, theirs) = pair().unwrap();
         let process = SeqSocket::from(theirs);
         let answer = [[MESSAGE, 0, 0, 0].map(u32::to_le_bytes).concat(), vec![7; 65]].concat();
         process.send(&answer, &[]).unwrap();

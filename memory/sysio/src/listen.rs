@@ -20,8 +20,8 @@ use nix::sys::socket::{
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{Gid, Uid, fchownat};
 
+use crate::file_lock::FileLock;
 use crate::poll;
-use crate::socket::FileLock;
 
 /// Number of attempts to lock the folder of a socket, and the time between them.
 const LOCK_TRIES: u32 = 50;

@@ -1,28 +1,23 @@
-//! Unix sockets with descriptor passing (SCM_RIGHTS), and file locks.
+//! Unix sockets with descriptor passing (SCM_RIGHTS).
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
-use nix::fcntl::{Flock, FlockArg};
-
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind,
-    connect, recv, sendmsg, socket, socketpair,
+    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, connect, recv,
+    socket,
 };
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
 use crate::broker;
-use crate::descriptors::{RejectedDescriptors, explained, is_of_kernel};
-
+use crate::descriptors::explained;
 use crate::listen::{self, Access, Kind, ListenError, SocketFile};
+use crate::message::{receive_filtered, receive_from, send_to};
+
+pub use crate::message::{FDS_MAX, Received};
 
 /// Backlog of connections that wait to be accepted.
 const BACKLOG: u16 = 8;
-
-/// Maximum number of descriptors per message (the kernel's `SCM_MAX_FD`).
-pub const FDS_MAX: usize = 253;
 
 /// True if the stream is open and no data is pending. Data is not consumed.
 pub fn is_quiet(fd: BorrowedFd<'_>) -> bool {
@@ -34,19 +29,6 @@ pub fn is_quiet(fd: BorrowedFd<'_>) -> bool {
 #[derive(Debug)]
 pub struct SeqSocket {
     fd: OwnedFd,
-}
-
-/// Received message.
-#[derive(Debug)]
-pub struct Received {
-    /// Length in bytes.
-    pub len: usize,
-    /// Descriptors of the message.
-    pub fds: Vec<OwnedFd>,
-    /// Descriptors of the message whose use or close may wait for a process.
-    pub refused: RejectedDescriptors,
-    /// True if the message or its descriptors were truncated.
-    pub truncated: bool,
 }
 
 fn new_socket(kind: SockType) -> io::Result<OwnedFd> {
@@ -77,45 +59,6 @@ fn accept_from(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-fn send_to(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
-    let raw: Vec<RawFd> = fds.iter().map(|fd| fd.as_raw_fd()).collect();
-    let rights = [ControlMessage::ScmRights(&raw)];
-    let control: &[ControlMessage<'_>] = if raw.is_empty() { &[] } else { &rights };
-    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-    Ok(sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(bytes)], control, flags, None)?)
-}
-
-fn receive_from(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<Received>> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let message = match recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags) {
-        Ok(message) => message,
-        Err(rustix::io::Errno::AGAIN) => return Ok(None),
-        Err(e) => return Err(e.into()),
-    };
-    // If control data is truncated, the descriptors that fitted are still returned.
-    let mut fds: Vec<OwnedFd> = Vec::new();
-    for part in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = part {
-            fds.extend(rights);
-        }
-    }
-    let truncated = message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-    let refused = RejectedDescriptors::default();
-    Ok(Some(Received { len: message.bytes, fds, refused, truncated }))
-}
-
-/// Receives a peer's message in this process, and leaks descriptors that may wait for a process.
-pub(crate) fn receive_filtered(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<Received>> {
-    let Some(received) = receive_from(socket, bytes)? else { return Ok(None) };
-    let (fds, others): (Vec<_>, Vec<_>) =
-        received.fds.into_iter().partition(|fd| is_of_kernel(fd.as_fd()));
-    let mut refused = RejectedDescriptors::default();
-    others.into_iter().for_each(|fd| refused.keep(fd));
-    Ok(Some(Received { fds, refused, ..received }))
-}
-
 fn receive_of_peer(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<Received>> {
     broker::receive(socket.as_fd(), bytes).unwrap_or_else(|| receive_filtered(socket, bytes))
 }
@@ -129,14 +72,6 @@ fn bytes_from(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<usize>> {
 }
 
 impl SeqSocket {
-    /// Creates a connected pair: the local end, and one for another process.
-    pub(crate) fn pair() -> io::Result<(Self, OwnedFd)> {
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let (ours, theirs) =
-            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).map_err(explained)?;
-        Ok((Self { fd: ours }, theirs))
-    }
-
     /// Connects to the listener at `path`.
     pub fn connect(path: &Path) -> io::Result<Self> {
         Ok(Self { fd: connect_to(path, SockType::SeqPacket)? })
@@ -253,63 +188,5 @@ impl From<OwnedFd> for StreamSocket {
 impl AsFd for StreamSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-/// Exclusive lock on a file, which the kernel releases when this process ends for any reason.
-#[derive(Debug)]
-pub struct FileLock {
-    held: Flock<std::fs::File>,
-}
-
-impl FileLock {
-    /// Takes the lock at `path`, and creates the file if needed. Returns `None` if another process
-    /// holds the lock. Only an empty regular file is a lock file: any other file is rejected and
-    /// left unchanged.
-    pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
-        use std::os::unix::fs::OpenOptionsExt;
-        // Does not follow links, and does not wait for the other end of a pipe.
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        // Other users cannot open the file, so they cannot lock it.
-        let mut options = std::fs::File::options();
-        let options = options.create(true).append(true).mode(0o600).custom_flags(flags);
-        let file = match options.open(path) {
-            Ok(file) => file,
-            // The file belongs to another user, so that user holds the lock.
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && path.exists() => {
-                return Ok(None);
-            }
-            Err(e) => return Err(e),
-        };
-        let data = file.metadata()?;
-        if !data.is_file() || data.len() > 0 {
-            let why = "it exists and is not an empty lock file: remove it";
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
-        }
-        Self::of(file)
-    }
-
-    /// Takes the lock of an open file. Returns `None` if another process holds it.
-    pub fn of(file: std::fs::File) -> io::Result<Option<Self>> {
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(held) => Ok(Some(Self { held })),
-            Err((_, nix::errno::Errno::EAGAIN)) => Ok(None),
-            Err((_, e)) => Err(e.into()),
-        }
-    }
-
-    /// Locked file, in append mode.
-    pub fn file(&self) -> &std::fs::File {
-        &self.held
-    }
-
-    /// True if `path` still names the locked file. The previous owner may have removed the file
-    /// between this process's open and lock; such a lock excludes no other process.
-    pub fn is_at(&self, path: &Path) -> bool {
-        use std::os::unix::fs::MetadataExt;
-        let place = |data: std::fs::Metadata| (data.dev(), data.ino());
-        let ours = self.held.metadata().map(place);
-        let theirs = std::fs::symlink_metadata(path).map(place);
-        matches!((ours, theirs), (Ok(ours), Ok(theirs)) if ours == theirs)
     }
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mqnet_sysio::clock;
-use mqnet_sysio::socket::FileLock;
+use mqnet_sysio::file_lock::FileLock;
 use serde::{Deserialize, Serialize};
 
 use crate::folder::is_safe;

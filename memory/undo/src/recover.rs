@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mqnet_sysio::socket::FileLock;
+use mqnet_sysio::file_lock::FileLock;
 use mqnet_sysio::{clock, poll};
 use nix::unistd::geteuid;
 

@@ -3,8 +3,6 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use crate::pool::PagePool;
-
 /// Published value, on separate cache lines: its readers also write the reference count there.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -19,19 +17,16 @@ impl Inflight {
         // Relaxed: a statistic; it orders nothing.
         self.0.0.store(pages, Ordering::Relaxed);
     }
+
+    pub(crate) fn gauge(&self) -> Gauge {
+        Gauge(Arc::downgrade(&self.0))
+    }
 }
 
 /// Reader of [`PoolStats::inflight`](crate::PoolStats::inflight) for any thread, without the pool's
 /// owner. A gauge does not keep the pool alive.
 #[derive(Clone, Debug)]
 pub struct Gauge(Weak<Published>);
-
-impl PagePool {
-    /// Returns a gauge of this pool.
-    pub fn gauge(&self) -> Gauge {
-        Gauge(Arc::downgrade(&self.published.0))
-    }
-}
 
 impl Gauge {
     /// Number of pages that are not in the arena, or `None` if the pool was dropped.

@@ -1,6 +1,7 @@
 //! Page pool, owner side.
 
 mod frag;
+mod statistics;
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -71,7 +72,7 @@ pub struct PagePool {
     /// Reused buffer for parked entries.
     parked: Vec<u32>,
     /// Published number of pages in use.
-    pub(crate) published: Inflight,
+    published: Inflight,
     /// Makes the pool `!Sync`: one thread owns it.
     not_sync: PhantomData<Cell<()>>,
 }
@@ -563,12 +564,6 @@ impl PagePool {
         self.inflight() - idle
     }
 
-    /// Number of pages and fragments freed by other threads. Their recycling misses the owner's
-    /// cache. ([`PoolStats::recycle_ring`] counts whole pages only.)
-    pub fn foreign(&self) -> u64 {
-        self.foreign
-    }
-
     /// Address space in which a device reaches the pages.
     pub fn mapping(&self) -> Mapping {
         self.mapping
@@ -588,11 +583,6 @@ impl PagePool {
             Mapping::Device(base) => base,
             _ => 0,
         }
-    }
-
-    /// Current statistics.
-    pub fn stats(&self) -> PoolStats {
-        PoolStats { recycle_ring_full: self.arena.ring_full(), ..self.counters }
     }
 }
 

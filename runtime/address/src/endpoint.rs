@@ -12,9 +12,11 @@ mod ivshmem;
 mod ntb;
 mod ntb_vfio_user;
 mod null;
+mod option;
 mod options;
 mod reference;
 mod tap;
+mod value;
 mod values;
 mod vduse;
 mod vhost_user;
@@ -31,12 +33,12 @@ pub use access::SocketAccess;
 pub use af_xdp::{AfXdp, AfXdpMode};
 pub use auto::{AutoGroup, find_group};
 pub use complete::complete;
-pub use declaration::{Custom, KindDecl, OptionDecl, ValueType, parse_size};
+pub use declaration::KindDecl;
 pub use group::Group;
 pub use ivshmem::{Ivshmem, IvshmemAt};
 pub use ntb::Ntb;
 pub use ntb_vfio_user::NtbVfioUser;
-use options::Options;
+pub use option::{Custom, OptionDecl, ValueType, parse_size};
 pub use reference::{document, help};
 pub use tap::TapEndpoint;
 pub use vduse::Vduse;
@@ -204,7 +206,8 @@ pub fn parse_both(address: &str) -> Result<(Endpoint, EgressConfig), BadAddress>
         let (target, options) = rest.split_once(',').unwrap_or((rest, ""));
         (kind, target.to_owned(), options.to_owned())
     };
-    let parsed = Options::parse(kind, &options)
+    let parsed = kind
+        .read_options(&options)
         .and_then(|options| Ok(((kind.parse)(&target, &options)?, egress::read(&options)?)));
     parsed.map_err(bad)
 }

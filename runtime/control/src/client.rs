@@ -14,13 +14,16 @@ use mqnet_control_api::{ApiError, Code};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use crate::socket::SocketAddress;
+use crate::socket::address::SocketAddress;
 
 use whereabouts::Whereabouts;
 pub(crate) use wire::{get, listener_state};
 
 /// Default time limit for an answer.
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// Time limit for the answers of a process. Must exceed the time for which a change that waits in
+/// the kernel occupies the control thread on a busy machine.
+pub(crate) const IDENTITY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Minimum time limit for a change. The server waits up to 30 s for other changes, then up to 15 s
 /// for the change.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(50);

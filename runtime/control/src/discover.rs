@@ -13,15 +13,12 @@ use mqnet_sysio::clock;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::client::{self, Client, KERNELS_TIMEOUT, listener_state};
+use crate::client::{self, Client, IDENTITY_TIMEOUT, KERNELS_TIMEOUT, listener_state};
 use crate::socket::{self, Places, SocketAddress};
 pub use mqnet_host::names::{self, own_netns};
 
 use mqnet_host::names::Named;
 
-/// Time limit for the answers of a process. Must exceed the time for which a change that waits in
-/// the kernel occupies the control thread on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// Extended time limit while no process has the requested device. The kernel can hold the lock of
 /// all network configuration for seconds while it removes namespaces.
 const LONG_PATIENCE: Duration = Duration::from_secs(25);
@@ -119,7 +116,7 @@ async fn query_all(sockets: Vec<String>, enough: impl Fn(&[DiscoveredProcess]) -
     }
     let (begin, mut survey) = (clock::monotonic(), Survey::default());
     let waited = || clock::monotonic().saturating_sub(begin);
-    for limit in [NOTICE_AFTER, PATIENCE, LONG_PATIENCE, KERNELS_TIMEOUT] {
+    for limit in [NOTICE_AFTER, IDENTITY_TIMEOUT, LONG_PATIENCE, KERNELS_TIMEOUT] {
         while let Ok(Some(done)) = timeout(limit.saturating_sub(waited()), asked.join_next()).await
         {
             // A task that panicked stays in `late`.
@@ -134,7 +131,9 @@ async fn query_all(sockets: Vec<String>, enough: impl Fn(&[DiscoveredProcess]) -
         let goes_on = match limit {
             _ if late.is_empty() => false,
             NOTICE_AFTER => true,
-            PATIENCE => !enough(&survey.found) && !late.iter().all(|one| at(one).is_stopped()),
+            IDENTITY_TIMEOUT => {
+                !enough(&survey.found) && !late.iter().all(|one| at(one).is_stopped())
+            }
             // The limit is `LONG_PATIENCE`; `KERNELS_TIMEOUT` follows and ends the loop.
             _ => !enough(&survey.found) && late.iter().any(|one| at(one).is_in_kernel()),
         };

@@ -10,7 +10,7 @@
 //! new file, so that B and C both hold a lock. [`FileLock::is_at`] closes the race: a lock is valid
 //! only if its file still has its name *after* locking.
 
-mod address;
+pub(crate) mod address;
 mod owner;
 mod place;
 #[cfg(test)]
@@ -24,12 +24,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mqnet_control_api::{ApiError, Code, Instance};
+use mqnet_sysio::file_lock::FileLock;
 use mqnet_sysio::listen::{
     Access, Kind, ListenError, Occupant, SocketFile, listen_at, lock_listener, lock_path, occupant,
 };
 use mqnet_sysio::process::take_inherited;
-use mqnet_sysio::socket::FileLock;
 use socket2::{Domain, Socket, Type};
+
+use crate::client::{Client, IDENTITY_TIMEOUT};
 
 pub use address::SocketAddress;
 pub use owner::{Owner, group_id, parse_mode, user_id};
@@ -274,7 +276,7 @@ fn in_use(address: &SocketAddress) -> ApiError {
 /// thread, because the caller may be inside an async runtime.
 fn owner_of(address: &str) -> Option<Instance> {
     let ask = || {
-        let client = crate::client::Client::new(address).with_timeout(crate::discover::PATIENCE);
+        let client = Client::new(address).with_timeout(IDENTITY_TIMEOUT);
         serde_json::from_value(client.get("/v1/instance").ok()?).ok()
     };
     std::thread::scope(|scope| scope.spawn(ask).join().ok().flatten())

@@ -29,112 +29,21 @@
 //! would never wake.
 
 mod listen;
+pub(crate) mod state;
 
-use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use mqnet_netdev::{ChangeMessage, NextPlan, Plan, Step};
 
-use crate::lane::{Direction, Lane, LaneId};
-use crate::link::{Link, LinkError, LinkSettings, Notice};
+use crate::error::LinkError;
+use crate::lane::{Direction, LaneId};
+use crate::link::{Link, Notice};
 use crate::switch::{Progress, Switch};
+use state::{Change, Ended, Stage};
 
 /// Time limit for the follower's preparation, during which traffic continues. Under load the kernel
 /// needs seconds to create one queue of a TAP.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
-
-/// State of a channel change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Leader: the proposal was sent. One engine: initial state after prepare.
-    Proposed,
-    /// Follower: the new channels are prepared.
-    Ready,
-    /// The directions that this end sends are being switched.
-    Switching,
-    /// Leader: waits until the follower has switched. Follower: waits for the leader's `Commit`.
-    Switched,
-    /// The directions that were switched are being switched back, because this end or the follower
-    /// failed.
-    SwitchingBack,
-    /// Follower: the switch failed. The new lanes of the leader's direction still hold frames; the
-    /// old lanes drain first.
-    Failing,
-    /// Follower: the switch failed, and the follower waits for the leader's `Cancel`.
-    Failed,
-    /// Follower: the new lanes of the leader's direction drain before the old lanes may send again.
-    Undoing,
-    /// The old lanes of the peer's direction drain before they are dropped.
-    Leaving,
-}
-
-/// State kept between channel changes.
-#[derive(Debug, Default)]
-pub(crate) struct IdleState {
-    /// Number of the last attempt; the same on both ends of a link.
-    attempt: u32,
-    /// Leader: attempt that the follower has not finished yet.
-    awaited: Option<u32>,
-    /// Wishes of the last failed attempt with a peer, which is not repeated.
-    failed: Option<[u32; 2]>,
-    /// Plan of the last failed attempt without a peer, which is not repeated.
-    failed_plan: Option<Plan>,
-}
-
-/// Channel change in progress.
-pub(crate) struct Change {
-    stage: Stage,
-    since: Duration,
-    plan: Plan,
-    set: u32,
-    wishes: [u32; 2],
-    /// Settings that the user wished when the change began.
-    wish: LinkSettings,
-    /// New lanes that are not attached to a worker, by direction.
-    next: [Vec<Lane>; 2],
-    /// Old lanes that are detached, by direction.
-    old: [Vec<Lane>; 2],
-    /// Directions that have been switched.
-    done: [bool; 2],
-    switch: Option<(Direction, Switch)>,
-    /// Receiver of the lanes of the peer's direction that leave once drained, and the number of
-    /// lanes still missing.
-    leaving: Option<(Receiver<Lane>, usize)>,
-    /// True if new lanes of the peer's direction hold their frames until the old lanes are empty.
-    held: bool,
-    /// Reason for switching back.
-    why: String,
-}
-
-impl Change {
-    /// Collects the lanes that have left. Returns true if none is missing.
-    fn all_have_left(&mut self) -> bool {
-        let Some((detached, left)) = &mut self.leaving else { return true };
-        let before = self.old[0].len();
-        self.old[0].extend(detached.try_iter());
-        *left -= self.old[0].len() - before;
-        *left == 0
-    }
-}
-
-/// Result of an attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// The wished plan is in force.
-    Committed,
-    /// The old state is kept; the string is the reason.
-    Undone(String),
-}
-
-impl Change {
-    /// Returns the lanes of the change that no worker has, for teardown.
-    pub(crate) fn into_lanes(self) -> impl Iterator<Item = Lane> {
-        let switch = self.switch.map(|(_, switch)| switch.into_idle()).unwrap_or_default();
-        let left =
-            self.leaving.into_iter().flat_map(|(lanes, _)| lanes.try_iter().collect::<Vec<_>>());
-        self.next.into_iter().chain(self.old).chain([switch]).flatten().chain(left)
-    }
-}
 
 fn at(way: Direction) -> usize {
     usize::from(way == Direction::BToA)

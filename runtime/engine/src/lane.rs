@@ -2,8 +2,11 @@
 
 mod batch;
 mod closing;
+pub(crate) mod error;
 mod hooks;
+mod id;
 mod merging;
+pub(crate) mod poll;
 mod queued;
 mod shapes;
 mod shown;
@@ -24,68 +27,13 @@ use mqnet_qdisc::ByteLimit;
 use crate::egress::{Call, Egress, Full};
 use batch::Batch;
 pub(crate) use closing::Closing;
+pub use error::LaneError;
 use hooks::Hooks;
 pub(crate) use hooks::{taps_off, taps_on};
+pub use id::{Direction, LaneId};
 pub(crate) use merging::Merges;
+pub use poll::{PollEnd, Polled};
 pub(crate) use shown::ShownPool;
-
-/// Reason why a poll ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PollEnd {
-    /// The budget is used up; the source may have more frames.
-    Budget,
-    /// The source is empty.
-    Empty,
-    /// The sink is full.
-    Full,
-}
-
-/// Result of a poll.
-#[derive(Clone, Copy, Debug)]
-pub struct Polled {
-    /// Number of frames that left the source.
-    pub frames: usize,
-    /// Number of sent frames that had waited in disciplines or in a batch.
-    pub sent: usize,
-    /// Reason why the poll ended.
-    pub rest: PollEnd,
-}
-
-impl Polled {
-    fn nothing(rest: PollEnd) -> Self {
-        Self { frames: 0, sent: 0, rest }
-    }
-
-    /// Number of frames received or sent.
-    pub fn moved(&self) -> usize {
-        self.frames + self.sent
-    }
-}
-
-/// Identity of a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LaneId {
-    /// Number of the link's set of channels. Every channel change creates a new set.
-    pub set: u32,
-    /// Channel of the lane.
-    pub channel: u16,
-    /// Direction of the lane.
-    pub way: Direction,
-}
-
-/// Direction of a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// From the link's first function to the second.
-    AToB,
-    /// From the link's second function to the first.
-    BToA,
-}
-
-/// Failure to create the page pool of a lane.
-#[derive(Debug, thiserror::Error)]
-#[error("page pool of a lane: {0}")]
-pub struct LaneError(pub(crate) String);
 
 /// Page pool for a lane between two system-call queues, which have no memory for frames.
 struct Loan {

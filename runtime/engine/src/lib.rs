@@ -15,20 +15,23 @@
 #![warn(missing_docs)]
 
 mod change;
+mod config;
 mod egress;
+mod error;
 mod idle;
 mod lane;
 mod link;
 mod locality;
+mod settings;
 mod switch;
 mod worker;
 mod worker_pool;
 
+pub use config::{Cpus, LinkConfig};
 pub use egress::{EgressConfig, Full};
+pub use error::LinkError;
 pub use idle::{IdlePolicy, Pause};
 pub use lane::{Direction, Lane, LaneError, LaneId, PollEnd, Polled};
-pub use link::{
-    CaptureRequest, Captures, Cpus, Link, LinkConfig, LinkError, LinkSettings, Notice,
-    RejectedRequest, RequestError, Running, XdpError,
-};
+pub use link::{CaptureRequest, Captures, Link, Notice, Running, XdpError};
+pub use settings::{LinkSettings, RejectedRequest, RequestError};
 pub use worker_pool::WorkerView;

@@ -12,7 +12,6 @@ mod request;
 mod resteer;
 mod xdp;
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -22,17 +21,18 @@ use mqnet_netdev::wrap::offload::Finish;
 use mqnet_netdev::{
     Caps, Channel, Function, HardwareDevice, LinkStatus, Peer, Plan, QueuePairStats,
 };
-use mqnet_qdisc::TcError;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::{affinity, clock};
 use mqnet_topology::{CpuListEnd, FunctionLocation, Topology};
 
-use crate::change::{Change, IdleState};
-use crate::egress::EgressConfig;
+use crate::change::state::{Change, IdleState};
+use crate::config::LinkConfig;
+use crate::error::LinkError;
 use crate::idle::IdlePolicy;
 use crate::lane::{Direction, Lane, LaneError, LaneId, ShownPool};
 use crate::locality::SAMPLE_INTERVAL;
-use crate::worker::{FaultLine, LaneFault, REPLY_TIMEOUT};
+use crate::settings::{LinkSettings, RequestError};
+use crate::worker::{FaultLine, LaneFault};
 use crate::worker_pool::{WorkerPool, WorkerView};
 
 pub use capture::{CaptureRequest, Captures};
@@ -41,63 +41,11 @@ use disciplines::Attached;
 use learning::Learning;
 use merging::Merger;
 use request::Pending;
-pub use request::{LinkSettings, RejectedRequest, RequestError};
 use xdp::Programs;
 pub use xdp::XdpError;
 
 /// Time after a new down reason during which the control step runs more often.
 const SOON: Duration = Duration::from_secs(2);
-
-/// Selection of the workers' CPUs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Cpus {
-    /// Distinct cores of the process's cpuset, from the end of the CPU list that the functions
-    /// prefer.
-    #[default]
-    Auto,
-    /// Workers are not pinned; the kernel schedules them.
-    Float,
-    /// List of CPUs, used in order and repeated if necessary.
-    List(Vec<usize>),
-}
-
-/// Configuration of a link.
-#[derive(Clone, Debug, Default)]
-pub struct LinkConfig {
-    /// Initial number of channels; `None`: as many as the other side requests.
-    pub channels: Option<u16>,
-    /// Number of workers; `None`: one per channel, at most one per CPU.
-    pub workers: Option<usize>,
-    /// CPUs of the workers.
-    pub cpus: Cpus,
-    /// Idle policy of the workers.
-    pub idle: IdlePolicy,
-    /// Egress of the first function and of the second.
-    pub egress: [EgressConfig; 2],
-}
-
-/// Error after which a link cannot continue.
-#[derive(Debug, thiserror::Error)]
-pub enum LinkError {
-    /// A system resource cannot be created.
-    #[error("workers: {0}")]
-    System(#[from] io::Error),
-    /// The configured arguments of a discipline are invalid.
-    #[error("qdisc: {0}")]
-    Qdisc(TcError),
-    /// Flow learning is configured, but the named function has no indirection table.
-    #[error(
-        "rx-locality=learn: {0} does not choose among its queues by a table; a TAP, a TUN or an \
-         interface (xdp:) does"
-    )]
-    Learning(String),
-    /// A worker does not reply in time.
-    #[error(
-        "a worker did not answer within {} s (stuck in a system call?)",
-        REPLY_TIMEOUT.as_secs()
-    )]
-    Stuck,
-}
 
 /// Event of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]

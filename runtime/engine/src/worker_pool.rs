@@ -9,9 +9,10 @@ use mqnet_topology::{
     CpuListEnd, FunctionLocation, PlacementRequest, Topology, plan, round_robin, worker_of,
 };
 
+use crate::config::{Cpus, LinkConfig};
+use crate::error::LinkError;
 use crate::idle::IdlePolicy;
 use crate::lane::{Lane, LaneId};
-use crate::link::{Cpus, LinkConfig, LinkError};
 use crate::worker::{Edit, FaultLine, Leave, REPLY_TIMEOUT, Worker};
 use mqnet_netdev::stats::WorkerStats;
 

@@ -8,12 +8,14 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod foreign;
 mod link;
 mod links;
 pub mod names;
 mod place;
 mod platform;
 mod recent;
+mod reopening;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod verbs;

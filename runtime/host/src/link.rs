@@ -11,7 +11,7 @@ use mqnet_engine::{
 use mqnet_netdev::Interface;
 use mqnet_sysio::{clock, namespace};
 
-use crate::place::{self, ForeignInterfaces};
+use crate::foreign::ForeignInterfaces;
 use crate::platform::{Opened, Placed, Platform};
 use crate::recent::Recent;
 use crate::waiting::{self, Attempts};
@@ -82,7 +82,7 @@ pub struct HostedLink {
     /// Attempts to open the ends that could not be opened yet.
     pub(crate) waiting_ends: waiting::Waiting,
     /// Interrupt and transmit queue settings of the interfaces, according to the workers' CPUs.
-    placed: Option<Placed>,
+    pub(crate) placed: Option<Placed>,
     firmware: [String; 2],
     /// Inode of the network namespace of the process.
     own_netns: Option<u64>,
@@ -208,23 +208,6 @@ impl HostedLink {
     /// NAPI id of the lane with the RX queue of `channel` on `side`.
     pub(crate) fn napi(&self, channel: u16, side: usize) -> u32 {
         self.napi_base + u32::from(channel) * 2 + side as u32
-    }
-
-    /// Applies the placement of the link's workers to the interrupts and transmit queues of its
-    /// interfaces. A failed change has no effect; while the link is down, the original settings are
-    /// restored.
-    pub(crate) fn fit_interfaces(&mut self, platform: &dyn Platform, notice: &Notice) {
-        if matches!(notice, Notice::ChangeFailed(_)) {
-            return;
-        }
-        // Restore the original settings first, so that the new journal records the original values.
-        self.placed = None;
-        self.elsewhere = ForeignInterfaces::default();
-        // A link that is down keeps no settings: its network namespace may have been deleted.
-        if !matches!(notice, Notice::Down(_)) {
-            self.placed = place::served(self)
-                .and_then(|(devices, served)| platform.place(&self.name, &devices, &served));
-        }
     }
 
     /// Firmware version of the netdev of a side, as shown by `ethtool -i`.

@@ -1,47 +1,19 @@
 //! Placement of channels, and the bytes that crossed NUMA nodes.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-
 use mqnet_control_api::{ChannelPlace, FunctionPlace, Locality};
+use mqnet_engine::Notice;
 use mqnet_netdev::HardwareDevice;
-use mqnet_sysio::namespace;
 use mqnet_topology::{nic, round_robin};
 
+use crate::foreign::{ForeignInterfaces, kernels};
 use crate::link::{HostedLink, Netdev};
+use crate::platform::Platform;
 
 /// Index of a channel's device in `devices`, and the channel's queue on that device.
 pub fn device_slot(channel: u16, devices: &[HardwareDevice]) -> (u16, u16) {
     let slot = round_robin(channel, devices.len());
     // A netdev has at most as many devices as channels, so the index fits.
     (slot.function as u16, slot.vector)
-}
-
-/// Cache of the properties of interfaces in other network namespaces. The key is the namespace file
-/// and the interface name. A query needs a thread and a mount, which is too expensive for every
-/// request.
-#[derive(Debug, Default)]
-pub(crate) struct ForeignInterfaces(HashMap<(PathBuf, String), Option<nic::NicInfo>>);
-
-impl ForeignInterfaces {
-    fn query(&mut self, netns: &Path, interface: &str) -> Option<nic::NicInfo> {
-        let key = (netns.to_owned(), interface.to_owned());
-        let read = || nic::read(Path::new("/"), interface);
-        let known = self.0.entry(key);
-        known.or_insert_with(|| namespace::run_in_sysfs(Some(netns), read).ok().flatten()).clone()
-    }
-}
-
-/// Reads the kernel's properties of a device. `None` if the device has neither interface nor PCI
-/// address, or if the kernel does not know it.
-fn kernels(device: &HardwareDevice, elsewhere: &mut ForeignInterfaces) -> Option<nic::NicInfo> {
-    let root = Path::new("/");
-    match (&device.vectors, device.interface.as_deref(), &device.netns) {
-        (Some(vectors), ..) => nic::read_pci(root, &vectors.pci),
-        (None, Some(interface), Some(netns)) => elsewhere.query(netns, interface),
-        (None, Some(interface), None) => nic::read(root, interface),
-        (None, None, _) => None,
-    }
 }
 
 /// Index of the interrupt of a queue: the vector of the queue if the device has vectors, otherwise
@@ -150,6 +122,25 @@ pub(crate) fn locality(entry: &mut HostedLink) -> Vec<Locality> {
         all.extend(sum(&entry.netdevs[side].name, devices, counted));
     }
     all
+}
+
+impl HostedLink {
+    /// Applies the placement of the link's workers to the interrupts and transmit queues of its
+    /// interfaces. A failed change has no effect; while the link is down, the original settings are
+    /// restored.
+    pub(crate) fn fit_interfaces(&mut self, platform: &dyn Platform, notice: &Notice) {
+        if matches!(notice, Notice::ChangeFailed(_)) {
+            return;
+        }
+        // Restore the original settings first, so that the new journal records the original values.
+        self.placed = None;
+        self.elsewhere = ForeignInterfaces::default();
+        // A link that is down keeps no settings: its network namespace may have been deleted.
+        if !matches!(notice, Notice::Down(_)) {
+            self.placed = served(self)
+                .and_then(|(devices, served)| platform.place(&self.name, &devices, &served));
+        }
+    }
 }
 
 #[cfg(test)]

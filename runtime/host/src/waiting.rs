@@ -1,34 +1,25 @@
-//! Ends of a link that cannot be opened yet, because a namespace, a device or a socket is missing.
-//!
-//! A placeholder replaces the function, so that the link exists and is down with the reason.
-//! Attempts to open the end are repeated with increasing delays. An end also becomes a placeholder
-//! if its network namespace is replaced or deleted.
+//! Ends of a link that cannot be opened yet: their attempts with back-off, and their placeholder.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_address::Endpoint;
-use mqnet_engine::LinkError;
 use mqnet_netdev::QueuePairStats;
 use mqnet_netdev::absent::Absent;
-use mqnet_sysio::clock;
 
-use crate::link::HostedLink;
 use crate::platform::{Opened, netns_of};
 
 /// Delay before the second attempt. Each further delay is twice as long, up to `LONGEST`.
-const FIRST: Duration = Duration::from_millis(100);
+pub(crate) const FIRST: Duration = Duration::from_millis(100);
 /// Longest delay between two attempts.
 const LONGEST: Duration = Duration::from_secs(10);
-/// Interval for checking the network namespaces of the ends.
-const CHECK: Duration = Duration::from_secs(1);
 
 /// Failed attempts to open an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attempts {
-    reason: String,
-    delay: Duration,
-    due: Duration,
+    pub(crate) reason: String,
+    pub(crate) delay: Duration,
+    pub(crate) due: Duration,
 }
 
 impl Attempts {
@@ -37,7 +28,8 @@ impl Attempts {
         Self { reason, delay: FIRST, due: now + FIRST }
     }
 
-    fn failed(&mut self, reason: String, now: Duration) {
+    /// After another failure.
+    pub(crate) fn failed(&mut self, reason: String, now: Duration) {
         self.delay = (self.delay * 2).min(LONGEST);
         (self.reason, self.due) = (reason, now + self.delay);
     }
@@ -46,11 +38,12 @@ impl Attempts {
 /// Waiting ends of a link.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    ends: [Option<Attempts>; 2],
+    pub(crate) ends: [Option<Attempts>; 2],
     /// Inodes of the network namespaces in which the ends were opened. A device may move to another
     /// namespace later.
-    homes: [Option<u64>; 2],
-    checked: Duration,
+    pub(crate) homes: [Option<u64>; 2],
+    /// Time of the last check of the namespaces.
+    pub(crate) checked: Duration,
 }
 
 impl Waiting {
@@ -77,119 +70,6 @@ pub(crate) fn absent(
         ifindex: None,
         netns: netns_of(end),
     }
-}
-
-impl HostedLink {
-    /// Reason why an end cannot be opened; `None` if no end waits. Of two ends, the one with the
-    /// earlier next attempt counts.
-    pub fn waits_for(&self) -> Option<&str> {
-        self.next_attempt().map(|attempts| &attempts.reason[..])
-    }
-
-    fn next_attempt(&self) -> Option<&Attempts> {
-        self.waiting_ends.ends.iter().flatten().min_by_key(|attempts| attempts.due)
-    }
-
-    /// Time of the next attempt in milliseconds since the epoch; `None` if no end waits.
-    pub(crate) fn next_attempt_ms(&self, now: Duration) -> Option<u64> {
-        let left = self.next_attempt()?.due.saturating_sub(now);
-        let at = clock::since_epoch() + left;
-        Some(at.as_millis() as u64)
-    }
-
-    /// Makes the attempts of all waiting ends due, and resets their delays.
-    pub(crate) fn hurry(&mut self) {
-        self.waiting_ends.ends.iter_mut().flatten().for_each(|attempts| {
-            (attempts.due, attempts.delay) = (Duration::ZERO, FIRST);
-        });
-    }
-
-    /// Sides of the ends whose next attempt is due. Also checks the namespaces of the open ends.
-    pub(crate) fn due_ends(&mut self, now: Duration) -> Vec<usize> {
-        self.check_namespaces(now);
-        let is_due = |attempts: &Attempts| attempts.due <= now;
-        (0..2).filter(|&side| self.waiting_ends.ends[side].as_ref().is_some_and(is_due)).collect()
-    }
-
-    /// Endpoint of a side of the link.
-    pub fn endpoint(&self, side: usize) -> &Endpoint {
-        [&self.checked.a, &self.checked.b][side]
-    }
-
-    /// Replaces the ends whose network namespace was replaced, or was deleted while the link is
-    /// down, by placeholders.
-    fn check_namespaces(&mut self, now: Duration) {
-        if now.saturating_sub(self.waiting_ends.checked) < CHECK {
-            return;
-        }
-        self.waiting_ends.checked = now;
-        for side in 0..2 {
-            let end = self.endpoint(side);
-            let waits = self.waiting_ends.ends[side].is_some();
-            let config = end.config();
-            if waits || config.namespace().is_none() || !config.inherited().is_empty() {
-                continue;
-            }
-            let is_gone = match netns_of(end) {
-                Some(home) => self.waiting_ends.homes[side] != Some(home),
-                // The namespace can be in use after its file was deleted, so the state of the link
-                // decides.
-                None => self.link.running().is_none(),
-            };
-            if is_gone {
-                let reason =
-                    format!("{}: its network namespace is gone", short(end_address(self, side)));
-                self.waiting_ends.ends[side] =
-                    Some(Attempts { reason: reason.clone(), delay: FIRST, due: now });
-                self.put_absent(side, reason);
-            }
-        }
-    }
-
-    /// Replaces the function of a side by a placeholder.
-    fn put_absent(&mut self, side: usize, reason: String) {
-        let stats: Vec<Arc<QueuePairStats>> = self.link.functions()[side].stats().to_vec();
-        let address = short(end_address(self, side)).to_owned();
-        let absent = absent(self.endpoint(side), &address, reason.clone(), stats);
-        if let Err(e) = self.link.replace_end(side, absent.function, &reason) {
-            tracing::error!("link {}: {e}", self.name);
-        }
-    }
-
-    /// Handles the result of an attempt: installs the opened function, or schedules the next
-    /// attempt.
-    pub(crate) fn attempted(&mut self, side: usize, opened: Result<Opened, String>, now: Duration) {
-        let opened = opened.and_then(|opened| {
-            let Opened { function, name, ifindex, netns } = opened;
-            let ready = "an end was opened anew";
-            self.link.replace_end(side, function, ready).map_err(|e: LinkError| e.to_string())?;
-            self.waiting_ends.homes[side] = netns;
-            let dev = &mut self.netdevs[side];
-            (dev.name, dev.netns) = (name, netns);
-            dev.ifindex = ifindex.unwrap_or(dev.ifindex);
-            Ok(())
-        });
-        match opened {
-            Ok(()) => {
-                self.waiting_ends.ends[side] = None;
-                self.link.set_ifindexes([0, 1].map(|side| self.netdevs[side].ifindex));
-            }
-            Err(reason) => {
-                let Some(attempts) = &mut self.waiting_ends.ends[side] else { return };
-                let is_news = attempts.reason != reason;
-                attempts.failed(reason.clone(), now);
-                self.netdevs[side].netns = netns_of(self.endpoint(side));
-                if is_news {
-                    self.put_absent(side, reason);
-                }
-            }
-        }
-    }
-}
-
-/// Address of an end as written.
-fn end_address(entry: &HostedLink, side: usize) -> &str {
-    [&entry.spec.a, &entry.spec.b][side]
 }
 
 #[cfg(test)]

@@ -14,22 +14,6 @@ use super::package::Package;
 use super::repository::Repository;
 use super::source::Source;
 
-/// Crates with circles, and the number of files in them. The list may only shrink: the numbers must
-/// not grow, and must be lowered when circles are removed.
-const KNOWN: [(&str, usize); 11] = [
-    ("backend/ntb", 2),
-    ("backend/tap", 6),
-    ("backend/vhost_user", 6),
-    ("device/group", 2),
-    ("device/virtio", 6),
-    ("memory/sysio", 3),
-    ("packet/pktbuf", 2),
-    ("runtime/address", 3),
-    ("runtime/control", 4),
-    ("runtime/engine", 9),
-    ("runtime/host", 3),
-];
-
 /// Path of a module from the root of its crate.
 type Module = Vec<String>;
 
@@ -37,24 +21,9 @@ type Module = Vec<String>;
 type Imports = BTreeMap<usize, usize>;
 
 pub(super) fn check(repository: &Repository, report: &mut Report) {
-    check_except(repository, report, &KNOWN);
-}
-
-fn check_except(repository: &Repository, report: &mut Report, known: &[(&str, usize)]) {
     for package in &repository.packages {
         let files = files(package, &repository.sources);
-        let circles = circles(&graph(&files, &repository.sources));
-        let known = known.iter().find(|(folder, _)| *folder == package.folder);
-        let known = known.map_or(0, |&(_, files)| files);
-        let all: usize = circles.iter().map(|circle| circle.members).sum();
-        if all < known {
-            let message = format!("{all} files in circles of imports: lower {known} in `KNOWN`");
-            report.add(&package.file("Cargo.toml"), 1, message);
-        }
-        if all <= known {
-            continue;
-        }
-        for circle in circles {
+        for circle in circles(&graph(&files, &repository.sources)) {
             let name = |&file: &usize| {
                 let path = &repository.sources[file].path;
                 path.trim_start_matches(&package.file("src/")).to_owned()
@@ -298,7 +267,7 @@ fn way_around(graph: &BTreeMap<usize, Imports>, file: usize) -> Option<Vec<usize
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::testing::{findings, places, repository};
+    use crate::tidy::testing::{findings, places};
 
     const LIB: (&str, &str) = ("app/x/src/lib.rs", "mod a;\nmod b;\nmod c;");
 
@@ -370,20 +339,6 @@ mod tests {
         assert!(circles(a, "", "", "use super::A;\nuse crate::a::A as B;").is_empty());
         let found = circles(a, "use crate::a::A;", "", "use super::A;\nuse crate::b::B;");
         assert_eq!(found.len(), 1, "a -> child -> b -> a");
-    }
-
-    #[test]
-    fn known_circles_may_only_shrink() {
-        let files =
-            [LIB, ("app/x/src/a.rs", "use crate::b::B;"), ("app/x/src/b.rs", "use crate::a::A;")];
-        let messages = |known: usize| -> Vec<String> {
-            let mut report = Report::default();
-            check_except(&repository(&files), &mut report, &[("app/x", known), ("app/y", 9)]);
-            report.findings.into_iter().map(|finding| finding.message).collect()
-        };
-        assert!(messages(2).is_empty());
-        assert!(messages(1)[0].contains("a.rs -> b.rs -> a.rs"));
-        assert_eq!(messages(3), ["2 files in circles of imports: lower 3 in `KNOWN`"]);
     }
 
     #[test]

@@ -18,9 +18,10 @@ use std::time::Duration;
 use mqnet_shmem::Region;
 use mqnet_sysio::descriptors::{REFUSED_MAX, refused_text};
 use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::file_lock::FileLock;
 use mqnet_sysio::listen::{Access, SocketFile, lock_listener};
 use mqnet_sysio::rate::{self, Bucket};
-use mqnet_sysio::socket::{FileLock, Received, SeqSocket};
+use mqnet_sysio::socket::{Received, SeqSocket};
 
 use super::{Doorbell, Hw, HwLink, MemoryWindows};
 use crate::layout::PADS;

@@ -12,7 +12,9 @@ use mqnet_sysio::epoll::{Epoll, Interest};
 
 use super::cell::Held;
 use super::queue_pair::QueuePair;
-use super::slots::{RxSlots, Violation, full_barrier};
+use super::shared::PairState;
+use super::slots::{RxSlots, full_barrier};
+use super::violation::Violation;
 use crate::hw::DoorbellTrap;
 
 /// Queue pair of the channel.
@@ -91,12 +93,7 @@ impl Served {
 
 /// Notes a violation at the pair; returns it as a fault for the engine.
 #[cold]
-pub(super) fn fault(
-    channel: u16,
-    pair: u16,
-    state: &super::queue_pair::PairState,
-    violation: &Violation,
-) -> Fault {
+pub(super) fn fault(channel: u16, pair: u16, state: &PairState, violation: &Violation) -> Fault {
     let what = format!("queue pair {pair}: {violation}");
     state.violate(&what);
     Fault { channel, what }

@@ -23,7 +23,7 @@ use super::cell::Cell;
 use super::geometry::{TooFewSlots, WindowPart};
 use super::handshake::{self, HandshakeError, OwnLimits, PeerValues, pad};
 use super::links::{Links, UNTOUCHED};
-use super::queue_pair::{PairState, QueuePair};
+use super::queue_pair::QueuePair;
 use super::rx::PairsRx;
 use super::slots::{DONE, FLAGS, InboundWord, RxSlots, TxSlots};
 use super::tx::{PairTx, Senders};
@@ -290,7 +290,7 @@ impl Transport {
             let (window, out) = &windows[usize::from(our.window)];
             let none = |whose: &str| format!("{whose}: no doorbell for queue pair {number}");
             let bit = doorbells.of_pair(number).ok_or_else(|| none("hardware"))?;
-            let state = Arc::new(PairState::new(self.control.clone()));
+            let state = Arc::new(super::shared::PairState::new(self.control.clone()));
             let rx = RxSlots::new(window, out, our, their, state.clone())?;
             let tx = TxSlots::new(window, out, their, our, state.clone())?;
             let words = || {

@@ -15,9 +15,11 @@ use mqnet_sysio::epoll::{Epoll, Interest};
 use mqnet_sysio::timer::Timer;
 
 use super::cell::Held;
-use super::queue_pair::{PairState, QueuePair};
+use super::queue_pair::QueuePair;
 use super::rx::fault;
-use super::slots::{TxSlots, Violation};
+use super::shared::PairState;
+use super::slots::TxSlots;
+use super::violation::Violation;
 use crate::hw::Doorbell;
 
 /// First delay after which a queue that waits for free slots is polled again: the peer sends no

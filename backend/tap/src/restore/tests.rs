@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use mqnet_netdev::{Function, KernelInterface, Plan};
+use mqnet_sysio::namespace;
 use mqnet_sysio::tap::{flag, offload};
 use mqnet_testkit::{Need, has};
 

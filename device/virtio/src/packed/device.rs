@@ -101,12 +101,6 @@ pub struct PackedDeviceQueue {
     log: Option<RingLog>,
 }
 
-/// Flags of an available descriptor at a position where the driver's wrap counter is `wrap`.
-#[inline]
-fn available(wrap: bool) -> u16 {
-    if wrap { flag::AVAIL } else { flag::USED }
-}
-
 /// Second 64 bits of a used descriptor.
 #[inline(always)]
 fn used_word(mark: u16, id: u16, len: u32) -> u64 {
@@ -125,12 +119,6 @@ fn read(desc: &[AtomicU64; 2], mark: u16) -> Option<Desc> {
         return None;
     }
     Some(Desc::packed(u64::from_le(addr.load(Relaxed)), rest))
-}
-
-/// True if a descriptor with these flags is available where the driver's wrap counter is `wrap`.
-#[inline]
-pub(crate) fn is_available(flags: u16, wrap: bool) -> bool {
-    flags & (flag::AVAIL | flag::USED) == available(wrap)
 }
 
 impl PackedDeviceQueue {

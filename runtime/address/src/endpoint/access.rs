@@ -1,7 +1,8 @@
 //! Options `mode=`, `owner=` and `group=` of a socket that mqnet creates.
 
-use super::declaration::{Custom, OptionDecl, ValueType, option};
-use super::options::{Options, Value};
+use super::option::{Custom, OptionDecl, ValueType, option};
+use super::options::Options;
+use super::value::Value;
 
 /// Permissions of a socket. Names are resolved when the socket is created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::EndpointConfig;
-use super::declaration::{KindDecl, OptionDecl, ValueType, option};
+use super::declaration::KindDecl;
+use super::option::{OptionDecl, ValueType, option};
 use super::values::{MTU, NAME, NETNS, ON_OFF, QUEUES, device_name};
 
 /// XDP attachment mode.

@@ -1,6 +1,6 @@
 //! Completion of addresses in a shell.
 
-use super::declaration::ValueType;
+use super::option::ValueType;
 use super::{KINDS, group, kind_of};
 
 /// Returns possible continuations of a partial address with their meanings: kinds, options, and

@@ -4,8 +4,9 @@ use mqnet_engine::{EgressConfig, Full};
 use mqnet_qdisc::Tree;
 use mqnet_wire::Layer;
 
-use super::declaration::{Custom, OptionDecl, ValueType, option};
-use super::options::{Options, Value};
+use super::option::{Custom, OptionDecl, ValueType, option};
+use super::options::Options;
+use super::value::Value;
 
 pub(super) const OPTIONS: &[OptionDecl] = &[
     option(

@@ -5,8 +5,10 @@
 
 use mqnet_engine::EgressConfig;
 
-use super::declaration::{Custom, KindDecl, OptionDecl, ValueType, option};
-use super::options::{Options, Value};
+use super::declaration::KindDecl;
+use super::option::{Custom, OptionDecl, ValueType, option};
+use super::options::Options;
+use super::value::Value;
 use super::{Endpoint, EndpointConfig, KINDS, parse_both};
 
 /// Allowed numbers of members in a group.

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use super::EndpointConfig;
-use super::declaration::{KindDecl, OptionDecl, ValueType, option};
+use super::declaration::KindDecl;
+use super::option::{OptionDecl, ValueType, option};
 use super::values::{MTU, NAME, name_of, socket_path};
 
 /// Location of an ivshmem device.

@@ -1,70 +1,31 @@
 //! Option values of an address: `key=value,flag,key=value`.
 
-use mqnet_netdev::InterfaceAddress;
-
-use super::declaration::KindDecl;
-use super::egress;
-
-/// Value of an option.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Value {
-    Switch(bool),
-    /// Number, size, or index in the list of allowed words.
-    Number(u64),
-    Text(String),
-    Mac([u8; 6]),
-    Address(InterfaceAddress),
-    List(Vec<Value>),
-}
-
-/// Conversion of an option's value to the type that a kind's constructor needs.
-pub(super) trait FromValue: Sized {
-    fn from_value(value: &Value) -> Option<Self>;
-}
-
-macro_rules! from_value {
-    ($($to:ty: $pattern:pat => $result:expr;)*) => {
-        $(impl FromValue for $to {
-            fn from_value(value: &Value) -> Option<Self> {
-                match value {
-                    $pattern => $result,
-                    _ => None,
-                }
-            }
-        })*
-    };
-}
-
-from_value! {
-    bool: Value::Switch(on) => Some(*on);
-    u8: Value::Number(n) => (*n).try_into().ok();
-    u16: Value::Number(n) => (*n).try_into().ok();
-    u32: Value::Number(n) => (*n).try_into().ok();
-    i32: Value::Number(n) => (*n).try_into().ok();
-    usize: Value::Number(n) => (*n).try_into().ok();
-    String: Value::Text(text) => Some(text.clone());
-    [u8; 6]: Value::Mac(mac) => Some(*mac);
-    InterfaceAddress: Value::Address(address) => Some(*address);
-}
+use super::option::{OptionDecl, ValueType};
+use super::value::{FromValue, Value};
 
 /// Parsed option values of one address, including defaults.
 pub(super) struct Options {
-    kind: &'static KindDecl,
+    /// Declared options: those of the kind, then those of all kinds.
+    declared: Vec<&'static OptionDecl>,
     values: Vec<(&'static str, Value)>,
 }
 
 impl Options {
-    /// Parses the options of an address. Returns an error for an option that is not declared, for
-    /// an invalid value, and for an option repeated against its declaration.
-    pub(super) fn parse(kind: &'static KindDecl, text: &str) -> Result<Self, String> {
-        let mut options = Self { kind, values: Vec::new() };
-        let is_common = |option: &&str| egress::OPTIONS.iter().any(|decl| decl.matches(option));
+    /// Parses options that are declared in `own`, or in `common` for all kinds.
+    pub(super) fn parse(
+        own: Vec<&'static OptionDecl>,
+        common: &'static [OptionDecl],
+        text: &str,
+    ) -> Result<Self, String> {
+        let declared: Vec<_> = own.into_iter().chain(common).collect();
+        let mut options = Self { declared: declared.clone(), values: Vec::new() };
+        let is_common = |option: &&str| common.iter().any(|decl| decl.matches(option));
         let (common, mut own): (Vec<&str>, Vec<&str>) = text.split(',').partition(is_common);
         // An empty list and a trailing comma are allowed.
         own.pop_if(|last| last.is_empty());
         for option in common.into_iter().chain(own) {
-            let Some(decl) = kind.options().find(|decl| decl.matches(option)) else {
-                let allowed = kind.allowed();
+            let Some(decl) = declared.iter().find(|decl| decl.matches(option)) else {
+                let allowed = options.allowed();
                 return Err(format!("unknown option '{option}'; allowed: {allowed}"));
             };
             let value = option.split_once('=').map(|(_, value)| value);
@@ -76,12 +37,21 @@ impl Options {
                 value => options.values.push((decl.name, value)),
             }
         }
-        for decl in kind.options() {
+        for decl in declared {
             if let Some(default) = decl.default.filter(|_| !options.has(decl.name)) {
                 options.values.push((decl.name, decl.value.read(Some(default))?));
             }
         }
         Ok(options)
+    }
+
+    /// Option names for a message, each with `=` unless the option is a flag.
+    fn allowed(&self) -> String {
+        let names = self.declared.iter().map(|option| match option.value {
+            ValueType::Flag => option.name.to_owned(),
+            _ => format!("{}=", option.name),
+        });
+        names.collect::<Vec<_>>().join(" ")
     }
 
     fn has(&self, name: &str) -> bool {
@@ -90,7 +60,10 @@ impl Options {
 
     /// Returns all values of an option.
     pub(super) fn all<T: FromValue>(&self, name: &str) -> Vec<T> {
-        debug_assert!(self.kind.option(name).is_some(), "undeclared option: {name}");
+        debug_assert!(
+            self.declared.iter().any(|option| option.name == name),
+            "undeclared option: {name}"
+        );
         let given = self.values.iter().filter(|(other, _)| *other == name);
         let read = |(_, value): &(&str, Value)| {
             let read = T::from_value(value);

@@ -1,6 +1,7 @@
 //! Texts generated from the declarations: command-line help, and the document of all addresses.
 
-use super::declaration::{KindDecl, OptionDecl, ValueType};
+use super::declaration::KindDecl;
+use super::option::{OptionDecl, ValueType};
 use super::{KINDS, egress, group};
 
 /// Width of the help text in columns.

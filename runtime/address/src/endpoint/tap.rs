@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use mqnet_netdev::{InterfaceAddress, Io};
 
 use super::EndpointConfig;
-use super::declaration::{Custom, KindDecl, OptionDecl, ValueType, option};
-use super::options::Value;
+use super::declaration::KindDecl;
+use super::option::{Custom, OptionDecl, ValueType, option};
+use super::value::Value;
 use super::values::{DESCRIPTORS, MAC, MTU, NETNS, device_name};
 
 /// TAP device of this kernel.

@@ -179,7 +179,7 @@ proptest! {
         let options: Vec<_> = kind.options().collect();
         let option = option.get(&options);
         let text = format!("{}={value}", option.name);
-        match (Options::parse(kind, &text), option.value) {
+        match (kind.read_options(&text), option.value) {
             (Ok(_), _) => prop_assert!(option.value.read(Some(&value)).is_ok()),
             (Err(e), ValueType::Flag) => {
                 let start = format!("unknown option '{text}'; allowed: ");

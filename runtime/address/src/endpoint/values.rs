@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use mqnet_netdev::limits::{CHANNELS_MAX, MTU_MAX, MTU_MIN};
 
-use super::declaration::{Custom, OptionDecl, ValueType, option};
-use super::options::Value;
+use super::option::{Custom, OptionDecl, ValueType, option};
+use super::value::Value;
 
 pub(super) const QUEUES: ValueType = ValueType::Number(1, CHANNELS_MAX as u32);
 pub(super) const ON_OFF: ValueType = ValueType::Switch { bare: false };

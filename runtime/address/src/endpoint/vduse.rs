@@ -1,7 +1,8 @@
 //! `vduse:NAME`: virtio NIC of this kernel, implemented in user space.
 
 use super::EndpointConfig;
-use super::declaration::{KindDecl, OptionDecl, ValueType, option};
+use super::declaration::KindDecl;
+use super::option::{OptionDecl, ValueType, option};
 use super::values::{MAC, MTU, ON_OFF, device_name};
 
 /// Virtio NIC of this kernel, implemented in user space.

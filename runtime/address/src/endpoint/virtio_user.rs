@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use super::declaration::{KindDecl, OptionDecl, ValueType, option};
+use super::declaration::KindDecl;
+use super::option::{OptionDecl, ValueType, option};
 use super::values::{MAC, MTU, NAME, ON_OFF, QUEUES, name_of, socket_path};
 use super::{EndpointConfig, SocketAccess, access};
 

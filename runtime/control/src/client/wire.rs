@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::whereabouts::Whereabouts;
 use crate::server::request::NETNS;
-use crate::socket::SocketAddress;
+use crate::socket::address::SocketAddress;
 use mqnet_host::names;
 
 /// Largest answer in bytes.

@@ -123,7 +123,7 @@ fn the_busy_are_waited_for() {
     pass_on_later(&front, behind.path().join("ctl.sock"), gate.clone());
     assert_eq!(find_device("vm2", None, &search(&folder)).unwrap().instance.pid, 52);
     std::thread::spawn(move || {
-        std::thread::sleep(PATIENCE + Duration::from_secs(1));
+        std::thread::sleep(IDENTITY_TIMEOUT + Duration::from_secs(1));
         gate.store(true, Ordering::Relaxed);
     });
     assert_eq!(find_device("vm5", None, &search(&folder)).unwrap().instance.pid, 51);

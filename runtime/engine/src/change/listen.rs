@@ -11,8 +11,9 @@ use std::time::Duration;
 use mqnet_netdev::Step;
 
 use super::{Change, Stage, at};
+use crate::error::LinkError;
 use crate::lane::{Closing, Lane, LaneId};
-use crate::link::{Link, LinkError, Notice};
+use crate::link::{Link, Notice};
 use crate::worker::Leave;
 
 impl Link {

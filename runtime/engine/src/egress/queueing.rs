@@ -8,7 +8,8 @@ use mqnet_qdisc::{ByteLimit, ChannelMap, Cx, Meta, QueuedPacket, Scheduler};
 use mqnet_shmem::{Segments, Span, SpanMut};
 use mqnet_wire::{FlowKeys, HEADERS_MAX, Layer, VnetHdr};
 
-use crate::lane::{LaneError, PollEnd};
+use crate::lane::error::LaneError;
+use crate::lane::poll::PollEnd;
 
 /// Memory of the disciplines in bytes. Unused pages occupy no memory. While the pool is exhausted,
 /// frames stay in the source of the lane.

@@ -11,7 +11,7 @@ use mqnet_wire::Layer;
 use super::shapes::lend_a_page;
 use super::{Lane, PollEnd, Polled};
 use crate::egress::{Call, Disciplines, Egress, Full, Queueing, Shared, allowance};
-use crate::link::LinkError;
+use crate::error::LinkError;
 
 /// Poll interval of a lane without memory for frames.
 const MEMORY_PAUSE: Duration = Duration::from_millis(1);

@@ -2,51 +2,15 @@
 
 use std::time::Duration;
 
-use mqnet_netdev::{Caps, NextPlan, Offloads, RequestedRings};
+use mqnet_netdev::{Caps, NextPlan};
 
 use super::Link;
-use crate::change::Ended;
+use crate::change::state::Ended;
+use crate::settings::{LinkSettings, RejectedRequest, RequestError};
 
 /// Time limit of a request. Without a limit, a peer that does not drain could delay a change
 /// forever.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Settings of a link that the user wishes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LinkSettings {
-    /// Number of channels; `None`: as many as the other side requests.
-    pub channels: Option<u16>,
-    /// MTU; `None`: the MTU of the functions.
-    pub mtu: Option<u32>,
-    /// Ring sizes of the function with a peer.
-    pub rings: RequestedRings,
-    /// Offloads that frames from the first function must not use.
-    pub without_forth: Offloads,
-    /// Offloads that frames from the second function must not use.
-    pub without_back: Offloads,
-}
-
-/// Reason why a request was rejected immediately.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RejectedRequest {
-    /// Another request is under way.
-    #[error("another change is under way")]
-    Busy,
-    /// The request cannot be fulfilled; the string is the reason.
-    #[error("{0}")]
-    Impossible(String),
-}
-
-/// Reason why a request failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
-    /// The time limit has passed; the string describes the missing step.
-    #[error("{0}")]
-    TimedOut(String),
-    /// The change was undone; the string is the reason.
-    #[error("{0}")]
-    Undone(String),
-}
 
 /// Request under way.
 #[derive(Debug)]

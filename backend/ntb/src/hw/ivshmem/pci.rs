@@ -10,7 +10,7 @@ use std::time::Duration;
 use mqnet_netdev::{HardwareDevice, Vectors};
 use mqnet_shmem::Region;
 use mqnet_sysio::eventfd::EventFd;
-use mqnet_sysio::socket::FileLock;
+use mqnet_sysio::file_lock::FileLock;
 use mqnet_sysio::vfio;
 
 use super::card::{DOORBELLS, vectors_of_queues};

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::file_lock::FileLock;
 use mqnet_sysio::listen::{Access, SocketFile, lock_listener};
 use mqnet_sysio::memory;
-use mqnet_sysio::socket::{FileLock, StreamSocket};
+use mqnet_sysio::socket::StreamSocket;
 
 use super::card::DOORBELLS;
 use super::check_size;
