@@ -2,55 +2,34 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use mqnet_netdev::{Fault, Trigger, WakeSource};
+use mqnet_netdev::{Fault, RecallCell, Trigger, WakeSource};
 use mqnet_sysio::epoll::{Epoll, Interest};
 use mqnet_sysio::eventfd::EventFd;
 
-/// Hand-over cell of one side of a socket. Only hand-overs take the lock.
+/// Hand-over cell of one side of a socket. No side is recalled: a queue returns it when parked.
 #[derive(Debug)]
 pub(crate) struct Cell<T> {
-    parked: Mutex<Option<Box<T>>>,
-    is_parked: AtomicBool,
+    parked: RecallCell<T>,
     /// Wakes a queue that tried to take the side while another queue had it.
     wakeup: Arc<EventFd>,
 }
 
 impl<T> Cell<T> {
     pub(crate) fn new(wakeup: Arc<EventFd>, side: T) -> Self {
-        let (parked, is_parked) = (Mutex::new(Some(Box::new(side))), AtomicBool::new(true));
-        Self { parked, is_parked, wakeup }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Box<T>>> {
-        // A poisoned lock is usable: no code under the lock panics.
-        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(&self) -> Option<Box<T>> {
-        // The flag is a hint only: the lock orders accesses to the side.
-        if !self.is_parked.load(Ordering::Relaxed) {
-            return None;
-        }
-        let mut parked = self.lock();
-        self.is_parked.store(false, Ordering::Relaxed);
-        parked.take()
+        Self { parked: RecallCell::new(side), wakeup }
     }
 
     fn put_back(&self, side: Box<T>) {
-        let mut parked = self.lock();
-        *parked = Some(side);
-        self.is_parked.store(true, Ordering::Relaxed);
-        drop(parked);
+        self.parked.put_back(side);
         // An error is ignored: writing to this process's own eventfd does not fail.
         let _ = self.wakeup.ring();
     }
 
     /// Calls `f` with the parked side, for the control thread; `None` while a queue has the side.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
-        self.lock().as_deref_mut().map(f)
+        self.parked.with(f)
     }
 }
 
@@ -97,7 +76,7 @@ impl<T: AsFd> Lease<T> {
     #[inline]
     pub(crate) fn take(&mut self) -> Option<&mut T> {
         if self.side.is_none() {
-            self.side = self.cell.take();
+            self.side = self.cell.parked.take_offered();
         }
         self.side.as_deref_mut()
     }

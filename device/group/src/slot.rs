@@ -4,25 +4,19 @@
 //! queue, the next queue replaces it. The replacement therefore happens on the worker, between two
 //! polls. Wrappers of the queue and frames held by the lane are unaffected.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_netdev::{
-    Armed, Burst, Channel, Fault, Fill, FrameMeta, OwningRx, OwningTx, Queue, Recv, Rx, SyscallRx,
-    SyscallTx, Tx, WakeSource,
+    Armed, Burst, Channel, Fault, Fill, FrameMeta, HandOver, OwningRx, OwningTx, Queue, Recv, Rx,
+    SyscallRx, SyscallTx, Tx, WakeSource,
 };
 use mqnet_shmem::Segments;
-
-type HandoverCell<Q> = Arc<Mutex<Option<Box<Q>>>>;
-
-fn swap<Q: ?Sized>(cell: &HandoverCell<Q>, queue: Option<Box<Q>>) -> Option<Box<Q>> {
-    std::mem::replace(&mut *cell.lock().unwrap_or_else(PoisonError::into_inner), queue)
-}
 
 /// A queue that another queue can replace.
 struct Replaceable<Q: ?Sized> {
     queue: Box<Q>,
-    next: HandoverCell<Q>,
+    next: Arc<HandOver<Q>>,
 }
 
 impl<Q: Queue + ?Sized> Queue for Replaceable<Q> {
@@ -36,7 +30,7 @@ impl<Q: Queue + ?Sized> Queue for Replaceable<Q> {
 
     fn park(&mut self) {
         self.queue.park();
-        if let Some(next) = swap(&self.next, None) {
+        if let Some(next) = self.next.replace(None) {
             self.queue = next;
         }
     }
@@ -113,13 +107,13 @@ impl SyscallTx for Replaceable<dyn SyscallTx> {
 }
 
 enum RxCell {
-    Owning(HandoverCell<dyn OwningRx>),
-    Syscall(HandoverCell<dyn SyscallRx>),
+    Owning(Arc<HandOver<dyn OwningRx>>),
+    Syscall(Arc<HandOver<dyn SyscallRx>>),
 }
 
 enum TxCell {
-    Owning(HandoverCell<dyn OwningTx>),
-    Syscall(HandoverCell<dyn SyscallTx>),
+    Owning(Arc<HandOver<dyn OwningTx>>),
+    Syscall(Arc<HandOver<dyn SyscallTx>>),
 }
 
 /// Hand-over cells of a channel in use.
@@ -133,24 +127,24 @@ impl Slot {
     pub(crate) fn around(channel: Channel) -> (Self, Channel) {
         let (rx_cell, rx) = match channel.rx {
             Rx::Owning(queue) => {
-                let next = HandoverCell::default();
+                let next = Arc::new(HandOver::empty());
                 let cell = RxCell::Owning(next.clone());
                 (cell, Rx::Owning(Box::new(Replaceable { queue, next })))
             }
             Rx::Syscall(queue) => {
-                let next = HandoverCell::default();
+                let next = Arc::new(HandOver::empty());
                 let cell = RxCell::Syscall(next.clone());
                 (cell, Rx::Syscall(Box::new(Replaceable { queue, next })))
             }
         };
         let (tx_cell, tx) = match channel.tx {
             Tx::Owning(queue) => {
-                let next = HandoverCell::default();
+                let next = Arc::new(HandOver::empty());
                 let cell = TxCell::Owning(next.clone());
                 (cell, Tx::Owning(Box::new(Replaceable { queue, next })))
             }
             Tx::Syscall(queue) => {
-                let next = HandoverCell::default();
+                let next = Arc::new(HandOver::empty());
                 let cell = TxCell::Syscall(next.clone());
                 (cell, Tx::Syscall(Box::new(Replaceable { queue, next })))
             }
@@ -168,13 +162,13 @@ impl Slot {
     /// Puts the next channel into the cells. A channel that does not [fit](Self::fits) is dropped.
     pub(crate) fn replace(&self, channel: Channel) {
         match (&self.rx, channel.rx) {
-            (RxCell::Owning(cell), Rx::Owning(queue)) => drop(swap(cell, Some(queue))),
-            (RxCell::Syscall(cell), Rx::Syscall(queue)) => drop(swap(cell, Some(queue))),
+            (RxCell::Owning(cell), Rx::Owning(queue)) => drop(cell.replace(Some(queue))),
+            (RxCell::Syscall(cell), Rx::Syscall(queue)) => drop(cell.replace(Some(queue))),
             _ => {}
         }
         match (&self.tx, channel.tx) {
-            (TxCell::Owning(cell), Tx::Owning(queue)) => drop(swap(cell, Some(queue))),
-            (TxCell::Syscall(cell), Tx::Syscall(queue)) => drop(swap(cell, Some(queue))),
+            (TxCell::Owning(cell), Tx::Owning(queue)) => drop(cell.replace(Some(queue))),
+            (TxCell::Syscall(cell), Tx::Syscall(queue)) => drop(cell.replace(Some(queue))),
             _ => {}
         }
     }
@@ -182,12 +176,12 @@ impl Slot {
     /// Drops the next channel if it has not replaced the present one.
     pub(crate) fn clear(&self) {
         match &self.rx {
-            RxCell::Owning(cell) => drop(swap(cell, None)),
-            RxCell::Syscall(cell) => drop(swap(cell, None)),
+            RxCell::Owning(cell) => drop(cell.replace(None)),
+            RxCell::Syscall(cell) => drop(cell.replace(None)),
         }
         match &self.tx {
-            TxCell::Owning(cell) => drop(swap(cell, None)),
-            TxCell::Syscall(cell) => drop(swap(cell, None)),
+            TxCell::Owning(cell) => drop(cell.replace(None)),
+            TxCell::Syscall(cell) => drop(cell.replace(None)),
         }
     }
 }

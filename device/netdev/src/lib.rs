@@ -40,7 +40,6 @@ pub mod dhcp;
 mod facets;
 mod function;
 pub mod fuzzing;
-mod hand_over;
 mod io;
 pub mod limits;
 pub mod loopback;
@@ -64,9 +63,9 @@ pub use function::{
     BucketOf, Buckets, FullCause, Function, HardwareDevice, Indirection, Interface, LinkStatus,
     OpenChannelsError, Vectors,
 };
-pub use hand_over::HandOver;
 pub use io::Io;
 pub use member::MemberView;
+pub use mqnet_rings::hand_over::{HandOver, RecallCell};
 pub use peer::{
     ChangeMessage, FarPartner, GroupMembership, GroupMessage, NextPlan, Peer, RequestedRings,
     RingSizes, Step,

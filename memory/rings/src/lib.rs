@@ -5,6 +5,7 @@
 //! - [`mpsc`]: many senders, one consumer, slots with fixed addresses; senders can wait for space.
 //! - [`return_ring`]: many producers return entries to one owner, in batches.
 //! - [`arm`]: the sleep/wake protocol, by which an idle side sleeps without missing an update.
+//! - [`hand_over`]: cells in which one queue of a channel leaves a resource for the next.
 //! - [`prefetch`]: prefetch of the lines of a burst.
 //! - [`demote`]: cache-line demotion (CLDEMOTE).
 //!
@@ -15,6 +16,7 @@
 pub mod arm;
 pub mod cursor;
 pub mod demote;
+pub mod hand_over;
 mod lines;
 pub mod mpsc;
 pub mod prefetch;

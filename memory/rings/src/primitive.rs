@@ -10,9 +10,13 @@ pub mod sync {
     /// Atomic types.
     pub mod atomic {
         #[cfg(loom)]
-        pub use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+        pub use loom::sync::atomic::{
+            AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+        };
         #[cfg(not(loom))]
-        pub use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+        pub use std::sync::atomic::{
+            AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+        };
     }
 }
 

@@ -6,70 +6,44 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use mqnet_netdev::RecallCell;
 use mqnet_sysio::eventfd::EventFd;
 
-/// Cell for one ring. Only hand-overs take the lock; the queues read flags.
+/// The place of one ring, and the event that wakes its queues.
 #[derive(Debug)]
 pub(crate) struct Cell<T> {
-    ring: Mutex<Option<Box<T>>>,
-    /// True if a queue may take the ring. Written under the lock.
-    offered: AtomicBool,
-    /// True if the queue with the ring must put it back; true until the first offer. Written
-    /// under the lock.
-    recalled: AtomicBool,
+    ring: RecallCell<T>,
     /// Wakes the queues of this cell.
     event: EventFd,
 }
 
 impl<T> Cell<T> {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self {
-            ring: Mutex::new(None),
-            offered: AtomicBool::new(false),
-            recalled: AtomicBool::new(true),
-            event: EventFd::new()?,
-        })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Box<T>>> {
-        // A poisoned lock is usable: no code panics between two writes of the state.
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(Self { ring: RecallCell::empty(), event: EventFd::new()? })
     }
 
     /// Offers a ring to the queues.
     pub(crate) fn offer(&self, ring: Box<T>) {
-        let mut place = self.lock();
-        *place = Some(ring);
-        self.recalled.store(false, Ordering::Relaxed);
-        // Pairs with the Acquire load in change. The flag is a hint only: the lock orders the
-        // ring.
-        self.offered.store(true, Ordering::Release);
-        drop(place);
+        self.ring.offer(ring);
         self.wake();
     }
 
     /// Withdraws the offer. A queue that has the ring puts it back at its next poll.
     pub(crate) fn recall(&self) {
-        let place = self.lock();
-        self.recalled.store(true, Ordering::Relaxed);
-        self.offered.store(false, Ordering::Relaxed);
-        drop(place);
+        self.ring.recall();
         self.wake();
     }
 
     /// Takes the ring; `None` if a queue has it or there is none.
     pub(crate) fn take(&self) -> Option<Box<T>> {
-        let mut place = self.lock();
-        self.offered.store(false, Ordering::Relaxed);
-        place.take()
+        self.ring.take()
     }
 
     /// Calls `work` with the ring in the cell; `None` if a queue has it or there is none.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
-        self.lock().as_deref_mut().map(work)
+        self.ring.with(work)
     }
 
     /// Wakes the queues of this cell.
@@ -80,14 +54,6 @@ impl<T> Cell<T> {
 
     pub(crate) fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
-    }
-
-    fn put_back(&self, ring: Box<T>) {
-        let mut place = self.lock();
-        *place = Some(ring);
-        // Pairs with the Acquire load in change. The flag is a hint only: the lock orders the
-        // ring.
-        self.offered.store(!self.recalled.load(Ordering::Relaxed), Ordering::Release);
     }
 }
 
@@ -106,7 +72,7 @@ impl<T> Held<T> {
     /// Ring for a poll: takes an offered ring, puts a recalled ring back. `None` without a ring.
     #[inline]
     pub(crate) fn ready(&mut self) -> Option<&mut T> {
-        if self.ring.is_none() || self.cell.recalled.load(Ordering::Relaxed) {
+        if self.ring.is_none() || self.cell.ring.is_recalled() {
             self.change();
         }
         self.ring.as_deref_mut()
@@ -116,10 +82,7 @@ impl<T> Held<T> {
     #[inline(never)]
     fn change(&mut self) {
         self.leave();
-        // Pairs with the Release stores in offer and put_back.
-        if self.cell.offered.load(Ordering::Acquire) {
-            self.ring = self.cell.take();
-        }
+        self.ring = self.cell.ring.take_offered();
     }
 
     /// Ring, if the queue has it; neither takes the ring nor puts it back.
@@ -136,7 +99,7 @@ impl<T> Held<T> {
 
     /// True if the ring must be put back, or was never offered.
     pub(crate) fn is_recalled(&self) -> bool {
-        self.cell.recalled.load(Ordering::Relaxed)
+        self.cell.ring.is_recalled()
     }
 
     pub(crate) fn cell(&self) -> &Cell<T> {
@@ -146,7 +109,7 @@ impl<T> Held<T> {
     /// Puts the ring back, if the queue has it.
     pub(crate) fn leave(&mut self) {
         if let Some(ring) = self.ring.take() {
-            self.cell.put_back(ring);
+            self.cell.ring.put_back(ring);
         }
     }
 }

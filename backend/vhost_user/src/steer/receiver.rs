@@ -1,11 +1,11 @@
 //! Receive queue of a guest, shared by all lanes.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use mqnet_netdev::limits::CHANNELS_MAX;
-use mqnet_netdev::{Fault, OwningTx, Queue, QueuePairStats};
+use mqnet_netdev::{Fault, HandOver, OwningTx, Queue, QueuePairStats};
 
 use crate::GuestRx;
 use crate::vring::{EpollSet, VringCell};
@@ -16,7 +16,7 @@ const _: () = assert!(CHANNELS_MAX as u32 <= u64::BITS);
 /// Shared receive queue. A lane takes the queue for each use and puts it back immediately.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    place: Mutex<Option<Box<GuestRx>>>,
+    place: HandOver<GuestRx>,
     cell: Arc<VringCell>,
     events: Arc<EpollSet>,
     /// Bit map of the lanes that have armed the queue; a later use by another lane disarms it.
@@ -31,7 +31,7 @@ impl Receiver {
     ) -> io::Result<Self> {
         let queue = GuestRx::new(channel, cell.clone(), stats)?;
         let (events, waiting) = (queue.events().clone(), AtomicU64::new(0));
-        Ok(Self { place: Mutex::new(Some(Box::new(queue))), cell, events, waiting })
+        Ok(Self { place: HandOver::new(queue), cell, events, waiting })
     }
 
     pub(crate) fn events(&self) -> &EpollSet {
@@ -41,7 +41,7 @@ impl Receiver {
     /// Takes the queue; `None` if another lane has it.
     #[inline]
     pub(super) fn take(&self) -> Option<Box<GuestRx>> {
-        self.place.try_lock().ok()?.take()
+        self.place.take()
     }
 
     /// Puts the queue back, and wakes other lanes that wait for it.
@@ -62,8 +62,7 @@ impl Receiver {
 
     /// Puts the queue back without waking lanes, after arming or parking.
     pub(super) fn put_without_wake(&self, queue: Box<GuestRx>) {
-        // A poisoned lock is usable: no code under the lock panics.
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(queue);
+        self.place.put(queue);
     }
 
     /// Registers a lane, before the lane arms the queue. A later user of the queue sees the

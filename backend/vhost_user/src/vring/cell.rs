@@ -2,26 +2,19 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use mqnet_netdev::Fault;
+use mqnet_netdev::{Fault, RecallCell};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_virtio::Broken;
 
 use super::Vring;
 
-/// Hand-over cell of a ring. Only hand-overs take the lock; a half that waits for its ring, or
-/// may have to return it, reads a flag. The flags change under the lock, because a later change
-/// could hide the next ring.
+/// Hand-over cell of a ring. A half takes an offered ring, and returns a recalled one.
 #[derive(Debug)]
 pub struct VringCell {
-    parked: Mutex<Option<Box<Vring>>>,
-    /// True if a half may take the parked ring.
-    offered: AtomicBool,
-    /// True if the half that has the ring must return it.
-    recalled: AtomicBool,
-    /// Wakes the half after a change of a flag.
+    parked: RecallCell<Vring>,
+    /// Wakes the half after an offer or a recall.
     wake_event: EventFd,
     /// Last violation of the guest in this ring, until it is taken.
     violation: Mutex<Option<String>>,
@@ -31,9 +24,7 @@ impl VringCell {
     /// Creates an empty cell.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
-            parked: Mutex::new(None),
-            offered: AtomicBool::new(false),
-            recalled: AtomicBool::new(false),
+            parked: RecallCell::empty(),
             wake_event: EventFd::new()?,
             violation: Mutex::new(None),
         })
@@ -41,52 +32,37 @@ impl VringCell {
 
     /// Offers a ring to the half that serves this cell.
     pub fn offer(&self, vring: Box<Vring>) -> io::Result<()> {
-        let mut parked = self.lock();
-        *parked = Some(vring);
-        self.recalled.store(false, Ordering::Relaxed);
-        // Pairs with the Acquire load in `take_offered`. The flag is a hint only: the lock orders
-        // the ring.
-        self.offered.store(true, Ordering::Release);
-        drop(parked);
+        self.parked.offer(vring);
         self.wake_event.ring()
     }
 
     /// Withdraws the offer. A half that has the ring returns it at its next poll; see
     /// [`take`](Self::take).
     pub fn recall(&self) -> io::Result<()> {
-        let parked = self.lock();
-        self.recalled.store(true, Ordering::Relaxed);
-        self.offered.store(false, Ordering::Relaxed);
-        drop(parked);
+        self.parked.recall();
         self.wake_event.ring()
     }
 
     /// Takes the ring for the control thread; `None` if a half has it or there is none.
     pub fn take(&self) -> Option<Box<Vring>> {
-        let mut parked = self.lock();
-        self.offered.store(false, Ordering::Relaxed);
-        parked.take()
+        self.parked.take()
     }
 
     /// Takes the ring for a half; `None` if no ring is offered.
     #[inline]
     pub(crate) fn take_offered(&self) -> Option<Box<Vring>> {
-        if self.offered.load(Ordering::Acquire) { self.take() } else { None }
+        self.parked.take_offered()
     }
 
     /// True if a half must return the ring.
     #[inline]
     pub(crate) fn is_recalled(&self) -> bool {
-        self.recalled.load(Ordering::Relaxed)
+        self.parked.is_recalled()
     }
 
     /// Returns the ring from a half, and offers it to the next one unless it was recalled.
     pub(crate) fn put_back(&self, vring: Box<Vring>) {
-        let mut parked = self.lock();
-        *parked = Some(vring);
-        // Pairs with the Acquire load in `take_offered`. The flag is a hint only: the lock orders
-        // the ring.
-        self.offered.store(!self.is_recalled(), Ordering::Release);
+        self.parked.put_back(vring);
     }
 
     /// Records a violation of the guest, and returns the fault, which closes the link. The record
@@ -116,10 +92,5 @@ impl VringCell {
 
     pub(crate) fn wake_event(&self) -> BorrowedFd<'_> {
         self.wake_event.as_fd()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Box<Vring>>> {
-        // A poisoned lock is usable: no code under the lock panics.
-        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
