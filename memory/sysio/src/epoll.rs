@@ -66,7 +66,7 @@ impl Epoll {
     ) -> io::Result<usize> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
         let limit = timeout.map(|t| libc::timespec {
-            tv_sec: t.as_secs().min(1 << 30) as libc::time_t,
+            tv_sec: t.as_secs().min(1 << 30) as _,
             tv_nsec: t.subsec_nanos().into(),
         });
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);

@@ -12,6 +12,7 @@ pub mod descriptors;
 pub mod epoll;
 pub mod eventfd;
 pub mod file_lock;
+mod ioctl;
 pub mod link_monitor;
 pub mod listen;
 pub mod memory;

@@ -4,22 +4,23 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use libc::{c_char, c_int, c_short, c_ulong, c_void, socklen_t};
+use libc::{c_char, c_int, c_short, c_void, socklen_t};
 
 use crate::descriptors::explained;
+use crate::ioctl::ioctl_request;
 
 mod features;
 
 pub use features::NicFeature;
 
-const SIOCGIFNAME: c_ulong = 0x8910;
-const SIOCGIFFLAGS: c_ulong = 0x8913;
-const SIOCGIFMTU: c_ulong = 0x8921;
-const SIOCSIFMTU: c_ulong = 0x8922;
-const SIOCSIFHWADDR: c_ulong = 0x8924;
-const SIOCGIFHWADDR: c_ulong = 0x8927;
-const SIOCGIFINDEX: c_ulong = 0x8933;
-const SIOCETHTOOL: c_ulong = 0x8946;
+const SIOCGIFNAME: u32 = 0x8910;
+const SIOCGIFFLAGS: u32 = 0x8913;
+const SIOCGIFMTU: u32 = 0x8921;
+const SIOCSIFMTU: u32 = 0x8922;
+const SIOCSIFHWADDR: u32 = 0x8924;
+const SIOCGIFHWADDR: u32 = 0x8927;
+const SIOCGIFINDEX: u32 = 0x8933;
+const SIOCETHTOOL: u32 = 0x8946;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GLINK: u32 = 0x0a;
 const ETHTOOL_GFLAGS: u32 = 0x25;
@@ -246,11 +247,11 @@ impl Nics {
         Ok(Self { fd: socket(libc::AF_INET, libc::SOCK_DGRAM)? })
     }
 
-    fn query(&self, name: &str, request: c_ulong, value: Value) -> io::Result<Value> {
+    fn query(&self, name: &str, request: u32, value: Value) -> io::Result<Value> {
         self.request(name, request, value).map(|ifreq| ifreq.value)
     }
 
-    fn request(&self, name: &str, request: c_ulong, value: Value) -> io::Result<Request> {
+    fn request(&self, name: &str, request: u32, value: Value) -> io::Result<Request> {
         let mut ifreq = Request { name: [0; libc::IFNAMSIZ], value };
         if name.len() >= libc::IFNAMSIZ {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -260,7 +261,7 @@ impl Nics {
         }
         // SAFETY: these requests read and write one ifreq (40 bytes, asserted above). An address in
         // it belongs to a structure of the caller with the length that the request requires.
-        check(unsafe { libc::ioctl(self.fd.as_raw_fd(), request, &raw mut ifreq) })?;
+        check(unsafe { libc::ioctl(self.fd.as_raw_fd(), ioctl_request(request), &raw mut ifreq) })?;
         Ok(ifreq)
     }
 

@@ -19,9 +19,13 @@ pub fn wait_writable(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<()> {
 }
 
 fn wait(mut polled: Vec<PollFd<'_>>, timeout: Duration) -> io::Result<()> {
+    poll_once(&mut polled, timeout)
+}
+
+fn poll_once(polled: &mut [PollFd<'_>], timeout: Duration) -> io::Result<()> {
     let millis = timeout.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
     let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
-    match nix::poll::poll(&mut polled, timeout) {
+    match nix::poll::poll(polled, timeout) {
         Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
         Err(e) => Err(e.into()),
     }
@@ -29,8 +33,14 @@ fn wait(mut polled: Vec<PollFd<'_>>, timeout: Duration) -> io::Result<()> {
 
 /// True if a read would return data now.
 pub fn is_readable(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    is_readable_within(fd, Duration::ZERO)
+}
+
+/// Waits at most `timeout` (rounded up to milliseconds) until a read would return data; false after
+/// the timeout or an interrupting signal.
+pub fn is_readable_within(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
     let mut polled = [PollFd::new(fd, PollFlags::POLLIN)];
-    nix::poll::poll(&mut polled, PollTimeout::ZERO)?;
+    poll_once(&mut polled, timeout)?;
     Ok(polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLIN)))
 }
 

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use libc::{c_char, c_int, c_short, c_uint, c_ulong};
 
 use crate::descriptors::explained;
+use crate::ioctl::ioctl_request;
 
 /// Flag bits of a TAP queue in `TUNSETIFF`, `TUNGETIFF` and `TUNGETFEATURES`.
 pub mod flag {
@@ -45,22 +46,22 @@ pub mod offload {
     pub const USO6: u32 = 0x40;
 }
 
-const TUNSETIFF: c_ulong = 0x4004_54ca;
-const TUNSETPERSIST: c_ulong = 0x4004_54cb;
-const TUNGETFEATURES: c_ulong = 0x8004_54cf;
-const TUNSETOFFLOAD: c_ulong = 0x4004_54d0;
-const TUNSETTXFILTER: c_ulong = 0x4004_54d1;
-const TUNGETIFF: c_ulong = 0x8004_54d2;
-const TUNSETSNDBUF: c_ulong = 0x4004_54d4;
-const TUNGETVNETHDRSZ: c_ulong = 0x8004_54d7;
-const TUNSETIFINDEX: c_ulong = 0x4004_54da;
-const TUNSETVNETHDRSZ: c_ulong = 0x4004_54d8;
-const TUNSETQUEUE: c_ulong = 0x4004_54d9;
-const TUNSETSTEERINGEBPF: c_ulong = 0x8004_54e0;
-const TUNSETVNETLE: c_ulong = 0x4004_54dc;
-const TUNGETVNETLE: c_ulong = 0x8004_54dd;
-const TUNSETCARRIER: c_ulong = 0x4004_54e2;
-const TUNGETDEVNETNS: c_ulong = 0x54e3;
+const TUNSETIFF: u32 = 0x4004_54ca;
+const TUNSETPERSIST: u32 = 0x4004_54cb;
+const TUNGETFEATURES: u32 = 0x8004_54cf;
+const TUNSETOFFLOAD: u32 = 0x4004_54d0;
+const TUNSETTXFILTER: u32 = 0x4004_54d1;
+const TUNGETIFF: u32 = 0x8004_54d2;
+const TUNSETSNDBUF: u32 = 0x4004_54d4;
+const TUNGETVNETHDRSZ: u32 = 0x8004_54d7;
+const TUNSETIFINDEX: u32 = 0x4004_54da;
+const TUNSETVNETHDRSZ: u32 = 0x4004_54d8;
+const TUNSETQUEUE: u32 = 0x4004_54d9;
+const TUNSETSTEERINGEBPF: u32 = 0x8004_54e0;
+const TUNSETVNETLE: u32 = 0x4004_54dc;
+const TUNGETVNETLE: u32 = 0x8004_54dd;
+const TUNSETCARRIER: u32 = 0x4004_54e2;
+const TUNGETDEVNETNS: u32 = 0x54e3;
 const ATTACH_QUEUE: c_short = 0x0200;
 const DETACH_QUEUE: c_short = 0x0400;
 
@@ -94,19 +95,19 @@ fn check(result: c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn ioctl_value(fd: BorrowedFd<'_>, request: c_ulong, value: c_ulong) -> io::Result<()> {
+fn ioctl_value(fd: BorrowedFd<'_>, request: u32, value: c_ulong) -> io::Result<()> {
     // SAFETY: these requests take their argument by value.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, value) })
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), ioctl_request(request), value) })
 }
 
-fn ioctl_int(fd: BorrowedFd<'_>, request: c_ulong, value: &mut c_int) -> io::Result<()> {
+fn ioctl_int(fd: BorrowedFd<'_>, request: u32, value: &mut c_int) -> io::Result<()> {
     // SAFETY: these requests read or write one int at the address.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(value)) })
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), ioctl_request(request), std::ptr::from_mut(value)) })
 }
 
-fn ioctl_ifreq(fd: BorrowedFd<'_>, request: c_ulong, value: &mut IfReq) -> io::Result<()> {
+fn ioctl_ifreq(fd: BorrowedFd<'_>, request: u32, value: &mut IfReq) -> io::Result<()> {
     // SAFETY: these requests read or write one ifreq (40 bytes, asserted above) at the address.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(value)) })
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), ioctl_request(request), std::ptr::from_mut(value)) })
 }
 
 /// Opens `/dev/net/tun`, non-blocking.
@@ -142,7 +143,7 @@ pub fn identify(fd: BorrowedFd<'_>) -> io::Result<(String, u32)> {
 /// Network namespace of the device to which `fd` is attached. Needs CAP_NET_ADMIN there.
 pub fn namespace_of(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     // SAFETY: the request takes no argument and returns a descriptor.
-    let raw = unsafe { libc::ioctl(fd.as_raw_fd(), TUNGETDEVNETNS, 0) };
+    let raw = unsafe { libc::ioctl(fd.as_raw_fd(), ioctl_request(TUNGETDEVNETNS), 0) };
     check(raw)?;
     // SAFETY: the descriptor was just created; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
@@ -228,7 +229,7 @@ pub fn set_steering(fd: BorrowedFd<'_>, program: Option<BorrowedFd<'_>>) -> io::
 pub fn set_filter(fd: BorrowedFd<'_>, drop_all: bool) -> io::Result<()> {
     let filter = AddressFilter { flags: 0, count: u16::from(drop_all), address: [0; 6] };
     // SAFETY: the request reads the two numbers and `count` addresses of six bytes.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETTXFILTER, &raw const filter) })
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), ioctl_request(TUNSETTXFILTER), &raw const filter) })
 }
 
 /// `struct tun_filter` with space for one address.

@@ -6,10 +6,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-use libc::{c_int, c_ulong};
+use libc::c_int;
 use nix::errno::Errno;
 
 use crate::descriptors::explained;
+use crate::ioctl::ioctl_request;
 
 /// Path of the control device.
 pub const CONTROL: &str = "/dev/vduse/control";
@@ -17,16 +18,16 @@ pub const CONTROL: &str = "/dev/vduse/control";
 /// Maximum size of a configuration space, in bytes.
 pub const CONFIG_MAX: usize = 64;
 
-const CREATE_DEV: c_ulong = 0x4150_8102;
-const DESTROY_DEV: c_ulong = 0x4100_8103;
-const IOTLB_GET_FD: c_ulong = 0xc020_8110;
-const DEV_GET_FEATURES: c_ulong = 0x8008_8111;
-const DEV_SET_CONFIG: c_ulong = 0x4008_8112;
-const DEV_INJECT_CONFIG_IRQ: c_ulong = 0x8113;
-const VQ_SETUP: c_ulong = 0x4020_8114;
-const VQ_GET_INFO: c_ulong = 0xc030_8115;
-const VQ_SETUP_KICKFD: c_ulong = 0x4008_8116;
-const VQ_INJECT_IRQ: c_ulong = 0x4004_8117;
+const CREATE_DEV: u32 = 0x4150_8102;
+const DESTROY_DEV: u32 = 0x4100_8103;
+const IOTLB_GET_FD: u32 = 0xc020_8110;
+const DEV_GET_FEATURES: u32 = 0x8008_8111;
+const DEV_SET_CONFIG: u32 = 0x4008_8112;
+const DEV_INJECT_CONFIG_IRQ: u32 = 0x8113;
+const VQ_SETUP: u32 = 0x4020_8114;
+const VQ_GET_INFO: u32 = 0xc030_8115;
+const VQ_SETUP_KICKFD: u32 = 0x4008_8116;
+const VQ_INJECT_IRQ: u32 = 0x4004_8117;
 
 const NAME_MAX: usize = 256;
 const READ_WRITE: u8 = 3;
@@ -117,10 +118,10 @@ fn check(result: c_int) -> io::Result<c_int> {
 
 /// Executes a request with a structure. The kernel reads, or reads and writes, the number of bytes
 /// encoded in the request number. Two requests also use the bytes after them, counted by a field.
-fn call<T>(fd: BorrowedFd<'_>, request: c_ulong, value: &mut T) -> io::Result<c_int> {
+fn call<T>(fd: BorrowedFd<'_>, request: u32, value: &mut T) -> io::Result<c_int> {
     // SAFETY: every caller passes the structure of its request, with a size asserted above, or a
     // plain number of that size.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(value)) })
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), ioctl_request(request), std::ptr::from_mut(value)) })
 }
 
 fn name_bytes(name: &str) -> io::Result<[u8; NAME_MAX]> {
@@ -229,7 +230,9 @@ pub fn interrupt(device: BorrowedFd<'_>, mut index: u32) -> io::Result<bool> {
 /// Notifies the driver of a configuration change. Returns false if the driver is not running.
 pub fn config_interrupt(device: BorrowedFd<'_>) -> io::Result<bool> {
     // SAFETY: this request has no argument.
-    running(check(unsafe { libc::ioctl(device.as_raw_fd(), DEV_INJECT_CONFIG_IRQ, 0) }))
+    running(check(unsafe {
+        libc::ioctl(device.as_raw_fd(), ioctl_request(DEV_INJECT_CONFIG_IRQ), 0)
+    }))
 }
 
 fn running(done: io::Result<c_int>) -> io::Result<bool> {

@@ -11,16 +11,17 @@ use libc::{c_int, c_ulong};
 
 use crate::descriptors::explained;
 use crate::eventfd::EventFd;
+use crate::ioctl::ioctl_request;
 
-const GET_API_VERSION: c_ulong = 0x3b64;
-const CHECK_EXTENSION: c_ulong = 0x3b65;
-const SET_IOMMU: c_ulong = 0x3b66;
-const GROUP_GET_STATUS: c_ulong = 0x3b67;
-const GROUP_SET_CONTAINER: c_ulong = 0x3b68;
-const GROUP_GET_DEVICE_FD: c_ulong = 0x3b6a;
-const DEVICE_GET_REGION_INFO: c_ulong = 0x3b6c;
-const DEVICE_GET_IRQ_INFO: c_ulong = 0x3b6d;
-const DEVICE_SET_IRQS: c_ulong = 0x3b6e;
+const GET_API_VERSION: u32 = 0x3b64;
+const CHECK_EXTENSION: u32 = 0x3b65;
+const SET_IOMMU: u32 = 0x3b66;
+const GROUP_GET_STATUS: u32 = 0x3b67;
+const GROUP_SET_CONTAINER: u32 = 0x3b68;
+const GROUP_GET_DEVICE_FD: u32 = 0x3b6a;
+const DEVICE_GET_REGION_INFO: u32 = 0x3b6c;
+const DEVICE_GET_IRQ_INFO: u32 = 0x3b6d;
+const DEVICE_SET_IRQS: u32 = 0x3b6e;
 
 const TYPE1_IOMMU: c_ulong = 1;
 const VIABLE: u32 = 1;
@@ -103,14 +104,14 @@ fn context(what: &str) -> impl FnOnce(io::Error) -> io::Error {
 }
 
 /// Executes an ioctl with a number, or with the address of a structure.
-fn call(fd: BorrowedFd<'_>, request: c_ulong, argument: c_ulong) -> io::Result<c_int> {
+fn call(fd: BorrowedFd<'_>, request: u32, argument: c_ulong) -> io::Result<c_int> {
     // SAFETY: every caller in this file passes a number, or the address of a structure with its
     // size in its first field, which outlives the call.
-    let result = unsafe { libc::ioctl(fd.as_raw_fd(), request, argument) };
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), ioctl_request(request), argument) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-fn call_with<T>(fd: BorrowedFd<'_>, request: c_ulong, argument: &mut T) -> io::Result<c_int> {
+fn call_with<T>(fd: BorrowedFd<'_>, request: u32, argument: &mut T) -> io::Result<c_int> {
     call(fd, request, std::ptr::from_mut(argument) as c_ulong)
 }
 
