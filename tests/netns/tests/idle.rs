@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use mqnet_testkit::{Figures, Need, Stream, World, has, resident_kib, ticks};
+use mqnet_testkit::{Figures, IdleCost, Need, Stream, World, has, resident_kib};
 
-/// Length of a measurement of an idle link, the maximum number of ticks (of 10 ms) that it may use,
-/// and the number of measurements.
+/// Length of a measurement of an idle link, and the wake-ups per second that it may have.
 const WATCHED: Duration = Duration::from_secs(5);
-const TICKS_MAX: u64 = 5;
+const SLEEPS_MAX: u64 = 50;
 const WINDOWS: usize = 3;
 
 /// Time after which a process without a peer retries less often: it retries often for 2 s (`SOON`
@@ -18,16 +17,10 @@ const OFTEN: Duration = Duration::from_millis(2500);
 /// is pages of the program itself: more if the page cache has them in large folios.
 const RESIDENT_MAX_KIB: u64 = 26 << 10;
 
-/// Median of the ticks of a process in three measurements, because one may be disturbed.
-fn idle_ticks(pid: u32) -> u64 {
-    let mut windows = [0; WINDOWS];
-    for window in &mut windows {
-        let before = ticks(pid);
-        std::thread::sleep(WATCHED);
-        *window = ticks(pid) - before;
-    }
-    windows.sort_unstable();
-    windows[WINDOWS / 2]
+/// Measurement with the fewest wake-ups of three: the kernels send frames at times.
+fn idle_cost(pid: u32) -> IdleCost {
+    let costs = std::iter::repeat_with(|| IdleCost::measure(pid, WATCHED)).take(WINDOWS);
+    costs.min_by_key(|cost| cost.sleeps).unwrap()
 }
 
 /// Setting of huge pages for shared memory. With huge pages a window occupies whole pages of 2 MiB
@@ -62,13 +55,12 @@ fn an_idle_link_is_cheap() {
     pair.b.wait_quiet();
     let (mut percents, mut sizes) = (Vec::new(), Vec::new());
     for (name, end) in [("a", &pair.a), ("b", &pair.b)] {
-        let used = idle_ticks(end.pid());
+        let cost = idle_cost(end.pid());
         let resident = resident_kib(end.pid());
-        println!("idle end {name}: {used} ticks of 10 ms in {WATCHED:?}, {resident} KiB resident");
-        assert!(used < TICKS_MAX, "{used} ticks in {WATCHED:?}");
+        println!("idle end {name}: {cost:?}, {resident} KiB resident");
+        cost.assert_below(SLEEPS_MAX);
         assert!(resident < RESIDENT_MAX_KIB, "{resident} KiB resident{}", huge_pages());
-        // A tick is 10 ms.
-        percents.push(used as f64 / WATCHED.as_secs_f64());
+        percents.push(cost.percent());
         sizes.push(resident as f64 / 1024.0);
     }
     let cpu = "an idle link, percent of a CPU (a tick is 10 ms, of 5 s)";
@@ -88,9 +80,9 @@ fn waiting_for_a_peer_is_cheap() {
     let a = world.end_a().spawn();
     a.wait_down("peer");
     std::thread::sleep(OFTEN);
-    let used = idle_ticks(a.pid());
-    println!("waiting for a peer: {used} ticks of 10 ms in {WATCHED:?}");
-    assert!(used < TICKS_MAX, "{used} ticks in {WATCHED:?}");
+    let cost = idle_cost(a.pid());
+    println!("waiting for a peer: {cost:?}");
+    cost.assert_below(SLEEPS_MAX);
     a.stop().assert_conserved();
 }
 

@@ -32,7 +32,7 @@ pub use link::{LinkProcess, program};
 pub use need::{Need, has, rounds, skip};
 pub use numbered::{Flows, Tally, Worst};
 pub use process::{
-    anonymous_kib, descriptor_kinds, resident_kib, run_command, threads, ticks,
+    IdleCost, anonymous_kib, descriptor_kinds, resident_kib, run_command, threads,
     waiting_descriptor_kinds,
 };
 pub use table::{EndTable, Lane, assert_pair};

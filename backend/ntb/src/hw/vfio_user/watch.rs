@@ -16,8 +16,9 @@ use mqnet_sysio::{poll, process};
 
 use super::layout::SPADS;
 
-/// Shortest and longest pause between two comparisons; the pause doubles while nothing changes.
-const PAUSE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(8)];
+/// Pause between two comparisons: the first after a change, and the longest. The driver waits 1 s
+/// for a command.
+const PAUSE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(32)];
 
 /// Memory that the watcher compares.
 pub(super) struct Watched {
@@ -88,8 +89,7 @@ fn run(watched: &Watched, changed: &EventFd, stop: &EventFd) {
         } else {
             pause = (pause * 2).min(PAUSE[1]);
         }
-        let waited = poll::wait_readable(&[stop.as_fd()], pause);
-        if waited.is_err() || poll::is_readable(stop.as_fd()).unwrap_or(true) {
+        if poll::is_readable_within(stop.as_fd(), pause).unwrap_or(true) {
             return;
         }
     }
