@@ -1,42 +1,31 @@
 //! Traffic that is verified byte by byte: a TCP stream and UDP datagrams.
 
-use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use mqnet_traffic::{BLOCK, Pattern, SendOrder, Tracker};
 
 use crate::host::Host;
 use crate::numbered::meet;
 use crate::socket::roomy;
 use crate::wait::{DEADLINE, until};
 
-/// Period of the pattern in bytes. A prime, so that a displaced piece is detected for every size of
-/// ring and segment.
-const PERIOD: usize = 1_000_003;
+/// Blocks between two pauses of a paced stream: 128 KiB.
+const PACED_BLOCKS: u32 = 2;
 
-/// Bytes of one read or write of a stream.
-const CHUNK: usize = 128 << 10;
+/// Seeds of the patterns of streams, of datagrams, and of files.
+const SEEDS: [u64; 3] = [1, 2, 3];
 
 /// Pseudo-random bytes, the same in every run.
 pub fn pattern(len: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
+    let (pattern, mut bytes) = (Pattern::new(SEEDS[2]), vec![0; len]);
+    for (block, out) in bytes.chunks_mut(BLOCK).enumerate() {
+        pattern.fill(block as u64, out);
     }
-    bytes.truncate(len);
-    bytes
-}
-
-/// One period plus one chunk, so that each piece is one slice.
-fn stream_pattern() -> Vec<u8> {
-    let mut bytes = pattern(PERIOD);
-    bytes.extend_from_within(..CHUNK);
     bytes
 }
 
@@ -74,8 +63,8 @@ impl Stream {
             received,
             stop,
             sockets,
-            sender: Some(std::thread::spawn(move || send(outbound, pause, &halt))),
-            receiver: Some(std::thread::spawn(move || receive(inbound, &count))),
+            sender: Some(std::thread::spawn(move || send(&outbound, pause, &halt))),
+            receiver: Some(std::thread::spawn(move || receive(&inbound, &count))),
         }
     }
 
@@ -125,40 +114,29 @@ fn join<T>(thread: &mut Option<JoinHandle<T>>) -> T {
     thread.take().expect("a thread").join().expect("a thread that did not panic")
 }
 
-fn send(mut socket: TcpStream, pause: Duration, stop: &AtomicBool) -> Result<u64, String> {
-    let (bytes, mut sent) = (stream_pattern(), 0u64);
-    while !stop.load(Ordering::Relaxed) {
-        let at = (sent % PERIOD as u64) as usize;
-        socket.write_all(&bytes[at..at + CHUNK]).map_err(|e| format!("at byte {sent}: {e}"))?;
-        sent += CHUNK as u64;
-        if !pause.is_zero() {
+fn send(socket: &TcpStream, pause: Duration, stop: &AtomicBool) -> Result<u64, String> {
+    let mut blocks = 0;
+    let sent = mqnet_traffic::send(socket, &Pattern::new(SEEDS[0]), || {
+        if blocks == PACED_BLOCKS && !pause.is_zero() {
             std::thread::sleep(pause);
+            blocks = 0;
         }
-    }
-    socket.shutdown(Shutdown::Write).map_err(|e| e.to_string())?;
-    Ok(sent)
+        blocks += 1;
+        if stop.load(Ordering::Relaxed) { SendOrder::End } else { SendOrder::Send }
+    });
+    sent.error.map_or(Ok(sent.bytes), Err)
 }
 
-fn receive(mut socket: TcpStream, count: &AtomicU64) -> Result<u64, String> {
-    let (bytes, mut buffer) = (stream_pattern(), vec![0; CHUNK]);
-    let mut received = 0u64;
-    loop {
-        let n = match socket.read(&mut buffer) {
-            Ok(0) => return Ok(received),
-            Ok(n) => n,
-            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
-            Err(e) => return Err(format!("at byte {received}: {e}")),
-        };
-        let at = (received % PERIOD as u64) as usize;
-        if buffer[..n] != bytes[at..at + n] {
-            return Err(format!("a wrong byte in the {n} after byte {received}"));
-        }
-        received += n as u64;
-        count.store(received, Ordering::Relaxed);
-    }
+fn receive(socket: &TcpStream, count: &AtomicU64) -> Result<u64, String> {
+    let got = mqnet_traffic::receive(socket, &Pattern::new(SEEDS[0]), |got| {
+        count.store(got.verified, Ordering::Relaxed);
+        if got.wrong_at.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    let wrong = got.wrong_at.map(|at| format!("byte {at} is wrong"));
+    got.error.or(wrong).map_or(Ok(got.verified), Err)
 }
 
-/// UDP datagrams; each carries its number and the matching part of the pattern.
+/// UDP datagrams; each carries its number and the block of a pattern with this number.
 pub struct Datagrams {
     sent: Arc<AtomicU64>,
     right: Arc<AtomicU64>,
@@ -241,16 +219,8 @@ impl Drop for Datagrams {
     }
 }
 
-/// Maximum number of datagrams; the receiver keeps one entry for each.
-const DATAGRAMS_MAX: usize = 1 << 22;
-
-/// Payload of datagram `number`: the number, and the part of the pattern that it selects.
-fn datagram(number: u64, len: usize, bytes: &[u8]) -> Vec<u8> {
-    let at = (number % 251) as usize;
-    let mut out = number.to_le_bytes().to_vec();
-    out.extend_from_slice(&bytes[at..at + len - 8]);
-    out
-}
+/// Bytes of a datagram's number.
+const NUMBER: usize = 8;
 
 fn send_datagrams(
     socket: &UdpSocket,
@@ -260,11 +230,13 @@ fn send_datagrams(
     received: &AtomicU64,
     stop: &AtomicBool,
 ) {
-    let bytes = pattern(len + 256);
-    let mut number = 0;
-    while !stop.load(Ordering::Relaxed) && (number as usize) < DATAGRAMS_MAX {
-        // A full device queue rejects the datagram, which is then neither sent nor counted.
-        if socket.send(&datagram(number, len, &bytes)).is_ok() {
+    let (pattern, mut datagram) = (Pattern::new(SEEDS[1]), vec![0; len]);
+    let mut number = 0u64;
+    while !stop.load(Ordering::Relaxed) {
+        datagram[..NUMBER].copy_from_slice(&number.to_le_bytes());
+        pattern.fill(number, &mut datagram[NUMBER..]);
+        // A full device queue rejects the datagram: not sent, and not counted.
+        if socket.send(&datagram).is_ok() {
             number += 1;
             sent.store(number, Ordering::Relaxed);
             if number == 1 {
@@ -284,32 +256,16 @@ fn receive_datagrams(
     wrong: &AtomicU64,
     deaf: &AtomicBool,
 ) {
-    let (bytes, mut buffer) = (pattern(len + 256), vec![0; 1 << 16]);
-    let mut seen = vec![false; DATAGRAMS_MAX];
+    let (pattern, mut buffer) = (Pattern::new(SEEDS[1]), vec![0; 1 << 16]);
+    let mut tracker = Tracker::default();
     while !deaf.load(Ordering::Relaxed) {
         let Ok(n) = socket.recv(&mut buffer) else { continue };
         let got = &buffer[..n];
         let number = got.first_chunk().map_or(u64::MAX, |n| u64::from_le_bytes(*n));
-        let fresh =
-            seen.get_mut(number as usize).is_some_and(|seen| !std::mem::replace(seen, true));
-        let good = fresh && n == len && got == datagram(number, len, &bytes);
-        let counter = if good { right } else { wrong };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Goal: displaced parts of a stream are detected for all sizes of rings and segments, and
-    // datagrams differ.
-    #[test]
-    fn the_pattern_has_no_short_period() {
-        let bytes = stream_pattern();
-        for shift in [1, 16, 64, 1448, 1500, 4096, 8948, 65_024, 65_536, 522_752] {
-            assert_ne!(bytes[..1000], bytes[shift..shift + 1000], "{shift}");
-        }
-        assert_ne!(datagram(0, 100, &bytes), datagram(251, 100, &bytes));
+        let is_right = n == len && pattern.check(number, &got[NUMBER..]).is_none();
+        tracker.note(number, n as u64, is_right);
+        let tally = tracker.tally();
+        right.store(tally.received, Ordering::Relaxed);
+        wrong.store(tally.corrupt + tally.duplicated, Ordering::Relaxed);
     }
 }

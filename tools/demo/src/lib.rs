@@ -7,14 +7,12 @@
 
 mod host;
 mod kernel;
-mod pattern;
 mod peer;
 mod plot;
 mod protocol;
 mod report;
 mod script;
 mod tcp;
-mod tracker;
 mod udp;
 mod world;
 

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use mqnet_sysio::clock;
+use mqnet_traffic::Tally;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::tracker::Tally;
-
-/// Number of channels of the demo's link.
+/// Channels of the demo's link.
 pub(super) const CHANNELS: u16 = 2;
 /// Name of the TAP device in each host.
 pub(super) const DEVICE: &str = "demo";

@@ -1,14 +1,16 @@
 //! TCP streams. Each stream carries an endless pattern in both directions, and each receiver
 //! verifies every byte.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::pattern::{BLOCK, Pattern};
+use mqnet_traffic::{Pattern, Received, SendOrder, Sent};
+
 use super::protocol::{Side, StreamReport, now};
 
 const PORT: u16 = 7000;
@@ -33,23 +35,7 @@ struct Shared {
 struct Stream {
     id: u32,
     verified: Arc<AtomicU64>,
-    ends: Option<(JoinHandle<Sent>, JoinHandle<Got>)>,
-}
-
-/// Result of a sender.
-#[derive(Debug, Default)]
-struct Sent {
-    bytes: u64,
-    error: Option<String>,
-}
-
-/// Result of a receiver.
-#[derive(Debug, Default)]
-struct Got {
-    verified: u64,
-    wrong_at: Option<u64>,
-    error: Option<String>,
-    gaps: Vec<(u64, u64)>,
+    ends: Option<(JoinHandle<Sent>, JoinHandle<(Received, Vec<(u64, u64)>)>)>,
 }
 
 /// The TCP streams of one host.
@@ -150,95 +136,50 @@ impl Stream {
         let died = || Some("a thread of the demo died".to_owned());
         let Some((sender, receiver)) = self.ends.take() else { return StreamReport::default() };
         let sent = sender.join().unwrap_or_else(|_| Sent { error: died(), ..Sent::default() });
-        let got = receiver.join().unwrap_or_else(|_| Got { error: died(), ..Got::default() });
+        let (got, gaps) = receiver
+            .join()
+            .unwrap_or_else(|_| (Received { error: died(), ..Received::default() }, Vec::new()));
         StreamReport {
             id: self.id,
             sent: sent.bytes,
             verified: got.verified,
             wrong_at: got.wrong_at,
             error: sent.error.or(got.error),
-            gaps: got.gaps,
+            gaps,
         }
     }
 }
 
-/// True for an error of a socket after which the operation can be retried: time-out or
-/// interruption.
-fn timed_out(e: &std::io::Error) -> bool {
-    matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
-}
-
-fn send(mut socket: &TcpStream, pattern: &Pattern, shared: &Shared) -> Sent {
-    let mut done = Sent::default();
-    let mut bytes = vec![0; BLOCK];
-    for block in 0.. {
+/// Sends while the senders of this host may send.
+fn send(socket: &TcpStream, pattern: &Pattern, shared: &Shared) -> Sent {
+    mqnet_traffic::send(socket, pattern, || {
         while !shared.running.load(Ordering::Relaxed) && !shared.finish.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(2));
         }
-        if shared.finish.load(Ordering::Relaxed) {
-            break;
-        }
-        pattern.fill(block, &mut bytes);
-        let mut left = &bytes[..];
-        while !left.is_empty() {
-            match socket.write(left) {
-                Ok(n) => {
-                    left = &left[n..];
-                    done.bytes += n as u64;
-                }
-                Err(e) if timed_out(&e) => {}
-                Err(e) => {
-                    done.error = Some(format!("sending at byte {}: {e}", done.bytes));
-                    return done;
-                }
-            }
-        }
-    }
-    if let Err(e) = socket.shutdown(Shutdown::Write) {
-        done.error = Some(format!("ending the stream: {e}"));
-    }
-    done
+        if shared.finish.load(Ordering::Relaxed) { SendOrder::End } else { SendOrder::Send }
+    })
 }
 
-fn receive(mut socket: &TcpStream, pattern: &Pattern, count: &AtomicU64) -> Got {
-    let mut got = Got::default();
-    let mut bytes = vec![0; BLOCK];
+/// Receives a stream; returns its result, and its latest pauses.
+fn receive(
+    socket: &TcpStream,
+    pattern: &Pattern,
+    count: &AtomicU64,
+) -> (Received, Vec<(u64, u64)>) {
+    let mut gaps = Vec::new();
     let mut last = now();
-    for block in 0.. {
-        let start = block * BLOCK as u64;
-        let mut filled = 0;
-        let mut ended = false;
-        while filled < BLOCK && !ended {
-            match socket.read(&mut bytes[filled..]) {
-                Ok(0) => ended = true,
-                Ok(n) => {
-                    filled += n;
-                    let at = now();
-                    if at - last >= GAP_MIN {
-                        // The oldest pause is discarded if the list is full.
-                        if got.gaps.len() == GAPS_MAX {
-                            got.gaps.remove(0);
-                        }
-                        got.gaps.push((last, at));
-                    }
-                    last = at;
-                }
-                Err(e) if timed_out(&e) => {}
-                Err(e) => {
-                    got.error = Some(format!("receiving at byte {}: {e}", start + filled as u64));
-                    return got;
-                }
+    let received = mqnet_traffic::receive(socket, pattern, |received| {
+        let at = now();
+        if at - last >= GAP_MIN {
+            // Discard the oldest pauses.
+            if gaps.len() == GAPS_MAX {
+                gaps.remove(0);
             }
+            gaps.push((last, at));
         }
-        if let Some(wrong) = pattern.check(block, &bytes[..filled]) {
-            got.wrong_at.get_or_insert(start + wrong as u64);
-        } else {
-            got.verified += filled as u64;
-            count.fetch_add(filled as u64, Ordering::Relaxed);
-        }
-        if ended {
-            break;
-        }
-    }
-    got
+        last = at;
+        count.store(received.verified, Ordering::Relaxed);
+        ControlFlow::Continue(())
+    });
+    (received, gaps)
 }

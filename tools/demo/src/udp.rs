@@ -10,9 +10,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::pattern::{Pattern, scatter};
+use mqnet_traffic::{Pattern, Tally, Tracker, scatter};
+
 use super::protocol::{FLOWS, Side, now};
-use super::tracker::{Tally, Tracker};
 
 const PORT: u16 = 7100;
 const WINDOW: u64 = 48;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use mqnet_daemon::status::DirectionSums;
+use mqnet_traffic::Tally;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::protocol::{Event, KernelCounters, StreamReport};
-use super::tracker::Tally;
-use mqnet_daemon::status::DirectionSums;
 
 /// Sums of both directions: from the TAP into the bridge, and from the bridge to the TAP.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -1,12 +1,12 @@
 //! Reproducible byte patterns: a seed and a position determine each byte.
 
 /// Bytes of one block.
-pub(super) const BLOCK: usize = 64 << 10;
+pub const BLOCK: usize = 64 << 10;
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Bijection with scattered results (the finaliser of `SplitMix64`).
-pub(super) fn scatter(x: u64) -> u64 {
+/// A bijection that scatters its input (the finaliser of `SplitMix64`).
+pub fn scatter(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
@@ -15,13 +15,14 @@ pub(super) fn scatter(x: u64) -> u64 {
 /// Endless sequence of blocks. Block n is one random block with every word changed by a key of n.
 /// All words of a block and all blocks differ, at the cost of a copy.
 #[derive(Debug)]
-pub(super) struct Pattern {
+pub struct Pattern {
     seed: u64,
     base: Vec<u64>,
 }
 
 impl Pattern {
-    pub(super) fn new(seed: u64) -> Self {
+    /// Pattern of a seed.
+    pub fn new(seed: u64) -> Self {
         let seed = scatter(seed.wrapping_add(GOLDEN));
         let word = |i: u64| scatter(seed.wrapping_add(i.wrapping_mul(GOLDEN)));
         Self { seed, base: (1..=BLOCK as u64 / 8).map(word).collect() }
@@ -32,7 +33,7 @@ impl Pattern {
     }
 
     /// Writes the beginning of a block, at most [`BLOCK`] bytes.
-    pub(super) fn fill(&self, block: u64, out: &mut [u8]) {
+    pub fn fill(&self, block: u64, out: &mut [u8]) {
         let key = self.key(block);
         for (to, base) in out.chunks_mut(8).zip(&self.base) {
             let word = (base ^ key).to_le_bytes();
@@ -43,9 +44,8 @@ impl Pattern {
         }
     }
 
-    /// First position at which `got` differs from the beginning of a block, or exceeds it; none if
-    /// all bytes are correct.
-    pub(super) fn check(&self, block: u64, got: &[u8]) -> Option<usize> {
+    /// Returns the first position at which `got` differs from the beginning of a block.
+    pub fn check(&self, block: u64, got: &[u8]) -> Option<usize> {
         let key = self.key(block);
         let mut words = got.chunks_exact(8);
         let mut difference = 0;

@@ -7,25 +7,27 @@ const AHEAD: u64 = 1 << 22;
 
 /// Counts of one flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Tally {
+pub struct Tally {
     /// Distinct valid datagrams received.
-    pub(super) received: u64,
-    pub(super) duplicated: u64,
+    pub received: u64,
+    /// Datagrams received again.
+    pub duplicated: u64,
     /// Datagrams received after one with a higher number.
-    pub(super) reordered: u64,
+    pub reordered: u64,
     /// Datagrams with wrong contents or an implausible number.
-    pub(super) corrupt: u64,
-    /// Bytes of the received datagrams, with the demo's header.
-    pub(super) bytes: u64,
+    pub corrupt: u64,
+    /// Bytes of the received datagrams.
+    pub bytes: u64,
 }
 
 impl Tally {
     /// Number of `sent` datagrams that were not received.
-    pub(super) fn lost_of(&self, sent: u64) -> u64 {
+    pub fn lost_of(&self, sent: u64) -> u64 {
         sent.saturating_sub(self.received)
     }
 
-    pub(super) fn add(&mut self, other: &Self) {
+    /// Adds the counts of another flow.
+    pub fn add(&mut self, other: &Self) {
         self.received += other.received;
         self.duplicated += other.duplicated;
         self.reordered += other.reordered;
@@ -36,15 +38,15 @@ impl Tally {
 
 /// Record of every number of one flow, with one bit each, so that the counts are exact.
 #[derive(Debug, Default)]
-pub(super) struct Tracker {
+pub struct Tracker {
     seen: Vec<u64>,
     next: u64,
     tally: Tally,
 }
 
 impl Tracker {
-    /// Records a datagram of `bytes` bytes. `sound` is true if its contents are correct.
-    pub(super) fn note(&mut self, number: u64, bytes: u64, sound: bool) {
+    /// Records a datagram of `bytes` bytes; `sound`: its contents are correct.
+    pub fn note(&mut self, number: u64, bytes: u64, sound: bool) {
         if !sound || number >= self.next.saturating_add(AHEAD) {
             self.tally.corrupt += 1;
             return;
@@ -66,12 +68,13 @@ impl Tracker {
         self.next = self.next.max(number + 1);
     }
 
-    /// Highest number received so far plus one.
-    pub(super) fn next(&self) -> u64 {
+    /// Highest number so far, plus one.
+    pub fn next(&self) -> u64 {
         self.next
     }
 
-    pub(super) fn tally(&self) -> Tally {
+    /// Counts so far.
+    pub fn tally(&self) -> Tally {
         self.tally
     }
 }
