@@ -141,8 +141,12 @@ impl Code {
             }
         };
         let call = CALL.take();
-        let start = context.data.wrapping_sub(first) as usize;
-        let len = context.data_end.wrapping_sub(context.data) as usize;
+        // Functions move the frame through the program's pointer to the context. The compiler sees
+        // only a shared reference, and would use the values from before the run.
+        // SAFETY: the context is valid, and no reference to it is left.
+        let Context { data, data_end, .. } = unsafe { (&raw const context).read_volatile() };
+        let start = data.wrapping_sub(first) as usize;
+        let len = data_end.wrapping_sub(data) as usize;
         // Use the low 32 bits: an action has 32 bits.
         let action = match result.map(|action| action & 0xffff_ffff) {
             Ok(1) => XdpAction::Drop,
