@@ -6,7 +6,8 @@
 //! and then finds them in its cache. Measurements: book/src/measurements/findings.md, *Rings and
 //! the page pool*.
 
-/// Length of a cache line in bytes.
+/// Length of a cache line in bytes: that of x86-64 and of most arm64 CPUs. A longer line is
+/// prefetched twice.
 pub(crate) const LINE: usize = 64;
 
 /// Maximum number of lines prefetched per burst: a core has 10 to 16 line fill buffers.
@@ -20,12 +21,17 @@ pub fn for_reading<T>(at: *const T) {
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a prefetch neither faults nor changes memory.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = at;
 }
 
 /// Prefetches a cache line for writing. Every address is allowed. Every x86-64 CPU accepts
-/// `prefetchw`; its effect depends on the CPU.
+/// `prefetchw`, every arm64 CPU `prfm`; the effect depends on the CPU.
 #[inline(always)]
 pub fn for_writing<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -33,7 +39,12 @@ pub fn for_writing<T>(at: *const T) {
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags));
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a prefetch neither faults nor changes memory.
+    unsafe {
+        std::arch::asm!("prfm pstl1keep, [{}]", in(reg) at, options(nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = at;
 }
 

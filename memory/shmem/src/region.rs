@@ -125,6 +125,12 @@ unsafe impl Send for Region {}
 // SAFETY: see Send.
 unsafe impl Sync for Region {}
 
+/// Start and length of the whole pages that contain `offset..end`.
+fn whole_pages(offset: u64, end: usize, page: usize) -> (u64, usize) {
+    let first = offset - offset % page as u64;
+    (first, (end - first as usize).next_multiple_of(page))
+}
+
 impl Region {
     /// Creates zeroed shared memory, sealed against resizing, that can be passed to a peer. Uses
     /// huge pages if `huge` is true and the system has free ones, else small pages.
@@ -138,7 +144,7 @@ impl Region {
         if huge && let Ok(region) = attempt(len.next_multiple_of(sys::HUGE_PAGE), PageKind::Huge) {
             return Ok(region);
         }
-        let len = len.next_multiple_of(sys::PAGE);
+        let len = len.next_multiple_of(sys::small_page());
         attempt(len, PageKind::Small).map_err(|source| Error::System { len, source })
     }
 
@@ -191,10 +197,9 @@ impl Region {
             return Err(Error::TooSmall { len: have, announced });
         }
         let page = sys::page_size(file.as_fd()).map_err(system)?;
-        let first = offset - offset % page as u64;
-        let skip = (offset - first) as usize;
         // `announced` is within a file, so nothing here overflows.
-        let mapped = (announced - first as usize).next_multiple_of(page);
+        let (first, mapped) = whole_pages(offset, announced, page);
+        let skip = (offset - first) as usize;
         Self::guarded(file, first, mapped, announced).map(|region| (region, skip))
     }
 
@@ -202,7 +207,7 @@ impl Region {
     /// removes such memory only with the device, and reads then return zeros, as with a guest's
     /// memory.
     pub fn of_device(file: OwnedFd, offset: u64, len: usize) -> Result<Self, Error> {
-        Self::guarded(file, offset, len.next_multiple_of(sys::PAGE), 0)
+        Self::guarded(file, offset, len.next_multiple_of(sys::small_page()), 0)
     }
 
     /// Maps memory that its owner may remove. `end` is the required minimum length of the file.
@@ -212,7 +217,7 @@ impl Region {
         let charge = Charge::take(mapped)?;
         let ptr = sys::map_shared_at(&file, first, mapped).map_err(system)?;
         let guard = guarded(ptr, mapped).map_err(system)?;
-        let kind = if page == sys::PAGE { PageKind::Small } else { PageKind::Huge };
+        let kind = if page == sys::small_page() { PageKind::Small } else { PageKind::Huge };
         let guest = Some(Guest { guard, file, end, _charge: charge });
         Ok(Self { ptr, len: mapped, kind, file: None, guest })
     }
@@ -225,7 +230,7 @@ impl Region {
         let system = |source| Error::System { len, source };
         let charge = Charge::take(len)?;
         let ptr = sys::map_shared_at(&file, offset, len).map_err(system)?;
-        let guard = guarded(ptr, len.next_multiple_of(sys::PAGE)).map_err(system)?;
+        let guard = guarded(ptr, len.next_multiple_of(sys::small_page())).map_err(system)?;
         // A file cannot be shorter than 0.
         let guest = Some(Guest { guard, file, end: 0, _charge: charge });
         Ok(Self { ptr, len, kind: PageKind::Small, file: None, guest })
@@ -254,7 +259,7 @@ impl Region {
         if huge && let Ok(region) = attempt(len.next_multiple_of(sys::HUGE_PAGE), PageKind::Huge) {
             return Ok(region);
         }
-        let len = len.next_multiple_of(sys::PAGE);
+        let len = len.next_multiple_of(sys::small_page());
         attempt(len, PageKind::Small).map_err(|source| Error::System { len, source })
     }
 
@@ -434,14 +439,34 @@ mod tests {
         assert!(refused.to_string().contains("memory-backend-memfd"));
     }
 
+    // Goal: the pages around a range contain it and are as few as possible, for each page size of
+    // arm64 and for huge pages. Guests announce ranges in multiples of 4 KiB at most.
+    #[test]
+    fn pages_around_a_range_contain_it() {
+        for page in [4 << 10, 16 << 10, sys::SMALL_PAGE_MAX, sys::HUGE_PAGE] {
+            assert_eq!(sys::HUGE_PAGE % page, 0);
+            for offset in [0, 512, 4096, 12 << 10, 60 << 10, 64 << 10, (2 << 20) - 1, 5 << 20] {
+                for len in [1, 4096, 16 << 10, 64 << 10, 3 << 20] {
+                    let end = offset as usize + len;
+                    let (first, mapped) = whole_pages(offset, end, page);
+                    assert_eq!((first % page as u64, mapped % page), (0, 0), "{page} {offset}");
+                    let skip = (offset - first) as usize;
+                    assert!(skip < page && (end - first as usize) <= mapped, "{page} {offset}");
+                    assert!(mapped - (end - first as usize) < page, "{page} {offset} {len}");
+                }
+            }
+        }
+    }
+
     // Goal: a guest that truncates its memory does no harm. Reads return zeros, writes are
     // discarded, and the region reports the loss.
     #[test]
     fn truncated_memory_reads_zeros() {
-        let file = sys::memory_file("test", 4 * sys::PAGE, false).unwrap();
+        let file = sys::memory_file("test", 4 * sys::small_page(), false).unwrap();
         let theirs = std::fs::File::from(file.try_clone().unwrap());
-        let (region, skip) = Region::of_guest(file, sys::PAGE as u64 + 512, 8192).unwrap();
-        assert_eq!((skip, region.len()), (512, 3 * sys::PAGE));
+        let page = sys::small_page() as u64;
+        let (region, skip) = Region::of_guest(file, page + 512, 2 * page).unwrap();
+        assert_eq!((skip, region.len()), (512, 3 * sys::small_page()));
         region.word(512).store(7, std::sync::atomic::Ordering::Relaxed);
         assert!(!region.is_lost());
         theirs.set_len(0).unwrap();
@@ -469,10 +494,10 @@ mod tests {
             assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}");
             return;
         }
-        let guarded = sys::memory_file("test", sys::PAGE, false).unwrap();
+        let guarded = sys::memory_file("test", sys::small_page(), false).unwrap();
         let _guarded = Region::of_guest(guarded, 0, 4096).unwrap();
-        let file = sys::memory_file("test", sys::PAGE, false).unwrap();
-        let bare = sys::map_shared(&file, sys::PAGE).unwrap();
+        let file = sys::memory_file("test", sys::small_page(), false).unwrap();
+        let bare = sys::map_shared(&file, sys::small_page()).unwrap();
         std::fs::File::from(file).set_len(0).unwrap();
         // SAFETY: mapped; the access ends the process, as the test expects.
         std::hint::black_box(unsafe { bare.as_ptr().read_volatile() });
@@ -508,7 +533,7 @@ mod tests {
     fn huge_pages_fall_back() {
         let region = Region::private(100, true, Some(0)).unwrap();
         assert!(region.len() >= 100);
-        assert_eq!(region.len() % sys::PAGE, 0);
+        assert_eq!(region.len() % sys::small_page(), 0);
     }
 
     // Goal: an offset out of range is a bug in this program and panics.

@@ -14,10 +14,21 @@ use nix::sys::statfs;
 
 use crate::descriptors::explained;
 
-/// Size of a small page.
-pub const PAGE: usize = 4096;
-/// Size of a huge page.
+/// Largest small page of the supported kernels: arm64 has 4, 16 or 64 KiB.
+pub const SMALL_PAGE_MAX: usize = 64 << 10;
+/// Size of a huge page. Kernels of all page sizes have this one: as a table entry with small pages
+/// of 4 KiB, as contiguous entries with those of 16 and 64 KiB.
 pub const HUGE_PAGE: usize = 2 << 20;
+
+// A length in huge pages is also one in small pages.
+const _: () = assert!(HUGE_PAGE.is_multiple_of(SMALL_PAGE_MAX));
+
+/// Size of a small page of the running kernel.
+pub fn small_page() -> usize {
+    // SAFETY: a constant of the process is read.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).unwrap_or(SMALL_PAGE_MAX)
+}
 
 /// Creates a sealable memory file of `len` bytes. `huge` selects 2 MiB pages. If none are reserved,
 /// the later mapping fails with `ENOMEM`.
@@ -75,10 +86,10 @@ pub fn map_shared(fd: impl AsFd, len: usize) -> io::Result<NonNull<u8>> {
 /// Required alignment of offsets and lengths for mappings of `fd`.
 pub fn page_size(fd: BorrowedFd<'_>) -> io::Result<usize> {
     if has_small_pages(fd) {
-        return Ok(PAGE);
+        return Ok(small_page());
     }
-    let size = usize::try_from(nix::sys::stat::fstat(fd)?.st_blksize).unwrap_or(PAGE);
-    Ok(if size.is_power_of_two() { size.max(PAGE) } else { PAGE })
+    let size = usize::try_from(nix::sys::stat::fstat(fd)?.st_blksize).unwrap_or(0);
+    Ok(if size.is_power_of_two() { size.max(small_page()) } else { small_page() })
 }
 
 /// Maps `len` bytes of `fd` at `offset`, as [`map_shared`] does. Both must be multiples of the

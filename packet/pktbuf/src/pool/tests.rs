@@ -204,8 +204,9 @@ fn unused_arena_memory_is_not_resident() {
 }
 
 fn resident() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 
 // Goal: a pool with pages in flight can be closed later, on the thread that waits for them. The

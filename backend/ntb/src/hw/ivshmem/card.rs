@@ -135,7 +135,7 @@ pub(super) fn write(half: &Region, card: &Card) {
     set(half, CARD, MAGIC);
     set(half, VERSION_AT, u64::from(VERSION) | u64::from(card.vectors) << 32);
     set(half, SIZE_AT, card.size);
-    let page = mqnet_sysio::memory::PAGE as u64;
+    let page = mqnet_sysio::memory::small_page() as u64;
     set(half, ID_AT, u64::from(card.id.unwrap_or(NO_PEER)) | page << 32);
 }
 
@@ -220,7 +220,7 @@ mod tests {
             assert_eq!(half.span(at, len).read_header(&mut all), len);
             all
         };
-        let page = (mqnet_sysio::memory::PAGE as u32).to_le_bytes();
+        let page = (mqnet_sysio::memory::small_page() as u32).to_le_bytes();
         assert_eq!(bytes(512, 16), [*b"mqnetivm", [1, 0, 0, 0, 9, 0, 0, 0]].concat());
         assert_eq!(bytes(528, 8), [0, 0, 0, 1, 0, 0, 0, 0]);
         assert_eq!(bytes(536, 8), [[3, 0, 0, 0], page].concat());
