@@ -13,9 +13,19 @@ use crate::{Result, dashboard};
 pub(crate) type Page = (&'static str, &'static str, fn() -> String);
 
 /// Every generated page.
-pub(crate) const PAGES: [Page; 3] = [
+pub(crate) const PAGES: [Page; 5] = [
     ("book/src/reference/counters.md", "device/netdev/src/stats/table.rs", counters),
     ("book/src/reference/endpoints.md", "runtime/address/src/endpoint", mqnet_address::document),
+    (
+        "book/src/reference/configuration.md",
+        "runtime/address/src/config/settings.rs",
+        mqnet_address::config::configuration_page,
+    ),
+    (
+        "book/src/reference/errors.md",
+        "runtime/control_api/src/error.rs",
+        mqnet_control_api::errors_page,
+    ),
     ("packaging/grafana/mqnet.json", "device/netdev/src/stats/table.rs", dashboard::text),
 ];
 

@@ -19,6 +19,7 @@ mod document;
 mod limits;
 mod links;
 mod policy;
+mod settings;
 
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ pub use daemon::DaemonConfig;
 pub use diff::{LinkActions, diff};
 pub use limits::Limits;
 pub use policy::{Policy, is_below};
+pub use settings::{configuration_page, default_of};
 
 /// Configuration file: its name for messages, and its text.
 #[derive(Clone, Debug)]

@@ -22,7 +22,7 @@ mod xdp;
 
 pub use capture::{CaptureFilter, CapturedFrame, FrameDirection, FrameSink};
 pub use change::{Change, Outcome, Ticket};
-pub use error::{ApiError, Code};
+pub use error::{ApiError, Code, errors_page};
 pub use ethtool::{
     Channels, Coalesce, DriverInfo, Feature, FieldMatch, FlowRule, FlowRules, NamedCounter,
     PrivFlag, Rings, Rss, SetChannels, SetCoalesce, SetFeatures, SetFlowRules, SetMtu,

@@ -19,7 +19,7 @@ pub struct DaemonConfig {
 }
 
 const SECTION: &str = "[daemon] ";
-const KEYS: [&str; 4] = ["control-socket", "socket-mode", "socket-owner", "metrics"];
+pub(super) const KEYS: [&str; 4] = ["control-socket", "socket-mode", "socket-owner", "metrics"];
 
 fn control_socket(text: &str) -> Result<String, &'static str> {
     // `sun_path` has 108 bytes. A path is followed by a zero byte; an abstract name is preceded by

@@ -19,7 +19,7 @@ pub struct Limits {
 }
 
 const SECTION: &str = "[limits] ";
-const KEYS: [&str; 5] =
+pub(super) const KEYS: [&str; 5] =
     ["link-memory", "memory", "links", "connections-per-second", "log-lines-per-second"];
 
 fn size(document: &mut Document<'_>, value: &Value<'_>, key: &str) -> Option<u64> {

@@ -9,7 +9,7 @@ use super::ConfiguredLink;
 use super::document::{Document, Key, Value};
 use crate::{CHANNELS, CheckedLink, Endpoint, POLL_WINDOW, WORKERS, check_link_name};
 
-const KEYS: [&str; 6] = ["a", "b", "channels", "workers", "cpus", "poll-window"];
+pub(super) const KEYS: [&str; 6] = ["a", "b", "channels", "workers", "cpus", "poll-window"];
 
 /// Reads all links of a file into `links`. Reports invalid links.
 pub(super) fn read<'a>(

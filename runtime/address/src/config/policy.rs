@@ -19,7 +19,8 @@ pub struct Policy {
 }
 
 const SECTION: &str = "[policy] ";
-const KEYS: [&str; 3] = ["kinds", "paths", "namespaces"];
+pub(super) const KEYS: [&str; 3] = ["kinds", "paths", "namespaces"];
+
 /// True if `path` is an entry of `allowed` or is below an entry.
 pub fn is_below(path: &Path, allowed: &[PathBuf]) -> bool {
     allowed.iter().any(|folder| path.starts_with(folder))
