@@ -72,8 +72,8 @@ pub mod counted {
 
                     /// See `std`.
                     pub fn store(&self, value: $int, order: Ordering) {
-                        // Count a sequentially consistent store: on x86 it is an exchange. Pairs
-                        // with nothing: the ordering is that of the caller.
+                        // Count a sequentially consistent store: on x86 it is an exchange.
+                        // Pairs with nothing: the ordering is that of the caller.
                         if order == Ordering::SeqCst {
                             super::count();
                         }

@@ -393,8 +393,8 @@ macro_rules! atomic_operation {
             }
             // SAFETY: as above, and aligned.
             let word = unsafe { <$atomic>::from_ptr(at) };
-            // Use sequential consistency: programs on other channels may order accesses by these
-            // operations, as in the kernel.
+            // Pairs with the same operations of programs on other channels, which order their
+            // accesses by them, as in the kernel.
             let order = Ordering::SeqCst;
             let old = match op & !atomic::FETCH {
                 atomic::ADD => word.fetch_add(by, order),

@@ -55,8 +55,7 @@ impl Lane {
                 }
                 let Some(mut page) = loan.pool.alloc() else { return Ok(()) };
                 while dropped < budget {
-                    // Offer the full space: for a shorter read, a device does not report the length
-                    // of the frame.
+                    // Offer the full space: a device does not report the length of a shorter read.
                     let head = loan.pool.span_mut(&mut page).split_at(self.room as usize).0;
                     match rx.recv(&mut Segments::new(head, SpanMut::empty())) {
                         Ok(Recv::Frame(_)) => dropped += 1,

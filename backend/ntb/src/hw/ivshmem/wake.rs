@@ -59,8 +59,8 @@ impl Doorbell for PeerDoorbell {
             Via::Nothing => Ok(()),
             Via::Event(event) => event.ring(),
             Via::Register(registers, value) => {
-                // Orders the word before the register: the interrupted side must find the word
-                // changed.
+                // Pairs with the load of the word after an interrupt: orders the word before the
+                // register.
                 fence(Ordering::SeqCst);
                 registers.set_register(DOORBELL, *value);
                 Ok(())
