@@ -191,7 +191,7 @@ impl PayloadReceiver {
         Some(Self { rx, home })
     }
 
-    /// Handle by which another thread returns payload to this queue.
+    /// Handle with which another thread returns payload to this queue.
     pub fn returner(&self) -> PayloadReturner {
         PayloadReturner(self.home.clone())
     }

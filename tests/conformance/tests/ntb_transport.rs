@@ -1,4 +1,4 @@
-//! Link whose first function has the kernel's `ntb_transport` as its far end.
+//! Link with the kernel's `ntb_transport` as the far end of its first function.
 
 use mqnet_engine::{Link, LinkConfig, LinkSettings, RejectedRequest};
 use mqnet_netdev::loopback::Loopback;

@@ -12,7 +12,7 @@ const WIDTH: usize = 76;
 /// Channels that a CPU serves or sends through.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Duty {
-    /// Channels whose worker runs on the CPU.
+    /// Channels with their worker on the CPU.
     pub(super) serves: Vec<u16>,
     /// Other channels that the CPU sends through.
     pub(super) sends: Vec<u16>,

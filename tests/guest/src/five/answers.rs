@@ -61,7 +61,7 @@ impl Answer {
     }
 }
 
-/// Combined results of two attempts, of which the second may be missing. A case has passed if it
+/// Combined results of two attempts; the second may be missing. A case has passed if it
 /// passed in one attempt.
 fn best(program: &Program, [first, second]: &[String; 2]) -> Result<Vec<(String, String)>> {
     let first = ends(program, first)?;
