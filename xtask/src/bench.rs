@@ -117,7 +117,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 fn earlier(file: &Path, docs: bool) -> Result<Report> {
     let mut report = Report::load(file)?;
     if docs && report.quick {
-        let why = "is a quick look, whose figures are not for documents: leave --docs out";
+        let why = "gives figures that are not exact enough for documents: omit --docs";
         return Err(format!("--report {}: {why}", file.display()).into());
     }
     if SECTIONS.iter().all(|section| report.section(section.name).is_some()) {
@@ -132,7 +132,7 @@ fn measure(arguments: &Arguments, chosen: &[&'static Section], out: &Path) -> Re
     let from_environment = std::env::var_os("MQNET_BENCH").map(PathBuf::from);
     let program = program(arguments.bin.clone().or(from_environment).as_deref())?;
     install(chosen);
-    let peers = peers::ask();
+    let peers = peers::versions();
     for peer in &peers {
         match (&peer.version, &peer.skipped) {
             (Some(version), _) => println!("{:24} {version}", peer.name),
@@ -157,8 +157,8 @@ fn measure(arguments: &Arguments, chosen: &[&'static Section], out: &Path) -> Re
     for section in &mut sections {
         // Sections of other commands are omitted: they were measured at other times, and in guests.
         let here = section.kept.is_none();
-        let beside = section.cases.iter().filter(|_| here).filter_map(|case| limits.beside(case));
-        section.beside = beside.collect();
+        let rows = section.cases.iter().filter(|_| here).filter_map(|case| limits.comparison(case));
+        section.beside = rows.collect();
     }
     Ok(Report {
         version: report::VERSION,
@@ -175,7 +175,7 @@ fn measure(arguments: &Arguments, chosen: &[&'static Section], out: &Path) -> Re
 }
 
 fn list() {
-    println!("{:10} {:>6} {:>6}  root  what it answers", "section", "s", "quick");
+    println!("{:10} {:>6} {:>6}  root  question", "section", "s", "quick");
     for section in SECTIONS {
         let quick = section.quick.map_or("-".to_owned(), |(_, seconds)| seconds.to_string());
         let root = if section.root { "yes" } else { "" };
@@ -196,10 +196,10 @@ fn choose(names: &[String], quick: bool) -> Result<Vec<&'static Section>> {
         }
         if !SECTIONS.iter().any(|section| section.name == name) {
             let known: Vec<&str> = SECTIONS.iter().map(|section| section.name).collect();
-            return Err(format!("no section `{name}`; there are: {}", known.join(", ")).into());
+            return Err(format!("no section `{name}`; allowed: {}", known.join(", ")).into());
         }
         if quick && SECTIONS.iter().any(|s| s.name == name && s.quick.is_none()) {
-            return Err(format!("`{name}` is no part of a quick look: leave --quick out").into());
+            return Err(format!("`{name}` is not part of a quick run: omit --quick").into());
         }
     }
     let is_chosen = |section: &&Section| match names {
@@ -275,9 +275,9 @@ fn fill_documents(report: &Report) -> Result<()> {
         let (text, filled) = figures::fill(&text, report).map_err(|error| failed(&error))?;
         files.push((path, text, format!("{document}: {filled} figures of this run")));
     }
-    for (path, text, said) in files {
+    for (path, text, output) in files {
         fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
-        println!("{said}");
+        println!("{output}");
     }
     Ok(())
 }
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(names(&[], false).len(), SECTIONS.len());
         assert!(!names(&[], true).contains(&"rxbuf"));
         let refused = |name: &str| choose(&[name.to_owned()], true).unwrap_err().to_string();
-        assert!(refused("lnk").contains("there are: limits, ring"));
+        assert!(refused("lnk").contains("allowed: limits, ring"));
         assert!(refused("rxbuf").contains("--quick"));
         assert!(refused("tunnel").contains("cargo xtask guest --bench tunnel"));
     }

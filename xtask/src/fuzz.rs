@@ -133,7 +133,7 @@ fn targets(only: Option<&str>) -> Result<Vec<String>> {
     if all.iter().any(|target| target == name) {
         return Ok(vec![name.to_owned()]);
     }
-    Err(format!("no fuzz target `{name}`; there are: {}", all.join(", ")).into())
+    Err(format!("no fuzz target `{name}`; allowed: {}", all.join(", ")).into())
 }
 
 fn declared_targets(manifest: &Path) -> Result<Vec<String>> {

@@ -40,12 +40,12 @@ const PACKAGES: [Package; 22] = [
     program("fish", "fish", "reads its completions"),
     program("ethtool", "ethtool", "checks what the kernel's tools see of a TAP"),
     program("valgrind", "valgrind", "counts instructions per frame (callgrind)"),
-    program("systemd", "systemd-analyze", "judges the units of packaging/"),
+    program("systemd", "systemd-analyze", "checks the units of packaging/"),
     program("lintian", "lintian", "checks the Debian package"),
     program("debootstrap", "debootstrap", "makes the system in which packages are checked"),
     program("systemd-container", "systemd-nspawn", "boots that system"),
     program("clang", "clang", "compiles the XDP programs of the tests"),
-    program("curl", "curl", "asks a control socket as its users do"),
+    program("curl", "curl", "sends requests to a control socket"),
     program("tshark", "tshark", "reads what `mqnet capture` writes"),
     program("prometheus", "promtool", "checks the metrics"),
     Package {
@@ -107,7 +107,7 @@ pub(crate) fn run() -> Result<Vec<&'static str>> {
         still.push(SCHEMATHESIS);
     }
     if still.is_empty() {
-        println!("setup: everything that the tests need is there");
+        println!("setup: everything that the tests need is installed");
     }
     Ok(still)
 }
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn every_package_says_what_it_is_for() {
+    fn every_package_states_its_purpose() {
         assert!(PACKAGES.iter().chain(&PEERS).all(|package| package.used_for.len() > 10));
     }
 }

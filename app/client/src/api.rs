@@ -51,5 +51,5 @@ fn parse<T: DeserializeOwned>(value: Value) -> Result<T, ApiError> {
 }
 
 fn odd(e: &serde_json::Error) -> ApiError {
-    ApiError::new(mqnet_control_api::Code::Failed, format!("an answer of another version: {e}"))
+    ApiError::new(mqnet_control_api::Code::Failed, format!("response of another version: {e}"))
 }

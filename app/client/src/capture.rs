@@ -53,8 +53,8 @@ pub struct CaptureArgs {
 pub(crate) fn run(args: &CaptureArgs, stream: &dyn Stream) -> Result<(), Failure> {
     let to_stdout = args.write.as_os_str() == "-";
     if to_stdout && io::stdout().is_terminal() {
-        let why = "a capture is not for a terminal: -w FILE, or pipe it, as in \
-                   mqnet capture DEV | tshark -r -";
+        let why = "a capture cannot be written to a terminal: use -w FILE, or a pipe, as in mqnet \
+                   capture DEV | tshark -r -";
         return Err(Failure::BadInput(why.to_owned()));
     }
     let target = if to_stdout { Target::Open(Box::new(io::stdout())) } else { Target::later(args) };
@@ -167,7 +167,7 @@ impl Sink {
         let captured = format!("{} frame{plural} captured", self.frames);
         match self.missed {
             0 => format!("{captured}, none missed"),
-            n => format!("{captured}, {n} missed: they came faster than they were written"),
+            n => format!("{captured}, {n} missed: they arrived faster than they were written"),
         }
     }
 

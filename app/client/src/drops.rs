@@ -57,7 +57,7 @@ mod tests {
     // Goal: each reason is printed with its count and the setting, the largest count first; an
     // unknown reason of a newer program is printed without a setting.
     #[test]
-    fn drops_are_told_with_the_knob() {
+    fn drops_are_reported_with_setting() {
         let lines = with(&[
             ("vm0", true, "device-down", 3),
             ("ntb0", false, "device-down", 2),

@@ -61,7 +61,7 @@ pub(crate) fn links(api: &dyn Api, name: Option<&str>) -> Result<Vec<LinkInfo>, 
     let known: Vec<&str> =
         all.iter().flat_map(|link| link.netdevs.iter()).map(|dev| &dev.name[..]).collect();
     let there = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-    Err(Failure::Broken(format!("{name}: no link or netdev of this name; there are: {there}")))
+    Err(Failure::Broken(format!("{name}: no link or netdev of this name; allowed: {there}")))
 }
 
 fn state(state: LinkState) -> &'static str {
@@ -130,7 +130,7 @@ fn members(dev: &NetdevInfo) -> Vec<Vec<String>> {
             (false, false) => format!("channels {} parked", list(&member.channels)),
         };
         if !member.standing_in.is_empty() {
-            let _ = write!(channels, ", stands in for {}", list(&member.standing_in));
+            let _ = write!(channels, ", takes over for {}", list(&member.standing_in));
         }
         vec![format!("    {}", member.function), role, state, channels]
     };
@@ -144,10 +144,10 @@ fn emulation(way: &WayOffloads, verbose: bool) -> Option<String> {
     };
     let mut done = Vec::new();
     if !way.emulated.is_empty() {
-        done.push(format!("{} done here", list(&way.emulated)));
+        done.push(format!("{} emulated", list(&way.emulated)));
     }
     if way.cuts {
-        done.push("frames beyond the largest cut".to_owned());
+        done.push("frames beyond the largest segmented".to_owned());
     }
     let (from, to) = (&way.from, &way.to);
     let mut lines = String::new();

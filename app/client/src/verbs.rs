@@ -123,7 +123,7 @@ fn none_runs() -> String {
         Ok(Search::At(socket)) => vec![socket],
         _ => Places::from_env().searched().iter().map(|at| at.display().to_string()).collect(),
     };
-    format!("no mqnet process found (looked in {})", looked.join(", "))
+    format!("no mqnet process found (searched: {})", looked.join(", "))
 }
 
 fn all(search: &Search) -> Result<All, ApiError> {
@@ -308,7 +308,7 @@ fn patch(
 fn daemon(search: &Search) -> Result<Client, ApiError> {
     let survey = survey(search)?;
     let daemon = survey.found.iter().find(|found| found.instance.mode == "daemon");
-    let none = || ApiError::new(Code::NoDevice, "no mqnet daemon runs here: start 'mqnet daemon'");
+    let none = || ApiError::new(Code::NoDevice, "no mqnet daemon is running: start 'mqnet daemon'");
     daemon.map(|found| found.client()).ok_or_else(none)
 }
 

@@ -131,9 +131,9 @@ fn outside(stats: &LinkStats) -> Vec<Outside> {
     let dropped = |(netdev, frames): (&String, Option<u64>)| {
         let (netdev, frames) = (netdev.clone(), frames.filter(|&frames| frames > 0)?);
         let advice = format!(
-            "make its ring longer (ip link set {netdev} txqueuelen 4000), or use Linux 7.3, whose \
-             full rings stop the sender (IFF_BACKPRESSURE, which mqnet sets by itself; it needs a \
-             qdisc on {netdev}: tc qdisc replace dev {netdev} root fq_codel)"
+            "make its ring longer (ip link set {netdev} txqueuelen 4000), or use Linux 7.3, where \
+             a full ring stops the sender (IFF_BACKPRESSURE, which mqnet sets; it needs a qdisc on \
+             {netdev}: tc qdisc replace dev {netdev} root fq_codel)"
         );
         Some(Outside { netdev, frames, advice })
     };
@@ -162,20 +162,20 @@ fn answer(channel: u16, lane: &LaneStats, now: SystemTime) -> Answer {
 fn advice(cause: StopCause, to: &str, for_ns: u64) -> String {
     if for_ns < 1_000_000_000 {
         return format!(
-            "nothing, if it goes on within a second: a slower sink stops its source now and then \
-             (mqnet top {to} shows how often)"
+            "nothing, if the queue is woken within a second: a slower sink sometimes stops its \
+             source (mqnet top {to} shows how often)"
         );
     }
     match cause {
         StopCause::Peer => format!(
-            "look at the host behind {to}: is its mqnet frozen (kill -CONT), without a CPU, or \
-             stopped itself (run mqnet why there)?"
+            "check the host behind {to}: is its mqnet frozen (kill -CONT), without a CPU, or also \
+             stopped (run mqnet why there)?"
         ),
         StopCause::Memory => {
-            format!("free memory, or raise the limit of this cgroup: {to} takes frames then")
+            format!("free memory, or raise the limit of this cgroup: {to} then accepts frames")
         }
         StopCause::Device => {
-            format!("find out why {to} takes no frames (mqnet show {to}, mqnet stats {to})")
+            format!("find out why {to} does not accept frames (mqnet show {to}, mqnet stats {to})")
         }
     }
 }
@@ -183,7 +183,7 @@ fn advice(cause: StopCause, to: &str, for_ns: u64) -> String {
 fn text(link: &LinkInfo, report: &Report) -> String {
     let mut out = format!("link {}: {}\n", link.name, standing(link));
     if link.state == LinkState::Down {
-        out += "it takes no frames until it is up again; it tries by itself\n";
+        out += "no frames are moved until it is up again; mqnet retries\n";
     }
     let dropped = drops::lines(link).join("; ");
     if report.stopped.is_empty() && link.state != LinkState::Down {
@@ -202,15 +202,15 @@ fn text(link: &LinkInfo, report: &Report) -> String {
     for Outside { netdev, frames, advice } in &report.dropped_outside {
         let _ = writeln!(
             out,
-            "\n{netdev}: the kernel's ring was full and dropped {frames} frames before they came \
-             here\n  do: {advice}",
+            "\n{netdev}: the kernel's ring was full and dropped {frames} frames before mqnet \
+             received them\n  do: {advice}",
         );
     }
     for stopped in &report.stopped {
         let _ = writeln!(
             out,
-            "\nchannel {}: the TX queue of {} is stopped, so {} waits with what it has\n  \
-             since {} (for {})\n  by: {}\n  do: {}",
+            "\nchannel {}: the TX queue of {} is stopped, so frames of {} wait\n  since {} (for \
+             {})\n  by: {}\n  do: {}",
             stopped.channel,
             stopped.to,
             stopped.from,
@@ -252,7 +252,7 @@ mod tests {
             "channel 1: the TX queue of ntb0 is stopped, so vm0 waits",
             "since 2001-09-09T01:46:38.750Z (for 1.25 s)",
             "by: the peer's ring is full",
-            "do: look at the host behind ntb0",
+            "do: check the host behind ntb0",
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }

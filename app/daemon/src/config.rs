@@ -63,7 +63,7 @@ pub(crate) fn check_ends(link: &CheckedLink) -> Result<(), ApiError> {
     }
     if is_same_netdev(&link.a, &link.b) {
         let (name, knob) = (link.b.config().netdev_name(), link.b.rename_knob());
-        let why = format!("b: the other end of the link is a netdev '{name}', too{knob}");
+        let why = format!("b: the other end of the link also has the name '{name}'{knob}");
         return Err(ApiError::field("b", why));
     }
     Ok(())
@@ -103,7 +103,7 @@ fn summary(config: &Config, files: usize) -> String {
     let plural = |n: usize| if n == 1 { "" } else { "s" };
     let (n, s, t) = (names.len(), plural(names.len()), plural(files));
     let list = if n == 0 { String::new() } else { format!(" ({})", names.join(", ")) };
-    format!("good: {n} link{s}{list} in {files} file{t}")
+    format!("valid: {n} link{s}{list} in {files} file{t}")
 }
 
 #[cfg(test)]
@@ -123,8 +123,8 @@ mod tests {
         };
         for (a, b, knob) in [
             ("tap:a", "tap:a,mtu=9000", ""),
-            ("vhost-user:/x/card", "virtio-user:/y/card", ": give this one another, name="),
-            ("xdp:eth0", "xdp:eth0", ": give this one another, name="),
+            ("vhost-user:/x/card", "virtio-user:/y/card", ": set another one with name="),
+            ("xdp:eth0", "xdp:eth0", ": set another one with name="),
             ("xdp:eth0", "tap:eth0", ""),
         ] {
             let why = check(a, b).unwrap_or_else(|| panic!("{a} {b}"));

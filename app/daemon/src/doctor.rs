@@ -161,9 +161,9 @@ fn text(checks: &[Check]) -> String {
         count(Level::Warn),
         count(Level::No),
         if is_missing_basics(checks) {
-            "something that TAPs or bridges need is missing"
+            "a requirement of TAPs or bridges is missing"
         } else {
-            "links can run here"
+            "links can run on this machine"
         }
     );
     out

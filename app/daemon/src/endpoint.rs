@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::os::fd::OwnedFd;
 
-use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction, ModeWish, ZeroCopy};
+use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction, RequestedMode, ZeroCopy};
 use mqnet_control::socket::{group_id, user_id};
 use mqnet_group::{GroupConfig, GroupFunction, OnLoss};
 use mqnet_host::{Opened, netns_of};
@@ -184,9 +184,9 @@ fn af_xdp(nic: AfXdp) -> AfXdpConfig {
         interface: nic.interface,
         netns: nic.netns,
         mode: match nic.mode {
-            AfXdpMode::Auto => ModeWish::Auto,
-            AfXdpMode::Native => ModeWish::Native,
-            AfXdpMode::Generic => ModeWish::Generic,
+            AfXdpMode::Auto => RequestedMode::Auto,
+            AfXdpMode::Native => RequestedMode::Native,
+            AfXdpMode::Generic => RequestedMode::Generic,
         },
         zero_copy: match nic.zero_copy {
             None => ZeroCopy::Auto,

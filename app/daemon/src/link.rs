@@ -83,7 +83,7 @@ pub fn run(args: &LinkArgs) -> Result<(), Failure> {
         server.end();
         let Some(entry) = host.entries.first_mut() else { return ended };
         // The lanes stop first: only then do the counters of both ends agree.
-        entry.end("the peer's user stopped it", Duration::MAX)?;
+        entry.end("the peer's user stopped the link", Duration::MAX)?;
         front.status.finish(&mut entry.link);
         ended
     })

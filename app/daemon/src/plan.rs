@@ -70,7 +70,7 @@ fn machine(text: &str) -> Result<Topology, String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     pub(crate) name: String,
-    pub(crate) home: FunctionLocation,
+    pub(crate) location: FunctionLocation,
     pub(crate) interface: Option<String>,
     /// Network namespace of the interface, if it differs from this process's.
     pub(crate) netns: Option<PathBuf>,
@@ -103,13 +103,13 @@ impl Job {
         &self,
         topology: &'a Topology,
         senders: &'a Topology,
-        homes: &'a [FunctionLocation],
+        locations: &'a [FunctionLocation],
     ) -> PlacementRequest<'a> {
         let Self { channels, workers, side, .. } = *self;
         PlacementRequest {
             topology,
             senders,
-            functions: homes,
+            functions: locations,
             channels,
             map: round_robin,
             workers,
@@ -117,12 +117,12 @@ impl Job {
         }
     }
 
-    fn homes(&self) -> Vec<FunctionLocation> {
-        self.members.iter().map(|member| member.home).collect()
+    fn locations(&self) -> Vec<FunctionLocation> {
+        self.members.iter().map(|member| member.location).collect()
     }
 
     pub(crate) fn make(self, topology: &Topology, senders: &Topology) -> Made {
-        let placement = plan(&self.request(topology, senders, &self.homes()));
+        let placement = plan(&self.request(topology, senders, &self.locations()));
         let (topology, senders) = (topology.clone(), senders.clone());
         Made { title: self.title, topology, senders, members: self.members, placement }
     }
@@ -133,10 +133,11 @@ impl Made {
     /// plan. Sender CPUs are computed for each interface separately, because the network stack of
     /// one interface does not use the queues of the others.
     pub(crate) fn wanted(&self) -> Vec<Wanted> {
-        let homes: Vec<FunctionLocation> = self.members.iter().map(|member| member.home).collect();
+        let locations: Vec<FunctionLocation> =
+            self.members.iter().map(|member| member.location).collect();
         let request = PlacementRequest {
             senders: &self.senders,
-            ..PlacementRequest::new(&self.topology, &homes, 0)
+            ..PlacementRequest::new(&self.topology, &locations, 0)
         };
         let mut wanted = Vec::new();
         for (function, member) in self.members.iter().enumerate() {
@@ -191,15 +192,15 @@ pub fn run(
 fn hold(made: &Made, signals: &StopSignals, out: &mut dyn Write) -> Result<(), Failure> {
     leftovers::take_care();
     let mut applied = Applied::apply(Path::new("/"), &made.wanted());
-    let said: String = applied.said.iter().map(|line| format!("{line}\n")).collect();
-    put(out, &format!("\n{said}set; Ctrl-C puts it back\n"))?;
+    let lines: String = applied.lines.iter().map(|line| format!("{line}\n")).collect();
+    put(out, &format!("\n{lines}set; Ctrl-C restores it\n"))?;
     while !signals.pending() {
         poll::wait_readable(&[signals.as_fd()], Duration::from_secs(3600))?;
     }
-    let said: String = applied.put_back().iter().map(|line| format!("{line}\n")).collect();
-    put(out, &format!("{said}put back\n"))?;
+    let lines: String = applied.put_back().iter().map(|line| format!("{line}\n")).collect();
+    put(out, &format!("{lines}restored\n"))?;
     if applied.failed > 0 {
-        let what = format!("{} of {} could not be set", applied.failed, applied.said.len());
+        let what = format!("{} of {} could not be set", applied.failed, applied.lines.len());
         return Err(Failure::Broken(what));
     }
     Ok(())

@@ -75,7 +75,7 @@ pub(crate) fn keep_for_daemon() {
 fn keep_only(keep: &BTreeSet<Capability>) {
     let keep: Vec<Capability> = keep.iter().copied().collect();
     if let Err(e) = process::drop_capabilities(&keep) {
-        tracing::warn!("this process keeps its capabilities: {e}");
+        tracing::warn!("capabilities could not be dropped: {e}");
     }
 }
 

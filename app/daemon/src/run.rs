@@ -69,7 +69,7 @@ pub(crate) fn prepare(sandbox: &SandboxArgs) -> Result<(), Failure> {
         ))),
         Ok(_) => Ok(()),
         Err(e) => {
-            tracing::debug!("the limit of open files stays as it is: {e}");
+            tracing::debug!("the limit of open files could not be raised: {e}");
             Ok(())
         }
     }
@@ -137,7 +137,7 @@ pub(crate) async fn turn(
 
 /// Waits until one of the descriptors is readable. Each `AsyncFd` owns its descriptor, as the
 /// deprecated function requires; its successor is `unsafe`.
-#[allow(deprecated, reason = "an OwnedFd keeps its descriptor open, which is what it is about")]
+#[allow(deprecated, reason = "an OwnedFd keeps its descriptor open")]
 async fn any_readable(fds: Vec<OwnedFd>) -> std::io::Result<()> {
     let mut watched = Vec::with_capacity(fds.len());
     for fd in fds {
@@ -189,7 +189,7 @@ impl Server {
             // Binding the metrics address may need the capability for low ports.
             let keep = metrics.map(|_| process::Capability::NetBindService);
             if let Err(e) = process::restrict_thread(keep.as_slice()) {
-                tracing::warn!("the server keeps its privileges: {e}");
+                tracing::warn!("the server could not drop its privileges: {e}");
             }
             runtime.block_on(async {
                 let control = async {

@@ -68,7 +68,7 @@ impl Status {
                 let finished = [plan.rx_emulation, plan.tx_emulation].map(|way| way.offloads);
                 let finished = match finished {
                     [Offloads::NONE, Offloads::NONE] => String::new(),
-                    [forth, back] => format!(", finished here {forth} / {back}"),
+                    [forth, back] => format!(", emulated {forth} / {back}"),
                 };
                 format!(
                     "{} <-> {}: up, {} channels, mtu {}, frames up to {}, offloads {} / {}\

@@ -189,7 +189,7 @@ mod tests {
         let events = || epoll_set.epoll.wait(Some(std::time::Duration::ZERO), |_| ()).unwrap();
         let ring = |lease: &mut Lease<Side>| lease.take().unwrap().0.ring().unwrap();
         ring(&mut lease);
-        assert_eq!(events(), 0, "nobody listens yet");
+        assert_eq!(events(), 0, "no listener yet");
         lease.watch(&epoll_set).unwrap();
         assert_eq!(events(), 1, "what came before");
         for _ in 0..3 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// XDP mode of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ModeWish {
+pub enum RequestedMode {
     /// Native mode if the driver supports it, otherwise generic mode.
     #[default]
     Auto,
@@ -35,7 +35,7 @@ pub struct AfXdpConfig {
     /// File of the interface's network namespace.
     pub netns: Option<PathBuf>,
     /// XDP mode of the program.
-    pub mode: ModeWish,
+    pub mode: RequestedMode,
     /// Use of zero copy.
     pub zero_copy: ZeroCopy,
     /// Number of queues to set; by default the interface keeps its number.

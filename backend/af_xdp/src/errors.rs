@@ -51,11 +51,11 @@ pub(crate) fn explain(step: Step, interface: &str, error: &io::Error) -> String 
         ),
         (Step::Memory(mib), _) => format!("{mib} MiB for frames: {error}"),
         (Step::Bind { queue, .. }, libc::EBUSY) => format!(
-            "queue {queue} of {interface} is taken by another AF_XDP socket: end that program \
-             (ss --xdp -ap shows it)"
+            "queue {queue} of {interface} is in use by another AF_XDP socket: end that program (ss \
+             --xdp -ap shows it)"
         ),
         (Step::Bind { zero_copy: true, .. }, libc::EOPNOTSUPP | libc::EINVAL) => format!(
-            "the driver of {interface} has no zero copy here ({error}): zerocopy=auto does without"
+            "the driver of {interface} does not support zero copy here ({error}): use zerocopy=auto"
         ),
         (Step::Bind { queue, .. }, _) => format!("queue {queue} of {interface}: {error}"),
         (Step::Program, libc::EPERM) => {
@@ -65,25 +65,27 @@ pub(crate) fn explain(step: Step, interface: &str, error: &io::Error) -> String 
             format!("an XDP program at {interface} is not permitted (CAP_NET_ADMIN): {CAPS}")
         }
         (Step::Attach { .. }, libc::EBUSY | libc::EEXIST) => format!(
-            "{interface} has another XDP program: end who holds it, or take it off (ip link set \
-             dev {interface} xdp off); ip -d link show dev {interface} shows it"
+            "{interface} has another XDP program: end the program that attached it, or detach it \
+             (ip link set dev {interface} xdp off); ip -d link show dev {interface} shows it"
         ),
         (Step::Attach { generic: false, mtu }, libc::ERANGE | libc::E2BIG) => format!(
-            "the driver of {interface} has no native XDP for mtu {mtu}: lower the mtu, or \
+            "the driver of {interface} has no native XDP for mtu {mtu}: lower the mtu, or use \
              mode=generic"
         ),
         (Step::Attach { generic: false, .. }, libc::ENOSPC) => format!(
             "the driver of {interface} has too few queues for native XDP (a veth needs as many RX \
-             queues as its peer has TX queues): queues=, or mode=generic"
+             queues as its peer has TX queues): raise queues=, or use mode=generic"
         ),
         (Step::Attach { generic: false, mtu }, _) => format!(
-            "the driver of {interface} takes no native XDP program at mtu {mtu} ({error}): \
+            "the driver of {interface} refuses a native XDP program at mtu {mtu} ({error}): \
              mode=generic, a smaller mtu, or fewer queues (queues=) may help"
         ),
         (Step::Attach { generic: true, .. }, _) => {
-            format!("{interface} takes no XDP program in its stack: {error}")
+            format!("{interface} refuses a generic XDP program: {error}")
         }
-        (Step::Promiscuous, _) => format!("{interface} promiscuous: {error} (or promisc=off)"),
+        (Step::Promiscuous, _) => {
+            format!("{interface}: promiscuous mode: {error}: or use promisc=off")
+        }
         (Step::Queues(queues), libc::EPERM) => {
             format!("queues={queues} of {interface} are not permitted (CAP_NET_ADMIN): {CAPS}")
         }
@@ -107,21 +109,20 @@ pub(crate) fn losses(
     let mut losses = Vec::new();
     if is_veth {
         losses.push(
-            "a veth hands over checksums that its peer left unfinished; at the peer: \
-             ethtool -K PEER tx off"
+            "a veth passes on checksums that its peer has not completed; at the peer: ethtool -K \
+             PEER tx off"
                 .to_owned(),
         );
     }
     match (is_veth, strips_tags) {
         _ if has_tags => {}
         (true, _) => losses.push(
-            "a veth hands over frames without the VLAN tags that its peer keeps beside them; at \
+            "a veth passes on frames without the VLAN tags that its peer stores out of band; at \
              the peer: ethtool -K PEER txvlan off tx-vlan-stag-hw-insert off"
                 .to_owned(),
         ),
         (false, true) => losses.push(format!(
-            "VLAN tags are taken out of frames before they arrive: ethtool -K {interface} rxvlan \
-             off"
+            "VLAN tags are stripped from received frames: ethtool -K {interface} rxvlan off"
         )),
         (false, false) => {}
     }
@@ -153,7 +154,7 @@ mod tests {
         for (step, code, expected) in [
             (Step::Socket, libc::EPERM, "setcap"),
             (Step::Memory(64), libc::ENOBUFS, "RLIMIT_MEMLOCK"),
-            (bind, libc::EBUSY, "queue 3 of eth7 is taken by another AF_XDP socket"),
+            (bind, libc::EBUSY, "queue 3 of eth7 is in use by another AF_XDP socket"),
             (Step::Bind { queue: 0, zero_copy: true }, libc::EOPNOTSUPP, "zerocopy=auto"),
             (Step::Program, libc::EPERM, "CAP_BPF"),
             (attach, libc::EBUSY, "another XDP program"),

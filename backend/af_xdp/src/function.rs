@@ -83,7 +83,7 @@ fn check_link_type(interface: &str, link_type: u16) -> Result<(), String> {
         libc::ARPHRD_ETHER => Ok(()),
         // A loopback has the header, but receives every frame that it sends.
         libc::ARPHRD_LOOPBACK => Err(format!(
-            "{interface} is a loopback, which returns all that is sent: use one end of a veth pair"
+            "{interface} is a loopback, which receives what it sends: use one end of a veth pair"
         )),
         other => Err(format!(
             "{interface} has no Ethernet header (link type {other}, ip link show dev {interface}): \
@@ -220,7 +220,7 @@ impl AfXdpFunction {
             _ => Ok(()),
         };
         if let Err(e) = done {
-            tracing::warn!("{}: its table is not what it was: {e}", self.name);
+            tracing::warn!("{}: indirection table not restored: {e}", self.name);
         }
         for loss in &session.losses {
             tracing::warn!("{}: {loss}", self.name);
@@ -258,7 +258,7 @@ impl AfXdpFunction {
 
     fn make(&self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         let Some(session) = &self.session else {
-            return Err(self.error("the interface is not there".to_owned()));
+            return Err(self.error("the interface does not exist".to_owned()));
         };
         let (most, count) = (session.channels(), usize::from(plan.channels));
         if plan.channels > most {
@@ -404,7 +404,7 @@ impl Function for AfXdpFunction {
     }
 
     fn full_means(&self) -> &'static str {
-        "the interface does not send as fast (its ring is full)"
+        "the interface does not send as fast as frames arrive (its ring is full)"
     }
 
     mqnet_netdev::facets!(steering, kernel_interface, placement);
@@ -428,7 +428,7 @@ impl Steering for AfXdpFunction {
             Some(Ok(is_foreign)) => is_foreign,
             // The next write of the table fails in the same way, and returns the error.
             Some(Err(e)) => {
-                tracing::debug!("{}: its table cannot be read: {e}", self.name);
+                tracing::debug!("{}: its indirection table cannot be read: {e}", self.name);
                 false
             }
             None => false,
@@ -448,8 +448,8 @@ impl Steering for AfXdpFunction {
                 }
                 Ok(())
             }
-            Some(Err(e)) => Err(self.error(format!("its table cannot be set: {e}"))),
-            None => Err(self.error("its driver has no table to set".to_owned())),
+            Some(Err(e)) => Err(self.error(format!("its indirection table cannot be set: {e}"))),
+            None => Err(self.error("its driver has no indirection table".to_owned())),
         }
     }
 
@@ -469,7 +469,7 @@ impl Steering for AfXdpFunction {
         self.is_followed = true;
         let spread = self.session.as_mut().and_then(|session| session.spread.as_mut());
         match spread.map(Spread::enforce) {
-            Some(Err(e)) => Err(format!("its table cannot be set: {e}")),
+            Some(Err(e)) => Err(format!("its indirection table cannot be set: {e}")),
             _ => Ok(buckets),
         }
     }
@@ -536,7 +536,7 @@ mod tests {
         for (link_type, expected) in [
             (libc::ARPHRD_NONE, "tun7 has no Ethernet header (link type 65534"),
             (libc::ARPHRD_PPP, "no Ethernet header (link type 512"),
-            (libc::ARPHRD_LOOPBACK, "returns all that is sent"),
+            (libc::ARPHRD_LOOPBACK, "receives what it sends"),
         ] {
             let why = check_link_type("tun7", link_type).unwrap_err();
             assert!(why.contains(expected), "{why}");

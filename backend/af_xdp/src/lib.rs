@@ -27,5 +27,5 @@ mod spread;
 mod tx;
 mod watch;
 
-pub use config::{AfXdpConfig, ModeWish, ZeroCopy};
+pub use config::{AfXdpConfig, RequestedMode, ZeroCopy};
 pub use function::AfXdpFunction;

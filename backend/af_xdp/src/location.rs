@@ -72,7 +72,7 @@ impl Location {
         match nics.name_of(index) {
             Ok(name) => {
                 if name != *interface {
-                    tracing::info!("{function}: the interface is called {name} now");
+                    tracing::info!("{function}: the interface was renamed to {name}");
                     *interface = name;
                 }
                 false

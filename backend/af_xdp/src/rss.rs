@@ -89,7 +89,7 @@ fn hash(
     kernels_key: Option<Vec<u8>>,
 ) -> Result<Hash, &'static str> {
     if spread.hash != "toeplitz" || spread.is_transformed {
-        return Err("its hash is not plain toeplitz");
+        return Err("its hash function is not toeplitz");
     }
     let key = match spread.key.as_slice() {
         [] => kernels_key,
@@ -97,9 +97,10 @@ fn hash(
     };
     let key = key.and_then(|key| key.first_chunk::<KEY_LEN>().copied());
     // A key of zeroes is invalid: the kernel creates its key when a driver first requests it.
-    let key = key.filter(|key| *key != [0; KEY_LEN]).ok_or("its driver does not tell the key")?;
+    let key =
+        key.filter(|key| *key != [0; KEY_LEN]).ok_or("its driver does not report the hash key")?;
     let types = types(|of| nics.hashed_fields(interface, of).ok());
-    let (types, unhashed) = types.ok_or("its driver does not tell what it hashes")?;
+    let (types, unhashed) = types.ok_or("its driver does not report the hashed fields")?;
     Ok(Hash { hasher: Hasher { types, key_len: KEY_LEN as u8, key }, unhashed })
 }
 
@@ -113,11 +114,11 @@ pub(crate) fn buckets(
     interface: &str,
     kernels_key: Option<Vec<u8>>,
 ) -> Result<Buckets, &'static str> {
-    let nics = Nics::open().map_err(|_| "it cannot be asked")?;
-    let spread = nics.spread(interface).map_err(|_| "its driver has no table")?;
+    let nics = Nics::open().map_err(|_| "its driver does not answer")?;
+    let spread = nics.spread(interface).map_err(|_| "its driver has no indirection table")?;
     let buckets = spread.table.len();
     if !buckets.is_power_of_two() {
-        return Err("its driver has no table whose length is a power of two");
+        return Err("its driver has no indirection table with a power of two of entries");
     }
     let hash = Arc::new(hash(&nics, interface, &spread, kernels_key)?);
     let same = hash.clone();

@@ -66,7 +66,7 @@ struct InvalidFrame;
 impl InvalidFrame {
     #[cold]
     fn fault(&self, channel: u16) -> Fault {
-        Fault { channel, what: "the kernel shows memory that is not ours".to_owned() }
+        Fault { channel, what: "the kernel returned an address outside the UMEM".to_owned() }
     }
 }
 
@@ -275,7 +275,7 @@ impl Queue for NicRx {
 
     /// Hold-off before the next poll; zero if there are other queues, or if more frames are in
     /// the ring.
-    fn gather(&self) -> Duration {
+    fn hold_off(&self) -> Duration {
         if self.is_all && self.leases.len() == 1 { GATHER } else { Duration::ZERO }
     }
 

@@ -17,7 +17,7 @@ use mqnet_sysio::xdp::{Copying, RingKind, Statistics, XdpSocket};
 use mqnet_undo::{Setting, SettingNetns, Undo, Value};
 
 use crate::cell::Cell;
-use crate::config::{AfXdpConfig, ModeWish, ZeroCopy};
+use crate::config::{AfXdpConfig, RequestedMode, ZeroCopy};
 use crate::errors::{Step, explain, losses};
 use crate::pages::CHUNK;
 use crate::pages::Closing;
@@ -126,8 +126,8 @@ impl Attempt<'_> {
             // kernel's stack uncounted.
             let name = &self.config.interface;
             return Err(format!(
-                "{name} has {most} receive queues and at most {CHANNELS_MAX} can be taken over: \
-                 queues={CHANNELS_MAX} sets them, as ethtool -L {name} does"
+                "{name} has {most} receive queues, at most {CHANNELS_MAX} are possible: use \
+                 queues={CHANNELS_MAX}, or ethtool -L {name}"
             ));
         }
         let ring = self.config.ring_for(most.map_or(CHANNELS_MAX, |n| n as u16));
@@ -150,7 +150,7 @@ impl Attempt<'_> {
             let xsk = Arc::new(Xsk::new(socket).map_err(self.failed(Step::Socket))?);
             let mut part = || {
                 let part = rest.take(per_queue / 2);
-                part.ok_or_else(|| io::Error::other("no memory is left"))
+                part.ok_or_else(|| io::Error::other("out of memory"))
             };
             // Map the rings before binding: Linux 6.1 maps the rings of unbound sockets only.
             let sides = part()
@@ -224,7 +224,7 @@ impl Attempt<'_> {
 
     /// Binds the sockets and attaches the program, in one of the allowed modes.
     fn take_over(&self) -> Result<(Bound, XdpLink, AttachMode), String> {
-        let generic_only = self.config.mode == ModeWish::Generic;
+        let generic_only = self.config.mode == RequestedMode::Generic;
         let bound = self.bind_all(generic_only)?;
         let map = self.map(&bound).map_err(self.failed(Step::Program))?;
         if self.wants_tags && !generic_only {
@@ -251,7 +251,7 @@ impl Attempt<'_> {
         let hopeless = [libc::EBUSY, libc::EEXIST, libc::EPERM].map(Some);
         let is_hopeless = hopeless.contains(&error.raw_os_error()) || bound.is_zero_copy();
         let why = failed(false)(error);
-        if self.config.mode == ModeWish::Native || is_hopeless {
+        if self.config.mode == RequestedMode::Native || is_hopeless {
             return Err(why);
         }
         tracing::info!("{why}; trying mode=generic");

@@ -44,7 +44,7 @@ fn chunks_of(len: u32) -> usize {
 
 #[cold]
 fn foreign_chunk(channel: u16, e: &ForeignChunk) -> Fault {
-    Fault { channel, what: format!("the kernel gave back {:#x}, which it did not have", e.0) }
+    Fault { channel, what: format!("the kernel completed {:#x}, which was not submitted", e.0) }
 }
 
 /// Result of a failed wakeup: no fault if the driver is busy, because it then polls its rings

@@ -231,7 +231,7 @@ impl NtbFunction {
             window: self.hw.window_len(),
             caps: self.offered_caps(),
             rings: RequestedRings::default(),
-            seat: self.membership,
+            membership: self.membership,
         };
         for (at, value) in offer.encode().into_iter().enumerate() {
             self.hw.peer_spad_write(at, value);
@@ -253,13 +253,14 @@ impl NtbFunction {
     /// violation.
     fn listen(&mut self, now: Duration) -> Result<(), String> {
         let pads = self.read_pads();
-        let phase = Phase::decode(pads[pad::PHASE])
-            .ok_or_else(|| format!("the peer is in phase {}, which is none", pads[pad::PHASE]))?;
+        let phase = Phase::decode(pads[pad::PHASE]).ok_or_else(|| {
+            format!("the peer is in phase {}, which does not exist", pads[pad::PHASE])
+        })?;
         if self.state == State::Up {
             self.read_mailbox()?;
         }
         match (phase, self.state) {
-            (Phase::None, State::Up) => Err("the peer took its words back".to_owned()),
+            (Phase::None, State::Up) => Err("the peer cleared its scratchpads".to_owned()),
             (Phase::None, _) => Ok(()),
             (Phase::Bye, _) => Err("the peer closed the link".to_owned()),
             (Phase::Refuse, _) => self.was_refused(&pads, now),
@@ -280,7 +281,7 @@ impl NtbFunction {
     /// Answers the peer's offer with an acceptance or a refusal.
     fn answer(&mut self, pads: &[u32; PADS], now: Duration) -> Result<(), String> {
         let window = self.hw.windows().map_or(0, |w| w.outbound_len);
-        let Some(ours) = self.our_offer.clone() else { return Err("no offer of ours".to_owned()) };
+        let Some(ours) = self.our_offer.clone() else { return Err("no offer was sent".to_owned()) };
         let theirs = Offer::decode(pads, window);
         let result = theirs.and_then(|t| link::agree(&ours, &t, 0).map(|agreement| (t, agreement)));
         match result {
@@ -312,11 +313,13 @@ impl NtbFunction {
         let ours = self.agreement.as_ref().map(|a| a.generation);
         if ours != Some(pads[pad::CODE]) {
             let theirs = pads[pad::CODE];
-            return Err(format!("the peer accepted generation {theirs:#x}, ours is {ours:x?}"));
+            return Err(format!(
+                "the peer accepted generation {theirs:#x}, the offer has {ours:x?}"
+            ));
         }
         self.step(Happening::PeerAccepts, now)?;
         // Capabilities that have changed since the offer.
-        self.publish_wish();
+        self.publish_request();
         if self.sent_messages == 0 {
             self.post();
         }
@@ -358,7 +361,7 @@ impl NtbFunction {
     ) -> Result<Vec<Channel>, OpenChannelsError> {
         if plan.channels != agreement.plan.channels {
             let (want, have) = (plan.channels, agreement.plan.channels);
-            return Err(self.error(format!("{want} channels wanted, {have} were negotiated")));
+            return Err(self.error(format!("{want} channels: {have} were negotiated")));
         }
         let mut agreement = agreement.clone();
         // The other members of a group may have a lower limit.
@@ -546,7 +549,8 @@ impl Function for NtbFunction {
             return "all slots of the queue pair are in use: the guest's kernel does not consume \
                     them (mqnet show has the slots of each pair)";
         }
-        "the peer's ring is full: the peer does not take frames (ask the peer why)"
+        "the peer's ring is full: the peer does not take frames (mqnet why at the peer names the \
+         cause)"
     }
 
     fn stats(&self) -> &[Arc<QueuePairStats>] {

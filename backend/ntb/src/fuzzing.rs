@@ -59,7 +59,7 @@ pub fn handshake(data: &[u8]) {
         window: 2 << 20,
         caps,
         rings: Default::default(),
-        seat: None,
+        membership: None,
     };
     let honest = input.u8() % 2 == 0;
     let mut pads = if honest { ours.encode() } else { [0; PADS] };

@@ -136,16 +136,21 @@ impl Phase {
 }
 
 /// Encodes a group membership: number, members << 4, group << 8; 0 for none.
-pub fn encode_membership(seat: Option<GroupMembership>) -> u32 {
-    seat.map_or(0, |seat| u32::from(seat.number) | u32::from(seat.of) << 4 | seat.group << 8)
+pub fn encode_membership(membership: Option<GroupMembership>) -> u32 {
+    membership.map_or(0, |membership| {
+        u32::from(membership.number) | u32::from(membership.of) << 4 | membership.group << 8
+    })
 }
 
 /// Decodes a group membership that a peer wrote; `Some(None)` for no membership, `None` for
 /// invalid values.
 pub fn decode_membership(word: u32) -> Option<Option<GroupMembership>> {
-    let seat = GroupMembership { number: word as u8 & 15, of: word as u8 >> 4, group: word >> 8 };
-    let good = (2..=8).contains(&seat.of) && seat.number < seat.of && seat.group > 0;
-    if word == 0 { Some(None) } else { good.then_some(Some(seat)) }
+    let membership =
+        GroupMembership { number: word as u8 & 15, of: word as u8 >> 4, group: word >> 8 };
+    let good = (2..=8).contains(&membership.of)
+        && membership.number < membership.of
+        && membership.group > 0;
+    if word == 0 { Some(None) } else { good.then_some(Some(membership)) }
 }
 
 /// Bytes of the mailbox.
@@ -377,7 +382,7 @@ mod tests {
         // Goal: the bytes of a record's header have the order of the table above, least
         // significant first. A big-endian host reads the same record after swapping each word.
         #[test]
-        fn records_lie_as_the_table_says(a: u64, b: u64) {
+        fn records_match_documented_layout(a: u64, b: u64) {
             let record = Record::decode([a, b]);
             let bytes = record.encode().map(u64::to_le_bytes).concat();
             prop_assert_eq!(&bytes[8..12], &record.len.to_le_bytes());
@@ -425,7 +430,7 @@ mod tests {
 
     // Goal: a word of another generation is no index; a word of 0 is index 0.
     #[test]
-    fn stale_words_are_told_apart() {
+    fn stale_words_are_detected() {
         assert_eq!(read_index(index_word(7, 5), 7), Some(5));
         assert_eq!(read_index(index_word(6, 5), 7), None);
         assert_eq!(read_index(0, 7), Some(0));

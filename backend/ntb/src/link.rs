@@ -77,7 +77,7 @@ const FORBIDDEN: &[(State, Happening, &str)] = &[
     (Down, BadOffer, "an offer without a peer: a stale scratchpad"),
     (Down, PeerAccepts, "an acceptance without a peer: a stale scratchpad"),
     (Down, PeerRefuses, "a refusal without a peer: a stale scratchpad"),
-    (Down, Fault, "there is no peer that could break a rule"),
+    (Down, Fault, "a violation without a peer"),
     (Offered, HwUp, "a second peer while the first is there"),
     (Offered, PeerAccepts, "the peer accepted before it made an offer"),
     (Accepted, HwUp, "a second peer while the first is there"),
@@ -87,7 +87,7 @@ const FORBIDDEN: &[(State, Happening, &str)] = &[
     (Up, GoodOffer, "a second offer: the rings are laid out already"),
     (Up, BadOffer, "a second offer: the rings are laid out already"),
     (Up, PeerAccepts, "a second acceptance"),
-    (Up, PeerRefuses, "a refusal after the acceptance: the peer should say goodbye"),
+    (Up, PeerRefuses, "a refusal after the acceptance: the peer should close the link"),
     (Refused, HwUp, "a second peer while the first is there"),
     (Refused, GoodOffer, "an offer after the refusal: the peer should reconnect"),
     (Refused, BadOffer, "an offer after the refusal: the peer should reconnect"),
@@ -100,7 +100,7 @@ pub fn next(state: State, happening: Happening) -> Result<State, &'static str> {
         return Ok(*to);
     }
     let forbidden = FORBIDDEN.iter().find(|(s, h, _)| (*s, *h) == (state, happening));
-    Err(forbidden.map_or("no such move", |(_, _, why)| why))
+    Err(forbidden.map_or("no such transition", |(_, _, why)| why))
 }
 
 #[cfg(test)]

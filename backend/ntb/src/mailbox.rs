@@ -9,9 +9,9 @@
 //! | word | lower half | upper half |
 //! |---|---|---|
 //! | 0 | sequence | |
-//! | 1 | number of the wish | attempt |
+//! | 1 | number of the request | attempt |
 //! | 2 | step | bytes of the reason |
-//! | 3 | leader's wish that the attempt is about | the follower's |
+//! | 3 | leader's request that the attempt is about | the follower's |
 //! | 4 | most queue pairs, wanted ones << 16 | wanted MTU, found one << 16, 0 for none |
 //! | 5 | largest MTU | largest frame |
 //! | 6 | offloads of frames from the writer | offloads of frames to the writer |
@@ -44,7 +44,7 @@ const _: () = assert!((1 + BODY) * 8 <= MAILBOX);
 /// Control message of one end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ControlMessage {
-    pub(crate) wish: u32,
+    pub(crate) request: u32,
     pub(crate) caps: Caps,
     pub(crate) rings: RequestedRings,
     pub(crate) word: ChangeMessage,
@@ -83,7 +83,7 @@ impl ControlMessage {
     pub(crate) fn blank(caps: &Caps) -> Self {
         let (rings, word) = (RequestedRings::default(), ChangeMessage::default());
         let partner = FarPartner::Unknown;
-        Self { wish: 0, caps: caps.clone(), rings, word, here: 0, partner }
+        Self { request: 0, caps: caps.clone(), rings, word, here: 0, partner }
     }
 
     pub(crate) fn encode(&self) -> [u64; BODY] {
@@ -97,9 +97,9 @@ impl ControlMessage {
         let counts = u32::from(caps.channels) | u32::from(caps.wanted.unwrap_or(0)) << 16;
         let mut body = [0; BODY];
         body[..7].copy_from_slice(&[
-            pair(self.wish, word.attempt),
+            pair(self.request, word.attempt),
             pair(word.step as u32, why.len() as u32),
-            pair(word.wishes[0], word.wishes[1]),
+            pair(word.requests[0], word.requests[1]),
             pair(counts, caps.mtu_word()),
             pair(caps.mtu_max, caps.frame_max),
             pair(caps.rx_offloads.bits(), caps.tx_offloads.bits()),
@@ -118,29 +118,30 @@ impl ControlMessage {
         let high = |at: usize| (body[at] >> 32) as u32;
         let check = |what: &str, number: u32, good: bool| match good {
             true => Ok(number),
-            false => Err(format!("the peer's letter says {what} {number}, which cannot be")),
+            false => Err(format!("peer control message: {what} {number}: not allowed")),
         };
         let step = Step::decode(low(1));
-        let step = step.ok_or_else(|| format!("the peer is in step {}, which is none", low(1)))?;
-        let len = check("a reason of bytes", high(1), high(1) as usize <= TEXT * 8)? as usize;
+        let step =
+            step.ok_or_else(|| format!("peer control message: step {} does not exist", low(1)))?;
+        let len = check("length of a reason", high(1), high(1) as usize <= TEXT * 8)? as usize;
         let reason = high(PARTNER);
-        let reason = check("a reason of bytes", reason, reason as usize <= TEXT * 8)? as usize;
+        let reason = check("length of a reason", reason, reason as usize <= TEXT * 8)? as usize;
         let (channels, wanted) = (low(3) & 0xffff, low(3) >> 16);
         let most = u32::from(CHANNELS_MAX);
         let mtus = MTU_MIN..=MTU_MAX;
         let [mtu, mtu_found] = match Caps::read_mtu_word(high(3)) {
             Some(mtus) => mtus,
             None => {
-                return Err(format!("the peer's letter says mtu {:#x}, which cannot be", high(3)));
+                return Err(format!("peer control message: mtu {:#x}: not allowed", high(3)));
             }
         };
         let some = |n: u32| Some(n).filter(|&n| n > 0);
         Ok(Self {
-            wish: low(0),
+            request: low(0),
             caps: Caps {
                 layer: Layer::Ethernet,
                 channels: check("queue pairs", channels, (1..=most).contains(&channels))? as u16,
-                wanted: some(check("wanted queue pairs", wanted, wanted <= most)?)
+                wanted: some(check("requested queue pairs", wanted, wanted <= most)?)
                     .map(|n| n as u16),
                 mtu,
                 mtu_found,
@@ -154,7 +155,7 @@ impl ControlMessage {
             word: ChangeMessage {
                 attempt: high(0),
                 step,
-                wishes: [low(2), high(2)],
+                requests: [low(2), high(2)],
                 why: read_text(&body[7..7 + TEXT], len),
             },
             here: low(HERE) as u8,
@@ -163,7 +164,9 @@ impl ControlMessage {
                 1 => FarPartner::Up,
                 2 => FarPartner::Down(read_text(&body[PARTNER + 1..], reason)),
                 other => {
-                    return Err(format!("the peer's partner is in state {other}, which is none"));
+                    return Err(format!(
+                        "peer control message: partner state {other} does not exist"
+                    ));
                 }
             },
         })
@@ -214,7 +217,7 @@ mod tests {
 
     fn message(why: &str) -> ControlMessage {
         ControlMessage {
-            wish: 7,
+            request: 7,
             caps: Caps {
                 layer: Layer::Ethernet,
                 channels: 64,
@@ -231,7 +234,7 @@ mod tests {
             word: ChangeMessage {
                 attempt: 3,
                 step: Step::Refuse,
-                wishes: [1, 7],
+                requests: [1, 7],
                 why: why.to_owned(),
             },
             here: 5,

@@ -112,14 +112,14 @@ fn push_other<'a>(
     let record = Record::decode(header);
     let len = record.len;
     if record.number != due.number {
-        return Err(format!("record {} where {} was due", record.number, due.number));
+        return Err(format!("record {}, expected {}", record.number, due.number));
     }
     if len == 0 || len > due.frame_max {
         return Err(format!("a frame of {len} bytes, allowed are 1 to {}", due.frame_max));
     }
     let (bytes, left) = (record_size(len), due.left);
     if bytes > left {
-        return Err(format!("a record of {bytes} bytes where {left} are published"));
+        return Err(format!("a record of {bytes} bytes, {left} are published"));
     }
     if let Err(why) = record.hdr.check(len) {
         let hdr = record.hdr;

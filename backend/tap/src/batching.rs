@@ -13,7 +13,7 @@ use crate::Io;
 pub(crate) type Batch = Option<BatchWriter<VNET_HDR_LEN>>;
 
 fn missing(why: &io::Error) -> String {
-    format!("io=uring: {why}: see 'mqnet doctor' (io=auto does without)")
+    format!("io=uring: {why}: see 'mqnet doctor', or use io=auto")
 }
 
 /// Method of writing for this kernel: `wanted`, or `Plain` if `Auto` is wanted and batches are

@@ -62,7 +62,7 @@ impl TapFunction {
         let (there, now) = (at.netns.as_ref().map(NetNs::inode), self.view.netns.as_ref());
         if at.is_certain && there != now.map(NetNs::inode) {
             let place = there.map_or("that of mqnet".to_owned(), |inode| inode.to_string());
-            tracing::info!("{}: was moved to the network namespace {place}", self.address());
+            tracing::info!("{}: moved to the network namespace {place}", self.address());
             self.enter(at.netns)?;
         }
         let found = self.netlink.link(&at.name);
@@ -72,7 +72,7 @@ impl TapFunction {
             return Err(format!("{} is in a network namespace out of reach", at.name));
         };
         if self.device != at.name {
-            tracing::info!("{}: is called {} now", self.address(), at.name);
+            tracing::info!("{}: renamed to {}", self.address(), at.name);
         }
         (self.device, self.index) = (at.name, info.index);
         self.view.is_out_of_reach = false;

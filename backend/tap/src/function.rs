@@ -343,8 +343,8 @@ impl TapFunction {
         if refused != self.warned {
             let address = &self.address;
             tracing::warn!(
-                "{address}: the kernel refuses frames that it promised to take: {refused}; they \
-                 are sent as their parts, and none is made any more (ethtool -k)"
+                "{address}: the kernel refuses large frames that it offered to accept: {refused}; \
+                 they are segmented from now on (ethtool -k)"
             );
             self.warned = refused;
         }

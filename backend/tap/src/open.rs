@@ -64,19 +64,20 @@ fn flags_for(found: Option<&LinkInfo>, layer: Layer) -> Result<u32, String> {
     let Some(found) = found else { return Ok(wanted | sys::flag::MULTI_QUEUE) };
     let Some(tun) = found.tun else {
         let what = mode.to_uppercase();
-        return Err(format!("the interface exists and is no {what}: choose another name"));
+        return Err(format!("the interface exists and is not a {what}: choose another name"));
     };
     if tun.flags & kind == 0 {
         let (other, what) = if layer == Layer::Ip { ("TAP", "tun") } else { ("TUN", "tap") };
         return Err(format!(
-            "the device exists and is a {other}: ip tuntap add dev NAME mode {what} makes the other"
+            "the device exists and is a {other}: use another name, or create it with ip tuntap add \
+             dev NAME mode {what}"
         ));
     }
     match tun.attached {
         0 => Ok(wanted | (tun.flags & sys::flag::MULTI_QUEUE)),
         n => Err(format!(
-            "the device is in use by another program, which has {n} of its queues attached: end \
-             it, or let it pass a queue (fd=)"
+            "the device is in use by another program, with {n} queues attached: end it, or have it \
+             pass a queue (fd=)"
         )),
     }
 }
@@ -112,12 +113,12 @@ pub(crate) fn create(name: &str, layer: Layer) -> Result<Attached, String> {
     let fail = |e: io::Error| match e.raw_os_error() {
         Some(1) if process::is_root() => format!("creating: {e}: CAP_NET_ADMIN is missing"),
         Some(1) => format!(
-            "creating: {e}: run as root, or inside 'unshare -Urn', or make the device first with \
+            "creating: {e}: run as root, or inside 'unshare -Urn', or create the device first with \
              'ip tuntap add dev {name} mode {mode} multi_queue user $USER'"
         ),
         Some(22) => {
             let kind = mode.to_uppercase();
-            format!("queue 0: {e}: the device exists and is no multi-queue {kind} with vnet_hdr")
+            format!("queue 0: {e}: the device exists and is not a multi-queue {kind} with vnet_hdr")
         }
         Some(16) => format!("queue 0: {e}: the device is in use by another program"),
         _ => format!("queue 0: {e}"),
@@ -184,7 +185,7 @@ fn adopt_queue(fd: BorrowedFd<'_>, layer: Layer) -> Result<String, String> {
     if flags & kind == 0 {
         let is = if layer == Layer::Ip { "TAP" } else { "TUN" };
         let want = mode.to_uppercase();
-        return Err(format!("{name} is a {is}, and not a {want}"));
+        return Err(format!("{name} is a {is}, not a {want}"));
     }
     if flags & sys::flag::VNET_HDR == 0 {
         return Err(format!("{name} has no virtio_net_hdr: open it with IFF_VNET_HDR"));

@@ -74,7 +74,10 @@ impl Opener {
                 let index = Nics::open().and_then(|nics| nics.index_of(&at.name));
                 let index = index.map_err(|e| format!("one more queue: {}: {e}", at.name))?;
                 if !at.is_certain && index != self.index {
-                    return Err("one more queue: the device is out of reach".to_owned());
+                    return Err(
+                        "one more queue: the device is in a network namespace out of reach"
+                            .to_owned(),
+                    );
                 }
                 one_more(&at.name, index, self.flags)
             };
@@ -229,7 +232,7 @@ impl Queues {
     pub(crate) fn set_rules(&mut self, rules: &[SteeringRule]) -> Result<(), String> {
         if let Some(rule) = rules.iter().find(|rule| rule.queue >= self.usable()) {
             let (queue, most) = (rule.queue, self.usable());
-            return Err(format!("queue {queue} is not attached, there are {most}"));
+            return Err(format!("queue {queue} is not attached: the device has {most}"));
         }
         let (first, Some(steering)) = (self.fds[0].clone(), &mut self.steering) else {
             return Err("the kernel chooses the queues of this device".to_owned());
@@ -277,7 +280,7 @@ impl Queues {
             )
         })?;
         if let Some(queue) = table.iter().find(|&&queue| queue >= most) {
-            return Err(format!("queue {queue} is not attached, there are {most}"));
+            return Err(format!("queue {queue} is not attached: the device has {most}"));
         }
         steering.set(table).map_err(|e| e.to_string())?;
         self.user_set = user_set;
@@ -462,7 +465,7 @@ impl Queues {
         while attached.iter().any(|fd| poll::is_readable(fd.as_fd()).unwrap_or(false)) {
             if clock::monotonic().saturating_sub(begin) > EMPTY_TIMEOUT {
                 let limit = EMPTY_TIMEOUT.as_millis();
-                return Err(format!("the queues did not run empty within {limit} ms"));
+                return Err(format!("the queues were not empty within {limit} ms"));
             }
             poll::pause(Duration::from_micros(50));
         }
@@ -489,7 +492,7 @@ impl Queues {
         match std::mem::take(&mut self.dropped) {
             0 => Ok(()),
             n => Err(format!(
-                "{n} frames were dropped while queues were detached, because this user may load no \
+                "{n} frames were dropped while queues were detached: this user may not load the \
                  steering program (CAP_BPF)"
             )),
         }

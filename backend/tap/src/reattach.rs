@@ -96,7 +96,7 @@ impl TapFunction {
         let removed = |why: &str| format!("{what}: {why}");
         self.return_to_origin().map_err(|why| removed(&why))?;
         let Origin::Named(config) = &self.origin else {
-            return Err(removed("its queues were inherited, and end with it"));
+            return Err(removed("its queues were inherited and cannot be opened again"));
         };
         let (name, layer) = (self.view.first_name.clone(), config.layer());
         let mode = if config.tun { "tun" } else { "tap" };

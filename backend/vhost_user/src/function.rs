@@ -24,7 +24,7 @@ use crate::steer::Steered;
 use crate::{GuestRx, GuestTx};
 
 /// Reason after the file of the guest's memory was truncated, or a page could not be allocated.
-const MEMORY_LOST: &str = "the VMM took memory of the guest away";
+const MEMORY_LOST: &str = "the VMM removed memory of the guest";
 
 /// Largest time for which the link may have more channels than the driver has enabled. After that
 /// time a new session replaces the channel change.
@@ -209,7 +209,7 @@ impl Function for VhostUserFunction {
             let is_lost = state.memory.is_lost();
             state.break_off(match is_lost {
                 true => MEMORY_LOST.to_owned(),
-                false => format!("the guest broke the rules: {what}"),
+                false => format!("the guest violated the protocol: {what}"),
             });
         }
     }

@@ -78,7 +78,7 @@ impl Listener {
             // The peer controls the work of this thread, so drop its privileges. The thread keeps
             // one capability for a socket in another user's directory.
             if let Err(e) = process::restrict_thread(&[process::Capability::DacOverride]) {
-                tracing::warn!("vhost-user: a thread keeps its privileges: {e}");
+                tracing::warn!("vhost-user: a thread could not drop its privileges: {e}");
             }
             connection_thread.run(source);
         };
@@ -98,7 +98,9 @@ impl Drop for Listener {
         if let Some(thread) = self.thread.take()
             && !bounded::join(thread, END_LIMIT)
         {
-            tracing::warn!("vhost-user: a thread waits for a descriptor of the VMM and is left");
+            tracing::warn!(
+                "vhost-user: a thread is blocked by a descriptor of the VMM; it is abandoned"
+            );
         }
     }
 }
@@ -170,7 +172,7 @@ impl ConnectionSource {
             }
             Self::Listen { socket: None, .. } => "waiting for a VMM to connect".to_owned(),
             Self::Connect(path) => format!("waiting for a VMM to listen at {}", path.display()),
-            Self::Once(Some(_)) => "the VMM has not begun".to_owned(),
+            Self::Once(Some(_)) => "the VMM has not sent a message yet".to_owned(),
             Self::Once(None) => "the VMM has ended the inherited connection".to_owned(),
         }
     }
@@ -247,7 +249,7 @@ impl ConnectionThread {
             let since = clock::monotonic();
             let why = self.serve(&stream, relay);
             lock(&self.connection).stream = None;
-            self.leave(&format!("the VMM is gone ({why})"));
+            self.leave(&format!("the VMM disconnected ({why})"));
             let is_brief = clock::monotonic().saturating_sub(since) < BRIEF;
             delay = (is_brief && matches!(source, ConnectionSource::Connect(_))).then(|| {
                 delay.map_or(BRIEF_RETRY, |delay: Duration| (delay * 2).min(BRIEF_RETRY_LONGEST))

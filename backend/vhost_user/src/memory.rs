@@ -81,7 +81,7 @@ impl Memory {
         let mut slots = self.slots.clone();
         slots.retain(|slot| (slot.guest, slot.user, slot.len) != it);
         if slots.len() == self.slots.len() {
-            return Err(format!("there is no range of memory at {:#x} to remove", it.0));
+            return Err(format!("no range of memory at {:#x} to remove", it.0));
         }
         Self::with(slots)
     }

@@ -49,7 +49,7 @@ fn eventfd(fd: Option<File>, what: &str) -> Result<Option<OwnedFd>> {
 impl Shared {
     fn ring_number(&self, index: u32) -> Result<usize> {
         let (at, rings) = (index as usize, self.lock().slots.len());
-        let bad = || refuse(format!("ring {index}: there are {rings}, two for each of queues="));
+        let bad = || refuse(format!("ring {index}: only {rings} exist, two for each of queues="));
         (at < rings).then_some(at).ok_or_else(bad)
     }
 
@@ -276,11 +276,11 @@ impl VhostUserBackendReqHandler for Shared {
     }
 
     fn set_gpu_socket(&self, _backend: GpuBackend) -> Result<()> {
-        unsupported("a network card has no GPU socket")
+        unsupported("a network device has no GPU socket")
     }
 
     fn get_shared_object(&self, _uuid: VhostUserSharedMsg) -> Result<File> {
-        unsupported("a network card shares no objects")
+        unsupported("a network device shares no objects")
     }
 
     fn set_device_state_fd(
@@ -289,15 +289,15 @@ impl VhostUserBackendReqHandler for Shared {
         _phase: VhostTransferStatePhase,
         _fd: File,
     ) -> Result<Option<File>> {
-        unsupported("the state of a network card is in its rings")
+        unsupported("the state of a network device is in its rings")
     }
 
     fn check_device_state(&self) -> Result<()> {
-        unsupported("the state of a network card is in its rings")
+        unsupported("the state of a network device is in its rings")
     }
 
     fn get_shmem_config(&self) -> Result<VhostUserShMemConfig> {
-        unsupported("a network card has no memory to map")
+        unsupported("a network device has no memory to map")
     }
 }
 

@@ -75,7 +75,7 @@ impl Relay {
         let mut message = [0; HEADER + BODY];
         let fds = self.receive(&mut message[..HEADER + header.size().min(BODY)])?;
         if !fds.is_empty() {
-            let why = format!("{} descriptors with a message that has none", fds.len());
+            let why = format!("{} descriptors with a message that allows none", fds.len());
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         let mut body = [0; BODY];
@@ -101,7 +101,7 @@ impl Relay {
             }
             if part.truncated {
                 return Err(io::Error::other(
-                    "descriptors got lost: raise the limit of open files (ulimit -n)",
+                    "descriptors were lost: raise the limit of open files (ulimit -n)",
                 ));
             }
             fds.extend(part.fds);

@@ -230,7 +230,7 @@ impl State {
             return Some(format!("{why}: closed until the driver starts its queues again"));
         }
         if self.features.is_none() {
-            return Some("the VMM is there; its driver has not begun (booting?)".to_owned());
+            return Some("the VMM is connected; its driver has not started (booting?)".to_owned());
         }
         if self.pairs_enabled() == 0 {
             let why = self.slots.iter().find_map(|slot| slot.why.clone());

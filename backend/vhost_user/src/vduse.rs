@@ -177,7 +177,7 @@ impl Function for VduseFunction {
             self.shared.serve(&mut state);
         }
         if state.broken.is_none() && state.is_memory_lost() {
-            state.broken = Some("the kernel took memory of the driver away".to_owned());
+            state.broken = Some("the kernel removed memory of the driver".to_owned());
         }
         match state.why_down() {
             Some(why) => LinkStatus::Down(why),
@@ -211,7 +211,7 @@ impl Function for VduseFunction {
         let violation = state.slots.iter().find_map(|slot| slot.cell.take_violation());
         if let Some(what) = violation {
             tracing::warn!("{}: {what}", self.name);
-            state.broken = Some(format!("the driver broke the rules: {what}"));
+            state.broken = Some(format!("the driver violated the protocol: {what}"));
         }
     }
 
@@ -245,7 +245,7 @@ impl KernelInterface for VduseFunction {
     fn set_carrier(&mut self, up: bool) {
         // The carrier is a field of the config space, so a driver that starts later reads it too.
         if let Err(e) = node::set_carrier(&self.shared.device, up) {
-            tracing::warn!("{}: showing the carrier: {e}", self.name);
+            tracing::warn!("{}: setting the carrier: {e}", self.name);
         }
     }
 

@@ -48,7 +48,7 @@ impl Attempt {
         let done_event = done.clone();
         let work = move || {
             if let Err(e) = process::restrict_thread(&[]) {
-                tracing::warn!("virtio-user: a thread keeps its privileges: {e}");
+                tracing::warn!("virtio-user: a thread could not drop its privileges: {e}");
             }
             // An error is ignored: a cancelled attempt has no receiver.
             let _ = answer.send(Session::start(theirs, &config, takes, &persistent));
@@ -65,7 +65,7 @@ impl Attempt {
             Ok(result) => Outcome::Done(Box::new(result)),
             Err(TryRecvError::Empty) => Outcome::Waiting,
             Err(TryRecvError::Disconnected) => {
-                Outcome::Done(Box::new(Err("its thread has ended".to_owned())))
+                Outcome::Done(Box::new(Err("its thread ended".to_owned())))
             }
         }
     }

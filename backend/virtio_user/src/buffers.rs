@@ -143,10 +143,10 @@ impl Buffers {
     }
 
     fn decide(&mut self, is_changed: bool, stats: &RxBufferStats) {
-        let Setting { wish, xdp, .. } = self.setting;
+        let Setting { requested, xdp, .. } = self.setting;
         let due = self.until_decision == 0;
         if !is_changed
-            && wish == RequestedLayout::Auto
+            && requested == RequestedLayout::Auto
             && !due
             && self.layout.is_none_or(|l| !l.cause.is_forced())
         {
@@ -155,7 +155,7 @@ impl Buffers {
         let measured = self.measure(due, stats);
         let before = self.layout;
         let page = self.pool.page_size();
-        let layout = Layout::decide(wish, (self.part(), page), xdp, &measured, before);
+        let layout = Layout::decide(requested, (self.part(), page), xdp, &measured, before);
         if matches!(layout.cause, Cause::Dear { .. }) {
             let is_new = before.is_none_or(|before| before.full);
             self.retry_after =

@@ -67,7 +67,7 @@ impl ControlMemory {
     /// Memory region for the message to the device.
     pub(crate) fn range(&self) -> Result<VhostUserMemoryRegionInfo, String> {
         use std::os::fd::AsRawFd;
-        let file = self.region.file().ok_or("the memory has no file")?;
+        let file = self.region.file().ok_or("the memory is not a file")?;
         Ok(VhostUserMemoryRegionInfo {
             guest_phys_addr: CONTROL_START,
             memory_size: LEN as u64,
@@ -144,10 +144,10 @@ impl Control {
                 return Ok(());
             }
             if !socket::is_quiet(line.as_fd()) {
-                return Err("the device went away".to_owned());
+                return Err("the device disconnected".to_owned());
             }
             let Some(left) = timeout.checked_sub(waited) else {
-                return Err(format!("no answer to a command within {} ms", timeout.as_millis()));
+                return Err(format!("no response to a command within {} ms", timeout.as_millis()));
             };
             self.call.drain();
             if !self.queue.arm(1) {

@@ -75,8 +75,8 @@ impl VirtioUserFunction {
         let most = usize::from(CHANNELS_MAX);
         let stats = (0..most).map(|_| Arc::default()).collect();
         let own = (0..most).map(|_| Arc::default()).collect();
-        let (wish, layout) = (SettingCell::default(), config.rx_buf_layout);
-        wish.set(layout, false);
+        let (requested, layout) = (SettingCell::default(), config.rx_buf_layout);
+        requested.set(layout, false);
         Ok(Self {
             address: format!("virtio-user:{}", config.path.display()),
             config,
@@ -85,7 +85,7 @@ impl VirtioUserFunction {
             persistent: Persistent {
                 stats,
                 own,
-                wish: Arc::new(wish),
+                requested: Arc::new(requested),
                 counts_rings: Arc::default(),
             },
             session: None,
@@ -147,7 +147,7 @@ impl VirtioUserFunction {
             Ok(attempt) => {
                 self.attempt = Some(attempt);
                 // Keep the reason of a failure until a handshake succeeds.
-                let shaking = || "shaking hands with the device".to_owned();
+                let shaking = || "handshake with the device".to_owned();
                 self.why = self.failed.clone().unwrap_or_else(shaking);
             }
             Err(why) => self.fail(&why, now),
@@ -192,7 +192,7 @@ impl VirtioUserFunction {
         on: bool,
     ) -> Result<(), OpenChannelsError> {
         let Some(session) = &mut self.session else {
-            return Err(self.error("the device is gone"));
+            return Err(self.error("the device disconnected"));
         };
         let done = session.enable(pairs.map(vring), on);
         done.map_err(|what| self.error(what))
@@ -218,12 +218,12 @@ impl VirtioUserFunction {
     /// has fewer pairs.
     fn channels_of(&self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         let Some(session) = &self.session else {
-            return Err(self.error("the device is gone"));
+            return Err(self.error("the device disconnected"));
         };
         let (most, every) = (session.agreed.pairs, usize::from(plan.channels.max(1)));
         if plan.channels > most {
             let wanted = plan.channels;
-            return Err(self.error(format!("{wanted} channels wanted, the device has {most}")));
+            return Err(self.error(format!("{wanted} channels: the device has {most}")));
         }
         let channel = |number: u16| {
             let pair = &session.pairs[usize::from(number)];
@@ -247,7 +247,7 @@ impl VirtioUserFunction {
         self.session.as_ref().map_or(0, |session| session.agreed.pairs)
     }
 
-    fn wish(&self) -> RequestedLayout {
+    fn requested(&self) -> RequestedLayout {
         RequestedLayout::of_flags(self.full_page, self.auto)
     }
 
@@ -276,13 +276,13 @@ impl VirtioUserFunction {
         let (session, stats) = (self.session.as_ref()?, &self.persistent.own[queue]);
         let layout = stats.reason()?;
         let mut reason = layout.cause.to_string();
-        if stats.applied.get() != u64::from(self.persistent.wish.get().number) {
-            reason += "; what is asked for now comes with the next buffers";
+        if stats.applied.get() != u64::from(self.persistent.requested.get().number) {
+            reason += "; the layout that is requested now applies to the next buffers";
         }
         Some(RxMemory {
             queue: queue as u16,
             mode: session.agreed.mode.name(),
-            wish: self.wish().name(),
+            requested: self.requested().name(),
             full: layout.full,
             reason,
             forced: layout.cause.is_forced(),
@@ -293,8 +293,8 @@ impl VirtioUserFunction {
         })
     }
 
-    fn set_wish(&mut self) {
-        self.persistent.wish.set(self.wish(), self.xdp);
+    fn set_requested(&mut self) {
+        self.persistent.requested.set(self.requested(), self.xdp);
     }
 }
 
@@ -336,7 +336,7 @@ impl Function for VirtioUserFunction {
 
     fn poll_link(&mut self, now: Duration) -> LinkStatus {
         if self.session.as_ref().is_some_and(|session| !session.is_alive()) {
-            self.lose("the device went away".to_owned());
+            self.lose("the device disconnected".to_owned());
             self.not_before = now + LOST_DELAY;
         }
         if self.session.is_none() && self.attempt.is_none() && now >= self.not_before {
@@ -389,7 +389,8 @@ impl Function for VirtioUserFunction {
         let missing = fixed.minus(plan.rx_offloads);
         if missing != Offloads::NONE {
             return Err(self.error(format!(
-                "what the device may leave to us ({missing}) is agreed on when it connects"
+                "offloads that the driver completes ({missing}) are negotiated when the device \
+                 connects"
             )));
         }
         let channels = self.channels_of(plan)?;
@@ -474,7 +475,7 @@ impl PrivateFlags for VirtioUserFunction {
             AUTO => self.auto = on,
             _ => return Err(self.error(format!("has no flag '{flag}'"))),
         }
-        self.set_wish();
+        self.set_requested();
         Ok(())
     }
 }
@@ -487,6 +488,6 @@ impl RxBuffers for VirtioUserFunction {
 
     fn set_xdp(&mut self, attached: bool) {
         self.xdp = attached;
-        self.set_wish();
+        self.set_requested();
     }
 }

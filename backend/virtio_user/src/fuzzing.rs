@@ -125,8 +125,8 @@ impl<Q: DriverQueue + 'static> World<Q> {
         let (stats, own) = (Arc::<QueuePairStats>::default(), Arc::<RxBufferStats>::default());
         let takes = Features::CSUM.or(Features::GUEST_CSUM).or(Features::GUEST_TSO4);
         let takes = takes.taken_by_driver();
-        let wish = Arc::<SettingCell>::default();
-        let parts = RxParts { kick: kick.clone(), wish, stats: stats.clone(), own, takes };
+        let requested = Arc::<SettingCell>::default();
+        let parts = RxParts { kick: kick.clone(), requested, stats: stats.clone(), own, takes };
         let buffers = Buffers::new(pool, mode, MTU_DEFAULT, rx.size);
         let queue = |number, ring: RingMemory| make(number, ring.size, ring.tables, event_idx);
         let mut core = RxCore::new(queue(0, rx), buffers, mode == BufferMode::Mergeable, parts);

@@ -113,8 +113,8 @@ impl Shape {
         if pages < least {
             let (len, pairs, need) = (memory.len(), self.pairs, least * page);
             return Err(what(format!(
-                "{len} bytes are too few for {pairs} queues: give at least {need} for each, or \
-                 set queues="
+                "{len} bytes are too few for {pairs} queues: at least {need} are needed for each, \
+                 or set queues="
             )));
         }
         let file = memory.file().try_clone_to_owned().map_err(|e| what(e.to_string()))?;

@@ -48,7 +48,7 @@ pub(crate) fn number(
     if replied != request as u32 || !is_reply || size != NUMBER as u32 {
         return Err(format!(
             "{request:?}: reply of the device: request {replied}, flags {flags:#x}, {size} bytes, \
-             expected are {}, {:#x}, {NUMBER}",
+             expected: {}, {:#x}, {NUMBER}",
             request as u32,
             VERSION | REPLY
         ));

@@ -51,7 +51,7 @@ pub(crate) fn serve(device: UnixStream) -> io::Result<UnixStream> {
     let (ours, theirs) = UnixStream::pair()?;
     let body = move || {
         if let Err(e) = process::restrict_thread(&[]) {
-            tracing::warn!("virtio-user: a thread keeps its privileges: {e}");
+            tracing::warn!("virtio-user: a thread could not drop its privileges: {e}");
         }
         let sockets = [device, theirs].map(|socket| StreamSocket::from(OwnedFd::from(socket)));
         // Both sockets are closed when this thread ends, which both sides detect.

@@ -89,7 +89,7 @@ pub(crate) struct RxCore<Q> {
     kept: u64,
     armed: bool,
     kick: Arc<EventFd>,
-    wish: Arc<SettingCell>,
+    requested: Arc<SettingCell>,
     stats: Arc<QueuePairStats>,
     own: Arc<RxBufferStats>,
     takes: Offloads,
@@ -99,7 +99,7 @@ pub(crate) struct RxCore<Q> {
 /// Objects that the queues of a channel share.
 pub(crate) struct RxParts {
     pub(crate) kick: Arc<EventFd>,
-    pub(crate) wish: Arc<SettingCell>,
+    pub(crate) requested: Arc<SettingCell>,
     pub(crate) stats: Arc<QueuePairStats>,
     pub(crate) own: Arc<RxBufferStats>,
     /// Offloads that received frames may need.
@@ -109,7 +109,7 @@ pub(crate) struct RxParts {
 impl<Q: DriverQueue> RxCore<Q> {
     pub(crate) fn new(queue: Q, buffers: Buffers, mergeable: bool, parts: RxParts) -> Self {
         let size = queue.size();
-        let RxParts { kick, wish, stats, own, takes } = parts;
+        let RxParts { kick, requested, stats, own, takes } = parts;
         Self {
             posted: (0..size).map(|_| None).collect(),
             waiting: ArrayVec::new(),
@@ -124,7 +124,7 @@ impl<Q: DriverQueue> RxCore<Q> {
             buffers,
             mergeable,
             kick,
-            wish,
+            requested,
             stats,
             own,
             takes,
@@ -140,7 +140,7 @@ impl<Q: DriverQueue> RxCore<Q> {
     /// Makes buffers available for all free descriptors, as far as there is memory, and kicks
     /// once if needed. Later refills add missing buffers; a lack of memory causes no busy loop.
     pub(crate) fn refill(&mut self) -> Result<(), std::io::Error> {
-        self.buffers.begin_refill(self.wish.get(), &self.own);
+        self.buffers.begin_refill(self.requested.get(), &self.own);
         self.free_stale();
         for frag in self.to_free.drain(..) {
             self.buffers.pool.free_frag(frag);

@@ -65,7 +65,7 @@ const ADDRESSED: Features = Features::CTRL_VQ.or(Features::CTRL_MAC_ADDR);
 pub(crate) struct Persistent {
     pub(crate) stats: Vec<Arc<QueuePairStats>>,
     pub(crate) own: Vec<Arc<RxBufferStats>>,
-    pub(crate) wish: Arc<SettingCell>,
+    pub(crate) requested: Arc<SettingCell>,
     /// True if the device seems to report vrings instead of pairs, which the protocol leaves
     /// open: it has refused a ring within the reported number. Reset if a ring is refused again.
     pub(crate) counts_rings: Arc<AtomicBool>,
@@ -142,10 +142,10 @@ fn choose(
     takes: Offloads,
 ) -> Result<Features, String> {
     if !offered.has(Features::VERSION_1) {
-        return Err("the device is older than virtio 1, and those are not supported".to_owned());
+        return Err("the device is older than virtio 1, which is not supported".to_owned());
     }
     if config.packed && !offered.has(Features::RING_PACKED) {
-        return Err("the device has no packed rings: leave packed out".to_owned());
+        return Err("the device has no packed rings: omit packed".to_owned());
     }
     let sends = if config.csum { Offloads::ALL } else { Offloads::NONE };
     let mut wanted = Features::VERSION_1
@@ -156,7 +156,7 @@ fn choose(
         .or(BY_COMMAND)
         .or(Features::of_device_that_takes(sends));
     if config.mac.is_some() && !offered.has(ADDRESSED) {
-        return Err("the device has no address to be set: leave mac= out".to_owned());
+        return Err("the device does not accept an address: omit mac=".to_owned());
     }
     // Accept all offloads that commands can disable.
     let takes = if offered.has(SWITCHED) { Offloads::ALL } else { takes };
@@ -305,7 +305,7 @@ impl Session {
         let provided = config.rx_memory.as_ref();
         let DeviceMemory { region, pairs: memory } =
             Shape { pairs, packed, mode, features }.make(provided)?;
-        let file = region.file().ok_or("the memory has no file")?;
+        let file = region.file().ok_or("the memory is not a file")?;
         let control = features.has(Features::CTRL_VQ);
         let control = control.then(|| ControlMemory::new(packed)).transpose()?;
         let mut table = vec![area(START, region.len() as u64, file)];
@@ -435,11 +435,11 @@ impl Session {
         let make = |number, ring: RingMemory| make(number, ring.size, ring.tables, event_idx);
         let at = usize::from(number);
         let (stats, own) = (persistent.stats[at].clone(), persistent.own[at].clone());
-        let wish = persistent.wish.clone();
+        let requested = persistent.requested.clone();
         let PairMemory { rx: rx_ring, tx: tx_ring, pool, slots, slots_at } = memory;
         let buffers = Buffers::new(pool, self.agreed.mode, self.agreed.mtu_max, rx_ring.size);
         let takes = self.agreed.features.taken_by_driver();
-        let parts = RxParts { kick: rx.kick, wish, stats: stats.clone(), own, takes };
+        let parts = RxParts { kick: rx.kick, requested, stats: stats.clone(), own, takes };
         let mergeable = self.agreed.mode == BufferMode::Mergeable;
         let rx_core = RxCore::new(make(rx_queue(number), rx_ring), buffers, mergeable, parts);
         let queue = make(tx_queue(number), tx_ring);

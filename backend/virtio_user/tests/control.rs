@@ -143,7 +143,7 @@ fn cross(from: &mut Channel, to: &mut Channel, bytes: &[u8]) -> Option<Vec<u8>> 
 fn channels_are_commanded() {
     for packed in [false, true] {
         let mut world = World::new("pairs", packed, None);
-        assert_eq!(world.driver.caps().channels, QUEUES, "the config space tells");
+        assert_eq!(world.driver.caps().channels, QUEUES, "the config space reports it");
         let [mut driver, mut device] = world.open(3);
         assert_eq!(device.len(), 3);
         for (here, there) in driver.iter_mut().zip(&mut device) {
@@ -265,7 +265,7 @@ fn missing_control_queue_is_refused_if_needed() {
         LinkStatus::Down(why) if why.contains("mac=") => Some(why),
         _ => None,
     });
-    assert!(why.contains("leave mac= out"), "{why}");
+    assert!(why.contains("omit mac="), "{why}");
     let mut driver = World::driver(&path, false, None);
     until("the driver is connected", || up(&mut driver).then_some(()));
     let there = Caps { wanted: Some(2), ..partner(Offloads::NONE) };

@@ -47,7 +47,7 @@ fn bad<T>(what: impl Into<String>) -> Result<T, LoadError> {
 }
 
 fn broken(e: object::Error) -> LoadError {
-    LoadError(format!("not an ELF object that can be read: {e}"))
+    LoadError(format!("not a readable ELF object: {e}"))
 }
 
 /// Location of a map in the file.
@@ -112,7 +112,7 @@ fn choose(file: &File<'_>, which: Selector<'_>) -> Result<Function, LoadError> {
     }
     if found.is_empty() {
         let (all, section) = (list(&sections), which.section.unwrap_or("xdp"));
-        return bad(format!("no section '{section}' with code; there are: {all}"));
+        return bad(format!("no section '{section}' with code; allowed: {all}"));
     }
     let text =
         |(function, section): &(Function, String)| format!("{} (section {section})", function.name);
@@ -122,7 +122,7 @@ fn choose(file: &File<'_>, which: Selector<'_>) -> Result<Function, LoadError> {
     }
     match (found.len(), which.program) {
         (1, _) => Ok(found.remove(0).0),
-        (0, Some(program)) => bad(format!("no program '{program}'; there are: {}", list(&all))),
+        (0, Some(program)) => bad(format!("no program '{program}'; allowed: {}", list(&all))),
         (n, _) => {
             bad(format!("{n} programs: {}; choose one by its name (--program NAME)", list(&all)))
         }
@@ -197,7 +197,7 @@ fn from_legacy(name: &str, section: &Section<'_, '_>, at: u64) -> Result<MapDef,
     let bytes = section.data().map_err(broken)?;
     let at = usize::try_from(at).unwrap_or(usize::MAX);
     let Some(bytes) = at.checked_add(LEGACY_MAP).and_then(|end| bytes.get(at..end)) else {
-        return bad(format!("map '{name}' is cut off"));
+        return bad(format!("map '{name}' is truncated"));
     };
     let word = |i: usize| u32::from_le_bytes([0, 1, 2, 3].map(|b| bytes[4 * i + b]));
     MapDef::checked(name, word(0), [word(1), word(2), word(3), word(4)])

@@ -57,7 +57,7 @@ impl Inliner<'_> {
         let to = usize::try_from(at as i64 + 1 + i64::from(self.old[at].imm)).ok();
         match to.filter(|to| *to < self.old.len()) {
             Some(to) => Ok(to),
-            None => self.bad(at, "calls what lies outside the program"),
+            None => self.bad(at, "calls code outside the program"),
         }
     }
 
@@ -145,10 +145,10 @@ impl Inliner<'_> {
     fn call(&mut self, at: usize, used: i32) -> Result<(), LoadError> {
         let to = self.called(at)?;
         if self.active.contains(&to) {
-            return self.bad(at, "a function calls itself, at once or by way of others");
+            return self.bad(at, "a function calls itself, directly or through others");
         }
         if self.active.len() >= DEPTH_MAX {
-            return self.bad(at, "calls go deeper than 8 functions");
+            return self.bad(at, "calls are nested deeper than 8 functions");
         }
         let live = self.live.get(at + 1).copied().unwrap_or(0);
         let kept: Vec<u8> = (6..10u8).filter(|r| live >> r & 1 == 1).collect();

@@ -117,7 +117,7 @@ impl MapDef {
         let Some(kind) = MapKind::from_number(kind) else {
             let known = "hash (1), array (2), percpu_hash (5), percpu_array (6), lru_hash (9), \
                          lru_percpu_hash (10), lpm_trie (11), devmap (14)";
-            return Err(bad(format!("type {kind} is not supported; there are {known}")));
+            return Err(bad(format!("type {kind} is not supported; allowed: {known}")));
         };
         const RDONLY_PROG: u32 = 0x80;
         // Ignore flags of memory allocation (NO_PREALLOC, NO_COMMON_LRU, NUMA_NODE, ZERO_SEED,

@@ -149,7 +149,7 @@ impl Verifier<'_> {
                 let half = self.insns.get(at + 1).copied();
                 let blank = Insn { imm: 0, ..half.unwrap_or(insn) } == Insn::default();
                 if !blank {
-                    return Err((at, "has no second half".to_owned()));
+                    return Err((at, "lacks its second half".to_owned()));
                 }
                 self.halves[at + 1] = true;
                 at += 1;
@@ -166,7 +166,7 @@ impl Verifier<'_> {
 
     fn shape_of(&self, insn: Insn) -> Result<(), String> {
         if insn.dst > 10 || insn.src > 10 {
-            return Err("names a register that does not exist".to_owned());
+            return Err("uses a register that does not exist".to_owned());
         }
         let is_memory = matches!(insn.class(), class::LDX | class::ST | class::STX);
         if is_memory && insn.mode() != MODE_MEM && !insn.is_known_atomic() {
@@ -176,7 +176,7 @@ impl Verifier<'_> {
             return Err("reads the packet as classic BPF does, which XDP cannot".to_owned());
         }
         if insn.class() == class::LD && ![0, PSEUDO_MAP, PSEUDO_VALUE].contains(&insn.src) {
-            return Err(format!("a 64-bit constant of kind {} is not known", insn.src));
+            return Err(format!("a 64-bit constant of kind {} is not supported", insn.src));
         }
         if insn.class() == class::JMP32 && matches!(insn.op(), jmp::JA | jmp::CALL | jmp::EXIT) {
             return Err("is not known: compile with -mcpu=v3 or lower".to_owned());
@@ -201,7 +201,7 @@ impl Verifier<'_> {
     /// another kind.
     fn always(&mut self, at: usize, kind: Kind) -> Result<(), String> {
         if self.kinds[at] != Kind::Unknown && self.kinds[at] != kind {
-            return Err("means the context on one way, and other memory on another".to_owned());
+            return Err("accesses the context on one path, and other memory on another".to_owned());
         }
         self.kinds[at] = kind;
         Ok(())
@@ -225,13 +225,13 @@ impl Verifier<'_> {
             loop {
                 if path.at >= self.insns.len() {
                     let last = self.insns.len() - 1;
-                    return Err((last, "the program goes on behind its end".to_owned()));
+                    return Err((last, "the program runs past its end".to_owned()));
                 }
                 steps += 1;
                 if steps > most {
                     let why = format!(
-                        "not proven to end: {most} instructions walked (an endless loop, or \
-                         too many ways)"
+                        "not proven to end: {most} instructions walked (an endless loop, or too \
+                         many paths)"
                     );
                     return Err((path.at, why));
                 }
@@ -261,7 +261,7 @@ impl Verifier<'_> {
                     Next::Goto(to) => path.at = to,
                     Next::Fork(to, state) => {
                         if paths.len() >= PATHS_MAX {
-                            let why = format!("too many ways: {PATHS_MAX} of them wait");
+                            let why = format!("too many paths: more than {PATHS_MAX} are pending");
                             return Err((at, why));
                         }
                         nodes[path.node].open += 1;
@@ -328,7 +328,7 @@ impl Verifier<'_> {
             };
         }
         if !matches!(base, Reg::Value { .. } | Reg::Stack { .. }) {
-            return Err("atomic operations are for map values and the stack alone".to_owned());
+            return Err("atomic operations are allowed on map values and the stack only".to_owned());
         }
         let old = self.load(s, at, base, insn.off, insn.size())?;
         debug_assert!(old != Reg::Uninit);
@@ -347,7 +347,7 @@ impl Verifier<'_> {
         let high = self.insns[at + 1].imm;
         let map = |number: i32| {
             let number = u32::try_from(number).ok().filter(|&n| (n as usize) < self.maps.len());
-            number.ok_or_else(|| "names a map that does not exist".to_owned())
+            number.ok_or_else(|| "refers to a map that does not exist".to_owned())
         };
         Ok(match insn.src {
             PSEUDO_MAP => Reg::Map { number: map(insn.imm)? },
@@ -355,7 +355,7 @@ impl Verifier<'_> {
                 let map = map(insn.imm)?;
                 let (off, size) = (i64::from(high), i64::from(self.maps[map as usize].value_size));
                 if !(0..=size).contains(&off) {
-                    return Err("names a variable outside its section".to_owned());
+                    return Err("refers to a variable outside its section".to_owned());
                 }
                 Reg::Value { map, least: off, most: off }
             }
@@ -378,7 +378,7 @@ fn close(nodes: &mut [Node], mut at: usize) {
 
 fn read(s: &State, reg: usize) -> Result<Reg, String> {
     match s.regs[reg] {
-        Reg::Uninit => Err(format!("r{reg} is read and has no value")),
+        Reg::Uninit => Err(format!("r{reg} is read before it is written")),
         known => Ok(known),
     }
 }

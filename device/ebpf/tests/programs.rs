@@ -21,8 +21,8 @@ fn object(source: &Path, cpu: &str) -> Vec<u8> {
         .arg(source)
         .output()
         .expect("clang runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {said}", source.display());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", source.display());
     output.stdout
 }
 
@@ -299,7 +299,7 @@ fn corrupted_files_cause_no_panic() {
     let other = Selector { section: Some("xdp/other"), ..Selector::default() };
     let none = Program::load(&whole, other, ExecutionMode::Interpret, 1).unwrap_err();
     assert!(matches!(none, ProgramError::Load(_)));
-    assert_eq!(none.to_string(), "no section 'xdp/other' with code; there are: xdp");
+    assert_eq!(none.to_string(), "no section 'xdp/other' with code; allowed: xdp");
 }
 
 // Goal: a program is selected by name or section, unused maps are ignored, and the error of an
@@ -319,7 +319,7 @@ fn programs_are_chosen_by_name() {
     let none = load(None, None).unwrap_err();
     assert_eq!(none, format!("3 programs: {all}; choose one by its name (--program NAME)"));
     let wrong = load(None, Some("other")).unwrap_err();
-    assert_eq!(wrong, format!("no program 'other'; there are: {all}"));
+    assert_eq!(wrong, format!("no program 'other'; allowed: {all}"));
     let two = load(Some("xdp_limit"), None).unwrap_err();
     assert!(two.starts_with("2 programs: limit (section xdp_limit), exchange"), "{two}");
     let ring = load(None, Some("unsupported")).unwrap_err();

@@ -106,7 +106,7 @@ impl GroupFunction {
         let made = self.make(plan, &layout, &steps).map_err(|what| self.error(what))?;
         self.arrange(made, plan, layout).ok_or_else(|| {
             self.unmake(&steps);
-            self.error("a member has opened fewer channels than it was asked for")
+            self.error("a member has opened fewer channels than requested")
         })
     }
 
@@ -126,7 +126,7 @@ impl GroupFunction {
         }
         let here = match &self.far {
             Some(far) if far.next.len() == self.members.len() => far.next.clone(),
-            Some(_) => return Err(self.error("the far end has not agreed to a change")),
+            Some(_) => return Err(self.error("the other end has not agreed to a change")),
             None => self.here(),
         };
         let (mut made, channels) = self.make_all(plan, How::Prepare, &here)?;

@@ -45,7 +45,7 @@ mod tests {
     // Goal: every order of the members results in the same primary for the same reason; the domain
     // of a PCI address is compared too.
     #[test]
-    fn the_order_has_no_say() {
+    fn primary_is_independent_of_order() {
         let members = [
             candidate("xdp:eth0", Some("0001:03:00.0")),
             candidate("xdp:eth1", Some("0000:82:00.0")),

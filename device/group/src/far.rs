@@ -1,15 +1,16 @@
 //! Negotiation with the far end of a group. If the far ends of the members take part in channel
 //! changes, they form a group too. The two groups then negotiate like one function with one peer.
 //!
-//! The group numbers its wishes and sends the same message through all of its members. Each member
-//! sends the wish for its part of the channels, the number of the wish, the members that were up at
-//! that time, and the latest control message. A message of the peer is valid when all members of
-//! the group have received it. Until then the peer's wish is unknown ([`NextPlan::Wait`]), which
-//! takes no longer than the peer's loop over its members. Both ends therefore have the same view of
-//! a pair of wishes, and a control message needs only the numbers of the wishes.
+//! The group numbers its requests and sends the same message through all of its members. Each
+//! member sends the request for its part of the channels, the number of the request, the members
+//! that were up at that time, and the latest control message. A message of the peer is valid when
+//! all members of the group have received it. Until then the peer's request is unknown
+//! ([`NextPlan::Wait`]), which takes no longer than the peer's loop over its members. Both ends
+//! therefore have the same view of a pair of requests, and a control message needs only the numbers
+//! of the requests.
 //!
 //! A member that is up again at both ends returns by an ordinary channel change, which both ends
-//! derive from the two wishes. No frame is then lost or reordered. After a loss there is no time
+//! derive from the two requests. No frame is then lost or reordered. After a loss there is no time
 //! for a negotiation: see [`MemberMap::serving_member`](crate::MemberMap::serving_member).
 
 use mqnet_netdev::{
@@ -55,7 +56,7 @@ pub(crate) fn join_members(members: &mut [Member], seed: u64) -> Result<Option<F
         (has.iter().position(|&has| has), has.iter().position(|&has| !has))
     {
         let [with, without] = [with, without].map(|at| members[at].function.name());
-        let what = "has a far end with a say in changes, so all members must be of its kind";
+        let what = "negotiates changes with its peer, so all members must be of its kind";
         return Err(GroupError(format!("{with} {what}, and {without} is not")));
     }
     let group = (seed as u32 & 0xff_ffff).max(1);
@@ -88,7 +89,7 @@ pub(crate) fn combined(
     };
     match parts.iter().all(fits) {
         true => Ok(all),
-        false => Err("the members have agreed on different things".to_owned()),
+        false => Err("the members' negotiated states differ".to_owned()),
     }
 }
 
@@ -140,8 +141,8 @@ impl Far {
         true
     }
 
-    /// Members that were up at both ends when the wishes were published. Returns `None` if that is
-    /// not known yet, or if a member is about to be lost.
+    /// Members that were up at both ends when the requests were published. Returns `None` if that
+    /// is not known yet, or if a member is about to be lost.
     fn agreed_members(&self, members: &mut [Member]) -> Option<Vec<bool>> {
         let mut next = Vec::new();
         for (at, member) in members.iter_mut().enumerate() {
@@ -149,8 +150,9 @@ impl Far {
             let both = ours.is_some() && self.theirs.here >> at & 1 == 1;
             let is_up =
                 matches!(member.status, LinkStatus::Up { session } if Some(session) == ours);
-            let heard = member.function.peer().map(|peer| peer.received_for_group().wish);
-            if (both && !(is_up && heard == Some(self.theirs.wish))) || (member.is_here() && !both)
+            let heard = member.function.peer().map(|peer| peer.received_for_group().request);
+            if (both && !(is_up && heard == Some(self.theirs.request)))
+                || (member.is_here() && !both)
             {
                 return None;
             }

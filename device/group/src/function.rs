@@ -37,7 +37,7 @@ impl GroupFunction {
         let reason = match (&member.status, &member.trouble) {
             (LinkStatus::Down(why), _) => why.clone(),
             (_, Some(trouble)) => trouble.clone(),
-            _ if is_lost => "it is coming back".to_owned(),
+            _ if is_lost => "it is being reopened".to_owned(),
             _ => String::new(),
         };
         let primary = at == self.primary;
@@ -220,15 +220,15 @@ impl Steering for GroupFunction {
             let (owner, own) = (self.primary().name(), self.number(primary, 0));
             let step = self.members.len();
             return Err(self.error(format!(
-                "the table is that of the primary, {owner}, which has the channels {own}, \
-                 {}, ...: {channel} is none of them",
+                "the table is that of the primary, {owner}: channel {channel}, allowed: {own}, {}, \
+                 ...",
                 usize::from(own) + step
             )));
         }
         let own: Vec<u16> = table.iter().map(|&channel| self.in_table(channel).local).collect();
         match self.present_primary() {
             Some(function) => function.set_indirection(&own, user_set),
-            None => Err(self.error("the primary, whose table it is, is lost")),
+            None => Err(self.error("the primary, which has the table, is lost")),
         }
     }
 

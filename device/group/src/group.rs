@@ -113,7 +113,7 @@ impl GroupFunction {
         let count = functions.len();
         if !MEMBERS.contains(&count) {
             let (least, most) = (MEMBERS.start(), MEMBERS.end());
-            let what = format!("a group has {least} to {most} members, these are {count}");
+            let what = format!("group: {count} members, allowed: {least} to {most}");
             return Err(GroupError(what));
         }
         let candidate = |function: &dyn Function| Candidate {
@@ -126,7 +126,7 @@ impl GroupFunction {
         let member = |(function, candidate): (Box<dyn Function>, Candidate)| Member {
             identity: candidate.identity.unwrap_or(candidate.address),
             caps: function.caps(),
-            status: LinkStatus::Down("not asked yet".to_owned()),
+            status: LinkStatus::Down("not checked yet".to_owned()),
             function,
             joined: None,
             open: false,
@@ -192,9 +192,10 @@ impl GroupFunction {
             return Ok(Layout { places, totals: vec![channels; count] });
         }
         let most: Vec<u16> = self.members.iter().map(|member| member.caps.channels).collect();
-        let places = self.map.serve(channels, here, &most).ok_or_else(|| {
-            format!("{channels} channels are more than the members that are up have room for")
-        })?;
+        let places = self
+            .map
+            .serve(channels, here, &most)
+            .ok_or_else(|| format!("{channels} channels: the members that are up have fewer"))?;
         let mut totals = vec![0; count];
         for place in &places {
             totals[place.member] = totals[place.member].max(place.local + 1);

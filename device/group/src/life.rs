@@ -65,8 +65,8 @@ impl GroupFunction {
         };
         let missing: Vec<String> = self.members.iter().filter_map(missing).collect();
         let (all, up) = (self.members.len(), self.members.len() - missing.len());
-        let who = missing.join(", ");
-        (!missing.is_empty()).then(|| format!("group: {up} of {all} members up: waiting for {who}"))
+        let why = missing.join(", ");
+        (!missing.is_empty()).then(|| format!("group: {up} of {all} members up: waiting for {why}"))
     }
 
     /// Text about an MTU in which configured members differ; `None` if there is none.
@@ -76,7 +76,7 @@ impl GroupFunction {
         let other = asked.find(|member| member.caps.mtu != first.caps.mtu)?;
         let (one, two) = (first.caps.mtu?, other.caps.mtu?);
         let (first, other) = (first.function.name(), other.function.name());
-        Some(format!("group: {first} wants the mtu {one}, {other} wants {two}"))
+        Some(format!("group: {first} has mtu {one}, {other} has mtu {two}"))
     }
 
     /// True if a member is down or in another session than the one in which it joined, or is about
@@ -116,7 +116,7 @@ impl GroupFunction {
         match self.fail_over() {
             Ok(()) => LinkStatus::Up { session: self.session },
             Err(why) => {
-                self.trouble = Some(format!("nobody could stand in: {why}"));
+                self.trouble = Some(format!("no member could take over: {why}"));
                 self.combined = false;
                 self.all_or_nothing()
             }

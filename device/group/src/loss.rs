@@ -136,7 +136,7 @@ impl GroupFunction {
         for &channel in &channels {
             let place = layout.places[usize::from(channel)];
             let spare = in_use.spares[place.member].get_mut(usize::from(place.local));
-            let spare = spare.and_then(Option::take).ok_or("its reserve is in use")?;
+            let spare = spare.and_then(Option::take).ok_or("its spare queues are in use")?;
             in_use.slots[usize::from(channel)].replace(spare);
         }
         let (prepared, opened) = (Vec::new(), Vec::new());

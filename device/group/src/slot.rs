@@ -39,8 +39,8 @@ impl<Q: Queue + ?Sized> Queue for Replaceable<Q> {
         self.queue.prefetch();
     }
 
-    fn gather(&self) -> Duration {
-        self.queue.gather()
+    fn hold_off(&self) -> Duration {
+        self.queue.hold_off()
     }
 }
 

@@ -238,7 +238,8 @@ pub struct Plan {
 pub enum Incompatible {
     /// A TUN was joined with an Ethernet function.
     #[error(
-        "one side carries IP packets, the other Ethernet frames: join a TUN with a TUN, or a TAP"
+        "one side carries IP packets, the other Ethernet frames: join a TUN with a TUN, or use a \
+         TAP"
     )]
     Layer,
     /// Both sides have a configured MTU, and the two differ.
@@ -250,7 +251,7 @@ pub enum Incompatible {
         there: u32,
     },
     /// One side requests a larger MTU than the other can carry.
-    #[error("mtu {wanted} is wanted, but one side carries at most {max}: lower mtu=")]
+    #[error("mtu {wanted}: one side carries at most {max}: lower mtu=")]
     MtuTooLarge {
         /// Requested MTU.
         wanted: u32,
@@ -258,7 +259,7 @@ pub enum Incompatible {
         max: u32,
     },
     /// Frames of the MTU do not fit.
-    #[error("frames of mtu {mtu} need {need} bytes, one side takes at most {max}: lower mtu=")]
+    #[error("mtu {mtu}: frames need {need} bytes, one side accepts at most {max}: lower mtu=")]
     Frame {
         /// MTU of the link.
         mtu: u32,

@@ -6,7 +6,7 @@ use mqnet_wire::VnetHdr;
 
 /// A fragment of a detached frame: a range of a page-pool buffer.
 #[derive(Debug)]
-#[must_use = "memory that is not given back is lost to its pool"]
+#[must_use = "memory that is not returned is lost to its pool"]
 pub struct DetachedFragment {
     frag: Frag,
     from: u32,
@@ -68,7 +68,7 @@ impl DetachedFragment {
 
 /// A frame detached from a queue together with its memory.
 #[derive(Debug)]
-#[must_use = "memory that is not given back is lost to its pool"]
+#[must_use = "memory that is not returned is lost to its pool"]
 pub struct DetachedFrame {
     /// Virtio header: pending checksum and segmentation of the frame.
     pub hdr: VnetHdr,

@@ -122,7 +122,7 @@ facet_trait! {
         /// Replaces all rules. After the return, all arriving frames are queued by the new rules.
         /// The caller keeps flows in order.
         fn set_rules(&mut self, rules: &[SteeringRule]) -> Result<(), OpenChannelsError> {
-            let what = "takes no rules".to_owned();
+            let what = "does not support rules".to_owned();
             Err(OpenChannelsError { function: self.name().to_owned(), what })
         }
     }

@@ -39,7 +39,7 @@ impl Plan {
         if self.channels <= most {
             return Ok(());
         }
-        let what = format!("{} channels wanted, at most {most} are possible", self.channels);
+        let what = format!("{} channels, at most {most} are possible", self.channels);
         Err(OpenChannelsError { function: function.to_owned(), what })
     }
 }
@@ -204,7 +204,7 @@ pub trait Function: Send {
 
     /// Description of [`full_cause`](Self::full_cause), with the remedy.
     fn full_means(&self) -> &'static str {
-        "the device takes no frames"
+        "the device does not accept frames"
     }
 
     /// Selection of RX queues; `None` if the function has a single queue or does not distribute

@@ -1,9 +1,9 @@
 //! Far end of a function, if it is another engine that takes part in channel changes.
 //!
-//! Each end publishes its *wish*: the capabilities and requests of its side of the link. Each end
-//! also publishes a control message with its step of a channel change. Both ends compute the same
-//! plan from the same two wishes, so that a message contains only the numbers of the wishes. One
-//! end *leads*: only the leader begins changes.
+//! Each end publishes its *request*: the capabilities and settings of its side of the link. Each
+//! end also publishes a control message with its step of a channel change. Both ends compute the
+//! same plan from the same two requests, so that a message contains only the numbers of the
+//! requests. One end *leads*: only the leader begins changes.
 
 use crate::{Caps, Plan};
 
@@ -57,8 +57,8 @@ pub struct ChangeMessage {
     pub attempt: u32,
     /// Step of the sender.
     pub step: Step,
-    /// Numbers of the leader's and the follower's wish for the attempt.
-    pub wishes: [u32; 2],
+    /// Numbers of the leader's and the follower's request for the attempt.
+    pub requests: [u32; 2],
     /// Reason of a refusal, a failure or a cancellation; empty for other steps.
     pub why: String,
 }
@@ -99,21 +99,21 @@ pub struct GroupMembership {
 /// Control message that a group sends through each of its members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupMessage {
-    /// Number of the group's latest wish.
-    pub wish: u32,
-    /// Members that were up when the group published this wish: bit i is member i.
+    /// Number of the group's latest request.
+    pub request: u32,
+    /// Members that were up when the group published this request: bit i is member i.
     pub here: u8,
     /// Latest message of the group about a channel change.
     pub word: ChangeMessage,
 }
 
-/// Result of the wishes of both ends.
+/// Result of the requests of both ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum NextPlan {
     /// The plan in force.
     #[default]
     Same,
-    /// Unknown: only a part of the peer's wish has been received.
+    /// Unknown: only a part of the peer's request has been received.
     Wait,
     /// Another plan, as seen by the partner of this function.
     Change(Plan),
@@ -138,17 +138,17 @@ pub enum FarPartner {
 pub trait Peer {
     /// Makes the function a member of a group. The peer must be the same member of a group of the
     /// same size.
-    fn join_group(&mut self, _seat: GroupMembership) {}
+    fn join_group(&mut self, _membership: GroupMembership) {}
 
     /// True at the end that begins changes: exactly one of the two.
     fn leads(&self) -> bool;
 
     /// Publishes the wish of this side. Returns its number, which is new if the wish differs from
     /// the last one.
-    fn wish(&mut self, partner: &Caps, rings: RequestedRings) -> u32;
+    fn publish_request(&mut self, partner: &Caps, rings: RequestedRings) -> u32;
 
-    /// Numbers of the latest wishes: this end's and the peer's.
-    fn wishes(&self) -> [u32; 2];
+    /// Numbers of the latest requests: this end's and the peer's.
+    fn requests(&self) -> [u32; 2];
 
     /// Number of channels that the peer's user requested.
     fn peer_wants(&self) -> Option<u16>;
@@ -156,11 +156,11 @@ pub trait Peer {
     /// Plan in force, as seen by the partner of this function.
     fn plan(&self) -> Option<Plan>;
 
-    /// Result of the latest wishes.
+    /// Result of the latest requests.
     fn next_plan(&self) -> NextPlan;
 
     /// Sends a control message to the peer.
-    fn send_change(&mut self, word: ChangeMessage);
+    fn send_change(&mut self, message: ChangeMessage);
 
     /// Latest control message of the peer.
     fn received_change(&self) -> ChangeMessage;
@@ -175,10 +175,11 @@ pub trait Peer {
     /// State of the function behind the far end, as the far end published it.
     fn far_partner(&mut self) -> FarPartner;
 
-    /// Publishes the wish of this member and the control message of its group, in place of
-    /// [`wish`](Self::wish) and [`send_change`](Self::send_change). Only for a
-    /// [member](crate::Peer::join_group) of a group.
-    fn send_for_group(&mut self, _partner: &Caps, _rings: RequestedRings, _voice: &GroupMessage) {}
+    /// Publishes the request of this member and the control message of its group, in place of
+    /// [`publish_request`](Self::publish_request) and [`send_change`](Self::send_change). Only for
+    /// a [member](crate::Peer::join_group) of a group.
+    fn send_for_group(&mut self, _partner: &Caps, _rings: RequestedRings, _message: &GroupMessage) {
+    }
 
     /// Latest control message of the peer's group through this function.
     fn received_for_group(&self) -> GroupMessage {

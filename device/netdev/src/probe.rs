@@ -19,7 +19,7 @@ use crate::{
 
 /// Methods with a default body that the probe overrides.
 pub const METHODS: [&str; 7] =
-    ["park", "prefetch", "gather", "detach", "returner", "fill", "capacity"];
+    ["park", "prefetch", "hold_off", "detach", "returner", "fill", "capacity"];
 
 const HOLD_OFF: Duration = Duration::from_millis(7);
 const FILL: Fill = Fill { used: 1, size: 2 };
@@ -68,7 +68,7 @@ impl Queue for Probe {
         self.calls.prefetch.store(true, Ordering::Relaxed);
     }
 
-    fn gather(&self) -> Duration {
+    fn hold_off(&self) -> Duration {
         HOLD_OFF
     }
 }
@@ -159,7 +159,7 @@ fn reached_of_queue(queue: &mut dyn Queue, calls: &Calls) -> [(&'static str, boo
     [
         ("park", calls.park.load(Ordering::Relaxed)),
         ("prefetch", calls.prefetch.load(Ordering::Relaxed)),
-        ("gather", queue.gather() == HOLD_OFF),
+        ("hold_off", queue.hold_off() == HOLD_OFF),
     ]
 }
 

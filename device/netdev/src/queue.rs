@@ -87,7 +87,7 @@ pub trait Queue: Any + Send {
     /// Poll hold-off: delay after a poll that found few frames and emptied the queue, so that
     /// frames accumulate. 0 disables the delay, also behind an XDP program, which passes only some
     /// frames.
-    fn gather(&self) -> Duration {
+    fn hold_off(&self) -> Duration {
         Duration::ZERO
     }
 }

@@ -12,7 +12,7 @@ pub struct RxMemory {
     /// Placement of frames in buffers: `small`, `mergeable` or `big`.
     pub mode: &'static str,
     /// Requested layout: `auto`, `frag` or `full`.
-    pub wish: &'static str,
+    pub requested: &'static str,
     /// True if each buffer has a whole page.
     pub full: bool,
     /// Reason for the layout.

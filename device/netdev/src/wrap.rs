@@ -21,8 +21,8 @@ macro_rules! forward_queue {
                 self.inner.prefetch();
             }
 
-            fn gather(&self) -> std::time::Duration {
-                self.inner.gather()
+            fn hold_off(&self) -> std::time::Duration {
+                self.inner.hold_off()
             }
         }
     };

@@ -20,7 +20,7 @@ pub struct Meta {
 
 /// A detached frame in a fragment of the scheduler's page pool.
 #[derive(Debug)]
-#[must_use = "a packet that is neither sent nor freed is in flight for ever"]
+#[must_use = "a packet that is neither sent nor freed stays in flight"]
 pub struct QueuedPacket {
     /// Fragment with the frame data from its start.
     pub frag: Frag,

@@ -86,7 +86,13 @@ impl Connection {
         let received = self.socket.receive(&mut self.bytes[have..]);
         let len = received.as_ref().map_or(0, |r| r.as_ref().map_or(0, |r| r.len.min(missing)));
         self.bytes.truncate(have + len);
-        let Some(mut received) = received.map_err(|e| format!("the client is gone: {e}"))? else {
+        let Some(mut received) = received.map_err(|e| {
+            format!(
+                "the client disconnected: \
+                                                               {e}"
+            )
+        })?
+        else {
             return Ok(false);
         };
         self.refused += RejectedDescriptors::count(&received.refused);
@@ -118,7 +124,7 @@ impl Connection {
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
                 Err("the client does not read its replies".to_owned())
             }
-            Err(e) => Err(format!("the client is gone: {e}")),
+            Err(e) => Err(format!("the client disconnected: {e}")),
         }
     }
 }

@@ -194,7 +194,8 @@ impl<'a> Builder<'a> {
         };
         let writes = desc.flags & flag::WRITE != 0;
         if self.writing && !writes {
-            let what = format!("descriptor {at} of a chain is for reading, after one for writing");
+            let what =
+                format!("descriptor {at} of a chain: device-readable after a device-writable one");
             return Err(self.broken(what));
         }
         self.writing = writes;
@@ -220,7 +221,7 @@ impl<'a> Builder<'a> {
     ) -> Result<(), Broken> {
         let (addr, bytes) = (table.addr, table.len);
         if table.flags & flag::NEXT != 0 {
-            return Err(self.broken("a descriptor is INDIRECT and goes on (NEXT)".to_owned()));
+            return Err(self.broken("a descriptor has both INDIRECT and NEXT".to_owned()));
         }
         let entries = bytes / DESC_LEN;
         if bytes % DESC_LEN != 0 || entries == 0 || entries > INDIRECT_MAX {
@@ -231,7 +232,7 @@ impl<'a> Builder<'a> {
             return Err(self.broken(what));
         }
         let Some(span) = memory.span(addr, bytes) else {
-            return Err(self.broken(format!("an indirect table at {addr:#x}, which is no memory")));
+            return Err(self.broken(format!("an indirect table at {addr:#x}: not in guest memory")));
         };
         let mut at = 0;
         for _ in 0..entries {

@@ -194,7 +194,7 @@ impl Buffers {
     #[cold]
     #[inline(never)]
     fn not_available(&self, id: u32) -> Broken {
-        self.broken(format!("buffer {id} used, which was not made available"))
+        self.broken(format!("buffer {id} used, but not made available"))
     }
 
     #[cold]

@@ -134,7 +134,7 @@ pub trait DeviceRing {
 #[cold]
 pub fn not_memory(queue: u16, piece: BufferElement) -> Broken {
     let BufferElement { addr, len } = piece;
-    Broken { queue, what: format!("a buffer of {len} bytes at {addr:#x}, which is no memory") }
+    Broken { queue, what: format!("a buffer of {len} bytes at {addr:#x}: not in guest memory") }
 }
 
 /// True if the areas of a ring have at least the required lengths and alignments, so that every

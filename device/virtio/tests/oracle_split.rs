@@ -52,8 +52,8 @@ proptest! {
         let (mut driver, mut queue, memory) = both(event_idx);
         let (mut out, mut serial) = (VecDeque::new(), 0u64);
         for (count, adds, gives) in rounds {
-            let asked = queue.enable_notification(&memory).unwrap();
-            prop_assert!(asked != out.is_empty(), "{asked} {}", out.len());
+            let armed = queue.enable_notification(&memory).unwrap();
+            prop_assert!(armed != out.is_empty(), "{armed} {}", out.len());
             let mut added = 0;
             for _ in 0..adds {
                 let at = 0x4000 + (serial % 64) * 256;

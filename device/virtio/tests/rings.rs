@@ -196,7 +196,7 @@ proptest! {
                     let added = (0..n).filter_map(|_| driver.add(&[buf])).count();
                     let told = driver.publish();
                     if device_sleeps && added > 0 {
-                        prop_assert!(told, "a sleeping device is told");
+                        prop_assert!(told, "a sleeping device is notified");
                         device_sleeps = false;
                     }
                 }
@@ -209,11 +209,11 @@ proptest! {
                     let told = publish(&mut ring);
                     if !seen.is_empty() {
                         if driver_sleeps {
-                            prop_assert!(told, "a sleeping driver is told");
+                            prop_assert!(told, "a sleeping driver is notified");
                             driver_sleeps = false;
                             driver.disarm();
                         } else if !shape.event_idx {
-                            prop_assert!(!told, "nobody asked");
+                            prop_assert!(!told, "no notification requested");
                         }
                     }
                 }

@@ -67,7 +67,7 @@ fn unhook_if_left(mut rx: Rx) -> Rx {
         Ok(over) => Rx::Owning(over.inner),
         Err(any) => match any.downcast::<SyscallHook>() {
             Ok(over) => Rx::Syscall(over.inner),
-            Err(_) => unreachable!("asked before"),
+            Err(_) => unreachable!("checked before"),
         },
     }
 }
@@ -112,7 +112,7 @@ pub fn part(rx: Rx) -> Rx {
             let any: Box<dyn Any> = q;
             match any.downcast::<inlet::OwningQueue>() {
                 Ok(q) => Rx::Owning(q.inner),
-                Err(_) => unreachable!("asked before"),
+                Err(_) => unreachable!("checked before"),
             }
         }
         Rx::Syscall(mut q) => {
@@ -125,7 +125,7 @@ pub fn part(rx: Rx) -> Rx {
             let any: Box<dyn Any> = q;
             match any.downcast::<inlet::SyscallQueue>() {
                 Ok(q) => Rx::Syscall(q.inner),
-                Err(_) => unreachable!("asked before"),
+                Err(_) => unreachable!("checked before"),
             }
         }
     }
@@ -139,14 +139,14 @@ pub fn lift(rx: Rx) -> (Rx, Option<ReinjectRx>) {
             let any: Box<dyn Any> = q;
             match any.downcast::<inlet::OwningQueue>() {
                 Ok(q) => (Rx::Owning(q.inner), Some(q.inlet)),
-                Err(_) => unreachable!("asked before"),
+                Err(_) => unreachable!("checked before"),
             }
         }
         Rx::Syscall(q) if (&*q as &dyn Any).is::<inlet::SyscallQueue>() => {
             let any: Box<dyn Any> = q;
             match any.downcast::<inlet::SyscallQueue>() {
                 Ok(q) => (Rx::Syscall(q.inner), Some(q.inlet)),
-                Err(_) => unreachable!("asked before"),
+                Err(_) => unreachable!("checked before"),
             }
         }
         rx => (rx, None),

@@ -28,22 +28,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let (mut nic, mut receivers) = PayloadDevice::open(socket, memory, 1, Duration::from_secs(10))?;
     let rx = &mut receivers[0];
-    let mut home = rx.returner();
+    let mut returner = rx.returner();
     for _ in 0..frames {
         let payload = loop {
             if let Some(payload) = rx.try_recv()? {
                 break payload;
             }
-            home.flush();
+            returner.flush();
             nic.check()?;
             std::thread::sleep(Duration::from_millis(1));
         };
         for &(place, len) in payload.places() {
             let mut head = [0; 14];
             file.read_exact_at(&mut head, place)?;
-            println!("{len} bytes at {place} of my memory, from {:02x?}", &head[6..12]);
+            println!("{len} bytes at {place} of the program's memory, from {:02x?}", &head[6..12]);
         }
-        home.free(payload);
+        returner.free(payload);
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction, ModeWish, ZeroCopy};
+use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction, RequestedMode, ZeroCopy};
 use mqnet_sysio::namespace;
 use mqnet_sysio::nic::Nics;
 use mqnet_wire::Layer;
@@ -67,7 +67,7 @@ impl NicBuilder {
 
     /// Receives frames in the network stack (generic XDP, any driver) instead of in the driver.
     pub fn generic(mut self) -> Self {
-        self.config.mode = ModeWish::Generic;
+        self.config.mode = RequestedMode::Generic;
         self
     }
 
@@ -143,7 +143,7 @@ impl NicBuilder {
             Some(path) => namespace::run_in_net(path, Nics::open)
                 .map_err(|e| fail(format!("netns: {}: {e}", path.display())))?,
         };
-        let nics = nics.map_err(|e| fail(format!("looking at interfaces: {e}")))?;
+        let nics = nics.map_err(|e| fail(format!("listing interfaces: {e}")))?;
         let look = nics.interface_state(&interface).map_err(|e| fail(e.to_string()))?;
         let there = match self.config.queues {
             Some(queues) => queues,

@@ -181,19 +181,19 @@ impl PayloadReturner {
 /// Receiver of the frames of one queue.
 pub struct PayloadReceiver {
     rx: Box<dyn OwningRx>,
-    home: Returner,
+    returner: Returner,
 }
 
 impl PayloadReceiver {
     fn of(rx: Rx) -> Option<Self> {
         let Rx::Owning(mut rx) = rx else { return None };
-        let home = rx.returner()?;
-        Some(Self { rx, home })
+        let returner = rx.returner()?;
+        Some(Self { rx, returner })
     }
 
     /// Handle with which another thread returns payload to this queue.
     pub fn returner(&self) -> PayloadReturner {
-        PayloadReturner(self.home.clone())
+        PayloadReturner(self.returner.clone())
     }
 
     /// Next frame; none if no frame has arrived.
@@ -207,7 +207,8 @@ impl PayloadReceiver {
     }
 
     fn found(&self, kept: DetachedFrame) -> Payload {
-        let places = kept.pieces().map(|piece| (piece.place(&self.home), piece.len())).collect();
+        let places =
+            kept.pieces().map(|piece| (piece.place(&self.returner), piece.len())).collect();
         Payload { kept, places }
     }
 

@@ -85,7 +85,7 @@ fn frame(number: usize) -> Vec<u8> {
 // without a copy by the program. Memory returned by another thread is used again, and a header is
 // prepended in place.
 #[test]
-fn payload_lies_in_the_programs_memory() {
+fn payload_is_in_program_memory() {
     let path = std::env::temp_dir().join(format!("mqnet-payload-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let tell = device(path.clone());
@@ -96,14 +96,14 @@ fn payload_lies_in_the_programs_memory() {
     let (mine, _) = Region::of_guest(file, 0, len as u64).unwrap();
     let (mut nic, mut receivers) = PayloadDevice::open(&path, memory, 1, PATIENCE).unwrap();
     let rx = &mut receivers[0];
-    let home = rx.returner();
+    let returner = rx.returner();
     let (give, given) = mpsc::channel();
     let giver = std::thread::spawn(move || {
-        let mut home = home;
+        let mut returner = returner;
         while let Ok(payload) = given.recv() {
-            home.free(payload);
+            returner.free(payload);
         }
-        home.flush();
+        returner.flush();
     });
     let before = copies::made();
     let begin = Instant::now();
@@ -241,7 +241,7 @@ fn impossible_pages_are_refused() {
     let reading = world.reading();
     assert_eq!(
         (reading.layout(), reading.buffers.alloc_fail, &reading.reason[..]),
-        ("frag", 0, "asked for")
+        ("frag", 0, "requested")
     );
 }
 
@@ -260,9 +260,9 @@ fn pages_that_run_out_are_rolled_back() {
     assert!(!world.flag(), "{reading:?}");
     assert!(reading.reason.starts_with("rolled back: 520 pages are too few"), "{reading:?}");
     assert!(matches!(world.function.poll_link(Duration::ZERO), LinkStatus::Up { session: 1 }));
-    let mut home = world.rx.returner().unwrap();
-    kept.into_iter().for_each(|frame| frame.free(&mut home));
-    home.flush();
+    let mut returner = world.rx.returner().unwrap();
+    kept.into_iter().for_each(|frame| frame.free(&mut returner));
+    returner.flush();
     world.carry(600, false);
     for round in 0..20 {
         world.function.set_flag("full-page-rx", round % 2 == 0).unwrap();

@@ -81,7 +81,7 @@ pub fn ring<T: Send>(size: u32) -> (SpscProducer<T>, SpscConsumer<T>) {
 /// Panics for an invalid index: this program writes both indexes, so that an invalid one is a bug.
 #[cold]
 fn broken(violation: crate::IndexViolation) -> u32 {
-    unreachable!("both halves are ours: {violation}")
+    unreachable!("both halves belong to this process: {violation}")
 }
 
 impl<T> Drop for Shared<T> {

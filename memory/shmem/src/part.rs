@@ -81,7 +81,7 @@ impl RegionPart {
     /// # Panics
     /// If the start is not a multiple of 16, or the length is 4 GiB or more.
     pub fn sight(&self) -> ReadView {
-        assert!(self.len < 1 << 32, "a sight of {} bytes", self.len);
+        assert!(self.len < 1 << 32, "a view of {} bytes", self.len);
         ReadView::new(Window::new(self.region.clone(), self.offset, (self.len & !15) as u32))
     }
 

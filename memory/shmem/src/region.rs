@@ -26,16 +26,18 @@ pub enum Error {
     #[error("the peer's memory file is not sealed against resizing (F_SEAL_SHRINK, F_SEAL_GROW)")]
     NotSealed,
     /// File of a peer that could lose its pages under the mapping.
-    #[error("the peer's memory file has huge pages, which it could take away under us")]
+    #[error(
+        "the peer's memory file has huge pages, which the peer could remove while they are mapped"
+    )]
     HugePages,
     /// File of a peer whose page faults depend on a user-space server.
     #[error(
-        "the peer's memory file is of a file system that may keep us waiting: use \
-         memory-backend-memfd, or a file in /dev/shm or hugetlbfs"
+        "the peer's memory file is on a file system that may block: use memory-backend-memfd, or a \
+         file in /dev/shm or hugetlbfs"
     )]
     Foreign,
     /// Memory of all peers together that would exceed its limit of address space.
-    #[error("{len} bytes: the memory of all peers together may have {most} bytes")]
+    #[error("{len} bytes: the memory of all peers would exceed {most} bytes")]
     Budget {
         /// Length of the region.
         len: u64,
@@ -43,7 +45,7 @@ pub enum Error {
         most: u64,
     },
     /// File of a peer that is smaller than announced.
-    #[error("the peer's memory file has {len} bytes, announced were {announced}")]
+    #[error("the peer's memory file has {len} bytes, but {announced} were announced")]
     TooSmall {
         /// Length of the file.
         len: usize,

@@ -37,8 +37,8 @@ impl Drop for Place {
 
 fn too_many() -> io::Error {
     let why = format!(
-        "{BLOCKED_MAX} threads wait for file systems that do not answer: end the programs that \
-         serve them"
+        "{BLOCKED_MAX} threads are blocked by file systems that do not respond: end the programs \
+         that serve them"
     );
     io::Error::new(io::ErrorKind::ResourceBusy, why)
 }

@@ -109,7 +109,7 @@ impl RejectedDescriptors {
 pub fn refused_text(count: usize) -> String {
     format!(
         "peers have sent {count} descriptors that are neither eventfds nor files of a local file \
-         system; the link takes no peer any more: add it again"
+         system; the link accepts no more peers: add it again"
     )
 }
 

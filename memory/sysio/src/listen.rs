@@ -69,11 +69,11 @@ impl fmt::Display for ListenError {
             }
             Self::InUse(path) => {
                 let path = path.display();
-                write!(f, "another process listens at {path}: end it, or choose another path")
+                write!(f, "{path}: another process listens there: end it, or choose another path")
             }
             Self::NoFolder(path, folder) => {
                 let (path, folder) = (path.display(), folder.display());
-                write!(f, "{path}: no folder {folder}: make it, or choose another path")
+                write!(f, "{path}: no folder {folder}: create it, or choose another path")
             }
             Self::System(path, step, e) => write!(f, "{}: cannot {step}: {e}", path.display()),
         }
@@ -155,7 +155,7 @@ impl Drop for SocketFile {
 /// Identity of a socket file. Its inode is not reused while the socket is open.
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
     let data = fs::symlink_metadata(path)?;
-    let not_ours = || io::Error::other("another file took its place");
+    let not_ours = || io::Error::other("another file has replaced it");
     data.file_type().is_socket().then_some((data.dev(), data.ino())).ok_or_else(not_ours)
 }
 
@@ -216,7 +216,7 @@ pub fn listen_at(
         }
         Ok(fd)
     };
-    let fd = made().map_err(|e| failed("make a socket")(e.into()))?;
+    let fd = made().map_err(|e| failed("create a socket")(e.into()))?;
     let address = UnixAddr::new(path).map_err(|e| failed("listen")(e.into()))?;
     bind(fd.as_raw_fd(), &address).map_err(|e| failed("listen")(e.into()))?;
     let identity = identity(path).map_err(failed("examine it"))?;
@@ -257,7 +257,7 @@ fn admit(file: &SocketFile, access: Access) -> io::Result<()> {
     let by_descriptor = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
     let data = fs::metadata(&by_descriptor)?;
     if (data.dev(), data.ino()) != file.identity {
-        return Err(io::Error::other("another file took its place"));
+        return Err(io::Error::other("another file has replaced it"));
     }
     if access.uid.is_some() || access.gid.is_some() {
         let (uid, gid) = (access.uid.map(Uid::from_raw), access.gid.map(Gid::from_raw));

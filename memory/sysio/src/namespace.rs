@@ -38,7 +38,7 @@ pub fn open_file(path: &Path) -> io::Result<File> {
         let file = File::options().read(true).custom_flags(flags).open(path).map_err(explained)?;
         match fstatfs(&file)?.filesystem_type() {
             NSFS_MAGIC => Ok(file),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "is no network namespace")),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a network namespace")),
         }
     };
     bounded::run(OPEN_LIMIT, open)?

@@ -47,7 +47,9 @@ impl Guard {
             slot.start.compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
         let Some(at) = SLOTS.iter().position(free) else {
-            return Err(io::Error::other(format!("{GUARDS_MAX} ranges of peers' memory at most")));
+            return Err(io::Error::other(format!(
+                "too many ranges of peers' memory: at most {GUARDS_MAX}"
+            )));
         };
         let slot = &SLOTS[at];
         // Pairs with the fence in replace: a reader of this length sees that the slot was TAKEN in

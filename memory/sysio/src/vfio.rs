@@ -127,7 +127,7 @@ impl VfioDevice {
         let container = open(Path::new("/dev/vfio/vfio"))?;
         let version = call(container.as_fd(), GET_API_VERSION, 0)?;
         if version != 0 {
-            return Err(io::Error::other(format!("VFIO speaks version {version}, we speak 0")));
+            return Err(io::Error::other(format!("VFIO: API version {version}, supported: 0")));
         }
         if call(container.as_fd(), CHECK_EXTENSION, TYPE1_IOMMU)? == 0 {
             return Err(io::Error::other("VFIO has no type 1 IOMMU: modprobe vfio_iommu_type1"));

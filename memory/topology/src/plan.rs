@@ -83,7 +83,7 @@ pub struct ChannelPlacement {
     /// Queue number on that function.
     pub vector: u16,
     /// NUMA node of the function.
-    pub home: Option<u32>,
+    pub device_node: Option<u32>,
     /// Worker number.
     pub worker: usize,
     /// CPU of the worker.
@@ -102,7 +102,7 @@ impl ChannelPlacement {
     /// True if function and worker are on the same node, or `None` if the function's node is
     /// unknown.
     pub fn is_local(&self) -> Option<bool> {
-        self.home.map(|home| home == self.node)
+        self.device_node.map(|node| node == self.node)
     }
 }
 
@@ -188,7 +188,7 @@ pub fn plan(request: &PlacementRequest<'_>) -> Placement {
             channel,
             function: slot.function,
             vector,
-            home: function_node(request, slot.function),
+            device_node: function_node(request, slot.function),
             worker,
             cpu,
             node,
@@ -217,7 +217,7 @@ fn function_node(request: &PlacementRequest<'_>, function: usize) -> Option<u32>
 /// node if that is unknown.
 fn queues(request: &PlacementRequest<'_>, places: &[&ChannelPlacement]) -> Vec<Queue> {
     let node = |place: &ChannelPlacement| {
-        place.home.and_then(|home| request.senders.nearest_cpu_node(home))
+        place.device_node.and_then(|node| request.senders.nearest_cpu_node(node))
     };
     let queue = |place: &&ChannelPlacement| Queue {
         node: node(place).unwrap_or(place.node),

@@ -32,7 +32,7 @@ pub fn siblings(root: &Path, name: &str) -> Result<Siblings, String> {
     let folder = root.join("sys/class/net");
     let own = folder.join(name);
     if !is_name(name) || !own.exists() {
-        return Err(format!("there is no interface {name} here"));
+        return Err(format!("no interface {name} in this network namespace"));
     }
     let entries = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let all = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -137,6 +137,6 @@ mod tests {
         assert_eq!(no("other"), "other: no other interface has its phys_switch_id 77");
         assert_eq!(no("plain"), "plain has neither phys_port_id nor phys_switch_id");
         assert!(no("rep0").starts_with("rep0: no other interface"));
-        assert_eq!(no("../x"), "there is no interface ../x here");
+        assert_eq!(no("../x"), "no interface ../x in this network namespace");
     }
 }

@@ -15,8 +15,8 @@ impl std::fmt::Display for BadSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "'{}' is no machine: NODESxCORES[xTHREADS], such as 2x12 or 2x6x2, joined by + for \
-             nodes that differ; at most {NODES_MAX} nodes and {CPUS_MAX} CPUs",
+            "'{}' is not a machine; allowed: NODESxCORES[xTHREADS], such as 2x12 or 2x6x2, joined \
+             by + for nodes that differ; at most {NODES_MAX} nodes and {CPUS_MAX} CPUs",
             self.0
         )
     }

@@ -158,7 +158,7 @@ impl Journal {
             let folder = folder()?;
             if !is_safe(&folder) {
                 let folder = folder.display();
-                tracing::info!("{folder}: others may write there: its journals are not believed");
+                tracing::info!("{folder}: other users may write to it: its journals are ignored");
             }
             self.open = Some(open(&folder)?);
         }
@@ -200,7 +200,9 @@ pub(crate) fn note(
         ours: ours.cloned(),
     };
     if let Err(e) = journal.write(&Line::Change(record)) {
-        tracing::warn!("a kill would leave {setting} changed: it cannot be written down: {e}");
+        tracing::warn!(
+            "{setting}: cannot be written to the journal: {e}; a kill would leave it changed"
+        );
     }
     Some(id)
 }

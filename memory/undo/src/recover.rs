@@ -53,7 +53,7 @@ fn gate(folder: &Path) -> io::Result<FileLock> {
         }
         poll::pause(Duration::from_millis(10));
     }
-    Err(io::Error::other("another mqnet keeps it for too long"))
+    Err(io::Error::other("another mqnet process has held its lock for too long"))
 }
 
 /// Parses the active changes. Returns `None` for a journal of another network namespace, with

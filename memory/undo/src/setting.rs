@@ -266,7 +266,7 @@ impl Setting {
     fn explain(&self, e: &io::Error, before: &Value) -> String {
         match e.kind() {
             ErrorKind::PermissionDenied => format!(
-                "{self}: {e} (needs root; an interrupt that the kernel manages moves for nobody)"
+                "{self}: {e} (needs root; an interrupt that the kernel manages cannot be moved)"
             ),
             _ => format!("{self}: {e} (it was {before})"),
         }

@@ -10,7 +10,7 @@ pub(crate) const PAGES_MAX: u32 = 1 << INDEX_BITS;
 /// Exclusive handle of one whole page. The handle can be moved, also between threads, but not
 /// copied. The holder is therefore the only writer of the page.
 #[derive(Debug, PartialEq, Eq, Hash)]
-#[must_use = "a page that is not freed is in flight for ever"]
+#[must_use = "a page that is not freed stays in flight"]
 #[repr(transparent)]
 pub struct Page(u32);
 
@@ -35,7 +35,7 @@ impl Page {
 
 /// Exclusive handle of a part of a page; see [`Page`].
 #[derive(Debug, PartialEq, Eq, Hash)]
-#[must_use = "a fragment that is not freed keeps its whole page in flight for ever"]
+#[must_use = "a fragment that is not freed keeps its whole page in flight"]
 pub struct Frag {
     page: u32,
     offset: u32,

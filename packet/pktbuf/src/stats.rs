@@ -17,17 +17,17 @@ macro_rules! pool_counter_table {
             alloc_refill "alloc-refill" "pp_alloc_refill"
                 "Allocations that refilled the array with returned pages.";
             alloc_waive "alloc-waive" "pp_alloc_waive"
-                "Pages that came back from another node than the pool's and were released.";
+                "Pages returned from another node than the pool's, and released.";
             recycle_cached "recycle-cached" "pp_recycle_cached"
-                "Pages that the owner returned into the array.";
+                "Pages that the owner returned to the array.";
             recycle_cache_full "recycle-cache-full" "pp_recycle_cache_full"
-                "Pages that the owner returned to a full array; the oldest moved out of it.";
+                "Pages that the owner returned to a full array; the oldest ones moved out of it.";
             recycle_ring "recycle-ring" "pp_recycle_ring"
-                "Pages that came back from other threads.";
+                "Pages returned by other threads.";
             recycle_ring_full "recycle-ring-full" "pp_recycle_ring_full"
                 "Hand-overs of other threads that found the return ring full.";
             recycle_released_refcnt "recycle-released-refcnt" "pp_recycle_released_ref"
-                "Pages given up, because another holder has a reference to them.";
+                "Pages released, because another holder has a reference to them.";
         } }
     };
 }

@@ -144,7 +144,7 @@ impl Endpoint {
     /// option `name`.
     pub fn rename_knob(&self) -> &'static str {
         match self.kind().option("name") {
-            Some(_) => ": give this one another, name=",
+            Some(_) => ": set another one with name=",
             None => "",
         }
     }

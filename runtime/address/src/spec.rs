@@ -76,7 +76,7 @@ fn endpoint(field: &str, address: &str) -> Result<(Endpoint, EgressConfig), ApiE
         parse_both(address).map_err(|e| ApiError::field(field, format!("{field}: {e}")))?;
     // Descriptor numbers would refer to the process that runs the link, not to the client.
     if !endpoint.config().inherited().is_empty() {
-        let why = "fd= is for the command line, where a parent process left it open";
+        let why = "fd= is possible on the command line only, where a parent process passes it";
         return Err(ApiError::field(field, format!("{field}: endpoint '{address}': {why}")));
     }
     Ok((endpoint, egress))
@@ -105,7 +105,7 @@ pub fn check_link_name(name: &str) -> Result<(), ApiError> {
         return Ok(());
     }
     let allowed = "1 to 63 letters, digits, '.', '_' and '-', the first a letter or digit";
-    Err(ApiError::field("link", format!("{name:?} is no name of a link: {allowed}")))
+    Err(ApiError::field("link", format!("{name:?} is not a valid link name; allowed: {allowed}")))
 }
 
 /// Validates a link of a configuration file or of a request. Returns an error with the first
@@ -114,7 +114,7 @@ pub fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
     let ((a, from_a), (b, from_b)) = (endpoint("a", &spec.a)?, endpoint("b", &spec.b)?);
     let egress = [from_a, from_b];
     if a.is_bridge() && b.is_bridge() {
-        let why = "ntb: to ntb: is not possible yet: each bridge agrees with its own peer alone";
+        let why = "ntb: to ntb: is not possible: each bridge negotiates with its own peer only";
         return Err(ApiError::field("b", format!("b: {why}")));
     }
     in_range("channels", spec.channels, &CHANNELS)?;
@@ -151,10 +151,10 @@ mod tests {
             ("a", "unknown kind 'tun'", |s| s.a = "tun:a".into()),
             ("b", "addresses are", |s| s.b = String::new()),
             ("a", "command line", |s| s.a = "tap:a,fd=5".into()),
-            ("b", "not possible yet", |s| s.a = "ntb:/run/y.sock".into()),
-            ("b", "not possible yet", |s| s.a = "ntb:ivshmem=pci".into()),
+            ("b", "is not possible:", |s| s.a = "ntb:/run/y.sock".into()),
+            ("b", "is not possible:", |s| s.a = "ntb:ivshmem=pci".into()),
             ("a", "must be stop or drop", |s| s.a = "tap:a,full=maybe".into()),
-            ("b", "words that tc takes", |s| s.b = "null:,qdisc= ".into()),
+            ("b", "arguments of tc qdisc", |s| s.b = "null:,qdisc= ".into()),
             ("channels", "from 1 to 64", |s| s.channels = Some(0)),
             ("channels", "65 is not a number from 1 to 64", |s| s.channels = Some(65)),
             ("workers", "from 1 to 1024", |s| s.workers = Some(0)),

@@ -30,7 +30,7 @@ impl HostHandle {
     /// if the host has ended.
     pub async fn request(&self, request: Request) -> Result<Reply, ApiError> {
         let (reply, result) = oneshot::channel();
-        let ending = |_| ApiError::new(Code::Down, "this mqnet process is ending");
+        let ending = |_| ApiError::new(Code::Down, "this mqnet process is shutting down");
         self.0.send((request, reply)).map_err(|_| ending(()))?;
         result.await.map_err(|_| ending(()))?
     }
@@ -49,7 +49,7 @@ impl HostHandle {
 fn carry_out(host: &mut dyn Host, (request, reply): Call) {
     let result = catch_unwind(AssertUnwindSafe(|| host.request(request)));
     // The panic message is in the log. The change of this request may be incomplete.
-    let broken = |_| Err(ApiError::new(Code::Failed, "mqnet is broken inside; restart it"));
+    let broken = |_| Err(ApiError::new(Code::Failed, "internal error of mqnet; restart it"));
     // A client that has disconnected needs no reply.
     let _ = reply.send(result.unwrap_or_else(broken));
 }

@@ -120,7 +120,8 @@ impl Client {
     pub fn text(&self, path: &str) -> Result<String, ApiError> {
         let mut bytes = Vec::new();
         self.stream(path, &mut bytes, &AtomicBool::new(false))?;
-        String::from_utf8(bytes).map_err(|e| self.failed(&format!("the answer is no text: {e}")))
+        String::from_utf8(bytes)
+            .map_err(|e| self.failed(&format!("the response is not UTF-8: {e}")))
     }
 
     /// Copies the answer to `GET path` to `out` as it arrives. Stops when the server ends the
@@ -146,12 +147,12 @@ impl Client {
                 };
                 let Some(frame) = frame else { break };
                 let frame =
-                    frame.map_err(|e| self.failed(&format!("the answer broke off: {e}")))?;
+                    frame.map_err(|e| self.failed(&format!("the response was cut off: {e}")))?;
                 let Ok(data) = frame.into_data() else { continue };
                 match out.write_all(&data).and_then(|()| out.flush()) {
                     Ok(()) => copied += data.len() as u64,
                     Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => break,
-                    Err(e) => return Err(self.failed(&format!("cannot write the answer: {e}"))),
+                    Err(e) => return Err(self.failed(&format!("cannot write the response: {e}"))),
                 }
             }
             Ok(copied)
@@ -161,7 +162,7 @@ impl Client {
 
     /// Duplicates the handle of a connection, for diagnostics after a timeout.
     fn keep(&self, stream: &UnixStream) -> Result<UnixStream, ApiError> {
-        stream.try_clone().map_err(|e| self.failed(&format!("cannot ask: {e}")))
+        stream.try_clone().map_err(|e| self.failed(&format!("cannot send the request: {e}")))
     }
 
     fn timed_out(&self, stream: &UnixStream, waited: Duration) -> ApiError {
@@ -178,6 +179,6 @@ impl Client {
 /// Creates an async runtime for one request. Dropping the runtime closes the connection.
 pub(crate) fn runtime(socket: &str) -> Result<tokio::runtime::Runtime, ApiError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
-        ApiError::new(Code::Failed, format!("cannot ask {socket}: no event loop: {e}"))
+        ApiError::new(Code::Failed, format!("{socket}: cannot create an event loop: {e}"))
     })
 }

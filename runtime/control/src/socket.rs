@@ -138,8 +138,7 @@ impl ControlSocket {
         match number("LISTEN_FDS") {
             Some(1) => adopt(LISTEN_FDS_START).map(Some),
             Some(n) if n > 1 => {
-                let why =
-                    format!("LISTEN_FDS={n}: mqnet takes one ListenStream, the control socket");
+                let why = format!("LISTEN_FDS={n}: allowed: one ListenStream, the control socket");
                 Err(ApiError::field("LISTEN_FDS", why))
             }
             _ => Ok(None),
@@ -166,7 +165,10 @@ impl ControlSocket {
 
 fn adopt(fd: i32) -> Result<ControlSocket, ApiError> {
     let why = |e: &dyn std::fmt::Display| {
-        ApiError::field("LISTEN_FDS", format!("descriptor {fd} is no listening Unix socket: {e}"))
+        ApiError::field(
+            "LISTEN_FDS",
+            format!("descriptor {fd} is not a listening Unix socket: {e}"),
+        )
     };
     let socket: Socket = take_inherited(fd).map_err(|e| why(&e))?.into();
     let is_unix = socket.domain().map_err(|e| why(&e))? == Domain::UNIX;

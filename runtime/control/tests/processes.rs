@@ -67,13 +67,13 @@ fn wait_for_pid(socket: &Path) -> u64 {
 // Goal: the server notifies systemd that it is ready, alive and stopping. A terminated server
 // leaves no file.
 #[test]
-fn systemd_is_told() {
+fn systemd_is_notified() {
     let folder = Folder::new("notify");
     let manager = UnixDatagram::bind(folder.0.join("notify")).unwrap();
     manager.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let hear = || {
         let mut bytes = [0; 1000];
-        let length = manager.recv(&mut bytes).expect("the manager hears something");
+        let length = manager.recv(&mut bytes).expect("the manager receives a message");
         String::from_utf8(bytes[..length].to_vec()).unwrap()
     };
     let socket = folder.0.join("ctl.sock");
@@ -83,7 +83,7 @@ fn systemd_is_told() {
     let ready = format!("READY=1\nSTATUS=listening at {}\n", socket.display());
     let first = [hear(), hear(), hear()];
     assert!(first.contains(&ready), "{first:?}");
-    assert_eq!(first.iter().filter(|said| *said == "WATCHDOG=1\n").count(), 2, "{first:?}");
+    assert_eq!(first.iter().filter(|output| *output == "WATCHDOG=1\n").count(), 2, "{first:?}");
     wait_for_pid(&socket);
     terminate(server.0.id()).unwrap();
     while hear() != "STOPPING=1\n" {}
@@ -102,9 +102,9 @@ fn a_killed_server_makes_room() {
     assert_eq!(wait_for_pid(&socket), u64::from(first.0.id()));
     let mut second = start(Command::new(program()).arg(&socket));
     assert!(!second.0.wait().unwrap().success());
-    let mut said = String::new();
-    second.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(said.contains(&format!("mqnet process {}", first.0.id())), "{said}");
+    let mut output = String::new();
+    second.0.stderr.take().unwrap().read_to_string(&mut output).unwrap();
+    assert!(output.contains(&format!("mqnet process {}", first.0.id())), "{output}");
     kill_hard(first.0.id()).unwrap();
     first.0.wait().unwrap();
     assert!(socket.exists());

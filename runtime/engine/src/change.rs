@@ -89,21 +89,21 @@ impl Link {
         self.peer().map(|peer| peer.received_change())
     }
 
-    fn send_step(&mut self, step: Step, wishes: [u32; 2], why: &str) {
+    fn send_step(&mut self, step: Step, requests: [u32; 2], why: &str) {
         let attempt = self.idle_state.attempt;
         if let Some(peer) = self.peer() {
-            peer.send_change(ChangeMessage { attempt, step, wishes, why: why.to_owned() });
+            peer.send_change(ChangeMessage { attempt, step, requests, why: why.to_owned() });
         }
     }
 
     fn begin_if_due(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
         let Some(peer) = self.peer() else { return self.begin_alone(now) };
-        let (leads, received, wishes) = (peer.leads(), peer.received_change(), peer.wishes());
-        if leads { self.lead(now, &received, wishes) } else { self.follow(now, received, wishes) }
+        let (leads, message, both) = (peer.leads(), peer.received_change(), peer.requests());
+        if leads { self.lead(now, &message, both) } else { self.follow(now, message, both) }
     }
 
     fn begin_alone(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
-        let caps = [0, 1].map(|side: usize| self.wished_of(side));
+        let caps = [0, 1].map(|side: usize| self.requested_caps_of(side));
         let plan = match Plan::join(&caps[0], &caps[1]) {
             Ok(plan) => plan,
             Err(e) => {
@@ -133,16 +133,16 @@ impl Link {
     fn lead(
         &mut self,
         now: Duration,
-        received: &ChangeMessage,
+        message: &ChangeMessage,
         [ours, theirs]: [u32; 2],
     ) -> Result<Option<Notice>, LinkError> {
         if let Some(awaited) = self.idle_state.awaited {
-            if received.attempt != awaited || !matches!(received.step, Step::Rest | Step::Refuse) {
+            if message.attempt != awaited || !matches!(message.step, Step::Rest | Step::Refuse) {
                 return Ok(None);
             }
             self.idle_state.awaited = None;
         }
-        let wishes = [ours, theirs];
+        let requests = [ours, theirs];
         let plan = match self.peer().map(|peer| peer.next_plan()) {
             Some(NextPlan::Change(plan)) => self.as_first_side(plan),
             Some(NextPlan::Wait) => return Ok(None),
@@ -155,35 +155,35 @@ impl Link {
                 return Ok(None);
             }
         };
-        if self.idle_state.failed == Some(wishes) {
+        if self.idle_state.failed == Some(requests) {
             return Ok(None);
         }
         self.idle_state.attempt = self.idle_state.attempt.wrapping_add(1);
-        match self.prepare(&plan, wishes, now)? {
+        match self.prepare(&plan, requests, now)? {
             Ok(change) => {
                 // Do not attach receiving lanes yet: arming would write into words that the
                 // follower clears.
                 self.change = Some(change);
-                self.send_step(Step::Propose, wishes, "");
+                self.send_step(Step::Propose, requests, "");
                 Ok(None)
             }
             Err(why) => {
-                self.idle_state.failed = Some(wishes);
-                self.cancel(wishes, &why);
+                self.idle_state.failed = Some(requests);
+                self.cancel(requests, &why);
                 Ok(self.undone(why))
             }
         }
     }
 
-    fn cancel(&mut self, wishes: [u32; 2], why: &str) {
+    fn cancel(&mut self, requests: [u32; 2], why: &str) {
         self.idle_state.awaited = Some(self.idle_state.attempt);
-        self.send_step(Step::Cancel, wishes, why);
+        self.send_step(Step::Cancel, requests, why);
     }
 
     fn follow(
         &mut self,
         now: Duration,
-        received: ChangeMessage,
+        message: ChangeMessage,
         [ours, theirs]: [u32; 2],
     ) -> Result<Option<Notice>, LinkError> {
         let outlook = self.peer().map(|peer| peer.next_plan());
@@ -193,39 +193,39 @@ impl Link {
             Some(NextPlan::Impossible(why)) => self.end_request(Ended::Undone(why.clone())),
             _ => {}
         }
-        if received.attempt == self.idle_state.attempt || received.step == Step::Rest {
+        if message.attempt == self.idle_state.attempt || message.step == Step::Rest {
             return Ok(None);
         }
-        self.idle_state.attempt = received.attempt;
-        match (received.step, outlook) {
-            (Step::Propose, Some(NextPlan::Change(plan))) if received.wishes == [theirs, ours] => {
+        self.idle_state.attempt = message.attempt;
+        match (message.step, outlook) {
+            (Step::Propose, Some(NextPlan::Change(plan))) if message.requests == [theirs, ours] => {
                 let plan = self.as_first_side(plan);
-                match self.prepare(&plan, received.wishes, now)? {
+                match self.prepare(&plan, message.requests, now)? {
                     Ok(change) => {
                         self.change =
                             Some(Change { stage: Stage::Ready, ..self.attach_receivers(change) });
-                        self.send_step(Step::Ready, received.wishes, "");
+                        self.send_step(Step::Ready, message.requests, "");
                         Ok(None)
                     }
                     Err(why) => {
-                        self.send_step(Step::Refuse, received.wishes, &why);
+                        self.send_step(Step::Refuse, message.requests, &why);
                         Ok(self.undone(why))
                     }
                 }
             }
             (Step::Propose, _) => {
-                self.send_step(Step::Refuse, received.wishes, "the wishes have changed meanwhile");
+                self.send_step(Step::Refuse, message.requests, "the requests have changed");
                 Ok(None)
             }
             (Step::Cancel, _) => {
-                self.send_step(Step::Rest, received.wishes, "");
+                self.send_step(Step::Rest, message.requests, "");
                 // The attempt failed for the current wish of this end only if the leader tried that
                 // wish.
-                let ours_was_tried = received.wishes[1] == ours;
-                Ok(if ours_was_tried { self.undone(received.why) } else { None })
+                let ours_was_tried = message.requests[1] == ours;
+                Ok(if ours_was_tried { self.undone(message.why) } else { None })
             }
             (step, _) => {
-                let what = format!("the peer says {step:?} of a change that it has not proposed");
+                let what = format!("peer control message: {step:?} for an unproposed change");
                 self.take_down(&what)?;
                 Ok(self.report_down(what))
             }
@@ -237,7 +237,7 @@ impl Link {
     fn prepare(
         &mut self,
         plan: &Plan,
-        wishes: [u32; 2],
+        requests: [u32; 2],
         now: Duration,
     ) -> Result<Result<Change, String>, LinkError> {
         if let Err(e) = self.workers.grow(plan.channels, self.side(), self.homes()) {
@@ -263,8 +263,8 @@ impl Link {
                 since: now,
                 plan: plan.clone(),
                 set,
-                wishes,
-                wish: self.wish().clone(),
+                requests,
+                settings: self.settings().clone(),
                 next,
                 old: [Vec::new(), Vec::new()],
                 done: [false; 2],
@@ -281,17 +281,17 @@ impl Link {
     }
 
     fn resume(&mut self, mut change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
-        let received = self.last_message();
+        let message = self.last_message();
         let attempt = self.idle_state.attempt;
         // Ignore a message about another attempt.
-        let step = received.as_ref().filter(|w| w.attempt == attempt).map(|w| w.step);
-        let why = received.map(|w| w.why).unwrap_or_default();
+        let step = message.as_ref().filter(|w| w.attempt == attempt).map(|w| w.step);
+        let why = message.map(|w| w.why).unwrap_or_default();
         match (change.stage, step) {
             (Stage::Proposed, Some(Step::Ready)) => {
                 change = Change { stage: Stage::Switching, ..self.attach_receivers(change) };
             }
             (Stage::Proposed, Some(Step::Refuse)) => {
-                if self.peer().is_some_and(|peer| peer.wishes() != change.wishes) {
+                if self.peer().is_some_and(|peer| peer.requests() != change.requests) {
                     // The peer has a new wish, which the next attempt uses.
                     self.tear_down_new(change)?;
                     self.idle_state.awaited = Some(attempt);
@@ -313,11 +313,11 @@ impl Link {
             }
             (Stage::Ready, None) => {
                 // The leader gave up this attempt before this end read the message.
-                return self.undo(change, "the peer gave it up".to_owned());
+                return self.undo(change, "the peer canceled it".to_owned());
             }
             (Stage::Switching | Stage::SwitchingBack, _) => return self.switch(change),
             (Stage::Switched, Some(Step::Switched)) if self.leads() => {
-                self.send_step(Step::Commit, change.wishes, "");
+                self.send_step(Step::Commit, change.requests, "");
                 self.idle_state.awaited = Some(attempt);
                 return self.commit(change, now);
             }
@@ -422,7 +422,7 @@ impl Link {
             }
             (_, None) => return self.commit(change, self.now),
             (_, Some(_)) => {
-                self.send_step(Step::Switched, change.wishes, "");
+                self.send_step(Step::Switched, change.requests, "");
                 change.stage = Stage::Switched;
             }
         }
@@ -467,15 +467,15 @@ impl Link {
 
     /// Drops the new channels and keeps the old ones. Returns the notice of the failure.
     fn undo(&mut self, change: Change, why: String) -> Result<Option<Notice>, LinkError> {
-        let (plan, wishes, ours) = (change.plan.clone(), change.wishes, self.is_ours(&change));
+        let (plan, requests, ours) = (change.plan.clone(), change.requests, self.is_ours(&change));
         self.tear_down_new(change)?;
         if self.peer_side.is_none() {
             self.idle_state.failed_plan = Some(plan);
         } else if self.leads() {
-            self.idle_state.failed = Some(wishes);
-            self.cancel(wishes, &why);
+            self.idle_state.failed = Some(requests);
+            self.cancel(requests, &why);
         } else {
-            self.send_step(Step::Rest, wishes, "");
+            self.send_step(Step::Rest, requests, "");
         }
         if ours {
             return Ok(self.undone(why));
@@ -500,9 +500,9 @@ impl Link {
     /// True if a change is about the current wish of this end, not an older wish.
     fn is_ours(&mut self, change: &Change) -> bool {
         let place = usize::from(!self.leads());
-        match self.peer().map(|peer| peer.wishes()) {
-            Some([ours, _]) => change.wishes[place] == ours,
-            None => change.wish == *self.wish(),
+        match self.peer().map(|peer| peer.requests()) {
+            Some([ours, _]) => change.requests[place] == ours,
+            None => change.settings == *self.settings(),
         }
     }
 

@@ -100,7 +100,7 @@ pub struct Link {
     full_changed: bool,
     /// True if a change has just ended, so that the next may be due.
     check_again: bool,
-    wish: LinkSettings,
+    settings: LinkSettings,
     /// Capabilities of both functions when the wish was last published.
     seen_caps: [Option<Caps>; 2],
     wake_frames: u32,
@@ -137,7 +137,7 @@ impl Link {
         let line = FaultLine { sender, wake: Arc::new(EventFd::new()?) };
         let topology = Topology::discover(&affinity::allowed_cpus()?);
         let learning = Learning::new(&config.egress, &ends)?;
-        let wish = LinkSettings { channels: config.channels, ..LinkSettings::default() };
+        let settings = LinkSettings { channels: config.channels, ..LinkSettings::default() };
         let attached = {
             let [a, b] = ends.each_ref().map(|end| end.caps().layer);
             [Attached::new(&config.egress[0], a)?, Attached::new(&config.egress[1], b)?]
@@ -155,7 +155,7 @@ impl Link {
             widest: 0,
             now: clock::monotonic(),
             check_again: false,
-            wish,
+            settings,
             seen_caps: [None, None],
             wake_frames: 0,
             captures: Vec::new(),
@@ -172,7 +172,7 @@ impl Link {
             reported_at: Duration::ZERO,
             start_failed: None,
         };
-        link.publish_wish();
+        link.publish_request();
         Ok(link)
     }
 
@@ -234,7 +234,7 @@ impl Link {
                     notice
                 }
                 Some(_) => {
-                    self.take_down("the peer came back with a new session")?;
+                    self.take_down("the peer started a new session")?;
                     self.bring_up((sa, sb))?
                 }
                 None => self.bring_up((sa, sb))?,
@@ -304,8 +304,9 @@ impl Link {
         match self.peer().map(|peer| peer.plan()) {
             // The two ends of the bridge have already negotiated the plan.
             Some(Some(plan)) => Ok(self.as_first_side(plan)),
-            Some(None) => Err("the peer has agreed to nothing".to_owned()),
-            None => Plan::join(&self.wished_of(0), &self.wished_of(1)).map_err(|e| e.to_string()),
+            Some(None) => Err("nothing is negotiated with the peer".to_owned()),
+            None => Plan::join(&self.requested_caps_of(0), &self.requested_caps_of(1))
+                .map_err(|e| e.to_string()),
         }
     }
 
@@ -316,7 +317,7 @@ impl Link {
             Ok(plan) => plan,
             Err(why) => {
                 // `cannot_start` tells the peer, so that it does not consider the link up.
-                return Ok(self.cannot_start(why, "the two functions do not fit"));
+                return Ok(self.cannot_start(why, "the two functions are not compatible"));
             }
         };
         if let Err(e) = self.workers.grow(plan.channels, self.side(), self.homes()) {

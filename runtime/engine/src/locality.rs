@@ -28,14 +28,14 @@ const HOLD_MOST: Duration = Duration::from_secs(64);
 
 /// Channel on which the frames of a bucket were sent since the last sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
+pub(crate) enum Sample {
     Nowhere,
     /// Several channels, none with three quarters of the frames.
     Mixed,
     On(u16),
 }
 
-impl Sight {
+impl Sample {
     /// Evaluates the numbers of frames of a bucket on each channel.
     pub(crate) fn of(counts: impl Iterator<Item = u64>) -> Self {
         let (mut sum, mut most, mut at) = (0u64, 0, 0);
@@ -125,11 +125,11 @@ struct Bucket {
 }
 
 impl Bucket {
-    fn note(&mut self, sight: Sight, queue: u16) {
-        let on = match sight {
-            Sight::Nowhere => return,
-            Sight::On(on) if on != queue => Some(on),
-            Sight::On(_) | Sight::Mixed => None,
+    fn note(&mut self, sample: Sample, queue: u16) {
+        let on = match sample {
+            Sample::Nowhere => return,
+            Sample::On(on) if on != queue => Some(on),
+            Sample::On(_) | Sample::Mixed => None,
         };
         let again = on.is_some() && on == self.candidate;
         self.samples = if again { self.samples.saturating_add(1) } else { u8::from(on.is_some()) };
@@ -179,12 +179,12 @@ impl Policy {
         now: Duration,
         leads: bool,
         table: &[u16],
-        sights: &[Sight],
+        samples: &[Sample],
     ) -> Option<Moves> {
         let steady = if leads { STEADY } else { 2 * STEADY };
-        for ((bucket, &sight), &queue) in self.buckets.iter_mut().zip(sights).zip(table) {
+        for ((bucket, &sample), &queue) in self.buckets.iter_mut().zip(samples).zip(table) {
             if now >= bucket.moved + bucket.hold {
-                bucket.note(sight, queue);
+                bucket.note(sample, queue);
             }
         }
         let ripe = |at: &usize| self.buckets[*at].samples >= steady;

@@ -1,6 +1,6 @@
 //! Worker: a pinned thread that polls lanes, and sleeps while no lane has work.
 
-mod gather;
+mod hold_off;
 mod leaving;
 mod slot;
 
@@ -131,7 +131,7 @@ impl Worker {
             // The restriction is possible now, because all descriptors that the worker needs are
             // open.
             if let Err(e) = process::restrict_thread(&[]) {
-                tracing::warn!("a worker keeps its privileges: {e}");
+                tracing::warn!("a worker could not drop its privileges: {e}");
             }
             body.shared.thread.store(affinity::thread_id(), Ordering::Relaxed);
             body.run();

@@ -241,7 +241,7 @@ impl HostedLink {
             Notice::Changed { plan, took, untidy } => {
                 let took = took.as_secs_f64() * 1e3;
                 let (n, mtu) = (plan.channels, plan.mtu);
-                let mut text = format!("{n} channels, mtu {mtu}, in {took:.1} ms");
+                let mut text = format!("{n} channels, mtu {mtu}, changed in {took:.1} ms");
                 untidy.iter().for_each(|what| text += &format!("; {what}"));
                 ("link-changed", text)
             }
@@ -251,10 +251,10 @@ impl HostedLink {
 
     /// Requests new settings of the link. Returns a ticket, which is already complete if the
     /// link is down.
-    pub(crate) fn request(&mut self, wish: LinkSettings) -> Result<Ticket, ApiError> {
-        let changed = *self.link.wish() != wish;
+    pub(crate) fn request(&mut self, settings: LinkSettings) -> Result<Ticket, ApiError> {
+        let changed = *self.link.settings() != settings;
         let since = clock::monotonic();
-        self.link.request(wish, clock::monotonic()).map_err(|e| match e {
+        self.link.request(settings, clock::monotonic()).map_err(|e| match e {
             RejectedRequest::Busy => ApiError::new(Code::Changing, e.to_string()),
             RejectedRequest::Impossible(why) => ApiError::new(Code::Invalid, why),
         })?;
@@ -276,8 +276,9 @@ impl HostedLink {
             self.link.set_full(side, egress.full);
         }
         if checked.channels != self.checked.channels {
-            let wish = LinkSettings { channels: checked.channels, ..self.link.wish().clone() };
-            self.request(wish)?;
+            let settings =
+                LinkSettings { channels: checked.channels, ..self.link.settings().clone() };
+            self.request(settings)?;
         }
         (self.spec, self.checked) = (spec, checked);
         Ok(())

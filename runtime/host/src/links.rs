@@ -94,12 +94,12 @@ impl LinkHost {
         opening: Opening,
     ) -> Result<(), ApiError> {
         if name.is_some_and(|name| self.entries.iter().any(|entry| entry.name == name)) {
-            let why = format!("there is a link '{}' already", name.unwrap_or_default());
+            let why = format!("link '{}' exists already", name.unwrap_or_default());
             return Err(ApiError::new(Code::Busy, why));
         }
         if self.entries.len() >= self.links_max as usize {
             let most = self.links_max;
-            let why = format!("there are {most} links already: raise links in [limits]");
+            let why = format!("{most} links exist, the limit: raise links in [limits]");
             return Err(ApiError::new(Code::Busy, why));
         }
         for (field, end) in [("a", &link.a), ("b", &link.b)] {
@@ -123,13 +123,13 @@ impl LinkHost {
     /// opened: a device of another link must not be touched. `own` is the index of the link of
     /// `end`, if it exists.
     fn is_free(&self, field: &str, end: &Endpoint, own: Option<usize>) -> Result<(), ApiError> {
-        let (name, home) = (end.config().netdev_name(), netns_of(end));
+        let (name, netns) = (end.config().netdev_name(), netns_of(end));
         let has =
-            |entry: &HostedLink| entry.netdevs.iter().any(|d| d.name == name && d.netns == home);
+            |entry: &HostedLink| entry.netdevs.iter().any(|d| d.name == name && d.netns == netns);
         let mut others = self.entries.iter().enumerate().filter(|(number, _)| Some(*number) != own);
         let Some((_, other)) = others.find(|(_, entry)| has(entry)) else { return Ok(()) };
         // An end in a namespace that does not exist cannot conflict.
-        let is_open = home.is_some() || end.config().namespace().is_none();
+        let is_open = netns.is_some() || end.config().namespace().is_none();
         if *end == Endpoint::Null || !is_open {
             return Ok(());
         }
@@ -195,7 +195,7 @@ impl LinkHost {
         if let Some(number) = lost {
             // The other links continue.
             let entry = self.entries.remove(number);
-            tracing::error!("link {}: given up", entry.name);
+            tracing::error!("link {}: abandoned", entry.name);
         }
         for (event, link, text) in happened {
             self.happened(event, &link, text);
@@ -319,7 +319,7 @@ impl LinkHost {
         mqnet_address::check_link_name(name)?;
         for (field, end) in [("a", &spec.a), ("b", &spec.b)] {
             if mqnet_address::absolute(end, Path::new("/")) != *end {
-                let why = "the daemon has a folder of its own: write paths from / on";
+                let why = "paths must be absolute: the daemon has its own working directory";
                 return Err(ApiError::field(field, format!("{field}: endpoint '{end}': {why}")));
             }
         }
@@ -424,8 +424,8 @@ fn one_step(entry: &mut HostedLink) -> Result<Option<Notice>, LinkError> {
     if took > SLOW {
         let (name, ms) = (&entry.name, took.as_millis());
         tracing::warn!(
-            "link {name}: a step of control took {ms} ms; requests wait meanwhile (a busy machine, \
-             or a kernel that is changing its network)"
+            "link {name}: a control step took {ms} ms and delayed requests (a busy machine, or a \
+             kernel that is changing its network)"
         );
     }
     outcome

@@ -80,44 +80,44 @@ pub fn netns_name(netns: u64) -> String {
 }
 
 /// Indices of the netdevs to which a name refers. More than one index: the name is ambiguous.
-pub fn devices(asked: &str, caller: Option<u64>, all: &[Named<'_>]) -> Vec<usize> {
+pub fn devices(name: &str, caller: Option<u64>, all: &[Named<'_>]) -> Vec<usize> {
     let filter = |keep: &dyn Fn(&Named<'_>) -> bool| -> Vec<usize> {
         (0..all.len()).filter(|&at| keep(&all[at])).collect()
     };
-    if let Some((scope, name)) = asked.rsplit_once('/') {
+    if let Some((scope, name)) = name.rsplit_once('/') {
         let netns = netns(scope);
         return filter(&|dev| dev.name == name && dev.is_in(scope, netns));
     }
-    let here = filter(&|dev| caller.is_some() && dev.name == asked && dev.netns == caller);
+    let here = filter(&|dev| caller.is_some() && dev.name == name && dev.netns == caller);
     if !here.is_empty() {
         return here;
     }
-    let anywhere = filter(&|dev| dev.name == asked);
+    let anywhere = filter(&|dev| dev.name == name);
     if !anywhere.is_empty() {
         return anywhere;
     }
-    let mut firsts = filter(&|dev| dev.link == asked);
+    let mut firsts = filter(&|dev| dev.link == name);
     firsts.dedup_by(|one, other| all[*one].is_of(&all[*other]));
     firsts
 }
 
 /// Resolves the name of a link. Returns the index of one netdev for each matching link.
-pub fn links(asked: &str, caller: Option<u64>, all: &[Named<'_>]) -> Vec<usize> {
+pub fn links(name: &str, caller: Option<u64>, all: &[Named<'_>]) -> Vec<usize> {
     // A link that has its name from a netdev is found through that netdev, which is valid in one
     // namespace.
-    let borrowed = |link: &Named<'_>| all.iter().any(|dev| dev.is_of(link) && dev.name == asked);
+    let borrowed = |link: &Named<'_>| all.iter().any(|dev| dev.is_of(link) && dev.name == name);
     let mut found: Vec<usize> =
-        (0..all.len()).filter(|&at| all[at].link == asked && !borrowed(&all[at])).collect();
+        (0..all.len()).filter(|&at| all[at].link == name && !borrowed(&all[at])).collect();
     let here = |at: &usize| caller.is_some() && all[*at].netns == caller;
     if found.iter().any(here) {
         found.retain(here);
     }
     if found.is_empty() {
-        found = devices(asked, caller, all);
+        found = devices(name, caller, all);
     } else {
         // A netdev of that name in the caller's namespace has the same rank as the link.
         let is_here = |at: &usize| caller.is_some() && all[*at].netns == caller;
-        let rivals = (0..all.len()).filter(|at| all[*at].name == asked && is_here(at));
+        let rivals = (0..all.len()).filter(|at| all[*at].name == name && is_here(at));
         found.extend(rivals.collect::<Vec<_>>());
     }
     found.dedup_by(|one, other| all[*one].is_of(&all[*other]));
@@ -126,30 +126,25 @@ pub fn links(asked: &str, caller: Option<u64>, all: &[Named<'_>]) -> Vec<usize> 
 
 /// Returns the only index in `found`. Returns an error if `found` has none or several; `what` is
 /// the kind of object in the message.
-pub fn only(
-    asked: &str,
-    what: &str,
-    found: &[usize],
-    all: &[Named<'_>],
-) -> Result<usize, ApiError> {
+pub fn only(name: &str, what: &str, found: &[usize], all: &[Named<'_>]) -> Result<usize, ApiError> {
     match found {
         [one] => Ok(*one),
         [] => {
-            let why = format!("no {what} '{asked}' here");
+            let why = format!("no {what} '{name}' here");
             Err(ApiError::new(Code::NoDevice, why))
         }
         several => {
             let list: Vec<String> = several.iter().map(|&at| place(at, all)).collect();
-            Err(ambiguous(asked, &list.join(", "), ""))
+            Err(ambiguous(name, &list.join(", "), ""))
         }
     }
 }
 
 /// Creates the error for an ambiguous name, with the list of possible names.
-pub fn ambiguous(asked: &str, list: &str, more: &str) -> ApiError {
+pub fn ambiguous(name: &str, list: &str, more: &str) -> ApiError {
     let why = format!(
-        "{asked}: ambiguous: {list}: use one of these names, or run it in the network namespace \
-         (ip netns exec){more}"
+        "{name}: ambiguous: {list}: use one of these names, or run it in the network namespace (ip \
+         netns exec){more}"
     );
     ApiError { field: Some("name".to_owned()), ..ApiError::new(Code::Busy, why) }
 }
@@ -197,7 +192,7 @@ mod tests {
     // link's name refers to its first netdev.
     #[test]
     fn devices_are_resolved_in_their_order() {
-        for (asked, caller, found) in [
+        for (name, caller, found) in [
             ("eth0", Some(1), &[0][..]),
             ("eth0", Some(2), &[2]),
             ("eth0", Some(9), &[0, 2]),
@@ -212,7 +207,7 @@ mod tests {
             ("../p1", None, &[]),
             ("", None, &[]),
         ] {
-            assert_eq!(devices(asked, caller, &all()), found, "{asked} {caller:?}");
+            assert_eq!(devices(name, caller, &all()), found, "{name} {caller:?}");
         }
     }
 
@@ -223,7 +218,7 @@ mod tests {
         let with_own = [&all()[..], &[dev("eth0", "other", Some(2))]].concat();
         assert_eq!(links("eth0", Some(9), &with_own), [8]);
         assert_eq!(links("eth0", Some(1), &with_own), [8, 0], "neither is meant for certain");
-        for (asked, caller, found) in [
+        for (name, caller, found) in [
             ("eth0", Some(2), &[2][..]),
             ("eth0", None, &[0, 2]),
             ("eth1", Some(1), &[4]),
@@ -232,7 +227,7 @@ mod tests {
             ("p3", None, &[6]),
             ("p3/eth1", None, &[6]),
         ] {
-            assert_eq!(links(asked, caller, &all()), found, "{asked} {caller:?}");
+            assert_eq!(links(name, caller, &all()), found, "{name} {caller:?}");
         }
     }
 

@@ -47,8 +47,8 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn new(ends: [Option<Attempts>; 2], homes: [Option<u64>; 2]) -> Self {
-        Self { ends, homes, checked: Duration::ZERO }
+    pub(crate) fn new(ends: [Option<Attempts>; 2], namespaces: [Option<u64>; 2]) -> Self {
+        Self { ends, namespaces, checked: Duration::ZERO }
     }
 }
 

@@ -127,7 +127,7 @@ impl<L: Steered + 'static> LinkDriver<L> {
                 Ok(Self { tasks: Some(sender), wake, thread: Some(thread), stats, plan, closer })
             }
             Ok(Err(e)) => Err(e),
-            Err(_) => Err(DriverError::Down("the control thread has ended".to_owned())),
+            Err(_) => Err(DriverError::Down("the control thread ended".to_owned())),
         }
     }
 

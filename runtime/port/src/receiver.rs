@@ -92,7 +92,7 @@ impl Receiver {
         self.channel.taken.fetch_add(u64::from(slot.len), Ordering::Release);
         // The ring has as many entries as slots exist, so the push always succeeds.
         let pushed = self.empty.push_one(slot);
-        debug_assert!(pushed.is_ok(), "more slots than there were");
+        debug_assert!(pushed.is_ok(), "more slots than were received");
         let channel = &self.channel;
         let free = channel.depth - self.empty.free() as u32;
         // Wake a stopped lane when half of the slots are free, or when no byte is in use. Small

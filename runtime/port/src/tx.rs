@@ -53,7 +53,7 @@ impl PortTx {
         self.channel.sent.fetch_add(u64::from(slot.len), Ordering::Relaxed);
         // The ring has as many entries as slots exist, so the push always succeeds.
         let pushed = rings.filled.push_one(slot);
-        debug_assert!(pushed.is_ok(), "more frames than slots");
+        debug_assert!(pushed.is_ok(), "more frames than reserved slots");
         self.unflushed += 1;
     }
 

@@ -54,8 +54,8 @@ fn the_document_and_the_server_agree() {
         .current_dir(env!("CARGO_TARGET_TMPDIR"))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    println!("{said}{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    println!("{printed}{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "schemathesis found something");
-    assert!(said.contains("38 selected / 39 total"), "all operations but one are tested");
+    assert!(printed.contains("38 selected / 39 total"), "all operations but one are tested");
 }

@@ -102,7 +102,7 @@ impl Flows {
 
     /// Returns the locked state of the host.
     pub fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics with it")
+        self.state.lock().expect("no thread panics with it")
     }
 
     /// Sends the next frame of a flow, unless the queue of the flow is full.
@@ -117,7 +117,7 @@ impl Flows {
         *number += 1;
         state.queues[queue].push_back(frame);
         state.sent += 1;
-        self.events[queue].ring().expect("a bell");
+        self.events[queue].ring().expect("an eventfd");
     }
 }
 

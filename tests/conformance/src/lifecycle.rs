@@ -251,7 +251,7 @@ impl Life {
         }
         for end in &mut self.ends {
             let peer = end.function().peer().expect("both ends have one");
-            peer.wish(&partner(channels), RequestedRings::default());
+            peer.publish_request(&partner(channels), RequestedRings::default());
         }
         let outlook = |life: &mut Self| match life.ends[end].function().peer()?.next_plan() {
             NextPlan::Change(plan) if plan.channels == channels => Some(plan.mirrored()),
@@ -321,7 +321,7 @@ impl Life {
     fn close_all(&mut self) {
         for end in self.shuffled() {
             if self.ends[end].open.is_some() {
-                self.close(end, "the test looks");
+                self.close(end, "the test checks");
             }
         }
     }

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction, ModeWish};
+use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction, RequestedMode};
 use mqnet_netdev::loopback::Loopback;
 use mqnet_netdev::{Caps, Channel, Function, KernelInterface, LinkStatus, Plan};
 use mqnet_ntb::{NtbConfig, NtbFunction};
@@ -285,7 +285,7 @@ impl Drop for Bridge {
 }
 
 /// Rig of a veth pair with AF_XDP on both interfaces.
-pub fn nics(mode: ModeWish) -> Rig {
+pub fn nics(mode: RequestedMode) -> Rig {
     const MTU: u32 = 9000;
     let queues = "numrxqueues 1 numtxqueues 1";
     ip(&format!("link add xa {queues} type veth peer name xb {queues}"));

@@ -169,7 +169,7 @@ pub fn a_stopped_queue_is_woken(rig: &mut Rig) {
         assert_eq!(rig.tx.queue().arm(1000).expect("arm"), Armed::Sleep, "{}", rig.name);
         rig.drain();
         let n = epoll.wait(Some(PATIENCE), |_| ()).expect("wait");
-        assert!(n > 0, "{}: nobody told the stopped queue of room", rig.name);
+        assert!(n > 0, "{}: the stopped queue was not notified of room", rig.name);
         assert_eq!(rig.tx.queue().arm(1000).expect("arm"), Armed::MoreWork, "{}", rig.name);
     }
 }
@@ -294,10 +294,10 @@ pub fn kept_frames_stay(rig: &mut Rig) -> bool {
             held.push_back((number, kept));
         }
         while held.len() > 200 {
-            to.send(held.pop_front().expect("many")).expect("a keeper");
+            to.send(held.pop_front().expect("many")).expect("a receiver");
         }
     }
-    held.into_iter().for_each(|one| to.send(one).expect("a keeper"));
+    held.into_iter().for_each(|one| to.send(one).expect("a receiver"));
     drop(to);
     thread.join().expect("every frame stayed as it was");
     true
@@ -350,7 +350,7 @@ pub fn keeping_too_much_is_an_outcome(rig: &mut Rig) {
             expect_next(rig, &mut expected);
         }
         let (to, thread) = verifier(&returner);
-        held.drain(..).for_each(|one| to.send(one).expect("a keeper"));
+        held.drain(..).for_each(|one| to.send(one).expect("a receiver"));
         drop(to);
         thread.join().expect("every frame stayed as it was");
         while !send(rig) {

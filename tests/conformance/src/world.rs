@@ -124,8 +124,8 @@ impl World {
     }
 
     /// Requests a change at the end `side` and waits for the answer.
-    pub fn ask(&mut self, side: usize, wish: LinkSettings) -> Result<Option<String>, String> {
-        if let Err(e) = self.ends[side].link.request(wish, clock::monotonic()) {
+    pub fn ask(&mut self, side: usize, settings: LinkSettings) -> Result<Option<String>, String> {
+        if let Err(e) = self.ends[side].link.request(settings, clock::monotonic()) {
             return Err(e.to_string());
         }
         let begin = Instant::now();
@@ -139,8 +139,9 @@ impl World {
     }
 
     pub fn resize(&mut self, side: usize, channels: u16) -> Result<Option<String>, String> {
-        let wish = LinkSettings { channels: Some(channels), ..self.ends[side].link.wish().clone() };
-        self.ask(side, wish)
+        let settings =
+            LinkSettings { channels: Some(channels), ..self.ends[side].link.settings().clone() };
+        self.ask(side, settings)
     }
 
     /// Waits until both ends have the same number of channels and neither is in a change.

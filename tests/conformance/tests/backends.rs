@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mqnet_af_xdp::ModeWish;
+use mqnet_af_xdp::RequestedMode;
 use mqnet_conformance::setups::{Bridge, Hardware, Loopbacks, Setup, Virtio};
 use mqnet_conformance::{Rig, rigs, suite};
 use mqnet_group::OnLoss;
@@ -127,7 +127,7 @@ fn tap() {
 #[test]
 fn af_xdp() {
     if own_network().is_some() {
-        for mode in [ModeWish::Native, ModeWish::Generic] {
+        for mode in [RequestedMode::Native, RequestedMode::Generic] {
             assert!(whole_suite(&mut || rigs::nics(mode)));
         }
     }

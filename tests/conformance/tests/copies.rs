@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mqnet_af_xdp::ModeWish;
+use mqnet_af_xdp::RequestedMode;
 use mqnet_conformance::rigs::{self, Folder};
 use mqnet_conformance::{Rig, frame};
 use mqnet_engine::{Direction, Lane, LaneId};
@@ -77,7 +77,7 @@ fn an_interface_obeys_the_memory_rule() {
     if !rigs::own_network() {
         return;
     }
-    let nics = || rigs::nics(ModeWish::Auto);
+    let nics = || rigs::nics(RequestedMode::Auto);
     let (_, n) = copies_per_frame(nics(), rigs::ntb(2 << 20));
     assert_eq!(n, 1.0, "interface -> bridge");
     let (_, n) = copies_per_frame(rigs::ntb(2 << 20), nics());

@@ -267,7 +267,11 @@ fn invalid_shared_words_cost_at_most_the_link() {
     }
     arena.inject(0, 0);
     assert_eq!(descriptors(), before, "descriptors left behind");
-    assert!(arena.faults > 50, "only {} lies were noticed: does the test lie?", arena.faults);
+    assert!(
+        arena.faults > 50,
+        "only {} violations were detected: is the test correct?",
+        arena.faults
+    );
 }
 
 // Goal: invalid indices of the current generation are detected.

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mqnet_af_xdp::ModeWish;
+use mqnet_af_xdp::RequestedMode;
 use mqnet_conformance::lifecycle::{Seen, live};
 use mqnet_conformance::rigs;
 use mqnet_conformance::setups::{
@@ -93,7 +93,7 @@ fn tap() {
 fn af_xdp() {
     let _alone = alone();
     if rigs::own_network() {
-        for mode in [ModeWish::Native, ModeWish::Generic] {
+        for mode in [RequestedMode::Native, RequestedMode::Generic] {
             eventful(|| Nics::new(mode), 3, 50);
         }
     }

@@ -138,7 +138,7 @@ fn absent_peer_is_polled_less_often() {
         let notice = link.turn(start + Duration::from_secs(seconds)).unwrap();
         (notice.is_some(), link.patience().as_millis())
     };
-    assert_eq!(after(0), (true, 25), "the reason is said");
+    assert_eq!(after(0), (true, 25), "the reason is output");
     assert_eq!(after(2), (false, 25));
     assert_eq!(after(3), (false, 100));
     assert_eq!(after(1000), (false, 100));

@@ -51,8 +51,8 @@ fn resizes_with_failures(seed: u64, attached: Option<&str>) {
                 Ok(_) => {
                     changes += 1;
                     world.settle();
-                    let wishes = world.ends.each_ref().map(|e| e.link.wish().channels);
-                    let smaller = wishes.into_iter().flatten().min().unwrap_or(1);
+                    let requests = world.ends.each_ref().map(|e| e.link.settings().channels);
+                    let smaller = requests.into_iter().flatten().min().unwrap_or(1);
                     assert_eq!(world.ends[0].channels(), smaller, "{:?}", world.logs());
                 }
                 Err(why) => {
@@ -107,8 +107,8 @@ fn concurrent_requests_settle_on_the_smaller() {
         let now = clock::monotonic();
         for (side, channels) in [(0, 8), (1, 4)] {
             let link = &mut world.ends[side].link;
-            let wish = LinkSettings { channels: Some(channels), ..link.wish().clone() };
-            link.request(wish, now).expect("asked");
+            let settings = LinkSettings { channels: Some(channels), ..link.settings().clone() };
+            link.request(settings, now).expect("requested");
             // The first end gets up to two iterations before the second request.
             (0..seed % 3).for_each(|_| world.turn());
         }
@@ -120,7 +120,7 @@ fn concurrent_requests_settle_on_the_smaller() {
             answers.iter().all(Option::is_some)
         });
         assert!(answers.iter().flatten().all(Result::is_ok), "{answers:?}: {:?}", world.logs());
-        world.until("the smaller wish wins", |w| w.ends.iter().all(|e| e.channels() == 4));
+        world.until("the smaller settings wins", |w| w.ends.iter().all(|e| e.channels() == 4));
         world.finish();
     }
 }
@@ -133,8 +133,8 @@ fn rings_and_mtu_change_under_traffic() {
         let rings = RequestedRings { rx: Some(kib << 10), tx: None };
         let mtu = if round % 2 == 0 { 9000 } else { 1500 };
         let channels = Some(1 + round as u16);
-        let wish = LinkSettings { rings, channels, mtu: Some(mtu), ..LinkSettings::default() };
-        world.ask(0, wish).expect("changed");
+        let settings = LinkSettings { rings, channels, mtu: Some(mtu), ..LinkSettings::default() };
+        world.ask(0, settings).expect("changed");
         world.settle();
         for end in &world.ends {
             assert_eq!(end.link.running().expect("up").plan.mtu, mtu);
@@ -171,8 +171,8 @@ fn a_late_follower_wakes_its_leader() {
     };
     let leader = world.ends.iter_mut().position(leads).expect("one of them leads");
     for channels in [4, 1, 8, 2] {
-        let wish = LinkSettings { channels: Some(channels), ..LinkSettings::default() };
-        world.ends[leader].link.request(wish, clock::monotonic()).expect("asked");
+        let settings = LinkSettings { channels: Some(channels), ..LinkSettings::default() };
+        world.ends[leader].link.request(settings, clock::monotonic()).expect("requested");
         while !world.ends[leader].link.is_changing() {
             world.ends[leader].turn();
         }

@@ -39,8 +39,8 @@ fn channels_are_the_far_ends() {
     cable.join();
     until(&mut link, "one channel", || cable.request(0, 0b1), |link| channels(link) == 1);
     until(&mut link, "three channels", || cable.request(0, 0b111), |link| channels(link) == 3);
-    let wish = LinkSettings { channels: Some(2), ..link.wish().clone() };
-    let Err(RejectedRequest::Impossible(why)) = link.request(wish, clock::monotonic()) else {
+    let settings = LinkSettings { channels: Some(2), ..link.settings().clone() };
+    let Err(RejectedRequest::Impossible(why)) = link.request(settings, clock::monotonic()) else {
         panic!("accepted")
     };
     assert_eq!(
@@ -50,8 +50,8 @@ fn channels_are_the_far_ends() {
     );
     assert_eq!(channels(&link), 3);
     // Changes of other settings are accepted.
-    let wish = LinkSettings { mtu: Some(9000), ..link.wish().clone() };
-    link.request(wish, clock::monotonic()).expect("accepted");
+    let settings = LinkSettings { mtu: Some(9000), ..link.settings().clone() };
+    link.request(settings, clock::monotonic()).expect("accepted");
     let mtu = |link: &Link| link.running().map(|running| running.plan.mtu);
     until(&mut link, "an MTU of 9000", || (), |link| mtu(link) == Some(9000));
 }

@@ -27,11 +27,11 @@ impl Place {
         let mut command = Command::new("unshare");
         command.args(["-rm", "sh", "-c", script]).arg(&folder.0).stdout(Stdio::piped());
         let mut owner = command.spawn().expect("unshare of util-linux");
-        let mut said = String::new();
+        let mut printed = String::new();
         let out = owner.stdout.take().expect("it is piped");
-        BufReader::new(out).read_line(&mut said).expect("its output");
+        BufReader::new(out).read_line(&mut printed).expect("its output");
         let place = Self { owner, folder };
-        (said == "ready\n").then_some(place)
+        (printed == "ready\n").then_some(place)
     }
 
     fn file(&self, len: u64) -> File {

@@ -15,7 +15,7 @@ type Input<'a> = (bool, u8, u16, Vec<(u8, u8)>, &'a [u8]);
 
 fn filled(hdr: VnetHdr, mut bytes: Vec<u8>) -> Vec<u8> {
     if hdr.needs_checksum() {
-        fill_checksum(hdr, &mut bytes, std::iter::empty()).expect("it lies in the frame");
+        fill_checksum(hdr, &mut bytes, std::iter::empty()).expect("it is in the frame");
     }
     bytes
 }

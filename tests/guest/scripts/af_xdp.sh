@@ -93,7 +93,7 @@ echo "== follows"
 whole() { ethtool -x $nic | sha256sum; }
 send_by() { [ $1 = 0 ] && mqnet ethtool -X t0 equal 1 || mqnet ethtool -X t0 weight 0 1 || fail "ethtool -X t0"; }
 behind() { $inner awk '/^TcpExt:/ { if (!n++) split($0, names); else for (i = 2; i <= NF; i++) if (names[i] == "TCPOFOQueue") print $i }' /proc/net/netstat; }
-followed() { grep -c 'buckets of flows follow to queue' /tmp/link.log; }
+followed() { grep -c 'buckets of flows move to queue' /tmp/link.log; }
 # Frames are sent on one queue; replies arrive on the same queue once it is learnt, after a time
 # that depends on the machine. The first time they may arrive there by chance.
 $inner iperf3 -c 10.7.1.2 -P 4 -t 300 -R > /dev/null & stream=$!
@@ -121,7 +121,7 @@ for queue in 0 1 0 1 0; do
     send_by $queue
 done
 wait $stream; grep -E 'RX-C.*receiver|out-of-order' /tmp/udp
-echo "moves beside datagrams $(($(followed) - moved))"
+echo "moves with datagrams $(($(followed) - moved))"
 # A table set by another program is not changed until it is reset.
 ethtool -X $nic weight 3 1; was=$(whole)
 send_by 1
@@ -130,7 +130,7 @@ $inner iperf3 -c 10.7.1.2 -P 4 -t 2 -R > /dev/null
 ethtool -X $nic weight 1 3
 mqnet ethtool -X $nic default || fail "ethtool -X default"
 [ "$(table ethtool)" = "0 1 0 1 0 1 0 1" ] && echo "and becomes the default"
-grep 'came to others' /tmp/link.log
+grep 'arrived on other queues' /tmp/link.log
 mqnet ethtool -X $nic equal 1 || fail "ethtool -X"
 kill -KILL $link; wait $link
 for _ in $(seq 100); do ip -d link show $nic | grep -q xdp || break; sleep 0.1; done

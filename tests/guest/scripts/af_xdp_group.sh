@@ -44,8 +44,8 @@ for channel in 3 0 1 2; do
     sleep 1
 done
 echo "segments behind others: $(($(behind) - late))"
-for nic in $nics; do echo "moves $(grep -c "$nic: .* buckets of flows follow to queue" /tmp/link.log)"; done
-grep -E 'came to others|flows stay' /tmp/link.log
+for nic in $nics; do echo "moves $(grep -c "$nic: .* buckets of flows move to queue" /tmp/link.log)"; done
+grep -E 'arrived on other queues|flows stay' /tmp/link.log
 
 echo "== given back"
 kill -INT $link; wait $link

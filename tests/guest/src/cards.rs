@@ -40,8 +40,8 @@ impl Cards {
         let deadline = Instant::now() + PATIENCE;
         while !(0..count).all(|card| socket(&cards.folder, card).exists()) {
             if Instant::now() > deadline || cards.any_has_ended()? {
-                let said = fs::read_to_string(cards.folder.join("log")).unwrap_or_default();
-                return Err(format!("the host's links of the cards did not start: {said}").into());
+                let output = fs::read_to_string(cards.folder.join("log")).unwrap_or_default();
+                return Err(format!("the host's links of the cards did not start: {output}").into());
             }
             sleep(POLL);
         }

@@ -111,7 +111,7 @@ impl Running {
                 return Ok(());
             }
             if ended || self.started.elapsed() > self.guest.limit {
-                let text = format!("the guest never said '{words}'");
+                let text = format!("the guest never printed '{words}'");
                 return Err(failure(&text, &self.console).into());
             }
             sleep(POLL);

@@ -74,8 +74,8 @@ fn guest(kernel: Kernel, name: &str, socket: &Path, settings: &str) -> Guest {
 /// Changes the number of channels at the host's end.
 fn resize(world: &World, link: &LinkProcess, numbers: &Numbers) {
     for (n, channels) in [(1, 4), (2, 2), (3, 4)] {
-        let said = world.tell(&format!("ethtool -L t0 combined {channels}"));
-        assert_eq!(said, "", "resize to {channels}");
+        let printed = world.tell(&format!("ethtool -L t0 combined {channels}"));
+        assert_eq!(printed, "", "resize to {channels}");
         until("the change", || (link.events("changed").len() >= n).then_some(()));
         numbers.more(50);
     }
@@ -83,15 +83,18 @@ fn resize(world: &World, link: &LinkProcess, numbers: &Numbers) {
 
 /// Checks the results of every guest.
 fn check(outcome: &Outcome, expected: &str, sent: &str) -> String {
-    let said = outcome.passed("ivshmem").unwrap().output.clone();
-    println!("{} in {:?}: {said}", outcome.release, outcome.wall);
-    assert!(said.contains(&format!("in {expected}\n")), "a file did not come whole: {said}");
-    assert!(said.contains(&format!("out {sent}\n")), "a file did not go whole: {sent} {said}");
-    assert!(said.contains("10 packets transmitted, 10 received"), "{said}");
-    assert!(said.contains("3 packets transmitted, 3 received"), "{said}");
-    assert!(said.contains("receiver") && said.contains(", twice 0\n"), "{said}");
-    assert!(said.contains("link 0\n") && said.ends_with("== done\n"), "{said}");
-    said
+    let printed = outcome.passed("ivshmem").unwrap().output.clone();
+    println!("{} in {:?}: {printed}", outcome.release, outcome.wall);
+    assert!(printed.contains(&format!("in {expected}\n")), "a file did not come whole: {printed}");
+    assert!(
+        printed.contains(&format!("out {sent}\n")),
+        "a file did not go whole: {sent} {printed}"
+    );
+    assert!(printed.contains("10 packets transmitted, 10 received"), "{printed}");
+    assert!(printed.contains("3 packets transmitted, 3 received"), "{printed}");
+    assert!(printed.contains("receiver") && printed.contains(", twice 0\n"), "{printed}");
+    assert!(printed.contains("link 0\n") && printed.ends_with("== done\n"), "{printed}");
+    printed
 }
 
 fn killed(mut guest: Running, link: &LinkProcess) {
@@ -126,8 +129,8 @@ fn guest_without_interrupts_polls() {
     let taken = take_file(&world.a);
     let running = guest(Kernel::V6_1, "looks", &world.socket(), "").start().unwrap();
     link.wait_up(2);
-    let said = check(&running.wait().unwrap(), &expected, &taken.join().unwrap());
-    assert!(said.contains("doorbells 1\n") && said.contains("interrupts 0\n"), "{said}");
+    let printed = check(&running.wait().unwrap(), &expected, &taken.join().unwrap());
+    assert!(printed.contains("doorbells 1\n") && printed.contains("interrupts 0\n"), "{printed}");
     link.wait_down("the peer closed the link");
     link.stop();
 }
@@ -155,10 +158,13 @@ fn a_guest_with_interrupts() {
     link.wait_up(1);
     numbers.more(50);
     resize(&world, &link, &numbers);
-    let said = check(&running.wait().unwrap(), &expected, &taken.join().unwrap());
-    assert!(said.contains("driver vfio-pci\n") && said.contains("doorbells 0\n"), "{said}");
-    let rung = said.lines().find_map(|line| line.strip_prefix("interrupts ")).expect("a number");
-    assert!(rung.parse::<u32>().expect("a number") >= 2, "{said}");
+    let printed = check(&running.wait().unwrap(), &expected, &taken.join().unwrap());
+    assert!(
+        printed.contains("driver vfio-pci\n") && printed.contains("doorbells 0\n"),
+        "{printed}"
+    );
+    let rung = printed.lines().find_map(|line| line.strip_prefix("interrupts ")).expect("a number");
+    assert!(rung.parse::<u32>().expect("a number") >= 2, "{printed}");
     link.stop();
 }
 

@@ -101,9 +101,9 @@ fn two_functions_keep_bytes_on_their_node() {
     let script = format!("FLOWS='{}'\n{SCRIPT}", flows.join(" "));
     let guest = guest(world.folder(), "test-near", CHANNELS).script("near", &script);
     let outcome = guest.limit(Duration::from_secs(200)).run().unwrap();
-    let said = &outcome.passed("near").unwrap().output;
-    println!("{said}");
-    assert!(said.ends_with("== done\n"), "{said}");
+    let printed = &outcome.passed("near").unwrap().output;
+    println!("{printed}");
+    assert!(printed.ends_with("== done\n"), "{printed}");
     assert_eq!(check_places(&outcome, "one-show"), 2, "a card for both nodes");
     assert_eq!(check_places(&outcome, "two-show"), 0, "a card for each");
     let [one, two] = ["one-stats", "two-stats"].map(|name| bytes(&outcome, name));

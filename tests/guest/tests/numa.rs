@@ -87,10 +87,10 @@ fn the_plan_of_a_guest_with_two_nodes() {
         })
         .collect();
     let outcome = guest(&folder, "test-numa", 2).script("numa", SCRIPT).run().unwrap();
-    let said = &outcome.passed("numa").unwrap().output;
-    println!("{said}");
-    assert!(said.contains("status 0\n") && said.ends_with("== done\n"), "{said}");
-    let nics = said.lines().filter_map(|line| line.strip_prefix("nic ")?.split_once(' '));
+    let printed = &outcome.passed("numa").unwrap().output;
+    println!("{printed}");
+    assert!(printed.contains("status 0\n") && printed.ends_with("== done\n"), "{printed}");
+    let nics = printed.lines().filter_map(|line| line.strip_prefix("nic ")?.split_once(' '));
     let nodes: BTreeMap<&str, u64> = nics.map(|(nic, n)| (nic, n.parse().unwrap())).collect();
     assert_eq!(nodes.len(), 2, "{nodes:?}");
     let plan: Value = serde_json::from_str(&outcome.text("plan").unwrap()).unwrap();

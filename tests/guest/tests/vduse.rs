@@ -35,18 +35,18 @@ fn run(kernel: Kernel, guest: Guest) -> Outcome {
 }
 
 /// Asserts that both devices of a group have carried streams in both directions.
-fn a_group_has_worked(outcome: &Outcome, said: &str) {
-    let (_, group) = said.split_once("== group\n").expect("a group");
-    assert!(group.contains("g0 max 1\ng1 max 1\n"), "{said}");
-    assert!(group.contains("20 packets transmitted, 20 received"), "{said}");
-    assert!(group.contains("receiver"), "a stream is missing: {said}");
+fn a_group_has_worked(outcome: &Outcome, printed: &str) {
+    let (_, group) = printed.split_once("== group\n").expect("a group");
+    assert!(group.contains("g0 max 1\ng1 max 1\n"), "{printed}");
+    assert!(group.contains("20 packets transmitted, 20 received"), "{printed}");
+    assert!(group.contains("receiver"), "a stream is missing: {printed}");
     for count in ["g0 tx ", "g0 rx ", "g1 tx ", "g1 rx "] {
         let frames = group.lines().find_map(|line| line.strip_prefix(count)).expect(count);
-        assert!(frames.parse::<u64>().unwrap() > MANY, "{count}: {said}");
+        assert!(frames.parse::<u64>().unwrap() > MANY, "{count}: {printed}");
     }
     let end = EndTable(serde_json::from_str(&outcome.text("group.json").unwrap()).unwrap());
     end.assert_conserved();
-    assert!(said.ends_with("== done\n"), "{said}");
+    assert!(printed.ends_with("== done\n"), "{printed}");
 }
 
 fn number(value: &Value) -> u64 {
@@ -76,25 +76,28 @@ fn vduse_device_on_the_newest_kernel() {
     let kernel = Kernel::V7_3;
     let Some(guest) = guest(kernel, include_str!("../scripts/vduse.sh")) else { return };
     let outcome = run(kernel, guest);
-    let said = &outcome.passed("vduse").unwrap().output;
-    println!("{said}");
-    assert!(said.contains("one queue pair each"), "doctor says nothing of it: {said}");
-    assert!(said.contains("driver: virtio_net\nmax 1\n"), "{said}");
+    let printed = &outcome.passed("vduse").unwrap().output;
+    println!("{printed}");
+    assert!(printed.contains("one queue pair each"), "doctor does not report it: {printed}");
+    assert!(printed.contains("driver: virtio_net\nmax 1\n"), "{printed}");
     for feature in ["tx-checksumming", "rx-checksumming", "tcp-segmentation-offload"] {
-        assert!(said.contains(&format!("{feature}: on")), "{feature}: {said}");
+        assert!(printed.contains(&format!("{feature}: on")), "{feature}: {printed}");
     }
-    assert!(said.contains("tx-udp-segmentation: on"), "{said}");
-    assert!(said.contains("50 packets transmitted, 50 received"), "{said}");
+    assert!(printed.contains("tx-udp-segmentation: on"), "{printed}");
+    assert!(printed.contains("50 packets transmitted, 50 received"), "{printed}");
     // One stream in each direction, and one through the group.
-    assert_eq!(said.matches("receiver").count(), 3, "a stream is missing: {said}");
-    let given = said.lines().find_map(|line| line.strip_prefix("given ")).expect("a file");
-    let whole = said.matches(&format!("file {given}\n")).count();
-    assert_eq!(whole, FILES, "files came damaged: {said}");
+    assert_eq!(printed.matches("receiver").count(), 3, "a stream is missing: {printed}");
+    let given = printed.lines().find_map(|line| line.strip_prefix("given ")).expect("a file");
+    let whole = printed.matches(&format!("file {given}\n")).count();
+    assert_eq!(whole, FILES, "files came damaged: {printed}");
     nothing_is_dropped_outside(&outcome);
-    assert!(said.contains("bound again\n") && said.contains("came back\n"), "{said}");
-    assert!(said.contains("mtu 1400\n02:00:00:00:00:07\npacked 0\n"), "{said}");
-    assert!(said.contains("another process has it"), "a second engine got the card: {said}");
-    a_group_has_worked(&outcome, said);
+    assert!(printed.contains("bound again\n") && printed.contains("came back\n"), "{printed}");
+    assert!(printed.contains("mtu 1400\n02:00:00:00:00:07\npacked 0\n"), "{printed}");
+    assert!(
+        printed.contains("in use by another process"),
+        "a second engine got the card: {printed}"
+    );
+    a_group_has_worked(&outcome, printed);
     let end = EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap());
     end.assert_conserved();
     assert_eq!((end.out().tx_lost, end.back().tx_lost), (0, 0), "{end:?}");
@@ -111,19 +114,19 @@ fn vduse_device_on_an_older_kernel() {
     let guest = guest.file("bin/conformance-vduse", suite);
     let guest = guest.script("conformance", include_str!("../scripts/vduse_conformance.sh"));
     let outcome = run(kernel, guest);
-    let said = &outcome.passed("conformance").unwrap().output;
-    println!("{said}");
-    assert!(said.ends_with("== done\n"), "{said}");
-    let said = &outcome.passed("vduse").unwrap().output;
-    println!("{said}");
-    assert!(said.contains("one queue pair each"), "doctor says nothing of it: {said}");
-    assert!(said.contains("driver: virtio_net\nmax 1\n"), "{said}");
+    let printed = &outcome.passed("conformance").unwrap().output;
+    println!("{printed}");
+    assert!(printed.ends_with("== done\n"), "{printed}");
+    let printed = &outcome.passed("vduse").unwrap().output;
+    println!("{printed}");
+    assert!(printed.contains("one queue pair each"), "doctor does not report it: {printed}");
+    assert!(printed.contains("driver: virtio_net\nmax 1\n"), "{printed}");
     for feature in ["tx-checksumming", "tcp-segmentation-offload"] {
-        assert!(said.contains(&format!("{feature}: on")), "{feature}: {said}");
+        assert!(printed.contains(&format!("{feature}: on")), "{feature}: {printed}");
     }
-    assert!(said.contains("\ntx-udp-segmentation: off\n"), "{said}");
-    assert!(said.contains("then tx-udp-segmentation: on\n"), "{said}");
-    a_group_has_worked(&outcome, said);
+    assert!(printed.contains("\ntx-udp-segmentation: off\n"), "{printed}");
+    assert!(printed.contains("then tx-udp-segmentation: on\n"), "{printed}");
+    a_group_has_worked(&outcome, printed);
 }
 
 /// Number of changes of the mapped memory: the first mapping, three of all memory, two of the
@@ -140,16 +143,16 @@ fn follows(kernel: Kernel) {
         guest.limit(Duration::from_secs(300)).file("vdpa.py", include_str!("../scripts/vdpa.py"));
     let guest = guest.script("iotlb", include_str!("../scripts/vduse_iotlb.sh"));
     let outcome = five::with_python(guest).unwrap().run().unwrap();
-    let said = &outcome.passed("iotlb").unwrap().output;
-    println!("{kernel}: {:.1} s\n{said}", outcome.wall.as_secs_f64());
+    let printed = &outcome.passed("iotlb").unwrap().output;
+    println!("{kernel}: {:.1} s\n{printed}", outcome.wall.as_secs_f64());
     for turn in
         ["at first", "all moved 3", "buffers moved", "more memory", "less memory", "rings back"]
     {
-        assert!(said.contains(&format!("{turn}: answered\n")), "{turn}: {said}");
+        assert!(printed.contains(&format!("{turn}: answered\n")), "{turn}: {printed}");
     }
-    let remaps = said.lines().find_map(|line| line.strip_prefix("remapped ")).expect("a count");
-    assert!(remaps.parse::<u32>().unwrap() >= REMAPS, "{said}");
-    assert!(said.contains("link 0\n") && said.ends_with("== done\n"), "{said}");
+    let remaps = printed.lines().find_map(|line| line.strip_prefix("remapped ")).expect("a count");
+    assert!(remaps.parse::<u32>().unwrap() >= REMAPS, "{printed}");
+    assert!(printed.contains("link 0\n") && printed.ends_with("== done\n"), "{printed}");
     EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap()).assert_conserved();
     // The link comes up at the start, and once after the rings were unmapped if that took more than
     // 0.3 s. A shorter move is not detected.

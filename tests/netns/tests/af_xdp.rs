@@ -213,8 +213,8 @@ fn channels_change_under_traffic() {
     let there = Flows::start(a, b, "10.7.1.2", 16, PACE);
     let back = Flows::start(b, a, "10.7.1.1", 16, PACE);
     for channels in [1, 3, 4, 2].into_iter().cycle().take(12) {
-        let said = rig.world.folder().ask(&format!("ethtool -L t combined {channels}"));
-        assert_eq!(said.code, Some(0), "to {channels}: {said:?}");
+        let printed = rig.world.folder().ask(&format!("ethtool -L t combined {channels}"));
+        assert_eq!(printed.code, Some(0), "to {channels}: {printed:?}");
         there.wait_more(100);
         back.wait_more(100);
     }
@@ -293,11 +293,11 @@ fn refusals_name_an_option() {
     let mut command = world.folder().program();
     command.args(["link", "--json", "null:", &format!("xdp:nic,netns={}", world.a.name())]);
     let second = LinkProcess::spawn(command);
-    second.wait_down("is taken by another AF_XDP socket");
+    second.wait_down("is in use by another AF_XDP socket");
     drop(second);
     link.stop();
     for (options, words) in [
-        (",zerocopy=on", "zerocopy=auto does without"),
+        (",zerocopy=on", "use zerocopy=auto"),
         (",mtu=9000", "ip link set dev nic mtu 9000"),
         (",queues=64", "ethtool -l nic shows the most"),
     ] {
@@ -417,9 +417,9 @@ fn settings_of_a_killed_link_are_restored() {
         if changed {
             world.a.run(&["ethtool", "-L", "nic", "rx", "3", "tx", "3"]);
         }
-        let said = world.folder().ask("doctor --put-back").err;
+        let printed = world.folder().ask("doctor --put-back").err;
         let expected = if changed { "changed since" } else { "rx 4 tx 4 again" };
-        assert!(said.contains(expected), "{said}");
+        assert!(printed.contains(expected), "{printed}");
         assert_eq!(queues(&world.a), if changed { [3, 3] } else { [4, 4] });
         assert_eq!(left(), "none");
     }

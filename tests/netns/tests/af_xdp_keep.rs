@@ -42,13 +42,13 @@ fn number_of(kept: &DetachedFrame, returner: &Returner) -> Option<u32> {
     for piece in kept.pieces() {
         at += piece.span(returner).read_header(&mut bytes[at..]);
     }
-    let said = bytes.get(HEADERS..)?;
-    let number = u32::from_le_bytes(said.get(..4)?.try_into().ok()?);
+    let output = bytes.get(HEADERS..)?;
+    let number = u32::from_le_bytes(output.get(..4)?.try_into().ok()?);
     // Test datagrams have UDP port 9 ("discard"); other frames have no number.
     if bytes[36..38] != [0, 9] {
         return None;
     }
-    assert!(said == payload(number), "datagram {number} is damaged");
+    assert!(output == payload(number), "datagram {number} is damaged");
     Some(number)
 }
 
@@ -69,7 +69,7 @@ impl Queues {
         let (mut rx, mut returners) = (Vec::new(), Vec::new());
         for Channel { rx: one, .. } in function.open(&plan).expect("channels") {
             let Rx::Owning(mut one) = one else { panic!("it owns its memory") };
-            returners.push(one.returner().expect("a way home"));
+            returners.push(one.returner().expect("a returner"));
             rx.push(one);
         }
         assert_eq!(rx.len(), 4);
@@ -182,7 +182,7 @@ fn frames_leave_with_their_memory() {
     let Some((_world, mut function, mut sender)) = rig() else { return };
     let mut queues = Queues::open(&mut function);
     let held = sender.carry(&mut queues, 20 * u32::from(RING), 16);
-    assert!(held.iter().any(|one| one.kept.more.len() > 1), "none lies in several chunks");
+    assert!(held.iter().any(|one| one.kept.more.len() > 1), "none is in several chunks");
     assert!(held.iter().all(|one| one.kept.head.headroom() > 0), "no room for a header");
     queues.give_back(held);
     assert_eq!(function.dropped_outside(), Some(0));

@@ -29,7 +29,7 @@ fn valid_configuration_is_summarized() {
     write(&folder, "conf.d/.30.toml", "nonsense");
     let (code, out, err) = check(&folder.file("mqnet.toml"));
     assert_eq!((code, err.as_str()), (Some(0), ""));
-    assert!(out.ends_with("good: 2 links (one, two) in 2 files\n"), "{out}");
+    assert!(out.ends_with("valid: 2 links (one, two) in 2 files\n"), "{out}");
 }
 
 // Goal: each problem is one line on stderr with file, line and column, and the exit code is 2.

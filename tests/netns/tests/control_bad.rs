@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use mqnet_testkit::{Control, Need, Running, World, has, said, until};
+use mqnet_testkit::{Control, Need, Running, World, captured, has, until};
 use serde_json::Value;
 
 /// Status and body of the response to raw bytes on the control socket.
@@ -96,20 +96,20 @@ fn invalid_arguments_are_refused() {
         ("link null: null: --cpus 1023", "may not run on CPU 1023"),
     ] {
         let args: Vec<&str> = line.split(' ').collect();
-        let said = control.say(&args);
+        let output = control.say(&args);
         // An unknown channel is not a malformed argument.
         let code = if line.starts_with("capture") { 1 } else { 2 };
-        assert_eq!(said.code, Some(code), "{line}: {said:?}");
-        assert!(said.err.contains(words), "{line}: {said:?}");
-        let no_usage = said.err.lines().filter(|line| !line.is_empty()).count();
-        assert!(said.err.starts_with("error: ") || no_usage == 1, "{line}: {said:?}");
-        assert!(!said.err.contains("panicked"), "{line}: {said:?}");
+        assert_eq!(output.code, Some(code), "{line}: {output:?}");
+        assert!(output.err.contains(words), "{line}: {output:?}");
+        let no_usage = output.err.lines().filter(|line| !line.is_empty()).count();
+        assert!(output.err.starts_with("error: ") || no_usage == 1, "{line}: {output:?}");
+        assert!(!output.err.contains("panicked"), "{line}: {output:?}");
     }
     for args in [["link", "tap:a", "null:"].as_slice(), &["daemon"]] {
         let mut command = control.command(args);
-        let said = said(command.env("MQNET_STORES", "fast"));
-        assert_eq!(said.code, Some(2), "{said:?}");
-        assert!(said.err.contains("allowed: auto, cached, streamed"), "{said:?}");
+        let output = captured(command.env("MQNET_STORES", "fast"));
+        assert_eq!(output.code, Some(2), "{output:?}");
+        assert!(output.err.contains("allowed: auto, cached, streamed"), "{output:?}");
     }
     assert_eq!(state(&control), before);
     daemon.stop();
@@ -147,17 +147,18 @@ fn invalid_requests_are_refused() {
         ("POST", "/v1/links", "{}", 405, ""),
         ("GET", "/v2/links", "", 404, "v1"),
     ] {
-        let (got, said) = send(&control, &request(method, path, body));
-        assert_eq!(got, status, "{method} {path} {body}: {said}");
-        assert!(said.contains(words), "{method} {path} {body}: {said}");
-        if !said.is_empty() {
-            let json: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
-            assert!(json["message"].is_string() && json["code"].is_string(), "{said}");
+        let (got, output) = send(&control, &request(method, path, body));
+        assert_eq!(got, status, "{method} {path} {body}: {output}");
+        assert!(output.contains(words), "{method} {path} {body}: {output}");
+        if !output.is_empty() {
+            let json: Value =
+                serde_json::from_str(&output).unwrap_or_else(|e| panic!("{e}: {output}"));
+            assert!(json["message"].is_string() && json["code"].is_string(), "{output}");
         }
     }
     for bytes in [&b"\0\0\0\0\r\n\r\n"[..], b"GET\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"\r\n"] {
-        let (status, said) = send(&control, bytes);
-        assert!([0, 400].contains(&status), "{bytes:?}: {status} {said}");
+        let (status, output) = send(&control, bytes);
+        assert!([0, 400].contains(&status), "{bytes:?}: {status} {output}");
     }
     let flood = [b"GET /".as_slice(), &vec![b'x'; 1 << 20], b" HTTP/1.1\r\nHost: x\r\n\r\n"];
     let (status, _) = send_lossy(&control, &flood.concat());

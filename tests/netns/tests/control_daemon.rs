@@ -78,8 +78,8 @@ fn one_daemon_at_a_socket() {
     assert_eq!(before["netdevs"], after["netdevs"], "the first daemon's link was touched");
     first.kill();
     assert!(control.runtime("ctl.sock").exists(), "a killed process cannot clean up");
-    let said = control.say(&["show"]);
-    assert_eq!(said.code, Some(1), "{said:?}");
+    let output = control.say(&["show"]);
+    assert_eq!(output.code, Some(1), "{output:?}");
     assert!(!control.runtime("ctl.sock").exists(), "a stale socket is left");
     let third = control.start(&["daemon", "-f", &file]);
     control.wait_up("one");
@@ -106,9 +106,9 @@ fn a_tap_has_one_owner() {
         (&add[..], "link 'one' has a netdev 'onea' already"),
         (&foreground[..], "tap:onea: the device is in use by another program"),
     ] {
-        let said = control.say(words);
-        assert_eq!(said.code, Some(1), "{said:?}");
-        assert!(said.err.contains(reason) && said.err.lines().count() == 1, "{said:?}");
+        let output = control.say(words);
+        assert_eq!(output.code, Some(1), "{output:?}");
+        assert!(output.err.contains(reason) && output.err.lines().count() == 1, "{output:?}");
     }
     assert_eq!(control.links(), ["one"]);
     flow.wait_more(100);
@@ -138,9 +138,9 @@ fn links_are_added_and_deleted() {
     control.ok(&["del", "p"]);
     assert_eq!(control.links(), ["q"]);
     assert!(world.a.device("p").is_none() && world.a.device("q").is_some());
-    let said = control.say(&["del", "p"]);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert_eq!(said.err, "mqnet: no running mqnet has a link or device `p`\n");
+    let output = control.say(&["del", "p"]);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert_eq!(output.err, "mqnet: no running mqnet has a link or device `p`\n");
     daemon.stop();
 }
 
@@ -154,9 +154,9 @@ fn a_detached_link_lives_on() {
     let (world, control) = (World::create(), Control::create());
     let netns = world.a.name();
     let (tap, bad) = (format!("tap:d,netns={netns}"), "tap:d,netns=no-such-netns");
-    let said = control.say(&["link", bad, "null:", "--detach"]);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.err.starts_with("mqnet: tap:d: network namespace /run/netns/no"), "{said:?}");
+    let output = control.say(&["link", bad, "null:", "--detach"]);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert!(output.err.starts_with("mqnet: tap:d: network namespace /run/netns/no"), "{output:?}");
     assert_eq!(control.runtime_files(), [""; 0]);
     let out = control.ok(&["link", &tap, "null:", "--detach"]);
     let words: Vec<&str> = out.split_whitespace().collect();
@@ -198,9 +198,9 @@ fn a_foreground_link_can_be_deleted() {
     }
     let link = control.start(&["link", &tap, "null:"]);
     control.wait_up("f");
-    let said = control.say(&["add", "g", "tap:g", "null:"]);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.err.contains("start 'mqnet daemon'"), "{said:?}");
+    let output = control.say(&["add", "g", "tap:g", "null:"]);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert!(output.err.contains("start 'mqnet daemon'"), "{output:?}");
     link.stop();
 }
 

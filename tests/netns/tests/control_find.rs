@@ -1,6 +1,6 @@
 //! Selection of the process for a verb, and the errors for none or several.
 
-use mqnet_testkit::{Control, Need, World, has, run_command, said};
+use mqnet_testkit::{Control, Need, World, captured, has, run_command};
 
 /// Every verb that needs a running process, applied to a device.
 const VERBS: [&[&str]; 8] = [
@@ -38,17 +38,17 @@ fn two_claims_are_an_error() {
     for words in VERBS {
         // On a busy machine one process may answer too late. Verbs that change settings come last
         // and must not be repeated.
-        let said = mqnet_testkit::until("both claims", || {
-            let said = control.say(&verb(words, "same"));
-            (said.code != Some(0) || ["set", "del"].contains(&words[0])).then_some(said)
+        let output = mqnet_testkit::until("both claims", || {
+            let output = control.say(&verb(words, "same"));
+            (output.code != Some(0) || ["set", "del"].contains(&words[0])).then_some(output)
         });
-        assert!(said.code.is_some_and(|code| code != 0 && code != 2), "{words:?}: {said:?}");
-        assert_eq!(said.err.lines().count(), 1, "{words:?}: {said:?}");
+        assert!(output.code.is_some_and(|code| code != 0 && code != 2), "{words:?}: {output:?}");
+        assert_eq!(output.err.lines().count(), 1, "{words:?}: {output:?}");
         for (link, socket) in both.iter().zip(&sockets) {
             let who = format!("pid {} ({socket})", link.pid());
-            assert!(said.err.contains(&who), "{words:?}: {said:?}");
+            assert!(output.err.contains(&who), "{words:?}: {output:?}");
         }
-        assert!(said.err.contains("--control SOCKET"), "{words:?}: {said:?}");
+        assert!(output.err.contains("--control SOCKET"), "{words:?}: {output:?}");
     }
     assert_eq!(control.say(&["show", "same"]).code, Some(1));
     control.ok(&["--control", &sockets[1], "set", "same", "channels", "2"]);
@@ -74,10 +74,11 @@ fn two_claims_are_an_error() {
     assert!(top.starts_with("mqnet top  10 lanes"), "five channels, two ways: {top}");
     // In a namespace with a device of that name, every kind of verb selects that device.
     for (host, channels) in [(&world.a, "3"), (&world.b, "2")] {
-        let said = said(&mut control.command_at(host, &["show", "same", "--json"]));
-        assert!(said.out.contains(&format!("\"channels\": {channels},")), "{said:?}");
-        let said = mqnet_testkit::said(&mut control.command_at(host, &["ethtool", "-l", "same"]));
-        assert!(said.out.ends_with(&format!("Combined:\t{channels}\n")), "{said:?}");
+        let output = captured(&mut control.command_at(host, &["show", "same", "--json"]));
+        assert!(output.out.contains(&format!("\"channels\": {channels},")), "{output:?}");
+        let output =
+            mqnet_testkit::captured(&mut control.command_at(host, &["ethtool", "-l", "same"]));
+        assert!(output.out.ends_with(&format!("Combined:\t{channels}\n")), "{output:?}");
     }
     for link in both {
         link.stop();
@@ -101,23 +102,24 @@ fn the_callers_namespace_decides_within_one_daemon() {
     control.wait_up("one");
     control.wait_up("two");
     for (host, channels) in [(&world.a, "3"), (&world.b, "2")] {
-        let said = said(&mut control.command_at(host, &["show", "same", "--json"]));
-        assert!(said.out.contains(&format!("\"channels\": {channels},")), "{said:?}");
-        let said = mqnet_testkit::said(&mut control.command_at(host, &["ethtool", "-l", "same"]));
-        assert!(said.out.ends_with(&format!("Combined:\t{channels}\n")), "{said:?}");
+        let output = captured(&mut control.command_at(host, &["show", "same", "--json"]));
+        assert!(output.out.contains(&format!("\"channels\": {channels},")), "{output:?}");
+        let output =
+            mqnet_testkit::captured(&mut control.command_at(host, &["ethtool", "-l", "same"]));
+        assert!(output.out.ends_with(&format!("Combined:\t{channels}\n")), "{output:?}");
     }
     // A change affects only the caller's device.
     let words = ["ethtool", "-L", "same", "combined", "4"];
-    let said = said(&mut control.command_at(&world.b, &words));
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = captured(&mut control.command_at(&world.b, &words));
+    assert_eq!(output.code, Some(0), "{output:?}");
     for (name, channels) in [("one", 3), ("two", 4)] {
         assert_eq!(control.json(&["show", name, "--json"])[0]["channels"], channels, "{name}");
     }
     for words in [&["ethtool", "-l", "same"][..], &["show", "same"]] {
-        let said = control.say(words);
-        assert_ne!(said.code, Some(0), "{said:?}");
+        let output = control.say(words);
+        assert_ne!(output.code, Some(0), "{output:?}");
         for name in ["one", "two"] {
-            assert!(said.err.contains(name), "{words:?}: {said:?}");
+            assert!(output.err.contains(name), "{words:?}: {output:?}");
         }
     }
     daemon.stop();
@@ -129,22 +131,26 @@ fn the_callers_namespace_decides_within_one_daemon() {
 fn missing_process_is_reported() {
     let control = Control::create();
     for words in VERBS {
-        let said = control.say(&verb(words, "none"));
+        let output = control.say(&verb(words, "none"));
         let real = words[0] == "ethtool";
-        assert_eq!(said.code, Some(if real { 71 } else { 1 }), "{words:?}: {said:?}");
-        assert_eq!((said.out.as_str(), said.err.lines().count()), ("", 1), "{words:?}: {said:?}");
-        assert!(said.err.contains("`none`") || real, "{words:?}: {said:?}");
+        assert_eq!(output.code, Some(if real { 71 } else { 1 }), "{words:?}: {output:?}");
+        assert_eq!(
+            (output.out.as_str(), output.err.lines().count()),
+            ("", 1),
+            "{words:?}: {output:?}"
+        );
+        assert!(output.err.contains("`none`") || real, "{words:?}: {output:?}");
     }
     for words in [&["show"][..], &["stats"], &["top", "--once"], &["monitor"], &["reload"]] {
-        let said = control.say(words);
-        assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{words:?}: {said:?}");
-        assert!(said.err.starts_with("mqnet: no mqnet "), "{words:?}: {said:?}");
-        assert_eq!(said.err.lines().count(), 1, "{words:?}: {said:?}");
+        let output = control.say(words);
+        assert_eq!((output.code, output.out.as_str()), (Some(1), ""), "{words:?}: {output:?}");
+        assert!(output.err.starts_with("mqnet: no mqnet "), "{words:?}: {output:?}");
+        assert_eq!(output.err.lines().count(), 1, "{words:?}: {output:?}");
     }
     let path = control.file("no.sock").display().to_string();
-    let said = control.say(&["--control", &path, "stats", "x"]);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.err.contains("there is no such socket: is mqnet running?"), "{said:?}");
+    let output = control.say(&["--control", &path, "stats", "x"]);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert!(output.err.contains("there is no such socket: is mqnet running?"), "{output:?}");
 }
 
 /// For an unknown device, text and exit code are those of the installed ethtool, except for the
@@ -157,10 +163,10 @@ fn unknown_device_is_reported_like_ethtool() {
     let control = Control::create();
     for flag in ["-l", "-g", "-c", "-k", "-i", "-S", "-x", "--show-priv-flags"] {
         let real = run_command(std::process::Command::new("ethtool").args([flag, "mq-none"]));
-        let said = control.say(&["ethtool", flag, "mq-none"]);
+        let output = control.say(&["ethtool", flag, "mq-none"]);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert_eq!(said.code, real.status.code(), "{flag}");
+        assert_eq!(output.code, real.status.code(), "{flag}");
         let err = text(&real.stderr).replace(" (offset 24)", "");
-        assert_eq!((said.out, said.err), (text(&real.stdout), err), "{flag}");
+        assert_eq!((output.out, output.err), (text(&real.stdout), err), "{flag}");
     }
 }

@@ -78,19 +78,19 @@ fn a_broken_file_changes_nothing() {
         ("colour = 1\n", "4:1", "unknown key"),
     ] {
         control.write("mqnet.toml", &format!("{good}{line}"));
-        let said = control.say(&["reload"]);
-        assert_eq!(said.code, Some(2), "{line}: {said:?}");
+        let output = control.say(&["reload"]);
+        assert_eq!(output.code, Some(2), "{line}: {output:?}");
         let words = format!("{file}:{place}: ");
-        assert!(said.err.contains(&words) && said.err.contains(what), "{line}: {said:?}");
+        assert!(output.err.contains(&words) && output.err.contains(what), "{line}: {output:?}");
         process::hang_up(daemon.pid()).expect("SIGHUP");
         daemon.wait_err(&words);
         assert_eq!(control.wait_up("one")["netdevs"], before["netdevs"], "{line}");
         assert_eq!(control.links(), ["one"]);
     }
     daemon.stop();
-    let said = control.say(&["daemon", "-f", &file]);
-    assert_eq!(said.code, Some(2), "{said:?}");
-    assert!(said.err.contains(":4:1: "), "{said:?}");
+    let output = control.say(&["daemon", "-f", &file]);
+    assert_eq!(output.code, Some(2), "{output:?}");
+    assert!(output.err.contains(":4:1: "), "{output:?}");
 }
 
 // Goal: a reload retries waiting links immediately and restores a deleted link. Manual settings are
@@ -106,9 +106,9 @@ fn a_reload_tries_again() {
     let file = control.write("mqnet.toml", &(tap_to_tap(&world, "one", 1) + &bad));
     let daemon = control.start(&["daemon", "-f", &file.display().to_string()]);
     control.wait_up("one");
-    let said = control.say(&["reload"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.out.contains("link late waits: tap:l: network namespace"), "{said:?}");
+    let output = control.say(&["reload"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(output.out.contains("link late waits: tap:l: network namespace"), "{output:?}");
     std::os::unix::fs::symlink(format!("/run/netns/{netns}"), &late).expect("a link");
     control.ok(&["reload"]);
     control.wait_up("late");

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use mqnet_sysio::process;
-use mqnet_testkit::{Control, Datagrams, Need, World, has, run_command, said, until, until_still};
+use mqnet_testkit::{
+    Control, Datagrams, Need, World, captured, has, run_command, until, until_still,
+};
 use serde_json::Value;
 
 use crate::control_daemon::tap_to_tap;
@@ -15,9 +17,9 @@ fn tshark(file: &str, fields: &[&str]) -> Vec<String> {
     for field in fields {
         command.args(["-e", field]);
     }
-    let said = said(&mut command);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    said.out.lines().map(str::to_owned).collect()
+    let printed = captured(&mut command);
+    assert_eq!(printed.code, Some(0), "{printed:?}");
+    printed.out.lines().map(str::to_owned).collect()
 }
 
 // Goal: a capture of a running link continues across a resize, is readable by tshark, contains each
@@ -220,8 +222,8 @@ fn views_without_a_device_work() {
         assert!(script.contains("mqnet") && script.contains("poll-window"), "{shell}");
         let file = control.write(shell, &script).display().to_string();
         if check || has(&[Need::Program(shell)]) {
-            let said = said(std::process::Command::new(shell).args(["-n", &file]));
-            assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{shell}");
+            let printed = captured(std::process::Command::new(shell).args(["-n", &file]));
+            assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""), "{shell}");
         }
     }
     let folder = control.file("man").display().to_string();

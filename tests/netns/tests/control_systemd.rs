@@ -5,7 +5,7 @@ use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use mqnet_sysio::process;
-use mqnet_testkit::{Control, Datagrams, Need, World, has, said, until};
+use mqnet_testkit::{Control, Datagrams, Need, World, captured, has, until};
 
 use crate::control_daemon::tap_to_tap;
 
@@ -109,8 +109,8 @@ fn two_capabilities_are_enough() {
         assert_eq!(show[0]["channels"].to_string(), channels);
     }
     assert!(control.ok(&["ethtool", "--show-priv-flags", "cap"]).contains("flow-steering: on"));
-    let said = said(&mut control.command_at(&world.a, &["ethtool", "-i", "cap"]));
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = captured(&mut control.command_at(&world.a, &["ethtool", "-i", "cap"]));
+    assert_eq!(output.code, Some(0), "{output:?}");
     let flow = Datagrams::start(&world.a, &world.a, "10.0.0.1", 100, Duration::from_millis(1));
     flow.wait_more(10);
     flow.finish();

@@ -168,10 +168,10 @@ fn the_netdev_family_is_steady() {
         ("napi-get", "{\"id\": 1}".to_owned()),
         ("page-pool-get", "{\"id\": 1}".to_owned()),
     ] {
-        let said = control.say(&["ynl", "--do", operation, "--json", &request]);
+        let printed = control.say(&["ynl", "--do", operation, "--json", &request]);
         // Written to stdout, as by the kernel's tool.
-        assert_eq!((said.code, said.err.as_str()), (Some(1), ""), "{operation}: {said:?}");
-        assert!(said.out.starts_with("Netlink error: "), "{operation}: {said:?}");
+        assert_eq!((printed.code, printed.err.as_str()), (Some(1), ""), "{operation}: {printed:?}");
+        assert!(printed.out.starts_with("Netlink error: "), "{operation}: {printed:?}");
     }
     daemon.stop();
 }
@@ -196,17 +196,17 @@ fn settings_are_reported() {
     let table = table[0]["rss-indirection-table"].as_array().cloned().unwrap_or_default();
     let first = table.iter().filter(|queue| **queue == 0).count();
     assert_eq!((first, table.len()), (96, 128));
-    let said = control.say(&["ethtool", "-L", "a", "combined", "1"]);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.err.contains("too low for existing indirection table"), "{said:?}");
+    let printed = control.say(&["ethtool", "-L", "a", "combined", "1"]);
+    assert_eq!(printed.code, Some(1), "{printed:?}");
+    assert!(printed.err.contains("too low for existing indirection table"), "{printed:?}");
     control.ok(&["ethtool", "-X", "a", "default"]);
     control.ok(&["ethtool", "--set-priv-flags", "a", "flow-steering", "off"]);
     assert!(control.ok(&["ethtool", "--show-priv-flags", "a"]).contains("flow-steering: off"));
     control.ok(&["ethtool", "--set-priv-flags", "a", "flow-steering", "on"]);
-    let said = control.say(&["set", "a", "channels", "5"]);
+    let printed = control.say(&["set", "a", "channels", "5"]);
     assert_eq!(
-        said.out, "2 channels: the other end was set to 2 (mqnet ethtool -L there)\n",
-        "{said:?}"
+        printed.out, "2 channels: the other end was set to 2 (mqnet ethtool -L there)\n",
+        "{printed:?}"
     );
     let driver = control.ok(&["ethtool", "-i", "nl"]);
     assert!(driver.starts_with("driver: mqnet-ntb\n"), "{driver}");

@@ -35,8 +35,8 @@ fn wait_mtu(host: &Host, device: &str, mtu: u64) {
 
 /// Entry of the netdev in `mqnet show`.
 fn shown(world: &World, netdev: &str) -> Option<Value> {
-    let said = world.ask(&format!("show -j {netdev}"));
-    let links: Value = serde_json::from_str(&said.out).ok()?;
+    let printed = world.ask(&format!("show -j {netdev}"));
+    let links: Value = serde_json::from_str(&printed.out).ok()?;
     let netdevs = links[0]["netdevs"].as_array()?.clone();
     netdevs.into_iter().find(|dev| dev["name"] == netdev)
 }
@@ -153,7 +153,7 @@ fn options_are_set_again() {
         (device["address"] == "02:00:00:00:00:01").then_some(())
     });
     world.a.run(&["ip", "link", "set", "dev", "t", "down"]);
-    until("show tells that it is down", || {
+    until("show reports that it is down", || {
         world.ask("show t").out.contains("t is down: ip link set dev t up").then_some(())
     });
     world.a.run(&["ip", "link", "set", "dev", "t", "up"]);

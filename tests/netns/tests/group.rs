@@ -126,7 +126,7 @@ fn a_group_goes_on_without_a_member() {
     world.b.run(&["ip", "link", "del", "b1"]);
     flows.wait_more(2000);
     let worst = flows.take_worst();
-    until("the other to stand in", || {
+    until("the other to take over", || {
         let there = members(&world);
         let stands = there[0]["standing-in"] == Value::from([1, 3].to_vec());
         (stands && there[1]["up"] == false).then_some(())
@@ -233,7 +233,7 @@ fn tables_of_members_follow() {
     // The secondary's table is not reported, since the group's table is the primary's. Its queues
     // are the channels 1 and 3.
     let secondary_follows = |channel: usize, queue: usize| {
-        let words = format!("buckets of flows follow to queue {queue}");
+        let words = format!("buckets of flows move to queue {queue}");
         let before = link.text().lines().count();
         send_by(channel);
         until_within(FOLLOWING, "the secondary's table to follow", || {
@@ -253,7 +253,7 @@ fn tables_of_members_follow() {
     }
     let flows = Flows::start(a, b, "10.0.0.2", 64, pace);
     b.run(&["ip", "link", "del", "b1"]);
-    until("the other to stand in", || members(&world)[0].get("standing-in").map(drop));
+    until("the other to take over", || members(&world)[0].get("standing-in").map(drop));
     send_by(2);
     let before = table(&world, "b0");
     flows.wait_more(4000);

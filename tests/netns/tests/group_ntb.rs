@@ -158,7 +158,7 @@ fn a_window_is_lost_and_comes_back() {
         flow.take_worst();
     }
     cut(&world, "w1.sock", [a.pid(), b.pid()]);
-    wait_for_channels(&world, "member 0 to stand in", [(&[0, 2], &[1, 3]), (&[1, 3], &[])]);
+    wait_for_channels(&world, "member 0 to take over", [(&[0, 2], &[1, 3]), (&[1, 3], &[])]);
     wait_more(&flows, 1000);
     let ways = ["one of two windows cut, a to b", "one of two windows cut, b to a"];
     for (flow, loss) in flows.iter().zip(ways) {
@@ -219,8 +219,8 @@ fn crossed_windows_are_refused() {
     }
     b.stop();
     let b = world.end_b().meeting_at(&format!("ntb:{}", world.file("w0.sock").display())).spawn();
-    b.wait_down("no member of a group here, member 0 of a group of 2 at the peer");
-    a.wait_down("member 0 of a group of 2 here, no member of a group at the peer");
+    b.wait_down("not a member of a group here, member 0 of a group of 2 at the peer");
+    a.wait_down("member 0 of a group of 2 here, not a member of a group at the peer");
     for end in [a, b] {
         end.stop();
     }

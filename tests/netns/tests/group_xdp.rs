@@ -92,12 +92,12 @@ fn two_nics_are_one_netdev() {
     assert!(received(&world, "peer0") > 100 && received(&world, "peer1") > 100);
     println!("down at {:?}", begin.elapsed());
     world.a.run(&["ip", "link", "set", "nic1", "down"]);
-    until("the other to stand in", || {
+    until("the other to take over", || {
         let there = members(&world);
         let stands = there[0]["standing-in"] == Value::from([1, 3].to_vec());
         (stands && there[1]["up"] == false).then_some(())
     });
-    println!("stands in at {:?}", begin.elapsed());
+    println!("takes over at {:?}", begin.elapsed());
     flows[..2].iter().for_each(|flow| flow.wait_more(300));
     println!("up at {:?}", begin.elapsed());
     world.a.run(&["ip", "link", "set", "nic1", "up"]);

@@ -254,7 +254,7 @@ fn files_that_do_not_answer_block_nothing() {
     // The limit for such descriptors is reached and is the reported reason of the link.
     let ctl = bench.control.runtime("ctl.sock");
     let links = request(&ctl, "GET", "/v1/links", "");
-    assert!(links.contains("the link takes no peer any more"), "{links}");
+    assert!(links.contains("the link accepts no more peers"), "{links}");
     let answer = request(&ctl, "DELETE", "/v1/links/bad", "");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     bench.end();
@@ -301,7 +301,7 @@ fn paths_that_do_not_open_are_refused() {
             let body = format!("{{\"a\": \"tap:x,netns={fifo}\", \"b\": \"null:\"}}");
             let ctl = bench.control.runtime("ctl.sock");
             let answer = request(&ctl, "PUT", "/v1/links/x", &body);
-            assert!(answer.contains("is no network namespace"), "{answer}");
+            assert!(answer.contains("not a network namespace"), "{answer}");
         }
     });
     bench.end();

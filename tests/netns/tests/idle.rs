@@ -104,7 +104,7 @@ fn kicks_are_counted() {
         let kicks = end.out().kicks + end.back().kicks;
         let per_frame = kicks as f64 / end.frames() as f64;
         println!("end {name}: {kicks} kicks, {} frames, {per_frame:.4} a frame", end.frames());
-        assert!(kicks > 0, "no kick ever: how did the first frame wake anybody?");
+        assert!(kicks > 0, "no kick at all: how was the worker woken by the first frame?");
         assert!(kicks < end.frames(), "a kick for each frame");
         rates.push(per_frame);
     }

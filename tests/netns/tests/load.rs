@@ -168,7 +168,7 @@ fn spread(mut times: Vec<Duration>) -> String {
 pub(crate) fn assert_monotonic(end: &LinkProcess) {
     let lines = end.lines();
     let mut last: Vec<Lane> = Vec::new();
-    let mut looked = 0;
+    let mut count = 0;
     for line in lines.iter().filter(|line| line.get("uptime-s").is_some()) {
         let ways = |lanes| ["a-to-b", "b-to-a"].map(|way| Lane::read(lanes, way));
         let channels = line["channels"].as_array().expect("a list of channels");
@@ -182,7 +182,7 @@ pub(crate) fn assert_monotonic(end: &LinkProcess) {
             assert!(pairs.into_iter().all(|(then, now)| then <= now), "{then:?} > {now:?}");
         }
         last = now;
-        looked += 1;
+        count += 1;
     }
-    assert!(looked > 10, "only {looked} status lines");
+    assert!(count > 10, "only {count} status lines");
 }

@@ -151,9 +151,9 @@ fn a_lone_frame_is_not_held_back() {
 
 /// Line of `ethtool -k` for coalescing.
 fn shown(world: &World, dev: &str) -> String {
-    let said = world.ask(&format!("ethtool -k {dev}"));
-    let line = said.out.lines().find(|line| line.starts_with("generic-receive-offload:"));
-    line.unwrap_or_else(|| panic!("no such line: {}{}", said.out, said.err)).to_owned()
+    let output = world.ask(&format!("ethtool -k {dev}"));
+    let line = output.out.lines().find(|line| line.starts_with("generic-receive-offload:"));
+    line.unwrap_or_else(|| panic!("no such line: {}{}", output.out, output.err)).to_owned()
 }
 
 // Goal: coalescing is switched off and on under traffic: off, frames pass unchanged; on, they are

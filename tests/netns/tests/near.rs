@@ -13,12 +13,12 @@ const PACE: Duration = Duration::from_millis(32);
 
 /// Indirection table of a device: the queue of each bucket.
 pub(crate) fn table(world: &World, device: &str) -> Vec<u16> {
-    let said = world.ask(&format!("ethtool -x {device}")).out;
-    let rows = said.lines().filter_map(|line| line.split_once(':'));
+    let output = world.ask(&format!("ethtool -x {device}")).out;
+    let rows = output.lines().filter_map(|line| line.split_once(':'));
     let rows = rows.filter(|(first, _)| first.trim().parse::<u16>().is_ok());
     let queues = |row: &str| row.split_whitespace().map(|q| q.parse().expect("a queue")).collect();
     let table: Vec<u16> = rows.flat_map(|(_, row)| -> Vec<u16> { queues(row) }).collect();
-    assert_eq!(table.len(), 128, "{said}");
+    assert_eq!(table.len(), 128, "{output}");
     table
 }
 
@@ -51,7 +51,7 @@ fn flows_follow_the_other_direction() {
     for spread in ["weight 0 0 0 1", "equal 1", "weight 1 1 1 1"] {
         world.tell(&format!("ethtool -X b {spread}"));
         // A quarter matches in any case; the others are the buckets with a flow of `b`.
-        let count = until("flows follow", || Some(alike(&world)).filter(|count| *count >= 64));
+        let count = until("flows move", || Some(alike(&world)).filter(|count| *count >= 64));
         load.wait_more(1000);
         println!("{spread}: {count} buckets are alike, {} then", alike(&world));
     }
@@ -75,11 +75,11 @@ fn only_tables_can_follow() {
         return;
     }
     let world = World::create();
-    let said = world.ask("link null: null:,rx-locality=learn");
+    let output = world.ask("link null: null:,rx-locality=learn");
     let why = "rx-locality=learn: null: does not choose among its queues by a table";
-    assert!(said.code != Some(0) && said.err.contains(why), "{said:?}");
-    let said = world.ask("link tap:x null:,rx-locality=on");
-    assert!(said.err.contains("rx-locality=on: must be off or learn"), "{said:?}");
+    assert!(output.code != Some(0) && output.err.contains(why), "{output:?}");
+    let output = world.ask("link tap:x null:,rx-locality=on");
+    assert!(output.err.contains("rx-locality=on: must be off or learn"), "{output:?}");
 }
 
 /// Frames received by each queue of the device of the end.

@@ -127,8 +127,8 @@ impl Driven {
                     Some(Notice::Down(why)) => println!("down: {why}"),
                     _ => {}
                 }
-                if let Ok(wish) = asked.try_recv() {
-                    link.request(wish, clock::monotonic()).expect("a request");
+                if let Ok(settings) = asked.try_recv() {
+                    link.request(settings, clock::monotonic()).expect("a request");
                 }
                 if let Some(done) = link.answer() {
                     let _ = answer.send(done.map_err(|e| e.to_string()));
@@ -141,8 +141,8 @@ impl Driven {
     }
 
     /// Requests a change and waits until it has been made.
-    fn change(&self, wish: LinkSettings) {
-        self.asks.send(wish).expect("a running link");
+    fn change(&self, settings: LinkSettings) {
+        self.asks.send(settings).expect("a running link");
         let answer = self.answers.recv_timeout(Duration::from_secs(60)).expect("an answer");
         answer.expect("the change is made");
     }

@@ -97,12 +97,12 @@ fn the_example_is_right() {
     let text = std::fs::read_to_string(packaging().join("mqnet.toml")).expect("the example");
     let all = uncommented(&text);
     let folder = Folder::create();
-    for (text, links) in [(&text, "good: 0 links"), (&all, "good: 1 link (vm0)")] {
+    for (text, links) in [(&text, "valid: 0 links"), (&all, "valid: 1 link (vm0)")] {
         let file = folder.file("mqnet.toml");
         std::fs::write(&file, text).expect("writing the example");
         let output = run_command(Command::new(program()).args(["config", "check"]).arg(&file));
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(said.contains(links), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(printed.contains(links), "{printed}{}", String::from_utf8_lossy(&output.stderr));
     }
     for key in ["control-socket", "socket-mode", "socket-owner", "metrics", "poll-window"] {
         assert!(all.lines().any(|line| line.starts_with(key)), "no {key} in the example");

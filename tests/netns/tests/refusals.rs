@@ -101,7 +101,7 @@ fn third_process_is_refused() {
     let mut third = world.folder().program();
     third.args(["link", "--json", "null:", &bridge]);
     let third = mqnet_testkit::LinkProcess::spawn(third);
-    let text = third.wait_down("both ends of this bridge are taken");
+    let text = third.wait_down("both ends of this bridge are in use");
     println!("{text}");
     flow.wait_more(1 << 20);
     assert_eq!((pair.a.ups(), pair.b.ups()), (1, 1), "the third process cut the link");

@@ -36,7 +36,7 @@ const FEW: u64 = 16;
 #[track_caller]
 pub(crate) fn stop_perfect(pair: Pair) {
     pair.a.wait_quiet();
-    assert_eq!((pair.a.ups(), pair.b.ups()), (1, 1), "the link went down meanwhile");
+    assert_eq!((pair.a.ups(), pair.b.ups()), (1, 1), "the link went down during the changes");
     [&pair.a, &pair.b].into_iter().for_each(assert_monotonic);
     for end in [&pair.a, &pair.b] {
         let (out, back) = end.next_status();
@@ -85,8 +85,8 @@ fn two_hundred_resizes_from_one_end() {
     let begin = Instant::now();
     for (resize, channels) in [8, 2, 1].into_iter().cycle().take(200).enumerate() {
         let words = format!("ethtool -L a combined {channels}");
-        let said = load.during(BETWEEN, || world.tell(&words));
-        assert_eq!(said, "", "resize {resize} to {channels}");
+        let output = load.during(BETWEEN, || world.tell(&words));
+        assert_eq!(output, "", "resize {resize} to {channels}");
         if resize % 20 < 3 {
             wait_channels(&world, channels);
         }
@@ -117,11 +117,11 @@ fn two_hundred_resizes_from_either_end() {
         let settled = wanted[0].min(wanted[1]);
         let words = format!("ethtool -L {} combined {channels}", ["a", "b"][end]);
         // The other end may still be completing the previous change.
-        let said = load.during(BETWEEN, || world.tell(&words));
+        let output = load.during(BETWEEN, || world.tell(&words));
         let note = format!("netlink warning: {settled} channels: ");
         match channels == settled {
-            true => assert_eq!(said, "", "resize {resize} to {channels}"),
-            false => assert!(said.starts_with(&note), "resize {resize} to {channels}: {said}"),
+            true => assert_eq!(output, "", "resize {resize} to {channels}"),
+            false => assert!(output.starts_with(&note), "resize {resize} to {channels}: {output}"),
         }
         if resize % 20 < 3 {
             wait_channels(&world, settled);

@@ -25,16 +25,16 @@ fn different_wishes_settle_on_the_smaller() {
     b.wait_up(1);
     wait_channels(&world, 2);
     let load = Load::start(&world.a, &world.b, false);
-    let said = world.tell("ethtool -L b combined 8");
+    let output = world.tell("ethtool -L b combined 8");
     assert_eq!(
-        said,
+        output,
         "netlink warning: 2 channels: the other end was set to 2 (mqnet ethtool -L there)\n"
     );
     wait_channels(&world, 2);
     assert_eq!(world.tell("ethtool -L a combined 8"), "");
     wait_channels(&world, 8);
     load.wait_more(500);
-    load.finish_perfect("different wishes");
+    load.finish_perfect("different requests");
     stop_perfect(mqnet_testkit::Pair { a, b });
 }
 
@@ -47,8 +47,8 @@ fn request_applies_when_the_link_comes_up() {
     let world = World::create();
     let a = world.end_a().spawn();
     a.wait_down("waiting for a peer");
-    let said = world.tell("ethtool -L a combined 5");
-    assert!(said.contains("the link is down: it counts from its start"), "{said}");
+    let output = world.tell("ethtool -L a combined 5");
+    assert!(output.contains("the link is down: the setting applies when it starts"), "{output}");
     assert_eq!(world.channels("a"), 5);
     let b = world.end_b().spawn();
     assert!(a.wait_up(1).contains("5 channels"));
@@ -76,13 +76,13 @@ fn frozen_peer_fails_a_change_without_effect() {
         // A frozen process cannot report its devices.
         let socket = world.file(&format!("link-{}.sock", asked.pid()));
         let at = format!("--control {} ethtool", socket.display());
-        let said = world.ask(&format!("{at} -L {dev} combined 1"));
-        println!("{dev}: {}", said.err);
-        assert_eq!(said.code, Some(1), "{said:?}");
+        let output = world.ask(&format!("{at} -L {dev} combined 1"));
+        println!("{dev}: {}", output.err);
+        assert_eq!(output.code, Some(1), "{output:?}");
         assert!(
-            said.err.contains("the peer did not answer within 8 s")
-                || said.err.contains("not done within 10 s: the peer does not answer"),
-            "{said:?}"
+            output.err.contains("the peer did not answer within 8 s")
+                || output.err.contains("not done within 10 s: the peer does not answer"),
+            "{output:?}"
         );
         let shown = world.ask(&format!("{at} --json -l {dev}"));
         assert!(shown.out.contains("\"combined\": 2"), "{shown:?}");
@@ -223,9 +223,9 @@ fn inherited_queues_are_the_limit() {
     assert_eq!(refused.code, Some(1));
     assert!(refused.err.contains("requested channel count exceeds maximum"), "{refused:?}");
     // The other end does not know this limit; the available number applies to its request.
-    let said = world.tell("ethtool -L b combined 3");
-    println!("{said}");
-    assert!(said.contains("warning: 2 channels: "), "{said}");
+    let output = world.tell("ethtool -L b combined 3");
+    println!("{output}");
+    assert!(output.contains("warning: 2 channels: "), "{output}");
     load.finish_perfect("inherited queues");
     a.wait_quiet();
     mqnet_testkit::assert_pair(&a.stop(), &b.stop());

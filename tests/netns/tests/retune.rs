@@ -75,8 +75,8 @@ fn mtu_changes_under_traffic() {
     for offloads in ["on", "off", "on"] {
         for dev in ["a", "b"] {
             let words = format!("ethtool -K {dev} tso {offloads} gro {offloads}");
-            let said = load.during(BETWEEN, || world.ask(&words));
-            println!("{words}: {said:?}");
+            let output = load.during(BETWEEN, || world.ask(&words));
+            println!("{words}: {output:?}");
         }
         for mtu in [9000u64, 1500, 4000, 1500] {
             let words = format!("set a mtu {mtu}");

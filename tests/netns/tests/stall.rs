@@ -63,7 +63,7 @@ fn a_peer_stalls_before_and_between() {
     a.wait_down("peer");
     a.freeze();
     let b = world.end_b().spawn();
-    b.wait_down("introducing");
+    b.wait_down("the peer's handshake");
     a.thaw();
     a.wait_up(1);
     b.wait_up(1);

@@ -147,7 +147,7 @@ fn frames_arrive_in_the_queue_of_the_table() {
     // Joining a multicast group makes the stack send frames.
     device.ip("addr add fd00::77/64 dev t nodad");
     let mut chatter = Vec::new();
-    until("the stack spoke", || {
+    until("the stack sent a frame", || {
         chatter.extend(device.frames());
         (!chatter.is_empty()).then_some(())
     });

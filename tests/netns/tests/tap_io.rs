@@ -19,8 +19,8 @@ fn resizes(io: &str) {
     let mut load = Load::start(&world.a, &world.b, true);
     for channels in [8, 2, 1].into_iter().cycle().take(60) {
         let words = format!("ethtool -L a combined {channels}");
-        let said = load.during(BETWEEN, || world.tell(&words));
-        assert_eq!(said, "", "{io}: to {channels}");
+        let output = load.during(BETWEEN, || world.tell(&words));
+        assert_eq!(output, "", "{io}: to {channels}");
     }
     load.finish_perfect(io);
     stop_perfect(pair);

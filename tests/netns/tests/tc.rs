@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 
-use mqnet_testkit::{Folder, Host, Need, World, has, program, said};
+use mqnet_testkit::{Folder, Host, Need, World, captured, has, program};
 use serde_json::{Value, json};
 
 /// Process that reports the qdiscs of a kernel device as those of its netdev.
@@ -48,9 +48,9 @@ impl Replay {
     fn tc(&self, words: &str) -> String {
         let mut command = Command::new(program());
         command.args(["--control", &self.socket, "tc"]).args(words.split(' '));
-        let said = said(&mut command);
-        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{words}");
-        said.out
+        let printed = captured(&mut command);
+        assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""), "{words}");
+        printed.out
     }
 }
 

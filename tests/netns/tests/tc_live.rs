@@ -175,14 +175,14 @@ fn show_counts_what_passes() {
     tally.assert_perfect("a to b");
     let packets = root(&world, "b")["packets"].as_u64().expect("packets");
     assert!(packets >= tally.received, "{packets} counted, {} received", tally.received);
-    let said = world.ask("tc -s qdisc show dev b");
-    let first = said.out.lines().next().unwrap_or_default();
+    let output = world.ask("tc -s qdisc show dev b");
+    let first = output.out.lines().next().unwrap_or_default();
     assert!(
         first.starts_with("qdisc fq_codel 1: root refcnt 3 limit 10240p flows 1024 quantum 1514 "),
         "{}",
-        said.out
+        output.out
     );
-    assert!(said.out.contains(" pkt (dropped 0, overlimits 0 requeues "), "{}", said.out);
+    assert!(output.out.contains(" pkt (dropped 0, overlimits 0 requeues "), "{}", output.out);
     pair.stop();
 }
 
@@ -201,13 +201,13 @@ fn errors_are_those_of_tc() {
         ("qdisc add dev b root foo", "Error: Specified qdisc kind is unknown.", 2),
         ("qdisc add dev nope root pfifo", "Cannot find device \"nope\"", 1),
     ] {
-        let said = world.ask(&format!("tc {words}"));
-        assert_eq!(said.code, Some(code), "{words}: {}", said.err);
-        assert!(said.err.starts_with(err), "{words}: {}", said.err);
+        let output = world.ask(&format!("tc {words}"));
+        assert_eq!(output.code, Some(code), "{words}: {}", output.err);
+        assert!(output.err.starts_with(err), "{words}: {}", output.err);
     }
     world.tell("tc qdisc add dev b root handle 1: pfifo limit 5");
-    let said = world.ask("tc qdisc add dev b root handle 1: pfifo limit 6");
-    assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
-    assert_eq!(said.err, "Error: Exclusivity flag on, cannot modify.\n");
+    let output = world.ask("tc qdisc add dev b root handle 1: pfifo limit 6");
+    assert_eq!((output.code, output.out.as_str()), (Some(2), ""));
+    assert_eq!(output.err, "Error: Exclusivity flag on, cannot modify.\n");
     pair.stop();
 }

@@ -39,9 +39,9 @@ fn testpmd(folder: &Folder, ports: Ports) -> Command {
 }
 
 /// Last counters of the ports in the output of testpmd.
-fn counted(said: &str) -> Option<Counted> {
+fn counted(printed: &str) -> Option<Counted> {
     let port = |n: u8| {
-        let (_, after) = said.rsplit_once(&format!("NIC statistics for port {n}"))?;
+        let (_, after) = printed.rsplit_once(&format!("NIC statistics for port {n}"))?;
         let number = |key: &str| after.split_once(key)?.1.split_whitespace().next()?.parse().ok();
         Some([number("RX-packets:")?, number("TX-packets:")?])
     };
@@ -66,25 +66,25 @@ fn go_round(folder: &Folder, ports: Ports) -> Counted {
         .spawn()
         .expect("testpmd");
     let mut orders = child.stdin.take().expect("a pipe");
-    let said = || String::from_utf8_lossy(&std::fs::read(&file).expect("a file")).into_owned();
+    let printed = || String::from_utf8_lossy(&std::fs::read(&file).expect("a file")).into_owned();
     let mut order = |words: &str| {
-        writeln!(orders, "{words}").unwrap_or_else(|e| panic!("{ports:?}: {e}: {}", said()));
+        writeln!(orders, "{words}").unwrap_or_else(|e| panic!("{ports:?}: {e}: {}", printed()));
     };
     order("start tx_first");
     let started = Instant::now();
     loop {
         order("show port stats all");
         std::thread::sleep(Duration::from_millis(500));
-        if counted(&said()).is_some_and(|[[_, a], [_, b]]| a > ENOUGH && b > ENOUGH) {
+        if counted(&printed()).is_some_and(|[[_, a], [_, b]]| a > ENOUGH && b > ENOUGH) {
             break;
         }
-        assert!(started.elapsed() < DEADLINE, "{ports:?}: too little moved: {}", said());
+        assert!(started.elapsed() < DEADLINE, "{ports:?}: too little moved: {}", printed());
     }
     order("stop");
     std::thread::sleep(Duration::from_secs(1));
     order("show port stats all\nquit");
     child.wait().expect("testpmd");
-    counted(&said()).unwrap_or_else(|| panic!("{ports:?}: no counters in: {}", said()))
+    counted(&printed()).unwrap_or_else(|| panic!("{ports:?}: no counters in: {}", printed()))
 }
 
 fn link(folder: &Folder) -> LinkProcess {
@@ -142,7 +142,7 @@ fn counters_are_read_from_the_last_table() {
              NIC statistics for port 1 ###\n  RX-packets: {tx} RX-missed: 0\n  TX-packets: {rx}\n"
         )
     };
-    let said = table(1, 2) + &table(30, 40);
-    assert_eq!(counted(&said), Some([[30, 40], [40, 30]]));
+    let printed = table(1, 2) + &table(30, 40);
+    assert_eq!(counted(&printed), Some([[30, 40], [40, 30]]));
     assert_eq!(counted("testpmd> "), None);
 }

@@ -74,9 +74,9 @@ fn link_added_by_hand_does_not_wait() {
     let file = control.write("mqnet.toml", "").display().to_string();
     let daemon = control.start(&["daemon", "-f", &file]);
     until("the daemon", || control.runtime("ctl.sock").exists().then_some(()));
-    let said = control.say(&["add", "x", "tap:x,netns=/nonexistent/mqnet", "null:"]);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.err.contains("network namespace /nonexistent/mqnet"), "{said:?}");
+    let printed = control.say(&["add", "x", "tap:x,netns=/nonexistent/mqnet", "null:"]);
+    assert_eq!(printed.code, Some(1), "{printed:?}");
+    assert!(printed.err.contains("network namespace /nonexistent/mqnet"), "{printed:?}");
     assert!(control.links().is_empty());
     daemon.stop();
 }
@@ -94,7 +94,7 @@ fn carrier_follows_the_far_side() {
     let far = link(&world, &[&format!("xdp:far,netns={b}"), &bridge]);
     let tap = format!("tap:near,netns={a},address=10.7.0.1/24");
     let near = link(&world, &[&tap, &bridge]);
-    let why = near.wait_down("nothing is up behind the other end: ");
+    let why = near.wait_down("the partner of the other end is down: ");
     assert!(why.contains("there is no interface far"), "{why}");
     std::thread::sleep(Duration::from_millis(300));
     assert!(!world.a.has_carrier("near"), "a carrier with nothing behind the far end");
@@ -126,7 +126,7 @@ fn third_end_is_notified_once() {
     first.wait_up(1);
     second.wait_up(1);
     let third = link(&world, &["null:", &bridge]);
-    third.wait_down("both ends of this bridge are taken");
+    third.wait_down("both ends of this bridge are in use");
     std::thread::sleep(Duration::from_secs(2));
     let downs = third.downs();
     assert!(downs.len() <= 3, "{downs:?}");
@@ -167,8 +167,8 @@ fn relative_paths_are_the_users() {
     let daemon = control.start(&["daemon", "-f", &file]);
     until("the daemon", || control.runtime("ctl.sock").exists().then_some(()));
     let mut add = control.command(&["add", "x", "vhost-user:relative.sock", "null:"]);
-    let said = mqnet_testkit::said(add.current_dir(world.folder().file(".")));
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let printed = mqnet_testkit::captured(add.current_dir(world.folder().file(".")));
+    assert_eq!(printed.code, Some(0), "{printed:?}");
     assert!(world.folder().file("relative.sock").exists(), "it is elsewhere");
     daemon.stop();
 }
@@ -184,7 +184,7 @@ fn recent_drops_are_reported() {
     world.b.run(&["ip", "link", "set", "dev", "b", "down"]);
     world.a.run(&["ip", "neigh", "replace", "10.0.0.2", "lladdr", "02:00:00:00:00:02", "dev", "a"]);
     for verb in ["why b", "show b"] {
-        until("the drops are told", || {
+        until("the drops are reported", || {
             let _ =
                 world.a.command(&["ping", "-c", "2", "-i", "0.1", "-W", "1", "10.0.0.2"]).output();
             let out = world.ask(verb).out;

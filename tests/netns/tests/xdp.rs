@@ -142,9 +142,13 @@ fn invalid_program_is_refused() {
     }
     let world = World::create();
     let pair = world.pair(|end| often(end.channels(1)));
-    let said = world.ask(&format!("xdp attach a {}", object(&world, "evil/past_end").display()));
-    assert_eq!((said.code, said.err.lines().count()), (Some(2), 1), "{}", said.err);
-    assert!(said.err.contains("insn ") && said.err.contains("below data_end"), "{}", said.err);
+    let printed = world.ask(&format!("xdp attach a {}", object(&world, "evil/past_end").display()));
+    assert_eq!((printed.code, printed.err.lines().count()), (Some(2), 1), "{}", printed.err);
+    assert!(
+        printed.err.contains("insn ") && printed.err.contains("below data_end"),
+        "{}",
+        printed.err
+    );
     assert_eq!(program(&world), Value::Null);
     pair.stop();
 }

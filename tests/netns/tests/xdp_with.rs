@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use mqnet_testkit::{
-    Control, Datagrams, Flows, Host, LinkProcess, Need, Stream, World, has, said, until,
+    Control, Datagrams, Flows, Host, LinkProcess, Need, Stream, World, captured, has, until,
     until_still,
 };
 
@@ -201,9 +201,10 @@ fn captures_contain_drops_of_programs() {
     };
     let tshark = |file: &str, filter: &str, field: &str| -> Vec<String> {
         let mut command = std::process::Command::new("tshark");
-        let said = said(command.args(["-r", file, "-Y", filter, "-T", "fields", "-e", field]));
-        assert_eq!(said.code, Some(0), "{said:?}");
-        said.out.lines().map(str::to_owned).collect()
+        let output =
+            captured(command.args(["-r", file, "-Y", filter, "-T", "fields", "-e", field]));
+        assert_eq!(output.code, Some(0), "{output:?}");
+        output.out.lines().map(str::to_owned).collect()
     };
     let (early, early_file) = capture("early.pcapng", "--drops");
     let object = object(&world, "drop").display().to_string();

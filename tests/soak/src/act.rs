@@ -135,9 +135,9 @@ impl Site {
             return;
         }
         let words = format!("ethtool --set-priv-flags {name} full-page-rx");
-        let said = self.verb(&format!("{words} on"));
+        let output = self.verb(&format!("{words} on"));
         // Refused when the pool has too few pages; then nothing has changed.
-        assert!(said.code == Some(0) || said.err.contains("page"), "{words} on: {said:?}");
+        assert!(output.code == Some(0) || output.err.contains("page"), "{words} on: {output:?}");
         self.undo.insert((Setting::Layout, dev), format!("{words} off"));
     }
 
@@ -155,8 +155,8 @@ impl Site {
         until("the capture begins", || {
             if capture.ended().is_some() {
                 // A busy machine may refuse the capture temporarily.
-                let said = capture.err();
-                assert!(NOT_NOW.iter().any(|words| said.contains(words)), "capture: {said}");
+                let output = capture.err();
+                assert!(NOT_NOW.iter().any(|words| output.contains(words)), "capture: {output}");
                 capture = start();
             }
             file.exists().then_some(())

@@ -156,11 +156,11 @@ pub(crate) fn failure(what: &Failure<'_>, entry: &Entry, site: Option<&Site>) ->
     let log: Vec<Value> =
         entry.log.iter().map(|(at, text)| json!([at.as_secs_f64(), text])).collect();
     let replay = what.replay();
-    let said = json!({
+    let printed = json!({
         "rig": what.rig, "seed": seed, "round": what.round, "error": what.error,
         "replay": replay, "last-actions": log,
     });
-    put(&place.join("failure.json"), &said);
+    put(&place.join("failure.json"), &printed);
     if let Some(site) = site {
         for (file, words) in [("show.json", &["show", "--json"][..]), ("show.txt", &["show"])] {
             let _ = std::fs::write(place.join(file), dump(site, words));
@@ -181,12 +181,12 @@ pub(crate) fn failure(what: &Failure<'_>, entry: &Entry, site: Option<&Site>) ->
         println!("     {:9.3} s  {text}", at.as_secs_f64());
     }
     println!("     all about it: {}\n     again: {replay}", place.display());
-    said
+    printed
 }
 
 fn dump(site: &Site, words: &[&str]) -> String {
-    let said = site.control.say(words);
-    format!("{}{}", said.out, said.err)
+    let printed = site.control.say(words);
+    format!("{}{}", printed.out, printed.err)
 }
 
 #[cfg(test)]

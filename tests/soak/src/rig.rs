@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use mqnet_testkit::{Control, Host, Running, Said, World, has, run_command, until};
+use mqnet_testkit::{Captured, Control, Host, Running, World, has, run_command, until};
 use serde_json::Value;
 
 use crate::shape::{Rig, Shape, Side};
@@ -29,7 +29,7 @@ pub(crate) const NOT_NOW: [&str; 4] =
 
 /// Text of an abandoned change of the indirection table. Flows return to the queues that they had
 /// left, so frames may overtake those in the new queues; the refusal reports this to the user.
-const GAVE_UP: &str = "not taken in time";
+const GAVE_UP: &str = "not consumed in time";
 
 /// One run of a process, from its start to its end.
 pub(crate) struct Life {
@@ -167,8 +167,8 @@ impl Site {
         let mut last = String::new();
         let start = std::time::Instant::now();
         loop {
-            let said = self.control.say(&["show", "--json"]);
-            let list: Value = serde_json::from_str(&said.out).unwrap_or_default();
+            let printed = self.control.say(&["show", "--json"]);
+            let list: Value = serde_json::from_str(&printed.out).unwrap_or_default();
             let list = list.as_array().cloned().unwrap_or_default();
             let is_up = |name: &&str| {
                 list.iter().any(|link| link["name"] == **name && link["state"] == "up")
@@ -176,41 +176,41 @@ impl Site {
             if wanted.iter().all(is_up) {
                 return;
             }
-            last = if said.out.len() > 4 { said.out } else { last };
+            last = if printed.out.len() > 4 { printed.out } else { last };
             assert!(start.elapsed() < mqnet_testkit::DEADLINE, "links {wanted:?} not up: {last}");
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
     }
 
     /// Runs a verb; repeats it on a temporary refusal.
-    pub(crate) fn verb(&self, words: &str) -> Said {
+    pub(crate) fn verb(&self, words: &str) -> Captured {
         until(words, || {
             let list: Vec<&str> = words.split(' ').collect();
-            let said = self.control.say(&list);
-            let busy = NOT_NOW.iter().any(|words| said.err.contains(words));
-            if said.code != Some(0) && busy {
-                println!("{}: {words}: {}", self.shape.rig.name(), said.err.trim());
-                self.gave_up.set(self.gave_up.get() || said.err.contains(GAVE_UP));
+            let printed = self.control.say(&list);
+            let busy = NOT_NOW.iter().any(|words| printed.err.contains(words));
+            if printed.code != Some(0) && busy {
+                println!("{}: {words}: {}", self.shape.rig.name(), printed.err.trim());
+                self.gave_up.set(self.gave_up.get() || printed.err.contains(GAVE_UP));
                 return None;
             }
-            Some(said)
+            Some(printed)
         })
     }
 
     /// Runs a verb that must succeed.
     #[track_caller]
     pub(crate) fn verb_ok(&self, words: &str) {
-        let said = self.verb(words);
-        assert_eq!(said.code, Some(0), "`mqnet {words}`: {}{}", said.out, said.err);
+        let printed = self.verb(words);
+        assert_eq!(printed.code, Some(0), "`mqnet {words}`: {}{}", printed.out, printed.err);
     }
 
     /// Statistics of all links with traffic, by name.
     #[track_caller]
     pub(crate) fn stats(&self) -> BTreeMap<&'static str, Value> {
         let read = |name: &'static str| {
-            let said = self.verb(&format!("stats --json {name}"));
-            let list: Value = serde_json::from_str(&said.out)
-                .unwrap_or_else(|e| panic!("statistics of {name}: {e}: {said:?}"));
+            let printed = self.verb(&format!("stats --json {name}"));
+            let list: Value = serde_json::from_str(&printed.out)
+                .unwrap_or_else(|e| panic!("statistics of {name}: {e}: {printed:?}"));
             (name, list[0].clone())
         };
         self.links().into_iter().map(read).collect()
@@ -231,7 +231,7 @@ impl Site {
             let name = self.shape.processes[at].name;
             let life = &mut self.lives[at].running;
             if let Some(status) = life.ended() {
-                panic!("process {name} ended by itself, {status}: {}", life.err());
+                panic!("process {name} ended unexpectedly, {status}: {}", life.err());
             }
             self.assert_calm(at);
         }

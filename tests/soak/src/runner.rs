@@ -185,8 +185,8 @@ fn soak(board: &Board<'_>, at: usize, shape: Shape) {
     let what =
         Failure { settings: board.settings, rig, only: &only, round: under_way.get(), error };
     let mut entry = board.entry(at);
-    let said = report::failure(&what, &entry, site.as_ref());
-    entry.failure = Some(said);
+    let output = report::failure(&what, &entry, site.as_ref());
+    entry.failure = Some(output);
 }
 
 fn round(board: &Board<'_>, at: usize, site: &mut Site, number: u64) {

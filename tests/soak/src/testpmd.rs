@@ -58,8 +58,8 @@ pub(crate) fn set_queues(testpmd: &Running, queues: u16) {
          port start all\nstart"
     ));
     until("testpmd to forward with other queues", || {
-        let said = testpmd.out_from(mark);
-        let (_, after) = said.split_once("nb forwarding ports=2")?;
+        let printed = testpmd.out_from(mark);
+        let (_, after) = printed.split_once("nb forwarding ports=2")?;
         after.contains(PROMPT).then_some(())
     });
 }
@@ -73,12 +73,12 @@ pub(crate) fn counted(testpmd: &Running) -> Counted {
 }
 
 /// Counters in a complete output; `None` otherwise.
-fn read(said: &str) -> Option<Counted> {
+fn read(printed: &str) -> Option<Counted> {
     let number = |table: &str, port: usize, key: &str| {
-        let (_, after) = said.split_once(&format!("{table} for port {port} "))?;
+        let (_, after) = printed.split_once(&format!("{table} for port {port} "))?;
         after.split_once(key)?.1.split_whitespace().next()?.parse().ok()
     };
-    let (_, last) = said.rsplit_once("NIC statistics for port 1 ")?;
+    let (_, last) = printed.rsplit_once("NIC statistics for port 1 ")?;
     last.contains(PROMPT).then_some(())?;
     let port = |port: usize| {
         Some(Port {
@@ -98,24 +98,24 @@ mod tests {
     // rejected.
     #[test]
     fn counters_are_read_when_all_are_there() {
-        let mut said = String::new();
+        let mut printed = String::new();
         for (port, dropped) in [(0, 3), (1, 4)] {
-            said += &format!(
+            printed += &format!(
                 " --- Forward statistics for port {port}  ---\n  RX-packets: 9  RX-dropped: 0\n  \
                  TX-packets: 9   TX-dropped: {dropped}   TX-total: 9\n"
             );
         }
         for (port, rx, tx) in [(0, 10, 20), (1, 23, 6)] {
-            said += &format!(
+            printed += &format!(
                 " ### NIC statistics for port {port}  ###\n  RX-packets: {rx}  RX-missed: 0\n  \
                  TX-packets: {tx}  TX-errors: 0\n"
             );
         }
-        assert_eq!(read(&said), None, "no prompt yet");
-        said += PROMPT;
+        assert_eq!(read(&printed), None, "no prompt yet");
+        printed += PROMPT;
         let first = Port { received: 10, sent: 20, dropped: 3 };
         let second = Port { received: 23, sent: 6, dropped: 4 };
-        assert_eq!(read(&said), Some(Counted([first, second])));
-        assert_eq!(read(&said[said.len() / 2..]), None);
+        assert_eq!(read(&printed), Some(Counted([first, second])));
+        assert_eq!(read(&printed[printed.len() / 2..]), None);
     }
 }

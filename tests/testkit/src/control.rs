@@ -17,7 +17,7 @@ use crate::world::Folder;
 
 /// Output and exit code of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct Captured {
     /// Exit code; `None` after a signal.
     pub code: Option<i32>,
     /// Text on stdout.
@@ -101,16 +101,16 @@ impl Control {
 
     /// Runs a verb to its end.
     #[track_caller]
-    pub fn say(&self, words: &[&str]) -> Said {
-        said(&mut self.command(words))
+    pub fn say(&self, words: &[&str]) -> Captured {
+        captured(&mut self.command(words))
     }
 
     /// Runs a verb that must succeed; returns its stdout.
     #[track_caller]
     pub fn ok(&self, words: &[&str]) -> String {
-        let said = self.say(words);
-        assert_eq!(said.code, Some(0), "{words:?}: {said:?}");
-        said.out
+        let printed = self.say(words);
+        assert_eq!(printed.code, Some(0), "{words:?}: {printed:?}");
+        printed.out
     }
 
     /// Runs a verb that must succeed; parses its stdout as JSON.
@@ -152,16 +152,16 @@ impl Control {
     #[track_caller]
     pub fn wait_up(&self, link: &str) -> Value {
         until(&format!("link {link} to be up"), || {
-            let said = self.say(&["show", "--json", link]);
-            let list: Value = serde_json::from_str(&said.out).ok()?;
+            let printed = self.say(&["show", "--json", link]);
+            let list: Value = serde_json::from_str(&printed.out).ok()?;
             list.get(0).filter(|link| link["state"] == "up").cloned()
         })
     }
 
     /// Names of the links of all processes in this runtime directory, sorted.
     pub fn links(&self) -> Vec<String> {
-        let said = self.say(&["show", "--json"]);
-        let list: Value = serde_json::from_str(&said.out).unwrap_or_default();
+        let printed = self.say(&["show", "--json"]);
+        let list: Value = serde_json::from_str(&printed.out).unwrap_or_default();
         let all = list.as_array().cloned().unwrap_or_default();
         let name = |link: &Value| link["name"].as_str().unwrap_or_default().to_owned();
         let mut names: Vec<String> = all.iter().map(name).collect();
@@ -172,10 +172,10 @@ impl Control {
 
 /// Runs a command to its end.
 #[track_caller]
-pub fn said(command: &mut Command) -> Said {
+pub fn captured(command: &mut Command) -> Captured {
     let output = run_command(command);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Said { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    Captured { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
 }
 
 /// A process that runs until it is stopped; killed when dropped.

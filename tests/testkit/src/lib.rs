@@ -23,7 +23,7 @@ pub mod virtq;
 mod wait;
 mod world;
 
-pub use control::{Control, Running, Said, said};
+pub use control::{Captured, Control, Running, captured};
 pub use figures::Figures;
 pub use flow::{Datagrams, Stream, pattern};
 pub use host::{Host, LinkCounters};

@@ -126,7 +126,7 @@ impl LinkProcess {
                 return found;
             }
             assert!(!ended, "the process ended; waited for: {what}");
-            assert!(start.elapsed() < DEADLINE, "waited {DEADLINE:?} in vain: {what}");
+            assert!(start.elapsed() < DEADLINE, "not within {DEADLINE:?}: {what}");
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
     }

@@ -2,36 +2,38 @@
 
 use serde_json::Value;
 
-use crate::control::{Said, said};
+use crate::control::{Captured, captured};
 use crate::world::{Folder, World};
 
 impl Folder {
     /// Runs `mqnet` with `words`, for the processes with their control sockets in this folder.
     #[track_caller]
-    pub fn ask(&self, words: &str) -> Said {
-        said(self.program().args(words.split(' ')))
+    pub fn ask(&self, words: &str) -> Captured {
+        captured(self.program().args(words.split(' ')))
     }
 
     /// Runs a command that must succeed. Returns the notes on its stderr.
     #[track_caller]
     pub fn tell(&self, words: &str) -> String {
-        let mut said = self.ask(words);
+        let mut output = self.ask(words);
         for _ in 0..5 {
             // A busy kernel takes seconds to detach one queue of a TAP (RCU grace periods). The
             // change is then rolled back without loss, and the command is repeated.
-            let is_late = |why: &str| said.err.contains(why);
-            if said.code == Some(0)
+            let is_late = |why: &str| output.err.contains(why);
+            if output.code == Some(0)
                 || !(is_late("not done within 10 s") || is_late("did not answer within 8 s"))
             {
                 break;
             }
-            print!("{words}: {}", said.err);
-            said = self.ask(words);
+            print!("{words}: {}", output.err);
+            output = self.ask(words);
         }
-        assert_eq!(said.code, Some(0), "{words}: {}{}", said.out, said.err);
+        assert_eq!(output.code, Some(0), "{words}: {}{}", output.out, output.err);
         // Waiting notes depend on this machine's kernel, not on the link: printed, not returned.
-        let (waits, notes): (Vec<&str>, Vec<&str>) =
-            said.err.split_inclusive('\n').partition(|line| line.contains("waiting for mqnet at"));
+        let (waits, notes): (Vec<&str>, Vec<&str>) = output
+            .err
+            .split_inclusive('\n')
+            .partition(|line| line.contains("waiting for mqnet at"));
         waits.iter().for_each(|line| print!("{words}: {line}"));
         notes.concat()
     }
@@ -39,9 +41,9 @@ impl Folder {
     /// Runs a command that prints JSON.
     #[track_caller]
     pub fn ask_json(&self, words: &str) -> Value {
-        let said = self.ask(words);
-        let value = serde_json::from_str(&said.out);
-        value.unwrap_or_else(|e| panic!("{words}: {e}: {}{}", said.out, said.err))
+        let output = self.ask(words);
+        let value = serde_json::from_str(&output.out);
+        value.unwrap_or_else(|e| panic!("{words}: {e}: {}{}", output.out, output.err))
     }
 
     /// Number of channels of a netdev, from `mqnet ethtool -l`.
@@ -56,7 +58,7 @@ impl Folder {
 impl World {
     /// Runs `mqnet` with `words`, for the processes of this world.
     #[track_caller]
-    pub fn ask(&self, words: &str) -> Said {
+    pub fn ask(&self, words: &str) -> Captured {
         self.folder().ask(words)
     }
 

@@ -27,7 +27,7 @@ pub fn until_within<T>(deadline: Duration, what: &str, mut look: impl FnMut() ->
         if let Some(found) = look() {
             return found;
         }
-        assert!(start.elapsed() < deadline, "waited {deadline:?} in vain: {what}");
+        assert!(start.elapsed() < deadline, "not within {deadline:?}: {what}");
         std::thread::sleep(LOOK);
     }
 }

@@ -1,4 +1,4 @@
-/* refused: where others can read it */
+/* refused: to memory that others can read */
 #include "../xdp.h"
 
 ARRAY_OF_COUNTS;

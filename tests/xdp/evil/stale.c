@@ -1,4 +1,4 @@
-/* refused: r7 is read and has no value */
+/* refused: r7 is read before it is written */
 #include "../xdp.h"
 
 SEC("xdp") int evil(struct xdp_md *ctx)

@@ -246,7 +246,7 @@ fn start_ours(folder: &RunFolder, ends: &[String; 2], cpus: &[usize]) -> Result<
     let mut command = child::own(&words)?;
     command.env("MQNET_RUNTIME_DIR", &folder.path);
     let link = Child::spawn("mqnet link", command, Stdio::null())?;
-    link.wait_for(0, SOON, |said| said.lines().any(is_up).then_some(()))?;
+    link.wait_for(0, SOON, |output| output.lines().any(is_up).then_some(()))?;
     Ok(link)
 }
 

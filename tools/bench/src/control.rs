@@ -191,7 +191,7 @@ fn saturate(session: &Session, world: &World) -> Result<Child> {
     let words = ["iperf3", "--forceflush", "-i", "0.1", "-c", to, "-P", STREAMS, "-t", "600"];
     let words = [&words[..], &["-A", &pins]].concat();
     let streams = Child::spawn("iperf3", world.hosts[0].command(&words)?, Stdio::null())?;
-    streams.wait_for(0, SOON, |said| said.contains("[SUM]").then_some(()))?;
+    streams.wait_for(0, SOON, |output| output.contains("[SUM]").then_some(()))?;
     session.check()?;
     std::thread::sleep(WARM_UP);
     Ok(streams)

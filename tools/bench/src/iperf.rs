@@ -82,7 +82,7 @@ impl Iperf {
                 ended => break ended,
             }
         };
-        let stream = ended.and_then(|(_, said)| received(&said)).and_then(|stream| {
+        let stream = ended.and_then(|(_, printed)| received(&printed)).and_then(|stream| {
             self.wait_until_free(mark)?;
             Ok(stream)
         });
@@ -98,14 +98,14 @@ fn client(host: &Host, seconds: u64, [here, there]: [usize; 2], ends: Ends) -> R
     Child::spawn("iperf3", host.command(&[&words, pins].concat())?, Stdio::null())
 }
 
-fn listens(said: &str) -> Option<()> {
-    said.contains("Server listening").then_some(())
+fn listens(printed: &str) -> Option<()> {
+    printed.contains("Server listening").then_some(())
 }
 
 /// Result on the receiving side, from the output of `iperf3 -J`.
-fn received(said: &str) -> Result<Stream> {
-    let report: Value = serde_json::from_str(said)
-        .map_err(|_| format!("iperf3 gave no report: {}", child::last_lines(said)))?;
+fn received(printed: &str) -> Result<Stream> {
+    let report: Value = serde_json::from_str(printed)
+        .map_err(|_| format!("iperf3 gave no report: {}", child::last_lines(printed)))?;
     if let Some(error) = report["error"].as_str() {
         return Err(format!("iperf3: {error}").into());
     }

@@ -135,7 +135,7 @@ impl Peer {
             Some(line.to_owned())
         };
         let line = self.child.wait_for(mark, length + Duration::from_secs(10), answer)?;
-        parse(&line).ok_or_else(|| format!("the DPDK peer said {line:?} to {what}").into())
+        parse(&line).ok_or_else(|| format!("the DPDK peer printed {line:?} to {what}").into())
     }
 }
 

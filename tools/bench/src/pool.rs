@@ -134,13 +134,13 @@ fn freed_elsewhere(session: &Session, pool: &mut PagePool) -> Result<Slice> {
 /// sizes. The difference from `freed_elsewhere` is the cost of the pool.
 fn numbers_alone(session: &Session) -> Result<Slice> {
     let (mut giver, mut taker) = hand_over();
-    let (back, mut home) = return_ring::ring(PAGES);
+    let (back, mut returns) = return_ring::ring(PAGES);
     let mut free: Vec<u32> = (0..PAGES).collect();
     let mut come = [0; HOME];
     let produce = || {
         giver.0.give(|batch| {
             if free.len() < BULK {
-                let n = home.drain(&mut come);
+                let n = returns.drain(&mut come);
                 free.extend_from_slice(&come[..n]);
             }
             let rest = free.len() - batch.remaining_capacity().min(free.len());

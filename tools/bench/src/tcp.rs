@@ -129,8 +129,8 @@ pub(super) fn run(session: &Session, report: &mut Report, args: &TcpArgs) -> Res
 
 /// Name of the default qdisc of a TAP (a veth pair has none): `fq` would pace every stream.
 fn qdisc() -> String {
-    let said = std::fs::read_to_string("/proc/sys/net/core/default_qdisc");
-    said.map_or("unknown".to_owned(), |name| name.trim().to_owned())
+    let output = std::fs::read_to_string("/proc/sys/net/core/default_qdisc");
+    output.map_or("unknown".to_owned(), |name| name.trim().to_owned())
 }
 
 fn lines(contenders: &[Contender]) -> Vec<Line> {

@@ -192,8 +192,8 @@ fn order(child: &mut Child, text: &str) -> Result<()> {
     let mark = child.mark();
     child.say(text)?;
     // testpmd echoes its input, so only a prompt after the echo ends the command.
-    let done = |said: &str| {
-        let (_, after) = said.split_once(text)?;
+    let done = |result: &str| {
+        let (_, after) = result.split_once(text)?;
         after.contains(PROMPT).then(|| after.to_owned())
     };
     let answer = child.wait_for(mark, ANSWER, done)?;
@@ -205,10 +205,10 @@ fn order(child: &mut Child, text: &str) -> Result<()> {
 
 /// Sum of the receive counters in a response to `show port stats`; none until the response is
 /// complete.
-fn received(said: &str) -> Option<u64> {
-    let mut ports = said.split("RX-packets:").skip(1).peekable();
+fn received(result: &str) -> Option<u64> {
+    let mut ports = result.split("RX-packets:").skip(1).peekable();
     ports.peek()?;
-    if !said.rsplit("RX-packets:").next()?.contains(PROMPT) {
+    if !result.rsplit("RX-packets:").next()?.contains(PROMPT) {
         return None;
     }
     let counter = |port: &str| port.split_whitespace().next()?.parse::<u64>().ok();

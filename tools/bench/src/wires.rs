@@ -129,8 +129,8 @@ impl World {
         let mut kicks = [0.0; 2];
         for (link, kicks) in self.wire.iter_mut().zip(&mut kicks) {
             process::terminate(link.pid()).map_err(|error| format!("cannot stop it: {error}"))?;
-            let (_, said) = link.finish(SOON)?;
-            let per_frame = said.lines().rev().find_map(kicks_per_frame);
+            let (_, output) = link.finish(SOON)?;
+            let per_frame = output.lines().rev().find_map(kicks_per_frame);
             *kicks = per_frame.ok_or_else(|| format!("no counters: {}", link.tail()))?;
         }
         Ok(kicks)
@@ -151,7 +151,7 @@ fn start_mqnet(folder: &RunFolder, ends: [&str; 2], more: &str) -> Result<Child>
 }
 
 fn wait_until_up(link: &Child) -> Result<()> {
-    link.wait_for(0, SOON, |said| said.lines().any(is_up).then_some(()))
+    link.wait_for(0, SOON, |output| output.lines().any(is_up).then_some(()))
 }
 
 fn taps(hosts: &[Host; 2]) -> [String; 2] {
@@ -189,7 +189,7 @@ fn start_relay(hosts: &[Host; 2], folder: &RunFolder) -> Result<Child> {
     let mut command = child::guarded(program)?;
     command.args(hosts.iter().map(|host| &host.name));
     let relay = Child::spawn("the relay", command, Stdio::null())?;
-    relay.wait_for(0, SOON, |said| said.lines().any(|line| line == "ready").then_some(()))?;
+    relay.wait_for(0, SOON, |output| output.lines().any(|line| line == "ready").then_some(()))?;
     set_up(hosts)?;
     Ok(relay)
 }

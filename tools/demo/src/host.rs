@@ -37,19 +37,19 @@ pub fn run(args: &HostArgs) -> Result<(), Failure> {
     // and entering one clears the parent-death signal.
     let entered = namespace::enter_new_user_and_net();
     if let Err(e) = entered {
-        say(&Event::Broken { what: kernel::namespaces_hint(&e) });
+        send_event(&Event::Broken { what: kernel::namespaces_hint(&e) });
         return Ok(());
     }
     process::die_with_parent()?;
     kernel::keep_neighbours();
-    say(&Event::Ready);
+    send_event(&Event::Ready);
     let mut host = Host::new(args)?;
     for line in io::stdin().lines() {
         let done = serde_json::from_str(&line?)
-            .map_err(|e| format!("an order that is none: {e}"))
+            .map_err(|e| format!("invalid command: {e}"))
             .and_then(|order| host.obey(order));
         if let Err(what) = done {
-            say(&Event::Broken { what: format!("{} host: {what}", args.side.name()) });
+            send_event(&Event::Broken { what: format!("{} host: {what}", args.side.name()) });
         }
     }
     host.stop_link().map(drop).map_err(Failure::Broken)
@@ -57,7 +57,7 @@ pub fn run(args: &HostArgs) -> Result<(), Failure> {
 
 /// Writes an event. Errors are ignored: after the reader has ended, stdin is closed too and ends
 /// this process.
-fn say(event: &Event) {
+fn send_event(event: &Event) {
     if let Ok(mut line) = serde_json::to_string(event) {
         line.push('\n');
         let mut out = io::stdout().lock();
@@ -95,25 +95,25 @@ impl Host {
             Order::LinkStart => self.start_link()?,
             Order::LinkKill => self.kill_link()?,
             Order::LinkStop => {
-                let (life, status) = self.stop_link()?.ok_or("there is no link to stop")?;
-                say(&Event::LinkEnded { life, status });
+                let (life, status) = self.stop_link()?.ok_or("no link to stop")?;
+                send_event(&Event::LinkEnded { life, status });
             }
             Order::Sockets { listen } => {
                 self.flows.open(self.side)?;
                 if listen {
                     self.streams.listen()?;
                 }
-                say(&Event::Sockets);
+                send_event(&Event::Sockets);
             }
             Order::Connect { streams } => {
                 let streams = self.streams.connect(streams)?;
-                say(&Event::Connected { streams });
+                send_event(&Event::Connected { streams });
             }
             Order::TcpRun { on } => self.streams.run(on),
             Order::TcpFinish => {
                 // Streams end on another thread, so that the main thread can still watch the link.
                 let streams = self.streams.clone();
-                thread::spawn(move || say(&Event::TcpDone { streams: streams.finish() }));
+                thread::spawn(move || send_event(&Event::TcpDone { streams: streams.finish() }));
             }
             Order::UdpStart { run, pace_us } => {
                 self.flows.start(run, pace_us.map(Duration::from_micros));
@@ -121,11 +121,11 @@ impl Host {
             Order::UdpStop => {
                 let done = self.flows.stop()?;
                 let (run, sent, nanos) = (done.run, done.sent, done.nanos);
-                say(&Event::UdpSent { run, sent, refused: done.refused, nanos });
+                send_event(&Event::UdpSent { run, sent, refused: done.refused, nanos });
             }
             Order::UdpReport { run } => {
                 let kernel = kernel::counters(DEVICE)?;
-                say(&Event::UdpReport { run, flows: self.flows.report(run), kernel });
+                send_event(&Event::UdpReport { run, flows: self.flows.report(run), kernel });
             }
         }
         Ok(())
@@ -149,7 +149,7 @@ impl Host {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(fail)?;
-        say(&Event::LinkStarted { at: now() });
+        send_event(&Event::LinkStarted { at: now() });
         let life = self.lives;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let output = thread::spawn(move || {
@@ -161,10 +161,10 @@ impl Host {
             for line in stdout.map(BufReader::new).into_iter().flat_map(BufRead::lines) {
                 let Ok(line) = line else { break };
                 if let Ok(line) = serde_json::from_str(&line) {
-                    say(&Event::LinkLine { life, at: now(), line });
+                    send_event(&Event::LinkLine { life, at: now(), line });
                 }
             }
-            say(&Event::LinkSilent { life, words: words.join().unwrap_or_default() });
+            send_event(&Event::LinkSilent { life, words: words.join().unwrap_or_default() });
         });
         self.link = Some(LinkProcess { child, output });
         self.lives += 1;
@@ -172,12 +172,12 @@ impl Host {
     }
 
     fn kill_link(&mut self) -> Result<(), String> {
-        let link = self.link.take().ok_or("there is no link to kill")?;
+        let link = self.link.take().ok_or("no link to kill")?;
         let at = now();
         process::kill_hard(link.child.id()).map_err(|e| format!("killing the link: {e}"))?;
-        say(&Event::LinkKilled { at });
+        send_event(&Event::LinkKilled { at });
         let status = end_of(link)?;
-        say(&Event::LinkEnded { life: self.lives - 1, status });
+        send_event(&Event::LinkEnded { life: self.lives - 1, status });
         Ok(())
     }
 
@@ -218,7 +218,7 @@ fn report_progress(streams: &Streams, datagrams: &AtomicU64) {
         let current = (streams.progress(), datagrams.load(Ordering::Relaxed));
         if current != last {
             let (tcp, udp) = current.clone();
-            say(&Event::Progress { at: now(), tcp, udp });
+            send_event(&Event::Progress { at: now(), tcp, udp });
             last = current;
         }
     }

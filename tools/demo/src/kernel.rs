@@ -51,7 +51,7 @@ pub(super) fn namespaces_hint(e: &io::Error) -> String {
         // ENOSPC: the limit of namespaces is reached (or 0).
         Some(28) => "raise it: sysctl -w user.max_user_namespaces=10000 (and max_net_namespaces)",
         // EINVAL, ENOSYS.
-        Some(22 | 38) => "this kernel has none: it needs CONFIG_USER_NS and CONFIG_NET_NS",
+        Some(22 | 38) => "not supported by this kernel: it needs CONFIG_USER_NS and CONFIG_NET_NS",
         _ => {
             "unprivileged user namespaces are switched off here: sysctl -w \
              kernel.unprivileged_userns_clone=1 (Debian), sysctl -w \

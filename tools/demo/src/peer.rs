@@ -45,7 +45,7 @@ impl Host {
             for line in stdout.map(BufReader::new).into_iter().flat_map(BufRead::lines) {
                 let Ok(line) = line else { break };
                 let event = serde_json::from_str(&line).unwrap_or_else(|e| Event::Broken {
-                    what: format!("a word of the {} host that is none: {e}: {line}", side.name()),
+                    what: format!("invalid message of the {} host: {e}: {line}", side.name()),
                 });
                 if events.send((side, Some(event))).is_err() {
                     return;
@@ -57,8 +57,8 @@ impl Host {
     }
 
     /// Sends an order to the host.
-    pub(super) fn tell(&mut self, order: &Order) -> Result<(), String> {
-        let fail = |e: io::Error| format!("the {} host does not listen: {e}", self.side.name());
+    pub(super) fn send(&mut self, order: &Order) -> Result<(), String> {
+        let fail = |e: io::Error| format!("sending to the {} host: {e}", self.side.name());
         let mut line = serde_json::to_string(order).map_err(|e| fail(e.into()))?;
         line.push('\n');
         let stdin = self.process.stdin.as_mut().ok_or_else(|| fail(io::Error::other("closed")))?;
@@ -95,7 +95,7 @@ impl Folder {
         let chance = std::collections::hash_map::RandomState::new().build_hasher().finish();
         let path = std::env::temp_dir().join(format!("mqnet-demo-{chance:016x}"));
         let fail = |e: &dyn std::fmt::Display| {
-            format!("the folder {}: {e}: set TMPDIR to a better place", path.display())
+            format!("the folder {}: {e}: set TMPDIR to another folder", path.display())
         };
         let name = path.to_str().ok_or_else(|| fail(&"is not UTF-8"))?;
         if name.len() > 90 || name.contains(',') {

@@ -285,7 +285,7 @@ impl Datagrams {
             (self.dropped_outside, "dropped-outside (the kernel's ring)"),
             (self.socket_full, "socket buffer full"),
             (self.bad_checksum, "bad checksum"),
-            (self.refused, "not taken by the kernel"),
+            (self.refused, "refused by the kernel"),
         ] {
             if n > 0 {
                 let _ = write!(out, ", {n} {reason}");

@@ -87,12 +87,12 @@ impl Script {
         std::mem::take(&mut self.world)
     }
 
-    fn tell(&mut self, side: Side, order: &Order) -> Result<(), Failure> {
-        self.hosts[side as usize].tell(order).map_err(Failure::Broken)
+    fn send(&mut self, side: Side, order: &Order) -> Result<(), Failure> {
+        self.hosts[side as usize].send(order).map_err(Failure::Broken)
     }
 
-    fn tell_both(&mut self, order: &Order) -> Result<(), Failure> {
-        Side::BOTH.into_iter().try_for_each(|side| self.tell(side, order))
+    fn send_both(&mut self, order: &Order) -> Result<(), Failure> {
+        Side::BOTH.into_iter().try_for_each(|side| self.send(side, order))
     }
 
     fn host(&self, side: Side) -> &HostState {
@@ -113,7 +113,7 @@ impl Script {
         };
         while let Some((side, event)) = next {
             let host = &mut self.world[side as usize];
-            let gone = || Err("process ended during the demo".to_owned());
+            let gone = || Err("process ended unexpectedly".to_owned());
             let done = event.map_or_else(gone, |event| host.take(event));
             done.map_err(|what| Failure::Broken(format!("{} host: {what}", side.name())))?;
             next = self.events.try_recv().ok();
@@ -158,15 +158,15 @@ impl Script {
         self.show.phase("start two hosts");
         let start = now();
         self.wait("entering the namespaces", |w| w.iter().all(|h| h.ready))?;
-        self.tell_both(&Order::LinkStart)?;
+        self.send_both(&Order::LinkStart)?;
         let up = |h: &HostState| h.lives.first().is_some_and(|l| !l.ups.is_empty());
         self.wait("the link comes up", |w| w.iter().all(up))?;
-        self.tell(Side::Left, &Order::Sockets { listen: false })?;
-        self.tell(Side::Right, &Order::Sockets { listen: true })?;
+        self.send(Side::Left, &Order::Sockets { listen: false })?;
+        self.send(Side::Right, &Order::Sockets { listen: true })?;
         self.wait("opening the sockets", |w| w.iter().all(|h| h.sockets))?;
         // The kernel uses a device some time after its carrier is up. A connection request that is
         // lost before that time costs a second, so datagrams are sent first.
-        self.tell_both(&Order::UdpStart { run: RUN_BEFORE, pace_us: Some(KILL_PACE_US) })?;
+        self.send_both(&Order::UdpStart { run: RUN_BEFORE, pace_us: Some(KILL_PACE_US) })?;
         self.wait("the hosts reach each other", |w| w.iter().all(|h| h.now().udp > 0))?;
         self.udp_stop(RUN_BEFORE)?;
         self.show.done(&format!("link up after {:.0} ms", millis(start, now())));
@@ -178,10 +178,10 @@ impl Script {
         let mut wanted = 0;
         while wanted < STREAMS_MAX {
             wanted += STREAMS;
-            self.tell(Side::Left, &Order::Connect { streams: STREAMS })?;
+            self.send(Side::Left, &Order::Connect { streams: STREAMS })?;
             self.wait("connecting", |w| w[Side::Left as usize].streams >= wanted)?;
             let accepted = |h: &HostState| h.now().tcp.len() as u32 >= wanted;
-            self.tell_both(&Order::TcpRun { on: true })?;
+            self.send_both(&Order::TcpRun { on: true })?;
             self.wait("accepting", |w| w.iter().all(accepted))?;
             let before = self.frames();
             self.pass(Duration::from_millis(5 * INTERVAL_MS))?;
@@ -198,7 +198,7 @@ impl Script {
         self.pass(time)?;
         played.tcp.1 = now();
         let rates = self.tcp_rates(played.tcp);
-        self.rest("the TCP streams come to rest")?;
+        self.rest("the TCP streams finish")?;
         let [right, left] = rates.map(|r| r * 8.0 / 1e9);
         self.show.done(&format!("{right:.2} / {left:.2} Gb/s, {wanted} streams"));
         Ok(())
@@ -206,7 +206,7 @@ impl Script {
 
     /// Stops the TCP senders and waits until all their data has been received.
     fn rest(&mut self, what: &str) -> Result<(), Failure> {
-        self.tell_both(&Order::TcpRun { on: false })?;
+        self.send_both(&Order::TcpRun { on: false })?;
         self.settle(what)
     }
 
@@ -230,22 +230,22 @@ impl Script {
     }
 
     fn udp_report(&mut self, run: u32) -> Result<(), Failure> {
-        self.tell_both(&Order::UdpReport { run })?;
+        self.send_both(&Order::UdpReport { run })?;
         let reported = |h: &HostState| h.udp.get(&run).is_some_and(|r| r.report.is_some());
         self.wait("the report of the datagrams", |w| w.iter().all(reported))
     }
 
     fn udp_stop(&mut self, run: u32) -> Result<(), Failure> {
-        self.tell_both(&Order::UdpStop)?;
+        self.send_both(&Order::UdpStop)?;
         let sent = |h: &HostState| h.udp.get(&run).is_some_and(|r| r.sent.is_some());
-        self.wait("the senders of datagrams stop", |w| w.iter().all(sent))
+        self.wait("the UDP senders stop", |w| w.iter().all(sent))
     }
 
     fn udp(&mut self, played: &mut Played, time: Duration) -> Result<(), Failure> {
         self.show.phase("UDP in both directions");
         self.udp_report(RUN_BEFORE)?;
         let before = self.given_up();
-        self.tell_both(&Order::UdpStart { run: RUN_FAST, pace_us: None })?;
+        self.send_both(&Order::UdpStart { run: RUN_FAST, pace_us: None })?;
         played.udp.0 = now();
         self.pass(time)?;
         played.udp.1 = now();
@@ -265,11 +265,11 @@ impl Script {
     fn kill(&mut self, played: &mut Played, time: Duration) -> Result<(), Failure> {
         self.show.phase("SIGKILL the right link");
         played.kill.0 = now();
-        self.tell_both(&Order::TcpRun { on: true })?;
-        self.tell_both(&Order::UdpStart { run: RUN_KILL, pace_us: Some(KILL_PACE_US) })?;
+        self.send_both(&Order::TcpRun { on: true })?;
+        self.send_both(&Order::UdpStart { run: RUN_KILL, pace_us: Some(KILL_PACE_US) })?;
         self.pass(time.mul_f64(0.3))?;
-        self.tell(Side::Right, &Order::LinkKill)?;
-        self.tell(Side::Right, &Order::LinkStart)?;
+        self.send(Side::Right, &Order::LinkKill)?;
+        self.send(Side::Right, &Order::LinkStart)?;
         let up_again = |w: &[HostState; 2]| {
             let restarted = w[1].lives.get(1).is_some_and(|l| !l.ups.is_empty());
             restarted && w[0].lives[0].ups.len() >= 2
@@ -291,7 +291,7 @@ impl Script {
         self.pass(time.mul_f64(0.7))?;
         played.kill.1 = now();
         self.udp_stop(RUN_KILL)?;
-        self.rest("the TCP streams come to rest")?;
+        self.rest("the TCP streams finish")?;
         self.udp_report(RUN_KILL)?;
         let outage = millis(played.killed, played.up);
         self.show.done(&format!("link up after {outage:.0} ms, all streams continue"));
@@ -301,11 +301,11 @@ impl Script {
     fn finish(&mut self) -> Result<(), Failure> {
         self.show.phase("stop the links");
         let start = now();
-        self.tell_both(&Order::TcpFinish)?;
+        self.send_both(&Order::TcpFinish)?;
         self.wait("the TCP streams end", |w| w.iter().all(|h| h.tcp_done.is_some()))?;
         self.pass(Duration::from_millis(2 * INTERVAL_MS))?;
         for side in Side::BOTH {
-            self.tell(side, &Order::LinkStop)?;
+            self.send(side, &Order::LinkStop)?;
             let ended = |h: &HostState| h.lives.last().is_some_and(|l| l.status.is_some());
             self.wait("the link ends", |w| ended(&w[side as usize]))?;
         }

@@ -15,7 +15,7 @@ use super::protocol::{Side, StreamReport, now};
 
 const PORT: u16 = 7000;
 /// Interval at which a blocked end checks the shared flags.
-const LOOK: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);
 /// Minimum length of a recorded pause in nanoseconds: shorter pauses are attributed to the
 /// scheduler.
 const GAP_MIN: u64 = 2_000_000;
@@ -114,8 +114,8 @@ impl Shared {
     }
 
     fn add(self: &Arc<Self>, side: Side, id: u32, socket: TcpStream) -> std::io::Result<()> {
-        socket.set_read_timeout(Some(LOOK))?;
-        socket.set_write_timeout(Some(LOOK))?;
+        socket.set_read_timeout(Some(TIMEOUT))?;
+        socket.set_write_timeout(Some(TIMEOUT))?;
         let verified = Arc::new(AtomicU64::new(0));
         let (reader, count) = (socket.try_clone()?, verified.clone());
         let shared = self.clone();
@@ -133,7 +133,7 @@ fn pattern(id: u32, from: Side) -> Pattern {
 
 impl Stream {
     fn report(mut self) -> StreamReport {
-        let died = || Some("a thread of the demo died".to_owned());
+        let died = || Some("a thread of the demo panicked".to_owned());
         let Some((sender, receiver)) = self.ends.take() else { return StreamReport::default() };
         let sent = sender.join().unwrap_or_else(|_| Sent { error: died(), ..Sent::default() });
         let (got, gaps) = receiver

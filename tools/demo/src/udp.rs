@@ -119,7 +119,7 @@ impl Flows {
         self.stop.store(true, Ordering::Relaxed);
         let mut done = SentRun { run: self.run, ..SentRun::default() };
         for sender in self.senders.drain(..) {
-            let (sent, refused) = sender.join().map_err(|_| "a thread of the demo died")?;
+            let (sent, refused) = sender.join().map_err(|_| "a thread of the demo panicked")?;
             done.sent.push(sent);
             done.refused += refused;
         }

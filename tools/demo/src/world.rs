@@ -141,7 +141,7 @@ impl HostState {
                 let ended = self.lives.get(life).is_none_or(|l| l.end.is_none());
                 let alive = self.lives.get(life).is_none_or(|l| l.killed.is_none());
                 if ended && alive {
-                    return Err(format!("mqnet link ended by itself: {words}"));
+                    return Err(format!("mqnet link ended unexpectedly: {words}"));
                 }
             }
             Event::LinkEnded { life, status } => {

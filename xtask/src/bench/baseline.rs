@@ -75,13 +75,13 @@ fn losses(old: &Report, new: &Report) -> Vec<String> {
         }
         for case in &before.cases {
             let Some(now) = section.cases.iter().find(|now| now.name == case.name) else {
-                losses.push(format!("{name}: {}: is gone", case.name));
+                losses.push(format!("{name}: {}: removed", case.name));
                 continue;
             };
             for line in case.lines.iter().filter(|line| line.all.is_some()) {
                 let has = now.lines.iter().find(|now| now.who == line.who);
                 if has.is_none_or(|now| now.all.is_none()) {
-                    let why = has.and_then(|now| now.skipped.as_deref()).unwrap_or("is gone");
+                    let why = has.and_then(|now| now.skipped.as_deref()).unwrap_or("removed");
                     losses.push(format!("{name}: {}: {}: {why}", case.name, line.who));
                 }
             }
@@ -93,7 +93,7 @@ fn losses(old: &Report, new: &Report) -> Vec<String> {
         if let Some(old) = old.promises.iter().find(was_kept) {
             let Verdict { text, promised, measured, .. } = promise;
             let before = &old.measured;
-            losses.push(format!("{text}: was kept with {before}: {measured} ({promised})"));
+            losses.push(format!("{text}: previously met with {before}: {measured} ({promised})"));
         }
     }
     losses
@@ -226,14 +226,14 @@ mod tests {
         less.sections[0].cases[0].lines[1].skipped = Some("no DPDK".to_owned());
         less.sections[1].skipped = Some("crashed".to_owned());
         let lost = compare(&whole(), &less).losses;
-        assert!(lost[0].ends_with("is gone") && lost[1].ends_with(": no DPDK"), "{lost:?}");
+        assert!(lost[0].ends_with("removed") && lost[1].ends_with(": no DPDK"), "{lost:?}");
         assert!(lost[2].contains("is skipped now: crashed") && lost.len() == 3, "{lost:?}");
         less.quick = true;
         assert_eq!(compare(&whole(), &less).losses, Vec::<String>::new());
         let (mut kept, mut missed) = (whole(), whole());
         kept.promises[0].outcome = Outcome::Met;
         (missed.promises[0].outcome, missed.promises[0].unsure) = (Outcome::Missed, false);
-        assert!(compare(&kept, &missed).losses[0].contains("was kept with"));
+        assert!(compare(&kept, &missed).losses[0].contains("previously met with"));
     }
 
     // Goal: other distances of the CPUs are not a regression if both classes have enough samples.

@@ -20,8 +20,8 @@ const BEGIN: &str = "<!--= ";
 const MIDDLE: &str = " -->";
 const END: &str = "<!--/-->";
 /// Allowed content of a comment, for error messages.
-const NAMES: &str = "section; case; who[; near|far], or promises; section, or medians; section; \
-                     begin of cases";
+const NAMES: &str = "section; case; contender[; near|far], or promises; section, or medians; \
+                     section; begin of cases";
 
 /// Returns the document with the figures of a report, and the number of these figures. Figures of
 /// sections that did not run, or of a class without samples, are kept.
@@ -62,7 +62,7 @@ fn figure(name: &str, old: &str, report: &Report) -> Result<Option<String>> {
     let known = section.cases.iter().find(|known| known.name == *case);
     let known = known.ok_or_else(|| format!("`{name}`: the section has no such case"))?;
     let (line, scale) =
-        of(known, who).ok_or_else(|| format!("`{name}`: the case has nobody of that name"))?;
+        of(known, who).ok_or_else(|| format!("`{name}`: the case has no such contender"))?;
     let figure = match class {
         "near" => line.near,
         "far" => line.far,
@@ -282,8 +282,8 @@ mod tests {
         assert_eq!(shown, "**3.00**, 6.00 Mpps, 3, 4.");
         for (bad, words) in [
             ("<!--= link; nothing; mqnet -->1<!--/-->", "no such case"),
-            ("<!--= link; link 64 B; memif -->1<!--/-->", "nobody of that name"),
-            ("<!--= link; link 64 B -->1<!--/-->", "section; case; who"),
+            ("<!--= link; link 64 B; memif -->1<!--/-->", "no such contender"),
+            ("<!--= link; link 64 B -->1<!--/-->", "section; case; contender"),
             ("<!--= link; link 64 B; mqnet -->1", "has no `<!--/-->`"),
         ] {
             assert!(fill(bad).unwrap_err().contains(words), "{bad}");

@@ -37,7 +37,7 @@ pub(super) fn section(name: &str) -> Section {
         seconds: 1.0,
         kept: None,
         skipped: None,
-        beside: cases.iter().filter_map(|case| limits.beside(case)).collect(),
+        beside: cases.iter().filter_map(|case| limits.comparison(case)).collect(),
         notes,
         cases,
         raw,

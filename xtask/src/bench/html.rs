@@ -56,7 +56,7 @@ fn head(report: &Report) -> Markup {
             (machine.cpu) ", " (machine.cpus) " CPUs" (nodes) (kind) "; "
             (format!("{:.0} GiB", machine.memory_gib)) "; Linux " (machine.kernel) ", "
             (machine.system) ". Commit " code { (report.commit) } ", " (report.date)
-            @if report.quick { ", a quick look" } "."
+            @if report.quick { ", a quick run" } "."
         }
         div .tiles {
             div .tile.met { b { (count(Outcome::Met)) } span { "promises met" } }
@@ -92,9 +92,10 @@ fn head(report: &Report) -> Markup {
 fn how_to_read() -> Markup {
     html! {
         p {
-            "Ours and a peer take turns of some milliseconds on the same two CPUs; each pair of \
-             turns gives a ratio. " b { "Dot" } ": the median of the ratios. " b { "Thick bar" }
-            ": the interval in which the true median lies with at least 95 %, from order \
+            "mqnet and a peer run alternately for some milliseconds on the same two CPUs; each \
+             pair of runs gives a ratio. "
+            b { "Dot" } ": the median of the ratios. " b { "Thick bar" }
+            ": the interval that contains the true median with at least 95 %, from order \
              statistics. " b { "Thin line" } ": least to most. " b { "Upright mark" }
             ": what is promised; green when the median keeps it, red when not. Numbers behind a \
              row are the median and its interval; in [ ] with fewer than 6 samples it is least \
@@ -165,7 +166,7 @@ fn of_section(section: &Section, report: &Report) -> Result<Markup> {
             p { "Skipped: " (reason) }
         }
         div .plots { (pictures) }
-        @if !section.beside.is_empty() { (tables::beside(&section.beside)) }
+        @if !section.beside.is_empty() { (tables::comparison(&section.beside)) }
         @if !section.notes.is_empty() {
             details {
                 summary { (section.notes.len()) " notes" }

@@ -102,7 +102,7 @@ mod tests {
 
     // Goal: the probability equals that of counting all cases.
     #[test]
-    fn coverage_is_what_counting_says() {
+    fn coverage_matches_enumeration() {
         for n in 1..=16_usize {
             for k in 1..=n.div_ceil(2) {
                 assert!((coverage(n, k) - by_counting(n, k)).abs() < 1e-12, "{n} {k}");

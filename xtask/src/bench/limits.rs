@@ -25,7 +25,7 @@ pub(super) struct Limits {
 
 /// Figure of mqnet in relation to the limits of the machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Beside {
+pub(super) struct MachineShare {
     pub(super) case: String,
     pub(super) who: String,
     /// Nanoseconds for one frame or object.
@@ -79,7 +79,7 @@ impl Limits {
 
     /// Cost of one frame or object of a case; none if its unit is another one, or if there is no
     /// figure of mqnet.
-    pub(super) fn beside(&self, case: &Case) -> Option<Beside> {
+    pub(super) fn comparison(&self, case: &Case) -> Option<MachineShare> {
         let ours = ours(case)?;
         let value = ours.all?.median;
         let (nanoseconds, bytes) = match case.unit.kind.as_str() {
@@ -98,7 +98,7 @@ impl Limits {
             |rate: Option<f64>| rate.zip(bytes).map(|(rate, b)| b / rate * 1e9 / nanoseconds);
         let bare = format!(" / {BARE}");
         let bare = case.ratios.iter().find(|ratio| ratio.who.ends_with(&bare));
-        Some(Beside {
+        Some(MachineShare {
             case: case.name.clone(),
             who: ours.who.clone(),
             nanoseconds,
@@ -139,22 +139,22 @@ mod tests {
             ..Limits::default()
         };
         let case = fixture::case("x", "frames", Some(100), &[("mqnet", &[10e6])]);
-        let beside = limits.beside(&case).unwrap();
+        let row = limits.comparison(&case).unwrap();
         let near = |a: Option<f64>, b: f64| (a.unwrap() - b).abs() < 1e-9;
-        assert!((beside.nanoseconds - 100.0).abs() < 1e-9);
-        assert!(near(beside.copy_share, 0.1) && near(beside.lines, 2.0));
-        assert!(near(beside.calls, 0.5) && beside.bare_share.is_none());
-        assert!(near(beside.memory_share, 0.25));
+        assert!((row.nanoseconds - 100.0).abs() < 1e-9);
+        assert!(near(row.copy_share, 0.1) && near(row.lines, 2.0));
+        assert!(near(row.calls, 0.5) && row.bare_share.is_none());
+        assert!(near(row.memory_share, 0.25));
         let count = fixture::case("x", "count", None, &[("mqnet", &[0.0])]);
-        assert_eq!(limits.beside(&count), None);
+        assert_eq!(limits.comparison(&count), None);
         let latency = fixture::case("x", "latency", None, &[("mqnet", &[20e3])]);
-        let beside = limits.beside(&latency).unwrap();
-        assert!(near(beside.wake_ups, 2.0) && beside.copy_share.is_none());
+        let row = limits.comparison(&latency).unwrap();
+        assert!(near(row.wake_ups, 2.0) && row.copy_share.is_none());
         // A gigabit is 83333 frames of 1500 B.
         let cost = fixture::case("x", "cpu-per-gigabit", None, &[("mqnet", &[0.1])]);
-        let beside = limits.beside(&cost).unwrap();
-        assert!((beside.nanoseconds - 1200.0).abs() < 1e-9);
-        assert!(near(beside.copy_share, 0.125));
+        let row = limits.comparison(&cost).unwrap();
+        assert!((row.nanoseconds - 1200.0).abs() < 1e-9);
+        assert!(near(row.copy_share, 0.125));
     }
 
     // Goal: the limits are compared with the figure of mqnet, not with a reference.
@@ -162,7 +162,7 @@ mod tests {
     fn ours_is_found() {
         let of = |contenders: &[(&str, &[f64])]| {
             let case = fixture::case("x", "frames", Some(64), contenders);
-            Limits::default().beside(&case).unwrap().who
+            Limits::default().comparison(&case).unwrap().who
         };
         let one = &[1e6][..];
         assert_eq!(of(&[("tail drop, spinning", one), ("backpressure", one)]), "backpressure");
@@ -175,7 +175,7 @@ mod tests {
     fn a_bare_copy_is_found() {
         let cases = fixture::cases("link");
         assert!(cases.iter().all(|case| {
-            Limits::default().beside(case).unwrap().bare_share.is_some_and(|share| share > 0.0)
+            Limits::default().comparison(case).unwrap().bare_share.is_some_and(|share| share > 0.0)
         }));
     }
 }

@@ -41,7 +41,7 @@ const QUESTIONS: [Question; 8] = [
 ];
 
 /// Reads the versions of all peers.
-pub(super) fn ask() -> Vec<Peer> {
+pub(super) fn versions() -> Vec<Peer> {
     let answer = |question: &Question| {
         let version = question.commands.iter().find_map(|command| version(command));
         let skipped = version.is_none().then(|| format!("{} is not installed", question.package));
@@ -55,8 +55,8 @@ fn version(command: &str) -> Option<String> {
     let mut command = Command::new(words.next()?);
     let output = command.args(words).stdin(Stdio::null()).output().ok()?;
     // Some programs print the version on stderr.
-    let said = [output.stdout, output.stderr].concat();
-    number(&String::from_utf8_lossy(&said))
+    let text = [output.stdout, output.stderr].concat();
+    number(&String::from_utf8_lossy(&text))
 }
 
 /// First word that looks like a version: digits with dots, and a suffix.
@@ -78,7 +78,7 @@ mod tests {
     // Goal: the version is found in recorded output of the programs.
     #[test]
     fn versions_are_found() {
-        let said = [
+        let outputs = [
             ("22.11.5\n", "22.11.5"),
             ("iperf 3.12 (cJSON 1.7.15)\n", "3.12"),
             ("valgrind-3.19.0\n", "3.19.0"),
@@ -91,7 +91,7 @@ mod tests {
             ("ovs-vswitchd (Open vSwitch) 3.1.0\nDPDK 22.11.2\n", "3.1.0"),
             ("VDE 2.3.2\nCopyright 2003\n", "2.3.2"),
         ];
-        for (text, version) in said {
+        for (text, version) in outputs {
             assert_eq!(number(text).as_deref(), Some(version), "{text}");
         }
         assert_eq!(number("command not found"), None);

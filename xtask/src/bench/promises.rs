@@ -77,7 +77,7 @@ impl Promise {
         match (self.section.is_some(), self.held_by.is_some()) {
             (false, true) => return Ok(()),
             (true, false) => {}
-            _ => return Err("either `section` or `held_by` says who holds it"),
+            _ => return Err("exactly one of `section` and `held_by` is needed"),
         }
         if figures + usize::from(note.is_some()) != 1 {
             return Err("one of `ratio`, `line` and `note` names the figure");
@@ -118,10 +118,10 @@ impl Promise {
         let missing = |why: String| Found::Missing(why);
         let found = match (&self.held_by, section) {
             (Some(command), _) => missing(format!("not here: held by `{command}`")),
-            (None, None) => missing("the section was not asked for".to_owned()),
+            (None, None) => missing("the section was not requested".to_owned()),
             (None, Some(Section { skipped: Some(reason), .. })) => missing(reason.clone()),
             (None, Some(section)) => match self.find(&section.cases, &section.notes) {
-                Found::Nothing(_) if quick => missing("left out of a quick look".to_owned()),
+                Found::Nothing(_) if quick => missing("not part of a quick run".to_owned()),
                 found => found,
             },
         };
@@ -132,7 +132,7 @@ impl Promise {
             bound: self.bound(),
             measured: String::new(),
             figure: None,
-            since: section.and_then(|section| Some(section.kept.as_ref()?.said())),
+            since: section.and_then(|section| Some(section.kept.as_ref()?.when())),
             places: [None; 2],
             outcome: Outcome::NotMeasured,
             unsure: false,
@@ -156,7 +156,7 @@ impl Promise {
             Found::Nothing(why) => (verdict.measured, verdict.stale) = (why, true),
         }
         if verdict.outcome == Outcome::Missed {
-            let unknown = || "not known: new, or not looked into (xtask/promises.toml)".to_owned();
+            let unknown = || "not known: new, or not examined (xtask/promises.toml)".to_owned();
             verdict.why = Some(self.why.clone().unwrap_or_else(unknown));
         }
         verdict

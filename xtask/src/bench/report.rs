@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::limits::{Beside, Limits};
+use super::limits::{Limits, MachineShare};
 use super::machine::Machine;
 use super::measured::Case;
 use super::peers::Peer;
@@ -47,7 +47,7 @@ pub(super) struct Section {
     pub(super) notes: Vec<String>,
     pub(super) cases: Vec<Case>,
     /// Figures of mqnet in relation to the limits of the machine.
-    pub(super) beside: Vec<Beside>,
+    pub(super) beside: Vec<MachineShare>,
     /// Unparsed output of the section.
     pub(super) raw: Value,
 }
@@ -61,7 +61,7 @@ pub(super) struct Kept {
 
 impl Kept {
     /// Date and commit as text.
-    pub(super) fn said(&self) -> String {
+    pub(super) fn when(&self) -> String {
         let Self { date, commit } = self;
         format!("{}, {commit}", date.get(..10).unwrap_or(date))
     }

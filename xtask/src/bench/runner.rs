@@ -121,7 +121,7 @@ fn wait(mut child: Child, limit: Duration, mut tick: impl FnMut(Duration)) -> Re
 fn last_line(errors: &Path) -> String {
     let text = fs::read_to_string(errors).unwrap_or_default();
     let last = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
-    last.map_or_else(|| "failed without a word".to_owned(), |line| line.replace("error: ", ""))
+    last.map_or_else(|| "failed without output".to_owned(), |line| line.replace("error: ", ""))
 }
 
 /// Progress bar on a terminal; otherwise a line for each section.

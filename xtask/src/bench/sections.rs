@@ -33,7 +33,7 @@ pub(super) const SECTIONS: &[Section] = &[
         and a bare copy?",
         packages: DPDK, root: false, seconds: 50,
         quick: Some(("--slice-ms 8 --size 64,1514", 15)) },
-    Section { name: "channels", answers: "What do 64 channels cost beside one?",
+    Section { name: "channels", answers: "What do 64 channels cost compared with one?",
         packages: &["valgrind"], root: false, seconds: 34,
         quick: Some(("--slice-ms 8 --size 64", 12)) },
     Section { name: "group", answers: "What does it cost a frame that its channel is one of a \
@@ -66,8 +66,8 @@ pub(super) const SECTIONS: &[Section] = &[
         packages: &[], root: false, seconds: 20, quick: Some(("--slice-ms 8", 5)) },
     Section { name: "control", answers: "How long do questions take while TCP saturates the link?",
         packages: HOSTS, root: true, seconds: 130, quick: None },
-    Section { name: "queueing", answers: "Is nothing lost under pressure, is nobody starved, and \
-        what does it cost?",
+    Section { name: "queueing", answers: "Is nothing lost under pressure, is no flow starved, and \
+                                          what does it cost?",
         packages: &["valgrind"], root: false, seconds: 168,
         quick: Some(("--slice-ms 20 --only table", 16)) },
     Section { name: "instr", answers: "How many instructions does a frame take, exactly?",

@@ -263,7 +263,7 @@ impl Runner<'_> {
         let status = status?;
         if status.is_none() {
             let seconds = now.elapsed().as_secs();
-            writeln!(file, "\nxtask: killed after {seconds} s: it hung")?;
+            writeln!(file, "\nxtask: killed after {seconds} s: no end in time")?;
         }
         Ok(status.is_some_and(|status| status.success()))
     }
@@ -294,7 +294,7 @@ fn suite(line: &str, package: &str) -> Option<Result<Suite>> {
     let manifest = message["manifest_path"].as_str().map(Path::new).and_then(Path::parent);
     Some(match manifest {
         Some(folder) => Ok(Suite { name, program: program.into(), folder: folder.into() }),
-        None => Err(format!("cargo does not say where {program} comes from").into()),
+        None => Err(format!("cargo does not report the package of {program}").into()),
     })
 }
 

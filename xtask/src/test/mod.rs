@@ -59,13 +59,14 @@ pub(crate) fn run(names: &[String], words: &[String]) -> Result<bool> {
     if let (false, Some(step)) = (words.is_empty(), chosen.iter().find(|step| step.each.is_none()))
     {
         let name = step.name;
-        return Err(
-            format!("{name} runs as a whole: name netns or guest, say, before the words").into()
-        );
+        return Err(format!(
+            "{name} runs as a whole: name a step such as netns or guest before the words"
+        )
+        .into());
     }
     let missing = setup::run()?;
     if !missing.is_empty() && project::no_skip() {
-        return Err("the above is missing, and MQNET_NO_SKIP=1 asks for all tests".into());
+        return Err("the above is missing, and MQNET_NO_SKIP=1 requires all tests".into());
     }
     let folder = project::target().join("xtask");
     std::fs::create_dir_all(&folder)?;
@@ -126,7 +127,7 @@ fn choose(names: &[String]) -> Result<Vec<&'static Step>> {
     for name in names {
         if !STEPS.iter().any(|step| step.name == name) {
             let known: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
-            return Err(format!("no step `{name}`; there are: {}", known.join(", ")).into());
+            return Err(format!("no step `{name}`; allowed: {}", known.join(", ")).into());
         }
     }
     let is_chosen = |step: &&Step| names.is_empty() || names.iter().any(|name| name == step.name);
@@ -255,7 +256,7 @@ fn show_failure(done: &Done) -> Result<()> {
 
 fn show_log(ran: &Ran) -> Result<()> {
     show_end(&String::from_utf8_lossy(&std::fs::read(&ran.log)?), TEST_LINES);
-    println!("All that it said is in {}", ran.log.display());
+    println!("Its whole output is in {}", ran.log.display());
     Ok(())
 }
 

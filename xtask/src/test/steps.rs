@@ -201,7 +201,7 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "hostile",
-        title: "hostile peers beside a link",
+        title: "hostile peers next to a link",
         commands: &[PROGRAMS],
         has_tests: true,
         each: Some(Each {

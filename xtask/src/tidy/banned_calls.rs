@@ -32,7 +32,7 @@ const EXPECTERS: &[&str] = &["tests/", "xtask/"];
 const CLOCK: &str = "take the time as an argument; sysio reads the clock";
 const PRINT: &str = "use tracing; only programs print";
 const UNWRAP: &str = "return the error, or `let ... else` with a stated reason";
-const UNFINISHED: &str = "finish it, or return an error that says what is missing";
+const UNFINISHED: &str = "finish it, or return an error that names the missing part";
 const DEVICE_IO: &str = "device/ does no I/O; take what it needs as an argument";
 
 const fn ban(pattern: &'static str, owners: &'static [&'static str], instead: &'static str) -> Ban {

@@ -18,7 +18,7 @@ pub(super) fn check(repository: &Repository, report: &mut Report) {
     for package in &repository.packages {
         let manifest = package.file("Cargo.toml");
         if !ROOMS.contains(&package.room()) && !SUPPORT.contains(&package.room()) {
-            report.add(&manifest, 1, format!("`{}` is in no room", package.name));
+            report.add(&manifest, 1, format!("`{}` is in no layer", package.name));
             continue;
         }
         for name in dependency_names(&package.manifest) {
@@ -47,25 +47,27 @@ fn forbidden(user: &Package, used: &Package) -> Option<String> {
     }
     let sysio_or_shmem = ["memory/sysio", "memory/shmem"].contains(&used.folder.as_str());
     match user.room() {
-        "backend" if used.room() == "backend" => Some("a backend knows no other backend".into()),
+        "backend" if used.room() == "backend" => {
+            Some("a backend may not use another backend".into())
+        }
         // The crate of emulated devices serves a socket and may use `sysio`.
         "device" if used.folder == "memory/sysio" && user.folder != "device/vfio_user" => {
             Some("device/ makes no system call; I/O comes in as an argument".into())
         }
         "runtime" if used.room() == "backend" => {
-            Some("runtime/ knows the contract, not the backends".into())
+            Some("runtime/ uses the contract, not the backends".into())
         }
         "app"
             if user.folder == "app/client"
                 && (used.room() == "backend" || SERVER_SIDE.contains(&used.folder.as_str())) =>
         {
-            Some("a client uses the control socket, not what is behind it".into())
+            Some("a client uses the control socket, not the crates behind it".into())
         }
         "app" if used.room() == "app" && used.folder != "app/command" => {
-            Some("crates of app/ share app/command alone".into())
+            Some("crates of app/ share app/command only".into())
         }
         "memory" if user.folder == "memory/sysio" && used.room() == "memory" => {
-            Some("sysio stands below the rest of memory/".into())
+            Some("sysio uses no other crate of memory/".into())
         }
         "memory" if BARE_MEMORY.contains(&user.folder.as_str()) && sysio_or_shmem => {
             Some("rings, counters and topology use neither sysio nor shmem".into())

@@ -29,8 +29,8 @@ pub(super) fn check(repository: &Repository, report: &mut Report) {
                 path.trim_start_matches(&package.file("src/")).to_owned()
             };
             let names: Vec<String> = circle.way.iter().chain(&circle.way[..1]).map(name).collect();
-            let (members, way) = (circle.members, names.join(" -> "));
-            let message = format!("imports in a circle, {members} files in all: {way}");
+            let (members, path) = (circle.members, names.join(" -> "));
+            let message = format!("imports in a circle, {members} files in all: {path}");
             report.add(&repository.sources[circle.way[0]].path, circle.line, message);
         }
     }
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_look_like_modules_do_not_count() {
+    fn similar_words_are_not_modules() {
         for import in [
             "use a::A;",
             "fn f() { other::a::f() }",

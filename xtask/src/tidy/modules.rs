@@ -84,7 +84,7 @@ fn roots<'a>(package: &Package, paths: impl Iterator<Item = &'a String>) -> Vec<
 fn declarations(source: &Source, is_root: bool) -> Vec<Declared> {
     let (folder, file) = source.path.rsplit_once('/').unwrap_or(("", &source.path));
     let stem = file.trim_end_matches(".rs");
-    let beside =
+    let prefix =
         if is_root || stem == "mod" { folder.to_owned() } else { format!("{folder}/{stem}") };
     let mut found = Vec::new();
     // Entry for each open brace: the name of its module, if it opens a module.
@@ -104,7 +104,7 @@ fn declarations(source: &Source, is_root: bool) -> Vec<Declared> {
         } else if token.is("mod") && next(2).is_some_and(|end| end.is(";")) {
             let inner: String = around.iter().flatten().map(|name| format!("/{name}")).collect();
             let name = source.tokens[at + 1].text.trim_start_matches("r#");
-            found.push(declared_module(source, at, folder, &format!("{beside}{inner}"), name));
+            found.push(declared_module(source, at, folder, &format!("{prefix}{inner}"), name));
         }
     }
     found

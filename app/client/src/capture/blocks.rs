@@ -78,7 +78,9 @@ impl Blocks {
             let orders = [false, true];
             self.big_endian = orders.into_iter().find(|&big| self.word(8, big) == Some(MAGIC));
         }
-        let Some(big) = self.big_endian else { return Err(odd("it does not begin a section")) };
+        let Some(big) = self.big_endian else {
+            return Err(odd("it does not start with a section header"));
+        };
         let (Some(kind), Some(len)) = (self.word(0, big), self.word(4, big)) else {
             return Ok(None);
         };
@@ -101,5 +103,5 @@ impl Blocks {
 }
 
 fn odd(what: &str) -> io::Error {
-    io::Error::other(format!("what mqnet sent is not a pcapng file: {what}"))
+    io::Error::other(format!("the capture that mqnet sent is not a pcapng file: {what}"))
 }

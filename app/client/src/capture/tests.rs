@@ -181,8 +181,9 @@ proptest! {
 
 // Goal: a wrong type and wrong lengths are reported with the failed check.
 #[test]
-fn lies_are_named() {
-    for (at, words) in [(0, "begin a section"), (4, "a block of"), (24, "two lengths")] {
+fn malformed_captures_are_rejected() {
+    for (at, words) in [(0, "start with a section header"), (4, "a block of"), (24, "two lengths")]
+    {
         let mut bytes = file(1, false).concat();
         bytes[at] ^= 1;
         let (done, out, _) = received(&args(&["vm0"]), &Script::new(bytes, 500));
@@ -240,8 +241,8 @@ fn an_interrupt_ends_it_cleanly() {
     mqnet_sysio::process::terminate(child.id()).unwrap();
     let ended = child.wait_with_output().unwrap();
     assert!(ended.status.success(), "{ended:?}");
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert!(said.contains("mqnet: 3 frames captured"), "{said}");
+    let output = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(output.contains("mqnet: 3 frames captured"), "{output}");
     assert_eq!(std::fs::read(&path).unwrap(), whole);
     std::fs::remove_file(path).unwrap();
 }
@@ -264,7 +265,7 @@ fn summary_counts_missed_frames() {
         assert_eq!(sink.in_words(), "2 frames captured, none missed");
         blocks = vec![statistics(&missed), statistics(&[0; 4]), block(5, &[0; 4], big)];
         sink.take(&blocks.concat()).unwrap();
-        let words = "2 frames captured, 42 missed: they came faster than they were written";
+        let words = "2 frames captured, 42 missed: they arrived faster than they were written";
         assert_eq!(sink.in_words(), words);
     }
 }

@@ -105,7 +105,7 @@ fn repeat(name: &str, setup: &str) {
     let real = golden::record(setup, &cases);
     assert_eq!(real.len(), cases.len(), "{name}: the script broke off");
     for (want, got) in cases.iter().zip(&real) {
-        assert_eq!(want, got, "{name}: the recording is not what ethtool says");
+        assert_eq!(want, got, "{name}: the recording differs from the output of ethtool");
     }
 }
 
@@ -208,7 +208,7 @@ fn requests_reach_the_device() {
 
 // Goal: errors that no kernel returns keep their reason, for netlink and for ioctl verbs.
 #[test]
-fn our_own_reasons_are_said() {
+fn own_reasons_are_printed() {
     let busy = |_: &str| -> Result<Box<dyn Api>, ApiError> {
         Err(ApiError::new(Code::Busy, "two processes have a device 'x': 12 and 34"))
     };

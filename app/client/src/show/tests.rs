@@ -86,7 +86,7 @@ fn slot_rings_are_shown() {
 
 // Goal: each channel is printed with its worker, and the queue, node and interrupts of each device.
 #[test]
-fn channels_say_where_they_are() {
+fn channels_show_placement() {
     let function = FunctionPlace {
         netdev: "g0".into(),
         function: 1,
@@ -122,8 +122,8 @@ fn emulation_is_shown() {
     way.cuts = true;
     assert_eq!(
         emulation(&way, false).unwrap(),
-        "  vm0 -> tap0: csum,tso4 comes, none goes: csum,tso4 done here, frames beyond the \
-         largest cut\n"
+        "  vm0 -> tap0: csum,tso4 comes, none goes: csum,tso4 emulated, frames beyond the largest \
+         segmented\n"
     );
     let merged = names(&["tso4", "uso4"]);
     let way = WayOffloads { from: "a".into(), to: "b".into(), merged, ..WayOffloads::default() };
@@ -160,5 +160,5 @@ fn next_attempt_is_shown() {
 #[test]
 fn an_unknown_name() {
     let Err(Failure::Broken(what)) = shown(Some("vmx"), false, "up") else { panic!() };
-    assert_eq!(what, "vmx: no link or netdev of this name; there are: vm0, ntb0");
+    assert_eq!(what, "vmx: no link or netdev of this name; allowed: vm0, ntb0");
 }

@@ -43,9 +43,9 @@ impl Verdict {
         match self {
             Self::Holds => "holds",
             Self::Moving => "holds: traffic flows",
-            Self::Waiting => "holds: a full sink makes them wait",
+            Self::Waiting => "holds: they wait for a full sink",
             Self::Missing => "BROKEN: nothing moves, and frames are unaccounted for",
-            Self::TooMany => "BROKEN: more left than came in",
+            Self::TooMany => "BROKEN: more frames out than in",
             Self::WrongSum => "BROKEN: in-flight differs from the sum of the counters",
         }
     }
@@ -94,7 +94,7 @@ pub(crate) fn line(lane: &LaneStats, verdict: Verdict) -> String {
     let check = equation(&lane.counters(), drops, lane.in_flight);
     let mut out = format!("{} -> {}: {check}  [{}]", lane.from, lane.to, verdict.words());
     if lane.tx_lost > 0 {
-        let _ = write!(out, "; of tx, a lost peer had not taken {}", lane.tx_lost);
+        let _ = write!(out, "; of tx, a lost peer had not consumed {}", lane.tx_lost);
     }
     out
 }
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(
             line(&lane, Verdict::Holds),
             "a -> b: rx 10 = tx 7 + 3 too-long + 0 in flight  [holds]; of tx, a lost peer had not \
-             taken 2"
+             consumed 2"
         );
         (lane.tx_lost, lane.segments, lane.tx_packets) = (0, 44, 51);
         assert_eq!(

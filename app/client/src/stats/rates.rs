@@ -79,7 +79,7 @@ mod tests {
     // Goal: each of two links with one name is paired with its own previous reading; a new link is
     // paired with itself.
     #[test]
-    fn namesakes_are_told_apart() {
+    fn equal_names_have_separate_rates() {
         let (before, now) = ([stats(1), stats(2)], [stats(3), stats(4), stats(5)]);
         let times: Vec<[u64; 2]> =
             pairs(&before, &now).map(|(old, now)| [old.time_ns, now.time_ns]).collect();

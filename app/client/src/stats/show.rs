@@ -160,7 +160,7 @@ fn finish(out: &mut String, before: &LinkStats, now: &LinkStats, table: &TextTab
         if let Some(n) = dropped.filter(|&n| n > 0) {
             let _ = writeln!(
                 out,
-                "{name}: its system dropped {n} frames before we saw them; a longer queue \
+                "{name}: its system dropped {n} frames before mqnet received them; a longer queue \
                  (ip link set {name} txqueuelen N) helps against bursts"
             );
         }
@@ -217,7 +217,7 @@ mod tests {
     // Goal: a function on a node is printed with its bytes that crossed between nodes, even if no
     // bytes did. Links without functions on a node are not printed.
     #[test]
-    fn what_crossed_is_told() {
+    fn bytes_across_nodes_are_shown() {
         let mut now = stats(2);
         assert!(!text(&[now.clone()], &[now.clone()]).contains("across"));
         let interface = Some("eth1".to_owned());

@@ -33,7 +33,7 @@ fn totals() {
     let end = |line: &str, word: &str| line.find(word).unwrap() + word.len();
     assert_eq!(end(lines[1], "rx-packets"), end(lines[2], " 200000"));
     assert!(lines[6].starts_with("vm0 -> ntb0: rx 600001 = tx 599980 + 20 too-long + 1 in flight"));
-    assert!(lines[6].ends_with("[holds: a full sink makes them wait]"), "{}", lines[6]);
+    assert!(lines[6].ends_with("[holds: they wait for a full sink]"), "{}", lines[6]);
     assert!(lines[7].ends_with("0 in flight  [holds]"));
     assert!(lines[8].starts_with("vm0: its system dropped 7 frames"));
 }

@@ -165,7 +165,7 @@ const FILTERS: [Meant; 3] = [
 
 // Goal: the server receives the command word by word; abbreviations are those of tc.
 #[test]
-fn requests_say_what_was_asked() {
+fn requests_match_arguments() {
     for (line, [what, parent, handle, kind, rank], options) in REQUESTS.into_iter().chain(FILTERS) {
         let world = World::of_numbers();
         let done = play(&world, &words(line));
@@ -183,7 +183,7 @@ fn requests_say_what_was_asked() {
 
 // Goal: a refusal has the text and exit code that tc prints for a kernel's refusal.
 #[test]
-fn refusals_are_said_as_by_tc() {
+fn refusals_are_printed_as_by_tc() {
     let usage = |message: &str| ApiError::field("options", message);
     for (error, text, exit) in [
         (ApiError::new(Code::Exists, ""), "RTNETLINK answers: File exists\n", 2),

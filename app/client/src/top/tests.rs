@@ -90,7 +90,7 @@ fn keys() {
 
 // Goal: the last line shows a link that is down, and an error.
 #[test]
-fn what_is_wrong_is_said() {
+fn errors_are_shown() {
     let mut app = app();
     app.take(reading(3, &link("down")));
     assert_eq!(screen(&app, 80, 24)[23], "vm0: the peer has ended");

@@ -15,8 +15,7 @@ const FRAME_LINES: usize = 4;
 
 const KEYS: &str = "q quit  s/arrows sort  r reverse  a direction  p pause  ? help";
 
-const HELP: &str = "\
-q, Esc, Ctrl-C    quit
+const HELP: &str = "q, Esc, Ctrl-C    quit
 s, right, left    sort by the next or previous column
 r                 reverse the order
 a                 both directions, a to b, b to a
@@ -24,18 +23,18 @@ p, space          pause
 up, down, PgUp, PgDn, Home    scroll
 ?                 this help
 
-frames/s, Gb/s    what the lane took in
+frames/s, Gb/s    frames that the lane received
 stops/s           times that a full sink stopped it
 stop%             part of the time that it was stopped
-flight            taken in, neither given nor dropped
-cpu, load%        CPU of its worker, and how busy that is";
+flight            frames in, neither out nor dropped
+cpu, load%        CPU of its worker, and the worker's load";
 
 /// Directions of the displayed lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Both,
-    Forth,
-    Back,
+    AToB,
+    BToA,
 }
 
 /// Action after a key.
@@ -107,9 +106,9 @@ impl App {
             KeyCode::Char('p' | ' ') => self.paused = !self.paused,
             KeyCode::Char('a') => {
                 self.direction = match self.direction {
-                    Direction::Both => Direction::Forth,
-                    Direction::Forth => Direction::Back,
-                    Direction::Back => Direction::Both,
+                    Direction::Both => Direction::AToB,
+                    Direction::AToB => Direction::BToA,
+                    Direction::BToA => Direction::Both,
                 };
             }
             KeyCode::Down => self.scroll += 1,
@@ -127,8 +126,8 @@ impl App {
     fn shown(&self) -> Vec<Row> {
         let wanted = |row: &&Row| match self.direction {
             Direction::Both => true,
-            Direction::Forth => row.forth,
-            Direction::Back => !row.forth,
+            Direction::AToB => row.forth,
+            Direction::BToA => !row.forth,
         };
         let mut rows: Vec<Row> = self.rows.iter().filter(wanted).cloned().collect();
         sort(&mut rows, self.sort, self.reverse);
@@ -161,8 +160,8 @@ impl App {
     fn title(&self, rows: &[Row]) -> Line<'static> {
         let direction = match self.direction {
             Direction::Both => "both directions",
-            Direction::Forth => "a to b",
-            Direction::Back => "b to a",
+            Direction::AToB => "a to b",
+            Direction::BToA => "b to a",
         };
         let order = if self.reverse { ", reversed" } else { "" };
         let paused = if self.paused { "  PAUSED" } else { "" };

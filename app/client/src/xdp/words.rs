@@ -10,7 +10,7 @@ pub(super) fn bytes(what: &str, text: &str, size: u32) -> Result<Vec<u8>, String
     if text.contains(':') {
         let byte = |part: &str| u8::from_str_radix(part, 16).ok().filter(|_| part.len() <= 2);
         let all: Option<Vec<u8>> = text.split(':').map(byte).collect();
-        return all.ok_or_else(|| format!("{what}: '{text}' are no bytes like 0a:00:00:01"));
+        return all.ok_or_else(|| format!("{what}: '{text}' is not bytes like 0a:00:00:01"));
     }
     let number = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),

@@ -309,7 +309,7 @@ fn nonsense() {
 
 // Goal: without any mqnet a dump is empty; an unreachable mqnet is named on stderr.
 #[test]
-fn nobody_there() {
+fn dump_without_process_is_empty() {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let none = || -> Result<Vec<Box<dyn Api>>, ApiError> { Ok(Vec::new()) };
     assert_eq!(run(&args("dump", "napi-get", ""), &none, &mut out, &mut err), 0);

@@ -21,7 +21,7 @@ fn found_release(root: &Root<'_>) -> Option<(u32, u32)> {
 }
 
 pub(super) fn version(root: &Root<'_>) -> Check {
-    let check = Check::new("kernel", "what can be used depends on it");
+    let check = Check::new("kernel", "decides which features can be used");
     let text = root.text("proc/sys/kernel/osrelease").unwrap_or_default();
     match release(&text) {
         Some(version) if version >= OLDEST => check.ok(format!("Linux {text}")),
@@ -42,7 +42,7 @@ pub(super) fn checks(root: &Root<'_>, caps: &Caps) -> Vec<Check> {
             root,
             "vhost-net",
             "dev/vhost-net",
-            "guests reach the kernel's own back end",
+            "guests can use the kernel's vhost back end",
             "modprobe vhost_net, and let this user open /dev/vhost-net",
         ),
         virtio_cards(root),
@@ -60,18 +60,18 @@ pub(super) fn checks(root: &Root<'_>, caps: &Caps) -> Vec<Check> {
 }
 
 fn sealed_memory() -> Check {
-    let check = Check::new("memfd with seals", "the memory that two mqnet share").needed();
-    let tried = memory::memory_file("mqnet-doctor", memory::small_page(), false)
+    let check = Check::new("memfd with seals", "memory shared by two mqnet processes").needed();
+    let tried = memory::memory_file("mqnet-doctor", memory::PAGE, false)
         .and_then(|fd| memory::seal_size(fd.as_fd()).map(|()| fd));
     match tried {
         Ok(fd) if memory::size_is_sealed(fd.as_fd()) => check.ok("yes"),
-        Ok(_) => check.no("a seal did not hold", "Linux 3.17 or newer, without a filter on fcntl"),
+        Ok(_) => check.no("a seal had no effect", "Linux 3.17 or newer, without a filter on fcntl"),
         Err(e) => check.no(e.to_string(), "allow memfd_create and fcntl in the seccomp filter"),
     }
 }
 
 fn eventfds() -> Check {
-    let check = Check::new("eventfd, epoll", "doorbells, and how idle workers sleep").needed();
+    let check = Check::new("eventfd, epoll", "doorbells, and wake-up of idle workers").needed();
     match eventfd::EventFd::new().and_then(|_| epoll::Epoll::new()) {
         Ok(_) => check.ok("yes"),
         Err(e) => check.no(e.to_string(), "more descriptors (ulimit -n), or the seccomp filter"),
@@ -79,19 +79,18 @@ fn eventfds() -> Check {
 }
 
 fn steering(root: &Root<'_>, caps: &Caps) -> Check {
-    let why = "the queue of a TAP is chosen by our own program, as ethtool -X asks";
+    let why = "mqnet's program selects the queue of a TAP, as set by ethtool -X";
     let check = Check::new("BPF steering", why);
     if caps.has(caps::BPF) || caps.has(caps::SYS_ADMIN) {
         return check.ok("CAP_BPF");
     }
     match root.number("proc/sys/kernel/unprivileged_bpf_disabled") {
-        Some(0) => check.ok("open to everybody"),
+        Some(0) => check.ok("allowed for every user"),
         Some(_) => check.warn(
             "no CAP_BPF, and kernel.unprivileged_bpf_disabled is set",
-            "setcap cap_bpf,cap_net_admin+ep mqnet; without it the kernel's own choice of queues \
-             stays",
+            "setcap cap_bpf,cap_net_admin+ep mqnet; without it the kernel's hash selects queues",
         ),
-        None => check.warn("the kernel does not say", "a kernel with CONFIG_BPF_SYSCALL"),
+        None => check.warn("not reported by the kernel", "a kernel with CONFIG_BPF_SYSCALL"),
     }
 }
 
@@ -103,7 +102,7 @@ fn user_namespaces(root: &Root<'_>) -> Check {
     } else if is("proc/sys/user/max_user_namespaces", 0) {
         check.warn("none allowed", "sysctl user.max_user_namespaces=10000")
     } else if is("proc/sys/kernel/unprivileged_userns_clone", 0) {
-        check.warn("for root alone", "sysctl kernel.unprivileged_userns_clone=1")
+        check.warn("for root only", "sysctl kernel.unprivileged_userns_clone=1")
     } else if is("proc/sys/kernel/apparmor_restrict_unprivileged_userns", 1) {
         let knob = "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or a profile for mqnet";
         check.warn("restricted by AppArmor", knob)
@@ -113,11 +112,11 @@ fn user_namespaces(root: &Root<'_>) -> Check {
 }
 
 fn io_uring(root: &Root<'_>) -> Check {
-    let check = Check::new("io_uring", "many system calls in one (see TAP io_uring)");
+    let check = Check::new("io_uring", "several system calls in one (see TAP io_uring)");
     match root.number("proc/sys/kernel/io_uring_disabled") {
         Some(0) => check.ok("open"),
         Some(1) => check.warn(
-            "for a group alone",
+            "for one group only",
             "join the group kernel.io_uring_group, or sysctl kernel.io_uring_disabled=0",
         ),
         Some(_) => check.warn("switched off", "sysctl kernel.io_uring_disabled=0"),
@@ -136,7 +135,7 @@ fn af_xdp(root: &Root<'_>, caps: &Caps) -> Check {
     match (built, allowed) {
         (true, true) => check.ok("yes"),
         (true, false) => check.warn(
-            "built in, but the privileges are missing",
+            "available, but the privileges are missing",
             "setcap cap_net_raw,cap_bpf,cap_net_admin+ep mqnet",
         ),
         (false, _) => check.warn("not built in", "a kernel with CONFIG_XDP_SOCKETS"),
@@ -152,7 +151,7 @@ fn device(root: &Root<'_>, what: &'static str, path: &str, why: &'static str, kn
 }
 
 fn virtio_cards(root: &Root<'_>) -> Check {
-    let why = "vduse:NAME is a network card of this kernel made in user space";
+    let why = "vduse:NAME is a network device of this kernel, emulated in user space";
     let knob = "modprobe vduse (CONFIG_VDPA_USER), and let this user open /dev/vduse";
     let check = device(root, "VDUSE", "dev/vduse/control", why, knob);
     if check.level != Level::Ok {
@@ -160,12 +159,16 @@ fn virtio_cards(root: &Root<'_>) -> Check {
     }
     let found = check.found.clone();
     match vduse::probe() {
-        Ok(true) => check.ok(format!("{found}; a control queue is possible, mqnet has none yet")),
-        Ok(false) => check.ok(format!("{found}; one queue pair each (it takes no control queue)")),
+        Ok(true) => check.ok(format!(
+            "{found}; the kernel allows a control queue, which mqnet does not support yet"
+        )),
+        Ok(false) => {
+            check.ok(format!("{found}; one queue pair each (the kernel allows no control queue)"))
+        }
         // The control device exists only below the root of a test: keep the result of the check.
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => check,
         Err(e) => check.warn(
-            format!("{found}; making a card: {e}"),
+            format!("{found}; creating a device: {e}"),
             "a newer kernel (6.12 does), and CAP_NET_ADMIN in the initial user namespace",
         ),
     }
@@ -195,7 +198,7 @@ fn bridges(root: &Root<'_>) -> Check {
     match root.list("sys/bus/ntb/devices") {
         none if none.is_empty() => check.warn(
             "no device",
-            "QEMU's ivshmem device makes one between guests; between processes none is needed",
+            "QEMU's ivshmem device provides one between guests; between processes none is needed",
         ),
         some => check.ok(some.join(", ")),
     }

@@ -29,7 +29,7 @@ pub(super) fn checks(root: &Root<'_>) -> Vec<Check> {
 }
 
 fn cpus() -> Check {
-    let check = Check::new("CPUs", "each worker wants a core of its own");
+    let check = Check::new("CPUs", "each worker needs a core of its own");
     let Ok(allowed) = affinity::allowed_cpus() else {
         return check.warn("cannot be read", "allow sched_getaffinity in the seccomp filter");
     };
@@ -57,12 +57,12 @@ fn isolated(root: &Root<'_>) -> Check {
     let check = Check::new("isolated CPUs", "workers there are never interrupted by other tasks");
     match root.text("sys/devices/system/cpu/isolated") {
         Some(list) if !list.is_empty() => check.ok(format!("{list} (use them with --cpus {list})")),
-        _ => check.ok("none: workers share their CPUs, which is what mqnet is made for"),
+        _ => check.ok("none: workers share their CPUs with other tasks, which mqnet supports"),
     }
 }
 
 fn hugepages(root: &Root<'_>) -> Check {
-    let check = Check::new("huge pages", "fewer TLB misses; mqnet works without");
+    let check = Check::new("huge pages", "fewer TLB misses; optional");
     let folder = "sys/kernel/mm/hugepages/hugepages-2048kB";
     let reserved = root.number(&format!("{folder}/nr_hugepages")).unwrap_or(0);
     let free = root.number(&format!("{folder}/free_hugepages")).unwrap_or(0);
@@ -105,7 +105,7 @@ fn descriptors(root: &Root<'_>) -> Check {
         }
         Some((_, hard)) => {
             let hard = hard.map_or("unlimited".to_owned(), |n| n.to_string());
-            check.ok(format!("up to {hard} (mqnet takes what it may)"))
+            check.ok(format!("up to {hard} (mqnet raises its soft limit)"))
         }
         None => check.warn("cannot be read", "mount /proc"),
     }
@@ -143,7 +143,7 @@ fn is_writable(path: &Path) -> std::io::Result<()> {
 }
 
 fn runtime_dir(root: &Root<'_>) -> Check {
-    let check = Check::new("runtime directory", "the control sockets of running links lie there");
+    let check = Check::new("runtime directory", "folder of the control sockets of running links");
     let mut found = Vec::new();
     for path in runtime_paths() {
         match is_writable(&root.0.join(path.strip_prefix("/").unwrap_or(&path))) {
@@ -154,12 +154,15 @@ fn runtime_dir(root: &Root<'_>) -> Check {
     check.warn(
         found.join("; "),
         "set XDG_RUNTIME_DIR or MQNET_RUNTIME_DIR to a directory that this user may write to, or \
-         RuntimeDirectory=mqnet in a unit; until then /tmp serves",
+         RuntimeDirectory=mqnet in a unit; until then /tmp is used",
     )
 }
 
 fn left_behind(left: &[Left]) -> Check {
-    let check = Check::new("settings left behind", "a killed mqnet cannot put back what it set");
+    let check = Check::new(
+        "settings left behind",
+        "a killed mqnet cannot restore the settings that it changed",
+    );
     if left.is_empty() {
         return check.ok("none");
     }

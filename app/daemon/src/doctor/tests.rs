@@ -49,7 +49,7 @@ fn an_empty_machine() {
         assert_eq!(level(&checks, what), Level::Warn, "{what}");
     }
     assert!(is_missing_basics(&checks));
-    assert!(text(&checks).ends_with("something that TAPs or bridges need is missing\n"));
+    assert!(text(&checks).ends_with("a requirement of TAPs or bridges is missing\n"));
     std::fs::remove_dir_all(root).unwrap();
 }
 

@@ -64,14 +64,14 @@ fn attempt_aside(caps: &Caps) -> io::Result<Tried> {
             }
             attempt()
         });
-        tried.join().unwrap_or_else(|_| Err(io::Error::other("the trial panicked")))
+        tried.join().unwrap_or_else(|_| Err(io::Error::other("the attempt panicked")))
     })
 }
 
 pub(super) fn checks(root: &Root<'_>, caps: &Caps) -> Vec<Check> {
-    let open = Check::new("/dev/net/tun", "TAP devices are opened through it").needed();
+    let open = Check::new("/dev/net/tun", "needed to open TAP devices").needed();
     if !root.exists("dev/net/tun") {
-        return vec![open.no("not there", "modprobe tun; in a container: --device /dev/net/tun")];
+        return vec![open.no("missing", "modprobe tun; in a container: --device /dev/net/tun")];
     }
     match attempt_aside(caps) {
         Ok(tried) => {
@@ -88,13 +88,13 @@ pub(super) fn checks(root: &Root<'_>, caps: &Caps) -> Vec<Check> {
 }
 
 fn judge(tried: &Tried, caps: &Caps) -> Vec<Check> {
-    let create = Check::new("TAP creation", "a link tap:NAME makes or opens its device").needed();
+    let create = Check::new("TAP creation", "a link tap:NAME creates or opens its device").needed();
     let create = match &tried.attached {
-        Ok(()) => create.ok("made one and let it go"),
+        Ok(()) => create.ok("a test device was created and removed"),
         Err(e) if !caps.has(caps::NET_ADMIN) => create.no(
             format!("{e} (no CAP_NET_ADMIN)"),
-            "run as root, setcap cap_net_admin+ep mqnet, or have a device made for you: \
-             ip tuntap add NAME mode tap user $USER multi_queue vnet_hdr",
+            "run as root, setcap cap_net_admin+ep mqnet, or have root create a device: ip tuntap \
+             add NAME mode tap user $USER multi_queue vnet_hdr",
         ),
         Err(e) => create.no(e.to_string(), "a security module or seccomp filter forbids it"),
     };
@@ -109,7 +109,8 @@ fn judge(tried: &Tried, caps: &Caps) -> Vec<Check> {
         if works { check.ok("yes") } else { check.no("the kernel refuses it", old) }
     };
     let uso = Check::new("TAP USO", "UDP crosses a link in large unsegmented pieces");
-    let back = Check::new("IFF_BACKPRESSURE", "a full TAP stops its senders instead of dropping");
+    let back =
+        Check::new("IFF_BACKPRESSURE", "a full TAP stops its senders instead of dropping frames");
     vec![
         create,
         needed(
@@ -119,19 +120,19 @@ fn judge(tried: &Tried, caps: &Caps) -> Vec<Check> {
         ),
         needed(
             "TAP vnet_hdr",
-            "large frames cross without being cut, and checksums are not computed twice",
+            "large frames cross a link unsegmented, and checksums are not computed twice",
             works(&tried.vnet_header, flag::VNET_HDR),
         ),
         match (&tried.attached, &tried.uso) {
             (Ok(()), Ok(())) => uso.ok("yes"),
             (Ok(()), Err(_)) => uso.warn("the kernel refuses it", "Linux 6.2 or newer"),
-            (Err(_), _) => uso.warn("not tried: no device could be made", "see TAP creation"),
+            (Err(_), _) => uso.warn("not tested: no device could be created", "see TAP creation"),
         },
         batches(tried),
         match has(flag::BACKPRESSURE) {
             true => back.ok("yes"),
             false => back.warn(
-                "the kernel does not have it",
+                "not supported by the kernel",
                 "Linux 7.3 or newer; until then a longer queue helps against bursts: \
                  ip link set DEV txqueuelen 10000",
             ),
@@ -140,11 +141,11 @@ fn judge(tried: &Tried, caps: &Caps) -> Vec<Check> {
 }
 
 fn batches(tried: &Tried) -> Check {
-    let why = "a burst of frames is one system call, not one a frame";
+    let why = "one system call for a burst of frames, not for each frame";
     let check = Check::new("TAP io_uring", why);
     match (&tried.attached, &tried.batches) {
         (Ok(()), Ok(())) => check.ok("yes"),
-        (Err(_), _) => check.warn("not tried: no device could be made", "see TAP creation"),
+        (Err(_), _) => check.warn("not tested: no device could be created", "see TAP creation"),
         (_, Err(e)) => check.warn(
             format!("{e}: frames are written one by one"),
             "Linux 6.4 or newer; sysctl kernel.io_uring_disabled=0; in a container: a seccomp \

@@ -54,7 +54,7 @@ type Goal<'a> = (Format, &'a [usize]);
 pub(crate) struct Applied {
     changed: Vec<Undo>,
     /// Messages about changed settings and failures.
-    pub(crate) said: Vec<String>,
+    pub(crate) lines: Vec<String>,
     /// Number of settings that could not be changed.
     pub(crate) failed: usize,
 }
@@ -73,7 +73,7 @@ impl Applied {
             if e.kind() == ErrorKind::PermissionDenied {
                 // A missing privilege is information, not a failure: a warning at every start is
                 // too much.
-                applied.said.push(format!("{place}: nothing placed there: needs CAP_SYS_ADMIN"));
+                applied.lines.push(format!("{place}: nothing placed there: needs CAP_SYS_ADMIN"));
             } else {
                 applied.fail(format!("{place}: {e}"));
             }
@@ -89,9 +89,9 @@ impl Applied {
                 self.fail(format!("{}: no such interface", one.interface));
                 continue;
             };
-            let home = one.netns.as_ref().map(|home| format!(" in {}", home.display()));
-            let home = home.unwrap_or_default();
-            let queue = format!("{}{home} queue {}", one.interface, one.queue);
+            let inside = one.netns.as_ref().map(|netns| format!(" in {}", netns.display()));
+            let inside = inside.unwrap_or_default();
+            let queue = format!("{}{inside} queue {}", one.interface, one.queue);
             for irq in nic.irqs_of(one.queue) {
                 let file = root.join(format!("proc/irq/{irq}/smp_affinity_list"));
                 let what = format!("{queue}: irq {irq}");
@@ -109,7 +109,7 @@ impl Applied {
 
     fn fail(&mut self, what: String) {
         self.failed += 1;
-        self.said.push(what);
+        self.lines.push(what);
     }
 
     fn set(&mut self, what: &str, file: PathBuf, place: &SettingNetns, (format, cpus): Goal<'_>) {
@@ -123,10 +123,10 @@ impl Applied {
             Ok(Some((undo, was.unwrap_or_default())))
         });
         match done {
-            Ok(None) => self.said.push(format!("{what}: {} already", format_cpu_list(cpus))),
+            Ok(None) => self.lines.push(format!("{what}: {} already", format_cpu_list(cpus))),
             Ok(Some((undo, was))) => {
                 let was = if was.is_empty() { "none".to_owned() } else { format_cpu_list(&was) };
-                self.said.push(format!("{what}: {} (was {was})", format_cpu_list(cpus)));
+                self.lines.push(format!("{what}: {} (was {was})", format_cpu_list(cpus)));
                 self.changed.push(undo);
             }
             Err(e) => self.fail(format!("{what}: {}: {}", file.display(), explain(&e))),
@@ -151,7 +151,7 @@ impl Drop for Applied {
 fn explain(e: &Error) -> String {
     match e.kind() {
         ErrorKind::PermissionDenied => {
-            format!("{e} (needs root; an interrupt that the kernel manages moves for nobody)")
+            format!("{e} (needs root; an interrupt that the kernel manages cannot be moved)")
         }
         _ => e.to_string(),
     }
@@ -228,11 +228,11 @@ mod tests {
         let before = tree.state();
         let mut applied = Applied::apply(&tree.0, &wanted());
         assert_eq!(tree.state(), ["3", "4", "0-39", "02,00000009", "00,00000010"]);
-        assert_eq!((applied.failed, applied.said.len()), (0, 4));
-        assert_eq!(applied.said[0], "eth0 queue 0: irq 30: 3 (was 0-39)");
-        assert_eq!(applied.said[1], "eth0 queue 0: xps: 0,3,33 (was none)");
+        assert_eq!((applied.failed, applied.lines.len()), (0, 4));
+        assert_eq!(applied.lines[0], "eth0 queue 0: irq 30: 3 (was 0-39)");
+        assert_eq!(applied.lines[1], "eth0 queue 0: xps: 0,3,33 (was none)");
         let again = Applied::apply(&tree.0, &wanted());
-        assert!(again.said.iter().all(|line| line.ends_with(" already")), "{:?}", again.said);
+        assert!(again.lines.iter().all(|line| line.ends_with(" already")), "{:?}", again.lines);
         drop(again);
         assert_eq!(tree.get("proc/irq/30/smp_affinity_list"), "3");
         assert!(applied.put_back().is_empty());
@@ -247,8 +247,8 @@ mod tests {
         let mut applied = Applied::apply(&tree.0, &wanted());
         tree.put("proc/irq/30/smp_affinity_list", "7");
         fs::remove_file(tree.0.join("proc/irq/31/smp_affinity_list")).unwrap();
-        let said = applied.put_back();
-        assert!(said.len() == 1 && said[0].contains("changed since"), "{said:?}");
+        let lines = applied.put_back();
+        assert!(lines.len() == 1 && lines[0].contains("changed since"), "{lines:?}");
         assert_eq!(tree.get("proc/irq/30/smp_affinity_list"), "7");
         assert_eq!(tree.get("sys/class/net/eth0/queues/tx-0/xps_cpus"), "00,00000000");
         tree.put("proc/irq/31/smp_affinity_list", "0-39");
@@ -258,15 +258,15 @@ mod tests {
 
     // Goal: a setting that fails is reported with file and reason, and the others are applied.
     #[test]
-    fn failures_are_told() {
-        let tree = Tree::new("told");
+    fn failures_are_reported() {
+        let tree = Tree::new("reported");
         fs::remove_file(tree.0.join("proc/irq/30/smp_affinity_list")).unwrap();
-        let nobody = Wanted { interface: "nobody".into(), ..wanted()[0].clone() };
-        let wanted = [nobody, wanted()[0].clone(), wanted()[1].clone()];
+        let absent = Wanted { interface: "absent".into(), ..wanted()[0].clone() };
+        let wanted = [absent, wanted()[0].clone(), wanted()[1].clone()];
         let applied = Applied::apply(&tree.0, &wanted);
         assert_eq!(applied.failed, 2);
-        assert_eq!(applied.said[0], "nobody: no such interface");
-        assert!(applied.said[1].contains("proc/irq/30/smp_affinity_list: No such file"));
+        assert_eq!(applied.lines[0], "absent: no such interface");
+        assert!(applied.lines[1].contains("proc/irq/30/smp_affinity_list: No such file"));
         assert_eq!(tree.state_of_second(), ["4", "00,00000010"]);
     }
 

@@ -26,11 +26,11 @@ pub(crate) fn apply(
         return Applied::default();
     }
     let applied = Applied::apply(Path::new("/"), &wanted);
-    applied.said.iter().for_each(|what| tracing::info!("{link}: {what}"));
+    applied.lines.iter().for_each(|what| tracing::info!("{link}: {what}"));
     if applied.failed > 0 {
-        let (failed, all) = (applied.failed, applied.said.len());
+        let (failed, all) = (applied.failed, applied.lines.len());
         tracing::warn!(
-            "{link}: {failed} of {all} interrupts and XPS sets could not be placed (-v says which)"
+            "{link}: {failed} of {all} interrupts and XPS sets could not be placed (-v lists them)"
         );
     }
     applied
@@ -45,7 +45,7 @@ fn wanted_of(
 ) -> Vec<Wanted> {
     let member = |device: &HardwareDevice| Member {
         name: device.name.clone(),
-        home: FunctionLocation { node: device.node, vectors: None },
+        location: FunctionLocation { node: device.node, vectors: None },
         interface: device.interface.clone(),
         netns: device.netns.clone(),
     };
@@ -56,7 +56,7 @@ fn wanted_of(
             channel,
             function,
             vector,
-            home: devices.get(function).and_then(|device| device.node),
+            device_node: devices.get(function).and_then(|device| device.node),
             worker: usize::from(channel),
             cpu,
             node,

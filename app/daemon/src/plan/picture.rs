@@ -29,7 +29,7 @@ impl Duty {
         };
         for place in &made.placement.places {
             let (serves, sends) = (place.cpu == cpu.id, place.xps.contains(&cpu.id));
-            duty.far |= (serves || sends) && !near(place.home);
+            duty.far |= (serves || sends) && !near(place.device_node);
             if serves {
                 duty.serves.push(place.channel);
             } else if sends {
@@ -78,7 +78,7 @@ pub(super) fn functions_on(made: &Made, node: Option<u32>) -> String {
         Some(home) if made.senders.nearest_cpu_node(home).is_some() => Some(home),
         _ => None,
     };
-    let all = made.members.iter().enumerate().filter(|(_, m)| on(m.home.node) == node);
+    let all = made.members.iter().enumerate().filter(|(_, m)| on(m.location.node) == node);
     all.map(|(number, _)| number.to_string()).collect::<Vec<_>>().join(", ")
 }
 

@@ -49,7 +49,7 @@ pub(super) fn machines(args: &PlanArgs) -> Result<(Topology, Topology), Failure>
     let topology = Topology::read(folder, None);
     if topology.cpus.is_empty() {
         return Err(bad(format!(
-            "--topology {}: no CPUs there: a copy of /sys/devices/system is wanted, with \
+            "--topology {}: no CPUs there: it must be a copy of /sys/devices/system, with \
              cpu/online and node/",
             folder.display()
         )));
@@ -98,24 +98,24 @@ fn members(endpoints: &[String], root: &Path) -> Result<Vec<(Member, u16)>, Fail
             (other.interface.as_deref(), &other.netns) == (Some(name), &netns)
         };
         if found.is_some() && all.iter().any(twice) {
-            return Err(bad(format!("{word}: the interface is there twice")));
+            return Err(bad(format!("{word}: the interface is named twice")));
         }
         let queues = found.as_ref().map_or(0, |nic| nic.rx_queues);
         let vectors = found.as_ref().map(|nic| nic.rx_queues.max(1));
-        let home = FunctionLocation { node: found.as_ref().and_then(|nic| nic.node), vectors };
+        let location = FunctionLocation { node: found.as_ref().and_then(|nic| nic.node), vectors };
         let interface = found.map(|nic| nic.name);
-        all.push((Member { name: word.to_owned(), home, interface, netns }, queues));
+        all.push((Member { name: word.to_owned(), location, interface, netns }, queues));
     }
     if all.len() > FUNCTIONS_MAX {
-        return Err(bad(format!("{} functions: at most {FUNCTIONS_MAX} can be one", all.len())));
+        return Err(bad(format!("{} functions: at most {FUNCTIONS_MAX} in one group", all.len())));
     }
     Ok(all)
 }
 
 /// Function with a node only.
 fn plain(number: usize, node: Option<u32>) -> Member {
-    let home = FunctionLocation { node, vectors: None };
-    Member { name: format!("function {number}"), home, interface: None, netns: None }
+    let location = FunctionLocation { node, vectors: None };
+    Member { name: format!("function {number}"), location, interface: None, netns: None }
 }
 
 fn by_hand(nodes: &[Node], topology: &Topology) -> Result<Vec<Member>, Failure> {
@@ -126,7 +126,7 @@ fn by_hand(nodes: &[Node], topology: &Topology) -> Result<Vec<Member>, Failure> 
         if let Some(node) = node.filter(|&node| topology.nearest_cpu_node(node).is_none()) {
             let all: Vec<String> = topology.nodes.iter().map(|n| n.id.to_string()).collect();
             let all = if all.is_empty() { "0".to_owned() } else { all.join(", ") };
-            return Err(bad(format!("--functions: there is no node {node}; there are: {all}")));
+            return Err(bad(format!("--functions: node {node} does not exist; allowed: {all}")));
         }
     }
     Ok(nodes.iter().enumerate().map(|(number, node)| plain(number, node.0)).collect())
@@ -136,17 +136,17 @@ fn by_hand(nodes: &[Node], topology: &Topology) -> Result<Vec<Member>, Failure> 
 fn of_link(link: &LinkInfo) -> Vec<Member> {
     let first = link.placement.first().and_then(|place| place.functions.first());
     let Some(netdev) = first.map(|function| &function.netdev) else {
-        let (name, home) = (link.name.clone(), FunctionLocation::default());
-        return vec![Member { name, home, interface: None, netns: None }];
+        let (name, location) = (link.name.clone(), FunctionLocation::default());
+        return vec![Member { name, location, interface: None, netns: None }];
     };
     let mut members: Vec<Member> = Vec::new();
     for place in &link.placement {
         for function in place.functions.iter().filter(|function| &function.netdev == netdev) {
             if usize::from(function.function) == members.len() {
                 let name = function.interface.as_ref().unwrap_or(netdev).clone();
-                let home = FunctionLocation { node: function.node, vectors: None };
+                let location = FunctionLocation { node: function.node, vectors: None };
                 let (interface, netns) = (function.interface.clone(), function.netns.clone());
-                members.push(Member { name, home, interface, netns: netns.map(Into::into) });
+                members.push(Member { name, location, interface, netns: netns.map(Into::into) });
             }
         }
     }
@@ -172,7 +172,7 @@ pub(super) fn jobs(
         let found = members(&args.endpoints, root)?;
         let kernel = |(member, _): &&(Member, u16)| member.interface.is_none();
         if let Some((member, _)) = found.iter().find(kernel).filter(|_| args.apply) {
-            let what = "--apply: is no interface of the kernel, so there is nothing to set";
+            let what = "--apply: not an interface of the kernel: nothing to set";
             return Err(bad(format!("{}: {what}", member.name)));
         }
         // The member with the fewest queues limits the group, because channels are distributed

@@ -50,10 +50,10 @@ fn functions(made: &Made) -> String {
     let mut table = TextTable::new(&["function", "node", "queues", "channels", "<name"]);
     for (number, member) in made.members.iter().enumerate() {
         let mine = made.placement.places.iter().filter(|p| p.function == number).count();
-        let queues = member.home.vectors.map_or("any".to_owned(), |n| n.to_string());
+        let queues = member.location.vectors.map_or("any".to_owned(), |n| n.to_string());
         table.row(vec![
             number.to_string(),
-            or_unknown(member.home.node),
+            or_unknown(member.location.node),
             queues,
             mine.to_string(),
             member.name.clone(),
@@ -143,14 +143,14 @@ pub(super) fn json(made: &Made) -> Value {
         })
         .collect();
     let members = made.members.iter().enumerate().map(|(number, member)| {
-        json!({ "function": number, "name": member.name, "node": member.home.node,
-                "queues": member.home.vectors, "interface": member.interface,
+        json!({ "function": number, "name": member.name, "node": member.location.node,
+                "queues": member.location.vectors, "interface": member.interface,
                 "netns": member.netns })
     });
     let places = made.placement.places.iter().map(|p| {
         json!({ "channel": p.channel, "function": p.function, "queue": p.vector,
                 "worker": p.worker, "cpu": p.cpu, "node": p.node, "irq-cpu": p.irq_cpu,
-                "memory": p.memory, "home": p.home, "local": p.is_local(), "xps": p.xps })
+                "memory": p.memory, "home": p.device_node, "local": p.is_local(), "xps": p.xps })
     });
     json!({
         "link": made.title,

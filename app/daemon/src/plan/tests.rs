@@ -93,16 +93,16 @@ fn what_crosses_is_marked() {
 fn nonsense_is_refused() {
     for (words, told) in [
         (&["--synthetic", "2y3"][..], "NODESxCORES"),
-        (&["--synthetic", "2x2", "--functions", "0,7"], "there is no node 7; there are: 0, 1"),
+        (&["--synthetic", "2x2", "--functions", "0,7"], "node 7 does not exist; allowed: 0, 1"),
         (&["--functions", "x"], "a node number, or -"),
         (&["--channels", "65"], "1..=64"),
         (&["--topology", "/nonexistent"], "no CPUs there"),
-        (&["nobody0"], "there is no interface 'nobody0' here; 'mqnet link --help'"),
-        (&["xdp:nobody0+null:"], "xdp:nobody0: there is no interface 'nobody0' here"),
+        (&["absent0"], "there is no interface 'absent0' here; 'mqnet link --help'"),
+        (&["xdp:absent0+null:"], "xdp:absent0: there is no interface 'absent0' here"),
         (&["tap:"], "endpoint 'tap:'"),
         (&["--apply"], "<ENDPOINT>"),
         (&["null:", "--functions", "0"], "cannot be used with"),
-        (&["lo+lo"], "the interface is there twice"),
+        (&["lo+lo"], "the interface is named twice"),
         (&["--functions", "0,0,0,0,0,0,0,0,0", "--synthetic", "1x1"], "at most 8, not 9"),
     ] {
         let what = refused(words);
@@ -168,7 +168,7 @@ fn running_links_are_planned() {
     assert_eq!(seen, [("link vm0", 2, 1), ("link g", 3, 2)]);
     assert_eq!(jobs[1].members[1].interface.as_deref(), Some("eth1"));
     let none = request::jobs(&args(&[]), &topology, &Vec::new, Path::new("/")).unwrap();
-    assert_eq!((none.len(), none[0].channels, none[0].members[0].home.node), (1, 4, Some(0)));
+    assert_eq!((none.len(), none[0].channels, none[0].members[0].location.node), (1, 4, Some(0)));
 }
 
 // Goal: interrupts and sender CPUs are set for each interface separately. Every CPU sends through
@@ -178,7 +178,7 @@ fn interfaces_are_set_one_by_one() {
     let topology = mqnet_topology::synthetic("2x2").unwrap();
     let member = |n: u32| Member {
         name: format!("xdp:eth{n}"),
-        home: FunctionLocation { node: Some(n), vectors: Some(2) },
+        location: FunctionLocation { node: Some(n), vectors: Some(2) },
         interface: Some(format!("eth{n}")),
         netns: None,
     };

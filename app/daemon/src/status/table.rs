@@ -43,7 +43,7 @@ pub(crate) fn text(link: &mut Link) -> String {
         if let Some(n) = dropped.filter(|&n| n > 0) {
             let _ = writeln!(
                 out,
-                "{name}: the kernel's own ring dropped {n} frames before we saw them: a longer \
+                "{name}: the kernel's ring dropped {n} frames before mqnet received them: a longer \
                  queue (ip link set DEV txqueuelen N) helps against bursts"
             );
         }

@@ -20,14 +20,14 @@ impl NtbFunction {
 
     /// Sends the requested capabilities and ring sizes to the peer, unless it has them. A group
     /// member sends nothing here: the group does.
-    pub(super) fn publish_wish(&mut self) {
+    pub(super) fn publish_request(&mut self) {
         let (caps, rings) = (self.offered_caps(), self.rings);
         let known = caps == self.ours.caps && rings == self.ours.rings;
         if self.state != State::Up || known || self.membership.is_some() {
             return;
         }
         self.want(caps, rings);
-        self.ours.wish = self.ours.wish.wrapping_add(1);
+        self.ours.request = self.ours.request.wrapping_add(1);
         self.post();
     }
 
@@ -51,8 +51,8 @@ impl NtbFunction {
 }
 
 impl Peer for NtbFunction {
-    fn join_group(&mut self, seat: GroupMembership) {
-        self.membership = Some(seat);
+    fn join_group(&mut self, membership: GroupMembership) {
+        self.membership = Some(membership);
     }
 
     fn leads(&self) -> bool {
@@ -62,15 +62,15 @@ impl Peer for NtbFunction {
         if ours == theirs { !self.hw.is_second() } else { ours > theirs }
     }
 
-    fn wish(&mut self, partner: &Caps, rings: RequestedRings) -> u32 {
+    fn publish_request(&mut self, partner: &Caps, rings: RequestedRings) -> u32 {
         self.partner = Some(partner.clone());
         self.rings = rings;
-        self.publish_wish();
-        self.ours.wish
+        self.publish_request();
+        self.ours.request
     }
 
-    fn wishes(&self) -> [u32; 2] {
-        [self.ours.wish, self.theirs.wish]
+    fn requests(&self) -> [u32; 2] {
+        [self.ours.request, self.theirs.request]
     }
 
     fn peer_wants(&self) -> Option<u16> {
@@ -103,7 +103,7 @@ impl Peer for NtbFunction {
         self.rings = rings;
         if self.state == State::Up {
             self.want(self.offered_caps(), rings);
-            (self.ours.wish, self.ours.here) = (voice.wish, voice.here);
+            (self.ours.request, self.ours.here) = (voice.request, voice.here);
             self.ours.word = voice.word.clone();
             self.post();
         }
@@ -111,11 +111,11 @@ impl Peer for NtbFunction {
 
     fn received_for_group(&self) -> GroupMessage {
         let Self { theirs, .. } = self;
-        GroupMessage { wish: theirs.wish, here: theirs.here, word: theirs.word.clone() }
+        GroupMessage { request: theirs.request, here: theirs.here, word: theirs.word.clone() }
     }
 
     fn peers_group(&self) -> Option<u32> {
-        Some(self.their_offer.as_ref()?.seat?.group)
+        Some(self.their_offer.as_ref()?.membership?.group)
     }
 
     fn rings(&self) -> RingSizes {

@@ -172,7 +172,9 @@ impl Hw for IvshmemProvider {
         if let Err(why) = self.attach(now) {
             return HwLink::Down(why);
         }
-        let Some((_, port)) = &mut self.port else { return HwLink::Down("no port".to_owned()) };
+        let Some((_, port)) = &mut self.port else {
+            return HwLink::Down("no such port".to_owned());
+        };
         match port.poll(now, &*self.bus) {
             Standing::Down(why) => HwLink::Down(why),
             Standing::Up { fresh } => {

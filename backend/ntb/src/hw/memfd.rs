@@ -242,18 +242,18 @@ impl Port {
         let mut bytes = [0u8; HELLO + 1];
         let message = match receive(&self.socket, &mut bytes) {
             Ok(None) if self.peer.is_none() && now > self.deadline => {
-                return Err("the peer connected and did not introduce itself in 2 s".to_owned());
+                return Err("the peer connected and sent no handshake within 2 s".to_owned());
             }
             Ok(None) => return Ok(()),
             Ok(Some(message)) => message,
-            Err(e) => return Err(format!("the peer is gone: {e}")),
+            Err(e) => return Err(format!("the peer disconnected: {e}")),
         };
         self.refused += message.refused.count();
         if message.len == 0 {
             return Err("the other end was closed".to_owned());
         }
         if self.peer.is_some() {
-            return Err("the peer introduced itself twice".to_owned());
+            return Err("the peer sent its handshake twice".to_owned());
         }
         let hello = Hello::decode(&bytes[..message.len.min(bytes.len())])?;
         let want = 1 + hello.doorbells as usize;
@@ -263,14 +263,14 @@ impl Port {
         }
         if message.truncated || message.fds.len() != want {
             let got = message.fds.len();
-            return Err(format!("the peer sent {got} descriptors, announced were {want}"));
+            return Err(format!("the peer sent {got} descriptors, but {want} were announced"));
         }
         let mut fds = message.fds.into_iter();
         let file = fds.next().ok_or("the peer sent no memory")?;
         let window =
             Region::of_peer(file, WINDOW_AT + hello.window as usize).map_err(|e| e.to_string())?;
         let bells = fds.map(|fd| EventFd::from_peer(fd).map(Arc::new));
-        let bells = bells.collect::<Option<Vec<_>>>().ok_or("a doorbell that is no eventfd")?;
+        let bells = bells.collect::<Option<Vec<_>>>().ok_or("a doorbell that is not an eventfd")?;
         self.peer = Some(Peer { window: Arc::new(window), window_len: hello.window, bells });
         Ok(())
     }
@@ -316,7 +316,7 @@ impl Hw for Memfd {
         if !introduced {
             return HwLink::Down(match self.refused {
                 Some(_) => self.why_down.clone(),
-                None => "the peer is introducing itself".to_owned(),
+                None => "waiting for the peer's handshake".to_owned(),
             });
         }
         self.refused = None;
@@ -406,7 +406,7 @@ mod tests {
     #[test]
     fn missing_folder_is_named() {
         let mut port = Memfd::new(Path::new("/nonexistent/x.sock"), 1 << 20, 1);
-        let why = "/nonexistent/x.sock: no folder /nonexistent: make it, or choose another path";
+        let why = "/nonexistent/x.sock: no folder /nonexistent: create it, or choose another path";
         match port.poll_link(Duration::from_secs(1)) {
             HwLink::Down(text) => assert_eq!(text, why),
             HwLink::Up(_) => panic!("no peer is there"),
@@ -440,10 +440,10 @@ mod tests {
             last = third.retry_at;
             assert!(matches!(first.poll_link(step()), HwLink::Up(_)));
         }
-        reasons.retain(|why| !why.contains("introducing") && !why.contains("waiting"));
+        reasons.retain(|why| !why.contains("the peer's handshake") && !why.contains("waiting"));
         assert_eq!(
             reasons.into_iter().collect::<Vec<_>>(),
-            ["both ends of this bridge are taken: use another path"]
+            ["both ends of this bridge are in use: use another path"]
         );
         assert!((2..=14).contains(&attempts), "{attempts}");
         drop(second);

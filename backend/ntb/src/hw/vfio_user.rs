@@ -63,7 +63,10 @@ impl VfioUserConfig {
     fn check(&self) -> Result<(), String> {
         let (endpoint, most) = (self.endpoint, self.endpoint.windows_max());
         if !(1..=most).contains(&self.windows) {
-            return Err(format!("{} windows: {endpoint} has 1 to {most}", self.windows));
+            return Err(format!(
+                "{} windows: allowed are 1 to {most} with {endpoint}",
+                self.windows
+            ));
         }
         if !self.window.is_power_of_two() || !WINDOW.contains(&self.window) {
             let (least, most) = (WINDOW.start() >> 10, WINDOW.end() >> 20);

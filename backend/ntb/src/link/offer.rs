@@ -22,7 +22,7 @@ pub struct Offer {
     /// Ring sizes that the end's user requests. Not part of the handshake, only of later changes.
     pub rings: RequestedRings,
     /// Membership of the end in a group.
-    pub seat: Option<GroupMembership>,
+    pub membership: Option<GroupMembership>,
 }
 
 /// Agreement that both ends compute from the two offers.
@@ -85,26 +85,26 @@ impl OfferError {
                 range(theirs)
             ),
             2 => format!("mtu {ours} here and {theirs} at the peer: give both ends the same mtu="),
-            3 => format!("mtu {a} is wanted, one end carries at most {b}: lower mtu="),
+            3 => format!("mtu {a}: one end carries at most {b}: lower mtu="),
             4 => window_text(a, (b >> 20) as u16, b & 0xf_ffff),
             5 => {
-                let who = if here { "the peer" } else { "this end, says the peer," };
-                format!("{who} wrote {b:#x} into scratchpad {a}, which no honest end does")
+                let writer = if here { "the peer" } else { "this end (reported by the peer)" };
+                format!("{writer} wrote the invalid value {b:#x} into scratchpad {a}")
             }
             6 => format!(
                 "{} here, {} at the peer: list the same windows in the same order at both ends",
                 membership_text(ours),
                 membership_text(theirs)
             ),
-            _ => format!("the peer refuses with code {code} ({a}, {b}), which we do not know"),
+            _ => format!("the peer refuses with the unknown code {code} ({a}, {b})"),
         }
     }
 }
 
-fn membership_text(seat: u32) -> String {
-    match seat >> 4 {
-        0 => "no member of a group".to_owned(),
-        of => format!("member {} of a group of {of}", seat & 15),
+fn membership_text(membership: u32) -> String {
+    match membership >> 4 {
+        0 => "not a member of a group".to_owned(),
+        of => format!("member {} of a group of {of}", membership & 15),
     }
 }
 
@@ -145,7 +145,7 @@ impl Offer {
         pads[pad::RX_OFFLOADS] = self.caps.rx_offloads.bits();
         pads[pad::TX_OFFLOADS] = self.caps.tx_offloads.bits();
         pads[pad::WANTED] = u32::from(self.caps.wanted.unwrap_or(0));
-        pads[pad::MEMBERSHIP] = encode_membership(self.seat);
+        pads[pad::MEMBERSHIP] = encode_membership(self.membership);
         pads
     }
 
@@ -191,7 +191,7 @@ impl Offer {
             window: check(pad::WINDOW, pads[pad::WINDOW] == window)?,
             caps,
             rings: RequestedRings::default(),
-            seat: decode_membership(pads[pad::MEMBERSHIP])
+            membership: decode_membership(pads[pad::MEMBERSHIP])
                 .ok_or(OfferError::Nonsense(pad::MEMBERSHIP as u32, pads[pad::MEMBERSHIP]))?,
         })
     }
@@ -217,7 +217,7 @@ impl Agreement {
 /// Agreement on two offers, as change number `change`. Both ends compute the same agreement, each
 /// from its own side.
 pub fn agree(ours: &Offer, theirs: &Offer, change: u32) -> Result<Agreement, OfferError> {
-    let [here, there] = [ours, theirs].map(|offer| encode_membership(offer.seat) & 0xff);
+    let [here, there] = [ours, theirs].map(|offer| encode_membership(offer.membership) & 0xff);
     if here != there {
         return Err(OfferError::Seat(here, there));
     }

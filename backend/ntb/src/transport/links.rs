@@ -275,7 +275,7 @@ mod tests {
 
     // Goal: only bits that this end's value lacks are requests, and a request expires.
     #[test]
-    fn new_bits_ask_and_expire() {
+    fn new_bits_request_link_and_expire() {
         let mut links = Links::new(4);
         assert!(links.note_write(0b0100, ms(100), |_| 0).is_empty());
         assert_eq!(requested(&links, 100), [2]);

@@ -249,7 +249,7 @@ impl Transport {
             return Ok(Status::Up(self.lives));
         }
         Ok(Status::Down(
-            "the peer has no queue pair open: set its interface up (ip link set DEV up in the \
+            "the peer has no open queue pair: set its interface up (ip link set DEV up in the \
              guest)"
                 .to_owned(),
         ))
@@ -272,7 +272,7 @@ impl Transport {
             let Some(out) = window.outbound.clone() else { return Ok(false) };
             if out.len < announced {
                 return Err(format!(
-                    "peer: memory window {at} has {} bytes, {announced} were announced",
+                    "peer: memory window {at} has {} bytes, but {announced} were announced",
                     out.len
                 ));
             }
@@ -288,7 +288,7 @@ impl Transport {
         let mut pairs = Vec::with_capacity(usize::from(count));
         for (number, (our, their)) in (0..count).zip(ours.into_iter().zip(theirs)) {
             let (window, out) = &windows[usize::from(our.window)];
-            let none = |whose: &str| format!("{whose}: no doorbell for queue pair {number}");
+            let none = |owner: &str| format!("{owner}: no doorbell for queue pair {number}");
             let bit = doorbells.of_pair(number).ok_or_else(|| none("hardware"))?;
             let state = Arc::new(super::shared::PairState::new(self.control.clone()));
             let rx = RxSlots::new(window, out, our, their, state.clone())?;

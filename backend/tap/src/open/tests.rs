@@ -84,7 +84,7 @@ fn descriptors_are_checked() {
     for (fd, words) in [
         (queue("pi", flag::TAP | vnet), "pi: puts packet information"),
         (queue("plain", TAP), "plain has no virtio_net_hdr"),
-        (queue("ip", flag::TUN | flag::NO_PI | vnet), "ip is a TUN, and not a TAP"),
+        (queue("ip", flag::TUN | flag::NO_PI | vnet), "ip is a TUN, not a TAP"),
         (sys::open_clone_device().unwrap(), "is not an attached queue of a TUN or TAP"),
         (reader.into(), "is not an attached queue of a TUN or TAP"),
     ] {

@@ -35,7 +35,7 @@ fn slow_queues_retire_one_by_one() {
     }
     let table = vec![3; queues.table().unwrap().0.len()];
     let refused = queues.set_table(&table, true).unwrap_err();
-    assert_eq!(refused, "queue 3 is not attached, there are 2");
+    assert_eq!(refused, "queue 3 is not attached: the device has 2");
 
     queues.make_ready(4).unwrap();
     queues.retire_for(Duration::ZERO, &stats).unwrap();

@@ -173,12 +173,12 @@ fn journal_restores_settings_of_a_killed_process() {
     }
     let copy = folder.join("17-0.changes");
     let again = fs::read(&copy).unwrap();
-    let said = mqnet_undo::recover(&folder, Duration::ZERO).join("\n");
-    assert!(said.contains("left: its TUN driver state: changed since"), "{said}");
+    let logged = mqnet_undo::recover(&folder, Duration::ZERO).join("\n");
+    assert!(logged.contains("left: its TUN driver state: changed since"), "{logged}");
     drop(user);
     fs::write(&copy, again).unwrap();
-    let said = mqnet_undo::recover(&folder, Duration::from_secs(1)).join("\n");
-    assert!(said.contains("its TUN driver state: vnet_hdr off of 10 B"), "{said}");
+    let logged = mqnet_undo::recover(&folder, Duration::from_secs(1)).join("\n");
+    assert!(logged.contains("its TUN driver state: vnet_hdr off of 10 B"), "{logged}");
     assert_eq!(read_device("other"), before);
     fs::remove_dir_all(&folder).unwrap();
 }

@@ -67,7 +67,7 @@ fn pairs_are_counted() {
     assert_eq!(pairs(), (1, 1));
     device.reset_device().unwrap();
     assert_eq!(pairs(), (0, 0));
-    assert!(device.lock().why_down().unwrap().contains("not begun"));
+    assert!(device.lock().why_down().unwrap().contains("not started"));
 }
 
 // Goal: the position of a packed ring is recovered from its descriptors if the device has not
@@ -128,9 +128,9 @@ fn impossible_requests_are_refused() {
     begin(&device, Features::VERSION_1);
     let words = |result: Result<()>| format!("{:?}", result.unwrap_err());
     assert!(words(device.set_features(1 << 63)).contains("not offered"));
-    assert!(words(device.set_vring_num(4, 256)).contains("there are 4"));
+    assert!(words(device.set_vring_num(4, 256)).contains("only 4 exist"));
     assert!(words(device.set_vring_num(0, 0)).contains("allowed are 1 to 32768"));
-    assert!(words(device.set_vring_call(9, event())).contains("there are 4"));
+    assert!(words(device.set_vring_call(9, event())).contains("only 4 exist"));
     assert!(words(device.set_vring_err(0, Some(memory()))).contains("eventfd"));
     assert!(words(device.set_vring_kick(0, Some(memory()))).contains("eventfd"));
     assert!(words(device.set_vring_call(0, Some(memory()))).contains("eventfd"));
@@ -149,7 +149,7 @@ fn rings_that_cannot_be_served_are_named() {
     device.set_vring_kick(0, event()).unwrap();
     assert!(device.lock().why_down().unwrap().contains("power of two"));
     device.set_vring_num(0, 256).unwrap();
-    assert!(device.lock().why_down().unwrap().contains("are no memory"));
+    assert!(device.lock().why_down().unwrap().contains("not in guest memory"));
     assert_eq!(device.lock().pairs_started(), 0);
 }
 

@@ -140,7 +140,7 @@ impl Rules {
     #[cold]
     fn wrong_direction(&self, chain: &Chain) -> Broken {
         let (readable, all) = (chain.readable, chain.pieces());
-        let what = format!("{} of {all} buffers to send are for writing", all - readable);
+        let what = format!("{} of {all} buffers of a TX chain are device-writable", all - readable);
         Broken { queue: self.queue, what }
     }
 

@@ -143,7 +143,7 @@ fn check_direction(queue: u16, chain: &Chain) -> Result<(), Broken> {
 #[cold]
 fn wrong_direction(queue: u16, chain: &Chain) -> Broken {
     let (readable, all) = (chain.readable, chain.pieces());
-    let what = format!("{readable} of {all} buffers to receive into are for reading");
+    let what = format!("{readable} of {all} buffers of an RX chain are device-readable");
     Broken { queue, what }
 }
 

@@ -99,7 +99,7 @@ fn open_made(name: &str) -> Result<OwnedFd, String> {
 fn no_control(e: &io::Error) -> String {
     let help = match e.kind() {
         io::ErrorKind::NotFound => {
-            "modprobe vduse (CONFIG_VDPA_USER; network cards are known to work from Linux 6.12 on)"
+            "modprobe vduse (CONFIG_VDPA_USER; network devices work from Linux 6.12 on)"
         }
         _ => "run as root, or let this user open it",
     };
@@ -109,9 +109,9 @@ fn no_control(e: &io::Error) -> String {
 fn no_device(name: &str, e: &io::Error) -> String {
     let help = match e.raw_os_error() {
         Some(nix::libc::EPERM) => {
-            ": a network card needs CAP_NET_ADMIN in the initial user namespace"
+            ": a network device needs CAP_NET_ADMIN in the initial user namespace"
         }
-        Some(nix::libc::EINVAL) => ": this kernel takes no network card from user space",
+        Some(nix::libc::EINVAL) => ": this kernel accepts no network device from user space",
         _ => "",
     };
     format!("making /dev/vduse/{name}: {e}{help}")
@@ -119,8 +119,8 @@ fn no_device(name: &str, e: &io::Error) -> String {
 
 fn busy(name: &str, e: &io::Error) -> String {
     let help = match e.raw_os_error() {
-        Some(nix::libc::EBUSY) => ": another process has it",
-        Some(nix::libc::EACCES) => ": it is root's unless a udev rule says otherwise",
+        Some(nix::libc::EBUSY) => ": in use by another process",
+        Some(nix::libc::EACCES) => ": it belongs to root unless a udev rule changes that",
         _ => "",
     };
     format!("/dev/vduse/{name}: {e}{help}")

@@ -31,7 +31,7 @@ impl Service {
         let ended = end.clone();
         let run = move || {
             if let Err(e) = process::restrict_thread(&[]) {
-                tracing::warn!("vduse: a thread keeps its privileges: {e}");
+                tracing::warn!("vduse: a thread could not drop its privileges: {e}");
             }
             if kept {
                 // Answer first the requests that were queued while no process served the device.
@@ -80,14 +80,14 @@ fn take(shared: &Shared, request: &VduseRequest) {
         RequestType::QueueState(index) => shared.queue_state(index),
         RequestType::Status(status) => shared.before_status(status).map(|()| [0; 4]),
         RequestType::Remap(..) => shared.before_remap().map(|()| [0; 4]),
-        RequestType::Other(kind) => Err(format!("it asks for {kind}, which we do not know")),
+        RequestType::Other(kind) => Err(format!("unknown request type {kind}")),
     };
     if let Err(why) = &state {
         tracing::warn!("vduse: {why}");
     }
     let is_done = state.is_ok();
     if let Err(e) = vduse::answer(shared.device.as_fd(), request, state.ok()) {
-        tracing::warn!("vduse: the kernel takes no answer (it waits for 30 s as a rule): {e}");
+        tracing::warn!("vduse: writing a response: {e} (the kernel waits 30 s for it by default)");
     }
     match request.ask {
         RequestType::Status(status) if is_done => shared.after_status(status),

@@ -103,12 +103,10 @@ impl State {
             return Some("the kernel is changing queues or memory".to_owned());
         }
         if let Some(why) = &self.broken {
-            return Some(format!(
-                "{why}: closed until the driver starts anew (unbind and bind it)"
-            ));
+            return Some(format!("{why}: closed until the driver restarts (unbind and bind it)"));
         }
         if let Some(why) = &self.unmapped {
-            return Some(format!("{why}: closed until the driver maps what is missing"));
+            return Some(format!("{why}: closed until the driver maps the missing memory"));
         }
         if self.status & FAILED != 0 {
             let status = self.status;
@@ -121,7 +119,7 @@ impl State {
             return None;
         }
         Some(match self.status {
-            0 => "no driver has the device (modprobe virtio_vdpa virtio_net)".to_owned(),
+            0 => "no driver is bound to the device (modprobe virtio_vdpa virtio_net)".to_owned(),
             _ => "the driver is starting".to_owned(),
         })
     }
@@ -200,7 +198,7 @@ impl Shared {
         while !state.collect() {
             let waited = clock::monotonic().saturating_sub(since);
             if waited > WAIT_MAX {
-                let why = "the link did not give its queues back in time";
+                let why = "the link did not return its queues in time";
                 // A queue may still have a ring, so no ring is served before the driver starts
                 // again.
                 (state.waiting, state.broken) = (false, Some(why.to_owned()));
@@ -263,7 +261,7 @@ impl Shared {
     /// Position of a ring in VDUSE's format.
     pub(super) fn queue_state(&self, index: u32) -> Result<[u16; 4], String> {
         let at = usize::try_from(index).ok().filter(|&at| at < RINGS);
-        let at = at.ok_or(format!("there is no queue {index}"))?;
+        let at = at.ok_or(format!("queue {index} does not exist"))?;
         let mut state = self.pause()?;
         let packed = state.features.is_some_and(|features| features.has(Features::RING_PACKED));
         let base = match state.slots[at].base {
@@ -297,7 +295,7 @@ impl Shared {
             state.status = RUNNING;
             state.slots.iter_mut().for_each(|slot| slot.base = Base::Forgotten);
             self.serve(&mut state);
-            tracing::info!("vduse: went on with a device that was left running");
+            tracing::info!("vduse: took over a device that was still running");
         }
         drop(state);
         self.wake_control();
@@ -432,7 +430,7 @@ fn check(
     let table = |i: usize| {
         let (at, len) = (info.areas[i], lens[i]);
         let table = map.table(at, len, ALIGN[i]);
-        table.ok_or_else(|| format!("queue {queue}: {len} bytes at {at:#x} are no memory"))
+        table.ok_or_else(|| format!("queue {queue}: {len} bytes at {at:#x}: not in mapped memory"))
     };
     Ok((size, [table(0)?, table(1)?, table(2)?]))
 }
@@ -460,8 +458,12 @@ mod tests {
         for size in [0, 100, 1 << 16, u32::MAX] {
             assert!(why(QueueSetup { size, ..good }).contains("power of two"), "{size}");
         }
-        assert!(why(QueueSetup { areas: [0, 4096, 1 << 16], ..good }).contains("no memory"));
-        assert!(why(QueueSetup { areas: [u64::MAX, 0, 0], ..good }).contains("no memory"));
+        assert!(
+            why(QueueSetup { areas: [0, 4096, 1 << 16], ..good }).contains("not in mapped memory")
+        );
+        assert!(
+            why(QueueSetup { areas: [u64::MAX, 0, 0], ..good }).contains("not in mapped memory")
+        );
     }
 
     /// Range number `number`: one page, followed by a gap of one page.
@@ -514,14 +516,14 @@ mod tests {
         let why = |shared: &Shared| shared.lock().why_down().unwrap();
         let kernel = shared();
         kernel.after_status(DRIVER_OK);
-        assert!(why(&kernel).contains("until the driver starts anew"));
+        assert!(why(&kernel).contains("until the driver restarts"));
         kernel.after_remap();
-        assert!(why(&kernel).contains("until the driver starts anew"));
+        assert!(why(&kernel).contains("until the driver restarts"));
         let program = shared();
         program.after_remap();
         program.after_status(DRIVER_OK);
-        assert!(why(&program).contains("until the driver maps what is missing"));
+        assert!(why(&program).contains("until the driver maps the missing memory"));
         program.before_status(0).unwrap();
-        assert!(why(&program).contains("no driver has the device"));
+        assert!(why(&program).contains("no driver is bound to the device"));
     }
 }

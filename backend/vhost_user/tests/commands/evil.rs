@@ -60,11 +60,11 @@ fn unnegotiated_commands_are_refused() {
 fn chains_that_break_the_rules_close_the_card() {
     let good = mqnet_testkit::virtq::START;
     for (chain, words) in [
-        (&[(good, 4, 0)][..], "without room for an answer"),
-        (&[(good, 4, 0), (1, 1, 2)], "no memory"),
-        (&[(1, 4, 0), (good, 1, 2)], "no memory"),
+        (&[(good, 4, 0)][..], "without room for its status"),
+        (&[(good, 4, 0), (1, 1, 2)], "not in guest memory"),
+        (&[(1, 4, 0), (good, 1, 2)], "not in guest memory"),
         (&[(good, 4, 0), (good, 0, 2)], "length 0"),
-        (&[(good, 4, 2), (good, 4, 0)], "after one for writing"),
+        (&[(good, 4, 2), (good, 4, 0)], "device-readable after"),
     ] {
         let mut peer = Peer::new(false, all());
         peer.up(1);

@@ -47,23 +47,29 @@ fn buffers_must_be_memory() {
     for packed in [false, true] {
         has(&sending(packed, &[(START, 0, 0)]), "length 0");
         has(&sending(packed, &[(START, 64, 0), (START, 0, 0)]), "descriptor 1 of a chain has len");
-        has(&sending(packed, &[(NOWHERE, 100, 0)]), "100 bytes at 0xfffc0, which is no memory");
-        has(&sending(packed, &[(START, 12, 0), (NOWHERE, 64, 0)]), "which is no memory");
-        has(&sending(packed, &[(START + (8 << 20) - 50, 51, 0)]), "which is no memory");
-        has(&sending(packed, &[(u64::MAX, 2, 0)]), "which is no memory");
-        has(&sending(packed, &[(START, u32::MAX, 0)]), "which is no memory");
+        has(&sending(packed, &[(NOWHERE, 100, 0)]), "100 bytes at 0xfffc0: not in guest memory");
+        has(&sending(packed, &[(START, 12, 0), (NOWHERE, 64, 0)]), "not in guest memory");
+        has(&sending(packed, &[(START + (8 << 20) - 50, 51, 0)]), "not in guest memory");
+        has(&sending(packed, &[(u64::MAX, 2, 0)]), "not in guest memory");
+        has(&sending(packed, &[(START, u32::MAX, 0)]), "not in guest memory");
         let sum = "2147483648 + 2147483648 bytes, more than 4 GiB";
         has(&sending(packed, &[(START, 1 << 31, 0), (START, 1 << 31, 0)]), sum);
-        has(&sending(packed, &[(START, 100, WRITE)]), "1 of 1 buffers to send are for writing");
+        has(
+            &sending(packed, &[(START, 100, WRITE)]),
+            "1 of 1 buffers of a TX chain are device-writable",
+        );
         let mixed = [(START, 100, 0), (START, 9, WRITE)];
         has(&sending(packed, &mixed), "1 of 2 buffers to send");
-        let order = "descriptor 1 of a chain is for reading, after one for writing";
+        let order = "descriptor 1 of a chain: device-readable after a device-writable one";
         has(&sending(packed, &[(START, 100, WRITE), (START, 9, 0)]), order);
-        has(&receiving(packed, &[(START, 200, 0)]), "1 of 1 buffers to receive into are for read");
-        has(&receiving(packed, &mixed), "1 of 2 buffers to receive into");
-        has(&receiving(packed, &[(NOWHERE, 200, WRITE)]), "which is no memory");
+        has(
+            &receiving(packed, &[(START, 200, 0)]),
+            "1 of 1 buffers of an RX chain are device-read",
+        );
+        has(&receiving(packed, &mixed), "1 of 2 buffers of an RX chain");
+        has(&receiving(packed, &[(NOWHERE, 200, WRITE)]), "not in guest memory");
         let late = [(START, 50, WRITE), (NOWHERE, 200, WRITE)];
-        has(&receiving(packed, &late), "which is no memory");
+        has(&receiving(packed, &late), "not in guest memory");
     }
 }
 
@@ -78,9 +84,9 @@ fn indirect_tables_must_be_sound() {
             has(&reason, &format!("table of {len} bytes: {allowed}"));
         }
         has(&sending(packed, &[(START, 0, INDIRECT)]), allowed);
-        has(&sending(packed, &[(NOWHERE, 32, INDIRECT)]), "table at 0xfffc0, which is no memory");
+        has(&sending(packed, &[(NOWHERE, 32, INDIRECT)]), "table at 0xfffc0: not in guest memory");
         let and_more = [(START, 16, INDIRECT), (START, 16, 0)];
-        has(&sending(packed, &and_more), "INDIRECT and goes on");
+        has(&sending(packed, &and_more), "both INDIRECT and NEXT");
         let entries = |list: &[(u64, u32, u16, u16)]| {
             let mut guest = guest(packed);
             let table = guest.memory.alloc(16 * list.len() as u32, 16);

@@ -45,7 +45,7 @@ fn kicks_wake_a_sleeping_half() {
             assert!(!wakes(&epoll), "once");
             assert_eq!(take(&mut half).unwrap().len(), 1);
             assert!(!post(&mut guest), "one that works is not");
-            assert_eq!(half.arm(0).unwrap(), Armed::MoreWork, "it looks again after asking");
+            assert_eq!(half.arm(0).unwrap(), Armed::MoreWork, "it checks again after arming");
             assert_eq!(take(&mut half).unwrap().len(), 1);
             while guest.driver.used().is_some() {}
         }
@@ -65,7 +65,7 @@ fn guests_are_interrupted_on_request() {
             guest.cell.offer(vring).unwrap();
             call
         };
-        assert!(!guest.was_interrupted(), "at the beginning whoever offers it does that");
+        assert!(!guest.was_interrupted(), "each end that offers EVENT_IDX does that at first");
         let mut half = guest.tx_half();
         assert!(!guest.driver.arm());
         post(&mut guest);
@@ -90,7 +90,7 @@ fn guests_are_interrupted_on_request() {
         call.replace(None).unwrap();
         while guest.driver.used().is_some() {}
         assert!(!guest.driver.arm());
-        assert!(quiet(&mut guest, &mut half) && !is_rung(&other), "nobody listens");
+        assert!(quiet(&mut guest, &mut half) && !is_rung(&other), "no listener");
     }
 }
 

@@ -160,7 +160,7 @@ fn frames_without_room_wait_or_drop() {
         assert_eq!(guest.stats.tx.drops.total(), u64::from(!mergeable));
         assert_eq!(half.arm(1500).unwrap() == Armed::Sleep, mergeable);
         guest.driver.add(&bufs[1..2]).unwrap();
-        assert_eq!(guest.driver.publish(), mergeable, "the half asked for it");
+        assert_eq!(guest.driver.publish(), mergeable, "the half requested it");
         let sent = send(&mut half, VnetHdr::default(), &pattern(1500)).unwrap();
         assert!(sent);
         assert_eq!(guest.driver.used().is_some(), mergeable);

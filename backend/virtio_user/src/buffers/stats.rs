@@ -119,7 +119,7 @@ mod tests {
 
     // Goal: pool statistics and mapping are read as written.
     #[test]
-    fn pools_are_told_whole() {
+    fn pool_statistics_are_complete() {
         for mapping in [Mapping::Allocation, Mapping::Device(0), Mapping::Device(1 << 40)] {
             let config = PoolConfig { pages: 8, mapping, ..PoolConfig::default() };
             let mut pool = PagePool::new(&config).unwrap();

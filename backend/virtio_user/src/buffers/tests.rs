@@ -15,9 +15,9 @@ fn buffers(mode: BufferMode) -> Buffers {
     buffers_of(mode, 8)
 }
 
-fn setting(wish: RequestedLayout, xdp: bool) -> Setting {
+fn setting(requested: RequestedLayout, xdp: bool) -> Setting {
     let cell = SettingCell::default();
-    cell.set(wish, xdp);
+    cell.set(requested, xdp);
     cell.get()
 }
 
@@ -62,8 +62,8 @@ fn xdp_buffers_have_page_and_headroom() {
     {
         let stats = RxBufferStats::default();
         let mut buffers = buffers(mode);
-        for wish in [RequestedLayout::Frag, RequestedLayout::Full, RequestedLayout::Auto] {
-            let all = refill(&mut buffers, setting(wish, true), &stats, 1);
+        for requested in [RequestedLayout::Frag, RequestedLayout::Full, RequestedLayout::Auto] {
+            let all = refill(&mut buffers, setting(requested, true), &stats, 1);
             assert_eq!((all[0].front, buffers.shown(&all[0])), (front, shown));
             assert_eq!(stats.reason(), Some(Layout { full: true, cause: Cause::Xdp }));
             assert_eq!(stats.counters.headroom.get(), u64::from(front));
@@ -81,14 +81,14 @@ fn a_switch_is_for_the_next_buffers() {
     let stats = RxBufferStats::default();
     let mut buffers = buffers_of(BufferMode::Mergeable, 1024);
     let mut all = Vec::new();
-    for (wish, size) in [
+    for (requested, size) in [
         (RequestedLayout::Frag, 1600),
         (RequestedLayout::Full, 4096),
         (RequestedLayout::Frag, 1600),
     ] {
-        all.extend(refill(&mut buffers, setting(wish, false), &stats, 1));
+        all.extend(refill(&mut buffers, setting(requested, false), &stats, 1));
         assert_eq!(stats.counters.size.get(), size);
-        assert_eq!(stats.reason().unwrap().full, wish == RequestedLayout::Full);
+        assert_eq!(stats.reason().unwrap().full, requested == RequestedLayout::Full);
     }
     assert_eq!(all[1].frag.len(), 4096);
     free(&mut buffers, all);

@@ -49,7 +49,7 @@ fn refused(function: &mut VirtioUserFunction) -> String {
     let begin = Instant::now();
     loop {
         match function.poll_link(Duration::ZERO) {
-            LinkStatus::Down(why) if why.starts_with("shaking hands") => {}
+            LinkStatus::Down(why) if why.starts_with("handshake with the device") => {}
             LinkStatus::Down(why) => return why,
             LinkStatus::Up { .. } => panic!("up"),
         }
@@ -201,7 +201,7 @@ fn wrong_frames_are_dropped() {
 // Goal: an invalid id, a length beyond the buffer, and an index that runs ahead close the queue.
 // The reason names the invalid value.
 #[test]
-fn lies_close_the_queue() {
+fn protocol_violations_close_the_queue() {
     type Violation = fn(&mut Vring);
     let violations: [(&str, Violation); 4] = [
         ("made available", |vring| vring.give(70_000, 100)),
@@ -217,7 +217,7 @@ fn lies_close_the_queue() {
         ("are possible", |vring| vring.table(2).half(2).store(513, Release)),
     ];
     for (number, (words, violate)) in violations.into_iter().enumerate() {
-        for (device, mut function, mut channel) in worlds(&format!("lie{number}")) {
+        for (device, mut function, mut channel) in worlds(&format!("false{number}")) {
             violate(&mut device.vring(0));
             let fault = (0..2).find_map(|_| poll(&mut channel).err()).expect(words);
             assert!(fault.to_string().contains(words), "{fault}");
@@ -226,7 +226,7 @@ fn lies_close_the_queue() {
             // The session's rings must not be used again.
             assert!(matches!(function.poll_link(Duration::ZERO), LinkStatus::Down(_)));
         }
-        for (device, _function, mut channel) in worlds(&format!("lie-tx{number}")) {
+        for (device, _function, mut channel) in worlds(&format!("false-tx{number}")) {
             channel.tx.submit(&one(), 0).unwrap();
             channel.tx.flush().unwrap();
             // The driver ignores the used length of a buffer that the device only reads.
@@ -317,12 +317,12 @@ fn silent_device_delays_no_other_function() {
     let [mut waits, mut dropped] = silent.each_ref().map(start);
     let shaking = |function: &mut VirtioUserFunction| {
         let now = function.poll_link(Duration::ZERO);
-        assert_eq!(now, LinkStatus::Down("shaking hands with the device".to_owned()));
+        assert_eq!(now, LinkStatus::Down("handshake with the device".to_owned()));
     };
     shaking(&mut waits);
     shaking(&mut dropped);
     drop(dropped);
-    let (device, _function, mut channel) = world("beside");
+    let (device, _function, mut channel) = world("other");
     device.vring(0).send(1, [0; 10], &[7; 100]);
     assert_eq!(poll(&mut channel).unwrap(), [100]);
     shaking(&mut waits);
@@ -346,7 +346,7 @@ fn devices_without_required_features_are_refused() {
     let config = VirtioUserConfig { packed: true, ..VirtioUserConfig::new(&device.path) };
     let mut function = VirtioUserFunction::new(config).unwrap();
     let why = refused(&mut function);
-    assert!(why.contains("leave packed out"), "{why}");
+    assert!(why.contains("omit packed"), "{why}");
 }
 
 // Goal: a plan with more channels than the device has, or with offloads that were not negotiated,
@@ -355,10 +355,10 @@ fn devices_without_required_features_are_refused() {
 fn impossible_changes_are_refused() {
     let (device, mut function, _channel) = world("refuse");
     let refused = function.prepare(&plan(3)).unwrap_err();
-    assert!(refused.to_string().contains("3 channels wanted, the device has 2"), "{refused}");
+    assert!(refused.to_string().contains("3 channels: the device has 2"), "{refused}");
     let none = Plan { rx_offloads: Offloads::NONE, ..plan(2) };
     let refused = function.prepare(&none).unwrap_err();
-    assert!(refused.to_string().contains("(csum) is agreed on when"), "{refused}");
+    assert!(refused.to_string().contains("(csum) are negotiated when"), "{refused}");
     assert_eq!(device.state.lock().unwrap().enabled, [true, true, false, false]);
     let next = function.prepare(&plan(2)).unwrap();
     assert_eq!(device.state.lock().unwrap().enabled, [true, true, false, true]);

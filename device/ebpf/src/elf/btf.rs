@@ -54,20 +54,20 @@ fn bad(what: &str) -> LoadError {
 
 fn word(bytes: &[u8], at: usize) -> Result<u32, LoadError> {
     let word = at.checked_add(4).and_then(|end| bytes.get(at..end));
-    let word = word.ok_or_else(|| bad("is cut off"))?;
+    let word = word.ok_or_else(|| bad("is truncated"))?;
     Ok(u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
 }
 
 impl<'a> Btf<'a> {
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, LoadError> {
         if word(bytes, 0)? as u16 != MAGIC {
-            return Err(bad("does not begin as it should"));
+            return Err(bad("has an invalid header"));
         }
         let header = word(bytes, 4)? as usize;
         let part = |off: u32, len: u32| {
             let from = header.checked_add(off as usize);
             let range = from.and_then(|from| Some(from..from.checked_add(len as usize)?));
-            range.and_then(|range| bytes.get(range)).ok_or_else(|| bad("is cut off"))
+            range.and_then(|range| bytes.get(range)).ok_or_else(|| bad("is truncated"))
         };
         let types = part(word(bytes, 8)?, word(bytes, 12)?)?;
         let strings = part(word(bytes, 16)?, word(bytes, 20)?)?;
@@ -99,7 +99,7 @@ impl<'a> Btf<'a> {
     }
 
     fn get(&self, id: u32) -> Result<&Type, LoadError> {
-        self.types.get(id as usize).ok_or_else(|| bad("names a type that is not there"))
+        self.types.get(id as usize).ok_or_else(|| bad("refers to a type that does not exist"))
     }
 
     /// Resolves typedefs and qualifiers. Returns the underlying type.
@@ -133,13 +133,17 @@ impl<'a> Btf<'a> {
 
     fn pointee(&self, id: u32) -> Result<u32, LoadError> {
         let t = self.plain(id)?;
-        if t.kind == kind::PTR { Ok(t.size) } else { Err(bad("a map's member is no pointer")) }
+        if t.kind == kind::PTR { Ok(t.size) } else { Err(bad("a map's member is not a pointer")) }
     }
 
     /// Number that is encoded as the length of an array in a pointer type.
     fn number(&self, id: u32) -> Result<u32, LoadError> {
         let t = self.plain(self.pointee(id)?)?;
-        if t.kind == kind::ARRAY { Ok(t.words[2]) } else { Err(bad("a map's number is none")) }
+        if t.kind == kind::ARRAY {
+            Ok(t.words[2])
+        } else {
+            Err(bad("a map's number is not encoded as an array"))
+        }
     }
 
     /// Definition of the map `name` in section `.maps`; `None` if there is none.
@@ -181,7 +185,7 @@ impl<'a> Btf<'a> {
                 // Ignore these members: memory is allocated near the workers, and no map is pinned.
                 "pinning" | "numa_node" => {}
                 other => {
-                    let why = format!("map '{}': member '{other}' is not known here", map.name);
+                    let why = format!("map '{}': member '{other}' is not supported", map.name);
                     return Err(LoadError(why));
                 }
             }

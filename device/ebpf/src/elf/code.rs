@@ -57,7 +57,7 @@ pub(super) fn functions(
         let (first, size) = ((symbol.address() / 8) as usize, (symbol.size() / 8) as usize);
         let end = if size == 0 { last } else { first.saturating_add(size) };
         if symbol.address() % 8 != 0 || first >= end || end > last {
-            return bad(format!("function '{name}' lies outside its section"));
+            return bad(format!("function '{name}' is outside its section"));
         }
         found.push(Function { name, section, first, end });
     }
@@ -105,7 +105,7 @@ impl Linker<'_, '_> {
         }
         let end = (text.size() / 8) as usize;
         if target >= end {
-            return bad("calls what lies outside the file");
+            return bad("calls code outside the file");
         }
         Ok(Function { name: String::new(), section, first: target, end })
     }
@@ -114,7 +114,7 @@ impl Linker<'_, '_> {
         let text = self.file.section_by_index(function.section).map_err(broken)?;
         let all = decode(&text)?;
         let Some(insns) = all.get(function.first..function.end) else {
-            return bad(format!("function '{}' lies outside its section", function.name));
+            return bad(format!("function '{}' is outside its section", function.name));
         };
         let (mut insns, start, first) = (insns.to_vec(), self.insns.len(), function.first);
         if start + insns.len() > INSNS_MAX {
@@ -125,7 +125,9 @@ impl Linker<'_, '_> {
         while let Some(insn) = insns.get(at) {
             if insn.code == LDDW && insn.src != 0 {
                 let kind = insn.src;
-                return bad(format!("insn {at}: a 64-bit constant of kind {kind} is not known"));
+                return bad(format!(
+                    "insn {at}: a 64-bit constant of kind {kind} is not supported"
+                ));
             }
             at += if insn.code == LDDW { 2 } else { 1 };
         }
@@ -168,10 +170,10 @@ impl Linker<'_, '_> {
     ) -> Result<(), LoadError> {
         let name = symbol.name().unwrap_or("?");
         let Some(&insn) = insns.get(at) else {
-            return bad(format!("a relocation of '{name}' lies outside the program"));
+            return bad(format!("a relocation of '{name}' is outside the program"));
         };
         if insn.code != LDDW || at + 1 >= insns.len() {
-            return bad(format!("insn {at}: '{name}' is relocated in a way that is not known"));
+            return bad(format!("insn {at}: '{name}' has an unsupported relocation type"));
         }
         let locations = self.maps.locations.iter().enumerate();
         let mut here = locations.filter(|(_, p)| Some(p.section) == symbol.section_index());
@@ -179,7 +181,9 @@ impl Linker<'_, '_> {
         let Some((number, place)) = found else {
             return bad(match name {
                 "" => format!("insn {at}: takes the address of code (a callback): not supported"),
-                _ => format!("insn {at}: refers to '{name}', which is no map and no variable"),
+                _ => {
+                    format!("insn {at}: refers to '{name}', which is neither a map nor a variable")
+                }
             });
         };
         let offset = (symbol.address() as i64).wrapping_add(i64::from(insn.imm));
@@ -194,7 +198,7 @@ impl Linker<'_, '_> {
     fn resolve(mut self) -> Result<(Vec<Insn>, Vec<usize>), LoadError> {
         for Call { at, section, target } in std::mem::take(&mut self.calls) {
             let Some(to) = self.start(section, target) else {
-                return bad(format!("insn {at}: calls what lies outside the file"));
+                return bad(format!("insn {at}: calls code outside the file"));
             };
             self.insns[at].src = PSEUDO_CALL;
             self.insns[at].imm = (to as i64 - at as i64 - 1) as i32;
@@ -228,7 +232,7 @@ fn called(
     let found = file.section_by_index(section).map_err(broken)?;
     if found.kind() != SectionKind::Text {
         let section = section_name(&found)?;
-        return bad(format!("insn {at}: calls '{name}' in section {section}, which is no code"));
+        return bad(format!("insn {at}: calls '{name}' in section {section}, which has no code"));
     }
     let target = (symbol.address() / 8) as i64 + i64::from(insn.imm) + 1;
     let target = usize::try_from(target).unwrap_or(usize::MAX);

@@ -6,7 +6,7 @@ use super::{Map, MapKind, errno};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
     /// The key or the value has a wrong size.
-    #[error("{what}: {got} bytes, map '{map}' has {want}")]
+    #[error("{what}: {got} bytes, map '{map}' needs {want}")]
     Size {
         /// `key` or `value`.
         what: &'static str,
@@ -21,13 +21,13 @@ pub enum MapError {
     #[error("map '{0}' has no such key")]
     NoKey(String),
     /// The map is full.
-    #[error("map '{0}' is full: it has max_entries of them")]
+    #[error("map '{0}' is full: max_entries are in use")]
     Full(String),
     /// The key is invalid.
     #[error("map '{0}' cannot have this key")]
     BadKey(String),
     /// Entries of an array cannot be deleted.
-    #[error("map '{0}' is an array: its entries are always there")]
+    #[error("map '{0}' is an array: its entries cannot be deleted")]
     Array(String),
 }
 

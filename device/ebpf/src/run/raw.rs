@@ -80,7 +80,7 @@ impl Code {
     /// Prepares a verified and rewritten program.
     pub(super) fn new(insns: &[Insn], maps: &[Map], mode: ExecutionMode) -> Result<Self, String> {
         if mode == ExecutionMode::Jit && !cfg!(target_arch = "x86_64") {
-            return Err("there is machine code for x86-64 alone: use --interpret".to_owned());
+            return Err("compiled programs need x86-64: use --interpret".to_owned());
         }
         let words = |e: rbpf::lib::Error| format!("runtime: {e:?}");
         let bytes: Box<[u8]> = insns.iter().flat_map(|insn| insn.to_bytes()).collect();

@@ -248,7 +248,7 @@ fn simple_programs_are_accepted() {
     let with = |off| program(&[Piece::Frame { size: 0, off: 3 }, masked.clone(), reach(off)]);
     assert!(load_it(&with(32), ExecutionMode::BEST).is_ok());
     let refused = load_it(&with(33), ExecutionMode::BEST).unwrap_err().to_string();
-    assert!(refused.contains("offset 33..65 may lie outside the value"), "{refused}");
+    assert!(refused.contains("offset 33..65 may be outside the value"), "{refused}");
 }
 
 // Goal: division by 0 results in 0 and modulo by 0 in the dividend in both runtimes (RFC 9669).

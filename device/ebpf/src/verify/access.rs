@@ -20,7 +20,7 @@ impl Verifier<'_> {
         let from = i64::from(base) + off;
         let (end, proven) = (from + size, i64::from(s.proven(id)));
         if i64::from(least) + from < 0 {
-            return Err(format!("packet offset {from} may lie before its start"));
+            return Err(format!("packet offset {from} may be before its start"));
         }
         if end > proven {
             let limit = if id == META { "data" } else { "data_end" };
@@ -37,7 +37,7 @@ impl Verifier<'_> {
         let (from, to) = (least + off, most + off + size);
         if from < 0 || to > i64::from(def.value_size) {
             return Err(format!(
-                "offset {from}..{to} may lie outside the value of map '{}' ({} bytes)",
+                "offset {from}..{to} may be outside the value of map '{}' ({} bytes)",
                 def.name, def.value_size
             ));
         }
@@ -90,7 +90,7 @@ impl Verifier<'_> {
         let (from, to) = self.stack_range(base, off, size.into())?;
         let whole = size == 8 && from.is_multiple_of(8);
         if !whole && !matches!(what, Reg::Scalar { .. }) {
-            return Err("a pointer is saved where 8 bytes do not fit".to_owned());
+            return Err("a pointer is saved at an offset without room for 8 bytes".to_owned());
         }
         for byte in from..to {
             let slot = &mut s.stack[byte / 8];
@@ -107,7 +107,7 @@ impl Verifier<'_> {
     fn ctx_field(&mut self, off: i16, size: u32) -> Result<Reg, String> {
         let off = i32::from(off);
         if size != 4 || off % 4 != 0 || !(0..4 * FIELDS).contains(&off) {
-            return Err(format!("offset {off} of {size} bytes is no field of struct xdp_md"));
+            return Err(format!("offset {off} of {size} bytes is not a field of struct xdp_md"));
         }
         let packet = |id| Reg::Packet { id, off: 0, least: 0, most: 0 };
         Ok(match off / 4 {
@@ -157,7 +157,7 @@ impl Verifier<'_> {
     ) -> Result<(), String> {
         self.always(at, Kind::Memory)?;
         if !matches!(base, Reg::Stack { .. }) && !matches!(what, Reg::Scalar { .. }) {
-            return Err(format!("writes {} where others can read it", what.name()));
+            return Err(format!("writes {} to memory that others can read", what.name()));
         }
         let (wide, n) = (i64::from(off), i64::from(size));
         match base {
@@ -210,7 +210,7 @@ impl Verifier<'_> {
                 }
                 Ok(())
             }
-            other => Err(format!("the helper wants memory, not {}", other.name())),
+            other => Err(format!("the helper needs memory, not {}", other.name())),
         }
     }
 }

@@ -49,7 +49,7 @@ impl Verifier<'_> {
             }
             (pointer, Reg::Scalar { range, .. }) if insn.op() == alu::SUB => {
                 let Some(n) = range.constant() else {
-                    return Err(format!("an unknown number is taken from {}", pointer.name()));
+                    return Err(format!("an unknown number is subtracted from {}", pointer.name()));
                 };
                 add(s, pointer, Range::exactly(n.wrapping_neg()))?
             }

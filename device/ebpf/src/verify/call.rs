@@ -10,7 +10,7 @@ use crate::map::MapKind;
 impl Verifier<'_> {
     pub(super) fn call(&mut self, s: &mut State, insn: Insn) -> Result<(), String> {
         if insn.src != 0 {
-            return Err(format!("a call of kind {} is not known", insn.src));
+            return Err(format!("a call of kind {} is not supported", insn.src));
         }
         let helper = Helper::find(insn.imm)?;
         let mut map = None;
@@ -57,7 +57,10 @@ impl Verifier<'_> {
                 let def = &self.maps[number as usize];
                 if (def.kind == MapKind::Devmap) != devices {
                     let kind = def.kind.name();
-                    return Err(format!("map '{}' is a {kind}, which is not for it", def.name));
+                    return Err(format!(
+                        "map '{}' is a {kind}, which this helper does not support",
+                        def.name
+                    ));
                 }
                 if helper.writes_map && def.readonly {
                     return Err(format!("map '{}' is read-only", def.name));
@@ -66,7 +69,7 @@ impl Verifier<'_> {
                 Ok(())
             }
             Arg::Key | Arg::Value => {
-                let def = def.ok_or("no map is known")?;
+                let def = def.ok_or("the map is not known at this point")?;
                 let size = if arg == Arg::Key { def.key_size } else { def.value_size };
                 self.helper_memory(s, value, (size, size), false)
             }

@@ -16,12 +16,12 @@ const EXIT: (u8, u8, u8, i16, i32) = (0x95, 0, 0, 0, 0);
 fn malformed_programs_are_refused() {
     for (insns, want) in [
         (vec![], "insn 0: nothing: 0 instructions"),
-        (vec![EXIT], "r0 is read and has no value"),
-        (vec![(0xb7, 0, 0, 0, 1)], "goes on behind its end"),
+        (vec![EXIT], "r0 is read before it is written"),
+        (vec![(0xb7, 0, 0, 0, 1)], "runs past its end"),
         (vec![(0x05, 0, 0, 5, 0), EXIT], "jumps out of the program"),
         (vec![(0x05, 0, 0, -1, 0)], "not proven to end"),
         (vec![(0x05, 0, 0, 1, 0), (LDDW, 0, 0, 0, 1), (0, 0, 0, 0, 0), EXIT], "into the middle"),
-        (vec![(LDDW, 0, 0, 0, 1), EXIT], "no second half"),
+        (vec![(LDDW, 0, 0, 0, 1), EXIT], "lacks its second half"),
         (vec![(0xb7, 11, 0, 0, 1), EXIT], "a register that does not exist"),
         (vec![(0xb7, 10, 0, 0, 1), EXIT], "the frame pointer, cannot be written"),
         (vec![(0xbc, 0, 1, 0, 0), EXIT], "half of the context is copied"),
@@ -51,7 +51,7 @@ fn access_has_one_memory_kind_on_all_paths() {
         (0x61, 0, 2, 12, 0),
         EXIT,
     ]);
-    assert!(got.contains("outside its 512 bytes") || got.contains("on one way"), "{got}");
+    assert!(got.contains("outside its 512 bytes") || got.contains("on one path"), "{got}");
 }
 
 fn map() -> MapDef {
@@ -124,5 +124,5 @@ fn pending_paths_are_bounded() {
         (0xb7, 0, 0, 0, 2),
         EXIT,
     ]);
-    assert!(got.contains("too many ways"), "{got}");
+    assert!(got.contains("too many paths"), "{got}");
 }

@@ -261,7 +261,7 @@ impl SyscallTx for FakeQueue {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let mut state = self.state.get();
         if !state.up {
-            return Err(Fault { channel: self.channel, what: "the device is gone".to_owned() });
+            return Err(Fault { channel: self.channel, what: "the device was lost".to_owned() });
         }
         let frames = burst.frames().len() - from;
         self.stats.tx.packets.add(frames as u64);

@@ -51,14 +51,14 @@ fn capabilities_are_the_intersection() {
 #[test]
 fn impossible_groups_are_refused() {
     let of = |count| group(vec![caps(4); count], OnLoss::Destroy).err().unwrap();
-    assert_eq!(of(1), "a group has 2 to 8 members, these are 1");
-    assert_eq!(of(9), "a group has 2 to 8 members, these are 9");
+    assert_eq!(of(1), "group: 1 members, allowed: 2 to 8");
+    assert_eq!(of(9), "group: 9 members, allowed: 2 to 8");
     let mixed = vec![caps(4), Caps { layer: Layer::Ip, ..caps(4) }];
     let why = group(mixed, OnLoss::Destroy).err().unwrap();
     assert_eq!(why, "fake:0 and fake:1: one carries Ethernet frames, one IP packets");
     let mtu = |mtu| Caps { mtu: Some(mtu), ..caps(4) };
     let mut torn = group(vec![mtu(1500), mtu(9000)], OnLoss::Degrade).unwrap();
-    let why = "group: fake:0 wants the mtu 1500, fake:1 wants 9000".to_owned();
+    let why = "group: fake:0 has mtu 1500, fake:1 has mtu 9000".to_owned();
     assert_eq!(torn.poll_link(Duration::ZERO), LinkStatus::Down(why));
 }
 
@@ -93,7 +93,7 @@ fn failover_needs_equal_memory_rules() {
     let channels = group.open(&Plan { channels: 4, ..plan }).unwrap();
     state.get().up = false;
     let LinkStatus::Down(why) = group.poll_link(Duration::ZERO) else { panic!() };
-    assert!(why.contains("waiting for fake:0 (no carrier); nobody could stand in"), "{why}");
+    assert!(why.contains("waiting for fake:0 (no carrier); no member could take over"), "{why}");
     assert!(why.contains("differ in the kind of memory"), "{why}");
     drop(channels);
     group.close("test");

@@ -36,28 +36,29 @@ macro_rules! drop_reasons {
 drop_reasons! {
     TooLong, "too-long",
         "The frame is longer than the link's largest frame, which follows from its MTU.",
-        "longer than frames of {mtu} are: mqnet ethtool and mtu= set the link's, ip link set \
-         {from} mtu that of the sender";
+        "longer than frames of {mtu}: raise the mtu of the link (mqnet set {from} mtu), or lower \
+         that of the sender (ip link set {from} mtu)";
     GsoOverMtu, "gso-size-over-mtu",
-        "A large frame for a side that takes none has segments longer than the link's MTU.",
-        "segments longer than {mtu} of {to}: give the sender behind {from} the same mtu, or \
+        "A large frame for a side without segmentation offload has segments longer than the link's \
+         MTU.",
+        "segments longer than {mtu} of {to}: set the same mtu at the sender behind {from}, or \
          raise the link's";
     BufferTooSmall, "rx-buffer-too-small",
         "The receiver's buffers are smaller than the frame.",
-        "the driver behind {to} gives buffers that are smaller: mergeable buffers \
-         (mrg_rxbuf=on), or a smaller mtu on {from}";
+        "the driver behind {to} provides smaller buffers: use mergeable buffers (mrg_rxbuf=on), or \
+         a smaller mtu on {from}";
     BadHeader, "bad-header",
         "The virtio header contradicts the frame's bytes (checksum or segmentation fields).",
-        "the sender behind {from} describes its frames wrongly: mqnet capture {from} --drops \
-         shows them";
+        "the sender behind {from} sends wrong virtio headers: mqnet capture {from} --drops shows \
+         the frames";
     Refused, "refused-by-kernel",
         "The kernel refused the frame (`EINVAL`): an unknown segmentation type or header.",
-        "the kernel takes no such frames: mqnet capture {to} --drops shows them";
+        "the kernel refuses the frames: mqnet capture {to} --drops shows them";
     DeviceDown, "device-down",
         "The device is administratively down (`EIO`).",
         "ip link set {to} up";
     LinkClosed, "link-closed",
-        "The frame was held for a full sink when the link was closed.",
+        "The frame waited for a full sink when the link was closed.",
         "{to} was full when the link was closed";
     QueueRetired, "queue-retired",
         "The frame arrived late in a queue that was being retired.",
@@ -88,7 +89,7 @@ drop_reasons! {
         "XDP_TX found no room in {here}";
     NotWanted, "not-wanted",
         "The driver behind the device filters such frames (address, VLAN, receive mode).",
-        "the driver behind {to} wants no such address or VLAN: promisc on there";
+        "the driver behind {to} filters the address or VLAN: set promisc on there";
     XdpElsewhere, "xdp-elsewhere",
         "An XDP program redirects to a netdev that is not in its link.",
         "the XDP program of {from} redirects to a netdev of another link";

@@ -53,7 +53,8 @@ macro_rules! counter_table {
                     "The drop reasons `xdp-drop`, `xdp-aborted`, `xdp-unsent` and `xdp-elsewhere` \
 name the cause; `mqnet xdp show DEV`.";
                 segments: Counter, "rx#_xdp_segments",
-                    "Frames beyond the first that were cut from a large frame for the XDP program."
+                    "Segments beyond the first that were cut from a large frame for the XDP \
+program."
                     + segments;
             }
 
@@ -70,7 +71,7 @@ name the cause; `mqnet xdp show DEV`.";
                 bytes: Counter, "tx_queue_#_bytes", "Bytes of the frames handed to the peer."
                     => tx_bytes: Bytes, None, "netdev_transmit_bytes_total", "";
                 lost: Counter, "tx_queue_#_lost",
-                    "Frames handed to the peer that it had not taken when it was lost."
+                    "Frames handed to the peer that it had not consumed when it was lost."
                     => tx_lost: Frames, None, "lost_total",
                     "The peer ended or failed: `mqnet show` has the reason.";
                 credits: Counter, "tx_queue_#_credits",
@@ -81,7 +82,7 @@ name the cause; `mqnet xdp show DEV`.";
                     "Times that the TX queue was full and stopped its source."
                     => tx_stop: Events, None, "queue_stops_total",
                     "The receiver is slower than the sender: `mqnet why` names the cause.";
-                wakes: Counter, "tx_queue_#_wake", "Times that a full TX queue went on."
+                wakes: Counter, "tx_queue_#_wake", "Times that a stopped TX queue was woken."
                     => tx_wake: Events, None, "queue_wakes_total", "";
                 stopped_ns: Counter, "tx_queue_#_stopped_ns", "Time that the TX queue was full."
                     => stopped_ns: Nanoseconds, None, "queue_stopped_seconds_total",
@@ -98,11 +99,13 @@ there avoids that.";
                 syscalls: Counter, "tx_queue_#_syscalls", "System calls that moved frames."
                     => syscalls: Events, None, "syscalls_total", "";
                 segments: Counter, "tx_queue_#_segments",
-                    "Frames beyond the first that were cut from one large frame."
+                    "Segments beyond the first that were cut from one large frame."
                     => segments: Frames, In, "segments_total",
-                    "The receiver takes no large frames; `mqnet ethtool -k` shows its offloads.";
+                    "The receiver has no segmentation offload; `mqnet ethtool -k` shows its \
+offloads.";
                 merged: Counter, "tx_queue_#_merged",
-                    "Frames sent as a part of the one before them: the device takes large ones."
+                    "Frames coalesced into the frame before them, for a device with segmentation \
+offload."
                     => merged: Frames, Out, "merged_total", "";
                 checksums: Counter, "tx_queue_#_checksums",
                     "Frames with a checksum filled in for a queue without checksum offload."

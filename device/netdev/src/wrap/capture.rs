@@ -80,7 +80,7 @@ fn is<T: Any>(queue: &dyn Any) -> bool {
 }
 
 fn cast<T: Any>(queue: Box<dyn Any>) -> Box<T> {
-    queue.downcast().unwrap_or_else(|_| unreachable!("asked before"))
+    queue.downcast().unwrap_or_else(|_| unreachable!("checked before"))
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ impl FlowSamples {
 }
 
 struct Sampler {
-    sights: Arc<FlowSamples>,
+    samples: Arc<FlowSamples>,
     bucket_of: BucketOf,
     count: u32,
 }
@@ -54,15 +54,15 @@ impl Sampler {
             filled += piece.read_header(&mut headers[filled..]);
         }
         let bucket = (self.bucket_of)(&headers[..filled]);
-        if let Some(counter) = bucket.and_then(|bucket| self.sights.0.get(bucket)) {
+        if let Some(counter) = bucket.and_then(|bucket| self.samples.0.get(bucket)) {
             counter.add(1);
         }
     }
 }
 
-/// Adds a sampler that counts in `sights`, in which no other queue may count at the same time.
-pub fn wrap_rx(rx: Rx, sights: Arc<FlowSamples>, bucket_of: BucketOf) -> Rx {
-    let sampler = Sampler { sights, bucket_of, count: 0 };
+/// Adds a sampler that counts in `samples`, in which no other queue may count at the same time.
+pub fn wrap_rx(rx: Rx, samples: Arc<FlowSamples>, bucket_of: BucketOf) -> Rx {
+    let sampler = Sampler { samples, bucket_of, count: 0 };
     match rx {
         Rx::Owning(inner) => Rx::Owning(Box::new(OwningQueue { inner, sampler })),
         Rx::Syscall(inner) => Rx::Syscall(Box::new(SyscallQueue { inner, sampler })),

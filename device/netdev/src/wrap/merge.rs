@@ -56,7 +56,7 @@ pub fn wrap_tx(tx: Tx, how: Merging, stats: Arc<QueuePairStats>) -> Tx {
 /// Removes coalescing if it is the outermost wrapper.
 pub fn unwrap_tx(tx: Tx) -> Tx {
     fn cast<T: Any>(queue: Box<dyn Any>) -> Box<T> {
-        queue.downcast().unwrap_or_else(|_| unreachable!("asked before"))
+        queue.downcast().unwrap_or_else(|_| unreachable!("checked before"))
     }
     match tx {
         Tx::Owning(q) if (&*q as &dyn Any).is::<owning::OwningQueue>() => {

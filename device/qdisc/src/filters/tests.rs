@@ -45,7 +45,7 @@ fn matches(protocol: u16, text: &str, keys: &FlowKeys) -> bool {
 
 // Goal: each key of flower matches its frame and no frame that differs in that field.
 #[test]
-fn flower_matches_what_it_says() {
+fn flower_matches_its_keys() {
     let cases = [
         ("ip_proto tcp", "ip_proto udp"),
         ("src_ip 10.0.0.1", "src_ip 10.0.0.2"),

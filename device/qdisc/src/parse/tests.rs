@@ -206,7 +206,7 @@ fn refusals() {
         ("mqprio foo", "argument \"foo\" is wrong: unknown argument"),
         ("mqprio num_tc 2 queues 1@0 4@1", "Queues 4:1 for TC 1 exceed the 4 TX queues available"),
         ("mqprio num_tc 2 queues 2@0 2@1", "TC 0 queues 2@0 overlap with TC 1 queues 2@1"),
-        ("mqprio num_tc 1", "No queues for TC 0 (queues COUNT@FIRST ... says which)"),
+        ("mqprio num_tc 1", "No queues for TC 0 (set them with queues COUNT@FIRST ...)"),
         ("mqprio num_tc 1 queues 1@0 hw 1", "mqprio: there is no hardware to offload to; use hw 0"),
         ("nosuch", "Specified qdisc kind is unknown"),
     ];
@@ -296,7 +296,7 @@ fn filter_refusals() {
 // Goal: a filter is shown with the values from which it was created, with tc's names, in tc's
 // order.
 #[test]
-fn filters_are_shown_as_they_were_said() {
+fn filters_are_shown_as_requested() {
     let shown = |text, protocol| {
         let plan = read_filter(text, protocol).unwrap();
         let keys = plan.matcher.keys();

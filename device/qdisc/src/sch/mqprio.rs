@@ -136,7 +136,7 @@ fn check(q: &Mqprio, channels: u16) -> Result<(), TcError> {
     for class in 0..usize::from(q.num_tc) {
         let Some(&range) = q.queues.get(class).filter(|range| range.0 > 0) else {
             return Err(invalid(format!(
-                "No queues for TC {class} (queues COUNT@FIRST ... says which)"
+                "No queues for TC {class} (set them with queues COUNT@FIRST ...)"
             )));
         };
         let (count, first) = range;

@@ -83,9 +83,9 @@ impl Sequence {
             at = self.after(at, count);
         }
         let what = if id < self.list.len() as u32 {
-            format!("buffer {id} used, which was not made available, or not after buffer {first}")
+            format!("buffer {id} used, but not made available, or out of order (next: {first})")
         } else {
-            format!("buffer {id} used, which was not made available")
+            format!("buffer {id} used, but not made available")
         };
         Err(self.broken(what))
     }
@@ -136,7 +136,7 @@ impl Sequence {
     #[cold]
     #[inline(never)]
     pub(crate) fn not_available(&self, id: u32) -> Broken {
-        self.broken(format!("buffer {id} used, which was not made available"))
+        self.broken(format!("buffer {id} used, but not made available"))
     }
 
     #[cold]

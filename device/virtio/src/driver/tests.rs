@@ -240,8 +240,8 @@ fn disturb(driver: &mut dyn DriverQueue, memory: &AtomicTable, noise: &[(u32, u3
 fn invalid_used_entries_are_detected() {
     type Violation = fn(&mut dyn Device, u16);
     let cases: [(&str, Violation); 3] = [
-        ("buffer 16 used, which", |device, _| device.give(16, 0, 1)),
-        ("used, which", |device, id| {
+        ("buffer 16 used, but", |device, _| device.give(16, 0, 1)),
+        ("used, but", |device, id| {
             device.give(id, 0, 1);
             device.give(id, 0, 1);
         }),
@@ -434,7 +434,7 @@ fn sent_buffers_return_by_one_entry() {
         driver.add_taken(id, MemoryRange { at: 0, len: 60 });
         driver.publish();
         device.give((id + 1) % SIZE, 0, 1);
-        assert!(driver.take_sent().unwrap_err().what.contains("not after buffer"));
+        assert!(driver.take_sent().unwrap_err().what.contains("out of order"));
     }
 }
 

@@ -94,7 +94,7 @@ pub enum CtrlError {
     #[error("a command of {0} bytes has no class and number")]
     Short(usize),
     /// The command does not exist.
-    #[error("there is no command {number} of class {class}")]
+    #[error("command {number} of class {class} does not exist")]
     Unknown {
         /// Class of the command.
         class: u8,
@@ -102,7 +102,7 @@ pub enum CtrlError {
         number: u8,
     },
     /// The data have the wrong length.
-    #[error("command {class}.{number}: {len} bytes of data are too few or too many")]
+    #[error("command {class}.{number}: invalid data length {len}")]
     Len {
         /// Class of the command.
         class: u8,

@@ -408,7 +408,9 @@ impl DeviceRing for PackedDeviceQueue {
             }
             let Some(next) = self.read(place) else {
                 let at = place.at;
-                return Err(self.broken(format!("a chain goes on in {at}, which is not available")));
+                return Err(
+                    self.broken(format!("a chain continues at {at}, which is not available"))
+                );
             };
             desc = next;
             place.advance(1, self.size);

@@ -92,20 +92,25 @@ impl fmt::Display for Cause {
             Self::Jumbo { size, page } => {
                 write!(f, "forced: two buffers of {size} bytes do not fit a page of {page}")
             }
-            Self::Xdp => f.write_str("forced: an XDP program has a page for each frame"),
-            Self::Asked => f.write_str("asked for"),
+            Self::Xdp => f.write_str("forced: an XDP program needs a page for each frame"),
+            Self::Asked => f.write_str("requested"),
             Self::Foreign(share) => {
-                write!(f, "auto: {share} % of the buffers come back from other threads")
+                write!(f, "auto: {share} % of the buffers are returned by other threads")
             }
             Self::Memory(share) => write!(f, "auto: {share} % of the pages are in use"),
             Self::Dear { full, frag } => {
-                write!(f, "auto: whole pages take {full} ns for a buffer, parts of pages {frag}")
+                write!(
+                    f,
+                    "auto: refill takes {full} ns for a buffer with whole pages, {frag} ns with \
+                     parts of pages"
+                )
             }
             Self::RolledBack { pages } => write!(
                 f,
-                "rolled back: {pages} pages are too few for a ring of whole ones and what is in use"
+                "rolled back: {pages} pages are too few for a ring of whole pages and the pages in \
+                 use"
             ),
-            Self::Cheap => f.write_str("auto: buffers come back where they were taken"),
+            Self::Cheap => f.write_str("auto: buffers are returned by the thread that took them"),
         }
     }
 }
@@ -144,7 +149,7 @@ impl Layout {
     /// Selects the layout of buffers of `size` bytes in pages of `page` bytes. `now` is the current
     /// layout.
     pub fn decide(
-        wish: RequestedLayout,
+        requested: RequestedLayout,
         (size, page): (u32, u32),
         xdp: bool,
         measured: &Measured,
@@ -157,7 +162,7 @@ impl Layout {
         if size == 0 || page / size < 2 {
             return full(Cause::Jumbo { size, page });
         }
-        match wish {
+        match requested {
             RequestedLayout::Full => full(Cause::Asked),
             RequestedLayout::Frag => Self { full: false, cause: Cause::Asked },
             RequestedLayout::Auto => Self::measure(measured, now),
@@ -211,13 +216,13 @@ mod tests {
     // Goal: forced layouts do not depend on the request, and report the reason with its numbers.
     #[test]
     fn forced_layouts() {
-        for wish in [RequestedLayout::Frag, RequestedLayout::Full, RequestedLayout::Auto] {
+        for requested in [RequestedLayout::Frag, RequestedLayout::Full, RequestedLayout::Auto] {
             let none = Measured::default();
-            let jumbo = Layout::decide(wish, (2112, 4096), false, &none, None);
+            let jumbo = Layout::decide(requested, (2112, 4096), false, &none, None);
             assert!(jumbo.full);
             let text = "forced: two buffers of 2112 bytes do not fit a page of 4096";
             assert_eq!(jumbo.cause.to_string(), text);
-            let xdp = Layout::decide(wish, (64, 4096), true, &none, None);
+            let xdp = Layout::decide(requested, (64, 4096), true, &none, None);
             assert_eq!(xdp, Layout { full: true, cause: Cause::Xdp });
         }
     }
@@ -256,7 +261,8 @@ mod tests {
         assert!(auto(measured([0, 24], false), Some(full)).full, "nothing to compare with");
         let dear = auto(measured([20, 25], false), Some(full));
         assert_eq!(dear, Layout { full: false, cause: Cause::Dear { full: 25, frag: 20 } });
-        let text = "auto: whole pages take 25 ns for a buffer, parts of pages 20";
+        let text = "auto: refill takes 25 ns for a buffer with whole pages, 20 ns with parts of \
+                    pages";
         assert_eq!(dear.cause.to_string(), text);
         assert_eq!(auto(measured([20, 25], true), Some(dear)), dear);
         assert!(auto(measured([20, 25], false), Some(dear)).full, "tried again");

@@ -41,8 +41,8 @@ impl Queue for OwningQueue {
         self.inner.prefetch();
     }
 
-    fn gather(&self) -> Duration {
-        self.inner.gather()
+    fn hold_off(&self) -> Duration {
+        self.inner.hold_off()
     }
 }
 
@@ -124,8 +124,8 @@ impl Queue for SyscallQueue {
         self.inner.prefetch();
     }
 
-    fn gather(&self) -> Duration {
-        self.inner.gather()
+    fn hold_off(&self) -> Duration {
+        self.inner.hold_off()
     }
 }
 

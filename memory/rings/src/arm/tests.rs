@@ -35,7 +35,7 @@ fn threshold_is_reachable() {
 
 /// Doorbell in the loom model, in which a lost doorbell is a deadlock that loom reports.
 #[cfg(loom)]
-struct Bell(loom::sync::Notify);
+struct Doorbell(loom::sync::Notify);
 
 // Goal: a consumer that sleeps on an empty ring is woken by the next entry. Loom explores every
 // interleaving, and a lost wake-up is a deadlock.
@@ -44,7 +44,7 @@ struct Bell(loom::sync::Notify);
 fn sleeping_consumer_is_woken() {
     loom::model(|| {
         let (mut tx, mut rx) = spsc::ring::<u32>(2);
-        let shared = loom::sync::Arc::new((AtomicU64::new(0), Bell(loom::sync::Notify::new())));
+        let shared = loom::sync::Arc::new((AtomicU64::new(0), Doorbell(loom::sync::Notify::new())));
         let other = shared.clone();
         let producer = loom::thread::spawn(move || {
             let mut ringer = Ringer::new(1);
@@ -80,7 +80,7 @@ fn sleeping_consumer_is_woken() {
 fn stopped_producer_is_woken() {
     loom::model(|| {
         let (mut tx, mut rx) = spsc::ring::<u32>(2);
-        let shared = loom::sync::Arc::new((AtomicU64::new(0), Bell(loom::sync::Notify::new())));
+        let shared = loom::sync::Arc::new((AtomicU64::new(0), Doorbell(loom::sync::Notify::new())));
         let other = shared.clone();
         let consumer = loom::thread::spawn(move || {
             let mut ringer = Ringer::new(1);

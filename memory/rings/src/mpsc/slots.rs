@@ -216,7 +216,7 @@ impl<T> Front<T> {
             }
             self.next += 1;
         }
-        debug_assert!(left == 0, "{left} frames released that were never shown");
+        debug_assert!(left == 0, "{left} frames released that were never received");
         if self.next != begin {
             // Pairs with the acquire load in `Slots::next`: the reads of these slots are complete.
             self.slots.head.0.store(self.next, Ordering::Release);

@@ -187,7 +187,7 @@ impl KernelXdpProgram {
         ifindex: u32,
     ) -> io::Result<Self> {
         let function = btf::rx_vlan_tag().ok_or_else(|| {
-            io::Error::new(io::ErrorKind::Unsupported, "the kernel does not tell of VLAN tags")
+            io::Error::new(io::ErrorKind::Unsupported, "the kernel does not report VLAN tags")
         })?;
         let mut insns = insert_tag(function);
         insns.extend(map.redirect(Reg::R6));

@@ -37,7 +37,7 @@ fn missing_folder_is_named() {
     let path = missing.join("x.sock");
     let e = listen(&path, Access::default()).unwrap_err();
     let (shown, missing) = (path.display(), missing.display());
-    let expected = format!("{shown}: no folder {missing}: make it, or choose another path");
+    let expected = format!("{shown}: no folder {missing}: create it, or choose another path");
     assert_eq!(e.to_string(), expected);
     assert_eq!(io::Error::from(e).kind(), io::ErrorKind::NotFound);
 }

@@ -233,7 +233,7 @@ proptest! {
         for function in 0..nodes {
             let sizes = placement.places.iter().filter(|p| p.function == function);
             let sizes: Vec<usize> = sizes
-                .map(|p| p.xps.iter().filter(|&&c| topology.node_of(c) == p.home).count())
+                .map(|p| p.xps.iter().filter(|&&c| topology.node_of(c) == p.device_node).count())
                 .collect();
             if let (Some(most), Some(least)) = (sizes.iter().max(), sizes.iter().min()) {
                 prop_assert!(most - least <= 1, "{sizes:?}");

@@ -116,7 +116,7 @@ fn same_device(one: &Endpoint, other: &Endpoint) -> bool {
 /// Returns an error if another link or the other end of `new` uses one of its devices.
 fn is_free(links: &BTreeMap<String, ConfiguredLink>, new: &CheckedLink) -> Result<(), ApiError> {
     if same_device(&new.a, &new.b) {
-        return Err(ApiError::field("b", "b: the device is the other side of this link already"));
+        return Err(ApiError::field("b", "b: the device is also the other side of this link"));
     }
     for (field, end) in [("a", &new.a), ("b", &new.b)] {
         for (name, link) in links {

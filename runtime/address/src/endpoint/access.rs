@@ -53,7 +53,7 @@ impl SocketAccess {
         match ours || access == Self::default() {
             true => Ok(access),
             false => {
-                Err(format!("mode=, owner= and group= are of a socket that mqnet makes: {why}"))
+                Err(format!("mode=, owner= and group= apply to a socket that mqnet creates: {why}"))
             }
         }
     }

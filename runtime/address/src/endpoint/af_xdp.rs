@@ -47,8 +47,8 @@ const OPTIONS: &[OptionDecl] = &[
     option(
         "mode",
         ValueType::Choice(&["auto", "native", "generic"]),
-        "native: frames are taken in the driver; generic: in the stack, which works with any \
-             driver; auto: native if possible",
+        "native: frames are received in the driver; generic: in the stack, which works with any \
+         driver; auto: native if possible",
     )
     .or("auto"),
     option(
@@ -73,7 +73,7 @@ const OPTIONS: &[OptionDecl] = &[
     option(
         "promisc",
         ON_OFF,
-        "receive frames for all addresses; off: the address filter is left alone",
+        "receive frames for all addresses; off: the address filter is not changed",
     )
     .or("on"),
     NAME.means("name of the netdev; otherwise that of the interface"),
@@ -82,7 +82,7 @@ const OPTIONS: &[OptionDecl] = &[
 pub(super) static KIND: KindDecl = KindDecl {
     prefix: "xdp:",
     target: "IFNAME",
-    summary: "network interface of this kernel, taken over by AF_XDP sockets",
+    summary: "network interface of this kernel, by AF_XDP sockets",
     notes: "Every queue of the interface is a channel.",
     document: "af_xdp.md",
     example: "xdp:eth0,mode=native,zerocopy=on",

@@ -29,7 +29,7 @@ pub fn find_group(address: &str, root: &Path) -> Result<Option<AutoGroup>, BadAd
     }
     let bad = |what: String| BadAddress { address: address.to_owned(), what };
     if options.iter().any(|option| option.starts_with("netns=")) {
-        let what = "group=auto looks for members in this network namespace alone: without netns=";
+        let what = "group=auto finds members in this network namespace only: omit netns=";
         return Err(bad(what.to_owned()));
     }
     let found = siblings(root, name).map_err(|why| {
@@ -91,7 +91,7 @@ mod tests {
         let alone = no("xdp:eth2,group=auto");
         assert!(alone.contains("no other interface has its phys_switch_id b"), "{alone}");
         assert!(alone.ends_with("name the members, as in xdp:eth2+xdp:OTHER"), "{alone}");
-        assert!(no("xdp:eth0,netns=x,group=auto").contains("without netns="));
+        assert!(no("xdp:eth0,netns=x,group=auto").contains("omit netns="));
         assert!(parse("xdp:eth0+xdp:eth1,group=auto").is_err());
     }
 }

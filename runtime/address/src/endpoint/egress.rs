@@ -13,7 +13,7 @@ pub(super) const OPTIONS: &[OptionDecl] = &[
         "qdisc",
         ValueType::Custom(&Custom {
             syntax: "WORDS",
-            allowed: "the words that tc takes",
+            allowed: "arguments of tc qdisc",
             example: "fq_codel limit 100",
             read: |text| {
                 // Separate the words by one blank, as in a tc command.
@@ -21,14 +21,14 @@ pub(super) const OPTIONS: &[OptionDecl] = &[
                 (!words.is_empty()).then_some(Value::Text(words))
             },
         }),
-        "queueing discipline of each channel for frames that leave here, in the words of tc; words \
+        "queueing discipline of each channel for frames that leave here, in tc's syntax; arguments \
          with a comma are not possible",
     )
     .once(),
     option(
         "full",
         ValueType::Choice(&["stop", "drop"]),
-        "a full sink stops the source, or frames are dropped",
+        "a full sink stops the source, or drops frames",
     )
     .or("stop"),
     option(
@@ -44,7 +44,7 @@ pub(super) fn read(options: &Options) -> Result<EgressConfig, String> {
     let qdisc: Option<String> = options.optional("qdisc");
     if let Some(words) = &qdisc {
         Tree::new(words, Layer::Ethernet).map_err(|e| {
-            format!("qdisc={words}: {e} (words with a comma are not possible here)")
+            format!("qdisc={words}: {e} (arguments with a comma are not possible here)")
         })?;
     }
     Ok(EgressConfig {

@@ -29,7 +29,7 @@ const OPTIONS: &[OptionDecl] = &[
     option(
         "on-member-loss",
         ValueType::Choice(&["destroy", "degrade"]),
-        "the group ends with a lost member, or goes on without it",
+        "the group goes down with a lost member, or continues without it",
     )
     .or("destroy")
     .once(),
@@ -126,9 +126,9 @@ fn number_of(wanted: &str, texts: &[&str]) -> Result<usize, String> {
     let named = texts.iter().position(|text| target(text) == wanted);
     let found = named.or_else(|| wanted.parse().ok().filter(|number| numbers.contains(number)));
     found.ok_or_else(|| {
-        let those: Vec<&str> = texts.iter().map(|text| target(text)).collect();
-        let (most, those) = (texts.len() - 1, those.join(", "));
-        format!("primary={wanted}: must be a number from 0 to {most}, or one of {those}")
+        let members: Vec<&str> = texts.iter().map(|text| target(text)).collect();
+        let (most, members) = (texts.len() - 1, members.join(", "));
+        format!("primary={wanted}: must be a number from 0 to {most}, or one of {members}")
     })
 }
 
@@ -137,7 +137,7 @@ fn parse(text: &str, options: &Options) -> Result<Endpoint, String> {
     let count = texts.len();
     if !MEMBERS.contains(&count) {
         let (least, most) = (MEMBERS.start(), MEMBERS.end());
-        return Err(format!("a group has {least} to {most} members, these are {count}"));
+        return Err(format!("group: {count} members, allowed: {least} to {most}"));
     }
     let primary: Option<String> = options.optional("primary");
     let primary = primary.map(|wanted| number_of(&wanted, &texts)).transpose()?;
@@ -146,7 +146,7 @@ fn parse(text: &str, options: &Options) -> Result<Endpoint, String> {
         let (member, egress) = parse_both(text).map_err(|e| format!("member {at}: {e}"))?;
         let why = match &member {
             Endpoint::NtbVfioUser(_) => {
-                Some("its peer is a kernel's ntb_transport, which has no groups")
+                Some("its peer is a kernel's ntb_transport, which does not support groups")
             }
             _ if !member.config().inherited().is_empty() => Some("fd= is not possible in a group"),
             _ if egress != EgressConfig::default() => Some(
@@ -214,7 +214,7 @@ mod tests {
     fn bad_groups_name_the_error() {
         let nine = ["null:"; 9].join("+");
         for (address, words) in [
-            (&nine[..], "a group has 2 to 8 members, these are 9"),
+            (&nine[..], "group: 9 members, allowed: 2 to 8"),
             ("tap:a+tap:a", "member 1, tap:a: is a member already"),
             ("tap:a+tap:b+tap:a,persist", "member 2, tap:a: is a member already"),
             ("vhost-user:/x,queues=2+vhost-user:/x", "member 1, vhost-user:/x: is a member"),
@@ -224,7 +224,7 @@ mod tests {
             ("tap:a,primary=0", "unknown option 'primary=0'"),
             ("tap:a+tap:b,primary=2", "primary=2: must be a number from 0 to 1, or one of tap:a,"),
             ("tap:a+tap:b,primary=tap:c", "or one of tap:a, tap:b"),
-            ("tap:a+tap:b,primary=0,primary=0", "primary= is there twice"),
+            ("tap:a+tap:b,primary=0,primary=0", "primary= is given twice"),
             ("tap:a+tap:b,on-member-loss=park", "must be destroy or degrade"),
             ("tap:a+tap:b,on-member-loss", "unknown option 'on-member-loss'"),
             ("tap:a,full=drop+tap:b", "write them after the last member"),

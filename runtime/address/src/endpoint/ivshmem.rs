@@ -43,8 +43,7 @@ const OPTIONS: &[OptionDecl] = &[
     option(
         "side",
         ValueType::Choice(&["0", "1"]),
-        "half of the memory for this end; otherwise the free one. Give it to both ends, or to \
-             none",
+        "half of the memory for this end; otherwise the free one. Set it at both ends, or at none",
     ),
     MTU.means("MTU to insist on"),
     NAME.means("name of the netdev; otherwise that of the socket's file, or ivshmem"),
@@ -158,8 +157,8 @@ mod tests {
             ("ntb:ivshmem=pci,side=2", "side=2: must be 0 or 1"),
             ("ntb:ivshmem=pci,window=4M", "unknown option 'window=4M'; allowed: side= mtu="),
         ] {
-            let said = parse(text).unwrap_err().to_string();
-            assert!(said.contains(words), "{text}: {said}");
+            let message = parse(text).unwrap_err().to_string();
+            assert!(message.contains(words), "{text}: {message}");
         }
     }
 }

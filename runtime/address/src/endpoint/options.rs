@@ -30,7 +30,7 @@ impl Options {
             };
             let value = option.split_once('=').map(|(_, value)| value);
             if decl.once && options.has(decl.name) {
-                return Err(format!("{}= is there twice", decl.name));
+                return Err(format!("{}= is given twice", decl.name));
             }
             match decl.value.read(value).map_err(|why| format!("{option}: must be {why}"))? {
                 Value::List(all) => options.values.extend(all.into_iter().map(|v| (decl.name, v))),

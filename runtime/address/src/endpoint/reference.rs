@@ -113,7 +113,7 @@ last value counts, unless its meaning states otherwise. `mqnet link --help` prin
         };
         out += &format!("| `{address}` | {} | {more} |\n", cell(kind.summary));
     }
-    out += "\nAny two of them can be joined, but for two bridges (`ntb:` to `ntb:`).\n";
+    out += "\nAny two of them can be joined, except two bridges (`ntb:` to `ntb:`).\n";
     out += &format!("\n## Options of every endpoint\n\n{}", table(egress::OPTIONS.iter()));
     for kind in kinds() {
         let notes = if kind.notes.is_empty() { "" } else { "\n\n" };

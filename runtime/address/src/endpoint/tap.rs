@@ -49,8 +49,8 @@ const OPTIONS: &[OptionDecl] = &[
     option(
         "io",
         ValueType::Choice(&["auto", "uring", "plain"]),
-        "auto: many frames per system call where the kernel allows it; uring: many, or the \
-             device is refused; plain: one",
+        "auto: many frames per system call where the kernel allows it; uring: many, or an error; \
+         plain: one",
     )
     .or("auto"),
     option("fd", DESCRIPTORS, "queues that the parent process has attached"),
@@ -60,8 +60,9 @@ pub(super) static KIND: KindDecl = KindDecl {
     prefix: "tap:",
     target: "NAME",
     summary: "TAP device with several queues and every offload of the kernel",
-    notes: "An existing device is used (without multi_queue: for one channel) and left as it was. \
-            Before Linux 7.3 the kernel drops frames for which its ring has no room (txqueuelen).",
+    notes: "An existing device is used (without multi_queue: for one channel) and restored \
+            afterwards. Before Linux 7.3 the kernel drops frames for which its ring has no room \
+            (txqueuelen).",
     document: "tap.md",
     example: "tap:vm0,address=10.0.0.1/24,mtu=9000",
     driver: "mqnet-tap",

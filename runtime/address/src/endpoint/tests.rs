@@ -140,10 +140,10 @@ fn bad_addresses_name_the_field() {
         ("null:,a", "unknown option 'a'; allowed: qdisc= full= rx-locality="),
         ("tap:a,full=on", "full=on: must be stop or drop"),
         ("ntb:/x,full", "unknown option 'full'"),
-        ("null:,qdisc=", "words that tc takes"),
-        ("null:,qdisc=  ", "words that tc takes"),
+        ("null:,qdisc=", "arguments of tc qdisc"),
+        ("null:,qdisc=  ", "arguments of tc qdisc"),
         ("tap:a,qdisc", "unknown option 'qdisc'"),
-        ("tap:a,qdisc=pfifo,qdisc=mq", "qdisc= is there twice"),
+        ("tap:a,qdisc=pfifo,qdisc=mq", "qdisc= is given twice"),
         ("tap:a,qdisc=prio bands 3,priomap 1 2", "unknown option 'priomap 1 2'"),
     ] {
         let text = parse(address).unwrap_err().to_string();

@@ -30,9 +30,9 @@ const OPTIONS: &[OptionDecl] = &[
 pub(super) static KIND: KindDecl = KindDecl {
     prefix: "vduse:",
     target: "NAME",
-    summary: "network card of this kernel, driven by its own virtio-net",
-    notes: "The netdev has the name of the card. The modules vduse, virtio_vdpa and virtio_net are \
-            needed.",
+    summary: "network device of this kernel, driven by its own virtio-net",
+    notes: "The netdev has the name of the device. The modules vduse, virtio_vdpa and virtio_net \
+            are needed.",
     document: "vduse.md",
     example: "vduse:v0,mac=02:00:00:00:00:01",
     driver: "mqnet-vduse",

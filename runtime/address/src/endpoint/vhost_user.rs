@@ -37,8 +37,7 @@ const OPTIONS: &[OptionDecl] = &[
     option("connect", ValueType::Flag, "connect to the socket, at which the VMM listens"),
     option("queues", QUEUES, "largest number of queue pairs").or("64"),
     option("packed", ON_OFF, "offer packed rings; off: split rings only").or("on"),
-    option("ctrl", ON_OFF, "offer a control queue, for peers that are the driver themselves")
-        .or("off"),
+    option("ctrl", ON_OFF, "offer a control queue, for peers that are the driver").or("off"),
     MAC.means("Ethernet address for a VMM that requests it; QEMU has its own mac="),
     MTU.means("MTU to offer and to insist on"),
     NAME,
@@ -67,7 +66,7 @@ pub(super) static KIND: KindDecl = KindDecl {
         let access = SocketAccess::read(options, !connect && fd.is_none(), why)?;
         let path = match fd {
             Some(_) if !path.is_empty() || connect => {
-                return Err("fd= is instead of a socket path: write vhost-user:,fd=N".to_owned());
+                return Err("fd= replaces the socket path: write vhost-user:,fd=N".to_owned());
             }
             Some(_) => PathBuf::new(),
             None => socket_path(path)?,

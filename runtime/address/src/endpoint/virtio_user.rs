@@ -55,7 +55,7 @@ const OPTIONS: &[OptionDecl] = &[
     MTU.means("MTU to insist on"),
     MAC.means("receive frames for this address and for groups only"),
     option("packed", ValueType::Switch { bare: true }, "use packed rings").or("off"),
-    option("in-order", ON_OFF, "rely on the order that a device promises").or("on"),
+    option("in-order", ON_OFF, "use VIRTIO_F_IN_ORDER if the device offers it").or("on"),
     option("csum", ON_OFF, "leave checksums and segmentation to a device that completes them")
         .or("on"),
     option("mrg", ON_OFF, "mergeable RX buffers, if the device has them").or("on"),

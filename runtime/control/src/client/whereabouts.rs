@@ -53,7 +53,7 @@ impl fmt::Display for Whereabouts {
         write!(f, ", pid {pid}")?;
         match (&self.place, self.state) {
             _ if self.is_stopped() => write!(f, " (it is stopped: kill -CONT {pid})"),
-            (Some(place), Some('D')) => write!(f, " (it waits in the kernel, in {place})"),
+            (Some(place), Some('D')) => write!(f, " (it is blocked in the kernel, in {place})"),
             _ => Ok(()),
         }
     }
@@ -65,7 +65,7 @@ mod tests {
 
     // Goal: only a process in an uninterruptible wait gets a longer time limit.
     #[test]
-    fn who_waits_for_the_kernel_is_waited_for() {
+    fn blocked_process_is_waited_for() {
         let in_state = |state| Whereabouts { pid: Some(7), state, place: None };
         assert!(in_state(Some('D')).is_in_kernel());
         for state in [None, Some('S'), Some('R'), Some('T')] {
@@ -76,7 +76,7 @@ mod tests {
     // Goal: a message contains the process id, and the state if the process is stopped or in an
     // uninterruptible wait.
     #[test]
-    fn where_it_is_is_said() {
+    fn whereabouts_are_printed() {
         let (one, _other) = UnixStream::pair().unwrap();
         let own = Whereabouts::of_peer(&one);
         assert_eq!(own.pid, Some(std::process::id() as i32));
@@ -86,7 +86,10 @@ mod tests {
             Whereabouts { pid: Some(7), state: Some(state), place }.to_string()
         };
         assert_eq!(at('T', Some("do_signal_stop")), ", pid 7 (it is stopped: kill -CONT 7)");
-        assert_eq!(at('D', Some("rtnl_lock")), ", pid 7 (it waits in the kernel, in rtnl_lock)");
+        assert_eq!(
+            at('D', Some("rtnl_lock")),
+            ", pid 7 (it is blocked in the kernel, in rtnl_lock)"
+        );
         assert_eq!(at('S', Some("do_epoll_wait")), ", pid 7");
     }
 }

@@ -46,18 +46,19 @@ pub(crate) fn listener_state(socket: &str) -> Whereabouts {
 pub(super) fn silence(stream: &StdStream) -> String {
     let mut byte = [MaybeUninit::uninit()];
     let is_unread = SockRef::from(stream).peek(&mut byte).is_ok_and(|bytes| bytes > 0);
-    let unread = if is_unread { " (a part of an answer lies unread)" } else { "" };
+    let unread = if is_unread { " (a part of the response is unread)" } else { "" };
     format!("{}{unread}", Whereabouts::of_peer(stream))
 }
 
 fn unreachable_at(socket: &str, e: &io::Error) -> ApiError {
     let (code, why) = match e.kind() {
         io::ErrorKind::NotFound => (Code::Failed, "there is no such socket: is mqnet running?"),
-        io::ErrorKind::ConnectionRefused => {
-            (Code::Failed, "nobody listens there: the mqnet that made it has ended; start it again")
-        }
+        io::ErrorKind::ConnectionRefused => (
+            Code::Failed,
+            "no process listens there: the mqnet process that created it has ended; start it again",
+        ),
         io::ErrorKind::PermissionDenied => {
-            (Code::Permission, "its mode and owner keep this user out: use sudo, or change them")
+            (Code::Permission, "its mode and owner exclude this user: use sudo, or change them")
         }
         io::ErrorKind::WouldBlock => {
             (Code::TimedOut, "its listen queue is full: is the process stopped?")
@@ -75,7 +76,7 @@ pub(super) async fn open(
     path: &str,
     body: Option<&Value>,
 ) -> Result<(JoinSet<()>, Incoming), ApiError> {
-    let broken = |e: hyper::Error| failed(socket, &format!("no proper answer: {e}"));
+    let broken = |e: hyper::Error| failed(socket, &format!("invalid response: {e}"));
     let stream = UnixStream::from_std(stream).map_err(|e| unreachable_at(socket, &e))?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
     let mut driver = JoinSet::new();
@@ -93,7 +94,7 @@ pub(super) async fn open(
         request = request.header(header::CONTENT_TYPE, "application/json");
     }
     let request = request.body(Full::new(bytes)).map_err(|e| {
-        ApiError::new(Code::Invalid, format!("cannot ask {socket}: {method} {path}: {e}"))
+        ApiError::new(Code::Invalid, format!("{socket}: cannot send {method} {path}: {e}"))
     })?;
     let answer = sender.send_request(request).await.map_err(broken)?;
     let status = answer.status();
@@ -126,14 +127,14 @@ pub(crate) async fn get<T: serde::de::DeserializeOwned>(
 ) -> Result<T, ApiError> {
     let value = request_json((socket, connect(socket)?), "GET", path, None).await?;
     serde_json::from_value(value)
-        .map_err(|e| failed(socket, &format!("an answer of another version: {e}")))
+        .map_err(|e| failed(socket, &format!("response of another version: {e}")))
 }
 
 async fn collect(socket: &str, body: Incoming) -> Result<Bytes, ApiError> {
     match Limited::new(body, ANSWER_MAX).collect().await {
         Ok(body) => Ok(body.to_bytes()),
-        Err(e) if e.is::<LengthLimitError>() => Err(failed(socket, "the answer is too large")),
-        Err(e) => Err(failed(socket, &format!("the answer broke off: {e}"))),
+        Err(e) if e.is::<LengthLimitError>() => Err(failed(socket, "the response is too large")),
+        Err(e) => Err(failed(socket, &format!("the response was cut off: {e}"))),
     }
 }
 

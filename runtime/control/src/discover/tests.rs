@@ -139,7 +139,7 @@ fn unreachable_sockets_are_explained() {
     assert!(e.message.contains(&at) && e.message.contains("is mqnet running?"), "{e}");
     drop(UnixListener::bind(&path).unwrap());
     let e = find_device("vm0", None, &Search::At(at.clone())).unwrap_err();
-    assert!(e.message.contains("nobody listens there"), "{e}");
+    assert!(e.message.contains("no process listens there"), "{e}");
     assert!(Search::new(Some("@")).is_err());
     assert_eq!(Search::new(Some(&at)).unwrap(), Search::At(at));
 }

@@ -10,7 +10,7 @@ use utoipa::openapi::{Content, OpenApi as Document, Ref, RefOr, ResponseBuilder}
 #[openapi(
     info(
         title = "mqnet control interface",
-        description = "What a running mqnet can be asked and told, over its control socket."
+        description = "Requests of a running mqnet process, over its control socket."
     ),
     components(schemas(ApiError))
 )]
@@ -22,12 +22,12 @@ const ANY: [(&str, &str); 5] = [
     ("404", "No such link, netdev, queue, discipline or path"),
     ("405", "No such method here; the Allow header has those that are"),
     ("422", "This device cannot do it"),
-    ("500", "Something went wrong in mqnet"),
+    ("500", "An internal error of mqnet"),
 ];
 /// Additional errors of a change.
 const CHANGE: [(&str, &str); 3] = [
     ("403", "The kernel refused"),
-    ("409", "Another change is under way, it is there already, or the link is down"),
+    ("409", "Another change is under way, the object exists already, or the link is down"),
     ("504", "The peer did not answer in time, or the change is still under way"),
 ];
 /// Additional errors of an operation with a request body.

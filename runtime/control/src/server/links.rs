@@ -43,7 +43,7 @@ pub(super) async fn links(State(host): State<HostHandle>) -> Answer<Reply> {
 /// rejected.
 #[utoipa::path(put, path = "/v1/links/{link}", tag = "links", request_body = LinkSpec,
     params(("link" = String, Path, description = "Name for the link")),
-    responses((status = 200, description = "It is there", body = Outcome)))]
+    responses((status = 200, description = "The link exists", body = Outcome)))]
 pub(super) async fn add(
     State(host): State<HostHandle>,
     link: Name,
@@ -55,7 +55,7 @@ pub(super) async fn add(
 /// Deletes a link. A process with a single link ends with that link.
 #[utoipa::path(delete, path = "/v1/links/{link}", tag = "links",
     params(("link" = String, Path, description = "Name of a link")),
-    responses((status = 200, description = "It is gone", body = Outcome)))]
+    responses((status = 200, description = "The link is removed", body = Outcome)))]
 pub(super) async fn delete(State(host): State<HostHandle>, link: Name) -> Answer<Outcome> {
     change(&host, Request::DeleteLink(link.name)).await
 }

@@ -200,13 +200,14 @@ impl Board {
             drops: counter(
                 registry,
                 "drops_total",
-                "Frames that a device received and that were dropped on the way to its partner.",
+                "Frames that a device received and that were dropped before its partner.",
                 &["device", "link", "side", "channel", "direction", "reason"],
             )?,
             in_flight: gauge(
                 registry,
                 "in_flight_frames",
-                "Frames received, or made of those, and neither sent nor dropped yet.",
+                "Frames received, or segments of received frames, that are neither sent nor \
+                 dropped yet.",
                 &QUEUE,
             )?,
             lanes: lanes.collect::<prometheus::Result<_>>()?,

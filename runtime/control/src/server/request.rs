@@ -132,7 +132,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         let path = e.path().to_string();
         let why = e.inner().to_string();
         if !e.inner().is_data() {
-            return ApiError::field("body", format!("the body is no JSON: {why}"));
+            return ApiError::field("body", format!("the body is not JSON: {why}"));
         }
         let named = field_in(&why).map(str::to_owned);
         let field = named.or((path != ".").then_some(path));

@@ -75,15 +75,15 @@ async fn no_path(uri: Uri) -> Refusal {
     let first = path.split('/').nth(1).unwrap_or_default();
     let is_version = first.strip_prefix('v').is_some_and(|n| n.parse::<u32>().is_ok());
     let why = if is_version && first != VERSION {
-        format!("no version {first} of the interface: this mqnet speaks {VERSION}")
+        format!("version {first} of the interface is not supported: use {VERSION}")
     } else {
-        format!("no path {path}: GET /{VERSION}/openapi.json has them all")
+        format!("no path {path}: GET /{VERSION}/openapi.json lists them")
     };
     ApiError::new(Code::NoEntry, why).into()
 }
 
 async fn no_metrics_path(uri: Uri) -> Refusal {
-    let why = format!("no path {}: this port serves /metrics alone", uri.path());
+    let why = format!("no path {}: this port serves /metrics only", uri.path());
     ApiError::new(Code::NoEntry, why).into()
 }
 

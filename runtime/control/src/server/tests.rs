@@ -132,7 +132,7 @@ fn names_are_percent_encoded() {
 // Goal: a change that waits for its peer delays no other request, and is answered when the change
 // is complete.
 #[test]
-fn a_pending_change_blocks_nobody() {
+fn pending_change_blocks_no_request() {
     let folder = Folder::new("pending");
     let server = server(&folder);
     server.host.lock().unwrap().hold(true);
@@ -233,7 +233,7 @@ fn an_abstract_socket_serves() {
 // Goal: more silent connections than the limit do not delay a client; the oldest connections are
 // closed.
 #[test]
-fn silent_connections_hold_up_nobody() {
+fn silent_connections_delay_no_request() {
     use std::io::Read;
     use std::os::unix::net::UnixStream;
     let folder = Folder::new("silent");

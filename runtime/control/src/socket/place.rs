@@ -132,7 +132,7 @@ fn private(folder: &Path) -> io::Result<()> {
     let why = match () {
         () if !data.is_dir() => "it is not a directory",
         () if data.uid() != geteuid().as_raw() => "it belongs to another user",
-        () if data.mode() & 0o077 != 0 => "others may enter it; its mode must be 0700",
+        () if data.mode() & 0o077 != 0 => "other users may enter it; its mode must be 0700",
         () => return Ok(()),
     };
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))

@@ -101,7 +101,7 @@ fn missing_folder_is_named() {
     let folder = Folder::new("missing");
     let e = open(&folder.options("none/ctl.sock")).unwrap_err();
     let none = folder.path().join("none");
-    let why = format!("no folder {}: make it, or choose another path", none.display());
+    let why = format!("no folder {}: create it, or choose another path", none.display());
     assert!(e.message.ends_with(&why), "{e}");
 }
 

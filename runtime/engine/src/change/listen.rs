@@ -54,10 +54,10 @@ impl Link {
 
     /// Ends the change after the old lanes have left. The follower reports `Rest`.
     pub(super) fn close(&mut self, change: Change, now: Duration) -> Option<Notice> {
-        let wishes = change.wishes;
+        let requests = change.requests;
         let notice = self.finish(change, now);
         if self.peer_side.is_some() && !self.leads() {
-            self.send_step(Step::Rest, wishes, "");
+            self.send_step(Step::Rest, requests, "");
         }
         notice
     }
@@ -116,7 +116,7 @@ impl Link {
             }
             self.release_held(change.set, change.plan.channels);
             let why = change.why.clone();
-            self.send_step(Step::Failed, change.wishes, &why);
+            self.send_step(Step::Failed, change.requests, &why);
             change.stage = Stage::Failed;
         }
         self.change = Some(change);

@@ -284,10 +284,10 @@ impl Lane {
     /// Poll hold-off after a poll with few frames, as the source requests it. Zero while frames
     /// wait in the disciplines, or if the sink's byte limit ended the poll.
     pub(crate) fn poll_hold_off(&mut self) -> Duration {
-        let time = self.rx.queue().gather();
+        let time = self.rx.queue().hold_off();
         // The disciplines are checked last, because shared ones need their lock.
-        let wishes = !time.is_zero() && !self.cut_short;
-        if wishes && self.waiting() == 0 { time } else { Duration::ZERO }
+        let applies = !time.is_zero() && !self.cut_short;
+        if applies && self.waiting() == 0 { time } else { Duration::ZERO }
     }
 
     /// Attaches a discipline, given as tc arguments, for a lane that is polled without a link.

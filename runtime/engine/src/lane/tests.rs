@@ -15,7 +15,7 @@ use super::*;
 use crate::egress::{Disciplines, LaneWakers, Queueing, Shared};
 
 mod finishing;
-mod gathering;
+mod hold_off;
 mod hooked;
 mod merging;
 mod narrow;
@@ -28,7 +28,7 @@ struct World {
     sink: Vec<u32>,
     room: usize,
     /// Poll hold-off that the source requests.
-    gather: Duration,
+    hold_off: Duration,
 }
 
 #[derive(Clone, Default)]
@@ -59,8 +59,8 @@ impl Queue for Source {
         None
     }
 
-    fn gather(&self) -> Duration {
-        self.0.world().gather
+    fn hold_off(&self) -> Duration {
+        self.0.world().hold_off
     }
 }
 
@@ -398,7 +398,7 @@ fn lanes_close_together() {
     let mut alone = Bench::with(pfifo(10));
     let mut both = Closing::of(2);
     alone.lane.close_source(both.remove(0));
-    assert!(alone.lane.is_settled(), "nobody gives it anything");
+    assert!(alone.lane.is_settled(), "no frame is given to it");
 }
 
 // Goal: exactly one of two lanes that leave shared disciplines concurrently is the last. That lane
@@ -435,7 +435,7 @@ fn exactly_one_leaving_lane_is_last() {
             let threads = jobs.map(|job| scope.spawn(job));
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
-        assert_eq!(waiting, 1, "a frame was left to nobody");
+        assert_eq!(waiting, 1, "a frame was abandoned");
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) struct DeviceMtu {
 fn limit(other: &str, caps: &Caps, mtu: u32) -> Option<String> {
     match caps.mtu {
         Some(its) if its != mtu => Some(format!("{other} has mtu {its}")),
-        _ if caps.mtu_max < mtu => Some(format!("{other} takes at most mtu {}", caps.mtu_max)),
+        _ if caps.mtu_max < mtu => Some(format!("{other} supports at most mtu {}", caps.mtu_max)),
         _ => None,
     }
 }
@@ -52,21 +52,21 @@ impl Link {
             return;
         }
         let Some((side, mtu)) = self.device_mtu.due.take() else { return };
-        let wish = LinkSettings { mtu: Some(mtu), ..self.wish.clone() };
+        let settings = LinkSettings { mtu: Some(mtu), ..self.settings.clone() };
         let other = &self.ends[1 - side];
         let limit = limit(other.name(), &other.caps(), mtu);
         match (self.running.as_ref().map(|running| running.plan.mtu), limit) {
             (Some(own), _) if own == mtu => {}
             (Some(_), Some(why)) => self.refuse_device_mtu(side, mtu, &why),
-            (Some(_), None) => match self.request(wish, now) {
+            (Some(_), None) => match self.request(settings, now) {
                 Ok(()) => self.device_mtu.requested = Some((side, mtu)),
                 Err(e) => self.refuse_device_mtu(side, mtu, &e.to_string()),
             },
             // With a peer the wish is not changed here: two hosts with different wishes would never
             // agree again.
             (None, None) if self.peer_side.is_none() => {
-                self.wish = wish;
-                self.publish_wish();
+                self.settings = settings;
+                self.publish_request();
             }
             (None, _) => {}
         }

@@ -30,7 +30,7 @@ impl Link {
             None | Some(FarPartner::Up) => status,
             Some(FarPartner::Unknown) => LinkStatus::Down("negotiating with the peer".to_owned()),
             Some(FarPartner::Down(why)) => {
-                LinkStatus::Down(format!("nothing is up behind the other end: {why}"))
+                LinkStatus::Down(format!("the partner of the other end is down: {why}"))
             }
         }
     }
@@ -84,7 +84,7 @@ impl Link {
         self.ends[side] = function;
         self.peer_side = (0..2).find(|&side| self.ends[side].peer().is_some());
         self.start_failed = None;
-        self.publish_wish();
+        self.publish_request();
         Ok(())
     }
 }

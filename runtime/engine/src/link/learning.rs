@@ -13,7 +13,7 @@ use mqnet_netdev::{Buckets, Function, Rx};
 
 use super::{Link, LinkError};
 use crate::egress::EgressConfig;
-use crate::locality::{Judgement, Policy, SAMPLE_INTERVAL, Sight, Trial};
+use crate::locality::{Judgement, Policy, SAMPLE_INTERVAL, Sample, Trial};
 
 /// Pause after an attempt that could not move flows.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -87,8 +87,8 @@ impl Seen {
     /// `queues` on are discarded, so that they do not appear when such a queue is used again.
     fn news(&mut self, queues: u16) -> Vec<Vec<u64>> {
         let mut news = vec![vec![0u64; self.buckets]; self.queues.len()];
-        for ((sights, before), news) in self.queues.iter_mut().zip(&mut news) {
-            for ((count, before), news) in sights.counts().zip(before).zip(news) {
+        for ((samples, before), news) in self.queues.iter_mut().zip(&mut news) {
+            for ((count, before), news) in samples.counts().zip(before).zip(news) {
                 *news = count.wrapping_sub(std::mem::replace(before, count));
             }
         }
@@ -103,7 +103,7 @@ struct Follower {
     name: String,
     buckets: Buckets,
     /// Counts of the opposite direction, at the other function.
-    sights: Seen,
+    samples: Seen,
     /// Counts of received frames, to check a driver's statement about the hash and the table.
     arrivals: Option<(Seen, Trial)>,
     policy: Policy,
@@ -118,7 +118,7 @@ impl Follower {
         let group = end.name().to_owned();
         let Some(function) = owner.of(end) else {
             tracing::warn!(
-                "{group}: flows stay on their queues until the link begins anew: it began while a \
+                "{group}: flows stay on their queues until the link restarts: it started while a \
                  member is lost"
             );
             return None;
@@ -128,11 +128,11 @@ impl Follower {
         let count = spread.as_ref().map_or(BUCKETS, |spread| spread.table.len());
         if spread.is_some_and(|spread| spread.user_set) {
             let knob = match owner.member {
-                None => "mqnet ethtool -X default lets it learn",
-                Some(_) => "ethtool -X default, before the link begins, lets it learn",
+                None => "mqnet ethtool -X default enables learning",
+                Some(_) => "ethtool -X default, before the link starts, enables learning",
             };
             tracing::info!(
-                "{name}: flows stay on their queues: somebody has set the table: {knob}"
+                "{name}: flows stay on their queues: a user has set the indirection table: {knob}"
             );
         }
         let buckets = function.buckets();
@@ -142,15 +142,15 @@ impl Follower {
         let buckets = buckets.ok()?;
         let seen = || Seen::new(owner, count);
         let arrivals = buckets.of_arrivals.as_ref().map(|_| (seen(), Trial::default()));
-        let (sights, policy) = (seen(), Policy::new(count));
-        Some(Self { owner, name, buckets, sights, arrivals, policy, gave_up: false })
+        let (samples, policy) = (seen(), Policy::new(count));
+        Some(Self { owner, name, buckets, samples, arrivals, policy, gave_up: false })
     }
 
     /// Counts of each bucket since the last call, as samples for the policy.
-    fn sample(&mut self, queues: u16) -> Vec<Sight> {
-        let news = self.sights.news(queues);
-        let at = |bucket: usize| Sight::of(news.iter().map(|counts| counts[bucket]));
-        (0..self.sights.buckets).map(at).collect()
+    fn sample(&mut self, queues: u16) -> Vec<Sample> {
+        let news = self.samples.news(queues);
+        let at = |bucket: usize| Sample::of(news.iter().map(|counts| counts[bucket]));
+        (0..self.samples.buckets).map(at).collect()
     }
 
     /// Discards the counts of received frames: another program or the kernel selected their queues.
@@ -164,8 +164,8 @@ impl Follower {
     fn give_up(&mut self, strays: u64, of: u64) {
         self.gave_up = true;
         tracing::warn!(
-            "{}: flows stay on their queues: {strays} of {of} frames came to others than its \
-             driver's hash and table say (ethtool -x, -n)",
+            "{}: flows stay on their queues: {strays} of {of} frames arrived on other queues than \
+             its driver's hash and table select (ethtool -x, -n)",
             self.name
         );
     }
@@ -230,9 +230,9 @@ impl Learning {
                 rx = wrap_rx(rx, seen.on(queue), of_arrivals.clone());
             }
         }
-        for Follower { owner, buckets, sights, .. } in &self.followers[1 - side] {
+        for Follower { owner, buckets, samples, .. } in &self.followers[1 - side] {
             if let Some(queue) = owner.queue(channel) {
-                rx = wrap_rx(rx, sights.on(queue), buckets.of_answers.clone());
+                rx = wrap_rx(rx, samples.on(queue), buckets.of_answers.clone());
             }
         }
         rx
@@ -279,11 +279,11 @@ impl Link {
         let (owner, end) = (follower.owner, &mut *self.ends[side]);
         let queues = owner.queues(channels);
         follower.policy.limit_queues(queues);
-        let sights = follower.sample(queues);
+        let samples = follower.sample(queues);
         // Without a table the kernel selects the queue. A table that a user set is not changed.
         let spread = owner.of(end).and_then(|function| function.indirection());
         let spread = spread.filter(|spread| !spread.user_set);
-        let own = |table: &Vec<u16>| table.len() == follower.sights.buckets;
+        let own = |table: &Vec<u16>| table.len() == follower.samples.buckets;
         let Some(mut table) = spread.map(|spread| spread.table).filter(own) else {
             follower.restart(queues);
             return Ok(());
@@ -304,7 +304,7 @@ impl Link {
         if sinks.iter().any(|channel| channel.tx.stopped_since_ns.get() != 0) {
             return Ok(());
         }
-        let Some(moves) = follower.policy.decide(self.now, leads, &table, &sights) else {
+        let Some(moves) = follower.policy.decide(self.now, leads, &table, &samples) else {
             return Ok(());
         };
         for &bucket in &moves.buckets {
@@ -313,7 +313,7 @@ impl Link {
         let name = follower.name.clone();
         let (count, queue) = (moves.buckets.len(), moves.queue);
         match self.spread_automatically(side, owner, &table)? {
-            Ok(()) => tracing::debug!("{name}: {count} buckets of flows follow to queue {queue}"),
+            Ok(()) => tracing::debug!("{name}: {count} buckets of flows move to queue {queue}"),
             // Pause after a failed attempt, because it delayed the other links.
             Err(why) => {
                 self.learning.next = self.now + PAUSE;

@@ -48,7 +48,7 @@ impl Link {
         }
         let way = if side == 0 { Direction::AToB } else { Direction::BToA };
         let plan = from_source_side(plan, way);
-        let caps = self.wished_of(1 - side);
+        let caps = self.requested_caps_of(1 - side);
         let (mut takes, mut frame_max) = (caps.tx_offloads, caps.frame_max);
         if !plan.rx_emulation.is_none() {
             // Coalesced frames must pass the segmentation emulation unchanged.

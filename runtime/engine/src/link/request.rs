@@ -21,32 +21,39 @@ pub(super) struct Pending {
 
 impl Link {
     /// Settings that the user wishes.
-    pub fn wish(&self) -> &LinkSettings {
-        &self.wish
+    pub fn settings(&self) -> &LinkSettings {
+        &self.settings
     }
 
     /// Requests new settings. [`answer`](Self::answer) returns the result when the change is
     /// complete. While the link is down, the result is available immediately, and the settings
     /// apply at the next start. An error means that nothing was changed.
-    pub fn request(&mut self, wish: LinkSettings, now: Duration) -> Result<(), RejectedRequest> {
+    pub fn request(
+        &mut self,
+        settings: LinkSettings,
+        now: Duration,
+    ) -> Result<(), RejectedRequest> {
         if self.pending.is_some() {
             return Err(RejectedRequest::Busy);
         }
-        if let Some(why) = self.channels_fixed().filter(|_| wish.channels != self.wish.channels) {
+        if let Some(why) =
+            self.channels_fixed().filter(|_| settings.channels != self.settings.channels)
+        {
             return Err(RejectedRequest::Impossible(why));
         }
-        if wish.mtu != self.wish.mtu || wish == self.wish {
-            self.overrule_devices(wish.mtu);
+        if settings.mtu != self.settings.mtu || settings == self.settings {
+            self.overrule_devices(settings.mtu);
         }
-        let before = std::mem::replace(&mut self.wish, wish);
-        self.publish_wish();
+        let before = std::mem::replace(&mut self.settings, settings);
+        self.publish_request();
         if self.running.is_none() {
-            self.answer = Some(Ok(Some("the link is down: it counts from its start".to_owned())));
+            self.answer =
+                Some(Ok(Some("the link is down: the setting applies when it starts".to_owned())));
             return Ok(());
         }
         if let Some(NextPlan::Impossible(why)) = self.peer().map(|peer| peer.next_plan()) {
-            self.wish = before;
-            self.publish_wish();
+            self.settings = before;
+            self.publish_request();
             return Err(RejectedRequest::Impossible(why));
         }
         self.forget_failures();
@@ -69,24 +76,24 @@ impl Link {
     }
 
     /// Capabilities `caps` with the user's wish for channels and MTU applied.
-    pub(crate) fn wished(&self, caps: &Caps) -> Caps {
+    pub(crate) fn requested_caps(&self, caps: &Caps) -> Caps {
         let least = self.ends.iter().map(|end| end.least_channels()).max().unwrap_or(1);
-        let user = self.wish.channels.map(|user| user.max(least));
+        let user = self.settings.channels.map(|user| user.max(least));
         let user = user.or((least > 1).then_some(least));
         // The number of channels that the function wants is an upper limit for the user's number.
         let wanted = match (user, caps.wanted) {
             (Some(user), Some(function)) => Some(user.min(function)),
             (user, function) => user.or(function),
         };
-        Caps { wanted, mtu: self.wish.mtu.or(caps.mtu), ..caps.clone() }
+        Caps { wanted, mtu: self.settings.mtu.or(caps.mtu), ..caps.clone() }
     }
 
     /// Capabilities of a side with the user's wish and offload restrictions applied.
-    pub(crate) fn wished_of(&self, side: usize) -> Caps {
-        let caps = self.wished(&self.ends[side].caps());
+    pub(crate) fn requested_caps_of(&self, side: usize) -> Caps {
+        let caps = self.requested_caps(&self.ends[side].caps());
         let (from, to) = match side {
-            0 => (self.wish.without_forth, self.wish.without_back),
-            _ => (self.wish.without_back, self.wish.without_forth),
+            0 => (self.settings.without_forth, self.settings.without_back),
+            _ => (self.settings.without_back, self.settings.without_forth),
         };
         Caps {
             rx_offloads: caps.rx_offloads.without(from),
@@ -100,18 +107,18 @@ impl Link {
     pub(super) fn check_caps(&mut self) {
         let now = self.ends.each_ref().map(|end| Some(end.caps()));
         if now != self.seen_caps {
-            self.publish_wish();
+            self.publish_request();
         }
     }
 
-    pub(crate) fn publish_wish(&mut self) {
+    pub(crate) fn publish_request(&mut self) {
         self.seen_caps = self.ends.each_ref().map(|end| Some(end.caps()));
-        let rings = self.wish.rings;
+        let rings = self.settings.rings;
         for side in [0, 1] {
-            let partner = self.wished_of(1 - side);
+            let partner = self.requested_caps_of(1 - side);
             self.ends[side].set_partner(&partner);
             if let Some(peer) = self.ends[side].peer() {
-                peer.wish(&partner, rings);
+                peer.publish_request(&partner, rings);
             }
         }
     }
@@ -130,8 +137,8 @@ impl Link {
 
     fn undo_request(&mut self, why: RequestError) {
         let Some(pending) = self.pending.take() else { return };
-        self.wish = pending.before;
-        self.publish_wish();
+        self.settings = pending.before;
+        self.publish_request();
         self.answer_request(Err(why));
     }
 
@@ -150,7 +157,7 @@ impl Link {
     /// Reason why the number of channels differs from the user's wish; `None` if it does not, and
     /// while the link is down.
     pub fn settled_note(&mut self) -> Option<String> {
-        let (have, want) = (self.running.as_ref()?.plan.channels, self.wish.channels?);
+        let (have, want) = (self.running.as_ref()?.plan.channels, self.settings.channels?);
         let peer = self.peer().and_then(|peer| peer.peer_wants());
         (have != want).then(|| match peer {
             _ if have > want => {
@@ -164,14 +171,14 @@ impl Link {
     }
 
     pub(super) fn link_is_down(&mut self, why: &str) {
-        self.end_request(Ended::Undone(format!("the link went down meanwhile: {why}")));
+        self.end_request(Ended::Undone(format!("the link went down during the change: {why}")));
     }
 
     pub(super) fn time_out_request(&mut self, now: Duration) {
         let late = |p: &Pending| now.saturating_sub(p.since) > REQUEST_TIMEOUT;
         if self.pending.as_ref().is_some_and(late) {
             let why = match self.change {
-                Some(_) => "the peer does not take what is on its way",
+                Some(_) => "the peer does not consume the frames in flight",
                 None => "the peer does not answer",
             };
             let limit = REQUEST_TIMEOUT.as_secs();

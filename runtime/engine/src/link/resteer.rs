@@ -30,7 +30,7 @@ const LIMIT_AUTOMATIC: Duration = Duration::from_millis(250);
 const STALLED: Duration = Duration::from_millis(50);
 
 /// Error text of a move that timed out.
-const NOT_TAKEN: &str = "what is on its way is not taken in time: try again";
+const NOT_TAKEN: &str = "the frames in flight were not consumed in time: try again";
 
 impl Link {
     /// Distributes frames that arrive at function `side` according to `table`. The inner error is
@@ -57,7 +57,7 @@ impl Link {
         // Read the table before any lane stops, because the kernel may need time.
         let function = owner.of(&mut *self.ends[side]);
         if function.is_some_and(|function| function.refresh_indirection()) {
-            return Ok(Err("somebody else has set the table, which stays".to_owned()));
+            return Ok(Err("another program has set the indirection table; it is kept".to_owned()));
         }
         self.spread((side, owner), table, false, LIMIT_AUTOMATIC)
     }

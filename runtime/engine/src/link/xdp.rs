@@ -22,10 +22,10 @@ pub enum XdpError {
     #[error("no program is attached")]
     None,
     /// The frames of the function have no Ethernet header.
-    #[error("it carries IP packets: XDP programs are for Ethernet frames")]
+    #[error("it carries IP packets: XDP programs need Ethernet frames")]
     Layer,
     /// An eventfd cannot be created.
-    #[error("no event for the way back: {0}")]
+    #[error("no eventfd for XDP_TX reinjection: {0}")]
     System(#[from] std::io::Error),
 }
 

@@ -9,25 +9,25 @@ fn at(look: u32) -> Duration {
     Duration::from_secs(1000) + SAMPLE_INTERVAL * look
 }
 
-fn sight() -> impl Strategy<Value = Sight> {
+fn sample() -> impl Strategy<Value = Sample> {
     prop_oneof![
-        2 => Just(Sight::Nowhere),
-        1 => Just(Sight::Mixed),
-        5 => (0u16..4).prop_map(Sight::On),
+        2 => Just(Sample::Nowhere),
+        1 => Just(Sample::Mixed),
+        5 => (0u16..4).prop_map(Sample::On),
     ]
 }
 
 // Goal: a sample counts for a channel only if the channel has at least three in four frames.
 #[test]
 fn sights_need_a_clear_majority() {
-    let of = |counts: &[u64]| Sight::of(counts.iter().copied());
-    assert_eq!(of(&[]), Sight::Nowhere);
-    assert_eq!(of(&[0, 0, 0]), Sight::Nowhere);
-    assert_eq!(of(&[0, 1]), Sight::On(1));
-    assert_eq!(of(&[1, 3]), Sight::On(1));
-    assert_eq!(of(&[1, 2]), Sight::Mixed);
-    assert_eq!(of(&[300, 50, 50]), Sight::On(0));
-    assert_eq!(of(&[u64::MAX, u64::MAX]), Sight::On(0));
+    let of = |counts: &[u64]| Sample::of(counts.iter().copied());
+    assert_eq!(of(&[]), Sample::Nowhere);
+    assert_eq!(of(&[0, 0, 0]), Sample::Nowhere);
+    assert_eq!(of(&[0, 1]), Sample::On(1));
+    assert_eq!(of(&[1, 3]), Sample::On(1));
+    assert_eq!(of(&[1, 2]), Sample::Mixed);
+    assert_eq!(of(&[300, 50, 50]), Sample::On(0));
+    assert_eq!(of(&[u64::MAX, u64::MAX]), Sample::On(0));
 }
 
 // Goal: a bucket moves at the third consecutive sample on the same channel, not earlier. Samples
@@ -35,15 +35,15 @@ fn sights_need_a_clear_majority() {
 // the bucket's queue resets.
 #[test]
 fn buckets_move_after_three_samples() {
-    let on = Sight::On(2);
-    for between in [Sight::Nowhere, Sight::Mixed, Sight::On(1), Sight::On(0)] {
+    let on = Sample::On(2);
+    for between in [Sample::Nowhere, Sample::Mixed, Sample::On(1), Sample::On(0)] {
         let mut policy = Policy::new(1);
-        let mut look = |n, sight| policy.decide(at(n), true, &[0], &[sight]);
+        let mut look = |n, sample| policy.decide(at(n), true, &[0], &[sample]);
         assert_eq!(look(0, on), None);
         assert_eq!(look(1, on), None);
         assert_eq!(look(2, between), None);
         let moved = look(3, on);
-        assert_eq!(moved.is_some(), between == Sight::Nowhere, "{between:?}");
+        assert_eq!(moved.is_some(), between == Sample::Nowhere, "{between:?}");
     }
 }
 
@@ -52,14 +52,14 @@ fn buckets_move_after_three_samples() {
 fn removed_queues_get_no_buckets() {
     for queues in [2, 4] {
         let mut policy = Policy::new(2 * MOVES);
-        let (table, on) = ([0; 2 * MOVES], [Sight::On(3); 2 * MOVES]);
+        let (table, on) = ([0; 2 * MOVES], [Sample::On(3); 2 * MOVES]);
         let moved = |moves: Option<Moves>| moves.map_or(0, |moves| moves.buckets.len());
         assert_eq!(
             (0..3).map(|n| moved(policy.decide(at(n), true, &table, &on))).sum::<usize>(),
             MOVES
         );
         policy.limit_queues(queues);
-        let moves = policy.decide(at(3), true, &table, &[Sight::Nowhere; 2 * MOVES]);
+        let moves = policy.decide(at(3), true, &table, &[Sample::Nowhere; 2 * MOVES]);
         assert_eq!(moved(moves), if queues == 4 { MOVES } else { 0 });
     }
 }
@@ -73,8 +73,8 @@ fn mutual_followers_converge() {
     for look in 0..200 {
         let seen = tables;
         for end in 0..2 {
-            let sights = seen[1 - end].map(Sight::On);
-            if let Some(m) = policies[end].decide(at(look), end == 0, &tables[end], &sights) {
+            let samples = seen[1 - end].map(Sample::On);
+            if let Some(m) = policies[end].decide(at(look), end == 0, &tables[end], &samples) {
                 m.buckets.iter().for_each(|&bucket| tables[end][bucket] = m.queue);
                 moves[end] += m.buckets.len();
             }
@@ -90,12 +90,12 @@ fn restless_buckets_move_less_often() {
     let (mut table, mut moves) = ([0u16], Vec::new());
     for look in 0..3000 {
         let channel = (look / 10 % 4) as u16;
-        if let Some(m) = policy.decide(at(look), true, &table, &[Sight::On(channel)]) {
+        if let Some(m) = policy.decide(at(look), true, &table, &[Sample::On(channel)]) {
             table[0] = m.queue;
             moves.push(look);
         }
     }
-    assert!((3..=12).contains(&moves.len()), "moves at looks {moves:?}");
+    assert!((3..=12).contains(&moves.len()), "moves at samples {moves:?}");
 }
 
 // Goal: a driver is trusted if its frames arrive on the queues of its table, and distrusted
@@ -132,17 +132,17 @@ proptest! {
     // have, within the limit per sample, and no bucket moves twice within the minimum hold time.
     #[test]
     fn moves_are_bounded(
-        looks in prop::collection::vec(prop::collection::vec(sight(), BUCKETS), 1..80),
+        looks in prop::collection::vec(prop::collection::vec(sample(), BUCKETS), 1..80),
         leads in any::<bool>(),
     ) {
         let mut policy = Policy::new(BUCKETS);
         let (mut table, mut last) = ([0u16; BUCKETS], [None; BUCKETS]);
-        for (n, sights) in (0u32..).zip(&looks) {
-            let Some(moves) = policy.decide(at(n), leads, &table, sights) else { continue };
+        for (n, samples) in (0u32..).zip(&looks) {
+            let Some(moves) = policy.decide(at(n), leads, &table, samples) else { continue };
             prop_assert!(!moves.buckets.is_empty() && moves.buckets.len() <= MOVES);
             for bucket in moves.buckets {
                 prop_assert_ne!(table[bucket], moves.queue);
-                let seen = |sights: &Vec<Sight>| sights[bucket] == Sight::On(moves.queue);
+                let seen = |samples: &Vec<Sample>| samples[bucket] == Sample::On(moves.queue);
                 prop_assert!(looks[..=n as usize].iter().any(seen));
                 if let Some(before) = last[bucket].replace(n) {
                     prop_assert!(at(n) - at(before) >= HOLD_LEAST);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Leaving;
-use super::gather::HoldOff;
+use super::hold_off::HoldOff;
 use crate::idle::{IdlePolicy, Pause};
 use crate::lane::{Lane, Polled};
 

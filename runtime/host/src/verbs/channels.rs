@@ -13,7 +13,7 @@ fn most_channels(entry: &mut HostedLink) -> u16 {
 /// `ethtool -l`.
 pub(super) fn channels(entry: &mut HostedLink, _side: usize) -> Result<Channels, ApiError> {
     let combined = entry.link.running().map(|running| running.plan.channels);
-    let wanted = entry.link.wish().channels;
+    let wanted = entry.link.settings().channels;
     Ok(Channels {
         combined_max: most_channels(entry),
         // While the link is down, show the number with which it will start, as far as known.
@@ -52,6 +52,6 @@ pub(super) fn set_channels(entry: &mut HostedLink, _side: usize, want: &SetChann
             return Err(plain(Code::Invalid, &why));
         }
     }
-    let wish = LinkSettings { channels: Some(want.combined), ..entry.link.wish().clone() };
-    entry.request(wish)
+    let settings = LinkSettings { channels: Some(want.combined), ..entry.link.settings().clone() };
+    entry.request(settings)
 }

@@ -93,7 +93,7 @@ mod tests {
         let queue = |queue: u16| RxMemory {
             queue,
             mode: "small",
-            wish: "frag",
+            requested: "frag",
             full: false,
             reason: String::new(),
             forced: false,

@@ -33,8 +33,8 @@ fn offloads_of(name: &str, offload: Offloads) -> Offloads {
 }
 
 /// Offloads that the user has disabled: for frames received on a side, and for frames sent there.
-fn unwanted(wish: &LinkSettings, side: usize) -> [Offloads; 2] {
-    let both = [wish.without_forth, wish.without_back];
+fn unwanted(settings: &LinkSettings, side: usize) -> [Offloads; 2] {
+    let both = [settings.without_forth, settings.without_back];
     [both[side], both[1 - side]]
 }
 
@@ -43,7 +43,7 @@ pub(super) fn features(entry: &mut HostedLink, side: usize) -> Result<Vec<Featur
     let plan = entry.link.running().map(|running| running.plan.clone());
     let plan = plan.map(|plan| if side == 0 { plan } else { plan.mirrored() });
     let caps = entry.link.functions()[side].caps();
-    let [no_rx, no_tx] = unwanted(entry.link.wish(), side);
+    let [no_rx, no_tx] = unwanted(entry.link.settings(), side);
     let feature = |name: &str, bits: Offloads, have: Offloads, can: Offloads, no: Offloads| {
         // A name may stand for several offloads. The feature is requested unless the user has
         // disabled all of them.
@@ -84,7 +84,7 @@ pub(super) fn features(entry: &mut HostedLink, side: usize) -> Result<Vec<Featur
 /// `ethtool -K`.
 pub(super) fn set_features(entry: &mut HostedLink, side: usize, want: &SetFeatures) -> Change {
     let since = clock::monotonic();
-    let mut wish = entry.link.wish().clone();
+    let mut settings = entry.link.settings().clone();
     let known = features(entry, side)?;
     let mut merge = entry.link.may_merge(side);
     for (name, &on) in &want.features {
@@ -106,18 +106,18 @@ pub(super) fn set_features(entry: &mut HostedLink, side: usize, want: &SetFeatur
             _ => return Err(ApiError::field(name, "bit name not found")),
         };
         let no = match (arrives, side) {
-            (true, 0) | (false, 1) => &mut wish.without_forth,
-            _ => &mut wish.without_back,
+            (true, 0) | (false, 1) => &mut settings.without_forth,
+            _ => &mut settings.without_back,
         };
         *no = if on { no.minus(bits) } else { no.or(bits) };
     }
     let changed = merge != entry.link.may_merge(side);
-    if wish == *entry.link.wish() {
+    if settings == *entry.link.settings() {
         entry.link.set_may_merge(side, merge);
         return done(changed, since);
     }
     // A rejected request must change nothing, so set the coalescing after the request was accepted.
-    let asked = entry.request(wish)?;
+    let asked = entry.request(settings)?;
     entry.link.set_may_merge(side, merge);
     Ok(asked)
 }

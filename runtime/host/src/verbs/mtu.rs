@@ -13,6 +13,6 @@ pub(super) fn set_mtu(entry: &mut HostedLink, _side: usize, want: &SetMtu) -> Ch
         let why = format!("mtu: {} is not a number from {MTU_MIN} to {MTU_MAX}", want.mtu);
         return Err(ApiError { field: Some("mtu".into()), ..plain(Code::Range, &why) });
     }
-    let wish = LinkSettings { mtu: Some(want.mtu), ..entry.link.wish().clone() };
-    entry.request(wish)
+    let settings = LinkSettings { mtu: Some(want.mtu), ..entry.link.settings().clone() };
+    entry.request(settings)
 }

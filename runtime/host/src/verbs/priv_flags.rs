@@ -16,11 +16,11 @@ fn layout_notes(queues: &[RxMemory]) -> Vec<String> {
     let same = |a: &RxMemory, b: &RxMemory| (a.full, &a.reason) == (b.full, &b.reason);
     let line = |group: &[RxMemory]| {
         let (first, last) = (&group[0], &group[group.len() - 1]);
-        let who = match first.queue == last.queue {
+        let queues = match first.queue == last.queue {
             true => format!("queue {}", first.queue),
             false => format!("queues {}-{}", first.queue, last.queue),
         };
-        format!("{who}: {} ({})", first.layout(), first.reason)
+        format!("{queues}: {} ({})", first.layout(), first.reason)
     };
     queues.chunk_by(same).map(line).collect()
 }

@@ -58,8 +58,8 @@ pub(super) fn set_rings(entry: &mut HostedLink, side: usize, want: &SetRings) ->
             return Err(ApiError { field: Some(field.into()), ..plain(Code::Invalid, &why) });
         }
     }
-    let mut wish = entry.link.wish().clone();
-    wish.rings.rx = want.rx.map(|kib| kib << 10).or(wish.rings.rx);
-    wish.rings.tx = want.tx.map(|kib| kib << 10).or(wish.rings.tx);
-    entry.request(wish)
+    let mut settings = entry.link.settings().clone();
+    settings.rings.rx = want.rx.map(|kib| kib << 10).or(settings.rings.rx);
+    settings.rings.tx = want.tx.map(|kib| kib << 10).or(settings.rings.tx);
+    entry.request(settings)
 }

@@ -11,7 +11,7 @@ pub(super) fn rss(entry: &mut HostedLink, side: usize) -> Result<Rss, ApiError> 
     let rings = entry.link.running().map_or(1, |running| running.plan.channels);
     let spread = entry.link.functions()[side].indirection();
     let spread =
-        spread.ok_or_else(|| plain(Code::NotSupported, "nothing here chooses among its queues"))?;
+        spread.ok_or_else(|| plain(Code::NotSupported, "this device has no indirection table"))?;
     Ok(Rss {
         rings,
         indirection_table: spread.table,
@@ -26,7 +26,7 @@ pub(super) fn set_rss(entry: &mut HostedLink, side: usize, want: &SetRss) -> Cha
     let now = rss(entry, side)?;
     not_while_changing(entry)?;
     if entry.link.running().is_none() {
-        let why = "the link is down: how many channels there will be is not known yet";
+        let why = "the link is down: its number of channels is not known yet";
         return Err(plain(Code::Down, why));
     }
     let size = now.indirection_table.len();
@@ -44,7 +44,10 @@ pub(super) fn set_rss(entry: &mut HostedLink, side: usize, want: &SetRss) -> Cha
     let named = entry.link.functions()[side].table_queues(now.rings);
     let most = named.len() as u16;
     if most == 0 {
-        return Err(plain(Code::NotSupported, "its table can name none of these channels"));
+        return Err(plain(
+            Code::NotSupported,
+            "its indirection table cannot select any of these channels",
+        ));
     }
     let spread = |queues: u16| (0..size).map(|i| named[i % usize::from(queues)]).collect();
     let table: Vec<u16> = match want {

@@ -67,7 +67,7 @@ fn read(rule: &FlowRule) -> Result<netdev::SteeringRule, ApiError> {
     let wrong = |field: &str, why: String| Err(ApiError::field(field, why));
     let Some((_, kind)) = KINDS.iter().find(|(name, _)| *name == rule.flow) else {
         let names: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
-        return wrong("flow", format!("flow: '{}' is none of {}", rule.flow, names.join(" ")));
+        return wrong("flow", format!("flow: '{}'; allowed: {}", rule.flow, names.join(" ")));
     };
     if rule.location >= RULES_MAX {
         let (place, most) = (rule.location, RULES_MAX - 1);
@@ -89,7 +89,7 @@ fn read(rule: &FlowRule) -> Result<netdev::SteeringRule, ApiError> {
         };
         let same = |other: &netdev::MaskedField| other.field == *field;
         if matches.iter().any(same) {
-            return wrong("matches", format!("matches: '{}' is there twice", m.field));
+            return wrong("matches", format!("matches: '{}' is given twice", m.field));
         }
         matches.push(netdev::MaskedField { field: *field, value, mask });
     }
@@ -100,8 +100,7 @@ fn read(rule: &FlowRule) -> Result<netdev::SteeringRule, ApiError> {
 pub(super) fn rules(entry: &mut HostedLink, side: usize) -> Result<FlowRules, ApiError> {
     let rings = entry.link.running().map_or(1, |running| running.plan.channels);
     let rules = entry.link.functions()[side].rules().map(<[_]>::to_vec);
-    let rules =
-        rules.ok_or_else(|| plain(Code::NotSupported, "nothing here chooses among its queues"))?;
+    let rules = rules.ok_or_else(|| plain(Code::NotSupported, "this device has no rules"))?;
     Ok(FlowRules { rings, size: RULES_MAX, rules: rules.iter().map(written).collect() })
 }
 
@@ -122,7 +121,7 @@ pub(super) fn set_rules(entry: &mut HostedLink, side: usize, want: &SetFlowRules
             return Err(ApiError::field("queue", why));
         }
     } else if now.rules.iter().all(|rule| rule.location != location) {
-        return Err(plain(Code::NoEntry, &format!("there is no rule {location}")));
+        return Err(plain(Code::NoEntry, &format!("rule {location} does not exist")));
     }
     if want.add.as_ref().is_some_and(|add| now.rules.contains(add)) {
         return done(false, since);

@@ -13,8 +13,8 @@ use crate::{HostedLink, place};
 fn offloads(entry: &mut HostedLink, from: usize, plan: &Plan) -> WayOffloads {
     let names = |set: Offloads| set.names().map(str::to_owned).collect();
     let caps = entry.link.functions().map(|function| function.caps());
-    let wish = entry.link.wish();
-    let unwanted = [wish.without_forth, wish.without_back][from];
+    let settings = entry.link.settings();
+    let unwanted = [settings.without_forth, settings.without_back][from];
     WayOffloads {
         sends: names(caps[from].rx_offloads),
         takes: names(caps[1 - from].tx_offloads),
@@ -37,7 +37,7 @@ fn rx_buffers(entry: &mut HostedLink, side: usize) -> Vec<RxBufferInfo> {
         netdev: netdev.clone(),
         queue: queue.queue,
         mode: queue.mode.to_owned(),
-        asked: queue.wish.to_owned(),
+        asked: queue.requested.to_owned(),
         layout: queue.layout().to_owned(),
         forced: queue.forced,
         reason: queue.reason,

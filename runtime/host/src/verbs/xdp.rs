@@ -101,7 +101,7 @@ fn can_redirect(netdevs: &[Netdev; 2], value: &[u8]) -> Result<(), ApiError> {
         return Ok(());
     }
     let [a, b] = netdevs.each_ref().map(|netdev| format!("{} ({})", netdev.ifindex, netdev.name));
-    let why = format!("value: no netdev of this link has number {number}; it has {a} and {b}");
+    let why = format!("value: no netdev of this link has number {number}; allowed: {a} and {b}");
     Err(ApiError::field("value", why))
 }
 

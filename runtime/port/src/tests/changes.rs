@@ -41,9 +41,9 @@ fn pair(mtu: u32, depth: u32) -> Pair {
 }
 
 fn request(link: &mut Link, edit: impl FnOnce(&mut LinkSettings)) {
-    let mut wish = link.wish().clone();
-    edit(&mut wish);
-    link.request(wish, clock::monotonic()).unwrap();
+    let mut settings = link.settings().clone();
+    edit(&mut settings);
+    link.request(settings, clock::monotonic()).unwrap();
 }
 
 /// Requests a change and waits for its completion. Returns the error of a failed change.
@@ -63,12 +63,12 @@ fn change(
 }
 
 fn set_channels(driver: &LinkDriver, channels: u16) {
-    change(driver, move |wish| wish.channels = Some(channels)).unwrap();
+    change(driver, move |settings| settings.channels = Some(channels)).unwrap();
     assert_eq!(driver.plan().channels, channels);
 }
 
 fn set_mtu(driver: &LinkDriver, mtu: u32) {
-    change(driver, move |wish| wish.mtu = Some(mtu)).unwrap();
+    change(driver, move |settings| settings.mtu = Some(mtu)).unwrap();
     assert_eq!(driver.plan().mtu, mtu);
 }
 
@@ -200,9 +200,9 @@ fn random_changes_account_for_every_frame() {
             let channels = 1 + random(&mut dice, QUEUES.into()) as u16;
             let mtu = 100 + random(&mut dice, u64::from(MTU_MAX) - 99) as u32;
             let both = random(&mut dice, 3);
-            change(&driver, move |wish| {
-                wish.channels = if both != 1 { Some(channels) } else { wish.channels };
-                wish.mtu = if both != 2 { Some(mtu) } else { wish.mtu };
+            change(&driver, move |settings| {
+                settings.channels = if both != 1 { Some(channels) } else { settings.channels };
+                settings.mtu = if both != 2 { Some(mtu) } else { settings.mtu };
             })
             .unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         }
@@ -225,7 +225,7 @@ fn mtu_changes_both_ways() {
         tx.send(&vec![1; max]).unwrap();
         assert_eq!(rx.recv().unwrap().unwrap().len(), max);
     }
-    let error = change(&driver, |wish| wish.mtu = Some(MTU_MAX + 1)).unwrap_err();
+    let error = change(&driver, |settings| settings.mtu = Some(MTU_MAX + 1)).unwrap_err();
     assert!(error.to_string().contains("1400"), "{error}");
     assert_eq!((driver.plan().mtu, tx.max()), (1000, 1000));
 }
@@ -293,7 +293,7 @@ fn waiting_senders_return_when_the_queue_is_retired() {
         .collect();
     sleep(Duration::from_millis(50));
     // The lane cannot drain, because the program does not receive.
-    driver.call(|link| request(link, |wish| wish.channels = Some(1))).unwrap();
+    driver.call(|link| request(link, |settings| settings.channels = Some(1))).unwrap();
     for sender in senders {
         assert_eq!(sender.join().unwrap(), Error::NotInUse);
     }
@@ -309,7 +309,9 @@ fn driver_is_dropped_during_changes() {
         let mut traffic = Traffic::start(ends);
         let channels = 1 + random(&mut dice, u64::from(QUEUES) - 1) as u16;
         sleep(Duration::from_micros(random(&mut dice, 3000)));
-        driver.call(move |link| request(link, |wish| wish.channels = Some(channels))).unwrap();
+        driver
+            .call(move |link| request(link, |settings| settings.channels = Some(channels)))
+            .unwrap();
         sleep(Duration::from_micros(random(&mut dice, 100 << (round % 6))));
         let begin = Instant::now();
         drop(driver);
@@ -361,7 +363,7 @@ fn loopback_follows_resizes() {
     let mut traffic = Traffic { stop, senders, receivers };
     for _ in 0..10 {
         for channels in (1..QUEUES).rev().chain(2..=QUEUES) {
-            request(&mut link, |wish| wish.channels = Some(channels));
+            request(&mut link, |settings| settings.channels = Some(channels));
             turn_until(&mut link, channels);
             link.answer().unwrap().unwrap();
         }

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction, ModeWish};
+use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction, RequestedMode};
 use mqnet_netdev::{Function, PrivateFlags};
 use mqnet_tap::{Io, TapConfig, TapFunction};
 
@@ -97,7 +97,7 @@ impl Setup for Taps {
 
 /// Veth pair with AF_XDP on both interfaces.
 pub struct Nics {
-    mode: ModeWish,
+    mode: RequestedMode,
 }
 
 /// Names of the interfaces.
@@ -105,7 +105,7 @@ const NICS: [&str; 2] = ["xa", "xb"];
 
 impl Nics {
     /// Creates the veth pair.
-    pub fn new(mode: ModeWish) -> Self {
+    pub fn new(mode: RequestedMode) -> Self {
         let queues = "numrxqueues 4 numtxqueues 4";
         ip(&format!("link add xa {queues} type veth peer name xb {queues}"));
         NICS.iter().for_each(|nic| ip(&format!("link set {nic} up")));

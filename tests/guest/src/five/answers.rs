@@ -81,7 +81,7 @@ fn best(program: &Program, [first, second]: &[String; 2]) -> Result<Vec<(String,
 
 /// Results of the cases of a program, or one unnamed result if the program has no cases.
 fn ends(program: &Program, text: &str) -> Result<Vec<(String, String)>> {
-    let (said, status) =
+    let (printed, status) =
         text.rsplit_once("\nstatus ").ok_or_else(|| format!("{}: no status", program.label()))?;
     let status = status.trim();
     let whole = |end: String| Ok(vec![(String::new(), end)]);
@@ -89,26 +89,26 @@ fn ends(program: &Program, text: &str) -> Result<Vec<(String, String)>> {
         return whole(format!("not done after {} s", program.seconds));
     }
     if program.is_python() {
-        let cases = cases(said);
-        return if cases.is_empty() { whole(alone(said, status)) } else { Ok(cases) };
+        let cases = cases(printed);
+        return if cases.is_empty() { whole(alone(printed, status)) } else { Ok(cases) };
     }
-    whole(script(said, status))
+    whole(script(printed, status))
 }
 
 /// Result of a Python program that ran no case.
-fn alone(said: &str, status: &str) -> String {
-    let reason = last_words(said);
+fn alone(printed: &str, status: &str) -> String {
+    let reason = last_words(printed);
     match status {
-        _ if said.contains("1..0") || status == SKIPPED => format!("skip: {reason}"),
+        _ if printed.contains("1..0") || status == SKIPPED => format!("skip: {reason}"),
         _ => format!("fail: {reason}"),
     }
 }
 
 /// Result of a shell script: the first failed test, the number of passed tests, or the reason of a
 /// skip.
-fn script(said: &str, status: &str) -> String {
+fn script(printed: &str, status: &str) -> String {
     let tests = |end: &'static str| {
-        let lines = said.lines().filter_map(|line| line.strip_prefix("TEST: "));
+        let lines = printed.lines().filter_map(|line| line.strip_prefix("TEST: "));
         lines.filter_map(move |line| Some(line.strip_suffix(end)?.trim().to_owned()))
     };
     let (passed, skipped) = (tests("[ OK ]").count(), tests("[SKIP]").count());
@@ -119,13 +119,14 @@ fn script(said: &str, status: &str) -> String {
         ("0" | SKIPPED, None) if passed > 0 && skipped > 0 => {
             format!("pass: {passed}, skip: {skipped}")
         }
-        (SKIPPED, None) => format!("skip: {}", last_words(said)),
-        _ => format!("fail: {}", last_words(said)),
+        (SKIPPED, None) => format!("skip: {}", last_words(printed)),
+        _ => format!("fail: {}", last_words(printed)),
     }
 }
 
-fn last_words(said: &str) -> String {
-    let line = said.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+fn last_words(printed: &str) -> String {
+    let line =
+        printed.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     // The line is a remark, a skipped test, or plain text.
     let line = line.trim_start_matches("# ").trim_start_matches("TEST: ");
     short(line.trim_start_matches("SKIP: ").split("  [").next().unwrap_or(line))
@@ -141,16 +142,16 @@ fn short(text: &str) -> String {
 /// Cases and results in the output of a test program (the kernel's variant of TAP). The reason of a
 /// failed case is the last output line before it.
 pub(super) fn cases(text: &str) -> Vec<(String, String)> {
-    let (mut cases, mut said) = (Vec::new(), "");
+    let (mut cases, mut printed) = (Vec::new(), "");
     for line in text.lines() {
         if let Some(words) = line.strip_prefix("# ").map(|words| words.trim_end()) {
             let words = words.strip_prefix("Exception|").unwrap_or(words).trim_matches(BETWEEN);
-            said = if words.is_empty() { said } else { words };
+            printed = if words.is_empty() { printed } else { words };
         } else if let Some((name, end)) = case(line) {
-            let short: String = said.chars().take(REASON_CHARS).collect();
+            let short: String = printed.chars().take(REASON_CHARS).collect();
             let end = if end == "fail" { format!("fail: {}", short.trim_end()) } else { end };
             cases.push((name, end));
-            said = "";
+            printed = "";
         }
     }
     cases

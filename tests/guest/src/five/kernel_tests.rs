@@ -89,7 +89,7 @@ impl Program {
 
     /// Output of the first attempt on netdevs of `side`, and of the second attempt if the first one
     /// failed.
-    fn said(&self, outcome: &Outcome, side: &str) -> Result<[String; 2]> {
+    fn printed(&self, outcome: &Outcome, side: &str) -> Result<[String; 2]> {
         let place = self.place.replace('/', "-");
         let name = |of: &str| format!("selftests/{side}/{place}-{}.{of}", self.name());
         let second = outcome.text(&name("second")).unwrap_or_default();
@@ -140,18 +140,18 @@ impl KernelTests {
         println!("{}", outcome.passed("selftests")?.output);
         let mut answers = Vec::new();
         for program in &programs {
-            let said = |side| {
-                let said = program.said(&outcome, side)?;
-                if !said[1].is_empty() {
+            let printed = |side| {
+                let printed = program.printed(&outcome, side)?;
+                if !printed[1].is_empty() {
                     let label = program.label();
                     println!(
                         "{side} {label}, its first try:\n{}\nits second:\n{}",
-                        said[0], said[1]
+                        printed[0], printed[1]
                     );
                 }
-                Result::Ok(said)
+                Result::Ok(printed)
             };
-            answers.extend(Answer::of(program, &said("vduse")?, &said("vhost-user")?)?);
+            answers.extend(Answer::of(program, &printed("vduse")?, &printed("vhost-user")?)?);
         }
         Ok(Self { release: outcome.release, programs, answers, known })
     }

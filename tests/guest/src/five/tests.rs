@@ -156,8 +156,8 @@ fn programs_answer_by_case_or_as_a_whole() {
 #[test]
 fn scripts_answer_with_what_passed() {
     let program = program("net/forwarding bridge_mdb.sh 0 4 60");
-    let of = |said: &str, status| {
-        let text = format!("{said}\nstatus {status}\n");
+    let of = |printed: &str, status| {
+        let text = format!("{printed}\nstatus {status}\n");
         let once = [text, String::new()];
         Answer::of(&program, &once, &once).unwrap().remove(0)
     };

@@ -55,25 +55,26 @@ fn two_guests_with_doorbells() {
     reboot(&world, 2);
     let outcome = asks.wait().unwrap();
     drop(serves);
-    let said = &outcome.passed("vectors").unwrap().output;
-    println!("{} in {:?}: {said}", outcome.release, outcome.wall);
+    let printed = &outcome.passed("vectors").unwrap().output;
+    println!("{} in {:?}: {printed}", outcome.release, outcome.wall);
     for channels in [8, 3, 1] {
-        assert!(said.contains(&format!("channels {channels}\n3 packets")), "{said}");
+        assert!(printed.contains(&format!("channels {channels}\n3 packets")), "{printed}");
     }
-    assert_eq!(said.matches("3 packets transmitted, 3 received").count(), 4, "{said}");
+    assert_eq!(printed.matches("3 packets transmitted, 3 received").count(), 4, "{printed}");
     for channel in 0..8 {
-        let cpu = said.lines().find_map(|line| {
+        let cpu = printed.lines().find_map(|line| {
             let (cpu, rest) =
                 line.strip_prefix(&format!("channel {channel}: "))?.split_once(' ')?;
             let vector = format!("vfio-msix[{}](", channel + 1);
             Some(rest.starts_with(&format!("is {cpu}, {vector}")))
         });
-        assert_eq!(cpu, Some(true), "channel {channel}: {said}");
+        assert_eq!(cpu, Some(true), "channel {channel}: {printed}");
     }
-    let used = said.lines().find_map(|line| line.strip_prefix("vectors used ")).expect("a number");
-    assert!(used.parse::<u32>().expect("a number") >= 2, "{said}");
-    assert!(said.contains(r#""event":"down""#), "the link was never lost: {said}");
-    assert_eq!(said.matches("receiver").count(), 2, "a stream is missing: {said}");
-    assert!(said.contains("5 packets transmitted, 5 received"), "{said}");
-    assert!(said.ends_with("link 0\n== done\n"), "{said}");
+    let used =
+        printed.lines().find_map(|line| line.strip_prefix("vectors used ")).expect("a number");
+    assert!(used.parse::<u32>().expect("a number") >= 2, "{printed}");
+    assert!(printed.contains(r#""event":"down""#), "the link was never lost: {printed}");
+    assert_eq!(printed.matches("receiver").count(), 2, "a stream is missing: {printed}");
+    assert!(printed.contains("5 packets transmitted, 5 received"), "{printed}");
+    assert!(printed.ends_with("link 0\n== done\n"), "{printed}");
 }

@@ -59,11 +59,11 @@ fn removed_guest_memory_closes_one_device() {
     // The reason is in the log, even if QEMU crashes, and regardless of the thread that detects the
     // loss: a worker with a frame, or the connection thread of the device.
     until("the card to be closed", || {
-        let said = daemon.err();
+        let output = daemon.err();
         let is_reason = |line: &str| {
-            line.contains("evil: down: ") && line.contains("the VMM took memory of the guest away")
+            line.contains("evil: down: ") && line.contains("the VMM removed memory of the guest")
         };
-        said.lines().any(is_reason).then_some(())
+        output.lines().any(is_reason).then_some(())
     });
     flow.wait_more(500);
     guest.kill();

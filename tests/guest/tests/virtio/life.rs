@@ -14,9 +14,9 @@ const FILE: usize = 4 << 20;
 const MEANWHILE: u64 = 100;
 
 /// Words that follow `word` on a line of the guest's output.
-fn values_of<'a>(said: &'a str, word: &str) -> Vec<&'a str> {
-    let line = said.lines().find_map(|line| line.strip_prefix(word));
-    line.unwrap_or_else(|| panic!("no {word} in {said}")).split_whitespace().collect()
+fn values_of<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
+    let line = text.lines().find_map(|line| line.strip_prefix(word));
+    line.unwrap_or_else(|| panic!("no {word} in {text}")).split_whitespace().collect()
 }
 
 /// State of the device in mqnet at the time when the guest prints its state.
@@ -66,27 +66,27 @@ fn operations_of_a_guest(kernel: Kernel, packed: bool, pairs: u16) {
     let flood = Flood::start(&world.a);
     let outcome = guest.wait().unwrap();
     drop(flood);
-    let said = &outcome.passed("virtio").unwrap().output;
-    println!("{kernel} packed={packed}, {:?}: {said}", outcome.wall);
-    assert!(said.contains(&format!("max {pairs}\n")), "{said}");
-    assert!(said.contains("50 packets transmitted, 50 received"), "{said}");
-    assert!(said.contains("tcp-segmentation-offload: on"), "{said}");
-    assert!(said.contains("fq_codel worked\n"), "{said}");
-    assert_eq!(said.matches("receiver").count(), 4, "a stream is missing: {said}");
-    let [rx, tx, "combined", combined] = values_of(said, "counted ")[..] else { panic!("{said}") };
+    let text = &outcome.passed("virtio").unwrap().output;
+    println!("{kernel} packed={packed}, {:?}: {text}", outcome.wall);
+    assert!(text.contains(&format!("max {pairs}\n")), "{text}");
+    assert!(text.contains("50 packets transmitted, 50 received"), "{text}");
+    assert!(text.contains("tcp-segmentation-offload: on"), "{text}");
+    assert!(text.contains("fq_codel worked\n"), "{text}");
+    assert_eq!(text.matches("receiver").count(), 4, "a stream is missing: {text}");
+    let [rx, tx, "combined", combined] = values_of(text, "counted ")[..] else { panic!("{text}") };
     assert_eq!(combined, seen.channels.to_string());
     assert!(seen.features.contains("tcp-segmentation-offload: on"), "{}", seen.features);
     for (guest, ours) in [rx, tx].iter().zip(seen.frames) {
         let guest: u64 = guest.parse().expect("a number of frames");
         assert!(guest <= ours && ours < guest + MEANWHILE, "the guest {guest}, mqnet {ours}");
     }
-    let files = said.lines().filter(|line| line.starts_with("file ")).count();
-    let right = said.matches(&expected).count();
-    assert!(files > 2 && files == right, "{right} of {files} files came whole: {said}");
-    assert!(said.contains(&format!("combined {pairs}\n")), "{said}");
+    let files = text.lines().filter(|line| line.starts_with("file ")).count();
+    let right = text.matches(&expected).count();
+    assert!(files > 2 && files == right, "{right} of {files} files came whole: {text}");
+    assert!(text.contains(&format!("combined {pairs}\n")), "{text}");
     // QEMU does not forward the resize to mqnet (see the crate's `offer`).
-    assert!(!said.contains("resized\n"), "rings were resized behind our back: {said}");
-    assert!(said.ends_with("== done\n"), "{said}");
+    assert!(!text.contains("resized\n"), "rings were resized behind our back: {text}");
+    assert!(text.ends_with("== done\n"), "{text}");
     let resizes = link.events("changed").len();
     assert!(resizes >= 100, "the guest's resizes came as {resizes} changes");
     assert_eq!(link.events("change-failed"), [""; 0]);

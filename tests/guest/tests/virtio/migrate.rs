@@ -96,20 +96,23 @@ fn guest_migrates(kernel: Kernel, packed: bool) {
     numbers.more(50);
     println!("moved in {took:?}, of which {still} ms still; {before} numbers until then");
     let outcome = there.wait().unwrap();
-    let said = &outcome.passed("migrate").unwrap().output;
+    let printed = &outcome.passed("migrate").unwrap().output;
     let (came, twice) = numbers.tally();
-    println!("{kernel} packed={packed}: {came} numbers came, {twice} twice\n{said}");
-    assert!(said.contains(&format!("in {expected}\n")), "a file did not come whole: {said}");
+    println!("{kernel} packed={packed}: {came} numbers came, {twice} twice\n{printed}");
+    assert!(printed.contains(&format!("in {expected}\n")), "a file did not come whole: {printed}");
     let sent = taken.join().unwrap();
-    assert!(said.contains(&format!("out {sent}\n")), "a file did not go whole: {sent} {said}");
-    assert!(said.contains(", twice 0\n"), "{said}");
+    assert!(
+        printed.contains(&format!("out {sent}\n")),
+        "a file did not go whole: {sent} {printed}"
+    );
+    assert!(printed.contains(", twice 0\n"), "{printed}");
     assert_eq!(twice, 0, "of {came} datagrams");
-    let pings = said.lines().find(|line| line.contains("transmitted")).expect("pings");
+    let pings = printed.lines().find(|line| line.contains("transmitted")).expect("pings");
     let count = |at: usize| pings.split_whitespace().nth(at)?.parse::<u64>().ok();
     let (sent, came) = (count(0).expect("sent"), count(3).expect("came"));
-    assert!(came + PINGS_LOST >= sent, "the move lost {} pings: {said}", sent - came);
-    assert!(said.contains("5 packets transmitted, 5 received"), "{said}");
-    assert!(said.ends_with("== done\n"), "{said}");
+    assert!(came + PINGS_LOST >= sent, "the move lost {} pings: {printed}", sent - came);
+    assert!(printed.contains("5 packets transmitted, 5 received"), "{printed}");
+    assert!(printed.ends_with("== done\n"), "{printed}");
     drop(to.stop());
 }
 

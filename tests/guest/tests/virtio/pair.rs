@@ -18,10 +18,10 @@ fn guest(folder: &Folder, stores: &str, side: u32) -> Running {
 }
 
 fn sums(outcome: &Outcome) -> Vec<String> {
-    let said = &outcome.passed("pair").unwrap().output;
-    println!("{said}");
-    assert!(said.ends_with("== done\n"), "{said}");
-    said.lines().filter_map(|line| line.strip_prefix("sum ")).map(str::to_owned).collect()
+    let printed = &outcome.passed("pair").unwrap().output;
+    println!("{printed}");
+    assert!(printed.ends_with("== done\n"), "{printed}");
+    printed.lines().filter_map(|line| line.strip_prefix("sum ")).map(str::to_owned).collect()
 }
 
 // Goal: two guests, one with split and one with packed rings, transfer data over TCP and UDP, and a
@@ -51,8 +51,8 @@ fn two_guests(stores: &str) {
     until("the sockets", || folder.file("card2").exists().then_some(()));
     let guests = [1, 2].map(|side| guest(&folder, stores, side));
     let [asks, serves] = guests.map(|guest| guest.wait().unwrap());
-    let said = &asks.passed("pair").unwrap().output;
-    assert_eq!(said.matches("receiver").count(), 4, "a stream is missing: {said}");
+    let printed = &asks.passed("pair").unwrap().output;
+    assert_eq!(printed.matches("receiver").count(), 4, "a stream is missing: {printed}");
     let (one, other) = (sums(&asks), sums(&serves));
     assert_eq!(other.len(), 2, "{other:?}");
     assert!(one == other[..1] && one == other[1..], "a file did not come whole: {one:?} {other:?}");

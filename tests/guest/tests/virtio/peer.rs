@@ -38,8 +38,8 @@ pub(crate) fn sum(file: &[u8]) -> String {
     let mut command = Command::new("sha256sum");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("sum");
     child.stdin.take().expect("a pipe").write_all(file).expect("a pipe");
-    let said = child.wait_with_output().expect("sha256sum").stdout;
-    String::from_utf8_lossy(&said).split_whitespace().next().expect("a sum").to_owned()
+    let output = child.wait_with_output().expect("sha256sum").stdout;
+    String::from_utf8_lossy(&output).split_whitespace().next().expect("a sum").to_owned()
 }
 
 /// Serves the file to every client on port 7000 until the test ends, with `pause` after each 64

@@ -83,8 +83,8 @@ impl Bench {
         let frames = frames.to_string();
         command.args(["burst", &devices.names[0], &self.bytes, &self.cpu, &frames]);
         let mut sender = Child::spawn("the sender", command, Stdio::null())?;
-        let (status, said) = sender.finish(SOON)?;
-        if status.success() { Ok(()) } else { Err(format!("the sender: {said}").into()) }
+        let (status, output) = sender.finish(SOON)?;
+        if status.success() { Ok(()) } else { Err(format!("the sender: {output}").into()) }
     }
 
     fn arrived(&self) -> Result<u64> {

@@ -37,7 +37,7 @@ impl Veth {
         let [a, b] = cpus.map(|cpu| cpu.to_string());
         let command = host.command(&[&program.to_string_lossy(), &a, &b])?;
         let asks = Child::spawn("ping over veth", command, Stdio::piped())?;
-        asks.wait_for(0, SOON, |said| said.lines().any(|line| line == "ready").then_some(()))?;
+        asks.wait_for(0, SOON, |output| output.lines().any(|line| line == "ready").then_some(()))?;
         Ok(Self { asks, _host: host })
     }
 

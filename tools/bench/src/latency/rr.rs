@@ -167,7 +167,7 @@ impl Pair {
     fn start(world: &World, cpus: Option<[usize; 2]>) -> Result<Self> {
         let own = own_path()?;
         let own = own.to_str().ok_or("this program has a strange name")?;
-        let ready = |said: &str| said.contains("ready\n").then_some(());
+        let ready = |output: &str| output.contains("ready\n").then_some(());
         let start = |host: usize, words: &[&str]| -> Result<Child> {
             let cpu = cpus.map(|cpus| format!("--cpu={}", cpus[host]));
             let words = [&[own, "bench-rr"], words, cpu.as_deref().as_slice()].concat();

@@ -78,7 +78,7 @@ mod tests {
     // Goal: a built frame has the requested length and a correct header checksum, and its fields
     // are read back.
     #[test]
-    fn frames_say_what_they_were_told() {
+    fn frames_carry_their_fields() {
         let mut frame = Frame::new(4711);
         for len in [LEN_MIN, 200, LEN_MAX] {
             let words = Words { flow: 3, seq: 1 << 40, at: 99 };

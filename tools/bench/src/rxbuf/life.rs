@@ -137,7 +137,7 @@ mod tests {
     // Goal: for every kind of buffer and number of flows, buffers never run out, because freed ones
     // are allocated again.
     #[test]
-    fn buffers_suffice_for_ever() {
+    fn buffers_suffice_over_time() {
         for kind in [Kind::Fragment(1536), Kind::FullPage, Kind::Plain(1536), Kind::Nobody] {
             for (queues, flows) in [(1, 1), (8, 64)] {
                 let mut life = Life::new(kind, 1514, queues, flows).unwrap();

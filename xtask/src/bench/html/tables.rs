@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::super::baseline::Comparison;
 use super::super::interval::Figure;
-use super::super::limits::Beside;
+use super::super::limits::MachineShare;
 use super::super::measured::Line;
 use super::super::promises::{Outcome, Verdict, digits};
 use super::super::report::Section;
@@ -28,8 +28,8 @@ pub(super) fn promises(verdicts: &[Verdict]) -> Markup {
     html! {
         h2 id="promises" { "Promises" }
         p .faint {
-            "From SPECIFICATION.md. The median is what counts; where its interval lies on both "
-            "sides of the bound, the next run may say otherwise (marked ±)."
+            "From SPECIFICATION.md. The median decides; where its interval is on both "
+            "sides of the bound, the next run may differ (marked ±)."
         }
         (promise_table(&judged))
         @if !unknown.is_empty() {
@@ -94,7 +94,7 @@ pub(super) fn changes(compared: &Comparison) -> Markup {
     html! {
         h2 id="baseline" { "Against the baseline" }
         @if !losses.is_empty() {
-            p { "Was there, and is not any more:" }
+            p { "Removed since the baseline:" }
             ul { @for loss in losses { li .missed { (loss) } } }
         }
         @if changes.is_empty() {
@@ -130,18 +130,19 @@ fn with_interval(figure: &Figure) -> String {
 }
 
 /// Figures of mqnet compared with the limits of the machine.
-pub(super) fn beside(rows: &[Beside]) -> Markup {
+pub(super) fn comparison(rows: &[MachineShare]) -> Markup {
     let number = |value: Option<f64>| value.map_or("-".to_owned(), digits);
     let percent = |value: Option<f64>| {
         value.map_or("-".to_owned(), |share| format!("{:.0} %", share * 100.0))
     };
     html! {
         details open {
-            summary { "Beside the limits of this machine" }
+            summary { "Compared with the limits of this machine" }
             p .faint {
-                "What one frame, object or answer takes: in nanoseconds, as cache lines that could "
-                "go from CPU to CPU meanwhile, as system calls that could be made and as sleeping "
-                "threads that could be woken meanwhile. Share of a copy: what copying its bytes "
+                "Cost of one frame, object or answer: in nanoseconds, as cache lines that could "
+                "go from CPU to CPU in that time, as system calls that could be made and as \
+                 sleeping "
+                "threads that could be woken in that time. Share of a copy: what copying its bytes "
                 "once would take of that, within a cache and past all caches. Share of a bare "
                 "copy: against two processes that only copy, measured in turn. Streams, and the "
                 "CPU time of a gigabit, are counted in frames of 1500 B."

@@ -125,7 +125,7 @@ fn what_was_not_measured_is_no_verdict() {
     assert_eq!((verdict.measured.as_str(), verdict.stale), ("kicks unknown: no answer", false));
     let other = section(Vec::new(), &[]);
     let cases = [
-        (None, false, "not asked"),
+        (None, false, "not requested"),
         (Some(&skipped), false, "no root"),
         (Some(&without_peer), false, "gone"),
         (Some(&other), true, "quick"),

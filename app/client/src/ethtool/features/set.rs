@@ -99,8 +99,8 @@ fn direction(changed: &Changed, dev: &str) -> Option<String> {
         _ => return None,
     };
     Some(format!(
-        "{dev}: {name} features are here those of frames that {ours} the TAP; those of frames that \
-         the kernel {kernels} it: ethtool -K {dev}"
+        "{dev}: {name} features apply here to frames that {ours} the TAP; for frames that the \
+         kernel {kernels} it: ethtool -K {dev}"
     ))
 }
 

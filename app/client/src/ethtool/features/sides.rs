@@ -23,7 +23,7 @@ fn link(call: &Call<'_>) -> Result<LinkInfo, ApiError> {
     let api = (call.find)(call.dev)?;
     let all: Vec<LinkInfo> = api::get(&*api, "/v1/links")?;
     let of = |link: &LinkInfo| link.netdevs.iter().any(|netdev| netdev.name == call.dev);
-    all.into_iter().find(of).ok_or_else(|| ApiError::new(Code::NoDevice, "it has just gone"))
+    all.into_iter().find(of).ok_or_else(|| ApiError::new(Code::NoDevice, "it was removed just now"))
 }
 
 /// Text for the emulation of one kind of offload in one direction; empty if frames pass unchanged.
@@ -71,7 +71,7 @@ pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
         return Ok(0);
     }
     if link.offloads.is_empty() {
-        writeln!(call.out, "{}: the link is down: nothing is agreed", call.dev)?;
+        writeln!(call.out, "{}: the link is down: nothing is negotiated", call.dev)?;
     }
     for way in &link.offloads {
         writeln!(call.out, "Offloads from {} to {}:", way.from, way.to)?;

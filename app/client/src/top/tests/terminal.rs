@@ -19,11 +19,11 @@ struct Panics;
 
 impl Api for Panics {
     fn get(&self, path: &str) -> Result<Value, ApiError> {
-        panic!("asked for {path}")
+        panic!("request for {path}")
     }
 
     fn patch(&self, path: &str, _body: &Value) -> Result<Value, ApiError> {
-        panic!("asked for {path}")
+        panic!("request for {path}")
     }
 }
 

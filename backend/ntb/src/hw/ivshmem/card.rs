@@ -107,16 +107,16 @@ pub(super) fn read(half: &Region) -> Result<Option<Card>, String> {
     let magic = get(half, CARD);
     if magic != MAGIC {
         return Err(format!(
-            "the shared memory holds something that is not mqnet's (its card begins {magic:#x}): \
-             use a device of its own"
+            "the shared memory is used by another program (its header begins with {magic:#x}): use \
+             a device of its own"
         ));
     }
     let (version, id) = (get(half, VERSION_AT), get(half, ID_AT) as u32);
     if version as u32 != VERSION {
         let theirs = version as u32;
         return Err(format!(
-            "the other side lays the shared memory out by version {theirs}, we by {VERSION}: \
-             update one of them"
+            "shared memory: the peer uses layout version {theirs}, this end {VERSION}: update one \
+             of them"
         ));
     }
     // Pairs with the Release store in set_echo, after which the half is seen cleared.
@@ -202,13 +202,13 @@ mod tests {
         set(&half, VERSION_AT, 2);
         assert!(read(&half).unwrap_err().contains("by version 2, we by 1"));
         set(&half, CARD, 5);
-        assert!(read(&half).unwrap_err().contains("not mqnet's"));
+        assert!(read(&half).unwrap_err().contains("used by another program"));
     }
 
     // Goal: every byte of a card and of a heartbeat is at the offset in the tables above, least
     // significant first. The host's byte order makes no difference.
     #[test]
-    fn bytes_lie_as_the_tables_say() {
+    fn card_matches_documented_layout() {
         let half = half();
         let card = Card { id: Some(3), vectors: 9, size: 1 << 24, incarnation: 0, echo: 0 };
         write(&half, &card);

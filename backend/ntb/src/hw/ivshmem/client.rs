@@ -106,7 +106,7 @@ impl Client {
 impl Connection {
     /// Receives the pending messages, up to [`READS_MAX`] reads.
     fn listen(&mut self, now: Duration) -> Result<(), String> {
-        let gone = |why: String| format!("the ivshmem server is gone: {why}");
+        let gone = |why: String| format!("the ivshmem server disconnected: {why}");
         for _ in 0..READS_MAX {
             let mut bytes = [0; 8];
             let room = &mut bytes[..self.roster.missing()];
@@ -120,9 +120,11 @@ impl Connection {
                     .to_owned());
             }
             if received.truncated {
-                return Err("descriptors of the ivshmem server got lost: raise the limit of open \
-                            files (ulimit -n)"
-                    .to_owned());
+                return Err(
+                    "descriptors of the ivshmem server were lost: raise the limit of open files \
+                     (ulimit -n)"
+                        .to_owned(),
+                );
             }
             if received.len == 0 {
                 return Err(gone("it closed the connection".to_owned()));
@@ -188,7 +190,7 @@ impl Bus for Client {
         attachment.map(|found| (self.number, found)).ok_or_else(|| match self.refused {
             // Keep the reason until a connection provides the memory.
             Some(_) => self.why.clone(),
-            None => "the ivshmem server is introducing itself".to_owned(),
+            None => "waiting for the handshake of the ivshmem server".to_owned(),
         })
     }
 
@@ -201,7 +203,7 @@ impl Bus for Client {
             return Ok(Via::Nothing);
         }
         let Some(id) = id else {
-            return Err("the peer wants interrupts and has no number at the device".to_owned());
+            return Err("the peer requests interrupts but has no id at the device".to_owned());
         };
         let peers = self.connection.as_ref().map(|c| &c.roster.peers);
         let events = u16::try_from(id).ok().and_then(|id| peers?.get(&id));
@@ -209,8 +211,8 @@ impl Bus for Client {
         let event = events.and_then(|events| events.get(vector as usize)).cloned();
         event.map(Via::Event).ok_or_else(|| {
             format!(
-                "{of} vectors wake the peer {id}, and the ivshmem server gave us {have}: give the \
-                 server and the device the same number of vectors"
+                "peer {id}: {of} vectors, {have} from the ivshmem server: set the same number of \
+                 vectors at the server and the device"
             )
         })
     }

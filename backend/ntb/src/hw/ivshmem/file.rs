@@ -86,9 +86,11 @@ impl Bus for Host {
         match (&self.file, of) {
             (None, _) => self.client.via(id, vector, of),
             (Some(_), 0) => Ok(Via::Nothing),
-            (Some(_), _) => Err("the peer wants interrupts, and a file has none (is it \
-                                 ivshmem-doorbell there? use the socket of its server)"
-                .to_owned()),
+            (Some(_), _) => {
+                Err("the peer requests interrupts, which a file does not have (if the peer has \
+                     ivshmem-doorbell, use the socket of its server)"
+                    .to_owned())
+            }
         }
     }
 
@@ -122,7 +124,7 @@ mod tests {
         assert_eq!(size, 1 << 20);
         assert_eq!(poll(&mut host), Ok((first, 1 << 20)));
         assert!(matches!(host.via(None, 0, 0), Ok(Via::Nothing)));
-        assert!(host.via(None, 1, 5).unwrap_err().contains("a file has none"));
+        assert!(host.via(None, 1, 5).unwrap_err().contains("which a file does not have"));
         let other = path.with_extension("new");
         File::create(&other).unwrap().set_len(1 << 21).unwrap();
         std::fs::rename(&other, &path).unwrap();

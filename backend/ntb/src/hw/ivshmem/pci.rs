@@ -89,7 +89,7 @@ fn find(root: &Path, address: Option<&str>) -> Result<PathBuf, String> {
         return match (folder.exists(), is_ours(&folder)) {
             (_, true) => Ok(folder),
             (true, false) => {
-                Err(format!("PCI function {address} is no ivshmem device (1af4:1110)"))
+                Err(format!("PCI function {address} is not an ivshmem device (1af4:1110)"))
             }
             (false, false) => Err(format!("there is no PCI function {address}")),
         };
@@ -103,7 +103,7 @@ fn find(root: &Path, address: Option<&str>) -> Result<PathBuf, String> {
         (Some(last), others) => {
             let names = others.iter().chain([&last]).filter_map(|path| path.file_name());
             let names: Vec<_> = names.map(|name| name.to_string_lossy().into_owned()).collect();
-            Err(format!("several ivshmem devices: say which of {}", names.join(", ")))
+            Err(format!("several ivshmem devices: name one of {}", names.join(", ")))
         }
         (None, _) => Err("no ivshmem device (PCI 1af4:1110) here".to_owned()),
     }
@@ -196,7 +196,7 @@ fn open(root: &Path, address: Option<&str>) -> Result<Opened, String> {
     let id = registers.as_ref().map(|registers| registers.register(POSITION));
     if let Some(id) = id.filter(|&id| id > u32::from(u16::MAX)) {
         return Err(format!(
-            "ivshmem device {address} has the number {id:#x}: no server behind it?"
+            "ivshmem device {address} has the id {id:#x}: is it connected to a server?"
         ));
     }
     let said = |e: std::io::Error| format!("interrupts of {address}: {e}");
@@ -208,7 +208,7 @@ fn open(root: &Path, address: Option<&str>) -> Result<Opened, String> {
 
 impl Pci {
     pub(super) fn new(address: Option<String>) -> Self {
-        let why = "looking for the ivshmem device".to_owned();
+        let why = "waiting for the ivshmem device".to_owned();
         Self { address, opened: None, retry_at: Duration::ZERO, why }
     }
 }
@@ -241,10 +241,10 @@ impl Bus for Pci {
             (Some(registers), Some(id)) if id <= u32::from(u16::MAX) => {
                 Ok(Via::Register(registers, id << 16 | vector))
             }
-            (None, _) => Err("the peer wants interrupts, and this device has no doorbells (is it \
-                              ivshmem-plain here and ivshmem-doorbell there?)"
+            (None, _) => Err("the peer requests interrupts, and this device has no doorbells (is \
+                              it ivshmem-plain here and ivshmem-doorbell there?)"
                 .to_owned()),
-            (_, id) => Err(format!("the peer has the number {id:?}, which cannot be rung")),
+            (_, id) => Err(format!("the peer has the id {id:?}, which has no doorbell")),
         }
     }
 
@@ -294,12 +294,12 @@ mod tests {
         add("0000:00:03.0", "0x1000");
         let refused = |address| find(&root, address).unwrap_err();
         assert!(refused(None).contains("no ivshmem device"));
-        assert!(refused(Some("0000:00:03.0")).contains("is no ivshmem device"));
+        assert!(refused(Some("0000:00:03.0")).contains("is not an ivshmem device"));
         assert!(refused(Some("0000:00:09.0")).contains("there is no PCI function"));
         add("0000:00:04.0", DEVICE);
         assert_eq!(find(&root, None), Ok(root.join("0000:00:04.0")));
         add("0000:00:05.0", DEVICE);
-        assert!(refused(None).ends_with("say which of 0000:00:04.0, 0000:00:05.0"));
+        assert!(refused(None).ends_with("name one of 0000:00:04.0, 0000:00:05.0"));
         assert_eq!(find(&root, Some("0000:00:05.0")), Ok(root.join("0000:00:05.0")));
         fs::remove_dir_all(&root).unwrap();
     }

@@ -90,7 +90,7 @@ impl Port {
             events,
             watcher: None,
             stage: Stage::Out(Duration::ZERO),
-            why_out: "looking for a free side of the shared memory".to_owned(),
+            why_out: "waiting for a free side of the shared memory".to_owned(),
             incarnation: 0,
             known: 0,
             bells: Vec::new(),
@@ -114,7 +114,7 @@ impl Port {
         self.events.drain_link();
         if self.at.halves.iter().any(|half| half.is_lost()) {
             self.leave(now + TAKEN_REST);
-            return Standing::Down("the shared memory is gone".to_owned());
+            return Standing::Down("the shared memory was removed".to_owned());
         }
         match self.stage {
             Stage::Out(until) if now < until => return Standing::Down(self.why_out.clone()),
@@ -132,7 +132,7 @@ impl Port {
             }
             Stage::In => return self.meet(now, bus),
         }
-        Standing::Down(format!("taking side {} of the shared memory", self.side))
+        Standing::Down(format!("claiming side {} of the shared memory", self.side))
     }
 
     /// Time for which the heartbeat of half `side` has not changed, as seen by this side.
@@ -167,7 +167,7 @@ impl Port {
         let side = match (self.wanted.map(usize::from), former) {
             (Some(side), _) if free[side] || former == Some(side) => side,
             (Some(side), _) => {
-                return Err(format!("side {side} is taken{}: use side={}", named(side), 1 - side));
+                return Err(format!("side {side} is in use{}: use side={}", named(side), 1 - side));
             }
             (None, Some(side)) => side,
             // Prefer the half that this side used before.
@@ -175,7 +175,7 @@ impl Port {
             (None, None) if free[1 - self.side] => 1 - self.side,
             (None, None) => {
                 let (a, b) = (named(0), named(1));
-                return Err(format!("both sides of the shared memory are taken{a}{b}"));
+                return Err(format!("both sides of the shared memory are in use{a}{b}"));
             }
         };
         if former == Some(1 - side) {
@@ -201,7 +201,7 @@ impl Port {
         if card::incarnation(self.ours()) == self.incarnation {
             return Ok(());
         }
-        Err(format!("somebody else has taken side {} of the shared memory", self.side))
+        Err(format!("another process has claimed side {} of the shared memory", self.side))
     }
 
     /// Owns the half if no other process has overwritten its incarnation; `Err` otherwise.
@@ -229,7 +229,7 @@ impl Port {
         let met = self.read_peer(now, bus);
         match met {
             Ok(card) if self.up && card.incarnation != self.known => {
-                self.lose("the peer has begun a new life".to_owned(), now + REST)
+                self.lose("the peer was restarted".to_owned(), now + REST)
             }
             Ok(card) => self.shake_hands(&card, bus),
             Err(why) if self.up => self.lose(why, now + REST),
@@ -246,14 +246,14 @@ impl Port {
         };
         if card.size != self.at.size {
             let (theirs, ours) = (card.size, self.at.size);
-            return Err(format!("the peer sees a memory of {theirs} bytes, we one of {ours}"));
+            return Err(format!("the shared memory has {theirs} bytes at the peer, {ours} here"));
         }
         let id = card.id.map_or(String::new(), |id| format!(" {id}"));
         if card.id.and_then(|id| bus.has(id)) == Some(false) {
             return Err(format!("the peer{id} has left the device"));
         }
         if self.silence(1 - self.side, card.incarnation, now) > SILENCE {
-            return Err(format!("the peer{id} gives no sign of life"));
+            return Err(format!("the peer{id} does not update its heartbeat"));
         }
         Ok(card)
     }
@@ -268,7 +268,7 @@ impl Port {
             self.known = card.incarnation;
         }
         if card.echo != self.incarnation {
-            return Standing::Down("the peer is introducing itself".to_owned());
+            return Standing::Down("waiting for the peer's handshake".to_owned());
         }
         match self.make_bells(card, bus) {
             Ok(bells) => {

@@ -95,12 +95,15 @@ impl<F, E> Roster<F, E> {
             }
             Message::Event(peer, one) => {
                 let one = event(one).ok_or_else(|| {
-                    format!("the ivshmem server sent an event of peer {peer} that is no eventfd")
+                    format!(
+                        "the ivshmem server sent a descriptor for peer {peer} that is not an \
+                         eventfd"
+                    )
                 })?;
                 self.add(peer, one)
             }
             Message::Left(peer) if Some(peer) == self.id => {
-                Err("the ivshmem server says that we have left".to_owned())
+                Err("the ivshmem server removed this end".to_owned())
             }
             Message::Left(peer) => {
                 self.peers.remove(&peer);
@@ -113,18 +116,18 @@ impl<F, E> Roster<F, E> {
         let bare = with.is_none();
         let peer = |what: &str| {
             u16::try_from(number).map_err(|_| {
-                format!("the ivshmem server speaks of {what} {number}: 0 to 65535 are")
+                format!("the ivshmem server sent {what} {number}, allowed: 0 to 65535")
             })
         };
         match (self.awaits, with) {
             (Awaits::Version, None) if number == VERSION => self.awaits = Awaits::OwnId,
             (Awaits::Version, None) => {
                 return Err(format!(
-                    "the server speaks version {number} of the ivshmem protocol, we speak {VERSION}"
+                    "the ivshmem server has protocol version {number}, supported: {VERSION}"
                 ));
             }
             (Awaits::OwnId, None) => {
-                self.id = Some(peer("our number")?);
+                self.id = Some(peer("the own id")?);
                 self.awaits = Awaits::Memory;
             }
             (Awaits::Memory, Some(memory)) if number == MEMORY => {
@@ -137,7 +140,7 @@ impl<F, E> Roster<F, E> {
                 let (what, with) = match awaits {
                     Awaits::Memory => ("the shared memory", if bare { "out" } else { "" }),
                     Awaits::Version => ("its version", ""),
-                    _ => ("our number", ""),
+                    _ => ("the own id", ""),
                 };
                 return Err(format!(
                     "the ivshmem server sent {number} with{with} a descriptor instead of {what}"
@@ -232,24 +235,30 @@ mod tests {
     #[test]
     fn nonsense_is_refused_in_words() {
         type Answers = (i64, Option<u32>);
-        let refused = |said: &[Answers]| {
+        let refused = |answers: &[Answers]| {
             let mut roster = Toy::new();
-            said.iter().find_map(|&(number, with)| feed(&mut roster, number, with).err()).unwrap()
+            answers
+                .iter()
+                .find_map(|&(number, with)| feed(&mut roster, number, with).err())
+                .unwrap()
         };
         let cases: &[(&[Answers], &str)] = &[
-            (&[(1, None)], "version 1 of the ivshmem protocol, we speak 0"),
+            (&[(1, None)], "protocol version 1, supported: 0"),
             (&[(0, Some(1))], "instead of its version"),
-            (&[(0, None), (70_000, None)], "our number 70000"),
-            (&[(0, None), (-1, None)], "our number -1"),
+            (&[(0, None), (70_000, None)], "the own id 70000"),
+            (&[(0, None), (-1, None)], "the own id -1"),
             (&[(0, None), (1, None), (-1, None)], "-1 without a descriptor instead of the shared"),
             (&[(0, None), (1, None), (1, Some(1))], "1 with a descriptor instead of the shared"),
             (&[(0, None), (1, None), (-1, Some(1)), (-1, Some(1))], "a peer -1"),
-            (&[(0, None), (1, None), (-1, Some(1)), (1, None)], "that we have left"),
-            (&[(0, None), (1, None), (-1, Some(1)), (2, Some(666))], "peer 2 that is no eventfd"),
+            (&[(0, None), (1, None), (-1, Some(1)), (1, None)], "removed this end"),
+            (
+                &[(0, None), (1, None), (-1, Some(1)), (2, Some(666))],
+                "peer 2 that is not an eventfd",
+            ),
         ];
-        for (said, words) in cases {
-            let text = refused(said);
-            assert!(text.contains(words), "{said:?}: {text}");
+        for (answers, words) in cases {
+            let text = refused(answers);
+            assert!(text.contains(words), "{answers:?}: {text}");
         }
         let mut roster = greeted();
         assert!(roster.take(&[0; 8], [1, 2], Some).unwrap_err().contains("two descriptors"));
@@ -279,8 +288,8 @@ mod tests {
         fn pieces_make_no_difference(cuts in prop::collection::vec(1usize..8, 0..60)) {
             let mut roster = Toy::new();
             let mut cuts = cuts.into_iter();
-            let said = [(0, None), (3, None), (-1, Some(9)), (1, Some(10)), (3, Some(30))];
-            for (number, with) in said {
+            let answers = [(0, None), (3, None), (-1, Some(9)), (1, Some(10)), (3, Some(30))];
+            for (number, with) in answers {
                 let (bytes, mut with) = (i64::to_le_bytes(number), with);
                 loop {
                     let at = 8 - roster.missing();

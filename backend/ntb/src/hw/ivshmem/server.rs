@@ -81,7 +81,7 @@ type Listener = (StreamSocket, SocketFile, FileLock);
 
 fn listen(path: &Path, access: Access) -> Result<Listener, String> {
     let lock = lock_listener(path).map_err(|e| e.to_string())?;
-    let lock = lock.ok_or_else(|| format!("another server is at {} already", path.display()))?;
+    let lock = lock.ok_or_else(|| format!("another server listens at {}", path.display()))?;
     // The bind fails if the server of another program, which does not use the lock, listens at
     // the path.
     let (socket, file) = StreamSocket::serve(path, access).map_err(|e| e.to_string())?;
@@ -148,7 +148,7 @@ impl IvshmemServer {
                 Ok(None) => break,
                 Err(e) => {
                     let path = self.config.path.display();
-                    let what = format!("{path}: accept: {e} (ulimit -n); again in a second");
+                    let what = format!("{path}: accept: {e} (ulimit -n); retrying in a second");
                     said.extend(self.note_refusal(what));
                     // Do not poll the listener: the waiting peer would keep it ready.
                     self.resting = Some(now + REST);
@@ -182,7 +182,7 @@ impl IvshmemServer {
 
     fn join(&mut self, socket: StreamSocket, now: Duration) -> Result<u16, String> {
         let id = (0..=u16::MAX).find(|id| !self.peers.contains_key(id));
-        let id = id.ok_or("there are 65536 already")?;
+        let id = id.ok_or("at most 65536 peers are possible")?;
         let events = (0..self.config.vectors).map(|_| EventFd::new().map(Arc::new));
         let events = events.collect::<std::io::Result<Vec<_>>>();
         let events = events.map_err(|e| format!("events: {e} (ulimit -n)"))?;
@@ -212,7 +212,7 @@ impl Peer {
         for _ in 0..16 {
             match self.socket.receive_bytes(&mut bytes) {
                 Ok(None) => break,
-                Ok(Some(0)) => return Err("it ended".to_owned()),
+                Ok(Some(0)) => return Err("it disconnected".to_owned()),
                 Ok(Some(_)) => {}
                 Err(e) => return Err(e.to_string()),
             }
@@ -242,7 +242,7 @@ impl Peer {
             self.waiting.pop_front();
         }
         if self.waiting.len() > BACKLOG || now > self.moved + PATIENCE {
-            return Err("it does not read what it is told".to_owned());
+            return Err("it does not read its messages".to_owned());
         }
         Ok(())
     }

@@ -121,7 +121,7 @@ impl Events {
         let thread = std::thread::Builder::new().name("mqnet-doorbells".to_owned());
         let run = move || {
             if let Err(e) = process::restrict_thread(&[]) {
-                tracing::warn!("ivshmem: a thread keeps its privileges: {e}");
+                tracing::warn!("ivshmem: a thread could not drop its privileges: {e}");
             }
             body.run();
         };
@@ -217,7 +217,7 @@ mod tests {
     // Goal: without interrupts, and with one interrupt for all doorbells, each ring signals the
     // event of its doorbell and no other.
     #[test]
-    fn rings_are_found_and_told_apart() {
+    fn events_map_to_their_rings() {
         for with_interrupt in [false, true] {
             let interrupt = Arc::new(EventFd::new().unwrap());
             let vectors = if with_interrupt { vec![interrupt.clone()] } else { Vec::new() };

@@ -40,19 +40,19 @@ impl Hello {
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let bytes: &[u8; HELLO] = bytes
             .try_into()
-            .map_err(|_| format!("the peer's introduction has {} bytes, not 20", bytes.len()))?;
+            .map_err(|_| format!("the peer's handshake has {} bytes, not 20", bytes.len()))?;
         let word = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
         if bytes[..8] == BUSY {
-            return Err("both ends of this bridge are taken: use another path".to_owned());
+            return Err("both ends of this bridge are in use: use another path".to_owned());
         }
         if bytes[..8] != MAGIC {
-            return Err("what answers at this socket is not an mqnet NTB port".to_owned());
+            return Err("the program at this socket is not an mqnet NTB port".to_owned());
         }
         if word(8) != VERSION {
             let theirs = word(8);
-            return Err(format!("the peer introduces itself in version {theirs}, we speak 1"));
+            return Err(format!("the peer has handshake version {theirs}, supported: 1"));
         }
         let hello = Self { window: word(12), doorbells: word(16) };
         if hello.window == 0 || hello.window > WINDOW_MAX {

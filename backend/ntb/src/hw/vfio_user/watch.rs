@@ -58,7 +58,7 @@ impl Watcher {
             let stop = stop.clone();
             move || {
                 if let Err(e) = process::restrict_thread(&[]) {
-                    tracing::warn!("ntb: a thread keeps its privileges: {e}");
+                    tracing::warn!("ntb: a thread could not drop its privileges: {e}");
                 }
                 run(&watched, &changed, &stop);
             }

@@ -21,7 +21,7 @@ fn offer(generation: u32, channels: u16, window: u32, mtu: Option<u32>) -> Offer
         window,
         caps,
         rings: RequestedRings::default(),
-        seat: None,
+        membership: None,
     }
 }
 
@@ -68,7 +68,7 @@ proptest! {
 fn offers_round_trip() {
     let o = offer(7, 64, 1 << 20, Some(9000));
     assert_eq!(Offer::decode(&o.encode(), 1 << 20), Ok(o.clone()));
-    let o = Offer { seat: Some(GroupMembership { number: 7, of: 8, group: 0xff_ffff }), ..o };
+    let o = Offer { membership: Some(GroupMembership { number: 7, of: 8, group: 0xff_ffff }), ..o };
     assert_eq!(Offer::decode(&o.encode(), 1 << 20), Ok(o));
 }
 
@@ -76,21 +76,22 @@ fn offers_round_trip() {
 // does not matter. A refusal names both members at both ends.
 #[test]
 fn windows_that_are_crossed_are_refused() {
-    let seat = |number, of, group| Offer {
-        seat: Some(GroupMembership { number, of, group }),
+    let membership = |number, of, group| Offer {
+        membership: Some(GroupMembership { number, of, group }),
         ..offer(1, 4, 1 << 20, None)
     };
-    assert!(agree(&seat(1, 2, 3), &seat(1, 2, 4), 0).is_ok());
-    let refusal = agree(&seat(0, 2, 3), &seat(1, 2, 4), 0).unwrap_err();
+    assert!(agree(&membership(1, 2, 3), &membership(1, 2, 4), 0).is_ok());
+    let refusal = agree(&membership(0, 2, 3), &membership(1, 2, 4), 0).unwrap_err();
     let (code, a, b) = refusal.encode();
     let what = "list the same windows in the same order at both ends";
     let text =
         format!("member 0 of a group of 2 here, member 1 of a group of 2 at the peer: {what}");
     assert_eq!(OfferError::text(code, a, b, true), text);
     assert!(OfferError::text(code, a, b, false).starts_with("member 1 of a group of 2 here"));
-    assert!(agree(&seat(0, 2, 3), &seat(0, 3, 4), 0).is_err());
-    let (code, a, b) = agree(&seat(0, 2, 3), &offer(2, 4, 1 << 20, None), 0).unwrap_err().encode();
-    assert!(OfferError::text(code, a, b, true).contains("no member of a group at the peer"));
+    assert!(agree(&membership(0, 2, 3), &membership(0, 3, 4), 0).is_err());
+    let (code, a, b) =
+        agree(&membership(0, 2, 3), &offer(2, 4, 1 << 20, None), 0).unwrap_err().encode();
+    assert!(OfferError::text(code, a, b, true).contains("not a member of a group at the peer"));
     assert_eq!(decode_membership(0x109 << 4), None);
 }
 
@@ -130,8 +131,8 @@ fn version_comes_first() {
         pads[pad::MAGIC] = MAGIC;
         pads[pad::VERSION] = versions;
         let Err(OfferError::Version(ours, theirs)) = Offer::decode(&pads, 0) else { panic!() };
-        let told = OfferError::text(1, ours, theirs, true);
-        assert!(told.contains(&format!("here 5 to 5, at the peer {text}")), "{told}");
+        let message = OfferError::text(1, ours, theirs, true);
+        assert!(message.contains(&format!("here 5 to 5, at the peer {text}")), "{message}");
     }
 }
 

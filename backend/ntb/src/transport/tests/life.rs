@@ -122,7 +122,7 @@ fn group_is_refused() {
 #[test]
 fn channels_follow_the_peers_pairs() {
     let mut world = World::up(Shape::default(), 1);
-    assert!(world.function.peer().is_none(), "a kernel has no say");
+    assert!(world.function.peer().is_none(), "a kernel peer decides nothing");
     let fixed = world.function.channels_fixed().unwrap();
     assert!(fixed.contains("ethtool -L DEV combined N"), "{fixed}");
     let mut sent = 0;

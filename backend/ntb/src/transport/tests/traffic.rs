@@ -76,7 +76,7 @@ fn exhausted_credit_is_full() {
 // Goal: a queue that waits for credit is woken without a notification of the peer, and reports
 // free slots as soon as there are any.
 #[test]
-fn waiting_for_credit_ends_by_itself() {
+fn waiting_for_credit_ends_without_notification() {
     let shape = Shape { size: 64 << 10, mtu: 2048, ..Shape::default() };
     let mut world = World::up(shape, 1);
     let slots = world.kernel.slot_count(0) as usize;
@@ -145,7 +145,7 @@ fn doorbells_are_rung_once_a_flush() {
     world.send(1, &[]).unwrap();
     assert_eq!(rung(&world), 1);
     let link = world.board.rung[0].load(std::sync::atomic::Ordering::SeqCst);
-    assert_eq!(link, 0, "a link event would lay the peer's rings out anew");
+    assert_eq!(link, 0, "a link event would reset the peer's rings");
 }
 
 // Goal: a reservation is the peer's memory. A frame that is longer than a slot is dropped and

@@ -52,17 +52,17 @@ impl SyscallRx for Fake {
     }
 }
 
-fn counts(sights: &FlowSamples) -> Vec<u64> {
-    sights.counts().collect()
+fn counts(samples: &FlowSamples) -> Vec<u64> {
+    samples.counts().collect()
 }
 
 // Goal: one frame of each burst is sampled, at another position each time and across its segments.
 // The inner queue is unaffected; unknown buckets are ignored.
 #[test]
 fn one_frame_of_a_burst_is_sampled() {
-    let sights = FlowSamples::new(4);
+    let samples = FlowSamples::new(4);
     let inner = Rx::Owning(Box::new(fake(&[0, 1, 2, 9])));
-    let Rx::Owning(mut rx) = wrap_rx(inner, sights.clone(), Arc::new(bucket_of)) else {
+    let Rx::Owning(mut rx) = wrap_rx(inner, samples.clone(), Arc::new(bucket_of)) else {
         panic!("it brought memory");
     };
     for expected in [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 0], [2, 1, 1, 0]] {
@@ -70,22 +70,22 @@ fn one_frame_of_a_burst_is_sampled() {
         rx.peek(&mut burst, 64).unwrap();
         assert_eq!(burst.frames().len(), 4);
         drop(burst);
-        assert_eq!(counts(&sights), expected);
+        assert_eq!(counts(&samples), expected);
     }
     rx.release(4).unwrap();
     let mut burst = Burst::new();
     rx.peek(&mut burst, 64).unwrap();
-    assert_eq!((burst.frames().len(), counts(&sights)), (0, vec![2, 1, 1, 0]));
+    assert_eq!((burst.frames().len(), counts(&samples)), (0, vec![2, 1, 1, 0]));
 }
 
 // Goal: of frames received singly, the first and every eighth after it are sampled, without bytes
 // after the frame's end.
 #[test]
 fn one_of_eight_received_frames_is_sampled() {
-    let sights = FlowSamples::new(4);
+    let samples = FlowSamples::new(4);
     let frames: Vec<u8> = (0..17).map(|i| if i % 8 == 0 { 2 } else { 1 }).collect();
     let inner = Rx::Syscall(Box::new(fake(&frames)));
-    let Rx::Syscall(mut rx) = wrap_rx(inner, sights.clone(), Arc::new(bucket_of)) else {
+    let Rx::Syscall(mut rx) = wrap_rx(inner, samples.clone(), Arc::new(bucket_of)) else {
         panic!("it borrowed memory");
     };
     for _ in 0..20 {
@@ -93,5 +93,5 @@ fn one_of_eight_received_frames_is_sampled() {
         let mut room = Segments::new(SpanMut::of(&mut head), SpanMut::of(&mut tail));
         rx.recv(&mut room).unwrap();
     }
-    assert_eq!(counts(&sights), [0, 0, 3, 0]);
+    assert_eq!(counts(&samples), [0, 0, 3, 0]);
 }

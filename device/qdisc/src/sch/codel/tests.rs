@@ -153,7 +153,7 @@ proptest! {
 // Goal: the first drop occurs one interval after the delay exceeds the target, and the following
 // drops occur at intervals of interval / sqrt(n).
 #[test]
-fn the_law_of_drops() {
+fn drops_follow_control_law() {
     let (mut source, mut state) = (Bare::default(), Codel::default());
     (0..10_000).for_each(|_| source.waiting.push_back(1000 * MS));
     let mut times = Vec::new();

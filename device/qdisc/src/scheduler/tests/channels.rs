@@ -79,7 +79,7 @@ fn no_channel_starves() {
 // Goal: a bypass is possible only while no packet is queued, and only for qdiscs that decide
 // nothing about a single packet.
 #[test]
-fn who_may_be_passed_by() {
+fn bypass_needs_passive_and_empty_qdiscs() {
     let passive = [0, 1, 2, 3, 4, 9, 10, 11, 13];
     for plan in 0..PLANS {
         let mut world = World::new(plans::any(plan));

@@ -95,7 +95,7 @@ fn the_peak_rate_spaces_packets() {
 
 // Goal: a wait counts as one overlimit at any polling frequency.
 #[test]
-fn looking_is_no_overlimit() {
+fn peek_does_not_count_overlimit() {
     let plan = plans::tbf(simple_tbf(1_000_000, 1514), None);
     let stats = plan.stats.clone();
     let mut world = World::new(plan);

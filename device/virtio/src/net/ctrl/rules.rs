@@ -83,7 +83,7 @@ impl Rules {
         let command = CtrlCommand::parse(bytes)?;
         let needed = needs(&command);
         if !self.features.has(needed) {
-            return rule(format!("a command of {needed}, which was not negotiated"));
+            return rule(format!("a command needs {needed}, which was not negotiated"));
         }
         match command {
             CtrlCommand::Rx(mode, on) => {
@@ -95,7 +95,7 @@ impl Rules {
                 Ok(Changed::Receive)
             }
             CtrlCommand::MacAddr(mac) if mac[0] & 1 == 1 || mac == [0; 6] => {
-                rule(format!("{mac:02x?} is no station's address"))
+                rule(format!("{mac:02x?} is not a unicast address"))
             }
             CtrlCommand::MacAddr(mac) => {
                 settings.filter.mac = mac;
@@ -139,7 +139,7 @@ impl Rules {
     fn check_pairs(&self, pairs: u16) -> Result<(), CtrlError> {
         let most = self.pairs;
         if pairs == 0 || pairs > most {
-            return rule(format!("{pairs} queue pairs, there are 1 to {most}"));
+            return rule(format!("{pairs} queue pairs, allowed: 1 to {most}"));
         }
         Ok(())
     }
@@ -152,7 +152,7 @@ impl Rules {
         }
         let queues = spread.table.iter().chain([&spread.unclassified]);
         match queues.copied().find(|&queue| queue >= most) {
-            Some(queue) => rule(format!("queue {queue} in a table, there are {most}")),
+            Some(queue) => rule(format!("queue {queue} in a table of {most} queues")),
             None => Ok(()),
         }
     }
@@ -162,16 +162,16 @@ fn set_vlan(settings: &mut Settings, vlan: u16, on: bool) -> Result<Changed, Ctr
     if settings.filter.set_vlan(vlan, on) {
         return Ok(Changed::Receive);
     }
-    rule(format!("VLAN {vlan}, there are 0 to 4095"))
+    rule(format!("VLAN {vlan}, allowed: 0 to 4095"))
 }
 
 fn check_hasher(hasher: &Hasher) -> Result<(), CtrlError> {
     let (len, odd) = (usize::from(hasher.key_len), hasher.types & !TYPES);
     if odd != 0 {
-        return rule(format!("kinds of hashes that there are not: {odd:#x}"));
+        return rule(format!("unknown hash types: {odd:#x}"));
     }
     if len > KEY_LEN || hasher.types != 0 && len != KEY_LEN {
-        return rule(format!("a key of {len} bytes, it has {KEY_LEN}"));
+        return rule(format!("a key of {len} bytes, allowed: {KEY_LEN}"));
     }
     Ok(())
 }

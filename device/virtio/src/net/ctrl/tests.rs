@@ -122,10 +122,10 @@ fn violations_are_rejected_with_values() {
         assert_eq!(settings, before);
         why
     };
-    assert_eq!(refused(CtrlCommand::Pairs(5)), "5 queue pairs, there are 1 to 4");
-    assert_eq!(refused(CtrlCommand::Pairs(0)), "0 queue pairs, there are 1 to 4");
-    assert_eq!(refused(CtrlCommand::VlanAdd(4096)), "VLAN 4096, there are 0 to 4095");
-    assert!(refused(CtrlCommand::MacAddr([1; 6])).contains("no station's address"));
+    assert_eq!(refused(CtrlCommand::Pairs(5)), "5 queue pairs, allowed: 1 to 4");
+    assert_eq!(refused(CtrlCommand::Pairs(0)), "0 queue pairs, allowed: 1 to 4");
+    assert_eq!(refused(CtrlCommand::VlanAdd(4096)), "VLAN 4096, allowed: 0 to 4095");
+    assert!(refused(CtrlCommand::MacAddr([1; 6])).contains("not a unicast address"));
     let odd = Features::GUEST_CSUM.or(Features::CSUM);
     assert_eq!(refused(CtrlCommand::GuestOffloads(odd)), "offloads that were not negotiated: csum");
     let key = Hasher { types: TYPES, key_len: 40, key: [1; KEY_LEN] };
@@ -138,10 +138,10 @@ fn violations_are_rejected_with_values() {
     };
     assert!(rss(vec![0; 3], 0, key).contains("a table of 3 queues"));
     assert!(rss(vec![0; 256], 0, key).contains("a table of 256 queues"));
-    assert_eq!(rss(vec![0, 4], 0, key), "queue 4 in a table, there are 4");
-    assert_eq!(rss(vec![0, 1], 9, key), "queue 9 in a table, there are 4");
+    assert_eq!(rss(vec![0, 4], 0, key), "queue 4 in a table of 4 queues");
+    assert_eq!(rss(vec![0, 1], 9, key), "queue 9 in a table of 4 queues");
     let short = Hasher { key_len: 39, ..key };
-    assert_eq!(rss(vec![0, 1], 0, short), "a key of 39 bytes, it has 40");
+    assert_eq!(rss(vec![0, 1], 0, short), "a key of 39 bytes, allowed: 40");
     assert!(refused(CtrlCommand::Hash(Hasher { types: 0x40, ..key })).contains("0x40"));
     let none = Rules { features: Features::default(), pairs: 4 };
     let why = none.obey(&mut none.begin(MAC), &CtrlCommand::Pairs(1).to_bytes()).unwrap_err();

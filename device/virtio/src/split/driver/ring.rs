@@ -105,7 +105,8 @@ impl Ring {
         // Detect an index that moved backwards, relative to the index read before.
         let least = self.seen.wrapping_sub(self.taken);
         if waiting > most || waiting < least {
-            let what = format!("used index {index} is {waiting} ahead, {most} are possible");
+            let what =
+                format!("used index {index} is {waiting} ahead, at most {most} are possible");
             return Err(Broken { queue: self.queue, what });
         }
         self.seen = index;

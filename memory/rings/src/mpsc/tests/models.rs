@@ -106,7 +106,7 @@ fn two_senders_share_a_slot_again_and_again() {
 // Goal: two senders that do not wait get "full" before they write anything, committed values
 // arrive, and a full ring is never overwritten.
 #[test]
-fn two_senders_are_told_full() {
+fn full_is_reported_to_two_senders() {
     bounded(2, || {
         let (control, _) = numbers(1);
         let mut rx = control.attach().unwrap();
@@ -230,7 +230,7 @@ fn resize_keeps_order() {
 // Goal: a resize while two senders compete for one slot loses and duplicates no value, and keeps
 // the order of each sender.
 #[test]
-fn a_resize_beside_two_senders() {
+fn resize_with_two_senders() {
     bounded(1, || {
         let (control, bell) = numbers(1);
         let mut rx = control.attach().unwrap();

@@ -41,7 +41,10 @@ fn where_the_kernels_rule_breaks() {
         for place in &placement.places {
             assert_eq!(place.xps.len(), each, "{channels} channels: {place:?}");
             assert_eq!(place.is_local(), Some(true), "{place:?}");
-            assert!(place.xps.iter().all(|&cpu| machine.node_of(cpu) == place.home), "{place:?}");
+            assert!(
+                place.xps.iter().all(|&cpu| machine.node_of(cpu) == place.device_node),
+                "{place:?}"
+            );
             assert!(place.xps.contains(&place.cpu));
             seen.extend(&place.xps);
         }

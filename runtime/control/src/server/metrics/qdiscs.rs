@@ -23,8 +23,8 @@ impl Qdiscs {
         let count = |name: &str, help: &str| counter(registry, name, help, &LABELS);
         Ok(Self {
             backlog: [
-                level("qdisc_backlog_bytes", "Bytes that wait.")?,
-                level("qdisc_backlog_packets", "Packets that wait.")?,
+                level("qdisc_backlog_bytes", "Bytes in the queue.")?,
+                level("qdisc_backlog_packets", "Packets in the queue.")?,
             ],
             sent: [
                 count("qdisc_sent_bytes_total", "Bytes that have left.")?,
@@ -32,7 +32,7 @@ impl Qdiscs {
             ],
             drops: count("qdisc_drops_total", "Packets dropped by a discipline.")?,
             overlimits: count("qdisc_overlimits_total", "Times over the limit or the rate.")?,
-            requeues: count("qdisc_requeues_total", "Packets that came back from a full sink.")?,
+            requeues: count("qdisc_requeues_total", "Packets returned by a full sink.")?,
         })
     }
 

@@ -38,7 +38,7 @@ fn metrics_are_the_counters() {
     let received = of("netdev_receive_packets_total", "device=\"vm0\"");
     assert_eq!(received, 4006.0);
     let side_a = "device=\"vm0\",link=\"vm0\",side=\"a\"";
-    assert_eq!(of("netdev_receive_packets_total", side_a), received, "told apart by link and side");
+    assert_eq!(of("netdev_receive_packets_total", side_a), received, "separate by link and side");
     assert!(of("netdev_transmit_packets_total", "link=\"vm0\",side=\"b\"") > 0.0);
     let sent = of("netdev_transmit_packets_total", "device=\"ntb0\"");
     assert_eq!(received, sent + of("drops_total", "device=\"vm0\""));
@@ -48,17 +48,17 @@ fn metrics_are_the_counters() {
     assert_eq!(of("link_up", ""), 2.0);
     assert_eq!(of("link_channels", "vm1"), 4.0);
     assert!(of("worker_passes_total", "link=\"vm0\",worker=\"0\"") > 0.0);
-    let mut said: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut lines: BTreeMap<&str, u32> = BTreeMap::new();
     for line in text.lines() {
         let name = match line.strip_prefix("# ") {
             Some(comment) => comment.split(' ').nth(1).unwrap(),
             None => line.split('{').next().unwrap(),
         };
-        *said.entry(name).or_default() += if line.starts_with('#') { 1 } else { 100 };
+        *lines.entry(name).or_default() += if line.starts_with('#') { 1 } else { 100 };
     }
-    assert!(said.values().all(|n| n % 100 == 2 && *n > 100), "{said:?}");
+    assert!(lines.values().all(|n| n % 100 == 2 && *n > 100), "{lines:?}");
     for row in mqnet_netdev::LaneCounters::TABLE {
-        assert!(said.contains_key(&*format!("mqnet_{}", row.metric)), "{}", row.metric);
+        assert!(lines.contains_key(&*format!("mqnet_{}", row.metric)), "{}", row.metric);
     }
 }
 
@@ -75,8 +75,8 @@ fn promtool_agrees() {
     let mut tool = tool.stderr(Stdio::piped()).spawn().unwrap();
     tool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let output = tool.wait_with_output().unwrap();
-    let said = [&output.stdout[..], &output.stderr[..]].concat();
-    assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+    let lines = [&output.stdout[..], &output.stderr[..]].concat();
+    assert!(output.status.success() && lines.is_empty(), "{}", String::from_utf8_lossy(&lines));
 }
 
 // Goal: the metrics port serves only /metrics.

@@ -9,7 +9,7 @@ struct Board {
 
 impl Bus for Board {
     fn poll(&mut self, _now: Duration) -> Result<(u64, &Attachment), String> {
-        Err("not asked".to_owned())
+        Err("not called".to_owned())
     }
 
     fn has(&self, id: u32) -> Option<bool> {
@@ -101,7 +101,7 @@ fn a_third_is_refused() {
         let Standing::Down(why) = third.poll(now, &board) else { panic!("a third is up") };
         assert!(why.contains("both sides") && why.contains("(peer 4)"), "{why}");
         let Standing::Down(why) = picky.poll(now, &board) else { panic!("it is up") };
-        assert!(why.starts_with("side 1 is taken (peer ") && why.ends_with("side=0"), "{why}");
+        assert!(why.starts_with("side 1 is in use (peer ") && why.ends_with("side=0"), "{why}");
         assert_eq!(a.poll(now, &board), Standing::Up { fresh: false });
         assert_eq!(b.poll(now, &board), Standing::Up { fresh: false });
     }
@@ -117,7 +117,7 @@ fn silence_is_an_end() {
     b.peer_spad_write(3, 5);
     // Like a process that is killed: nothing is cleared.
     std::mem::forget(b);
-    assert_eq!(clock.lose(&mut a, &board), "the peer gives no sign of life");
+    assert_eq!(clock.lose(&mut a, &board), "the peer does not update its heartbeat");
     let mut next = port(&halves, None, Some(1), 3);
     assert_eq!(clock.meet(&mut a, &mut next, &board), [1, 1]);
     assert_eq!(a.spad_read(3), 0);
@@ -139,7 +139,7 @@ fn the_device_knows_better() {
     let mut b = port(&halves, Some(1), None, 3);
     clock.meet(&mut a, &mut b, &board);
     assert_eq!(b.side, side);
-    assert!(clock.0 - before < STALE, "somebody waited for silence");
+    assert!(clock.0 - before < STALE, "an end waited for the heartbeat limit");
 }
 
 // Goal: an end that restarts before its peer notices the loss begins one new session on both
@@ -155,7 +155,7 @@ fn a_new_life_is_noticed() {
         while !matches!(b.stage, Stage::In) {
             b.poll(clock.tick(), &board);
         }
-        assert_eq!(clock.lose(&mut a, &board), "the peer has begun a new life");
+        assert_eq!(clock.lose(&mut a, &board), "the peer was restarted");
         assert_eq!(clock.meet(&mut a, &mut b, &board), [1, 1]);
     }
     drop(b);
@@ -183,6 +183,6 @@ fn impossible_peers_are_named() {
     };
     assert_eq!(said(&|_| ()), Standing::Down("4 vectors".to_owned()));
     let Standing::Down(why) = said(&|card| card.size = 2 << 20) else { panic!("it is up") };
-    assert_eq!(why, "the peer sees a memory of 2097152 bytes, we one of 1048576");
+    assert_eq!(why, "the shared memory has 2097152 bytes at the peer, 1048576 here");
     assert!(matches!(said(&|card| card.vectors = 0), Standing::Up { .. }));
 }

@@ -94,8 +94,8 @@ fn a_hung_peer_is_put_out() {
         clients.pop();
     }
     assert!(server.peers[&0].waiting.len() > 100, "its socket took everything");
-    let said = server.turn(PATIENCE + Duration::from_secs(1));
-    assert!(said.contains(&"peer 0 left: it does not read what it is told".to_owned()), "{said:?}");
+    let lines = server.turn(PATIENCE + Duration::from_secs(1));
+    assert!(lines.contains(&"peer 0 left: it does not read its messages".to_owned()), "{lines:?}");
     settle(&mut server, &mut clients);
     assert_eq!(clients[0].knows(), [1]);
     drop(hung);
@@ -112,7 +112,7 @@ fn missing_folder_is_named() {
     let path = PathBuf::from("/nonexistent/x.sock");
     let refused =
         IvshmemServer::new(ServerConfig { path, size: 1 << 20, vectors: 1 }).err().unwrap();
-    let why = "/nonexistent/x.sock: no folder /nonexistent: make it, or choose another path";
+    let why = "/nonexistent/x.sock: no folder /nonexistent: create it, or choose another path";
     assert_eq!(refused, why);
 }
 
@@ -123,11 +123,14 @@ fn sockets_are_not_shared() {
     let first = server("twice");
     let config = first.config.clone();
     let refused = IvshmemServer::new(config.clone()).err().unwrap();
-    assert!(refused.starts_with("another server is at"), "{refused}");
+    assert!(refused.starts_with("another server listens at"), "{refused}");
     drop(first);
     let stale = StreamSocket::listen(&config.path).unwrap();
     assert!(
-        IvshmemServer::new(config.clone()).err().unwrap().starts_with("another process listens at")
+        IvshmemServer::new(config.clone())
+            .err()
+            .unwrap()
+            .starts_with("another process listens there")
     );
     drop(stale);
     drop(IvshmemServer::new(config.clone()).unwrap());

@@ -73,7 +73,7 @@ mod tests {
     fn hold_offs_end_once() {
         let mut hold_off = HoldOff::default();
         hold_off.begin(Duration::ZERO, || panic!("no clock is needed"));
-        assert!(!hold_off.is_on(|| panic!("nothing gathers")));
+        assert!(!hold_off.is_on(|| panic!("no hold-off")));
         hold_off.begin(TIME, || NOW);
         assert!(hold_off.is_on(|| NOW + TIME / 2) && !hold_off.is_on(|| NOW + TIME));
         assert!(!hold_off.is_on(|| NOW), "it is over");

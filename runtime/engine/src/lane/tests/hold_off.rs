@@ -8,10 +8,10 @@ use super::*;
 use crate::idle::IdlePolicy;
 use crate::worker::{FaultLine, Leave, Worker};
 
-const WISH: Duration = Duration::from_micros(2);
+const TIME: Duration = Duration::from_micros(2);
 
-fn bench(mut bench: Bench, wish: Duration, frames: u32) -> Bench {
-    bench.hands.world().gather = wish;
+fn bench(mut bench: Bench, hold_off: Duration, frames: u32) -> Bench {
+    bench.hands.world().hold_off = hold_off;
     (0..frames).for_each(|n| bench.hands.push(n));
     bench.hands.world().room = 10;
     bench.poll();
@@ -22,10 +22,10 @@ fn bench(mut bench: Bench, wish: Duration, frames: u32) -> Bench {
 // program, the hold-off is zero.
 #[test]
 fn hold_off_requires_empty_disciplines() {
-    assert_eq!(bench(Bench::with(pfifo(1000)), WISH, 5).lane.poll_hold_off(), WISH);
-    let mut waits = bench(Bench::with(pfifo(1000)), WISH, 20);
+    assert_eq!(bench(Bench::with(pfifo(1000)), TIME, 5).lane.poll_hold_off(), TIME);
+    let mut waits = bench(Bench::with(pfifo(1000)), TIME, 20);
     assert_eq!((waits.lane.waiting(), waits.lane.poll_hold_off()), (10, Duration::ZERO));
-    let mut hooked = bench(Bench::new(), WISH, 0);
+    let mut hooked = bench(Bench::new(), TIME, 0);
     (0..100).for_each(|n| hooked.hands.push(n));
     hooked::hook(&mut hooked, hooked::PASS);
     assert_eq!((hooked.poll().frames, hooked.lane.poll_hold_off()), (10, Duration::ZERO));
