@@ -147,7 +147,7 @@ impl ControlHandler {
             Ok(more) => Ok(more),
             Err(broken) => {
                 lease.release(events);
-                shared.lock().break_off(format!("the guest broke the rules: {broken}"));
+                shared.lock().break_off(format!("the guest violated the protocol: {broken}"));
                 shared.wake_control();
                 Ok(false)
             }
@@ -230,7 +230,7 @@ fn write(
 ) -> Result<(), Broken> {
     let queue = number(&vring.ring);
     let Some(piece) = pieces(chain, list).nth(chain.readable.into()) else {
-        return Err(Broken { queue, what: "a command without room for an answer".to_owned() });
+        return Err(Broken { queue, what: "a command without room for its status".to_owned() });
     };
     let room = vring.memory.room(piece.addr, 1);
     room.ok_or_else(|| not_memory(queue, piece))?.write_header(&[answer]);

@@ -59,8 +59,8 @@ impl State {
         if !features.has(Features::VERSION_1) && !features.has(Features::MRG_RXBUF) {
             // The header of such drivers has 10 bytes (virtio 1.3, section 5.1.6.1, legacy
             // interface).
-            return Err("a driver older than virtio 1 that takes no mergeable buffers is not \
-                        supported: use one that does, or disable-legacy=on"
+            return Err("a legacy driver without mergeable buffers is not supported: use another \
+                        driver, or disable-legacy=on"
                 .to_owned());
         }
         let is_packed = features.has(Features::RING_PACKED);
@@ -99,7 +99,9 @@ impl State {
             let (at, len) = (slot.areas[i], lens[i]);
             let table = self.memory.table(at, len, ALIGN[i]);
             let queue = slot.queue;
-            table.ok_or_else(|| format!("queue {queue}: {len} bytes at {at:#x} are no memory"))
+            table.ok_or_else(|| {
+                format!("queue {queue}: {len} bytes at {at:#x}: not in guest memory")
+            })
         };
         Ok([table(0)?, table(1)?, table(2)?])
     }
@@ -152,7 +154,7 @@ impl Shared {
             let waited = clock::monotonic().saturating_sub(since);
             if waited > WAIT_MAX {
                 state.waiting = false;
-                return Err("the link did not give its queues back in time".to_owned());
+                return Err("the link did not return its queues in time".to_owned());
             }
             if waited > STOP_DELAY && !state.waiting {
                 (state.waiting, state.session) = (true, state.session + 1);

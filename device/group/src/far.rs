@@ -31,7 +31,7 @@ pub(crate) struct Far {
     pub(crate) rings: RequestedRings,
     /// Latest message of this group.
     pub(crate) ours: GroupMessage,
-    /// Session of each member that was up when the latest wish was published; `None` for others.
+    /// Session of each member that was up when the latest request was published; `None` for others.
     pub(crate) up: Vec<Option<u64>>,
     /// Latest message of the peer that all members received.
     pub(crate) theirs: GroupMessage,
@@ -102,7 +102,7 @@ impl Far {
         }
     }
 
-    /// Sends the wish and the latest message through every member that is up.
+    /// Sends the request and the latest message through every member that is up.
     pub(crate) fn send_to_all(&self, map: MemberMap, members: &mut [Member]) {
         let Some(partner) = &self.partner else { return };
         for (at, member) in members.iter_mut().enumerate() {
@@ -114,8 +114,8 @@ impl Far {
         }
     }
 
-    pub(crate) fn publish_wish(&mut self, map: MemberMap, members: &mut [Member]) {
-        self.ours.wish = self.ours.wish.wrapping_add(1);
+    pub(crate) fn publish_request(&mut self, map: MemberMap, members: &mut [Member]) {
+        self.ours.request = self.ours.request.wrapping_add(1);
         let bit = |(at, up): (usize, &Option<u64>)| u8::from(up.is_some()) << at;
         self.ours.here = self.up.iter().enumerate().map(bit).sum();
         self.send_to_all(map, members);

@@ -24,14 +24,14 @@ impl GroupFunction {
         if let Some(other) = (1..groups.len()).find(|&at| groups[at] != groups[0]) {
             let [one, other] = [0, other].map(|at| self.members[at].function.name());
             return Some(format!(
-                "group: {one} and {other} have different peers: all windows of a group lead to one \
-                 group at the other end"
+                "group: {one} and {other} have different peers: all windows of a group must lead \
+                 to one group at the other end"
             ));
         }
         let why = combined(self.map, whole, &parts).err()?;
-        // Negotiate again: the members negotiated in turn, and the wishes changed in between.
-        self.members.iter_mut().for_each(|member| member.function.close("it agrees anew"));
-        Some(format!("group: {why}: they agree anew"))
+        // Negotiate again: the members negotiated in turn, and the requests changed in between.
+        self.members.iter_mut().for_each(|member| member.function.close("it negotiates again"));
+        Some(format!("group: {why}: the members negotiate again"))
     }
 
     /// Begins a new session, after all members have completed their negotiation.
@@ -44,7 +44,7 @@ impl GroupFunction {
         far.up.clear();
     }
 
-    /// Updates the set of members that are up, and the result of comparing the wishes.
+    /// Updates the set of members that are up, and the result of comparing the requests.
     pub(crate) fn poll_far(&mut self) {
         let Some(mut far) = self.far.take() else { return };
         if self.combined {
@@ -59,14 +59,14 @@ impl GroupFunction {
             let up: Vec<Option<u64>> = self.members.iter_mut().map(session).collect();
             if up != far.up {
                 far.up = up;
-                far.publish_wish(self.map, &mut self.members);
+                far.publish_request(self.map, &mut self.members);
             }
         }
         self.far = Some(far);
         self.update_far();
     }
 
-    /// Receives messages, and updates the result of comparing the wishes.
+    /// Receives messages, and updates the result of comparing the requests.
     pub(crate) fn update_far(&mut self) {
         let Some(mut far) = self.far.take() else { return };
         let heard = far.receive(&mut self.members);
@@ -88,11 +88,11 @@ impl GroupFunction {
         self.far = Some(far);
     }
 
-    /// Publishes the wish again, so that a change that failed while the channels were closed is
+    /// Publishes the request again, so that a change that failed while the channels were closed is
     /// retried.
     pub(crate) fn repeat_wish(&mut self) {
         if let Some(far) = &mut self.far {
-            far.publish_wish(self.map, &mut self.members);
+            far.publish_request(self.map, &mut self.members);
         }
         self.update_far();
     }
@@ -121,19 +121,19 @@ impl Peer for GroupFunction {
         })
     }
 
-    fn wish(&mut self, partner: &Caps, rings: RequestedRings) -> u32 {
+    fn publish_request(&mut self, partner: &Caps, rings: RequestedRings) -> u32 {
         let Some(far) = &mut self.far else { return 0 };
         if far.partner.as_ref() != Some(partner) || far.rings != rings {
             (far.partner, far.rings) = (Some(partner.clone()), rings);
-            far.publish_wish(self.map, &mut self.members);
+            far.publish_request(self.map, &mut self.members);
         }
-        let wish = far.ours.wish;
+        let request = far.ours.request;
         self.update_far();
-        wish
+        request
     }
 
-    fn wishes(&self) -> [u32; 2] {
-        self.far.as_ref().map(|far| [far.ours.wish, far.theirs.wish]).unwrap_or_default()
+    fn requests(&self) -> [u32; 2] {
+        self.far.as_ref().map(|far| [far.ours.request, far.theirs.request]).unwrap_or_default()
     }
 
     fn peer_wants(&self) -> Option<u16> {

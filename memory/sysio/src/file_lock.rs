@@ -32,7 +32,7 @@ impl FileLock {
         };
         let data = file.metadata()?;
         if !data.is_file() || data.len() > 0 {
-            let why = "it exists and is not an empty lock file: remove it";
+            let why = "exists and is not an empty lock file: remove it";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
         }
         Self::of(file)

@@ -219,8 +219,8 @@ impl Link {
             }
             (Step::Cancel, _) => {
                 self.send_step(Step::Rest, message.requests, "");
-                // The attempt failed for the current wish of this end only if the leader tried that
-                // wish.
+                // The attempt failed for the current request of this end only if the leader tried
+                // that request.
                 let ours_was_tried = message.requests[1] == ours;
                 Ok(if ours_was_tried { self.undone(message.why) } else { None })
             }
@@ -240,7 +240,7 @@ impl Link {
         requests: [u32; 2],
         now: Duration,
     ) -> Result<Result<Change, String>, LinkError> {
-        if let Err(e) = self.workers.grow(plan.channels, self.side(), self.homes()) {
+        if let Err(e) = self.workers.grow(plan.channels, self.side(), self.locations()) {
             return Ok(Err(format!("workers: {e}")));
         }
         let a = match self.ends[0].prepare(plan) {
@@ -292,7 +292,7 @@ impl Link {
             }
             (Stage::Proposed, Some(Step::Refuse)) => {
                 if self.peer().is_some_and(|peer| peer.requests() != change.requests) {
-                    // The peer has a new wish, which the next attempt uses.
+                    // The peer has a new request, which the next attempt uses.
                     self.tear_down_new(change)?;
                     self.idle_state.awaited = Some(attempt);
                     return Ok(None);
@@ -497,7 +497,7 @@ impl Link {
         Ok(())
     }
 
-    /// True if a change is about the current wish of this end, not an older wish.
+    /// True if a change is about the current request of this end, not an older one.
     fn is_ours(&mut self, change: &Change) -> bool {
         let place = usize::from(!self.leads());
         match self.peer().map(|peer| peer.requests()) {

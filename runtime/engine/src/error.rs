@@ -17,8 +17,8 @@ pub enum LinkError {
     Qdisc(TcError),
     /// Flow learning is configured, but the named function has no indirection table.
     #[error(
-        "rx-locality=learn: {0} does not choose among its queues by a table; a TAP, a TUN or an \
-         interface (xdp:) does"
+        "rx-locality=learn: {0} has no indirection table; allowed: a TAP, a TUN or an interface \
+         (xdp:)"
     )]
     Learning(String),
     /// A worker does not reply in time.

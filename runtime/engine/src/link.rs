@@ -101,7 +101,7 @@ pub struct Link {
     /// True if a change has just ended, so that the next may be due.
     check_again: bool,
     settings: LinkSettings,
-    /// Capabilities of both functions when the wish was last published.
+    /// Capabilities of both functions when the request was last published.
     seen_caps: [Option<Caps>; 2],
     wake_frames: u32,
     captures: Vec<capture::Active>,
@@ -292,7 +292,7 @@ impl Link {
     }
 
     /// NUMA nodes of the devices of the first function that knows a node; empty if none does.
-    pub(crate) fn homes(&self) -> Vec<FunctionLocation> {
+    pub(crate) fn locations(&self) -> Vec<FunctionLocation> {
         let mut ends = self.ends.iter().map(|end| end.devices());
         let known = ends.find(|devices| devices.iter().any(|device| device.node.is_some()));
         let home = |device: HardwareDevice| FunctionLocation { node: device.node, vectors: None };
@@ -320,7 +320,7 @@ impl Link {
                 return Ok(self.cannot_start(why, "the two functions are not compatible"));
             }
         };
-        if let Err(e) = self.workers.grow(plan.channels, self.side(), self.homes()) {
+        if let Err(e) = self.workers.grow(plan.channels, self.side(), self.locations()) {
             return Ok(self.cannot_start(format!("workers: {e}"), "workers could not be started"));
         }
         let opened = self.open(&plan);

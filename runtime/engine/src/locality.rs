@@ -173,7 +173,7 @@ impl Policy {
     }
 
     /// Returns the buckets to move now; `None` if no bucket moves. `table` contains the queue of
-    /// each bucket, and `sights` the sample of each bucket.
+    /// each bucket, and `samples` the sample of each bucket.
     pub(crate) fn decide(
         &mut self,
         now: Duration,

@@ -2,7 +2,7 @@
 
 use mqnet_netdev::{Offloads, RequestedRings};
 
-/// Settings of a link that the user wishes.
+/// Settings of a link that the user requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkSettings {
     /// Number of channels; `None`: as many as the other side requests.

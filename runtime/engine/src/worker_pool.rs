@@ -36,7 +36,7 @@ pub(crate) struct WorkerPool {
     side: CpuListEnd,
     /// Locations of the link's devices; channel i belongs to device i modulo their number. Empty:
     /// unknown.
-    homes: Vec<FunctionLocation>,
+    locations: Vec<FunctionLocation>,
     config: LinkConfig,
     line: FaultLine,
 }
@@ -48,21 +48,21 @@ impl WorkerPool {
         config: LinkConfig,
         line: FaultLine,
     ) -> Self {
-        Self { topology, workers: Vec::new(), side, homes: Vec::new(), config, line }
+        Self { topology, workers: Vec::new(), side, locations: Vec::new(), config, line }
     }
 
     /// Creates the missing workers for `channels` channels: one per channel, at most one per CPU,
     /// unless the number is configured. The pool never shrinks, and a channel never moves to
     /// another worker. Therefore its counters have one writer, and its old and new lanes never run
-    /// concurrently. For the same reason, `side` and `homes` of the first call stay in force.
+    /// concurrently. For the same reason, `side` and `locations` of the first call stay in force.
     pub(crate) fn grow(
         &mut self,
         channels: u16,
         side: CpuListEnd,
-        homes: Vec<FunctionLocation>,
+        locations: Vec<FunctionLocation>,
     ) -> io::Result<()> {
         if self.workers.is_empty() {
-            (self.side, self.homes) = (side, homes);
+            (self.side, self.locations) = (side, locations);
         }
         let cpus = self.topology.cpus.len().max(1);
         let wanted = self.config.workers.unwrap_or(usize::from(channels).min(cpus)).max(1);
@@ -83,14 +83,14 @@ impl WorkerPool {
     /// CPU of each possible worker. Worker n serves channel n first.
     fn places(&self, most: usize) -> Vec<usize> {
         let channels = u16::try_from(most).unwrap_or(u16::MAX);
-        let request = PlacementRequest::new(&self.topology, &self.homes, channels);
+        let request = PlacementRequest::new(&self.topology, &self.locations, channels);
         let request = PlacementRequest { workers: Some(most), side: self.side, ..request };
         plan(&request).places.iter().map(|place| place.cpu).collect()
     }
 
     /// Number of the worker that polls a channel; `None` without workers.
     pub(crate) fn worker_of(&self, channel: u16) -> Option<usize> {
-        worker_of(channel, self.homes.len().max(1), self.workers.len(), round_robin)
+        worker_of(channel, self.locations.len().max(1), self.workers.len(), round_robin)
     }
 
     /// NUMA node for a channel's memory: the node of its worker, or the nearest node with memory.
@@ -230,7 +230,7 @@ mod tests {
         workers.side = CpuListEnd::High;
         assert_eq!(workers.places(3), [7, 6, 5]);
         workers.side = CpuListEnd::Low;
-        workers.homes =
+        workers.locations =
             [1, 0].map(|node| FunctionLocation { node: Some(node), vectors: None }).to_vec();
         assert_eq!(workers.places(5), [2, 0, 3, 1, 6]);
         assert_eq!(workers.worker_of(0), None);

@@ -145,7 +145,7 @@ impl HostedLink {
             kind: end.kind(),
             address: address.to_owned(),
         };
-        let homes = [a.netns, b.netns];
+        let namespaces = [a.netns, b.netns];
         let mut netdevs = [netdev(&a, 0, &checked.a, &spec.a), netdev(&b, 1, &checked.b, &spec.b)];
         name_nulls(&mut netdevs, others);
         let firmware = [0, 1].map(|side: usize| platform.firmware(netdevs[side].kind));
@@ -169,7 +169,7 @@ impl HostedLink {
             link,
             napi_base: NAPI_BASE + number * NAPIS,
             waiting: None,
-            waiting_ends: waiting::Waiting::new([a_waits, b_waits], homes),
+            waiting_ends: waiting::Waiting::new([a_waits, b_waits], namespaces),
             placed: None,
             firmware,
             own_netns: namespace::own_inode().ok(),

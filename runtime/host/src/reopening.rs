@@ -71,14 +71,16 @@ impl HostedLink {
                 continue;
             }
             let is_gone = match netns_of(end) {
-                Some(home) => self.waiting_ends.homes[side] != Some(home),
+                Some(namespace) => self.waiting_ends.namespaces[side] != Some(namespace),
                 // The namespace can be in use after its file was deleted, so the state of the link
                 // decides.
                 None => self.link.running().is_none(),
             };
             if is_gone {
-                let reason =
-                    format!("{}: its network namespace is gone", short(end_address(self, side)));
+                let reason = format!(
+                    "{}: its network namespace was deleted",
+                    short(end_address(self, side))
+                );
                 self.waiting_ends.ends[side] =
                     Some(Attempts { reason: reason.clone(), delay: FIRST, due: now });
                 self.put_absent(side, reason);
@@ -101,9 +103,9 @@ impl HostedLink {
     pub(crate) fn attempted(&mut self, side: usize, opened: Result<Opened, String>, now: Duration) {
         let opened = opened.and_then(|opened| {
             let Opened { function, name, ifindex, netns } = opened;
-            let ready = "an end was opened anew";
+            let ready = "an end was opened again";
             self.link.replace_end(side, function, ready).map_err(|e: LinkError| e.to_string())?;
-            self.waiting_ends.homes[side] = netns;
+            self.waiting_ends.namespaces[side] = netns;
             let dev = &mut self.netdevs[side];
             (dev.name, dev.netns) = (name, netns);
             dev.ifindex = ifindex.unwrap_or(dev.ifindex);

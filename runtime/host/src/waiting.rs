@@ -41,7 +41,7 @@ pub(crate) struct Waiting {
     pub(crate) ends: [Option<Attempts>; 2],
     /// Inodes of the network namespaces in which the ends were opened. A device may move to another
     /// namespace later.
-    pub(crate) homes: [Option<u64>; 2],
+    pub(crate) namespaces: [Option<u64>; 2],
     /// Time of the last check of the namespaces.
     pub(crate) checked: Duration,
 }

@@ -53,9 +53,9 @@ pub(crate) struct Change {
     pub(super) since: Duration,
     pub(super) plan: Plan,
     pub(super) set: u32,
-    pub(super) wishes: [u32; 2],
-    /// Settings that the user wished when the change began.
-    pub(super) wish: LinkSettings,
+    pub(super) requests: [u32; 2],
+    /// Settings that the user requested when the change began.
+    pub(super) settings: LinkSettings,
     /// New lanes that are not attached to a worker, by direction.
     pub(super) next: [Vec<Lane>; 2],
     /// Old lanes that are detached, by direction.
@@ -86,7 +86,7 @@ impl Change {
 /// Result of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// The wished plan is in force.
+    /// The requested plan is in force.
     Committed,
     /// The old state is kept; the string is the reason.
     Undone(String),

@@ -20,7 +20,7 @@ pub(super) struct Pending {
 }
 
 impl Link {
-    /// Settings that the user wishes.
+    /// Settings that the user requests.
     pub fn settings(&self) -> &LinkSettings {
         &self.settings
     }
@@ -75,7 +75,7 @@ impl Link {
         self.answer.take()
     }
 
-    /// Capabilities `caps` with the user's wish for channels and MTU applied.
+    /// Capabilities `caps` with the user's request for channels and MTU applied.
     pub(crate) fn requested_caps(&self, caps: &Caps) -> Caps {
         let least = self.ends.iter().map(|end| end.least_channels()).max().unwrap_or(1);
         let user = self.settings.channels.map(|user| user.max(least));
@@ -88,7 +88,7 @@ impl Link {
         Caps { wanted, mtu: self.settings.mtu.or(caps.mtu), ..caps.clone() }
     }
 
-    /// Capabilities of a side with the user's wish and offload restrictions applied.
+    /// Capabilities of a side with the user's request and offload restrictions applied.
     pub(crate) fn requested_caps_of(&self, side: usize) -> Caps {
         let caps = self.requested_caps(&self.ends[side].caps());
         let (from, to) = match side {
@@ -102,7 +102,7 @@ impl Link {
         }
     }
 
-    /// Publishes the wish again if the capabilities of a function have changed, for example because
+    /// Publishes the request again if the capabilities of a function have changed, for example because
     /// a guest selected other offloads or queues.
     pub(super) fn check_caps(&mut self) {
         let now = self.ends.each_ref().map(|end| Some(end.caps()));
@@ -154,7 +154,7 @@ impl Link {
         self.peer().and_then(|peer| peer.peer_wants())
     }
 
-    /// Reason why the number of channels differs from the user's wish; `None` if it does not, and
+    /// Reason why the number of channels differs from the user's request; `None` if it does not, and
     /// while the link is down.
     pub fn settled_note(&mut self) -> Option<String> {
         let (have, want) = (self.running.as_ref()?.plan.channels, self.settings.channels?);
