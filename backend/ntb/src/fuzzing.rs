@@ -96,7 +96,7 @@ impl Doorbell for Mute {
 const WINDOW: usize = 8192;
 const FRAME: u32 = 1518;
 
-/// Queue pair whose two windows are plain memory.
+/// Queue pair with two windows of plain memory.
 struct Pair {
     geometry: Geometry,
     inbound: Arc<Region>,

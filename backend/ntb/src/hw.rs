@@ -92,7 +92,7 @@ pub trait DoorbellTrap: Send + Sync {
     fn disarm(&self) {}
 }
 
-/// Interface of hardware whose peer can be an `ntb_transport`. The control thread calls all
+/// Interface of hardware with a peer that can be an `ntb_transport`. The control thread calls all
 /// methods.
 ///
 /// # Scratchpads

@@ -183,9 +183,9 @@ pub const CONTROL: usize = 512;
 
 /// Offsets in a control block.
 pub mod control {
-    /// Index up to which records are complete.
+    /// End index of the complete records.
     pub const TAIL: usize = 0;
-    /// Index up to which records are consumed.
+    /// End index of the consumed records.
     pub const CREDIT: usize = 128;
     /// Number of frames consumed.
     pub const TAKEN: usize = 136;

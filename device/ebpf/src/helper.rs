@@ -13,11 +13,11 @@ pub(crate) enum Arg {
     Key,
     /// Value of the preceding map argument.
     Value,
-    /// Memory whose size is the next argument.
+    /// Memory; the next argument is its size.
     Memory {
         write: bool,
     },
-    /// Memory whose size is the next argument; no memory is required for size 0.
+    /// Memory; the next argument is its size. No memory is required for size 0.
     MemoryOrNull,
 }
 

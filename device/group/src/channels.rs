@@ -5,7 +5,7 @@ use mqnet_netdev::{Channel, LinkStatus, OpenChannelsError, Plan};
 use crate::group::{GroupFunction, Layout, OnLoss, Use};
 use crate::slot::Slot;
 
-/// Operation by which a member creates channels.
+/// Operation that creates channels in a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     /// Open the member, which has no channels.

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-/// System calls by which a TX queue without memory sends frames.
+/// System calls of a TX queue without memory, to send frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Io {
     /// Many frames per system call if the kernel supports io_uring, otherwise one.

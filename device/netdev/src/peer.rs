@@ -143,8 +143,8 @@ pub trait Peer {
     /// True at the end that begins changes: exactly one of the two.
     fn leads(&self) -> bool;
 
-    /// Publishes the request of this side. Returns its number, which is new if the request differs from
-    /// the last one.
+    /// Publishes the request of this side. Returns its number, which is new if the request differs
+    /// from the last one.
     fn publish_request(&mut self, partner: &Caps, rings: RequestedRings) -> u32;
 
     /// Numbers of the latest requests: this end's and the peer's.

@@ -148,7 +148,7 @@ impl SyscallTx for Probe {
     }
 }
 
-/// Names of the methods whose calls did not reach the probe.
+/// Names of the methods with calls that did not reach the probe.
 fn hidden(found: impl IntoIterator<Item = (&'static str, bool)>) -> Vec<&'static str> {
     found.into_iter().filter(|(_, reached)| !reached).map(|(name, _)| name).collect()
 }

@@ -15,7 +15,7 @@ use crate::{Burst, DetachedFrame, DropReason};
 #[derive(Debug, thiserror::Error)]
 #[error("channel {channel}: {what}")]
 pub struct Fault {
-    /// Channel whose queue detected the fault.
+    /// Channel of the queue that detected the fault.
     pub channel: u16,
     /// Description, with the values.
     pub what: String,
@@ -28,7 +28,7 @@ pub enum Trigger {
     Edge,
 }
 
-/// Descriptor by which a queue wakes its sleeping worker.
+/// Descriptor that a queue uses to wake its sleeping worker.
 #[derive(Clone, Copy, Debug)]
 pub struct WakeSource<'a> {
     /// Descriptor to watch.

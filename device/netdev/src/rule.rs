@@ -80,7 +80,7 @@ pub struct SteeringRule {
     pub location: u32,
     /// Kind of the frames.
     pub kind: FlowKind,
-    /// Conditions on fields, all of which must hold.
+    /// Conditions on fields; all of them must hold.
     pub matches: Vec<MaskedField>,
     /// RX queue of matching frames.
     pub queue: u16,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use mqnet_traffic::{Pattern, Received, SendOrder, Sent};
+use mqnet_traffic::{Pattern, ReceivedStream, SendOrder, SentStream};
 
 use super::protocol::{Side, StreamReport, now};
 
@@ -20,6 +20,9 @@ const TIMEOUT: Duration = Duration::from_millis(100);
 /// scheduler.
 const GAP_MIN: u64 = 2_000_000;
 const GAPS_MAX: usize = 1000;
+
+/// Result of a receiver, and its latest pauses: start and end.
+type Arrivals = (ReceivedStream, Vec<(u64, u64)>);
 
 /// State shared by the ends of all streams of this host.
 #[derive(Debug, Default)]
@@ -35,7 +38,7 @@ struct Shared {
 struct Stream {
     id: u32,
     verified: Arc<AtomicU64>,
-    ends: Option<(JoinHandle<Sent>, JoinHandle<(Received, Vec<(u64, u64)>)>)>,
+    ends: Option<(JoinHandle<SentStream>, JoinHandle<Arrivals>)>,
 }
 
 /// The TCP streams of one host.
@@ -135,10 +138,11 @@ impl Stream {
     fn report(mut self) -> StreamReport {
         let died = || Some("a thread of the demo panicked".to_owned());
         let Some((sender, receiver)) = self.ends.take() else { return StreamReport::default() };
-        let sent = sender.join().unwrap_or_else(|_| Sent { error: died(), ..Sent::default() });
-        let (got, gaps) = receiver
-            .join()
-            .unwrap_or_else(|_| (Received { error: died(), ..Received::default() }, Vec::new()));
+        let sent =
+            sender.join().unwrap_or_else(|_| SentStream { error: died(), ..SentStream::default() });
+        let (got, gaps) = receiver.join().unwrap_or_else(|_| {
+            (ReceivedStream { error: died(), ..ReceivedStream::default() }, Vec::new())
+        });
         StreamReport {
             id: self.id,
             sent: sent.bytes,
@@ -151,7 +155,7 @@ impl Stream {
 }
 
 /// Sends while the senders of this host may send.
-fn send(socket: &TcpStream, pattern: &Pattern, shared: &Shared) -> Sent {
+fn send(socket: &TcpStream, pattern: &Pattern, shared: &Shared) -> SentStream {
     mqnet_traffic::send(socket, pattern, || {
         while !shared.running.load(Ordering::Relaxed) && !shared.finish.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(2));
@@ -161,11 +165,7 @@ fn send(socket: &TcpStream, pattern: &Pattern, shared: &Shared) -> Sent {
 }
 
 /// Receives a stream; returns its result, and its latest pauses.
-fn receive(
-    socket: &TcpStream,
-    pattern: &Pattern,
-    count: &AtomicU64,
-) -> (Received, Vec<(u64, u64)>) {
+fn receive(socket: &TcpStream, pattern: &Pattern, count: &AtomicU64) -> Arrivals {
     let mut gaps = Vec::new();
     let mut last = now();
     let received = mqnet_traffic::receive(socket, pattern, |received| {

@@ -7,5 +7,5 @@ mod stream;
 mod tracker;
 
 pub use pattern::{BLOCK, Pattern, scatter};
-pub use stream::{Received, SendOrder, Sent, receive, send};
+pub use stream::{ReceivedStream, SendOrder, SentStream, receive, send};
 pub use tracker::{Tally, Tracker};

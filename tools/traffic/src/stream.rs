@@ -17,7 +17,7 @@ pub enum SendOrder {
 
 /// Result of a sender.
 #[derive(Debug, Default)]
-pub struct Sent {
+pub struct SentStream {
     /// Bytes accepted by the socket.
     pub bytes: u64,
     /// Error that ended the stream early.
@@ -26,7 +26,7 @@ pub struct Sent {
 
 /// Result of a receiver.
 #[derive(Debug, Default)]
-pub struct Received {
+pub struct ReceivedStream {
     /// Bytes of correct blocks.
     pub verified: u64,
     /// Position of the first wrong byte.
@@ -46,8 +46,8 @@ pub fn send(
     mut socket: &TcpStream,
     pattern: &Pattern,
     mut next: impl FnMut() -> SendOrder,
-) -> Sent {
-    let mut done = Sent::default();
+) -> SentStream {
+    let mut done = SentStream::default();
     let mut bytes = vec![0; BLOCK];
     for block in 0.. {
         if next() == SendOrder::End {
@@ -81,9 +81,9 @@ pub fn send(
 pub fn receive(
     mut socket: &TcpStream,
     pattern: &Pattern,
-    mut each: impl FnMut(&Received) -> ControlFlow<()>,
-) -> Received {
-    let mut got = Received::default();
+    mut each: impl FnMut(&ReceivedStream) -> ControlFlow<()>,
+) -> ReceivedStream {
+    let mut got = ReceivedStream::default();
     let mut bytes = vec![0; BLOCK];
     for block in 0.. {
         let start = block * BLOCK as u64;
@@ -128,7 +128,7 @@ mod tests {
     }
 
     /// Sends `blocks` blocks of one seed, and receives them with another.
-    fn run(blocks: usize, seeds: [u64; 2]) -> (Sent, Received) {
+    fn run(blocks: usize, seeds: [u64; 2]) -> (SentStream, ReceivedStream) {
         let (out, inbound) = connection();
         let sender = std::thread::spawn(move || {
             let mut left = blocks;

@@ -266,7 +266,7 @@ fn way_around(graph: &BTreeMap<usize, Imports>, file: usize) -> Option<Vec<usize
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+
     use crate::tidy::testing::{findings, places};
 
     const LIB: (&str, &str) = ("app/x/src/lib.rs", "mod a;\nmod b;\nmod c;");

@@ -61,7 +61,7 @@ pub(super) fn checks(root: &Root<'_>, caps: &Caps) -> Vec<Check> {
 
 fn sealed_memory() -> Check {
     let check = Check::new("memfd with seals", "memory shared by two mqnet processes").needed();
-    let tried = memory::memory_file("mqnet-doctor", memory::PAGE, false)
+    let tried = memory::memory_file("mqnet-doctor", memory::small_page(), false)
         .and_then(|fd| memory::seal_size(fd.as_fd()).map(|()| fd));
     match tried {
         Ok(fd) if memory::size_is_sealed(fd.as_fd()) => check.ok("yes"),

@@ -18,7 +18,7 @@ pub struct Cable {
 }
 
 impl Cable {
-    /// Bridge with windows of `window` bytes, whose hardware link is up.
+    /// Bridge with windows of `window` bytes and the hardware link up.
     pub fn new(window: u32) -> Self {
         let boards = [0, 1].map(|_| Board::new(1, window));
         boards.iter().for_each(|board| board.link_up());

@@ -48,7 +48,7 @@ impl<T> Cell<T> {
 
     /// Wakes the queues of this cell.
     pub(crate) fn wake(&self) {
-        // An error is ignored: an eventfd whose counter is full is readable.
+        // An error is ignored: an eventfd with a full counter is readable.
         let _ = self.event.ring();
     }
 

@@ -60,7 +60,7 @@ pub(super) enum Code {
 
 pub(super) struct Interpreted {
     vm: EbpfVmMbuff<'static>,
-    /// Bytecode to which `vm` refers; dropped after `vm`.
+    /// Bytecode that `vm` borrows; dropped after `vm`.
     _bytes: Box<[u8]>,
 }
 

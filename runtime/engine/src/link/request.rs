@@ -102,8 +102,8 @@ impl Link {
         }
     }
 
-    /// Publishes the request again if the capabilities of a function have changed, for example because
-    /// a guest selected other offloads or queues.
+    /// Publishes the request again if the capabilities of a function have changed, for example
+    /// because a guest selected other offloads or queues.
     pub(super) fn check_caps(&mut self) {
         let now = self.ends.each_ref().map(|end| Some(end.caps()));
         if now != self.seen_caps {
@@ -154,8 +154,8 @@ impl Link {
         self.peer().and_then(|peer| peer.peer_wants())
     }
 
-    /// Reason why the number of channels differs from the user's request; `None` if it does not, and
-    /// while the link is down.
+    /// Reason why the number of channels differs from the user's request; `None` if it does not,
+    /// and while the link is down.
     pub fn settled_note(&mut self) -> Option<String> {
         let (have, want) = (self.running.as_ref()?.plan.channels, self.settings.channels?);
         let peer = self.peer().and_then(|peer| peer.peer_wants());

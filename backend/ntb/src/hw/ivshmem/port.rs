@@ -302,7 +302,7 @@ impl Port {
             card::set_incarnation(self.ours(), 0);
         }
         if let Some(bell) = self.bells.first() {
-            // A peer whose doorbell fails polls once a second.
+            // A peer with a failing doorbell polls once a second.
             let _ = bell.ring();
         }
         self.bells.clear();

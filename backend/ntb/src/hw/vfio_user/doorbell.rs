@@ -33,7 +33,7 @@ impl Own {
         // Disarm before the event: a worker that arms again after this line still receives the
         // event.
         self.disarm();
-        // An error is ignored: an eventfd whose counter is full is readable.
+        // An error is ignored: an eventfd with a full counter is readable.
         let _ = self.event.ring();
     }
 }

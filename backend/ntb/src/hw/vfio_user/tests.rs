@@ -86,7 +86,7 @@ impl World {
         world
     }
 
-    /// Endpoint whose driver has configured doorbells and windows and enabled the link.
+    /// Endpoint with a driver that has configured doorbells and windows and enabled the link.
     fn up(name: &str, endpoint: BoardModel) -> Self {
         let mut world = Self::new(name, endpoint);
         assert_eq!(world.command(command::CONFIGURE_DOORBELL, 8 | command::MSIX), STATUS_OK);

@@ -84,7 +84,7 @@ fn run(watched: &Watched, changed: &EventFd, stop: &EventFd) {
         let mark = Some(watched.mark());
         if mark != seen {
             (seen, pause) = (mark, PAUSE[0]);
-            // An error is ignored: an eventfd whose counter is full is readable.
+            // An error is ignored: an eventfd with a full counter is readable.
             let _ = changed.ring();
         } else {
             pause = (pause * 2).min(PAUSE[1]);
