@@ -249,7 +249,7 @@ mod tests {
         let text = explain("up", &stats(2), false);
         assert_eq!(text.matches("is stopped").count(), 1, "{text}");
         for words in [
-            "channel 1: the TX queue of ntb0 is stopped, so vm0 waits",
+            "channel 1: the TX queue of ntb0 is stopped, so frames of vm0 wait",
             "since 2001-09-09T01:46:38.750Z (for 1.25 s)",
             "by: the peer's ring is full",
             "do: check the host behind ntb0",

@@ -148,7 +148,7 @@ fn too_little_memory_is_refused() {
     let file = memory_file("mqnet-test", 4096, false).unwrap();
     let memory = ProvidedMemory::new(file, 4096);
     let refused = PayloadDevice::open(&path, memory, 1, Duration::from_secs(2)).err().unwrap();
-    assert!(refused.to_string().contains("give at least 1048576"), "{refused}");
+    assert!(refused.to_string().contains("at least 1048576 are needed"), "{refused}");
     let _ = std::fs::remove_file(&path);
 }
 

@@ -1,4 +1,4 @@
-/* refused: is no field */
+/* refused: is not a field */
 #include "../xdp.h"
 
 SEC("xdp") int evil(struct xdp_md *ctx)

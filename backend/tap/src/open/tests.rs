@@ -54,7 +54,7 @@ fn only_attached_queues_prevent_opening() {
     }
     let others = queue("shared", TAP | flag::MULTI_QUEUE);
     let why = open("shared").map(drop).unwrap_err();
-    assert!(why.contains("has 1 of its queues attached"), "{why}");
+    assert!(why.contains("with 1 queues attached"), "{why}");
     sys::set_queue(others.as_fd(), false).unwrap();
     assert_eq!(open("shared").unwrap().caps().channels, 64);
 }
@@ -66,7 +66,7 @@ fn other_interfaces_are_refused_by_their_kind() {
         return;
     }
     let _tun = queue("tun", flag::TUN | flag::NO_PI | flag::MULTI_QUEUE);
-    for (name, words) in [("tun", "is a TUN"), ("lo", "exists and is no TAP")] {
+    for (name, words) in [("tun", "is a TUN"), ("lo", "exists and is not a TAP")] {
         let why = open(name).map(drop).unwrap_err();
         assert!(why.contains(words), "{why}");
     }

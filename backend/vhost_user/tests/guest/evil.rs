@@ -59,7 +59,7 @@ fn buffers_must_be_memory() {
             "1 of 1 buffers of a TX chain are device-writable",
         );
         let mixed = [(START, 100, 0), (START, 9, WRITE)];
-        has(&sending(packed, &mixed), "1 of 2 buffers to send");
+        has(&sending(packed, &mixed), "1 of 2 buffers of a TX chain");
         let order = "descriptor 1 of a chain: device-readable after a device-writable one";
         has(&sending(packed, &[(START, 100, WRITE), (START, 9, 0)]), order);
         has(
@@ -161,7 +161,7 @@ fn split_indices_are_checked() {
 fn packed_chains_end() {
     let mut guest = guest(true);
     guest.driver.add_raw(&[(START, 100, NEXT)]).unwrap();
-    has(&take(&mut guest.tx_half()).unwrap_err().what, "goes on in 1, which is not available");
+    has(&take(&mut guest.tx_half()).unwrap_err().what, "continues at 1, which is not available");
     let mut guest = self::guest(true);
     let ring: Vec<_> = (0..SIZE).map(|_| (START, 100, NEXT)).collect();
     guest.driver.add_raw(&ring).unwrap();

@@ -122,7 +122,7 @@ fn a_table_names_channels_of_the_primary() {
     // Expect the last member as primary: it has the smallest identity.
     assert_eq!(group.table_queues(5), [1, 3]);
     let why = group.set_indirection(&[1, 2], true).unwrap_err().to_string();
-    assert!(why.contains("primary, fake:1, which has the channels 1, 3, ...: 2 is none"), "{why}");
+    assert!(why.contains("primary, fake:1: channel 2, allowed: 1, 3, ..."), "{why}");
     assert!(group.set_indirection(&[1, 3], true).unwrap_err().to_string().contains("no such"));
 }
 

@@ -200,7 +200,7 @@ mod tests {
             assert_eq!(read(&half), Ok(Some(card)));
         }
         set(&half, VERSION_AT, 2);
-        assert!(read(&half).unwrap_err().contains("by version 2, we by 1"));
+        assert!(read(&half).unwrap_err().contains("layout version 2, this end 1"));
         set(&half, CARD, 5);
         assert!(read(&half).unwrap_err().contains("used by another program"));
     }

@@ -159,6 +159,6 @@ fn short_memory_is_refused() {
         world.board.map(0, lens);
         world.kernel.linked = true;
         let LinkStatus::Down(why) = world.poll() else { panic!() };
-        assert!(why.contains("bytes, 2097152 were announced"), "{why}");
+        assert!(why.contains("bytes, but 2097152 were announced"), "{why}");
     }
 }

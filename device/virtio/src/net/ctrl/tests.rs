@@ -145,7 +145,7 @@ fn violations_are_rejected_with_values() {
     assert!(refused(CtrlCommand::Hash(Hasher { types: 0x40, ..key })).contains("0x40"));
     let none = Rules { features: Features::default(), pairs: 4 };
     let why = none.obey(&mut none.begin(MAC), &CtrlCommand::Pairs(1).to_bytes()).unwrap_err();
-    assert_eq!(why.to_string(), "a command of mq, which was not negotiated");
+    assert_eq!(why.to_string(), "a command needs mq, which was not negotiated");
 }
 
 // Goal: setting the number of pairs ends RSS, as specified; the hash configuration stays.
