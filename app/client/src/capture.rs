@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use clap::{Args, value_parser};
 use mqnet_command::Failure;
+use mqnet_control::client::segment;
 use mqnet_control_api::ApiError;
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::stats::segment;
 use blocks::Blocks;
 
 /// Connection that streams a response body.

@@ -23,8 +23,8 @@ use std::io::{self, Write};
 
 use clap::Args;
 
+pub(crate) use call::Find;
 use call::{BAD_COMMAND, Call};
-pub(crate) use call::{Find, segment};
 
 const HELP: &str = "\
 Usage: mqnet ethtool [--json] VERB DEVICE [ARGUMENTS]     (as ethtool 6.1)

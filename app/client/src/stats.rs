@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use mqnet_command::{Failure, put};
+use mqnet_control::client::segment;
 use mqnet_control::discover::names;
 use mqnet_control_api::{LinkInfo, LinkStats};
 
@@ -79,20 +80,6 @@ fn run_with(
         done += 1;
     }
     Ok(())
-}
-
-/// Escapes a name as one segment of a path.
-pub(crate) fn segment(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                out.push(char::from(byte));
-            }
-            other => out += &format!("%{other:02X}"),
-        }
-    }
-    out
 }
 
 /// Counters of the link with this name, of the link of the netdev with this name, or of every link.

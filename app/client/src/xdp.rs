@@ -7,12 +7,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use mqnet_command::Failure;
+use mqnet_control::client::segment;
 use mqnet_control_api::{
     Outcome, SetXdp, XdpEntry, XdpInfo, XdpMap, XdpMapRequest, XdpMapVerb, XdpMode,
 };
 
 use crate::api::{self, Api};
-use crate::stats::segment;
 
 /// Largest accepted object file.
 const OBJECT_MAX: usize = 480 << 10;

@@ -288,8 +288,9 @@ impl Geometry {
         share.saturating_sub(CONTROL as u32) & !63
     }
 
-    /// Largest frame that a ring can carry; 0 for none. One unit stays free, so that a receiver
-    /// can request space for one byte more and detect a frame that is too long.
+    /// Largest frame that a ring can carry; 0 for none. One unit is the record header. One unit
+    /// stays free, because the writer reserves space for `frame_max + 1` bytes to detect frames
+    /// that are too long.
     pub fn frame_max(&self) -> u32 {
         self.depth.saturating_sub(2 * UNIT)
     }

@@ -337,7 +337,8 @@ impl TapFunction {
         })
     }
 
-    /// Warns about frames that the kernel refuses; `caps` no longer offers them.
+    /// Warns about offloads that the kernel refuses, and stores them in `warned`, which `caps`
+    /// excludes.
     fn warn_of_refusals(&mut self) {
         let refused = self.refused.get();
         if refused != self.warned {

@@ -181,7 +181,7 @@ impl Steered {
         self.receivers[at].finish(self.channel, queue)
     }
 
-    /// Sends the frame in the page, if there is one; false if it stays in the page.
+    /// Submits the kept frame, if any. Returns false if the frame stays in its page.
     fn send_kept(&mut self) -> Result<bool, Fault> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);

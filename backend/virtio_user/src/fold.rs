@@ -91,7 +91,7 @@ impl OwningRx for Fold {
                 return Ok(());
             }
         }
-        // All rings are empty: poll the other rings next time too.
+        // No polled ring has a frame: poll all rings next time.
         *since = EVERY;
         Ok(())
     }

@@ -245,7 +245,9 @@ mod tests {
             assert_eq!((pair.pool.pages(), pair.pool.start() as u64), (700, start));
             assert_eq!(pair.pool.mapping(), Mapping::Device(PROVIDED + start));
         }
-        for (len, words) in [(3 * 255 * 4096, "at least 1048576 are needed for each"), (1 << 30, "has")] {
+        for (len, words) in
+            [(3 * 255 * 4096, "at least 1048576 are needed for each"), (1 << 30, "has")]
+        {
             let memory = ProvidedMemory::new(file(1 << 22), len);
             let refused = shape.make(Some(&memory)).err().unwrap();
             assert!(refused.contains(words), "{refused}");

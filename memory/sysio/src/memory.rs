@@ -20,7 +20,7 @@ pub const SMALL_PAGE_MAX: usize = 64 << 10;
 /// of 4 KiB, as contiguous entries with those of 16 and 64 KiB.
 pub const HUGE_PAGE: usize = 2 << 20;
 
-// A length in huge pages is also one in small pages.
+// A multiple of the size of huge pages is a multiple of every size of small pages.
 const _: () = assert!(HUGE_PAGE.is_multiple_of(SMALL_PAGE_MAX));
 
 /// Size of a small page of the running kernel.

@@ -50,7 +50,8 @@ pub struct FunctionLocation {
 pub struct PlacementRequest<'a> {
     /// CPUs for workers.
     pub topology: &'a Topology,
-    /// CPUs that send. These are all CPUs of the system, even if workers may use only some.
+    /// CPUs that are assigned to TX queues (XPS): all CPUs of the system, even if workers may use
+    /// only some.
     pub senders: &'a Topology,
     /// Functions, in the order of the map. An empty list means one function without known
     /// properties.

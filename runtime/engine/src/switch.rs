@@ -147,7 +147,8 @@ impl Switch {
             self.parked.drain(..).for_each(|lane| workers.attach(lane));
             return Progress::Failed(e.to_string());
         }
-        // If every flow keeps its queue, the new lane of a queue can continue at any frame.
+        // If every flow keeps its queue, the old lane need not drain its source: the new lane of
+        // that queue continues with the next frame.
         let stays = self.steer.is_none() && !self.empty_all;
         let leave = if stays { Leave::Settled } else { self.drained };
         self.phase = Phase::Losing(workers.detach(&self.losing, leave));

@@ -16,8 +16,9 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Enters a new network namespace by [`rigs::own_network`] and returns the write methods; none
-/// without root. The lock is held because namespaces and TAPs open files.
+/// Enters a new network namespace by [`rigs::own_network`] and returns the methods of
+/// writing to a TAP; `None` without root. Takes the lock: namespaces and TAPs open descriptors,
+/// which other tests count.
 fn own_network() -> Option<Vec<Io>> {
     let _alone = alone();
     rigs::own_network().then(rigs::ways)

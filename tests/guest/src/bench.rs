@@ -1,5 +1,6 @@
-//! TCP through a tunnel over a slow path: a TUN device that drops, compared with one that stops.
-//! [`bridge`] compares paths between two guests, [`ntb`] the ports of one guest.
+//! TCP through a tunnel over a path with a limited rate: a TUN device that drops packets when its
+//! ring is full, compared with one that stops its qdisc. [`bridge`] compares paths between two
+//! guests, [`ntb`] the kinds of ports of one guest.
 
 pub mod bridge;
 pub mod ntb;

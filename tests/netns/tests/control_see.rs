@@ -150,7 +150,7 @@ fn events_come_as_they_happen() {
     let mut peer = control.start(&words);
     event("link-up", "4 channels");
     control.ok(&["ethtool", "-L", "m", "combined", "2"]);
-    event("link-changed", "2 channels, mtu 1500, in ");
+    event("link-changed", "2 channels, mtu 1500, changed in ");
     peer.kill();
     event("link-down", "peer");
     control.ok(&["del", "m"]);

@@ -76,7 +76,7 @@ fn only_tables_can_follow() {
     }
     let world = World::create();
     let output = world.ask("link null: null:,rx-locality=learn");
-    let why = "rx-locality=learn: null: does not choose among its queues by a table";
+    let why = "rx-locality=learn: null: has no indirection table";
     assert!(output.code != Some(0) && output.err.contains(why), "{output:?}");
     let output = world.ask("link tap:x null:,rx-locality=on");
     assert!(output.err.contains("rx-locality=on: must be off or learn"), "{output:?}");

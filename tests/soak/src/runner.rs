@@ -297,7 +297,7 @@ fn assert_closed(site: &Site, first: &mut First) {
 
 #[track_caller]
 fn assert_flat(site: &Site, samples: &Samples) {
-    // A process warms up again after each restart.
+    // Check only processes that are never restarted: a restarted process warms up again.
     let lasting: Vec<usize> = lasting(site).collect();
     for ((process, life), list) in samples.iter().filter(|((at, _), _)| lasting.contains(at)) {
         if let Some(growth) = memory::growth(list) {

@@ -106,7 +106,7 @@ impl Testpmd {
         Ok(Self(child))
     }
 
-    /// Starts to send frames of this length, or to receive frames.
+    /// Starts forwarding in the mode of the setup. A sender transmits frames of `bytes` bytes.
     pub(super) fn forward(&mut self, bytes: usize) -> Result<()> {
         order(&mut self.0, &format!("set txpkts {}", cut(bytes).1))?;
         order(&mut self.0, "start")

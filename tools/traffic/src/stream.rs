@@ -35,8 +35,8 @@ pub struct ReceivedStream {
     pub error: Option<String>,
 }
 
-/// True for the error of a socket time-out.
-fn timed_out(e: &std::io::Error) -> bool {
+/// True if the caller repeats the operation: a time-out of the socket, or an interrupting signal.
+fn is_temporary(e: &std::io::Error) -> bool {
     matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
@@ -61,7 +61,7 @@ pub fn send(
                     left = &left[n..];
                     done.bytes += n as u64;
                 }
-                Err(e) if timed_out(&e) => {}
+                Err(e) if is_temporary(&e) => {}
                 Err(e) => {
                     done.error = Some(format!("sending at byte {}: {e}", done.bytes));
                     return done;
@@ -93,7 +93,7 @@ pub fn receive(
             match socket.read(&mut bytes[filled..]) {
                 Ok(0) => ended = true,
                 Ok(n) => filled += n,
-                Err(e) if timed_out(&e) => continue,
+                Err(e) if is_temporary(&e) => continue,
                 Err(e) => {
                     got.error = Some(format!("receiving at byte {}: {e}", start + filled as u64));
                     return got;

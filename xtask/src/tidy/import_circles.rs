@@ -122,8 +122,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads a tree of `use`, or a path, that continues from the module `base`; without `base` it
-    /// starts in module `inner`.
+    /// Reads a tree of `use`, or a path. The path continues from the module `base`. Without `base`
+    /// the path starts at the root of the crate, or is resolved in the module `inner`.
     fn tree(&mut self, tokens: &[Token], inner: &Module, base: Option<Module>) {
         let mut module = base;
         let mut at = 0;

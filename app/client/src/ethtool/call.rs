@@ -1,8 +1,8 @@
 //! One command on one device: finds the device, sends requests, and reports errors as ethtool does.
 
-use std::fmt::Write as _;
 use std::io::{self, Write};
 
+use mqnet_control::client::segment;
 use mqnet_control_api::{ApiError, Code, Outcome};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -44,22 +44,6 @@ impl Device {
     pub(super) fn patch<B: Serialize>(&self, what: &str, body: &B) -> Result<Outcome, ApiError> {
         api::patch(&*self.api, &format!("{}/{what}", self.base), body)
     }
-}
-
-/// Escapes a name as one segment of a path: command line names may contain any character.
-pub(crate) fn segment(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b':' | b'@' => {
-                out.push(char::from(byte));
-            }
-            other => {
-                let _ = write!(out, "%{other:02X}");
-            }
-        }
-    }
-    out
 }
 
 /// Arguments of one command line after its verb.

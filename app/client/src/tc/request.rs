@@ -1,12 +1,12 @@
 //! `tc qdisc|class|filter add|change|replace|link|delete`.
 
+use mqnet_control::client::segment;
 use mqnet_control_api::{Code, Outcome, TcObject, TcRequest, TcVerb};
 use mqnet_qdisc::Handle;
 
 use super::words::{Fail, Words, answer, is_short_for};
 use super::{Call, Done};
 use crate::api;
-use crate::ethtool::segment;
 use mqnet_qdisc::id::{parse_class, parse_handle, parse_protocol};
 
 /// Device and request, parsed from the command line.

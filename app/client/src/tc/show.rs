@@ -1,5 +1,6 @@
 //! `tc qdisc|class|filter show`.
 
+use mqnet_control::client::segment;
 use mqnet_control_api::{Class, Filter, NetdevInfo, QdiscEntry, TcObject};
 use mqnet_qdisc::Handle;
 use serde::de::DeserializeOwned;
@@ -9,7 +10,6 @@ use super::words::{Fail, Words, is_short_for, name_of};
 use super::{Call, Common, Done, Style, json, text};
 use crate::api;
 use crate::ethtool::json::{Json, compact, pretty};
-use crate::ethtool::segment;
 use mqnet_qdisc::id::{parse_class, parse_handle, parse_protocol, protocol_name};
 
 /// Parent that a listing is limited to.

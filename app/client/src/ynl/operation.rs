@@ -1,5 +1,6 @@
 //! Execution of a request over every running mqnet.
 
+use mqnet_control::client::segment;
 use mqnet_control::discover::names::{self, Named};
 use mqnet_control_api::{ApiError, Code, NetdevInfo, QueueType};
 use serde_json::{Map, Value, json};
@@ -7,7 +8,6 @@ use serde_json::{Map, Value, json};
 use super::fault::{Fault, NlError};
 use super::request::{Mode, Request, Subject};
 use crate::api::{self, Api};
-use crate::ethtool::segment;
 
 type Hosts = [Box<dyn Api>];
 

@@ -79,7 +79,7 @@ fn status_is_kept() {
     assert_eq!(peer.message(GET_STATUS, None, true), Some(0));
     assert_eq!(peer.device.caps().channels, PAIRS, "no rings are started");
     assert_eq!(peer.device.caps().wanted, None);
-    // The device requests the next driver of a used card to announce itself.
+    // The status has VIRTIO_NET_S_ANNOUNCE, because an earlier driver has used the device.
     let flags = VhostUserConfigFlags::empty();
     for (features, status) in [(all(), 3), (all().minus(Features::GUEST_ANNOUNCE), 1)] {
         peer.frontend.set_features(features.0).unwrap();

@@ -92,8 +92,8 @@ fn left_out_checksums_become_partial() {
     }
 }
 
-// Goal: other frames with DATA_VALID pass unchanged, and so do all frames of a device that may
-// not omit checksums.
+// Goal: a frame with DATA_VALID that is a fragment, or is neither TCP nor UDP, passes unchanged. So
+// does every frame of a device that may not omit checksums.
 #[test]
 fn other_validated_frames_pass_unchanged() {
     let (device, _function, mut channel) = world_of("vouched-other", CORRECT);

@@ -528,6 +528,9 @@ fn used_index_backwards_is_detected() {
         assert!(driver.arm(1), "there is work");
         (0..3).for_each(|_| assert!(driver.take_used().unwrap().is_some()));
         let broken = driver.take_used().unwrap_err();
-        assert_eq!(broken.to_string(), "queue 7: used index 2 is 65534 ahead, at most 4 are possible");
+        assert_eq!(
+            broken.to_string(),
+            "queue 7: used index 2 is 65534 ahead, at most 4 are possible"
+        );
     }
 }

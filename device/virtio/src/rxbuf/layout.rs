@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    // Goal: the user's flag decides unless a layout is forced, and takes precedence over `auto`.
+    // Goal: the flag `full` takes precedence over `auto`; without flags, fragments are used.
     #[test]
     fn requested_layouts() {
         let of = |full, auto| {

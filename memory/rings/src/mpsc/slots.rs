@@ -197,7 +197,8 @@ impl<T> Front<T> {
         self.slots.tail.0.load(Ordering::Relaxed) == CLOSED | self.next
     }
 
-    /// Iterates over committed slots in order, up to the first slot that is not handed over.
+    /// Iterates over committed slots in order. Skips aborted slots, and stops at the first pending
+    /// slot.
     #[inline]
     pub(super) fn waiting(&mut self) -> Waiting<'_, T> {
         Waiting { next: self.next, front: self }

@@ -7,8 +7,9 @@ use crate::Result;
 /// Path of the document from the root of the project.
 pub(super) const FILE: &str = "book/src/explanation/five-systems.md";
 
-/// First heading of the table of differences; that of the kernel's tests follows.
+/// Heading of the first column in the table of differences.
 const DIFFERENCES: &str = "probe";
+/// Heading of the first column in the table of the kernel's tests.
 const TESTS: &str = "test";
 
 /// Content of the document.

@@ -169,7 +169,7 @@ impl Rig {
         self.world.b.run(&["ip", "link", "set", "peer", "up"]);
     }
 
-    /// Counters of a link in the format of the table at the end of a link.
+    /// Counters of a running link, in the format of the final table.
     fn stats(&self, dev: &str) -> EndTable {
         let mut stats = self.control.json(&["stats", "-j", dev])[0].clone();
         for direction in ["a-to-b", "b-to-a"] {

@@ -1,4 +1,4 @@
-//! Peer of a guest on the host, with files and numbered datagrams.
+//! Host side of a guest's traffic: iperf3 server, file transfers over TCP, numbered UDP datagrams.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};

@@ -441,7 +441,7 @@ impl Function {
         self.registers.word(register::OWN_SPADS + 4 * pad as u32)
     }
 
-    /// Scratchpad that the driver writes as its peer's.
+    /// Scratchpad that the driver writes with `ntb_peer_spad_write`, and that this end reads.
     pub(super) fn peer_spad(&self, pad: usize) -> &std::sync::atomic::AtomicU32 {
         self.peer_spads.0.word(self.peer_spads.1 + 4 * pad as u32)
     }

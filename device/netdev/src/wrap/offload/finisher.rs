@@ -119,8 +119,8 @@ impl<'a> Out<'a> {
         self.heads.next().ok_or(Stop::Full)
     }
 
-    /// Appends a frame, or its GSO segments from `first` on. `original` is an input if `first` is
-    /// not 0, otherwise an output.
+    /// Appends a frame, or its GSO segments from `first` on. `original` buffers the
+    /// headers of the frame: copied from the frame if `first` is 0, otherwise used again.
     fn add(
         &mut self,
         how: &Finish,
