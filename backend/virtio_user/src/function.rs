@@ -298,7 +298,7 @@ impl VirtioUserFunction {
     }
 }
 
-/// Offloads that need no emulation towards the partner function.
+/// Offloads of received frames that the partner function accepts.
 fn taken(plan: &Plan) -> Offloads {
     plan.rx_offloads.minus(plan.rx_emulation.offloads)
 }

@@ -170,7 +170,8 @@ impl Device {
     /// Sends a request about the device to its link, such as
     /// [`NetdevRequest::SetFeatures`](mqnet_control_api::NetdevRequest::SetFeatures) or
     /// [`NetdevRequest::SetTc`](mqnet_control_api::NetdevRequest::SetTc). Requests, checks and
-    /// errors are those of the control socket. Returns when a change is done, after 15 s at most.
+    /// errors are those of the control socket; an MTU above the builder's `mtu_max` is refused as
+    /// well. Returns when a change is done, after 15 s at most.
     pub fn request(&self, request: NetdevRequest) -> Result<Reply, ApiError> {
         self.request_of(0, request)
     }

@@ -109,7 +109,7 @@ pub struct Stores {
     left: u32,
     /// Evidence from 0 (near) to [`EVIDENCE`] (far).
     evidence: u32,
-    /// Samples that did not show a near reader, since the last that did or the last trial.
+    /// Number of samples without a near reader, since the last sample with one or the last trial.
     doubts: u32,
     /// Bytes until the next trial is allowed. Until then the last verdict holds, if there was one.
     until_trial: u64,

@@ -246,7 +246,7 @@ pub fn shell(mut guest: Guest) -> Result<ExitCode> {
     let store = Store::open()?;
     let parts = guest.prepare(&store)?;
     let (accel, known) = Accel::choose(&store)?;
-    // A user does not have to wait for a trial of KVM.
+    // Use TCG if KVM is not known to work: a trial would delay the user.
     let accel = if known { accel } else { Accel::Tcg };
     let machine = guest.machine(&parts, accel);
     let results = parts.folder.join("results.tar");

@@ -524,7 +524,8 @@ impl Transport {
 }
 
 impl Pair {
-    /// Sends the pending link-down slot, if a slot is free.
+    /// Sends the pending link-down notification. `Parting::Next` uses the slot after the sent
+    /// frames, and stays pending while no slot is free. `Parting::Any` marks every slot.
     fn part(&mut self) {
         let (Some(parts), Some(tx)) = (self.parts, &mut self.idle.tx) else { return };
         match parts {
