@@ -136,8 +136,8 @@ impl NtbFunction {
     }
 
     /// Delay before the next connection attempt after a violation. The delay doubles while
-    /// violations follow each other: a peer with another `transport_mtu` violates the protocol again
-    /// at its first frame.
+    /// violations follow each other: a peer with another `transport_mtu` violates the protocol
+    /// again at its first frame.
     fn next_violation_rest(&mut self) -> Duration {
         let last = self.violation_rest.filter(|(_, end)| self.now < *end + VIOLATION_FORGOTTEN);
         let rest = last.map_or(REFUSED_REST, |(rest, _)| (rest * 2).min(VIOLATION_REST_MAX));

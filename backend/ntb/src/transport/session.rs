@@ -524,8 +524,7 @@ impl Transport {
 }
 
 impl Pair {
-    /// Sends the pending link-down notification. `Parting::Next` uses the slot after the sent
-    /// frames, and stays pending while no slot is free. `Parting::Any` marks every slot.
+    /// Sends the pending link-down notification; `Parting::Next` waits for a free slot.
     fn part(&mut self) {
         let (Some(parts), Some(tx)) = (self.parts, &mut self.idle.tx) else { return };
         match parts {

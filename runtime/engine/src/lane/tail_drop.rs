@@ -55,8 +55,7 @@ impl Lane {
                 }
                 let Some(mut page) = loan.pool.alloc() else { return Ok(()) };
                 while dropped < budget {
-                    // Offer space for the largest frame: a read into less space truncates the
-                    // frame, and the counters then lack its length.
+                    // Offer all space: a shorter read truncates the frame and hides its length.
                     let head = loan.pool.span_mut(&mut page).split_at(self.room as usize).0;
                     match rx.recv(&mut Segments::new(head, SpanMut::empty())) {
                         Ok(Recv::Frame(_)) => dropped += 1,
