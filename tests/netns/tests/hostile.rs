@@ -503,7 +503,7 @@ fn requests_outside_the_policy_are_refused() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     let body = "{\"a\": \"tap:mqpol3\", \"b\": \"tap:mqpol4\"}";
     let answer = request(&control.runtime("ctl.sock"), "PUT", "/v1/links/y", body);
-    assert!(answer.contains("there are 2 links already"), "{answer}");
+    assert!(answer.contains("2 links exist, the limit: raise links in [limits]"), "{answer}");
     daemon.stop();
 }
 
