@@ -36,7 +36,7 @@ pub(crate) trait Frontend {
     fn hangup(&mut self, host: &mut LinkHost) -> bool;
 }
 
-/// Reads `$MQNET_STORES`, the method by which queues write payload to shared memory. Unknown values
+/// Reads `$MQNET_STORES`, the method of writing payload to shared memory. Unknown values
 /// are an error.
 pub fn take_stores() -> Result<(), Failure> {
     const NAME: &str = "MQNET_STORES";

@@ -188,7 +188,7 @@ mod tests {
         [(); 2].map(|()| AtomicTable::new(region.clone(), 0, 4096).unwrap())
     }
 
-    /// Producer and consumer of one ring, whose indices begin at `start`.
+    /// Producer and consumer of one ring with indices that begin at `start`.
     fn ring(size: u32, start: u32) -> (Producing, Consuming) {
         let [one, two] = tables();
         one.word(AT.producer).store(start, Ordering::Relaxed);

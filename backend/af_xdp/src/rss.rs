@@ -32,7 +32,7 @@ struct Hash {
 
 impl Hash {
     /// Bucket of a TCP or UDP frame; `None` for frames that are not hashed, for fragments and for
-    /// other protocols, whose hash drivers do not report.
+    /// other protocols: drivers do not report their hash.
     fn bucket(&self, keys: &FlowKeys, buckets: usize) -> Option<usize> {
         let kind = match keys.proto {
             IP_TCP => TCP,
@@ -155,7 +155,7 @@ mod tests {
     }
 
     // Goal: the bucket of a reply is that of the published test vector for its addresses and
-    // ports. Frames whose type the driver does not report have no bucket.
+    // ports. Frames of a type that the driver does not report have no bucket.
     #[test]
     fn replies_have_the_hash() {
         let key = "6d:5a:56:da:25:5b:0e:c2:41:67:25:3d:43:a3:8f:b0:d0:ca:2b:cb:ae:7b:30:b4:77:cb:\

@@ -1,4 +1,4 @@
-//! What the RX and TX sides of a socket share: the socket, and the form of its rings and chunks.
+//! Parts common to the RX and TX sides of a socket: descriptor, form of the rings, chunks.
 
 use std::io;
 use std::os::fd::AsFd;

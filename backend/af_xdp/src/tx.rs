@@ -99,7 +99,7 @@ impl NicTx {
     /// Side of the socket; `None` if another queue has it, or this queue is held.
     #[inline]
     fn open(&mut self) -> Option<&mut TxSide> {
-        // Leave the side to the older queue, whose frames go first.
+        // Leave the side to the older queue: its frames go first.
         if self.held { None } else { self.lease.take() }
     }
 

@@ -72,7 +72,7 @@ pub struct NtbFunction {
     /// Offer of the peer, with the capabilities of its last control message.
     their_offer: Option<Offer>,
     agreement: Option<Agreement>,
-    /// Agreement of a change whose queue pairs are prepared and not yet committed.
+    /// Agreement of a change with prepared queue pairs, before its commit.
     prepared: Option<Agreement>,
     /// Last control message of this end; `sent_messages` counts those sent.
     ours: ControlMessage,

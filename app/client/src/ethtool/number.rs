@@ -41,7 +41,7 @@ pub(crate) fn unsigned(text: &str) -> Option<u32> {
     u32::try_from(if minus { value.wrapping_neg() } else { value }).ok()
 }
 
-/// Number from `min` to `max` whose base follows from the prefix. -0 is 0; other negative numbers
+/// Number from `min` to `max`; the prefix selects the base. -0 is 0; other negative numbers
 /// are rejected.
 pub(crate) fn ranged(text: &str, min: u32, max: u32) -> Option<u32> {
     match scan(text, 0)? {

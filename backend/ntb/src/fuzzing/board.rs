@@ -39,7 +39,7 @@ pub(crate) struct Board {
     pub(crate) rested: AtomicU64,
     /// True from a reset of the link until `link_up`.
     pub(crate) rests: AtomicBool,
-    /// Board whose events are signalled, if the far end is mqnet too.
+    /// Board of the far end, to signal its events, if that end is mqnet too.
     far: OnceLock<Weak<Self>>,
 }
 

@@ -3,7 +3,7 @@
 //! over a Unix socket.
 //!
 //! Both ends have the same path. An end listens if no other end does. The kernel releases the
-//! lock file of a process that ends, so a socket whose lock is free is stale and is removed. When
+//! lock file of a process that ends, so a socket with a free lock is stale and is removed. When
 //! the listener ends, the other end fails to connect and becomes the listener.
 
 mod hello;

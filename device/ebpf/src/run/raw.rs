@@ -137,12 +137,15 @@ impl Code {
                 let bytes = unsafe {
                     std::slice::from_raw_parts((&raw mut context).cast::<u8>(), CONTEXT_BYTES)
                 };
-                program.vm.execute_program(page, bytes)
+                let result = program.vm.execute_program(page, bytes);
+                // The program wrote the frame and the context through pointers that the interpreter
+                // derives from these two shared slices: keep no earlier value of either.
+                std::hint::black_box((page.as_mut_ptr(), &raw mut context));
+                result
             }
         };
         let call = CALL.take();
-        // Functions move the frame through the program's pointer to the context. The compiler sees
-        // only a shared reference, and would use the values from before the run.
+        // Functions move the frame through the program's pointer to the context, as above.
         // SAFETY: the context is valid, and no reference to it is left.
         let Context { data, data_end, .. } = unsafe { (&raw const context).read_volatile() };
         let start = data.wrapping_sub(first) as usize;

@@ -51,7 +51,7 @@ pub(super) struct Pci {
     why: String,
 }
 
-/// File and range from which the memory of a base address register is mapped.
+/// File and range of the memory of a base address register.
 struct Bar {
     file: OwnedFd,
     offset: u64,

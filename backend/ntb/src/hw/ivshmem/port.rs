@@ -2,8 +2,8 @@
 //! loss.
 //!
 //! A guest receives no event when the other side ends. Both sides therefore change a heartbeat,
-//! and a side whose heartbeat stops counts as lost. A side that has lost its peer leaves its half
-//! and takes it again with a new incarnation, after all writes for the former peer.
+//! and a side counts as lost when its heartbeat stops. A side that has lost its peer leaves its
+//! half and takes it again with a new incarnation, after all writes for the former peer.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

@@ -63,8 +63,8 @@ impl<F, E> Roster<F, E> {
         }
     }
 
-    /// Bytes that the next number lacks. A larger read would not show to which number the
-    /// descriptors belong.
+    /// Bytes that the next number lacks. A larger read could not assign descriptors to their
+    /// numbers.
     pub(super) fn missing(&self) -> usize {
         8 - self.bytes.len()
     }
