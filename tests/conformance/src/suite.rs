@@ -75,8 +75,12 @@ fn check_order(rig: &mut Rig, mut numbers: VecDeque<u32>, expected: &mut u32) {
             numbers.extend(rig.drain());
             let fate = if numbers.contains(expected) { "late" } else { "not received" };
             panic!(
-                "{}: out of order: {number}, expected {expected} is {fate}; then {numbers:?}",
-                rig.name
+                "{}: out of order: {number}, expected {expected} is {fate}; then {numbers:?}\n\
+                 sent: {:?}\nreceived: {:?}\ninterfaces of the kernel:\n{}",
+                rig.name,
+                rig.tx_stats.tx,
+                rig.rx_stats.rx,
+                std::fs::read_to_string("/proc/net/dev").unwrap_or_default()
             );
         }
         *expected += 1;
