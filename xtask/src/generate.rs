@@ -7,7 +7,7 @@ use mqnet_netdev::stats::{Check, LaneCounter, LaneSide, RxBufferTotals, Unit, Wo
 use mqnet_netdev::{DropReason, LaneCounters, RxStats, TxStats, XdpStats};
 use mqnet_pktbuf::PoolStats;
 
-use crate::{Result, dashboard};
+use crate::{Result, dashboard, project};
 
 /// Path of a page or other file, path of its table, and function that returns the text.
 pub(crate) type Page = (&'static str, &'static str, fn() -> String);
@@ -29,10 +29,18 @@ pub(crate) const PAGES: [Page; 5] = [
     ("packaging/grafana/mqnet.json", "device/netdev/src/stats/table.rs", dashboard::text),
 ];
 
+/// Tests of the program that write the pages of the commands and of the HTTP API.
+const WRITERS: [&str; 6] = ["test", "--quiet", "-p", "mqnet", "--", "reference::"];
+
 /// Writes the pages below `root`.
 pub(crate) fn run(root: &Path) -> Result<()> {
     for (page, _, text) in PAGES {
         std::fs::write(root.join(page), text()).map_err(|e| format!("{page}: {e}"))?;
+    }
+    let mut cargo = project::command("cargo");
+    let output = cargo.args(WRITERS).env("MQNET_WRITE_PAGES", "1").output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
     }
     Ok(())
 }
@@ -66,8 +74,8 @@ const RX_BUFFERS: &str = "
 Counters of queues that give buffers to a device. Page pools: `mqnet ynl` (`page-pool-stats-get`)
 and `ethtool -S`; buffers: `mqnet show -j` and `ethtool -S`.
 
-| JSON | `ethtool -S` | meaning |
-|---|---|---|
+| JSON | `ethtool -S` | unit | meaning | when it grows |
+|---|---|---|---|---|
 ";
 
 const WORKERS: &str = "
@@ -75,8 +83,8 @@ const WORKERS: &str = "
 
 Labels of the metrics: `link` and `worker`.
 
-| JSON (`mqnet show -j`) | metric | meaning |
-|---|---|---|
+| JSON (`mqnet show -j`) | metric | unit | meaning | when it grows |
+|---|---|---|---|---|
 ";
 
 fn counters() -> String {
@@ -113,18 +121,25 @@ fn counters() -> String {
     out += RX_BUFFERS;
     for row in PoolStats::TABLE {
         let names = format!("`rx_{0}`, `rx#_{0}`", row.ethtool);
-        let _ = writeln!(out, "| `{}` | {names} | {} |", row.name, row.help);
+        let _ = writeln!(
+            out,
+            "| `{}` | {names} | {} |",
+            row.name,
+            rest(row.unit, row.help, row.action)
+        );
     }
     for row in RxBufferTotals::TABLE {
         let ethtool = match row.pattern {
             "" => "-".to_owned(),
             pattern => format!("`{pattern}`"),
         };
-        let _ = writeln!(out, "| `{}` | {ethtool} | {} |", row.name.replace('_', "-"), row.help);
+        let (name, rest) = (row.name.replace('_', "-"), rest(row.unit, row.help, row.action));
+        let _ = writeln!(out, "| `{name}` | {ethtool} | {rest} |");
     }
     out += WORKERS;
     for row in WorkerTotals::TABLE {
-        let _ = writeln!(out, "| `{}` | `{}` | {} |", row.name, row.pattern, row.help);
+        let rest = rest(row.unit, row.help, row.action);
+        let _ = writeln!(out, "| `{}` | `{}` | {rest} |", row.name, row.pattern);
     }
     out
 }
@@ -139,7 +154,12 @@ fn line(row: &LaneCounter) -> String {
         Unit::Events => "events",
         Unit::Nanoseconds => "ns",
     };
-    let action = if row.action.is_empty() { "normal" } else { row.action };
-    let (json, parts) = (row.json(), parts.join(", "));
-    format!("| `{json}` | `{}` | {parts} | {unit} | {} | {action} |", row.metric, row.help)
+    let (json, parts, rest) = (row.json(), parts.join(", "), rest(unit, row.help, row.action));
+    format!("| `{json}` | `{}` | {parts} | {rest} |", row.metric)
+}
+
+/// Columns that all tables of counters have: unit, meaning and advice.
+fn rest(unit: &str, help: &str, action: &str) -> String {
+    let action = if action.is_empty() { "normal" } else { action };
+    format!("{unit} | {help} | {action}")
 }

@@ -4,6 +4,8 @@
 
 mod cli;
 mod generate;
+#[cfg(test)]
+mod reference;
 mod verbs;
 
 use std::ffi::{OsStr, OsString};

@@ -1,33 +1,45 @@
 //! Statistics under the names of the kernel's netlink family `netdev`.
 
 /// Calls `$then` with `$args` and the table of counters. A row has a field, its name in the netlink
-/// family `netdev`, its name in `ethtool -S`, and its meaning.
+/// family `netdev`, its name in `ethtool -S`, its unit, its meaning, and the advice for a counter
+/// that increases (empty: an increase is normal).
 #[macro_export]
 macro_rules! pool_counter_table {
     ($then:ident $($args:tt)*) => {
         $then! { $($args)* {
-            alloc_fast "alloc-fast" "pp_alloc_fast"
-                "Pages handed out from the array (fragments that reused a page in place included).";
-            alloc_slow "alloc-slow" "pp_alloc_slow"
-                "Allocations that took a bulk of pages of at most 4 KiB from the arena.";
-            alloc_slow_high_order "alloc-slow-high-order" "pp_alloc_slow_ho"
-                "Allocations that took a bulk of larger pages from the arena.";
-            alloc_empty "alloc-empty" "pp_alloc_empty"
-                "Allocations that found no page in the array and none returned.";
-            alloc_refill "alloc-refill" "pp_alloc_refill"
-                "Allocations that refilled the array with returned pages.";
-            alloc_waive "alloc-waive" "pp_alloc_waive"
-                "Pages returned from another node than the pool's, and released.";
-            recycle_cached "recycle-cached" "pp_recycle_cached"
-                "Pages that the owner returned to the array.";
-            recycle_cache_full "recycle-cache-full" "pp_recycle_cache_full"
-                "Pages that the owner returned to a full array; the oldest ones moved out of it.";
-            recycle_ring "recycle-ring" "pp_recycle_ring"
-                "Pages returned by other threads.";
-            recycle_ring_full "recycle-ring-full" "pp_recycle_ring_full"
-                "Hand-overs of other threads that found the return ring full.";
-            recycle_released_refcnt "recycle-released-refcnt" "pp_recycle_released_ref"
-                "Pages released, because another holder has a reference to them.";
+            alloc_fast "alloc-fast" "pp_alloc_fast" "pages"
+                "Pages handed out from the array (fragments that reused a page in place included)."
+                "";
+            alloc_slow "alloc-slow" "pp_alloc_slow" "events"
+                "Allocations that took a bulk of pages of at most 4 KiB from the arena."
+                "";
+            alloc_slow_high_order "alloc-slow-high-order" "pp_alloc_slow_ho" "events"
+                "Allocations that took a bulk of larger pages from the arena."
+                "";
+            alloc_empty "alloc-empty" "pp_alloc_empty" "events"
+                "Allocations that found no page in the array and none returned."
+                "With `alloc-fail`: the pool is too small, or a receiver holds the pages.";
+            alloc_refill "alloc-refill" "pp_alloc_refill" "events"
+                "Allocations that refilled the array with returned pages."
+                "";
+            alloc_waive "alloc-waive" "pp_alloc_waive" "pages"
+                "Pages returned from another node than the pool's, and released."
+                "The worker moved to another NUMA node; `mqnet show -j` has the nodes.";
+            recycle_cached "recycle-cached" "pp_recycle_cached" "pages"
+                "Pages that the owner returned to the array."
+                "";
+            recycle_cache_full "recycle-cache-full" "pp_recycle_cache_full" "pages"
+                "Pages that the owner returned to a full array; the oldest ones moved out of it."
+                "";
+            recycle_ring "recycle-ring" "pp_recycle_ring" "pages"
+                "Pages returned by other threads."
+                "";
+            recycle_ring_full "recycle-ring-full" "pp_recycle_ring_full" "events"
+                "Hand-overs of other threads that found the return ring full."
+                "The worker of the RX queue is overloaded: `mqnet top`.";
+            recycle_released_refcnt "recycle-released-refcnt" "pp_recycle_released_ref" "pages"
+                "Pages released, because another holder has a reference to them."
+                "";
         } }
     };
 }
@@ -39,12 +51,17 @@ pub struct PoolCounter {
     pub name: &'static str,
     /// Name in `ethtool -S`, after the prefix of the queue.
     pub ethtool: &'static str,
+    /// Unit of the value.
+    pub unit: &'static str,
     /// Meaning, in one sentence.
     pub help: &'static str,
+    /// Advice for a counter that increases; empty: an increase is normal.
+    pub action: &'static str,
 }
 
 macro_rules! statistics {
-    ({ $($field:ident $name:literal $ethtool:literal $doc:literal;)* }) => {
+    ({ $($field:ident $name:literal $ethtool:literal $unit:literal $doc:literal
+        $action:literal;)* }) => {
         /// Statistics of a pool since its creation.
         ///
         /// Each allocated page counts once: in `alloc_fast`, `alloc_refill`, `alloc_slow` or
@@ -65,7 +82,13 @@ macro_rules! statistics {
         impl PoolStats {
             /// Rows of the table, in the kernel's order.
             pub const TABLE: &[PoolCounter] =
-                &[$(PoolCounter { name: $name, ethtool: $ethtool, help: $doc },)*];
+                &[$(PoolCounter {
+                    name: $name,
+                    ethtool: $ethtool,
+                    unit: $unit,
+                    help: $doc,
+                    action: $action,
+                },)*];
 
             /// Number of counters.
             pub const COUNTERS: usize = Self::TABLE.len();

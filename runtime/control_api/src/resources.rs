@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 macro_rules! rx_buffers {
-    ({ $($field:ident, $pattern:literal, $help:literal;)* }) => {
+    ({ $($field:ident, $pattern:literal, $unit:literal, $help:literal,
+        $action:literal;)* }) => {
         /// Layout of the buffers of an RX queue in pages, and its reason.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[cfg_attr(feature = "openapi", derive(ToSchema))]
@@ -49,7 +50,8 @@ macro_rules! rx_buffers {
 rx_buffer_table!(rx_buffers);
 
 macro_rules! workers {
-    ({ $($field:ident, $pattern:literal, $help:literal;)* }) => {
+    ({ $($field:ident, $pattern:literal, $unit:literal, $help:literal,
+        $action:literal;)* }) => {
         /// Worker of a link.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[cfg_attr(feature = "openapi", derive(ToSchema))]
@@ -91,7 +93,8 @@ macro_rules! workers {
 worker_table!(workers);
 
 macro_rules! pools {
-    ({ $($field:ident $name:literal $ethtool:literal $help:literal;)* }) => {
+    ({ $($field:ident $name:literal $ethtool:literal $unit:literal $help:literal
+        $action:literal;)* }) => {
         /// `page-pool-stats-get`.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[cfg_attr(feature = "openapi", derive(ToSchema))]
