@@ -27,6 +27,6 @@ pub struct LinkConfig {
     pub cpus: Cpus,
     /// Idle policy of the workers.
     pub idle: IdlePolicy,
-    /// Egress of the first function and of the second.
+    /// Egress settings of the first function, and of the second.
     pub egress: [EgressConfig; 2],
 }

@@ -63,7 +63,8 @@ impl Link {
     }
 
     /// Replaces the function of a side. A running link is taken down first. The user's settings
-    /// stay. Counters continue if the new function has no more channels than the old one.
+    /// stay. Fails if flow learning requires an indirection table that the new function does not
+    /// have. Counters continue if the new function has no more channels than the old one.
     pub fn replace_end(
         &mut self,
         side: usize,

@@ -97,14 +97,15 @@ impl Seen {
     }
 }
 
-/// Table that follows the senders. All queue numbers are those of its owner.
+/// Indirection table that follows the senders. All queue numbers are those of its owner.
 struct Follower {
     owner: TableOwner,
     name: String,
     buckets: Buckets,
     /// Counts of the opposite direction, at the other function.
     samples: Seen,
-    /// Counts of received frames, to check a driver's statement about the hash and the table.
+    /// Counts of received frames, to check the hash and the table that a driver reports; `None`: no
+    /// check.
     arrivals: Option<(Seen, Trial)>,
     policy: Policy,
     /// True if frames arrive on queues other than those of the table, so that learning has ended.
@@ -170,7 +171,8 @@ impl Follower {
         );
     }
 
-    /// Compares the queues of received frames with the table.
+    /// Compares the queues of received frames with the table. Without such counts the table counts
+    /// as true.
     fn judge(&mut self, table: &[u16], queues: u16) -> Judgement {
         let Some((seen, trial)) = &mut self.arrivals else { return Judgement::True };
         let news = seen.news(queues);
@@ -210,7 +212,7 @@ impl Learning {
         self.wanted.contains(&true)
     }
 
-    /// Creates the followers of a new session. A replaced NIC may have another hash key.
+    /// Creates the followers of a new session, because a replaced NIC may have another hash key.
     pub(super) fn begin(&mut self, ends: &mut [Box<dyn Function>; 2]) {
         for (side, end) in ends.iter_mut().enumerate().filter(|(side, _)| self.wanted[*side]) {
             let all = TableOwner::all(&**end);
@@ -292,14 +294,15 @@ impl Link {
             Judgement::True => {}
             Judgement::Unknown => return Ok(()),
             Judgement::False { strays, of } => {
-                // A table that another program has just set explains the difference.
+                // A table that another program has just set explains the difference. Without such a
+                // table, learning ends.
                 if !owner.of(end).is_some_and(|function| function.refresh_indirection()) {
                     follower.give_up(strays, of);
                 }
                 return Ok(());
             }
         }
-        // While a sink is full, moving flows would have to wait for it.
+        // Do not move flows while a sink is full: the move would have to wait for that sink.
         let sinks = &self.ends[1 - side].stats()[..usize::from(channels)];
         if sinks.iter().any(|channel| channel.tx.stopped_since_ns.get() != 0) {
             return Ok(());

@@ -24,8 +24,8 @@ impl Link {
         self.ends.iter().any(|end| end.members().iter().any(|member| !member.up))
     }
 
-    /// Takes a running link down for its first fault if `for_good` is true. Returns the notice, if
-    /// any.
+    /// Takes a running link down for its first fault if `for_good` is true. Returns the notice;
+    /// `None` if the link stays as it is or the reason was already reported.
     pub(super) fn end_by_faults(
         &mut self,
         faults: &[LaneFault],

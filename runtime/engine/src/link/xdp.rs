@@ -79,9 +79,10 @@ impl Link {
         self.peers_way_has_disciplines() || self.peers_way_has_hooks()
     }
 
-    /// True if frames from the peer may wait in a program's pages; the peer regards these frames as
-    /// taken. Also true for reinjected frames of a program at this end. They must not open a sink
-    /// for new lanes before the old lanes have left it.
+    /// True if a program is attached or being removed on a link with a peer. Frames from the peer
+    /// may then wait in the program's pages, although the peer regards them as taken. Reinjected
+    /// frames may wait as well, and must not open a sink for new lanes before the old lanes have
+    /// left it.
     pub(crate) fn peers_way_has_hooks(&self) -> bool {
         let attached = self.programs.attached.iter().any(Option::is_some);
         self.peer_side.is_some() && (attached || self.programs.any_leaving())
