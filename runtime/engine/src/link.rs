@@ -194,7 +194,7 @@ impl Link {
             (Some(_), Some(_)) => Duration::from_micros(300),
             (Some(_), None) if self.programs.any_leaving() => Duration::from_millis(20),
             (Some(_), None) if self.pending.is_some() => Duration::from_millis(100),
-            // A lost member is detected by polling.
+            // Polling detects when a lost member returns.
             (Some(_), None) if self.misses_a_member() => Duration::from_millis(25),
             (Some(_), None) if self.learning.is_on() => SAMPLE_INTERVAL,
             // All other changes of a running link have an event.

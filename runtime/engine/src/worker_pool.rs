@@ -53,8 +53,9 @@ impl WorkerPool {
 
     /// Creates the missing workers for `channels` channels: one per channel, at most one per CPU,
     /// unless the number is configured. The pool never shrinks, and a channel never moves to
-    /// another worker. Therefore its counters have one writer, and its old and new lanes never run
-    /// concurrently. For the same reason, `side` and `locations` of the first call stay in force.
+    /// another worker. Therefore the counters of a channel have one writer, and its old and new
+    /// lanes never run concurrently. For the same reason, `side` and `locations` of the first call
+    /// stay in force.
     pub(crate) fn grow(
         &mut self,
         channels: u16,

@@ -81,7 +81,8 @@ pub struct HostedLink {
     waiting: Option<Waiting>,
     /// Attempts to open the ends that could not be opened yet.
     pub(crate) waiting_ends: waiting::Waiting,
-    /// Interrupt and transmit queue settings of the interfaces, according to the workers' CPUs.
+    /// Interrupt and transmit queue settings of the interfaces, according to the workers' CPUs;
+    /// `None`: original settings.
     pub(crate) placed: Option<Placed>,
     firmware: [String; 2],
     /// Inode of the network namespace of the process.

@@ -52,7 +52,7 @@ pub struct LinkHost {
     step_due: bool,
     /// True if the only link of the process was deleted.
     pub finished: bool,
-    /// Ticket of a request to reload the configuration.
+    /// Ticket of a request to reload the configuration; `None`: no request.
     pub reload_wanted: Option<Ticket>,
     /// Restrictions on the endpoints that requests may name.
     pub policy: Policy,
@@ -120,8 +120,8 @@ impl LinkHost {
     }
 
     /// Returns an error if another link has the netdev of `end`. Must be called before anything is
-    /// opened: a device of another link must not be touched. `own` is the index of the link of
-    /// `end`, if it exists.
+    /// opened: a device of another link must not be touched. `own` is the index of the link with
+    /// this end; `None` for a new link.
     fn is_free(&self, field: &str, end: &Endpoint, own: Option<usize>) -> Result<(), ApiError> {
         let (name, netns) = (end.config().netdev_name(), netns_of(end));
         let has =
@@ -172,7 +172,7 @@ impl LinkHost {
                 let notice = match one_step(entry) {
                     Ok(Some(notice)) => notice,
                     Ok(None) => break,
-                    // The failure of a single link ends the process with its reason.
+                    // The failure of the only link of a process ends the process with its reason.
                     Err(e) if self.mode == HostMode::Link => return Err(e),
                     Err(e) => {
                         happened.push(("link-lost", entry.name.clone(), e.to_string()));
@@ -193,7 +193,7 @@ impl LinkHost {
             entry.recent.sample(clock::monotonic(), entry.link.stats());
         }
         if let Some(number) = lost {
-            // The other links continue.
+            // Only the failed link is removed.
             let entry = self.entries.remove(number);
             tracing::error!("link {}: abandoned", entry.name);
         }

@@ -107,8 +107,8 @@ fn sum(
     sums
 }
 
-/// NUMA locality of each function of the link. The worker of a channel never changes, so all bytes
-/// since the start count.
+/// NUMA locality of each function of the link. The worker of a channel never changes, so its node
+/// applies to all bytes since the start.
 pub(crate) fn locality(entry: &mut HostedLink) -> Vec<Locality> {
     let devices = entry.link.functions().map(|function| function.devices());
     let nodes: Vec<_> = entry.link.workers().map(|worker| worker.node).collect();

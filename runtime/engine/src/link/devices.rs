@@ -62,8 +62,8 @@ impl Link {
                 Ok(()) => self.device_mtu.requested = Some((side, mtu)),
                 Err(e) => self.refuse_device_mtu(side, mtu, &e.to_string()),
             },
-            // With a peer the request is not changed here: two hosts with different requests would
-            // never agree again.
+            // While the link is down with a peer, do not change the request: two hosts with
+            // different requests would never agree again.
             (None, None) if self.peer_side.is_none() => {
                 self.settings = settings;
                 self.publish_request();
