@@ -119,7 +119,7 @@ async fn query_all(sockets: Vec<String>, enough: impl Fn(&[DiscoveredProcess]) -
     for limit in [NOTICE_AFTER, IDENTITY_TIMEOUT, LONG_PATIENCE, KERNELS_TIMEOUT] {
         while let Ok(Some(done)) = timeout(limit.saturating_sub(waited()), asked.join_next()).await
         {
-            // A task that panicked stays in `late`.
+            // A task that panicked stays in `late`, so its socket counts as silent.
             let Ok((socket, answer)) = done else { continue };
             late.remove(&socket);
             match answer {

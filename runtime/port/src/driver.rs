@@ -231,7 +231,8 @@ impl<L: Steered> Body<L> {
             None => {
                 let shown = PlanInForce(Arc::new(Mutex::new(plan)));
                 self.plan = Some(shown.clone());
-                // The owner still waits for the first plan; a failure of the send is harmless.
+                // Ignore errors: the channel has space for the first plan, for which the owner
+                // waits.
                 let _ = ready.try_send(Ok(shown));
             }
         }

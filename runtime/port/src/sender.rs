@@ -83,7 +83,7 @@ impl Sender {
     /// channel share the descriptor, and this call drains it.
     pub fn arm(&mut self) -> Result<bool, Error> {
         self.channel.room_event.drain();
-        // Every later change of the channel's use signals the descriptor again.
+        // There is nothing to arm: every change of the channel's use signals the descriptor.
         if !self.channel.is_in_use() {
             return self.channel.close_reason.get().map_or(Ok(true), Err);
         }

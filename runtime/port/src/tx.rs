@@ -144,7 +144,7 @@ impl OwningTx for PortTx {
     fn hold(&mut self, on: bool) -> Result<(), Fault> {
         self.is_held = on;
         if on {
-            // The older queue may still need the rings.
+            // The older queue may still need the rings, so return them to the channel.
             self.park();
         }
         Ok(())

@@ -37,7 +37,8 @@ pub(super) fn connect(socket: &str) -> Result<StdStream, ApiError> {
     connected().map_err(|e| unreachable_at(socket, &e))
 }
 
-/// State of the process that listens at `socket`.
+/// State of the process that listens at `socket`; all fields are `None` if no connection is
+/// possible.
 pub(crate) fn listener_state(socket: &str) -> Whereabouts {
     connect(socket).map_or_else(|_| Whereabouts::default(), |stream| Whereabouts::of_peer(&stream))
 }
@@ -151,7 +152,7 @@ fn failed(socket: &str, why: &str) -> ApiError {
 mod tests {
     use super::*;
 
-    // Goal: a socket without a listener has no state to report.
+    // Goal: for a socket without a listener, the state is printed as an empty text.
     #[test]
     fn state_of_absent_listener_is_empty() {
         assert_eq!(listener_state("/nowhere/at/all.sock").to_string(), "");

@@ -145,7 +145,7 @@ impl Traffic {
 }
 
 /// Ends the traffic with all channels in use. Asserts that every accepted frame arrived once and in
-/// order, except frames dropped as too long. Returns the number of these.
+/// order, except frames dropped as too long. Returns the number of dropped frames.
 fn account(driver: LinkDriver, closer: &Closer, mut traffic: Traffic) -> u64 {
     set_channels(&driver, QUEUES);
     let sent = traffic.stop();
