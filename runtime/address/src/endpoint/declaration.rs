@@ -22,8 +22,8 @@ pub struct KindDecl {
     pub example: &'static str,
     /// Driver name for `ethtool -i`.
     pub driver: &'static str,
-    /// Hint on setting the rings, for functions whose rings `ethtool -G` cannot set. `NAME` stands
-    /// for the netdev.
+    /// Hint on setting the rings, shown if `ethtool -G` cannot set them. `NAME` stands for the
+    /// netdev.
     pub rings: &'static str,
     /// True if the netdevs are kernel interfaces, with names that are valid in one network
     /// namespace.
