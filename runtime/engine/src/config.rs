@@ -6,8 +6,8 @@ use crate::idle::IdlePolicy;
 /// Selection of the workers' CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cpus {
-    /// Distinct cores of the process's cpuset, from the end of the CPU list that the functions
-    /// prefer.
+    /// Distinct cores of the process's cpuset, on the NUMA nodes of the devices if they are known.
+    /// The search begins at the end of the CPU list that the functions prefer.
     #[default]
     Auto,
     /// Workers are not pinned; the kernel schedules them.

@@ -253,7 +253,7 @@ impl Lane {
     }
 
     /// Stops receiving from the source. The lane may leave when it is drained. With shared
-    /// disciplines, all other lanes of the group must have stopped as well.
+    /// disciplines, no other lane of the group may still add frames.
     pub(crate) fn close_source(&mut self, closing: Closing) {
         self.closing = Some(closing);
     }

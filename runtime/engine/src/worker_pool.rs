@@ -137,7 +137,8 @@ impl WorkerPool {
         self.take_when(lanes, Leave::Settled)
     }
 
-    /// Takes lanes back immediately, with the frames in them. The caller attaches the lanes again.
+    /// Takes lanes back immediately, with the frames in them. The caller attaches the lanes again,
+    /// or drops them.
     pub(crate) fn take_immediately(&self, lanes: &[LaneId]) -> Result<Vec<Lane>, LinkError> {
         self.take_when(lanes, Leave::Immediately)
     }

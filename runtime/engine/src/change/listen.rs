@@ -25,7 +25,7 @@ impl Link {
             if may_wait || lane.has_disciplines() {
                 // Older frames may wait in the disciplines of the old lanes, in detached
                 // disciplines, or in the pages of an XDP program. The new lane holds its frames
-                // until then.
+                // until these older frames are sent.
                 let _ = lane.hold(true);
                 change.held = true;
             }

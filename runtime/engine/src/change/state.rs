@@ -12,7 +12,7 @@ use crate::switch::Switch;
 /// Stage of a channel change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Leader: the proposal was sent. One engine: initial state after prepare.
+    /// Leader: the proposal was sent. Without a peer: initial state after prepare.
     Proposed,
     /// Follower: the new channels are prepared.
     Ready,

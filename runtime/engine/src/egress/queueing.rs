@@ -267,8 +267,8 @@ impl Queueing {
         }
     }
 
-    /// Sends up to a budget of the frames that wait for a channel, within the limits of the sink
-    /// and its byte limit.
+    /// Sends up to a budget of the frames that wait for a channel, limited by the space of the sink
+    /// and by its byte limit.
     pub(crate) fn drain(
         &mut self,
         tx: &mut Tx,

@@ -172,7 +172,7 @@ impl Lane {
     }
 
     /// Stops (`true`) or allows receiving frames that may have to wait in the lane or its programs.
-    /// The worker stops it for a lane that is being detached.
+    /// The worker stops receiving for a lane that is being detached.
     pub(crate) fn close_intake(&mut self, on: bool) {
         self.hooks.all().for_each(|hooked| hooked.close(on));
         // Frames that wait in a program or in offload emulation leave only if the source is polled,
@@ -207,7 +207,8 @@ impl Lane {
     /// Removes the reinjection once no frame can arrive by it any more.
     pub(crate) fn unjoin(&mut self) {
         self.edit_rx(|rx| under_taps(rx, wrap::part));
-        // Otherwise the worker would watch an eventfd that is never signalled.
+        // Drop the waker as well: otherwise the worker would watch an eventfd that is never
+        // signalled.
         self.hooks.joined.take_if(|(joined, _)| !joined.is_on());
     }
 }

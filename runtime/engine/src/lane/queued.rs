@@ -287,7 +287,7 @@ impl Lane {
     /// wait in the disciplines, or if the sink's byte limit ended the poll.
     pub(crate) fn poll_hold_off(&mut self) -> Duration {
         let time = self.rx.queue().hold_off();
-        // The disciplines are checked last, because shared ones need their lock.
+        // Check the disciplines last, because access to shared disciplines takes their lock.
         let applies = !time.is_zero() && !self.cut_short;
         if applies && self.waiting() == 0 { time } else { Duration::ZERO }
     }

@@ -367,8 +367,8 @@ fn classes_choose_the_channel_of_every_frame() {
     assert_eq!((bench.sink().len(), bench.lane.waiting(), other.waiting()), (0, 0, 10));
 }
 
-// Goal: a closing lane stays while another closing lane may add frames to its queue. It is polled
-// again without a wake, and sends the frames that it gets before it leaves. A lane with its own
+// Goal: a closing lane stays while another closing lane may add frames to its queue. The lane is
+// polled again without a wake, and sends the added frames before it leaves. A lane with its own
 // disciplines leaves immediately.
 #[test]
 fn lanes_close_together() {

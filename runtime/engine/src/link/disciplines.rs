@@ -130,7 +130,8 @@ impl Link {
         if std::mem::replace(&mut self.attached[side].full, full) == full {
             return;
         }
-        // Lanes of a change in progress that are not attached do not get the setting now.
+        // Lanes of a change in progress that no worker has do not get the setting now, so
+        // `refresh_full` applies it after the change.
         self.full_changed = self.change.is_some();
         self.apply_full(side);
     }

@@ -1,8 +1,8 @@
 //! Flow learning (`rx-locality=learn`): queues are selected from the opposite direction of flows.
 //!
 //! Wrappers of the other function's RX queues count on which channel each flow is sent; only links
-//! with this option have these wrappers. Buckets move as with `ethtool -X`, with each flow in
-//! order.
+//! with this option have these wrappers. Buckets move as with `ethtool -X`, with the frames of each
+//! flow in order.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -11,7 +11,7 @@ use crate::lane::{Direction, LaneId};
 use crate::worker::LaneFault;
 
 impl Link {
-    /// True if one of the functions can continue without the failed part. False without faults.
+    /// True if one of the functions can continue without the failed member. False without faults.
     pub(super) fn survives(&mut self, faults: &[LaneFault]) -> bool {
         let now = self.now;
         // Query both functions, because both may have lost a member.

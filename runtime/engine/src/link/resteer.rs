@@ -1,5 +1,5 @@
-//! Resteering: another distribution of flows over the same queues, as with `ethtool -X`, with each
-//! flow in order.
+//! Resteering: another distribution of flows over the same queues, as with `ethtool -X`, with the
+//! frames of each flow in order.
 //!
 //! The queues that gain flows are processed one after the other. The lane of such a queue stops,
 //! and the buckets move. The lanes that lose flows run until their waiting frames are delivered.

@@ -102,7 +102,8 @@ impl Link {
         let waker = Arc::new(EventFd::new()?);
         let (hooked, joined) = (Hooked::default(), Hooked::default());
         self.programs.placed[side].extend([hooked.clone(), joined.clone()]);
-        // The program processes frames before their segmentation, so the arriving size counts.
+        // The program processes frames before their segmentation, so the size of arriving frames
+        // counts.
         let way_in = if side == 0 { Direction::AToB } else { Direction::BToA };
         let plan_in = from_source_side(plan, way_in);
         let (arrives, offloads) = (plan_in.rx_frame_max(), plan_in.rx_offloads);

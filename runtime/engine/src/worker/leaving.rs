@@ -7,7 +7,7 @@ use crate::lane::{Lane, PollEnd};
 /// Condition under which a lane leaves its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leave {
-    /// Immediately, with all frames in the lane. The lane will be attached again.
+    /// Immediately, with all frames in the lane. The caller attaches the lane again, or drops it.
     Immediately,
     /// As soon as no frame of the lane waits or is partly sent.
     Settled,

@@ -240,7 +240,8 @@ fn partial_reinjected_frames_may_be_dropped() {
 }
 
 // Goal: a lane that is being detached and receives into its own memory sends the reinjected frames
-// and takes no further frame. It settles even if its source is never empty and its sink is slow.
+// and takes no further frame. The lane settles even if its source is never empty and its sink is
+// slow.
 #[test]
 fn reinjected_frames_leave_with_their_lane() {
     for merges in [merging::merges(), None] {

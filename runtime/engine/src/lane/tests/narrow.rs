@@ -236,7 +236,7 @@ fn tail_drop_drops_only_frames_without_room() {
     assert_eq!((narrow.came_in_order(), narrow.bench.dropped(DropReason::SinkFull)), (13, 0));
 }
 
-// Goal: a lane that is being detached receives no frame that would have to wait in it. It can
+// Goal: a lane that is being detached receives no frame that would have to wait in it. The lane can
 // therefore leave even if its source is never empty and its sink is slow. A lane that stays after
 // all receives again.
 #[test]
