@@ -35,7 +35,7 @@ pub use events::Events;
 pub use router::openapi;
 
 /// Time limit for the arrival of a request head. A connection may be closed earlier if a new client
-/// needs its place.
+/// connects while the number of connections is at its limit.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval for checking whether one more connection can be accepted.
 const ROOM_PAUSE: Duration = Duration::from_millis(50);

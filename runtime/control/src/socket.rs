@@ -256,7 +256,7 @@ pub fn remove_stale(path: &Path) -> bool {
     match FileLock::try_take(&lock) {
         Ok(Some(held)) if held.is_at(&lock) => {
             let _files = Files { socket: None, lock, held };
-            // Another process may have begun to listen before the lock was taken.
+            // Check again: another process may have begun to listen before the lock was taken.
             is_stale(path) && fs::remove_file(path).is_ok()
         }
         _ => false,

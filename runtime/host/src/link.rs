@@ -18,7 +18,7 @@ use crate::waiting::{self, Attempts};
 
 /// First index of netdevs that are no kernel interfaces.
 const IFINDEX_BASE: u32 = 1_000_000;
-/// First NAPI id. The kernel's NAPI ids also begin above the range of CPU numbers.
+/// First NAPI id, above the range of CPU numbers as in the kernel (`MIN_NAPI_ID`).
 const NAPI_BASE: u32 = 8193;
 /// Largest number of lanes of a link.
 const NAPIS: u32 = 2 * mqnet_netdev::limits::CHANNELS_MAX as u32;
@@ -93,7 +93,8 @@ pub struct HostedLink {
     pub(crate) recent: Recent,
 }
 
-/// Makes the names of `null` endpoints unique by a number: several links may have such ends.
+/// Makes the names of `null` endpoints unique by a number, because several links may have `null`
+/// ends.
 fn name_nulls(netdevs: &mut [Netdev; 2], others: &[HostedLink]) {
     let mut taken: Vec<String> =
         others.iter().flat_map(|entry| &entry.netdevs).map(|dev| dev.name.clone()).collect();

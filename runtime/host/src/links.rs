@@ -108,7 +108,8 @@ impl LinkHost {
         if let Cpus::List(cpus) = &link.cpus {
             may_run_on(cpus)?;
         }
-        // Recover before opening, so that the link records the original settings of its devices.
+        // Restore settings left by killed processes first, so that the link records the original
+        // settings of its devices.
         self.platform.recover();
         let (platform, others) = (&*self.platform, &self.entries);
         let entry = HostedLink::open(platform, name, spec, link, opening, self.made, others)?;
@@ -158,7 +159,7 @@ impl LinkHost {
         self.link(name)?.retune(spec, link)
     }
 
-    /// Runs a control step of every link and passes its notices to `seen`. A link that fails is
+    /// Runs a control step of every link and passes the notices to `seen`. A link that fails is
     /// removed; with [`HostMode::Link`] the failure is returned instead.
     pub fn turn(
         &mut self,

@@ -126,8 +126,8 @@ pub(crate) fn locality(entry: &mut HostedLink) -> Vec<Locality> {
 
 impl HostedLink {
     /// Applies the placement of the link's workers to the interrupts and transmit queues of its
-    /// interfaces. A failed change has no effect; while the link is down, the original settings are
-    /// restored.
+    /// interfaces. The notice of a failed change has no effect; while the link is down, the
+    /// original settings are restored.
     pub(crate) fn fit_interfaces(&mut self, platform: &dyn Platform, notice: &Notice) {
         if matches!(notice, Notice::ChangeFailed(_)) {
             return;

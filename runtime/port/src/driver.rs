@@ -183,7 +183,8 @@ impl<L: Steered> Body<L> {
     fn run(mut self, mut link: L, ready: &SyncSender<Started>) {
         let ended = self.turn(&mut link, ready);
         let error = ended.map_or_else(Error::Failed, |()| Error::Closed);
-        // Frames for the program stay in its rings, so the shutdown needs no waiting time.
+        // Frames for the program stay in the rings of the port, so the shutdown needs no waiting
+        // time.
         let _ = link.link().shut_down("closed by the program", Duration::ZERO);
         self.closer.close(error);
     }

@@ -58,7 +58,7 @@ impl KindDecl {
     }
 
     /// Parses the options of an address. Returns an error for an option that is not declared, for
-    /// an invalid value, and for an option repeated against its declaration.
+    /// an invalid value, and for a repeated option that may be given only once.
     pub(super) fn read_options(&self, text: &str) -> Result<Options, String> {
         Options::parse(self.own_options().collect(), egress::OPTIONS, text)
     }

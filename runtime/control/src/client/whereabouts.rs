@@ -1,5 +1,5 @@
 //! State of a process that does not respond: stopped, or blocked in a kernel function. The client
-//! reads the state while its request is unanswered, because the state is lost afterwards.
+//! reads the state while its request is unanswered, because the state may change afterwards.
 
 use std::fmt;
 use std::os::unix::net::UnixStream;

@@ -25,7 +25,8 @@ use mqnet_host::names;
 /// Largest answer in bytes.
 const ANSWER_MAX: usize = 16 * 1024 * 1024;
 
-/// Connects to `socket` without blocking, because the listen queue of a stopped process fills up.
+/// Connects to `socket` without blocking: the listen queue of a stopped process fills up, and a
+/// blocking call would then wait.
 pub(super) fn connect(socket: &str) -> Result<StdStream, ApiError> {
     let address = SocketAddress::from_str(socket)?;
     let connected = || {

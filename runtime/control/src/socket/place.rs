@@ -17,8 +17,8 @@ pub struct Places {
     pub system: PathBuf,
     /// Directory of the user's session.
     pub session: Option<PathBuf>,
-    /// Directory for a user without a session. Its parent is world-writable, so its owner and mode
-    /// are checked before use.
+    /// Directory for a user without a session. The parent directory is world-writable, so owner and
+    /// mode of this directory are checked before use.
     pub last: PathBuf,
 }
 

@@ -249,7 +249,8 @@ fn rooms_follow_changes() {
 }
 
 // Goal: frames that wait for the program when their channel is retired can be received later. The
-// retired channel delivers no other frames and rejects sends. It works when it is in use again.
+// retired channel delivers no other frames and rejects sends. The channel works normally when it is
+// in use again.
 #[test]
 fn retired_queue_keeps_its_frames() {
     let Pair { driver, ends: [mut near, mut far], .. } = pair(MTU_MAX, 8);
