@@ -36,7 +36,8 @@ pub enum Search {
 
 impl Search {
     /// Selects the socket `named` by the user (`--control`), otherwise the socket in
-    /// `$MQNET_CONTROL`, otherwise all runtime directories.
+    /// `$MQNET_CONTROL`, otherwise all runtime directories. Returns an error for an invalid
+    /// address.
     pub fn new(named: Option<&str>) -> Result<Self, ApiError> {
         let from_env = || std::env::var("MQNET_CONTROL").ok().filter(|name| !name.is_empty());
         match named.map(str::to_owned).or_else(from_env) {

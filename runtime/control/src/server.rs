@@ -125,8 +125,8 @@ async fn run(source: impl Source, router: Router, host: HostHandle) {
                 Ok(stream) => {
                     connections.make_room();
                     let activity = Arc::<Activity>::default();
-                    // The activity must begin here: if it began in the task, a connection whose
-                    // task has not started would seem to be the oldest.
+                    // The activity must begin here: if it began in the task, a connection with a
+                    // task that has not started would seem to be the oldest.
                     let stream = Watched::new(stream, activity.clone());
                     let served = connection(stream, router.clone(), activity.clone());
                     connections.add(tasks.spawn(served), activity);

@@ -98,7 +98,8 @@ impl Drop for Files {
 }
 
 impl ControlSocket {
-    /// Opens a listening control socket.
+    /// Opens a listening control socket. Fails if another process uses the address, or if the
+    /// options do not apply to it.
     pub fn open(options: &SocketOptions, role: Role, places: &Places) -> Result<Self, ApiError> {
         let address = match &options.address {
             Some(address) => address.clone(),

@@ -408,6 +408,7 @@ impl Link {
     }
 
     /// Continues the change when every direction of this end has been switched, or switched back.
+    /// Returns a notice if the change ended.
     fn all_switched(&mut self, mut change: Change) -> Result<Option<Notice>, LinkError> {
         match (change.stage, self.peer_side) {
             (Stage::SwitchingBack, Some(_)) if !self.leads() => {
@@ -435,6 +436,7 @@ impl Link {
 
     /// Makes the new channels the only ones in use. The peer has left the old channels of its
     /// sending direction. Old lanes of that direction in which frames may wait are drained first.
+    /// Returns the notice of the completed change; `None` while lanes drain.
     fn commit(&mut self, mut change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
         if let Some(running) = &self.running {
             let (set, channels) = (running.set, running.plan.channels);
@@ -487,7 +489,8 @@ impl Link {
         Ok(Some(Notice::ChangeFailed(why)))
     }
 
-    /// Drops the new channels and lanes. The old channels stay in use.
+    /// Drops the new channels and lanes. The old channels stay in use. Fails if a worker does not
+    /// reply in time.
     fn tear_down_new(&mut self, change: Change) -> Result<(), LinkError> {
         // The new receiving lanes are not attached in `Proposed`, and have left in `Undoing`. In
         // other stages the peer has sent nothing to them; only reinjected frames may wait there.

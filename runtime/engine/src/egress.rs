@@ -65,7 +65,7 @@ pub(crate) struct Shared {
 /// State of shared disciplines behind the lock.
 pub(crate) struct State {
     queueing: Queueing,
-    /// Bit mask of the channels whose lane sleeps or is about to sleep.
+    /// Bit mask of the channels with a lane that sleeps or is about to sleep.
     asleep: u64,
     /// Number of lanes that use the disciplines.
     lanes: u32,

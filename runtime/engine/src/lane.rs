@@ -162,7 +162,7 @@ impl Lane {
     }
 
     /// Adds offload emulation for a sink that does not accept frames as they arrive. `frame_max` is
-    /// the length of the largest arriving frame.
+    /// the length of the largest arriving frame. Fails if the page pool cannot be created.
     pub fn finishing(mut self, frame_max: u32, how: Finish) -> Result<Self, LaneError> {
         (self.room, self.sink_room) = (room_for(frame_max), room_for(how.frame_max));
         self.wake = self.sink_room;
@@ -386,8 +386,8 @@ impl Lane {
     }
 
     /// Space in bytes that the sink must have before the lane continues: the wake threshold. With
-    /// the default threshold and a batch for small frames, the length of the batch's first waiting
-    /// frame.
+    /// the default threshold and a batch for small frames, the length of the first frame that waits
+    /// in the batch.
     fn needs(&self) -> u32 {
         let small = self.batch.as_ref().filter(|batch| batch.is_for_small());
         let first = small.and_then(Batch::needs).filter(|_| self.wake == self.sink_room);

@@ -210,7 +210,7 @@ impl Link {
 
     /// Performs one control step: handles faults and lost peers, starts the link when both
     /// functions are up, and advances changes. Must be called after every event and after
-    /// [`patience`](Self::patience). Returns an event of the link, if any.
+    /// [`patience`](Self::patience). Returns an event of the link, if any. An error ends the link.
     pub fn turn(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
         self.now = now;
         self.line.wake.drain();
@@ -421,7 +421,8 @@ impl Link {
         }
     }
 
-    /// Stops the traffic, closes all lanes and closes both functions.
+    /// Stops the traffic, closes all lanes and closes both functions. Fails if a worker does not
+    /// reply in time.
     pub(crate) fn take_down(&mut self, why: &str) -> Result<(), LinkError> {
         self.ends.iter_mut().for_each(|end| end.set_carrier(false));
         self.running = None;
@@ -465,7 +466,7 @@ impl Link {
         self.workers.views()
     }
 
-    /// Number of the worker that polls a channel.
+    /// Number of the worker that polls a channel; `None` without workers.
     pub fn worker_of(&self, channel: u16) -> Option<usize> {
         self.workers.worker_of(channel)
     }
@@ -505,7 +506,7 @@ impl Link {
 
     /// Shuts the link down in order: received frames are delivered if that is possible within
     /// `patience`, then the functions are closed and the peer is notified. Statistics remain
-    /// available.
+    /// available. Fails if a worker does not reply in time.
     pub fn shut_down(&mut self, why: &str, patience: Duration) -> Result<(), LinkError> {
         if self.running.is_none() {
             return Ok(());

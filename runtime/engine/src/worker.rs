@@ -394,7 +394,7 @@ impl Body {
         }
     }
 
-    /// Activates armed lanes whose wake time has passed, for example because a token bucket
+    /// Activates armed lanes with a wake time in the past, for example because a token bucket
     /// releases a frame.
     fn wake_due(&mut self) {
         for slot in &mut self.slots {

@@ -270,7 +270,7 @@ impl HostedLink {
     }
 
     /// Applies the options of a configuration that can change while the link runs: poll window,
-    /// full policy and channels.
+    /// full policy and channels. Fails if the number of channels cannot change.
     pub(crate) fn retune(&mut self, spec: LinkSpec, checked: CheckedLink) -> Result<(), ApiError> {
         let window = Duration::from_micros(u64::from(checked.poll_window));
         self.link.set_idle_policy(IdlePolicy { window, ..self.link.idle_policy() });
@@ -299,7 +299,8 @@ impl HostedLink {
         });
     }
 
-    /// Ends the link. Frames in flight have `patience` to arrive, at most 100 ms.
+    /// Ends the link. Frames in flight have `patience` to arrive, at most 100 ms. Fails if a worker
+    /// does not reply in time.
     pub fn end(&mut self, why: &str, patience: Duration) -> Result<(), LinkError> {
         let ended = self.link.shut_down(why, patience.min(PATIENCE));
         self.placed = None;

@@ -149,7 +149,8 @@ impl LinkHost {
         ended.map_err(|e| ApiError::new(Code::Failed, e.to_string()))
     }
 
-    /// Applies the options of a configuration that can change while the link runs.
+    /// Applies the options of a configuration that can change while the link runs. Fails if no link
+    /// has this name, or if the number of channels cannot change.
     pub fn retune(
         &mut self,
         name: &str,
@@ -204,7 +205,7 @@ impl LinkHost {
         Ok(())
     }
 
-    /// Tries to open the waiting ends whose next attempt is due.
+    /// Tries to open the waiting ends with a due attempt.
     fn open_waiting(&mut self) {
         let now = clock::monotonic();
         for number in 0..self.entries.len() {

@@ -44,7 +44,7 @@ impl HostedLink {
         });
     }
 
-    /// Sides of the ends whose next attempt is due. Also checks the namespaces of the open ends.
+    /// Sides of the waiting ends with a due attempt. Also checks the namespaces of the open ends.
     pub(crate) fn due_ends(&mut self, now: Duration) -> Vec<usize> {
         self.check_namespaces(now);
         let is_due = |attempts: &Attempts| attempts.due <= now;

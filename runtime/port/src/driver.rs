@@ -91,7 +91,8 @@ struct Body<L> {
 
 impl LinkDriver<Link> {
     /// Joins `device`, the first function of the link, with a port. Returns when the link is up.
-    /// The link runs until the driver is dropped or the link fails.
+    /// Fails with the reason if the link does not come up. The link runs until the driver is
+    /// dropped or the link fails.
     pub fn start(
         device: Box<dyn Function>,
         port: PortFunction,

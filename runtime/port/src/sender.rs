@@ -38,7 +38,8 @@ impl Sender {
         self.channel.is_in_use()
     }
 
-    /// Sends a frame. Waits while the queue is full.
+    /// Sends a frame. Waits while the queue is full. Fails if the length is not allowed, the
+    /// channel is not in use, or the port is closed.
     pub fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
         check(frame.len(), self.max())?;
         self.room()?.fill(frame)
@@ -51,7 +52,7 @@ impl Sender {
     }
 
     /// Reserves space for one frame, which the caller may fill directly, for example from a socket.
-    /// Waits while the queue is full.
+    /// Waits while the queue is full. Fails if the channel is not in use, or the port is closed.
     pub fn room(&mut self) -> Result<Room<'_>, Error> {
         let Self { ring, channel } = self;
         if !channel.is_in_use() {

@@ -52,7 +52,7 @@ impl KindDecl {
         self.own_options().chain(egress::OPTIONS)
     }
 
-    /// Option with this name, if the kind has it.
+    /// Option with this name; `None` if the kind has no such option.
     pub fn option(&self, name: &str) -> Option<&'static OptionDecl> {
         self.options().find(|option| option.name == name)
     }

@@ -53,7 +53,8 @@ impl Link {
         Ok(self.close(change, now))
     }
 
-    /// Ends the change after the old lanes have left. The follower reports `Rest`.
+    /// Ends the change after the old lanes have left, and returns the notice. The follower reports
+    /// `Rest`.
     pub(super) fn close(&mut self, change: Change, now: Duration) -> Option<Notice> {
         let requests = change.requests;
         let notice = self.finish(change, now);
@@ -102,8 +103,8 @@ impl Link {
 
     /// Attaches the old lanes of the peer's direction again after a failed switch, once they have
     /// drained. The leader has switched and will switch back. Frames in the new lanes are newer
-    /// than the frames that the old lanes have sent, but older than the frames that the old lanes
-    /// will receive. Therefore the new lanes are released, and the old lanes hold their frames.
+    /// than frames that the old lanes have sent. They are older than frames that the old lanes will
+    /// receive. Therefore the new lanes are released, and the old lanes hold their frames.
     pub(super) fn wait_until_failed(
         &mut self,
         mut change: Change,

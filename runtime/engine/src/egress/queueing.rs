@@ -59,7 +59,7 @@ pub(crate) struct Queueing {
     /// Fragment with space for a largest frame, into which system-call sources receive; `None`: the
     /// next receive allocates one.
     scratch: Option<Frag>,
-    /// Bit mask of the channels whose sink accepts frames.
+    /// Bit mask of the channels with a sink that accepts frames.
     open: u64,
     layer: Layer,
     room: u32,
@@ -149,9 +149,9 @@ impl Queueing {
         }
     }
 
-    /// True if more than three quarters of the pages are in use, and this channel, one of several,
-    /// holds more than an equal share of the waiting frames. The channel then stops its source, so
-    /// that a stopped queue cannot exhaust the memory of the others.
+    /// True if more than three quarters of the pages are in use, and this channel holds more than
+    /// an equal share of the waiting frames. False for a single channel. The channel then stops its
+    /// source, so that a stopped queue cannot exhaust the memory of the others.
     fn has_its_share(&self, channel: u16) -> bool {
         if self.pool.outstanding() <= self.pages / 4 * 3 {
             return false;

@@ -175,8 +175,8 @@ impl Lane {
     /// The worker stops receiving for a lane that is being detached.
     pub(crate) fn close_intake(&mut self, on: bool) {
         self.hooks.all().for_each(|hooked| hooked.close(on));
-        // Frames that wait in a program or in offload emulation leave only if the source is polled,
-        // so the lane is not closed until they have left.
+        // Frames that wait in a program or in offload emulation leave only if the source is polled.
+        // The lane is not closed while such frames wait.
         let kept = self.finishing.as_ref().is_some_and(GsoProgress::has_a_frame);
         self.closed = on && !kept && !self.hooks.hold_a_frame();
         if let Some(batch) = &mut self.batch {

@@ -47,7 +47,7 @@ impl Captures {
     }
 }
 
-/// Capture whose taps are on the lanes.
+/// Capture with taps on the lanes.
 pub(super) struct Active {
     request: CaptureRequest,
     readers: Readers,

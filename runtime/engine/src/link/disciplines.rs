@@ -166,7 +166,8 @@ impl Link {
         fitted.any(|fitted| fitted.shape != Shape::None)
     }
 
-    /// Attaches the disciplines and the full-sink behaviour of both sides to new lanes.
+    /// Attaches the disciplines and the full-sink behaviour of both sides to new lanes. Returns the
+    /// reason if memory or an eventfd cannot be created.
     pub(crate) fn attach_disciplines(
         &mut self,
         lanes: &mut [Vec<Lane>; 2],
@@ -223,7 +224,8 @@ impl Link {
         Ok((0..plan.channels).map(|channel| Egress::shared(channel, &shared)).collect())
     }
 
-    /// Applies the current disciplines of a side to the running lanes.
+    /// Applies the current disciplines of a side to the running lanes. Returns the reason if memory
+    /// or an eventfd cannot be created.
     fn refit(&mut self, side: usize) -> Result<(), String> {
         let Some(running) = &self.running else { return Ok(()) };
         let (set, plan) = (running.set, running.plan.clone());
@@ -247,7 +249,7 @@ impl Link {
         Ok(())
     }
 
-    /// Replaces the schedulers of disciplines whose shape is unchanged.
+    /// Replaces the schedulers of disciplines with an unchanged shape.
     fn succeed(&mut self, side: usize, shape: Shape, set: u32, plan: &Plan) {
         let attached = &mut self.attached[side];
         if shape == Shape::PerChannel {

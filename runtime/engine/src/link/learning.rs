@@ -31,7 +31,7 @@ pub(super) struct TableOwner {
 }
 
 impl TableOwner {
-    /// Owner whose queue numbers equal its channels: a function that is no group.
+    /// Owner with queue numbers that equal its channels: a function that is no group.
     pub(super) const OWN: Self = Self { member: None, first: 0, step: 1 };
 
     /// Owners of all tables of a function: the members of a group, or the function.
@@ -182,7 +182,7 @@ impl Follower {
 
 /// Learning state of both functions.
 pub(super) struct Learning {
-    /// True for a function whose table is to follow the senders.
+    /// True for a function with a table that is to follow the senders.
     wanted: [bool; 2],
     /// Followers of each function in this session.
     followers: [Vec<Follower>; 2],

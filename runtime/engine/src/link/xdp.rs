@@ -131,7 +131,8 @@ impl Link {
         Ok(Some(Pair { hook, inlet, joined, waker }))
     }
 
-    /// Adds the programs of both sides to lanes that no worker has yet.
+    /// Adds the programs of both sides to lanes that no worker has yet. Returns the reason if an
+    /// eventfd cannot be created.
     pub(super) fn hook_lanes(
         &mut self,
         lanes: &mut [Vec<Lane>; 2],

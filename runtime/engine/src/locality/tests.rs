@@ -130,8 +130,9 @@ fn driver_hashes_are_verified() {
 }
 
 proptest! {
-    // Goal: for all samples, a bucket moves to a queue on which it was seen and that it does not
-    // have, within the limit per sample, and no bucket moves twice within the minimum hold time.
+    // Goal: for all samples, a bucket moves only to a queue on which it was seen and that it does
+    // not have. The number of moves per sample is limited, and no bucket moves twice within the
+    // minimum hold time.
     #[test]
     fn moves_are_bounded(
         looks in prop::collection::vec(prop::collection::vec(sample(), BUCKETS), 1..80),

@@ -50,8 +50,8 @@ impl Slot {
     }
 
     pub(super) fn pause(&mut self, policy: &IdlePolicy, window: Duration, now: Duration) -> Pause {
-        // Count idle time only after `spins` empty polls, so that time in which the worker did not
-        // run does not count.
+        // Count idle time only after `spins` empty polls, so that earlier time in which the worker
+        // did not run does not count.
         if self.empty <= policy.spins {
             self.idle_since = now;
         }

@@ -220,7 +220,7 @@ fn reinjected_frames_do_not_count_as_source_frames() {
 }
 
 // Goal: with `full=drop`, a partly sent frame and a reinjected frame are dropped and counted after
-// the program of their system-call source was detached, and the lane settles.
+// the program of their source was detached. The source has no memory, and the lane settles.
 #[test]
 fn partial_reinjected_frames_may_be_dropped() {
     let mut bench = finishing::bench(false);
