@@ -298,8 +298,8 @@ impl Egress {
     }
 
     /// Leaves the disciplines, in which no frame may wait for this lane. Returns false if the lane
-    /// is the last one while frames of other channels wait: they move to this lane's channel, and
-    /// the lane must stay.
+    /// is the last one while frames of other channels wait. These frames then move to this lane's
+    /// channel, and the lane must stay.
     pub(crate) fn leave(&mut self, call: &Call<'_>) -> bool {
         match &mut self.ownership {
             Ownership::Own(queueing) => {

@@ -92,8 +92,8 @@ pub struct Lane {
     full: Full,
     /// True if the disciplines send nothing until older frames in another lane have been sent.
     held: bool,
-    /// True if the sink holds the frames of this lane, because no discipline is attached that
-    /// could. A full sink is then full of held frames, so `full=drop` does not apply.
+    /// True if the sink holds the frames of this lane, because no disciplines are attached that
+    /// could hold them. A full sink is then full of held frames, so `full=drop` does not apply.
     sink_held: bool,
     /// True if a partly sent frame waits in the disciplines, not in the source.
     partial_inside: bool,
@@ -387,7 +387,7 @@ impl Lane {
 
     /// Space in bytes that the sink must have before the lane continues: the wake threshold. With
     /// the default threshold and a batch for small frames, the length of the first frame that waits
-    /// in the batch.
+    /// in the batch suffices.
     fn needs(&self) -> u32 {
         let small = self.batch.as_ref().filter(|batch| batch.is_for_small());
         let first = small.and_then(Batch::needs).filter(|_| self.wake == self.sink_room);

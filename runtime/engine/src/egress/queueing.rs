@@ -149,9 +149,9 @@ impl Queueing {
         }
     }
 
-    /// True if more than three quarters of the pages are in use, and this channel holds more than
-    /// an equal share of the waiting frames. False for a single channel. The channel then stops its
-    /// source, so that a stopped queue cannot exhaust the memory of the others.
+    /// True if this channel must stop its source, so that a stopped queue cannot exhaust the memory
+    /// of other channels: more than three quarters of the pages are in use, and this channel holds
+    /// more than an equal share of the waiting frames. Always false for a single channel.
     fn has_its_share(&self, channel: u16) -> bool {
         if self.pool.outstanding() <= self.pages / 4 * 3 {
             return false;
@@ -276,9 +276,8 @@ impl Queueing {
         call: &Call<'_>,
     ) -> Result<Drained, Fault> {
         let mut done = Drained::default();
-        // Without a byte limit, begin with one frame and double the burst. A frame that the sink
-        // rejects has left the disciplines, so it returns to the head of the queue without any
-        // policy.
+        // A frame that the sink rejects has left the disciplines already, so no policy applies to
+        // it any more. Without a byte limit, therefore begin with one frame and double the burst.
         let mut most = if limit.is_some() { BURST_FRAMES } else { 1 };
         while done.sent < BUDGET && !done.full && self.waiting(call.channel) > 0 {
             let allowance = allowance(tx, limit)?;

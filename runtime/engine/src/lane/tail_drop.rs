@@ -32,8 +32,8 @@ impl Lane {
                 }
                 dropped = lengths.len();
                 rx.release(dropped)?;
-                // A partly sent frame is given up only if it was the first of the dropped frames.
-                // One in a discipline, or received earlier, is kept.
+                // A partly sent frame is given up only if it was the first of the dropped frames. A
+                // partly sent frame in a discipline, or one received earlier, is kept.
                 let of_source = dropped > 0 && self.partial_in_source();
                 if let Some(hand) = self.finishing.as_ref().filter(|_| of_source) {
                     hand.give_up();

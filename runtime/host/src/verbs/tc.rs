@@ -165,7 +165,7 @@ fn number(text: &str) -> Option<u32> {
 }
 
 /// Determines the attachment of an object from its handle, for a request without a parent. Returns
-/// an error without a handle (except for a filter), or if no discipline has the handle.
+/// an error for a qdisc or class without a handle, and for a qdisc with an unknown handle.
 fn parent_of(
     object: TcObject,
     handle: Option<Handle>,

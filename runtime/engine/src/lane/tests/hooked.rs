@@ -219,8 +219,8 @@ fn reinjected_frames_do_not_count_as_source_frames() {
     assert_eq!((polled.frames, bench.lane.taken_of_source(polled.frames)), (12, 7));
 }
 
-// Goal: with `full=drop`, a partly sent frame and a reinjected frame are dropped and counted after
-// the program of their source was detached. The source has no memory, and the lane settles.
+// Goal: with `full=drop` and a system-call source, a partly sent frame and a reinjected frame are
+// dropped and counted after the program was detached. The lane settles.
 #[test]
 fn partial_reinjected_frames_may_be_dropped() {
     let mut bench = finishing::bench(false);
