@@ -27,7 +27,7 @@ impl Link {
 
     /// Requests new settings. [`answer`](Self::answer) returns the result when the change is
     /// complete. While the link is down, the result is available immediately, and the settings
-    /// apply at the next start. An error means that nothing was changed.
+    /// apply at the next start. After an error the settings are unchanged.
     pub fn request(
         &mut self,
         settings: LinkSettings,

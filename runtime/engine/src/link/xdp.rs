@@ -206,7 +206,7 @@ impl Link {
     }
 
     /// Detaches and returns the program of a side. Frames that the program has passed or reinjected
-    /// are still sent.
+    /// are still sent. Fails if no program is attached.
     pub fn detach_xdp(&mut self, side: usize) -> Result<Arc<Program>, XdpError> {
         let attached = self.programs.attached[side].take().ok_or(XdpError::None)?;
         self.ends[side].set_xdp(false);

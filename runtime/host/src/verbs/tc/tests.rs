@@ -111,7 +111,7 @@ fn refusals_keep_their_kind() {
     }
 }
 
-// Goal: the limit of tbf is shown as latency of the slower bucket. A limit below the burst, or
+// Goal: the limit of tbf is shown as latency of the slower bucket. A limit below each bucket, or
 // without a rate, is shown in bytes.
 #[test]
 fn tbf_is_shown_as_by_tc() {
