@@ -59,7 +59,7 @@ impl Link {
     /// Performs the next steps of the change that is open or due, until a step has to wait. Returns
     /// a notice if the change was committed or failed, or the link was taken down.
     pub(crate) fn advance(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
-        // The number of steps is bounded, so that the control thread returns.
+        // Bound the number of steps, so that the control thread returns to its other work.
         for _ in 0..16 {
             let before = self.change.as_ref().map(|c| (c.stage, c.done));
             let notice = match self.change.take() {

@@ -19,7 +19,8 @@ pub enum Cpus {
 /// Configuration of a link.
 #[derive(Clone, Debug, Default)]
 pub struct LinkConfig {
-    /// Initial number of channels; `None`: as many as the other side requests.
+    /// Initial number of channels; `None`: the number that a function or its peer requests,
+    /// otherwise 1.
     pub channels: Option<u16>,
     /// Number of workers; `None`: one per channel, at most one per CPU.
     pub workers: Option<usize>,

@@ -71,7 +71,7 @@ pub struct Lane {
     /// Space in bytes for the largest frame that leaves; smaller than `room` if segmentation is
     /// emulated.
     sink_room: u32,
-    /// Progress of offload emulation; `None`: the sink needs none.
+    /// Progress of offload emulation; `None`: the sink needs no emulation.
     finishing: Option<GsoProgress>,
     /// Space in bytes that a stopped sink must have before the lane continues.
     wake: u32,
@@ -86,7 +86,8 @@ pub struct Lane {
     left_behind: bool,
     /// True if the byte limit ended the last poll while frames waited in the source.
     cut_short: bool,
-    /// True if the sink did not accept all frames that the disciplines could send.
+    /// True if the sink did not accept all frames that the disciplines or the lane itself could
+    /// send.
     sink_full: bool,
     /// Behaviour while the sink is full and no discipline is attached.
     full: Full,
@@ -291,7 +292,7 @@ impl Lane {
     /// Holds the frames of this lane (`true`) until frames of an older lane have been sent, or
     /// releases them (`false`).
     pub(crate) fn hold(&mut self, on: bool) -> Result<(), Fault> {
-        // Disciplines can hold frames for every kind of sink.
+        // Disciplines can hold frames for every kind of sink, so they hold the frames if attached.
         self.held = on && self.egress.is_some();
         if !on && self.egress.is_some() {
             self.fit_limit();

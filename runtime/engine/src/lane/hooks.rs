@@ -104,7 +104,8 @@ fn take_first(rx: &mut Rx) -> Option<(Vec<u8>, VnetHdr)> {
 }
 
 impl Lane {
-    /// True if the first frame of the source is partly sent.
+    /// True if the first frame of the source is partly sent. False if the partly sent frame is in
+    /// the disciplines, or in the memory of offload emulation.
     pub(super) fn partial_in_source(&self) -> bool {
         let in_source = |hand: &GsoProgress| hand.is_begun() && !hand.has_a_frame();
         !self.partial_inside && self.finishing.as_ref().is_some_and(in_source)

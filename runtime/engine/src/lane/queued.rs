@@ -16,7 +16,7 @@ use crate::error::LinkError;
 /// Poll interval of a sleeping lane for which the pool has no memory.
 const MEMORY_PAUSE: Duration = Duration::from_millis(1);
 
-/// Poll interval of a lane that waits for the other closing lanes.
+/// Poll interval of a sleeping lane while other closing lanes may add frames to its queue.
 const CLOSING_PAUSE: Duration = Duration::from_millis(1);
 
 impl Lane {
@@ -255,7 +255,7 @@ impl Lane {
                 return Ok(Armed::MoreWork);
             }
         } else if self.rest == PollEnd::Full && waiting == 0 {
-            // Other lanes use all memory, and no event signals its release.
+            // Other lanes use all memory of the pool, and no event signals its release.
             egress.wake_by(clock::monotonic() + MEMORY_PAUSE);
         }
         if self.rest == PollEnd::Empty && self.closing.is_none() {

@@ -319,7 +319,7 @@ pub(super) fn lend_a_page(
                 return Ok(Polled { frames, sent: 0, rest: PollEnd::Full });
             }
             Err(fault) => {
-                // The frame is counted as dropped when the lane is closed.
+                // Keep the frame, so that it is counted as dropped when the lane is closed.
                 loan.held = Some((page, frame));
                 return Err(fault);
             }

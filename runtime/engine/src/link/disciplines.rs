@@ -50,7 +50,7 @@ impl Attached {
         Ok(Self { tree, full, l2_header, fitted, shared, wakers: None })
     }
 
-    /// Stores the shape of a lane set. Returns the previous shape.
+    /// Stores the shape of a lane set. Returns the previous shape; `Shape::None` for a new set.
     fn set_fitted(&mut self, set: u32, shape: Shape) -> Shape {
         let before = self.fitted.iter().find(|fitted| fitted.set == set).copied();
         self.fitted.retain(|fitted| fitted.set != set);
@@ -147,7 +147,7 @@ impl Link {
         let full = self.attached[side].full;
         self.on_lanes_to(side, || {
             move |lane: &mut Lane| {
-                // A lane without memory for the setting continues unchanged.
+                // Ignore errors: a lane without memory for `full=drop` continues unchanged.
                 let _ = lane.set_full(full);
             }
         });
@@ -271,7 +271,7 @@ impl Link {
         let shared = attached.shared.iter().find(|(of, _)| *of == set).map(|(_, s)| s.clone());
         let Some(shared) = shared else { return };
         self.on_lanes_to(side, || {
-            // The first lane replaces the schedulers for all lanes.
+            // The edit of the first lane replaces the schedulers for all lanes.
             let work = next.take().map(|next| (shared.clone(), next));
             move |lane: &mut Lane| {
                 if let Some((shared, next)) = work {

@@ -8,7 +8,7 @@ use super::*;
 
 const PAYLOAD: usize = 3000;
 
-/// Source of large frames, with or without memory.
+/// Source of large frames, as an owning or a system-call queue.
 struct Large(Hands, Vec<Vec<u8>>);
 
 fn tso() -> VnetHdr {
