@@ -47,13 +47,13 @@ pub(crate) type Edit = Box<dyn FnOnce(&mut Lane) -> Result<(), Fault> + Send>;
 /// Command to a worker.
 enum Command {
     Attach(Box<Lane>),
-    /// Returns each of these lanes when its condition holds.
+    /// Sends each of these lanes to `reply` when the condition `leave` holds for the lane.
     Detach {
         lanes: Vec<LaneId>,
         leave: Leave,
         reply: Sender<Lane>,
     },
-    /// Cancels the detach of those lanes that have not left yet.
+    /// Cancels the detach of the given lanes that have not left yet, then sends a confirmation.
     Stay(Vec<LaneId>, Sender<()>),
     /// Returns all lanes immediately.
     DetachAll(Sender<Vec<Lane>>),

@@ -25,7 +25,7 @@ pub struct WorkerView<'a> {
     pub node: Option<u32>,
     /// Thread id; `None` until the thread runs.
     pub thread: Option<u32>,
-    /// Time accounting of the worker.
+    /// Counters of the worker.
     pub stats: &'a WorkerStats,
 }
 

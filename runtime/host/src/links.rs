@@ -343,7 +343,7 @@ impl LinkHost {
         let since = clock::monotonic();
         let name = self.find_link(name)?.name.clone();
         if self.mode == HostMode::Link {
-            // The process ends the link when it ends, after this reply.
+            // The process deletes the link at its own end, after this reply.
             self.finished = true;
         } else {
             self.remove(&name)?;

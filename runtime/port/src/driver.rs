@@ -22,7 +22,7 @@ pub enum DriverError {
     /// Error of the engine.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The functions cannot be joined; the string is the reason.
+    /// The link is down; the string is the reason.
     #[error("{0}")]
     Down(String),
     /// A thread or a descriptor cannot be created.

@@ -117,7 +117,7 @@ impl<'a> Room<'a> {
     }
 
     fn fill(mut self, frame: &[u8]) -> Result<(), Error> {
-        // The MTU may have decreased since the caller checked the length.
+        // Check again: the MTU may have decreased since the caller checked the length.
         check(frame.len(), self.max)?;
         self[..frame.len()].copy_from_slice(frame);
         self.send(frame.len())

@@ -45,7 +45,7 @@ pub fn group_id(group: &str) -> Result<u32, String> {
 /// linked program skips `other`: the modules of `nsswitch.conf` would crash it.
 fn id(text: &str, file: &str, other: impl FnOnce() -> Option<u32>) -> Option<u32> {
     if let Ok(number) = text.parse() {
-        // `chown` interprets this value as "do not change".
+        // Reject the value that `chown` interprets as "do not change".
         return Some(number).filter(|&number| number != u32::MAX);
     }
     let lines = std::fs::read_to_string(file).unwrap_or_default();

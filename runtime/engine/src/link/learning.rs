@@ -317,7 +317,7 @@ impl Link {
         let (count, queue) = (moves.buckets.len(), moves.queue);
         match self.spread_automatically(side, owner, &table)? {
             Ok(()) => tracing::debug!("{name}: {count} buckets of flows move to queue {queue}"),
-            // Pause after a failed attempt, because it delayed the other links.
+            // Pause after a failed attempt, because the attempt delayed the other links.
             Err(why) => {
                 self.learning.next = self.now + PAUSE;
                 tracing::debug!("{name}: {count} buckets stay: {why}");

@@ -9,7 +9,7 @@ use crate::lane::{Lane, Polled};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum LaneState {
-    /// Polled in every iteration.
+    /// Polled in every iteration outside a poll hold-off.
     Active,
     /// Not polled; its queues are armed and will wake the worker.
     Armed,

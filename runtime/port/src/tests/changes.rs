@@ -293,7 +293,7 @@ fn waiting_senders_return_when_the_queue_is_retired() {
         })
         .collect();
     sleep(Duration::from_millis(50));
-    // The lane cannot drain, because the program does not receive.
+    // The lane cannot drain, because the program does not receive, so the change does not complete.
     driver.call(|link| request(link, |settings| settings.channels = Some(1))).unwrap();
     for sender in senders {
         assert_eq!(sender.join().unwrap(), Error::NotInUse);
