@@ -89,9 +89,10 @@ impl Trial {
         (self.arrived, self.strays) = (0, 0);
     }
 
-    /// Evaluates the number of frames of each bucket on each channel since the last sample, with
-    /// the current table. At most one frame in eight may arrive on another queue. With two or more
-    /// queues, a random assignment would send at least half of the frames to other queues.
+    /// Compares the queues of the frames since the last sample with the current table; `news` has
+    /// the frames of each bucket on each channel. After at least [`JUDGED`] frames, returns `False`
+    /// if more than one frame in eight arrived on another queue. With two or more queues, a random
+    /// assignment would send at least half there. Returns `Unknown` before the first result.
     pub(crate) fn compare(&mut self, table: &[u16], news: &[Vec<u64>]) -> Judgement {
         // Skip buckets that have just moved: their frames may have arrived on either queue.
         let stayed = |bucket: &usize| self.before.get(*bucket) == table.get(*bucket);

@@ -13,7 +13,8 @@ use super::{Link, LinkError, from_source_side};
 use crate::egress::{Disciplines, Egress, EgressConfig, Full, LaneWakers, Queueing, Shared};
 use crate::lane::{Direction, Lane, LaneId};
 
-/// Length of the Ethernet header in bytes. Disciplines count frames, an MTU counts packets.
+/// Length of the Ethernet header in bytes. Disciplines count this header as part of a frame; an MTU
+/// does not include it.
 const ETHERNET_HEADER: u32 = 14;
 
 /// Disciplines and full-sink behaviour of one side.

@@ -142,8 +142,8 @@ impl Link {
         let others: Vec<u16> = (0..channels).filter(|other| *other != queue).collect();
         let done = self.move_rules(side, &[queue], &others, &before, &stage)?;
         if done.is_err() && before != rules {
-            // Restore the replaced rule. If that fails too, the list of rules shows that the rule
-            // is missing.
+            // The new rule could not be added, so restore the replaced rule. If that fails too, the
+            // list of rules shows that the rule is missing.
             let queue = rules.iter().find(|old| old.location == location).map(|old| old.queue);
             let gaining: Vec<u16> = queue.into_iter().collect();
             let others: Vec<u16> = (0..channels).filter(|other| !gaining.contains(other)).collect();
