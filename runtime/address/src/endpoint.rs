@@ -191,7 +191,8 @@ pub fn parse(address: &str) -> Result<Endpoint, BadAddress> {
 /// Parses an address. Returns the endpoint, and the egress options, which all kinds have.
 pub fn parse_both(address: &str) -> Result<(Endpoint, EgressConfig), BadAddress> {
     let bad = |what: String| BadAddress { address: address.to_owned(), what };
-    // Names of sockets become names of netdevs, which are shown on terminals.
+    // Names of sockets become names of netdevs, which are shown on terminals, so control characters
+    // are rejected.
     if address.contains(char::is_control) {
         return Err(bad("a control character: not allowed".to_owned()));
     }

@@ -58,7 +58,8 @@ impl Client {
         Self { socket: socket.to_owned(), timeout: TIMEOUT }
     }
 
-    /// Creates a client as [`Client::new`] does, and checks that a process listens.
+    /// Creates a client as [`Client::new`] does. Returns an error if the address is invalid or no
+    /// process listens.
     pub fn connect(socket: &str) -> Result<Self, ApiError> {
         SocketAddress::from_str(socket)?;
         let client = Self::new(socket);

@@ -36,7 +36,8 @@ pub enum Search {
 
 impl Search {
     /// Selects the socket `named` by the user (`--control`), otherwise the socket in
-    /// `$MQNET_CONTROL`, otherwise all runtime directories.
+    /// `$MQNET_CONTROL`, otherwise all runtime directories. Returns an error for an invalid
+    /// address.
     pub fn new(named: Option<&str>) -> Result<Self, ApiError> {
         let from_env = || std::env::var("MQNET_CONTROL").ok().filter(|name| !name.is_empty());
         match named.map(str::to_owned).or_else(from_env) {
@@ -119,7 +120,7 @@ async fn query_all(sockets: Vec<String>, enough: impl Fn(&[DiscoveredProcess]) -
     for limit in [NOTICE_AFTER, IDENTITY_TIMEOUT, LONG_PATIENCE, KERNELS_TIMEOUT] {
         while let Ok(Some(done)) = timeout(limit.saturating_sub(waited()), asked.join_next()).await
         {
-            // A task that panicked stays in `late`.
+            // A task that panicked stays in `late`, so its socket counts as silent.
             let Ok((socket, answer)) = done else { continue };
             late.remove(&socket);
             match answer {

@@ -76,7 +76,7 @@ struct Client {
     tasks: JoinSet<()>,
     /// Open connection that the next request may reuse.
     open: Option<Reader>,
-    /// Requests whose answers are read after all other requests.
+    /// Requests with answers that are read after all other requests.
     deferred: Vec<(Reader, Request)>,
     /// Statuses of the answers to complete requests.
     statuses: Vec<u16>,
@@ -173,7 +173,8 @@ mod tests {
 
     use super::{request, run};
 
-    // Goal: inputs can change the host, and can cause errors about a wrong value.
+    // Goal: an input can change the number of channels of the host, and can contain a value that
+    // the server rejects.
     #[test]
     fn inputs_reach_the_host() {
         let change = |value: u8| {

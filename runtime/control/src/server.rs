@@ -35,7 +35,7 @@ pub use events::Events;
 pub use router::openapi;
 
 /// Time limit for the arrival of a request head. A connection may be closed earlier if a new client
-/// needs its place.
+/// connects while the number of connections is at its limit.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval for checking whether one more connection can be accepted.
 const ROOM_PAUSE: Duration = Duration::from_millis(50);
@@ -125,8 +125,8 @@ async fn run(source: impl Source, router: Router, host: HostHandle) {
                 Ok(stream) => {
                     connections.make_room();
                     let activity = Arc::<Activity>::default();
-                    // The activity must begin here: if it began in the task, a connection whose
-                    // task has not started would seem to be the oldest.
+                    // The activity must begin here: if it began in the task, a connection with a
+                    // task that has not started would seem to be the oldest.
                     let stream = Watched::new(stream, activity.clone());
                     let served = connection(stream, router.clone(), activity.clone());
                     connections.add(tasks.spawn(served), activity);

@@ -39,8 +39,8 @@ pub use place::Places;
 
 /// Length of the listen queue.
 const BACKLOG: u16 = 1024;
-/// Number of attempts to take the lock, and the pause between them. Another process may be checking
-/// for a stale socket or about to end.
+/// Number of attempts to take the lock, and the pause between them. Another process may hold the
+/// lock for a short time, to check for a stale socket or until it has ended.
 const LOCK_TRIES: u32 = 25;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// First descriptor that systemd passes to a service (`SD_LISTEN_FDS_START`).
@@ -87,8 +87,8 @@ struct Files {
 impl Drop for Files {
     fn drop(&mut self) {
         drop(self.socket.take());
-        // The lock is valid only under its name. Another file of that name belongs to another
-        // process.
+        // Remove the lock file only if it is the locked file: another file of that name belongs to
+        // another process.
         if self.held.is_at(&self.lock)
             && let Err(e) = fs::remove_file(&self.lock)
         {
@@ -98,7 +98,8 @@ impl Drop for Files {
 }
 
 impl ControlSocket {
-    /// Opens a listening control socket.
+    /// Opens a listening control socket. Fails if another process uses the address, or if the
+    /// options do not apply to it.
     pub fn open(options: &SocketOptions, role: Role, places: &Places) -> Result<Self, ApiError> {
         let address = match &options.address {
             Some(address) => address.clone(),
@@ -256,7 +257,7 @@ pub fn remove_stale(path: &Path) -> bool {
     match FileLock::try_take(&lock) {
         Ok(Some(held)) if held.is_at(&lock) => {
             let _files = Files { socket: None, lock, held };
-            // Another process may have begun to listen before the lock was taken.
+            // Check again: another process may have begun to listen before the lock was taken.
             is_stale(path) && fs::remove_file(path).is_ok()
         }
         _ => false,

@@ -68,7 +68,7 @@ impl TestHost {
     pub fn step(&mut self) {
         if !self.is_held {
             self.links.turn(|_, _| {}).unwrap_or_else(|e| panic!("{e}"));
-            // The host has no configuration to reload.
+            // The host has no configuration, so a reload completes without a change.
             if let Some(ticket) = self.links.reload_wanted.take() {
                 ticket.settle(Ok(Outcome::default()));
             }

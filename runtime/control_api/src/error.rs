@@ -109,7 +109,7 @@ impl Code {
     }
 }
 
-/// `book/src/reference/errors.md`.
+/// Contents of `book/src/reference/errors.md`.
 pub fn errors_page() -> String {
     let mut out = "\
 # Errors and exit codes

@@ -50,16 +50,16 @@ fn at(way: Direction) -> usize {
 }
 
 impl Link {
-    /// Allows failed attempts again, for example after a new request of the user.
+    /// Clears the record of failed attempts, so that the same requests or plan may be tried again.
     pub(crate) fn forget_failures(&mut self) {
         self.idle_state.failed = None;
         self.idle_state.failed_plan = None;
     }
 
     /// Performs the next steps of the change that is open or due, until a step has to wait. Returns
-    /// a notice if the change ended.
+    /// a notice if the change was committed or failed, or the link was taken down.
     pub(crate) fn advance(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
-        // The number of steps is bounded, so that the control thread returns.
+        // Bound the number of steps, so that the control thread returns to its other work.
         for _ in 0..16 {
             let before = self.change.as_ref().map(|c| (c.stage, c.done));
             let notice = match self.change.take() {
@@ -161,8 +161,8 @@ impl Link {
         self.idle_state.attempt = self.idle_state.attempt.wrapping_add(1);
         match self.prepare(&plan, requests, now)? {
             Ok(change) => {
-                // Do not attach receiving lanes yet: arming would write into words that the
-                // follower clears.
+                // Attach the receiving lanes only after `Ready`: arming writes into words that the
+                // follower's prepare clears.
                 self.change = Some(change);
                 self.send_step(Step::Propose, requests, "");
                 Ok(None)
@@ -219,8 +219,8 @@ impl Link {
             }
             (Step::Cancel, _) => {
                 self.send_step(Step::Rest, message.requests, "");
-                // The attempt failed for the current request of this end only if the leader tried
-                // that request.
+                // Report the failure only if the leader tried the current request of this end. A
+                // newer request is still to be tried.
                 let ours_was_tried = message.requests[1] == ours;
                 Ok(if ours_was_tried { self.undone(message.why) } else { None })
             }
@@ -232,8 +232,8 @@ impl Link {
         }
     }
 
-    /// Prepares the new channels and lanes. The inner error is the reason of a failure, which
-    /// leaves everything unchanged.
+    /// Prepares the new channels and lanes. The inner error is the reason of a failure, after which
+    /// the running channels and lanes are unchanged.
     fn prepare(
         &mut self,
         plan: &Plan,
@@ -292,7 +292,8 @@ impl Link {
             }
             (Stage::Proposed, Some(Step::Refuse)) => {
                 if self.peer().is_some_and(|peer| peer.requests() != change.requests) {
-                    // The peer has a new request, which the next attempt uses.
+                    // A request has changed since the proposal. Drop this attempt without a
+                    // failure; the next attempt uses the new requests.
                     self.tear_down_new(change)?;
                     self.idle_state.awaited = Some(attempt);
                     return Ok(None);
@@ -312,7 +313,8 @@ impl Link {
                 return self.wait_until_undone(change);
             }
             (Stage::Ready, None) => {
-                // The leader gave up this attempt before this end read the message.
+                // The last message belongs to another attempt: the leader canceled this attempt
+                // before this end read `Cancel`.
                 return self.undo(change, "the peer canceled it".to_owned());
             }
             (Stage::Switching | Stage::SwitchingBack, _) => return self.switch(change),
@@ -337,7 +339,8 @@ impl Link {
         Ok(None)
     }
 
-    /// Advances the switch of the current direction, or begins that of the next.
+    /// Advances the switch in progress, or begins the switch of the next direction. Returns a
+    /// notice if the change or the link ended.
     fn switch(&mut self, mut change: Change) -> Result<Option<Notice>, LinkError> {
         let back = change.stage == Stage::SwitchingBack;
         let Some((way, mut switch)) =
@@ -355,8 +358,8 @@ impl Link {
             }
             Progress::Failed(why) => {
                 if back {
-                    // The source can switch in neither direction, so only a new handshake repairs
-                    // the link.
+                    // The source can use neither the new channels nor the old ones, so only a new
+                    // handshake repairs the link.
                     let why = format!("{why}, after {}", change.why);
                     self.keep_to_drop(change, switch);
                     self.take_down(&why)?;
@@ -405,6 +408,7 @@ impl Link {
     }
 
     /// Continues the change when every direction of this end has been switched, or switched back.
+    /// Returns a notice if the change ended.
     fn all_switched(&mut self, mut change: Change) -> Result<Option<Notice>, LinkError> {
         match (change.stage, self.peer_side) {
             (Stage::SwitchingBack, Some(_)) if !self.leads() => {
@@ -430,13 +434,15 @@ impl Link {
         Ok(None)
     }
 
-    /// Puts the new channels into force. The peer has left the old channels of its direction. Old
-    /// lanes in which frames may wait drain before they leave.
+    /// Makes the new channels the only ones in use. The peer has left the old channels of its
+    /// sending direction. Old lanes of that direction in which frames may wait are drained first.
+    /// Returns the notice of the completed change; `None` while lanes drain.
     fn commit(&mut self, mut change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
         if let Some(running) = &self.running {
             let (set, channels) = (running.set, running.plan.channels);
             if !change.held && !self.peers_way_may_wait() {
-                // No frame can wait in these lanes, so they leave immediately.
+                // No frame can wait in the old lanes of the peer's direction, so they leave
+                // immediately.
                 change.old[0].extend(self.workers.take(&self.receiving_lanes(set, channels))?);
                 return Ok(self.close(change, now));
             }
@@ -483,10 +489,11 @@ impl Link {
         Ok(Some(Notice::ChangeFailed(why)))
     }
 
-    /// Drops the new channels and lanes. The old channels are in use.
+    /// Drops the new channels and lanes. The old channels stay in use. Fails if a worker does not
+    /// reply in time.
     fn tear_down_new(&mut self, change: Change) -> Result<(), LinkError> {
-        // The new lanes received no frames, or have left. (A program may have reinjected some
-        // frames.)
+        // The new receiving lanes are not attached in `Proposed`, and have left in `Undoing`. In
+        // other stages the peer has sent nothing to them; only reinjected frames may wait there.
         if !matches!(change.stage, Stage::Proposed | Stage::Undoing) {
             let receiving_lanes = self.receiving_lanes(change.set, change.plan.channels);
             self.drop_lanes(self.workers.take_immediately(&receiving_lanes)?);
@@ -497,7 +504,8 @@ impl Link {
         Ok(())
     }
 
-    /// True if a change is about the current request of this end, not an older one.
+    /// True if a change applies the current request of this end; without a peer, the current
+    /// settings.
     fn is_ours(&mut self, change: &Change) -> bool {
         let place = usize::from(!self.leads());
         match self.peer().map(|peer| peer.requests()) {

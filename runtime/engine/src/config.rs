@@ -6,8 +6,8 @@ use crate::idle::IdlePolicy;
 /// Selection of the workers' CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cpus {
-    /// Distinct cores of the process's cpuset, from the end of the CPU list that the functions
-    /// prefer.
+    /// Distinct cores of the process's cpuset, on the NUMA nodes of the devices if they are known.
+    /// The search begins at the end of the CPU list that the functions prefer.
     #[default]
     Auto,
     /// Workers are not pinned; the kernel schedules them.
@@ -19,7 +19,8 @@ pub enum Cpus {
 /// Configuration of a link.
 #[derive(Clone, Debug, Default)]
 pub struct LinkConfig {
-    /// Initial number of channels; `None`: as many as the other side requests.
+    /// Initial number of channels; `None`: the number that a function or its peer requests,
+    /// otherwise 1.
     pub channels: Option<u16>,
     /// Number of workers; `None`: one per channel, at most one per CPU.
     pub workers: Option<usize>,
@@ -27,6 +28,6 @@ pub struct LinkConfig {
     pub cpus: Cpus,
     /// Idle policy of the workers.
     pub idle: IdlePolicy,
-    /// Egress of the first function and of the second.
+    /// Egress settings of the first function, and of the second.
     pub egress: [EgressConfig; 2],
 }

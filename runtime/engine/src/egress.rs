@@ -6,9 +6,9 @@
 //! into pool pages, where they wait.
 //!
 //! The children of `mq` belong to one lane each. Any other root is one object for all lanes that
-//! send through the netdev, because its rate, limit and order apply to all of them. The same holds
-//! if frames may change their channel. Shared objects have a lock, which a poll takes a few times.
-//! The data path has no other lock.
+//! send through the netdev, because its rate, limit and order apply to all of them. Disciplines are
+//! also shared if frames may change their channel. Shared objects have a lock, which a poll takes a
+//! few times. The data path has no other lock.
 
 mod queueing;
 
@@ -65,7 +65,7 @@ pub(crate) struct Shared {
 /// State of shared disciplines behind the lock.
 pub(crate) struct State {
     queueing: Queueing,
-    /// Bit mask of the channels whose lane sleeps or is about to sleep.
+    /// Bit mask of the channels with a lane that sleeps or is about to sleep.
     asleep: u64,
     /// Number of lanes that use the disciplines.
     lanes: u32,
@@ -134,8 +134,9 @@ pub(crate) struct Egress {
     ownership: Ownership,
     /// True if no frame is added any more; the egress is removed once it is empty.
     pub(crate) retiring: bool,
-    /// Latest time of the next poll, set when the lane goes to sleep. At that time a token bucket
-    /// releases a frame, or a condition without notification is checked.
+    /// Latest time of the next poll, set when the lane goes to sleep; `None`: no limit. At that
+    /// time a token bucket releases a frame, or the lane checks a condition that has no
+    /// notification.
     wake_at: Option<Duration>,
 }
 
@@ -163,8 +164,8 @@ impl Egress {
         }
     }
 
-    /// Returns [`Queueing::can_bypass`]. The function runs once per poll, so it avoids the guard
-    /// for disciplines of one lane.
+    /// Returns [`Queueing::can_bypass`]. The function runs once per poll, so it creates no
+    /// [`Access`] guard for disciplines of one lane.
     #[inline]
     pub(crate) fn can_bypass(&self, channel: u16) -> bool {
         match &self.ownership {
@@ -245,7 +246,8 @@ impl Egress {
         self.wake_at
     }
 
-    /// Statistics of the page pool. Only channel 0 reports the pool of shared disciplines.
+    /// Statistics of the page pool. Only channel 0 reports the pool of shared disciplines; other
+    /// channels return `None`.
     pub(crate) fn pool_stats(&mut self) -> Option<PoolStats> {
         let tells = self.channel == 0 || matches!(self.ownership, Ownership::Own(_));
         tells.then(|| self.access().pool_stats())
@@ -283,8 +285,8 @@ impl Egress {
                 queueing.close(call);
             }
             Ownership::Shared(shared) => {
-                // One lock covers count and move: of lanes that leave concurrently, exactly one is
-                // the last.
+                // The lock covers the count and the move, so that exactly one of several lanes that
+                // leave concurrently is the last.
                 let mut state = shared.lock();
                 let all = state.remove_lane();
                 next.take_over(&mut state.queueing, all, relabel, call);
@@ -295,8 +297,9 @@ impl Egress {
         }
     }
 
-    /// Leaves the disciplines; no frame may wait for this lane. Returns false if the lane is the
-    /// last one and must stay, because frames of other lanes still wait.
+    /// Leaves the disciplines, in which no frame may wait for this lane. Returns false if the lane
+    /// is the last one while frames of other channels wait. These frames then move to this lane's
+    /// channel, and the lane must stay.
     pub(crate) fn leave(&mut self, call: &Call<'_>) -> bool {
         match &mut self.ownership {
             Ownership::Own(queueing) => {

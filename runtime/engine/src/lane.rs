@@ -71,7 +71,7 @@ pub struct Lane {
     /// Space in bytes for the largest frame that leaves; smaller than `room` if segmentation is
     /// emulated.
     sink_room: u32,
-    /// Progress of offload emulation; `None`: the sink needs none.
+    /// Progress of offload emulation; `None`: the sink needs no emulation.
     finishing: Option<GsoProgress>,
     /// Space in bytes that a stopped sink must have before the lane continues.
     wake: u32,
@@ -86,22 +86,24 @@ pub struct Lane {
     left_behind: bool,
     /// True if the byte limit ended the last poll while frames waited in the source.
     cut_short: bool,
-    /// True if the sink did not accept all frames that the disciplines could send.
+    /// True if the sink did not accept all frames that the disciplines or the lane itself could
+    /// send.
     sink_full: bool,
     /// Behaviour while the sink is full and no discipline is attached.
     full: Full,
-    /// True if the disciplines send nothing, because older frames are in another lane.
+    /// True if the disciplines send nothing until older frames in another lane have been sent.
     held: bool,
-    /// True if the sink holds its frames, because no discipline is attached. A full sink is then
-    /// full of held frames.
+    /// True if the sink holds the frames of this lane, because no disciplines are attached that
+    /// could hold them. A full sink is then full of held frames, so `full=drop` does not apply.
     sink_held: bool,
     /// True if a partly sent frame waits in the disciplines, not in the source.
     partial_inside: bool,
-    /// True if no frame is received that may have to wait in the lane. The lane is being detached,
-    /// and would never be empty with a sink slower than its source.
+    /// True if the lane receives no frame that may have to wait, because the lane is being
+    /// detached. Otherwise a lane with a sink slower than its source would never be empty.
     closed: bool,
-    /// Membership in a group of closing lanes. The lane receives no frames from its source. It
-    /// sends waiting frames, and frames that other lanes add to its queue.
+    /// Membership in a group of closing lanes; `None`: not closing. A closing lane receives no
+    /// frames from its source. It only sends waiting frames, and frames that other lanes add to its
+    /// queue.
     closing: Option<Closing>,
     /// XDP programs of the lane.
     hooks: Hooks,
@@ -161,11 +163,12 @@ impl Lane {
     }
 
     /// Adds offload emulation for a sink that does not accept frames as they arrive. `frame_max` is
-    /// the length of the largest arriving frame.
+    /// the length of the largest arriving frame. Fails if the page pool cannot be created.
     pub fn finishing(mut self, frame_max: u32, how: Finish) -> Result<Self, LaneError> {
         (self.room, self.sink_room) = (room_for(frame_max), room_for(how.frame_max));
         self.wake = self.sink_room;
-        // A frame received into the sink's memory could not be segmented any more.
+        // Receive from a system-call source into a private page: a frame in the sink's memory could
+        // not be segmented any more.
         let page = if matches!(self.rx, Rx::Syscall(_)) { self.room } else { 0 };
         let stats = self.tx_stats.clone();
         let tx = std::mem::replace(&mut self.tx, null::swallowing_tx());
@@ -251,7 +254,7 @@ impl Lane {
     }
 
     /// Stops receiving from the source. The lane may leave when it is drained. With shared
-    /// disciplines, all other lanes of the group must have stopped as well.
+    /// disciplines, no other lane of the group may still add frames.
     pub(crate) fn close_source(&mut self, closing: Closing) {
         self.closing = Some(closing);
     }
@@ -267,7 +270,8 @@ impl Lane {
     }
 
     /// True if the lane can leave its worker: no frame is partly sent or waits in the lane or its
-    /// programs. For a closing lane, also its disciplines must be empty and the group done.
+    /// programs. A closing lane must also have empty disciplines; if they are shared, its group
+    /// must be done.
     pub(crate) fn is_settled(&mut self) -> bool {
         let begun = self.finishing.as_ref().is_some_and(|hand| !hand.is_empty());
         let late = self.others_still_open();
@@ -276,7 +280,7 @@ impl Lane {
     }
 
     /// True if the lane shares disciplines, is closing, and another lane of its group may still add
-    /// frames to its queue.
+    /// frames to its queue. A lane that is done itself is marked as done in the group.
     fn others_still_open(&mut self) -> bool {
         // Frames in a program's pages have not passed the disciplines yet. The completion of a
         // partly sent frame may bring more frames into such pages.
@@ -288,7 +292,7 @@ impl Lane {
     /// Holds the frames of this lane (`true`) until frames of an older lane have been sent, or
     /// releases them (`false`).
     pub(crate) fn hold(&mut self, on: bool) -> Result<(), Fault> {
-        // Disciplines can hold frames for every kind of sink.
+        // Disciplines can hold frames for every kind of sink, so they hold the frames if attached.
         self.held = on && self.egress.is_some();
         if !on && self.egress.is_some() {
             self.fit_limit();
@@ -382,8 +386,9 @@ impl Lane {
         }
     }
 
-    /// Space in bytes that the sink must have before the lane continues: the wake threshold, or the
-    /// length of a smaller frame that waits in the batch.
+    /// Space in bytes that the sink must have before the lane continues: the wake threshold. With
+    /// the default threshold and a batch for small frames, the length of the first frame that waits
+    /// in the batch suffices.
     fn needs(&self) -> u32 {
         let small = self.batch.as_ref().filter(|batch| batch.is_for_small());
         let first = small.and_then(Batch::needs).filter(|_| self.wake == self.sink_room);

@@ -85,7 +85,8 @@ pub(crate) fn from_source_side(plan: &Plan, way: Direction) -> Plan {
 /// Link between two functions.
 pub struct Link {
     pub(crate) ends: [Box<dyn Function>; 2],
-    /// Index of the function with a peer that takes part in channel changes.
+    /// Index of the function with a peer that takes part in channel changes; `None`: no such
+    /// function.
     pub(crate) peer_side: Option<usize>,
     pub(crate) workers: WorkerPool,
     pub(crate) running: Option<Running>,
@@ -115,7 +116,7 @@ pub struct Link {
     device_mtu: DeviceMtu,
     faults: Receiver<LaneFault>,
     line: FaultLine,
-    /// Down reason that was reported last, if the link has not come up since.
+    /// Down reason that was reported last; `None` if the link has come up since.
     reported_down: Option<String>,
     reported_at: Duration,
     /// Reason why the link cannot start although both functions are up.
@@ -187,13 +188,13 @@ impl Link {
     pub fn patience(&self) -> Duration {
         match (&self.running, &self.change) {
             // A request may have arrived while a change was ending. Its event has already been
-            // consumed.
+            // consumed, so the next step runs immediately.
             (Some(_), None) if self.check_again => Duration::ZERO,
-            // Some steps of a change have no event: queues that drain.
+            // The draining of queues during a change has no event.
             (Some(_), Some(_)) => Duration::from_micros(300),
             (Some(_), None) if self.programs.any_leaving() => Duration::from_millis(20),
             (Some(_), None) if self.pending.is_some() => Duration::from_millis(100),
-            // A lost member is detected by polling.
+            // Polling detects when a lost member returns.
             (Some(_), None) if self.misses_a_member() => Duration::from_millis(25),
             (Some(_), None) if self.learning.is_on() => SAMPLE_INTERVAL,
             // All other changes of a running link have an event.
@@ -209,7 +210,7 @@ impl Link {
 
     /// Performs one control step: handles faults and lost peers, starts the link when both
     /// functions are up, and advances changes. Must be called after every event and after
-    /// [`patience`](Self::patience). Returns an event of the link, if any.
+    /// [`patience`](Self::patience). Returns an event of the link, if any. An error ends the link.
     pub fn turn(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
         self.now = now;
         self.line.wake.drain();
@@ -272,9 +273,9 @@ impl Link {
         self.reported_down.as_deref().filter(|_| self.running.is_none())
     }
 
-    /// Converts a plan from the view of the peer function's partner to the view of the first
-    /// function. Adds the receive offloads that are fixed at this end, because the peer does not
-    /// know them.
+    /// Converts a plan of the peer, which is seen from the function opposite the peer's, to the
+    /// view of the first function. Adds the receive offloads that are fixed at this end, because
+    /// the peer does not know them.
     pub(crate) fn as_first_side(&self, plan: Plan) -> Plan {
         let plan = if self.peer_side == Some(0) { plan.mirrored() } else { plan };
         let [here, there] = self.ends.each_ref().map(|end| end.caps().rx_fixed);
@@ -311,7 +312,8 @@ impl Link {
     }
 
     fn bring_up(&mut self, sessions: (u64, u64)) -> Result<Option<Notice>, LinkError> {
-        // The handshake of a bridge determines if its peer negotiates changes.
+        // The handshake of a bridge determines if its peer negotiates changes, so find the peer's
+        // side again.
         self.peer_side = (0..2).find(|&side| self.ends[side].peer().is_some());
         let plan = match self.first_plan() {
             Ok(plan) => plan,
@@ -353,7 +355,8 @@ impl Link {
         Ok((a, b))
     }
 
-    /// Creates the lanes between channels. Returns the lanes of each direction in channel order.
+    /// Creates the lanes between channels. Returns the lanes of each direction in channel order, or
+    /// the reason of a failure.
     pub(crate) fn make_lanes(
         &mut self,
         set: u32,
@@ -418,7 +421,8 @@ impl Link {
         }
     }
 
-    /// Stops the traffic, closes all lanes and closes both functions.
+    /// Stops the traffic, closes all lanes and closes both functions. Fails if a worker does not
+    /// reply in time.
     pub(crate) fn take_down(&mut self, why: &str) -> Result<(), LinkError> {
         self.ends.iter_mut().for_each(|end| end.set_carrier(false));
         self.running = None;
@@ -428,7 +432,7 @@ impl Link {
             self.drop_lanes(change.into_lanes());
         }
         self.ends.iter_mut().for_each(|end| end.close(why));
-        // Discard further faults: the same event caused them.
+        // Discard further faults: they are of lanes that are closed now.
         while self.faults.try_recv().is_ok() {}
         self.sets = self.sets.wrapping_add(1);
         self.link_is_down(why);
@@ -462,7 +466,7 @@ impl Link {
         self.workers.views()
     }
 
-    /// Number of the worker that polls a channel.
+    /// Number of the worker that polls a channel; `None` without workers.
     pub fn worker_of(&self, channel: u16) -> Option<usize> {
         self.workers.worker_of(channel)
     }
@@ -502,7 +506,7 @@ impl Link {
 
     /// Shuts the link down in order: received frames are delivered if that is possible within
     /// `patience`, then the functions are closed and the peer is notified. Statistics remain
-    /// available.
+    /// available. Fails if a worker does not reply in time.
     pub fn shut_down(&mut self, why: &str, patience: Duration) -> Result<(), LinkError> {
         if self.running.is_none() {
             return Ok(());

@@ -9,7 +9,8 @@
 //! that channel has at least three quarters of the frames; samples without traffic are skipped.
 //! After a move the bucket stays for a hold time, which doubles with each further move soon after.
 //! Two ends of a bridge that follow each other would swap their channels forever. Therefore the end
-//! that does not lead waits longer, and then finds both ends in agreement.
+//! that does not lead waits twice as long. The leader has moved its buckets by then, so both ends
+//! agree.
 
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Number of consecutive samples before a move.
 const STEADY: u8 = 3;
 
-/// Largest number of buckets that move after one sample, all to one queue. The queue is not read
-/// during the move.
+/// Largest number of buckets that move after one sample, all to one queue. The limit exists because
+/// the queue is not read during the move.
 const MOVES: usize = 16;
 
 const HOLD_LEAST: Duration = Duration::from_millis(500);
@@ -88,9 +89,10 @@ impl Trial {
         (self.arrived, self.strays) = (0, 0);
     }
 
-    /// Evaluates the number of frames of each bucket on each channel since the last sample, with
-    /// the current table. At most one frame in eight may arrive on another queue. With two or more
-    /// queues, a random assignment would send at least half of the frames to other queues.
+    /// Compares the queues of the frames since the last sample with the current table; `news` has
+    /// the frames of each bucket on each channel. After at least [`JUDGED`] frames, returns `False`
+    /// if more than one frame in eight arrived on another queue. With two or more queues, a random
+    /// assignment would send at least half there. Returns `Unknown` before the first result.
     pub(crate) fn compare(&mut self, table: &[u16], news: &[Vec<u64>]) -> Judgement {
         // Skip buckets that have just moved: their frames may have arrived on either queue.
         let stayed = |bucket: &usize| self.before.get(*bucket) == table.get(*bucket);
@@ -116,7 +118,8 @@ impl Trial {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// Channel of the last sample; `None` if it was the bucket's queue or mixed.
+    /// Channel of the last sample; `None` if that channel is the bucket's current queue, or if the
+    /// sample was mixed.
     candidate: Option<u16>,
     samples: u8,
     /// Time of the last move. The bucket then stays for the time `hold`.

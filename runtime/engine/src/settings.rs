@@ -5,7 +5,7 @@ use mqnet_netdev::{Offloads, RequestedRings};
 /// Settings of a link that the user requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkSettings {
-    /// Number of channels; `None`: as many as the other side requests.
+    /// Number of channels; `None`: the number that a function or its peer requests, otherwise 1.
     pub channels: Option<u16>,
     /// MTU; `None`: the MTU of the functions.
     pub mtu: Option<u32>,

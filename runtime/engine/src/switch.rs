@@ -6,7 +6,8 @@
 //! frame is lost, duplicated or reordered:
 //!
 //! 1. Lanes of queues that *gain* flows stop receiving; new frames wait in the source.
-//! 2. The source changes its steering. It returns when no frame can arrive by the old steering.
+//! 2. The source changes its steering. The call returns when no frame can arrive by the old
+//!    steering.
 //! 3. Lanes of queues that *lose* flows continue until the frames that waited at step 2 have moved.
 //! 4. All lanes of the new set start with sinks that *hold*: frames collect there, unpublished.
 //! 5. Frames in disciplines of the old lanes are sent through the old sinks.
@@ -25,8 +26,8 @@ use crate::lane::{Closing, Lane, LaneId};
 use crate::worker::Leave;
 use crate::worker_pool::WorkerPool;
 
-/// Condition to leave after all frames that now wait in the source have been received. With a
-/// source that is never empty, the number of frames that the source can hold is the limit.
+/// Leave condition of a lane: all frames that wait in the source at the request have been received.
+/// If the source is never empty, the number of frames that the source can hold is the limit.
 pub(crate) fn drained(source: &mut dyn Function) -> Leave {
     Leave::Drained { most: source.waiting_most() }
 }
@@ -94,7 +95,7 @@ impl Switch {
             losing,
             steer: (before != after).then_some(after as u16),
             empty_all,
-            // Query the condition before any frame waits, because the query can take long on a busy
+            // Query the condition before any lane stops, because the query can take long on a busy
             // machine.
             drained: drained(source),
             next_ids: next.iter().map(Lane::id).collect(),
@@ -193,7 +194,8 @@ impl Switch {
         if let Phase::Gaining(detached) | Phase::Losing(detached) | Phase::Emptying(detached, _) =
             &self.phase
         {
-            // The link was closed during the switch.
+            // The link was closed during the switch, so collect the lanes that have left since the
+            // last step.
             self.parked.extend(detached.try_iter());
         }
         self.parked.append(&mut self.next);

@@ -47,13 +47,13 @@ pub(crate) type Edit = Box<dyn FnOnce(&mut Lane) -> Result<(), Fault> + Send>;
 /// Command to a worker.
 enum Command {
     Attach(Box<Lane>),
-    /// Returns each of these lanes when its condition holds.
+    /// Sends each of these lanes to `reply` when the condition `leave` holds for the lane.
     Detach {
         lanes: Vec<LaneId>,
         leave: Leave,
         reply: Sender<Lane>,
     },
-    /// Cancels the detach of those lanes that have not left yet.
+    /// Cancels the detach of the given lanes that have not left yet, then sends a confirmation.
     Stay(Vec<LaneId>, Sender<()>),
     /// Returns all lanes immediately.
     DetachAll(Sender<Vec<Lane>>),
@@ -394,7 +394,7 @@ impl Body {
         }
     }
 
-    /// Activates armed lanes whose wake time has passed, for example because a token bucket
+    /// Activates armed lanes with a wake time in the past, for example because a token bucket
     /// releases a frame.
     fn wake_due(&mut self) {
         for slot in &mut self.slots {
@@ -409,8 +409,8 @@ impl Body {
         }
     }
 
-    /// Activates the lanes of ready descriptors. Waits for one until the timeout, or without a
-    /// limit (`None`).
+    /// Activates the lanes of ready descriptors. Waits for a ready descriptor until the timeout, or
+    /// without a limit (`None`).
     fn poll_events(&mut self, timeout: Option<Duration>) {
         let Self { epoll, watches, slots, active, now, .. } = self;
         // Ignore the error: `wait` fails only for a descriptor that is no epoll instance, which
@@ -504,7 +504,8 @@ impl Body {
             slot.empty = 0;
             self.active += 1;
         }
-        // The edit may have added shared objects through which other lanes wake this lane.
+        // The edit may have added or removed eventfds through which other lanes wake this lane, so
+        // update the watches.
         let own = |fd: BorrowedFd<'_>| (fd.as_raw_fd(), fd.try_clone_to_owned());
         let wakers: ArrayVec<_, 2> = slot.lane.wakers().map(own).collect();
         for raw in before.into_iter().filter(|raw| wakers.iter().all(|(now, _)| now != raw)) {

@@ -25,7 +25,7 @@ pub struct WorkerView<'a> {
     pub node: Option<u32>,
     /// Thread id; `None` until the thread runs.
     pub thread: Option<u32>,
-    /// Time accounting of the worker.
+    /// Counters of the worker.
     pub stats: &'a WorkerStats,
 }
 
@@ -53,8 +53,9 @@ impl WorkerPool {
 
     /// Creates the missing workers for `channels` channels: one per channel, at most one per CPU,
     /// unless the number is configured. The pool never shrinks, and a channel never moves to
-    /// another worker. Therefore its counters have one writer, and its old and new lanes never run
-    /// concurrently. For the same reason, `side` and `locations` of the first call stay in force.
+    /// another worker. Therefore the counters of a channel have one writer, and its old and new
+    /// lanes never run concurrently. For the same reason, `side` and `locations` of the first call
+    /// stay in force.
     pub(crate) fn grow(
         &mut self,
         channels: u16,
@@ -136,7 +137,8 @@ impl WorkerPool {
         self.take_when(lanes, Leave::Settled)
     }
 
-    /// Takes lanes back immediately, with the frames in them. The caller attaches the lanes again.
+    /// Takes lanes back immediately, with the frames in them. The caller attaches the lanes again,
+    /// or drops them.
     pub(crate) fn take_immediately(&self, lanes: &[LaneId]) -> Result<Vec<Lane>, LinkError> {
         self.take_when(lanes, Leave::Immediately)
     }

@@ -18,7 +18,7 @@ use crate::waiting::{self, Attempts};
 
 /// First index of netdevs that are no kernel interfaces.
 const IFINDEX_BASE: u32 = 1_000_000;
-/// First NAPI id. The kernel's NAPI ids also begin above the range of CPU numbers.
+/// First NAPI id, above the range of CPU numbers as in the kernel (`MIN_NAPI_ID`).
 const NAPI_BASE: u32 = 8193;
 /// Largest number of lanes of a link.
 const NAPIS: u32 = 2 * mqnet_netdev::limits::CHANNELS_MAX as u32;
@@ -81,7 +81,8 @@ pub struct HostedLink {
     waiting: Option<Waiting>,
     /// Attempts to open the ends that could not be opened yet.
     pub(crate) waiting_ends: waiting::Waiting,
-    /// Interrupt and transmit queue settings of the interfaces, according to the workers' CPUs.
+    /// Interrupt and transmit queue settings of the interfaces, according to the workers' CPUs;
+    /// `None`: original settings.
     pub(crate) placed: Option<Placed>,
     firmware: [String; 2],
     /// Inode of the network namespace of the process.
@@ -92,7 +93,8 @@ pub struct HostedLink {
     pub(crate) recent: Recent,
 }
 
-/// Makes the names of `null` endpoints unique by a number: several links may have such ends.
+/// Makes the names of `null` endpoints unique by a number, because several links may have `null`
+/// ends.
 fn name_nulls(netdevs: &mut [Netdev; 2], others: &[HostedLink]) {
     let mut taken: Vec<String> =
         others.iter().flat_map(|entry| &entry.netdevs).map(|dev| dev.name.clone()).collect();
@@ -268,7 +270,7 @@ impl HostedLink {
     }
 
     /// Applies the options of a configuration that can change while the link runs: poll window,
-    /// full policy and channels.
+    /// full policy and channels. Fails if the number of channels cannot change.
     pub(crate) fn retune(&mut self, spec: LinkSpec, checked: CheckedLink) -> Result<(), ApiError> {
         let window = Duration::from_micros(u64::from(checked.poll_window));
         self.link.set_idle_policy(IdlePolicy { window, ..self.link.idle_policy() });
@@ -297,7 +299,8 @@ impl HostedLink {
         });
     }
 
-    /// Ends the link. Frames in flight have `patience` to arrive, at most 100 ms.
+    /// Ends the link. Frames in flight have `patience` to arrive, at most 100 ms. Fails if a worker
+    /// does not reply in time.
     pub fn end(&mut self, why: &str, patience: Duration) -> Result<(), LinkError> {
         let ended = self.link.shut_down(why, patience.min(PATIENCE));
         self.placed = None;

@@ -52,7 +52,7 @@ pub struct LinkHost {
     step_due: bool,
     /// True if the only link of the process was deleted.
     pub finished: bool,
-    /// Ticket of a request to reload the configuration.
+    /// Ticket of a request to reload the configuration; `None`: no request.
     pub reload_wanted: Option<Ticket>,
     /// Restrictions on the endpoints that requests may name.
     pub policy: Policy,
@@ -108,7 +108,8 @@ impl LinkHost {
         if let Cpus::List(cpus) = &link.cpus {
             may_run_on(cpus)?;
         }
-        // Recover before opening, so that the link records the original settings of its devices.
+        // Restore settings left by killed processes first, so that the link records the original
+        // settings of its devices.
         self.platform.recover();
         let (platform, others) = (&*self.platform, &self.entries);
         let entry = HostedLink::open(platform, name, spec, link, opening, self.made, others)?;
@@ -120,8 +121,8 @@ impl LinkHost {
     }
 
     /// Returns an error if another link has the netdev of `end`. Must be called before anything is
-    /// opened: a device of another link must not be touched. `own` is the index of the link of
-    /// `end`, if it exists.
+    /// opened: a device of another link must not be touched. `own` is the index of the link with
+    /// this end; `None` for a new link.
     fn is_free(&self, field: &str, end: &Endpoint, own: Option<usize>) -> Result<(), ApiError> {
         let (name, netns) = (end.config().netdev_name(), netns_of(end));
         let has =
@@ -148,7 +149,8 @@ impl LinkHost {
         ended.map_err(|e| ApiError::new(Code::Failed, e.to_string()))
     }
 
-    /// Applies the options of a configuration that can change while the link runs.
+    /// Applies the options of a configuration that can change while the link runs. Fails if no link
+    /// has this name, or if the number of channels cannot change.
     pub fn retune(
         &mut self,
         name: &str,
@@ -158,7 +160,7 @@ impl LinkHost {
         self.link(name)?.retune(spec, link)
     }
 
-    /// Runs a control step of every link and passes its notices to `seen`. A link that fails is
+    /// Runs a control step of every link and passes the notices to `seen`. A link that fails is
     /// removed; with [`HostMode::Link`] the failure is returned instead.
     pub fn turn(
         &mut self,
@@ -172,7 +174,7 @@ impl LinkHost {
                 let notice = match one_step(entry) {
                     Ok(Some(notice)) => notice,
                     Ok(None) => break,
-                    // The failure of a single link ends the process with its reason.
+                    // The failure of the only link of a process ends the process with its reason.
                     Err(e) if self.mode == HostMode::Link => return Err(e),
                     Err(e) => {
                         happened.push(("link-lost", entry.name.clone(), e.to_string()));
@@ -193,7 +195,7 @@ impl LinkHost {
             entry.recent.sample(clock::monotonic(), entry.link.stats());
         }
         if let Some(number) = lost {
-            // The other links continue.
+            // Only the failed link is removed.
             let entry = self.entries.remove(number);
             tracing::error!("link {}: abandoned", entry.name);
         }
@@ -203,7 +205,7 @@ impl LinkHost {
         Ok(())
     }
 
-    /// Tries to open the waiting ends whose next attempt is due.
+    /// Tries to open the waiting ends with a due attempt.
     fn open_waiting(&mut self) {
         let now = clock::monotonic();
         for number in 0..self.entries.len() {
@@ -341,7 +343,7 @@ impl LinkHost {
         let since = clock::monotonic();
         let name = self.find_link(name)?.name.clone();
         if self.mode == HostMode::Link {
-            // The process ends the link when it ends, after this reply.
+            // The process deletes the link at its own end, after this reply.
             self.finished = true;
         } else {
             self.remove(&name)?;

@@ -9,7 +9,7 @@
 //!   netdevs does not count here. A netdev of that name in the caller's network namespace has the
 //!   same rank.
 //! - `DEV`: the netdev of that name in the caller's network namespace, otherwise in any namespace.
-//! - The name of a link refers to the first netdev of the link.
+//! - `DEV` without a netdev of that name: the first netdev of the link with that name.
 //!
 //! If several netdevs of one rank match, the name is rejected with an unambiguous name for each.
 
@@ -31,7 +31,8 @@ pub struct Named<'a> {
     pub link: &'a str,
     /// Name of the netdev.
     pub name: &'a str,
-    /// Inode of the network namespace in which the name is valid.
+    /// Inode of the network namespace in which the name is valid; `None`: no kernel interface, or
+    /// unknown.
     pub netns: Option<u64>,
 }
 
@@ -64,7 +65,8 @@ fn inode(file: &Path) -> Option<u64> {
     namespace::id_of(file).ok().map(|(_, inode)| inode)
 }
 
-/// Inode of the network namespace with a name or number.
+/// Inode of the network namespace with the name or inode number `scope`; `None` if no namespace has
+/// that name.
 fn netns(scope: &str) -> Option<u64> {
     let is_name = !scope.is_empty() && !scope.starts_with('.');
     let named = || is_name.then(|| inode(&Path::new(NAMESPACES).join(scope))).flatten();
@@ -103,7 +105,7 @@ pub fn devices(name: &str, caller: Option<u64>, all: &[Named<'_>]) -> Vec<usize>
 
 /// Resolves the name of a link. Returns the index of one netdev for each matching link.
 pub fn links(name: &str, caller: Option<u64>, all: &[Named<'_>]) -> Vec<usize> {
-    // A link that has its name from a netdev is found through that netdev, which is valid in one
+    // A link named after one of its netdevs is found through that netdev, which is valid in one
     // namespace.
     let borrowed = |link: &Named<'_>| all.iter().any(|dev| dev.is_of(link) && dev.name == name);
     let mut found: Vec<usize> =
@@ -188,8 +190,8 @@ mod tests {
         ]
     }
 
-    // Goal: the caller's namespace has precedence, a scope selects netdevs of any namespace, and a
-    // link's name refers to its first netdev.
+    // Goal: the caller's namespace has precedence, a scope selects netdevs of a link or of any
+    // namespace, and a link's name refers to its first netdev.
     #[test]
     fn devices_are_resolved_in_their_order() {
         for (name, caller, found) in [

@@ -107,8 +107,8 @@ fn sum(
     sums
 }
 
-/// NUMA locality of each function of the link. The worker of a channel never changes, so all bytes
-/// since the start count.
+/// NUMA locality of each function of the link. The worker of a channel never changes, so its node
+/// applies to all bytes since the start.
 pub(crate) fn locality(entry: &mut HostedLink) -> Vec<Locality> {
     let devices = entry.link.functions().map(|function| function.devices());
     let nodes: Vec<_> = entry.link.workers().map(|worker| worker.node).collect();
@@ -126,8 +126,8 @@ pub(crate) fn locality(entry: &mut HostedLink) -> Vec<Locality> {
 
 impl HostedLink {
     /// Applies the placement of the link's workers to the interrupts and transmit queues of its
-    /// interfaces. A failed change has no effect; while the link is down, the original settings are
-    /// restored.
+    /// interfaces. The notice of a failed change has no effect; while the link is down, the
+    /// original settings are restored.
     pub(crate) fn fit_interfaces(&mut self, platform: &dyn Platform, notice: &Notice) {
         if matches!(notice, Notice::ChangeFailed(_)) {
             return;

@@ -68,8 +68,8 @@ pub fn netns_of(end: &Endpoint) -> Option<u64> {
     namespace::id_of(file).ok().map(|(_, inode)| inode)
 }
 
-/// True if the netdevs of both ends have the same name in the same namespace. False if a name or
-/// namespace is not known yet.
+/// True if the netdevs of both ends have the same name in the same namespace. False for `null`
+/// endpoints, and if a name or namespace is not known yet.
 pub fn is_same_netdev(a: &Endpoint, b: &Endpoint) -> bool {
     // An interface without a known namespace cannot be compared: the namespace does not exist yet.
     let is_known = |end: &Endpoint| match end {

@@ -1,5 +1,5 @@
-//! Recent drops of a link. Counters only increase, and a user needs to know the frames that are
-//! lost now.
+//! Recent drops of a link. The counters show only totals since the start, but a user needs to know
+//! which frames are lost now.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// Dropped frames by reason.
 type Counts = [u64; DropReason::ALL.len()];
 
-/// Drops of each netdev: received frames, and frames to send.
+/// Drops of each netdev: of frames that the netdev received, and of frames to be sent through the
+/// netdev.
 type Sample = [[Counts; 2]; 2];
 
 /// Samples of the drop counters, one per second.

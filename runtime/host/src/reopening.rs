@@ -1,8 +1,8 @@
 //! Opening of the ends of a link that could not be opened at first.
 //!
 //! A placeholder stands for the function, so that the link exists from its configuration on and is
-//! down with the reason. Opening is tried again with back-off. An end whose network namespace was
-//! replaced or is gone waits again.
+//! down with the reason. Opening is tried again with back-off. An end waits again if its network
+//! namespace was replaced or deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl HostedLink {
         });
     }
 
-    /// Sides of the ends whose next attempt is due. Also checks the namespaces of the open ends.
+    /// Sides of the waiting ends with a due attempt. Also checks the namespaces of the open ends.
     pub(crate) fn due_ends(&mut self, now: Duration) -> Vec<usize> {
         self.check_namespaces(now);
         let is_due = |attempts: &Attempts| attempts.due <= now;
@@ -56,8 +56,8 @@ impl HostedLink {
         [&self.checked.a, &self.checked.b][side]
     }
 
-    /// Replaces the ends whose network namespace was replaced, or was deleted while the link is
-    /// down, by placeholders.
+    /// Replaces an end by a placeholder if its network namespace was replaced, or was deleted while
+    /// the link is down. Checks at most once per [`CHECK`].
     fn check_namespaces(&mut self, now: Duration) {
         if now.saturating_sub(self.waiting_ends.checked) < CHECK {
             return;

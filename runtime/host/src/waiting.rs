@@ -28,7 +28,7 @@ impl Attempts {
         Self { reason, delay: FIRST, due: now + FIRST }
     }
 
-    /// After another failure.
+    /// Records another failure, and doubles the delay up to `LONGEST`.
     pub(crate) fn failed(&mut self, reason: String, now: Duration) {
         self.delay = (self.delay * 2).min(LONGEST);
         (self.reason, self.due) = (reason, now + self.delay);
@@ -39,8 +39,8 @@ impl Attempts {
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     pub(crate) ends: [Option<Attempts>; 2],
-    /// Inodes of the network namespaces in which the ends were opened. A device may move to another
-    /// namespace later.
+    /// Inodes of the network namespaces in which the ends were opened, because a device may move to
+    /// another namespace later.
     pub(crate) namespaces: [Option<u64>; 2],
     /// Time of the last check of the namespaces.
     pub(crate) checked: Duration,

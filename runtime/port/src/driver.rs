@@ -22,7 +22,7 @@ pub enum DriverError {
     /// Error of the engine.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The functions cannot be joined; the string is the reason.
+    /// The link is down; the string is the reason.
     #[error("{0}")]
     Down(String),
     /// A thread or a descriptor cannot be created.
@@ -91,7 +91,8 @@ struct Body<L> {
 
 impl LinkDriver<Link> {
     /// Joins `device`, the first function of the link, with a port. Returns when the link is up.
-    /// The link runs until the driver is dropped or the link fails.
+    /// Fails with the reason if the link does not come up. The link runs until the driver is
+    /// dropped or the link fails.
     pub fn start(
         device: Box<dyn Function>,
         port: PortFunction,
@@ -183,7 +184,8 @@ impl<L: Steered> Body<L> {
     fn run(mut self, mut link: L, ready: &SyncSender<Started>) {
         let ended = self.turn(&mut link, ready);
         let error = ended.map_or_else(Error::Failed, |()| Error::Closed);
-        // Frames for the program stay in its rings, so the shutdown needs no waiting time.
+        // Frames for the program stay in the rings of the port, so the shutdown needs no waiting
+        // time.
         let _ = link.link().shut_down("closed by the program", Duration::ZERO);
         self.closer.close(error);
     }
@@ -231,7 +233,8 @@ impl<L: Steered> Body<L> {
             None => {
                 let shown = PlanInForce(Arc::new(Mutex::new(plan)));
                 self.plan = Some(shown.clone());
-                // The owner still waits for the first plan; a failure of the send is harmless.
+                // Ignore errors: the channel has space for the first plan, for which the owner
+                // waits.
                 let _ = ready.try_send(Ok(shown));
             }
         }

@@ -1,5 +1,5 @@
-//! Port: function of a link whose peer is the program itself. The link receives the frames that the
-//! program sends, and the program receives the frames that the link sends.
+//! Port: function of a link with the program itself as its peer. The link receives the frames that
+//! the program sends, and the program receives the frames that the link sends.
 //!
 //! Both queues own their memory: each frame is in a slot, and the slots are allocated once. A frame
 //! that the program sends is copied once, from its slot to the sink. The program reads a received

@@ -61,8 +61,8 @@ impl PortRx {
 impl Queue for PortRx {
     fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
         self.stats.rx.arms.add(1);
-        // Without the consumer the queue may sleep: the queue that has it wakes the worker when it
-        // is parked.
+        // Without the consumer this queue may sleep: parking the queue with the consumer wakes the
+        // worker.
         let Some(ring) = self.lease() else { return Ok(Armed::Sleep) };
         Ok(if ring.arm() { Armed::Sleep } else { Armed::MoreWork })
     }

@@ -38,7 +38,8 @@ impl Sender {
         self.channel.is_in_use()
     }
 
-    /// Sends a frame. Waits while the queue is full.
+    /// Sends a frame. Waits while the queue is full. Fails if the length is not allowed, the
+    /// channel is not in use, or the port is closed.
     pub fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
         check(frame.len(), self.max())?;
         self.room()?.fill(frame)
@@ -51,7 +52,7 @@ impl Sender {
     }
 
     /// Reserves space for one frame, which the caller may fill directly, for example from a socket.
-    /// Waits while the queue is full.
+    /// Waits while the queue is full. Fails if the channel is not in use, or the port is closed.
     pub fn room(&mut self) -> Result<Room<'_>, Error> {
         let Self { ring, channel } = self;
         if !channel.is_in_use() {
@@ -83,7 +84,7 @@ impl Sender {
     /// channel share the descriptor, and this call drains it.
     pub fn arm(&mut self) -> Result<bool, Error> {
         self.channel.room_event.drain();
-        // Every later change of the channel's use signals the descriptor again.
+        // There is nothing to arm: every change of the channel's use signals the descriptor.
         if !self.channel.is_in_use() {
             return self.channel.close_reason.get().map_or(Ok(true), Err);
         }
@@ -116,7 +117,7 @@ impl<'a> Room<'a> {
     }
 
     fn fill(mut self, frame: &[u8]) -> Result<(), Error> {
-        // The MTU may have decreased since the caller checked the length.
+        // Check again: the MTU may have decreased since the caller checked the length.
         check(frame.len(), self.max)?;
         self[..frame.len()].copy_from_slice(frame);
         self.send(frame.len())

@@ -74,8 +74,8 @@ impl Queue for PortTx {
             // A held queue must be polled, because the end of the hold does not wake the worker.
             return Ok(Armed::MoreWork);
         }
-        // Without the rings the queue may sleep: the queue that has them wakes the worker when it
-        // is parked.
+        // Without the rings this queue may sleep: parking the queue with the rings wakes the
+        // worker.
         self.lease();
         let Self { rings: Some(rings), channel, .. } = self else { return Ok(Armed::Sleep) };
         rings.waiter.arm(&channel.room_word, wake_threshold(channel.size(), need));
@@ -144,7 +144,7 @@ impl OwningTx for PortTx {
     fn hold(&mut self, on: bool) -> Result<(), Fault> {
         self.is_held = on;
         if on {
-            // The older queue may still need the rings.
+            // The older queue may still need the rings, so return them to the channel.
             self.park();
         }
         Ok(())

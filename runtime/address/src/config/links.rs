@@ -113,7 +113,7 @@ fn same_device(one: &Endpoint, other: &Endpoint) -> bool {
     }
 }
 
-/// Returns an error if another link or the other end of `new` uses one of its devices.
+/// Returns an error if a device of `new` is used by another link, or by both ends of `new`.
 fn is_free(links: &BTreeMap<String, ConfiguredLink>, new: &CheckedLink) -> Result<(), ApiError> {
     if same_device(&new.a, &new.b) {
         return Err(ApiError::field("b", "b: the device is also the other side of this link"));

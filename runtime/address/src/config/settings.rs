@@ -129,7 +129,7 @@ pub fn default_of(section: &str, key: &str) -> Option<&'static str> {
     Some(row.default.trim_matches('`'))
 }
 
-/// `book/src/reference/configuration.md`.
+/// Contents of `book/src/reference/configuration.md`.
 pub fn configuration_page() -> String {
     let mut out = HEAD.to_owned();
     for (section, purpose) in SECTIONS {

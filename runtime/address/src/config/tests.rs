@@ -133,7 +133,7 @@ fn files_may_not_contradict_each_other() {
     assert_eq!(problems, ["f1:3:5: [link.y] b: the device belongs to [link.x] at f0:1:7"]);
     let problems = read(&[LINK, "[daemon]\n"]).unwrap_err();
     assert_eq!(problems, ["f1:1:2: [daemon] is possible in f0 only"]);
-    // Both ends of a bridge do not conflict, nor does one name in two namespaces.
+    // The two ends of a bridge do not conflict, and a name in two namespaces refers to two devices.
     read(&["[link.x]\na='tap:x'\nb='ntb:/s'\n[link.y]\na='tap:x,netns=b'\nb='ntb:/s'\n"]).unwrap();
 }
 
@@ -234,9 +234,9 @@ const PARTS: [&str; 32] = [
 ];
 
 proptest! {
-    // Goal: links written by another TOML writer are read back unchanged. A plan from an empty
-    // configuration adds all links, one to an empty configuration removes them, and one to the same
-    // configuration keeps them.
+    // Goal: links written by another TOML writer are read back unchanged. `diff` from an empty
+    // configuration adds all links, `diff` to an empty configuration removes them, and `diff` to
+    // the same configuration keeps them.
     #[test]
     fn links_survive_a_round_trip(specs in specs()) {
         let text = toml::to_string(&File { link: &specs }).unwrap();

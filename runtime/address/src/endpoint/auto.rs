@@ -15,8 +15,8 @@ pub struct AutoGroup {
     pub why: String,
 }
 
-/// Finds the group of an address with `group=auto`. Returns `None` for other addresses, and an
-/// error if no group is found. `root` is `/` except in tests.
+/// Finds the group of an address with `group=auto`. Returns `None` for other addresses. Returns an
+/// error if no group is found, or for an address with `netns=`. `root` is `/` except in tests.
 pub fn find_group(address: &str, root: &Path) -> Result<Option<AutoGroup>, BadAddress> {
     let Some((name, options)) = address.strip_prefix("xdp:").and_then(|rest| rest.split_once(','))
     else {

@@ -22,8 +22,8 @@ pub struct KindDecl {
     pub example: &'static str,
     /// Driver name for `ethtool -i`.
     pub driver: &'static str,
-    /// Hint on setting the rings, for functions whose rings `ethtool -G` cannot set. `NAME` stands
-    /// for the netdev.
+    /// Hint on setting the rings, shown if `ethtool -G` cannot set them. `NAME` stands for the
+    /// netdev.
     pub rings: &'static str,
     /// True if the netdevs are kernel interfaces, with names that are valid in one network
     /// namespace.
@@ -52,13 +52,13 @@ impl KindDecl {
         self.own_options().chain(egress::OPTIONS)
     }
 
-    /// Option with this name, if the kind has it.
+    /// Option with this name; `None` if the kind has no such option.
     pub fn option(&self, name: &str) -> Option<&'static OptionDecl> {
         self.options().find(|option| option.name == name)
     }
 
     /// Parses the options of an address. Returns an error for an option that is not declared, for
-    /// an invalid value, and for an option repeated against its declaration.
+    /// an invalid value, and for a repeated option that may be given only once.
     pub(super) fn read_options(&self, text: &str) -> Result<Options, String> {
         Options::parse(self.own_options().collect(), egress::OPTIONS, text)
     }

@@ -156,7 +156,8 @@ mod tests {
         }
     }
 
-    // Goal: the defaults are consistent with the given options.
+    // Goal: the default window size fits the number of queue pairs, and the default number of queue
+    // pairs fits the vectors.
     #[test]
     fn defaults_fit_given_options() {
         let of = |text: &str| end(&format!("ntb:vfio-user=/x{text}")).unwrap();

@@ -39,7 +39,7 @@ impl OptionDecl {
         Self { once: true, ..self }
     }
 
-    /// True if `option` has this name, and has a value exactly where the type allows it.
+    /// True if `option` has this name, and is written with or without a value as the type allows.
     pub(super) fn matches(&self, option: &str) -> bool {
         let (name, value) = option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
         name == self.name && self.value.fits(value)

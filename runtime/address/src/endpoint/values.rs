@@ -73,7 +73,7 @@ fn descriptor(text: &str) -> Option<Value> {
     (fd > 2).then_some(Value::Number(fd as u64))
 }
 
-/// Parses a unicast Ethernet address other than zero.
+/// Parses a unicast Ethernet address other than zero; `None` for other text.
 fn mac(text: &str) -> Option<[u8; 6]> {
     let mut mac = [0; 6];
     let mut parts = text.split(':');
@@ -85,6 +85,7 @@ fn mac(text: &str) -> Option<[u8; 6]> {
 }
 
 /// Checks an interface name as the kernel does (`dev_valid_name`), and rejects control characters.
+/// Returns the name, or a message with the rules.
 pub(super) fn device_name(name: &str) -> Result<String, String> {
     let odd = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
     // The kernel treats the byte 0xa0 as white space, even inside a multi-byte character.
@@ -100,6 +101,7 @@ pub(super) fn device_name(name: &str) -> Result<String, String> {
 }
 
 /// Checks the length of a socket path: `sun_path` has 108 bytes including the terminating zero.
+/// Returns the path, or a message with the allowed length.
 pub(super) fn socket_path(path: &str) -> Result<PathBuf, String> {
     if path.is_empty() || path.len() > 107 {
         let n = path.len();

@@ -31,7 +31,8 @@ pub struct VirtioUser {
     pub queues: Option<u16>,
     /// MTU that the link must have; `None`: any.
     pub mtu: Option<u32>,
-    /// Address whose frames are received, besides group addresses; `None`: all frames are received.
+    /// Destination address of frames to receive, in addition to group addresses; `None`: all frames
+    /// are received.
     pub mac: Option<[u8; 6]>,
     /// True to use packed rings.
     pub packed: bool,

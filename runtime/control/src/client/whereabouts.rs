@@ -1,5 +1,5 @@
 //! State of a process that does not respond: stopped, or blocked in a kernel function. The client
-//! reads the state while its request is unanswered, because the state is lost afterwards.
+//! reads the state while its request is unanswered, because the state may change afterwards.
 
 use std::fmt;
 use std::os::unix::net::UnixStream;
@@ -22,8 +22,8 @@ impl Whereabouts {
     /// Reads the state of the process at the other end of `stream`. All fields are `None` if the
     /// process is unknown.
     pub(super) fn of_peer(stream: &UnixStream) -> Self {
-        // Credentials of the process that called `listen`: with systemd this is pid 1, in another
-        // pid namespace it is 0.
+        // `SO_PEERCRED` returns the process that called `listen`: pid 1 with systemd's socket, 0 in
+        // another pid namespace. Both count as unknown.
         let who = getsockopt(stream, PeerCredentials).ok().filter(|who| who.pid() > 1);
         let Some(pid) = who.map(|who| who.pid()) else { return Self::default() };
         let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
@@ -45,8 +45,8 @@ impl Whereabouts {
     }
 }
 
-/// Formats a suffix for the name of a process in a message. The suffix is empty or begins with a
-/// comma.
+/// Formats a suffix for the name of a process in a message. The suffix begins with a comma, or is
+/// empty if the process is unknown.
 impl fmt::Display for Whereabouts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(pid) = self.pid else { return Ok(()) };

@@ -25,7 +25,8 @@ use mqnet_host::names;
 /// Largest answer in bytes.
 const ANSWER_MAX: usize = 16 * 1024 * 1024;
 
-/// Connects to `socket` without blocking, because the listen queue of a stopped process fills up.
+/// Connects to `socket` without blocking: the listen queue of a stopped process fills up, and a
+/// blocking call would then wait.
 pub(super) fn connect(socket: &str) -> Result<StdStream, ApiError> {
     let address = SocketAddress::from_str(socket)?;
     let connected = || {
@@ -37,7 +38,8 @@ pub(super) fn connect(socket: &str) -> Result<StdStream, ApiError> {
     connected().map_err(|e| unreachable_at(socket, &e))
 }
 
-/// State of the process that listens at `socket`.
+/// State of the process that listens at `socket`; all fields are `None` if no connection is
+/// possible.
 pub(crate) fn listener_state(socket: &str) -> Whereabouts {
     connect(socket).map_or_else(|_| Whereabouts::default(), |stream| Whereabouts::of_peer(&stream))
 }
@@ -151,7 +153,7 @@ fn failed(socket: &str, why: &str) -> ApiError {
 mod tests {
     use super::*;
 
-    // Goal: a socket without a listener has no state to report.
+    // Goal: for a socket without a listener, the state is printed as an empty text.
     #[test]
     fn state_of_absent_listener_is_empty() {
         assert_eq!(listener_state("/nowhere/at/all.sock").to_string(), "");

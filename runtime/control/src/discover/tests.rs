@@ -14,8 +14,8 @@ fn search(folder: &Folder) -> Search {
     Search::In(Places::only(folder.path()))
 }
 
-// Goal: a search for a device returns the right result or message for zero, one and two matching
-// processes.
+// Goal: a search for a device fails with `NoDevice` without a match, and returns the process of a
+// single match. With two matches the error names both processes.
 #[test]
 fn claims_are_counted() {
     let folder = Folder::new("claims");

@@ -46,7 +46,7 @@ impl Reader {
                 return Some(answer);
             }
             if answer.kind().starts_with("application/x-pcapng") {
-                // The file grows until its reader disconnects.
+                // A capture grows until its reader disconnects, so its body is not read.
                 answer.ends = true;
                 return Some(answer);
             }

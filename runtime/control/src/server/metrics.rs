@@ -43,7 +43,7 @@ pub(super) async fn metrics(State(host): State<HostHandle>) -> Result<Response, 
         return Err(wrong_reply().into());
     };
     let mut seen = Seen { instance, links, stats: Vec::new(), qdiscs: Vec::new() };
-    // A link that was deleted meanwhile is omitted.
+    // Omit links that were deleted after the list was read.
     for link in &seen.links {
         let name = ObjectName { name: link.name.clone(), netns: None };
         if let Ok(Reply::LinkStats(stats)) = host.request(Request::LinkStats(name)).await {
@@ -259,8 +259,8 @@ impl Board {
         }
     }
 
-    /// Adds the counters of a lane. Counters of the RX queue have the labels of `from`, those of
-    /// the TX queue the labels of `to`.
+    /// Adds the counters of a lane. Counters of the RX queue, drops and frames in flight have the
+    /// labels of `from`; counters of the TX queue have the labels of `to`.
     fn lane(&self, lane: &LaneStats, place: [&str; 3], channel: &str, direction: &str) {
         let [link, from_side, to_side] = place;
         let from = [&*lane.from, link, from_side, channel];

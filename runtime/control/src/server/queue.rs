@@ -15,7 +15,7 @@ impl Queues {
     pub(super) async fn turn(&self, link: &str) -> OwnedMutexGuard<()> {
         let turn = {
             let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            // An entry that only the map references has neither a holder nor a waiter.
+            // Remove entries that only the map references: they have neither a holder nor a waiter.
             all.retain(|_, turn| Arc::strong_count(turn) > 1);
             all.entry(link.to_owned()).or_default().clone()
         };

@@ -149,6 +149,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
 }
 
 /// Finds the name of the field in an error message of serde: `name: ...` or "... field `name`".
+/// Returns `None` for other messages.
 fn field_in(why: &str) -> Option<&str> {
     let quoted = why.split_once("field `").and_then(|(_, rest)| rest.split_once('`'));
     let is_name = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');

@@ -41,7 +41,7 @@ fn documented() -> OpenApiRouter<HostHandle> {
 
 /// OpenAPI document of the interface.
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    // The document is constant, and building it requires the whole router.
+    // Build the document once: it is constant, and building it requires the whole router.
     static DOCUMENT: LazyLock<utoipa::openapi::OpenApi> = LazyLock::new(|| {
         let (_, mut document) = documented().split_for_parts();
         document::add_refusals(&mut document);
@@ -53,7 +53,8 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 
 /// Router of the control socket.
 pub(super) fn whole(host: HostHandle) -> Router {
-    // The fuzzer creates a router per connection, and collecting the paths is slow.
+    // Collect the paths once, because the fuzzer creates a router per connection and collecting is
+    // slow.
     static ROUTER: LazyLock<Router<HostHandle>> =
         LazyLock::new(|| documented().split_for_parts().0);
     finish(ROUTER.clone().fallback(no_path).with_state(host))

@@ -41,11 +41,11 @@ pub fn group_id(group: &str) -> Result<u32, String> {
     id(group, "/etc/group", other).ok_or_else(|| format!("no group `{group}`"))
 }
 
-/// Resolves a number, or a name from `file`, otherwise by `other`. A statically linked program
-/// skips `other`: the modules of `nsswitch.conf` would crash it.
+/// Resolves a number, or a name from `file`, otherwise by `other`; `None` if all fail. A statically
+/// linked program skips `other`: the modules of `nsswitch.conf` would crash it.
 fn id(text: &str, file: &str, other: impl FnOnce() -> Option<u32>) -> Option<u32> {
     if let Ok(number) = text.parse() {
-        // `chown` interprets this value as "do not change".
+        // Reject the value that `chown` interprets as "do not change".
         return Some(number).filter(|&number| number != u32::MAX);
     }
     let lines = std::fs::read_to_string(file).unwrap_or_default();
@@ -53,7 +53,8 @@ fn id(text: &str, file: &str, other: impl FnOnce() -> Option<u32>) -> Option<u32
         .or_else(|| if cfg!(target_feature = "crt-static") { None } else { other() })
 }
 
-/// Finds the number of `name` in lines of `NAME:PASSWORD:NUMBER:...`.
+/// Finds the number of `name` in lines of `NAME:PASSWORD:NUMBER:...`; `None` if no such line exists
+/// or the number is invalid.
 fn in_lines(name: &str, lines: &str) -> Option<u32> {
     let mut fields = lines.lines().map(|line| line.split(':'));
     let mut found =

@@ -17,8 +17,8 @@ pub struct Places {
     pub system: PathBuf,
     /// Directory of the user's session.
     pub session: Option<PathBuf>,
-    /// Directory for a user without a session. Its parent is world-writable, so its owner and mode
-    /// are checked before use.
+    /// Directory for a user without a session. The parent directory is world-writable, so owner and
+    /// mode of this directory are checked before use.
     pub last: PathBuf,
 }
 
@@ -27,7 +27,7 @@ impl Places {
     pub fn from_env() -> Self {
         let path = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let user = outer_user();
-        // Without the variable, the usual session directory is used if it is private.
+        // Without `XDG_RUNTIME_DIR`, the usual session directory is used if it is private.
         let session = path("XDG_RUNTIME_DIR").map(PathBuf::from).or_else(|| {
             Some(PathBuf::from(format!("/run/user/{user}")))
                 .filter(|folder| private(folder).is_ok())

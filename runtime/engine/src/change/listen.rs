@@ -3,7 +3,7 @@
 //!
 //! Frames may wait in the disciplines of this end's sink, or behind an XDP program. Frames of the
 //! old lanes are older, so the new lanes hold their frames until the old lanes are empty. If the
-//! peer switches back, the old lanes hold theirs until the new lanes are empty.
+//! peer switches back, the old lanes hold their frames until the new lanes are empty.
 
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -24,7 +24,8 @@ impl Link {
         for mut lane in std::mem::take(&mut change.next[at(self.peers_way())]) {
             if may_wait || lane.has_disciplines() {
                 // Older frames may wait in the disciplines of the old lanes, in detached
-                // disciplines, or in the pages of an XDP program.
+                // disciplines, or in the pages of an XDP program. The new lane holds its frames
+                // until these older frames are sent.
                 let _ = lane.hold(true);
                 change.held = true;
             }
@@ -52,7 +53,8 @@ impl Link {
         Ok(self.close(change, now))
     }
 
-    /// Ends the change after the old lanes have left. The follower reports `Rest`.
+    /// Ends the change after the old lanes have left, and returns the notice. The follower reports
+    /// `Rest`.
     pub(super) fn close(&mut self, change: Change, now: Duration) -> Option<Notice> {
         let requests = change.requests;
         let notice = self.finish(change, now);
@@ -63,7 +65,8 @@ impl Link {
     }
 
     /// Closes the sources of the lanes of `set` in the peer's direction. Each lane is detached when
-    /// it is drained. Returns the receiver of the lanes, and their number.
+    /// it is drained. Returns the receiver of the detached lanes, and the number of lanes to
+    /// expect.
     pub(super) fn detach_when_drained(&self, set: u32, channels: u16) -> (Receiver<Lane>, usize) {
         let receiving_lanes = self.receiving_lanes(set, channels);
         self.close_sources(&receiving_lanes);
@@ -88,8 +91,9 @@ impl Link {
         }
     }
 
-    /// Drops lanes that have left, and releases the lanes that were held for them. Frames
-    /// reinjected by programs of the old lanes are sent before frames that are not yet received.
+    /// Drops lanes that have left. If `held`, then releases the lanes that were held for them.
+    /// Reinjected frames of the dropped lanes move to the running lanes first, so they precede
+    /// newer frames.
     pub(super) fn release_behind(&self, gone: impl IntoIterator<Item = Lane>, held: bool) {
         self.drop_lanes(gone);
         if let Some(running) = self.running.as_ref().filter(|_| held) {
@@ -99,8 +103,8 @@ impl Link {
 
     /// Attaches the old lanes of the peer's direction again after a failed switch, once they have
     /// drained. The leader has switched and will switch back. Frames in the new lanes are newer
-    /// than those of the old lanes until now, and older than those that the old lanes will receive.
-    /// Therefore the new lanes are released, and the old lanes hold.
+    /// than frames that the old lanes have sent. They are older than frames that the old lanes will
+    /// receive. Therefore the new lanes are released, and the old lanes hold their frames.
     pub(super) fn wait_until_failed(
         &mut self,
         mut change: Change,

@@ -1,4 +1,4 @@
-//! State of a channel change.
+//! Stages of a channel change, and the state kept during and between changes.
 
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use crate::lane::{Direction, Lane};
 use crate::settings::LinkSettings;
 use crate::switch::Switch;
 
-/// State of a channel change.
+/// Stage of a channel change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Leader: the proposal was sent. One engine: initial state after prepare.
+    /// Leader: the proposal was sent. Without a peer: initial state after prepare.
     Proposed,
     /// Follower: the new channels are prepared.
     Ready,
-    /// The directions that this end sends are being switched.
+    /// The directions in which this end sends are being switched; without a peer, both directions.
     Switching,
     /// Leader: waits until the follower has switched. Follower: waits for the leader's `Commit`.
     Switched,
     /// The directions that were switched are being switched back, because this end or the follower
     /// failed.
     SwitchingBack,
-    /// Follower: the switch failed. The new lanes of the leader's direction still hold frames; the
-    /// old lanes drain first.
+    /// Follower: the switch failed. The old lanes of the leader's direction drain, while the new
+    /// lanes there hold their frames.
     Failing,
     /// Follower: the switch failed, and the follower waits for the leader's `Cancel`.
     Failed,
@@ -41,9 +41,11 @@ pub(crate) struct IdleState {
     pub(super) attempt: u32,
     /// Leader: attempt that the follower has not finished yet.
     pub(super) awaited: Option<u32>,
-    /// Wishes of the last failed attempt with a peer, which is not repeated.
+    /// Requests of the last failed attempt with a peer. An attempt with the same requests is not
+    /// repeated.
     pub(super) failed: Option<[u32; 2]>,
-    /// Plan of the last failed attempt without a peer, which is not repeated.
+    /// Plan of the last failed attempt without a peer. An attempt with the same plan is not
+    /// repeated.
     pub(super) failed_plan: Option<Plan>,
 }
 
@@ -60,7 +62,7 @@ pub(crate) struct Change {
     pub(super) next: [Vec<Lane>; 2],
     /// Old lanes that are detached, by direction.
     pub(super) old: [Vec<Lane>; 2],
-    /// Directions that have been switched.
+    /// True for a direction that this end has switched, by direction.
     pub(super) done: [bool; 2],
     pub(super) switch: Option<(Direction, Switch)>,
     /// Receiver of the lanes of the peer's direction that leave once drained, and the number of

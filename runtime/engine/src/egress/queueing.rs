@@ -23,7 +23,7 @@ const PAGE_MIN: u32 = 32 << 10;
 pub(crate) struct Drained {
     /// Frames that the sink accepted.
     pub(crate) sent: usize,
-    /// True if frames may wait and the sink accepts no more.
+    /// True if the sink accepts no more frames while frames may still wait.
     pub(crate) full: bool,
 }
 
@@ -56,9 +56,10 @@ pub(crate) struct Queueing {
     pool: PagePool,
     /// Number of pages in the pool.
     pages: u32,
-    /// Fragment for a largest frame, into which system-call sources receive.
+    /// Fragment with space for a largest frame, into which system-call sources receive; `None`: the
+    /// next receive allocates one.
     scratch: Option<Frag>,
-    /// Bit mask of the channels whose sink accepts frames.
+    /// Bit mask of the channels with a sink that accepts frames.
     open: u64,
     layer: Layer,
     room: u32,
@@ -94,7 +95,7 @@ impl Queueing {
     /// True if frames of a channel may bypass the disciplines now.
     #[inline]
     pub(crate) fn can_bypass(&self, channel: u16) -> bool {
-        // A channel map needs the headers of each frame, so frames cannot bypass it.
+        // A channel map needs the headers of each frame, so no frame may bypass the disciplines.
         self.disciplines.map.is_none() && self.disciplines.schedulers[self.of(channel)].can_bypass()
     }
 
@@ -114,7 +115,8 @@ impl Queueing {
         self.disciplines.schedulers[self.of(channel)].len_of(channel)
     }
 
-    /// Time in nanoseconds at which a token bucket releases the next frame, if one delays frames.
+    /// Time in nanoseconds at which a token bucket releases the next frame; `None` if no bucket
+    /// delays frames.
     pub(crate) fn next_time(&self, channel: u16) -> Option<u64> {
         self.disciplines.schedulers[self.of(channel)].next_time()
     }
@@ -130,8 +132,8 @@ impl Queueing {
     }
 
     /// Receives up to a budget of frames from a source and enqueues them. Sets the bit in `others`
-    /// of each other channel that got frames. Returns the number of frames and the reason of the
-    /// end.
+    /// of each other channel that got frames. Returns the number of received frames, and the reason
+    /// why the loop ended (`Full`: no memory for this channel).
     pub(crate) fn absorb(
         &mut self,
         rx: &mut Rx,
@@ -147,9 +149,9 @@ impl Queueing {
         }
     }
 
-    /// True if more than three quarters of the pages are in use and this channel holds more than
-    /// its share. The channel then stops its source, so that a stopped queue cannot exhaust the
-    /// memory of the others.
+    /// True if this channel must stop its source, so that a stopped queue cannot exhaust the memory
+    /// of other channels: more than three quarters of the pages are in use, and this channel holds
+    /// more than an equal share of the waiting frames. Always false for a single channel.
     fn has_its_share(&self, channel: u16) -> bool {
         if self.pool.outstanding() <= self.pages / 4 * 3 {
             return false;
@@ -213,8 +215,9 @@ impl Queueing {
         Ok((BUDGET, PollEnd::Budget))
     }
 
-    /// Returns the fragment in which a frame of `len` bytes in `scratch` waits. A small frame is
-    /// copied, because it would occupy the whole fragment otherwise.
+    /// Returns the fragment in which a frame of `len` bytes in `scratch` waits. A frame of at most
+    /// a quarter of `scratch` is copied to a fragment of its size. Without memory for the copy,
+    /// `scratch` is returned.
     fn fitting(&mut self, mut scratch: Frag, len: u32, call: &Call<'_>) -> Frag {
         if len > scratch.len() / 4 {
             return scratch;
@@ -264,8 +267,8 @@ impl Queueing {
         }
     }
 
-    /// Sends up to a budget of the frames that wait for a channel, within the limits of the sink
-    /// and its byte limit.
+    /// Sends up to a budget of the frames that wait for a channel, limited by the space of the sink
+    /// and by its byte limit.
     pub(crate) fn drain(
         &mut self,
         tx: &mut Tx,
@@ -273,8 +276,8 @@ impl Queueing {
         call: &Call<'_>,
     ) -> Result<Drained, Fault> {
         let mut done = Drained::default();
-        // A sink without a byte limit gets bursts of growing size: frames that it rejects have left
-        // the disciplines, so no policy applies to them any more.
+        // A frame that the sink rejects has left the disciplines already, so no policy applies to
+        // it any more. Without a byte limit, therefore begin with one frame and double the burst.
         let mut most = if limit.is_some() { BURST_FRAMES } else { 1 };
         while done.sent < BUDGET && !done.full && self.waiting(call.channel) > 0 {
             let allowance = allowance(tx, limit)?;
@@ -341,8 +344,8 @@ impl Queueing {
             }
             tx.submit(&burst, 0)
         };
-        // A failed sink has accepted no packet. Waiting packets are counted when the lane is
-        // closed.
+        // A sink that reports a fault has accepted no packet, so all packets are requeued. They are
+        // counted as dropped when the lane is closed.
         let sent = *taken.as_ref().unwrap_or(&0);
         for packet in packets.drain(sent..).rev() {
             let (scheduler, mut cx) = self.with(call);
@@ -372,8 +375,8 @@ impl Queueing {
     }
 
     /// Moves the frames that wait for the caller's channel from `from` to this memory. With `all`,
-    /// frames for other channels move too, because no lane is left to send them. With `relabel`,
-    /// all moved frames leave through the caller's channel.
+    /// frames for other channels move too, because the caller is the last lane of `from`. With
+    /// `relabel`, all moved frames leave through the caller's channel.
     pub(crate) fn take_over(&mut self, from: &mut Self, all: bool, relabel: bool, call: &Call<'_>) {
         let (mut aside, mut waiting) = (Vec::new(), Vec::new());
         let number = from.of(call.channel);
@@ -400,8 +403,8 @@ impl Queueing {
         }
     }
 
-    /// Copies a packet from other memory. Returns `None` if the packet was dropped for lack of
-    /// memory.
+    /// Copies a packet from the pool of `from` into this pool. Returns `None` if the packet was
+    /// dropped and counted for lack of memory.
     fn fetch(
         &mut self,
         mut packet: QueuedPacket,
@@ -442,7 +445,7 @@ impl Queueing {
         scheduler.enqueue_anew(packet, &mut cx);
     }
 
-    /// Drops and counts all waiting frames, and frees the memory.
+    /// Drops and counts all waiting frames, and frees the receive fragment.
     pub(crate) fn close(&mut self, call: &Call<'_>) {
         for scheduler in &mut self.disciplines.schedulers {
             let pool = &mut self.pool;
@@ -475,7 +478,7 @@ fn gather(mut room: SpanMut<'_>, head: Span<'_>, more: &[Span<'_>]) {
 }
 
 /// Priority of a frame from its TOS byte, as the kernel assigns it to forwarded packets: bulk,
-/// interactive, or interactive bulk (linux/pkt_sched.h, `TC_PRIO_*`).
+/// interactive, interactive bulk, or best effort (linux/pkt_sched.h, `TC_PRIO_*`).
 fn priority_of(tos: u8) -> u32 {
     match tos & 0x18 {
         0x08 => 2,

@@ -115,7 +115,8 @@ impl Batch {
         self.sent = 0;
     }
 
-    /// Receives up to `most` frames, up to the capacity of the batch. A large frame ends the loop.
+    /// Receives up to `most` frames, up to the capacity of the batch. A GSO frame ends the loop,
+    /// and for [`Use::Small`] also a frame longer than [`SMALL`].
     fn fill(&mut self, rx: &mut dyn SyscallRx, most: usize) -> Result<Filled, Fault> {
         let (mut frames, mut at) = (0, 0);
         while frames < most && at <= BURST_BYTES {
@@ -189,8 +190,8 @@ impl Batch {
     }
 
     /// Moves up to `budget` frames through the batch while the sink has no space for a largest
-    /// frame. Continues while the last frame was small; with `any`, for frames of every size. A
-    /// large frame would wait in the batch, so it is better received in place.
+    /// frame. Without `any`, ends with `Full` after a frame longer than [`SMALL`] or if the batch
+    /// is closed: the next frame is better received in place.
     pub(super) fn carry_small(
         &mut self,
         rx: &mut dyn SyscallRx,

@@ -25,14 +25,14 @@ impl Closing {
         (0..lanes).map(|_| Self { open: open.clone(), done: false, all_done: false }).collect()
     }
 
-    /// Checks the group. Returns true if all members are done: none adds frames to other queues any
-    /// more. With `done`, this member is done.
+    /// Checks the group. Returns true if all members are done: no member adds frames to other
+    /// queues any more. `done` marks this member as done.
     pub(super) fn check(&mut self, done: bool) -> bool {
         if done {
             self.count_down();
         }
-        // Pairs with the Release in count_down: the frames of the last member are in the other
-        // queues.
+        // Pairs with the Release in count_down: once 0 is read, the frames of all members are in
+        // the queues.
         self.all_done = self.open.load(Ordering::Acquire) == 0;
         self.all_done
     }
@@ -44,7 +44,8 @@ impl Closing {
 
     fn count_down(&mut self) {
         if !std::mem::replace(&mut self.done, true) {
-            // Pairs with the Acquire in check: the frames that this member added to other queues.
+            // Pairs with the Acquire in check: publishes the frames that this member added to other
+            // queues.
             self.open.fetch_sub(1, Ordering::Release);
         }
     }

@@ -1,4 +1,5 @@
-//! XDP program of a lane's source, and reinjected frames (XDP_TX) of programs on the other side.
+//! XDP program of a lane's source, and frames that a program of the opposite lane reinjects
+//! (XDP_TX).
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use super::Lane;
 pub(super) struct Hooks {
     /// Program that processes the frames of the source.
     hooked: Option<Hooked>,
-    /// Reinjection from a program of the other side, and the eventfd that signals its frames.
+    /// Reinjection from a program of the opposite lane, and the eventfd that signals its frames.
     joined: Option<(Hooked, Arc<EventFd>)>,
 }
 
@@ -70,7 +71,7 @@ fn under_taps(rx: Rx, edit: impl FnOnce(Rx) -> Rx) -> Rx {
     taps_on(edit(rx), taps)
 }
 
-/// Edits a source below its taps and below the reinjection from the other side.
+/// Edits a source below its taps and below the reinjection from the opposite lane.
 fn under_all(rx: Rx, edit: impl FnOnce(Rx, Option<&mut ReinjectRx>) -> Rx) -> Rx {
     under_taps(rx, |rx| {
         let (rx, mut inlet) = wrap::lift(rx);
@@ -103,7 +104,8 @@ fn take_first(rx: &mut Rx) -> Option<(Vec<u8>, VnetHdr)> {
 }
 
 impl Lane {
-    /// True if the first frame of the source is partly sent.
+    /// True if the first frame of the source is partly sent. False if the partly sent frame is in
+    /// the disciplines, or in the memory of offload emulation.
     pub(super) fn partial_in_source(&self) -> bool {
         let in_source = |hand: &GsoProgress| hand.is_begun() && !hand.has_a_frame();
         !self.partial_inside && self.finishing.as_ref().is_some_and(in_source)
@@ -146,8 +148,8 @@ impl Lane {
         self.fit_batch();
     }
 
-    /// Adds the reinjection from a program of the other side. Reinjected frames precede frames of
-    /// the source.
+    /// Adds the reinjection from a program of the opposite lane. Reinjected frames precede the
+    /// frames of the source, except a partly sent one.
     pub(crate) fn join(&mut self, inlet: ReinjectRx, joined: Hooked, waker: Arc<EventFd>) {
         let waits = usize::from(self.partial_in_source());
         self.hooks.joined = Some((joined, waker));
@@ -171,10 +173,11 @@ impl Lane {
     }
 
     /// Stops (`true`) or allows receiving frames that may have to wait in the lane or its programs.
-    /// A lane that is being detached is closed.
+    /// The worker stops receiving for a lane that is being detached.
     pub(crate) fn close_intake(&mut self, on: bool) {
         self.hooks.all().for_each(|hooked| hooked.close(on));
         // Frames that wait in a program or in offload emulation leave only if the source is polled.
+        // The lane is not closed while such frames wait.
         let kept = self.finishing.as_ref().is_some_and(GsoProgress::has_a_frame);
         self.closed = on && !kept && !self.hooks.hold_a_frame();
         if let Some(batch) = &mut self.batch {
@@ -182,8 +185,8 @@ impl Lane {
         }
     }
 
-    /// Takes the reinjected frames that are not sent yet; `None` if no frame waits. The program of
-    /// these frames runs on another lane, which may have stopped later than this one.
+    /// Takes the reinjected frames that are not sent yet; `None` if no frame waits. The program
+    /// that reinjects runs in another lane, which may stop later and still add frames.
     pub(crate) fn take_returned(&mut self) -> Option<UnsentReinjected> {
         self.hooks.joined.as_ref()?;
         let mut returned = None;
@@ -205,7 +208,8 @@ impl Lane {
     /// Removes the reinjection once no frame can arrive by it any more.
     pub(crate) fn unjoin(&mut self) {
         self.edit_rx(|rx| under_taps(rx, wrap::part));
-        // Otherwise the worker would watch an eventfd that is never signalled.
+        // Drop the waker as well: otherwise the worker would watch an eventfd that is never
+        // signalled.
         self.hooks.joined.take_if(|(joined, _)| !joined.is_on());
     }
 }

@@ -7,7 +7,7 @@ pub enum PollEnd {
     Budget,
     /// The source is empty.
     Empty,
-    /// The sink is full.
+    /// The sink, or the memory of its disciplines, is full.
     Full,
 }
 

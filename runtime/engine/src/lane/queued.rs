@@ -13,10 +13,10 @@ use super::{Lane, PollEnd, Polled};
 use crate::egress::{Call, Disciplines, Egress, Full, Queueing, Shared, allowance};
 use crate::error::LinkError;
 
-/// Poll interval of a lane without memory for frames.
+/// Poll interval of a sleeping lane for which the pool has no memory.
 const MEMORY_PAUSE: Duration = Duration::from_millis(1);
 
-/// Poll interval of a lane that waits for the other closing lanes.
+/// Poll interval of a sleeping lane while other closing lanes may add frames to its queue.
 const CLOSING_PAUSE: Duration = Duration::from_millis(1);
 
 impl Lane {
@@ -50,14 +50,14 @@ impl Lane {
         self.egress.as_mut().is_some_and(|egress| egress.access().is_noqueue())
     }
 
-    /// Bypasses the disciplines. Returns false if that is not possible. `polled` is an output
-    /// argument, because the compiler would move a returned value between registers, about 30
-    /// instructions per poll.
+    /// Bypasses the disciplines. Returns false if frames must pass through the disciplines.
+    /// `polled` is an output argument, because the compiler would move a returned value between
+    /// registers, about 30 instructions per poll.
     ///
-    /// Frames beyond the byte limit stay in the source until the next poll. If the reader has taken
-    /// the other frames by then, the limit was too small and grows. A link with a fast reader is
-    /// therefore as fast as one without disciplines, and no frame is detached. Frames wait in the
-    /// disciplines only behind a slow reader.
+    /// Frames beyond the byte limit stay in the source until the next poll. If the sink's reader
+    /// has taken the sent frames by then, the limit was too small and grows. A link with a fast
+    /// reader is therefore as fast as one without disciplines, and no frame is detached. Frames
+    /// wait in the disciplines only behind a slow reader.
     #[inline]
     fn bypass(&mut self, now: impl Fn() -> Duration, polled: &mut Polled) -> Result<bool, Fault> {
         let Some(egress) = &mut self.egress else { return Ok(false) };
@@ -107,7 +107,7 @@ impl Lane {
     #[inline(never)]
     fn enqueue_and_send(&mut self, now: Duration) -> Result<Polled, Fault> {
         // A partly sent frame must continue before any other. A received frame that the lane holds
-        // is older than all frames in the disciplines.
+        // is older than all frames in the disciplines, so it is retried next.
         let partial = self.continue_partial()?;
         let blocked = self.held || partial == Some(false) || self.retry_received()?;
         let Self { egress, rx, tx, limit, left_behind, held, tx_stats, id, .. } = self;
@@ -123,7 +123,8 @@ impl Lane {
         // them.
         let closed = self.closing.is_some() && !self.hooks.hold_a_frame();
         let takes = !egress.retiring && !closed && partial != Some(false);
-        // While the disciplines are being removed, frames stay in the source.
+        // Frames stay in the source while the disciplines are being removed, and while a partly
+        // sent frame is incomplete.
         let waits = egress.retiring || partial == Some(false);
         let mut polled = Polled::nothing(if waits { PollEnd::Full } else { PollEnd::Empty });
         polled.frames = usize::from(partial == Some(true));
@@ -154,7 +155,8 @@ impl Lane {
         }
         *left_behind = waiting > 0;
         *partial_inside = !blocked && finishing.as_ref().is_some_and(GsoProgress::is_begun);
-        // Held frames are older than frames that would bypass.
+        // A held lane keeps its disciplines: frames that bypass them would overtake the held
+        // frames.
         if egress.retiring && waiting == 0 && !*held && egress.leave(&call) {
             self.egress = None;
             self.cut_short = false;
@@ -168,7 +170,7 @@ impl Lane {
         Ok(polled)
     }
 
-    /// Continues a partly sent frame of the source, which no frame may overtake: otherwise its
+    /// Continues a partly sent frame of the source before all others, because otherwise its first
     /// segments would be sent again. Returns `Some(true)` if the frame is complete, `Some(false)`
     /// if the sink has no space, `None` if no such frame exists.
     fn continue_partial(&mut self) -> Result<Option<bool>, Fault> {
@@ -210,7 +212,7 @@ impl Lane {
             return Ok(true);
         }
         if matches!(self.tx, Tx::Owning(_)) {
-            // Offload emulation holds the frame and submits it first.
+            // Offload emulation holds the frame, and an empty submission sends it.
             self.tx.submit(&Burst::new(), 0)?;
             self.tx.flush()?;
             return Ok(self.holds_a_frame());
@@ -225,8 +227,8 @@ impl Lane {
     }
 
     /// Arms all events for which the lane waits: the sink while it is full, the token bucket, and
-    /// the source if the last poll found it empty. Returns `MoreWork` if the lane must be polled
-    /// again.
+    /// the source if the last poll found it empty and the lane is not closing. Returns `MoreWork`
+    /// if the lane must be polled again.
     pub(super) fn arm_queued(&mut self) -> Result<Armed, Fault> {
         let Some(egress) = &mut self.egress else { return Ok(Armed::MoreWork) };
         egress.clear_wake();
@@ -238,8 +240,8 @@ impl Lane {
         let waiting = egress.waiting();
         let late = self.closing.as_ref().is_some_and(|closing| !closing.was_all_done());
         if late && egress.is_shared() {
-            // No event signals that the other closing lanes are done. Continuous polling could take
-            // long, because another sink may be stopped.
+            // No event signals that the other closing lanes are done. Poll at intervals, because
+            // another sink may be stopped for long.
             egress.wake_by(clock::monotonic() + CLOSING_PAUSE);
         }
         if waiting > 0 && !self.held && !self.sink_full {
@@ -253,7 +255,7 @@ impl Lane {
                 return Ok(Armed::MoreWork);
             }
         } else if self.rest == PollEnd::Full && waiting == 0 {
-            // Other lanes use all memory, and no event signals its release.
+            // Other lanes use all memory of the pool, and no event signals its release.
             egress.wake_by(clock::monotonic() + MEMORY_PAUSE);
         }
         if self.rest == PollEnd::Empty && self.closing.is_none() {
@@ -262,8 +264,8 @@ impl Lane {
         Ok(Armed::Sleep)
     }
 
-    /// Space that the sink must have before the lane continues: the wake threshold, and enough that
-    /// at most half of the byte limit is occupied.
+    /// Space that the sink must have before the lane continues: the wake threshold, or the space at
+    /// which half of the byte limit is occupied, if that is more.
     fn room_to_wake(&mut self) -> Result<u32, Fault> {
         let Some(limit) = &self.limit else { return Ok(self.wake) };
         let half = limit.limit() / 2;
@@ -285,7 +287,7 @@ impl Lane {
     /// wait in the disciplines, or if the sink's byte limit ended the poll.
     pub(crate) fn poll_hold_off(&mut self) -> Duration {
         let time = self.rx.queue().hold_off();
-        // The disciplines are checked last, because shared ones need their lock.
+        // Check the disciplines last, because access to shared disciplines takes their lock.
         let applies = !time.is_zero() && !self.cut_short;
         if applies && self.waiting() == 0 { time } else { Duration::ZERO }
     }
@@ -325,15 +327,15 @@ impl Lane {
             next.take_over(old, &call);
         }
         if moves {
-            // Frames for other lanes may have moved with those of this lane.
+            // Frames for other lanes may have moved with the frames of this lane, so wake them.
             next.wake_lanes(u64::MAX);
         }
         self.egress = Some(next);
         self.show_pool();
     }
 
-    /// Replaces the schedulers of the lane's disciplines. Returns `next` as an error if other lanes
-    /// share them, or if the lane has none.
+    /// Replaces the schedulers of the lane's disciplines. Returns `next` as an error if the
+    /// disciplines are shared, or if the lane has none.
     pub(crate) fn succeed(&mut self, next: Disciplines, now: Duration) -> Result<(), Disciplines> {
         let Some(egress) = &mut self.egress else { return Err(next) };
         let stats = &self.tx_stats.tx;
@@ -347,7 +349,8 @@ impl Lane {
         let stats = &self.tx_stats.tx;
         let call = Call { channel: self.id.channel, now: now.as_nanos() as u64, stats };
         shared.succeed(next, &call);
-        // Sleeping lanes have calculated their wake time from the previous schedulers.
+        // Sleeping lanes have calculated their wake time from the previous schedulers, so wake
+        // them.
         if let Some(egress) = &self.egress {
             egress.wake_lanes(u64::MAX);
         }

@@ -27,10 +27,11 @@ impl Lane {
         &mut self,
         allowance: u32,
     ) -> Result<Polled, Fault> {
-        // With tail drop, frames without space would be dropped, so frames of every size are
-        // batched.
+        // With tail drop, a frame in the batch is dropped only if the sink has no space for its
+        // actual length. Therefore frames of every size are batched.
         let any = self.full == Full::Drop && !self.sink_held;
-        // A program that drops frames processes many frames for each one that it delivers.
+        // A program that drops frames processes many frames for each one that it delivers, so its
+        // lane gets one budget.
         let turn = if self.hooks.has_program() { BUDGET } else { TURN };
         let Self { rx, tx, loan, batch, room, tx_stats, .. } = self;
         match (rx, tx) {
@@ -70,7 +71,7 @@ fn carry_together(
     batch: &mut Option<Batch>,
     room: u32,
 ) -> Result<Polled, Fault> {
-    // The frame in the page was received earlier.
+    // The frame in the page was received earlier, so it is sent first.
     if let (Tx::Syscall(tx), Some(loan)) = (&mut *tx, loan)
         && loan.held.is_some()
         && lend_a_page(rx, &mut **tx, loan, room, 0)?.rest == PollEnd::Full
@@ -99,7 +100,7 @@ fn receive_narrow<const LIMITED: bool>(
     allowance: u32,
     any: bool,
 ) -> Result<Polled, Fault> {
-    // The frames in the batch were received earlier.
+    // The frames in the batch were received earlier, so they are sent first.
     let waited = batch.waiting();
     let all = batch.send(tx)?;
     let mut polled = Polled { frames: 0, sent: waited - batch.waiting(), rest: PollEnd::Full };
@@ -195,7 +196,8 @@ fn cut(burst: &mut Burst<'_>, allowance: u32) -> bool {
     keep < shown
 }
 
-/// Reason of the end of a poll that moved `frames` of `shown` frames of the source.
+/// Reason why a poll ended that moved `frames` of `shown` frames. `cut` is true if the allowance
+/// shortened the burst.
 fn rest_of(frames: usize, shown: usize, cut: bool) -> PollEnd {
     if frames < shown || cut { PollEnd::Full } else { PollEnd::Budget }
 }
@@ -221,7 +223,7 @@ fn send_in_place<const LIMITED: bool>(
 
 /// Owning source, owning sink: frames are copied once, one burst or up to `turn` small frames.
 /// `sent` counts the bytes that the sink has accepted. A sink with RX steering counts elsewhere;
-/// then only the lengths in the burst decide.
+/// then only the first and the last length of a burst decide if another burst follows.
 fn copy_across<const LIMITED: bool>(
     rx: &mut dyn OwningRx,
     tx: &mut dyn OwningTx,
@@ -317,7 +319,7 @@ pub(super) fn lend_a_page(
                 return Ok(Polled { frames, sent: 0, rest: PollEnd::Full });
             }
             Err(fault) => {
-                // The frame is counted as dropped when the lane is closed.
+                // Keep the frame, so that it is counted as dropped when the lane is closed.
                 loan.held = Some((page, frame));
                 return Err(fault);
             }

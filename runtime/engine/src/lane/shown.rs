@@ -1,7 +1,7 @@
 //! Occupancy of a lane's page pool, readable by the control thread.
 //!
-//! The pool belongs to the lane's worker. Statistics are read often, and a request to every lane
-//! would wake all workers.
+//! The pool belongs to the lane's worker. Statistics are read often, so a shared gauge avoids a
+//! request to every lane, which would wake all workers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,8 +10,8 @@ use mqnet_pktbuf::Gauge;
 use super::Lane;
 use crate::egress::Egress;
 
-/// Shared gauge of a lane's page pool. The lane replaces the gauge when its pool changes. The lane
-/// takes the lock when disciplines are attached or removed, never for a frame.
+/// Shared gauge of a lane's page pool. The lane replaces the gauge when its pool changes. It takes
+/// the lock only then, never for a frame.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ShownPool(Arc<Mutex<Option<Gauge>>>);
 

@@ -15,7 +15,7 @@ impl Lane {
         let budget = BUDGET.saturating_sub(polled.frames);
         let mut dropped = 0;
         if let Some(hand) = self.finishing.as_ref().filter(|hand| hand.has_a_frame()) {
-            // The kept frame was received before the sink became full.
+            // The kept frame is older than the frames of the source, so it is dropped first.
             hand.drop_the_kept();
             self.tx.submit(&Burst::new(), 0)?;
             self.tx.flush()?;
@@ -32,8 +32,8 @@ impl Lane {
                 }
                 dropped = lengths.len();
                 rx.release(dropped)?;
-                // The dropped frames do not include a partly sent frame that is in a discipline or
-                // was received earlier.
+                // A partly sent frame is given up only if it was the first of the dropped frames. A
+                // partly sent frame in a discipline, or one received earlier, is kept.
                 let of_source = dropped > 0 && self.partial_in_source();
                 if let Some(hand) = self.finishing.as_ref().filter(|_| of_source) {
                     hand.give_up();
@@ -42,14 +42,14 @@ impl Lane {
             Rx::Syscall(rx) => {
                 let waiting = self.batch.as_mut().map_or(0, |batch| batch.drain().len());
                 if let Some(hand) = self.finishing.as_ref().filter(|_| !self.partial_inside) {
-                    // A partly sent frame was received or reinjected, and is the first. In both
-                    // cases its rest is dropped.
+                    // A partly sent frame outside the disciplines was received by this lane or
+                    // reinjected. In both cases its rest is dropped.
                     hand.give_up();
                 }
                 self.tx_stats.tx.drops.count(DropReason::SinkFull, waiting as u64);
                 let Some(loan) = &mut self.loan else { return Ok(()) };
                 if let Some((page, _)) = loan.held.take() {
-                    // The frame in the page was received before the sink became full.
+                    // The frame in the page waits for the full sink too, so it is dropped first.
                     loan.pool.free(page);
                     self.tx_stats.tx.drops.count(DropReason::SinkFull, 1);
                 }
@@ -74,7 +74,7 @@ impl Lane {
         polled.frames += dropped;
         // A lane that drops is never stopped: it waits for its source alone.
         let is_empty = match &self.rx {
-            // A source may show fewer frames than it has.
+            // A source may show fewer frames than it has, so only an empty result counts.
             Rx::Owning(_) => dropped == 0 && budget > 0,
             Rx::Syscall(_) => dropped < budget,
         };

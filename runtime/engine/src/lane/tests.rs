@@ -161,8 +161,8 @@ impl Bench {
     }
 }
 
-// Goal: while the sink has space, frames bypass the discipline: none is copied, and all are
-// counted.
+// Goal: while the sink has space, frames bypass the discipline: all arrive in order, and none is
+// copied.
 #[test]
 fn empty_disciplines_are_bypassed() {
     let mut bench = Bench::with(pfifo(10));
@@ -194,8 +194,8 @@ fn frames_without_room_wait_in_order() {
     assert_eq!((bench.lane.waiting(), bench.stats.tx.wakes.get()), (0, 1));
 }
 
-// Goal: only the discipline drops frames: those above pfifo's limit, counted under their own
-// reason.
+// Goal: only the discipline drops frames: the frames above pfifo's limit, counted as
+// `QdiscOverlimit`.
 #[test]
 fn only_the_policy_drops() {
     let mut bench = Bench::with(pfifo(50));
@@ -256,7 +256,8 @@ fn a_held_lane_collects_frames() {
     assert_eq!(bench.sink(), (0..100).collect::<Vec<_>>());
 }
 
-// Goal: a lane behind a token bucket sleeps until the bucket's time, and only with frames waiting.
+// Goal: a lane with frames behind a token bucket sleeps until the bucket releases the next frame.
+// Without waiting frames the lane sets no wake time.
 #[test]
 fn token_buckets_set_the_wake_time() {
     let rate = 1_000_000;
@@ -305,7 +306,7 @@ impl SyscallRx for Calls {
 }
 
 // Goal: with full=drop between two system-call queues, the lane keeps no frame while the sink is
-// full. The frame would be sent much later than its successors.
+// full. A kept frame would be sent long after its arrival.
 #[test]
 fn tail_drop_keeps_no_frame() {
     let (hands, stats) = (Hands::default(), Arc::<QueuePairStats>::default());
@@ -359,15 +360,15 @@ fn classes_choose_the_channel_of_every_frame() {
     let mut bench = Bench::new();
     bench.lane.install(Egress::shared(0, &shared), bench.now);
     bench.hands.world().room = 5;
-    // The frame arrives on channel 0.
+    // The frames arrive on channel 0.
     bench.hands.world().source.extend((0..10).map(|_| of_class_1()));
     while bench.poll().moved() > 0 {}
     let mut other = Egress::shared(1, &shared);
     assert_eq!((bench.sink().len(), bench.lane.waiting(), other.waiting()), (0, 0, 10));
 }
 
-// Goal: a closing lane stays while another closing lane may add frames to its queue. It is polled
-// again without a wake, and sends the frames that it gets before it leaves. A lane with its own
+// Goal: a closing lane stays while another closing lane may add frames to its queue. The lane is
+// polled again without a wake, and sends the added frames before it leaves. A lane with its own
 // disciplines leaves immediately.
 #[test]
 fn lanes_close_together() {
@@ -381,7 +382,7 @@ fn lanes_close_together() {
     bench.lane.close_source(both.remove(0));
     assert_eq!(bench.poll().moved(), 0);
     assert!(!bench.lane.is_settled());
-    // The other lane ends between the check and the sleep, so this lane must be polled again
+    // The other member ends between the check and the sleep, so this lane must be polled again
     // without a wake.
     drop(both);
     assert_eq!((bench.lane.arm().unwrap(), bench.lane.wake_at().is_some()), (Armed::Sleep, true));
@@ -464,7 +465,7 @@ fn deed() -> impl Strategy<Value = Deed> {
 
 proptest! {
     // Goal: frames arrive in order and none is lost, for all events at the sink, the source and the
-    // disciplines. No stop is forgotten, and no lane with work sleeps.
+    // disciplines. At the end each stop has been followed by a wake, and the lane sleeps.
     #[test]
     fn frames_arrive_once_and_in_order(deeds in proptest::collection::vec(deed(), 1..200)) {
         let mut bench = Bench::with(pfifo(100_000));

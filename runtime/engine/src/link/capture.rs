@@ -47,7 +47,7 @@ impl Captures {
     }
 }
 
-/// Capture whose taps are on the lanes.
+/// Capture with taps on the lanes.
 pub(super) struct Active {
     request: CaptureRequest,
     readers: Readers,
@@ -173,7 +173,7 @@ impl Link {
             let answer = answer.clone();
             move |lane: &mut Lane| {
                 if let Some(stats) = lane.pool_stats() {
-                    // A reply after the time limit has no receiver.
+                    // Ignore errors: a reply after the time limit has no receiver.
                     let _ = answer.send((lane.id(), stats));
                 }
             }

@@ -16,7 +16,7 @@ impl Link {
     /// `patience`. A drained lane receives no further frame. Frames that are not delivered are
     /// counted when the queues are closed: as dropped, or as lost with the peer.
     pub(super) fn deliver(&mut self, patience: Duration) -> Result<(), LinkError> {
-        // During a channel change, frames are in two sets of lanes and the end may be far, so
+        // During a channel change, frames are in two sets of lanes and the change may take long, so
         // nothing is delivered.
         let Some(running) = self.running.as_ref().filter(|_| self.change.is_none()) else {
             return Ok(());

@@ -62,8 +62,8 @@ impl Link {
                 Ok(()) => self.device_mtu.requested = Some((side, mtu)),
                 Err(e) => self.refuse_device_mtu(side, mtu, &e.to_string()),
             },
-            // With a peer the request is not changed here: two hosts with different requests would
-            // never agree again.
+            // While the link is down with a peer, do not change the request: two hosts with
+            // different requests would never agree again.
             (None, None) if self.peer_side.is_none() => {
                 self.settings = settings;
                 self.publish_request();
@@ -102,7 +102,8 @@ impl Link {
     }
 
     /// Keeps the MTU of the link and sets a note. A larger MTU of the device would lose frames, so
-    /// it is restored. A smaller one loses no frames and may be intended, so it stays.
+    /// the device gets the link's MTU back. A smaller MTU loses no frames and may be intended, so
+    /// the device keeps it.
     fn refuse_device_mtu(&mut self, side: usize, mtu: u32, why: &str) {
         let Some(own) = self.running.as_ref().map(|running| running.plan.mtu) else { return };
         let end = &mut self.ends[side];

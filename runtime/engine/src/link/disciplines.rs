@@ -13,7 +13,8 @@ use super::{Link, LinkError, from_source_side};
 use crate::egress::{Disciplines, Egress, EgressConfig, Full, LaneWakers, Queueing, Shared};
 use crate::lane::{Direction, Lane, LaneId};
 
-/// Length of the Ethernet header in bytes. Disciplines count frames, an MTU counts packets.
+/// Length of the Ethernet header in bytes. Disciplines count this header as part of a frame; an MTU
+/// does not include it.
 const ETHERNET_HEADER: u32 = 14;
 
 /// Disciplines and full-sink behaviour of one side.
@@ -50,7 +51,7 @@ impl Attached {
         Ok(Self { tree, full, l2_header, fitted, shared, wakers: None })
     }
 
-    /// Stores the shape of a lane set. Returns the previous shape.
+    /// Stores the shape of a lane set. Returns the previous shape; `Shape::None` for a new set.
     fn set_fitted(&mut self, set: u32, shape: Shape) -> Shape {
         let before = self.fitted.iter().find(|fitted| fitted.set == set).copied();
         self.fitted.retain(|fitted| fitted.set != set);
@@ -130,7 +131,8 @@ impl Link {
         if std::mem::replace(&mut self.attached[side].full, full) == full {
             return;
         }
-        // Lanes of a change in progress that are not attached do not get the setting now.
+        // Lanes of a change in progress that no worker has do not get the setting now, so
+        // `refresh_full` applies it after the change.
         self.full_changed = self.change.is_some();
         self.apply_full(side);
     }
@@ -146,7 +148,7 @@ impl Link {
         let full = self.attached[side].full;
         self.on_lanes_to(side, || {
             move |lane: &mut Lane| {
-                // A lane without memory for the setting continues unchanged.
+                // Ignore errors: a lane without memory for `full=drop` continues unchanged.
                 let _ = lane.set_full(full);
             }
         });
@@ -165,7 +167,8 @@ impl Link {
         fitted.any(|fitted| fitted.shape != Shape::None)
     }
 
-    /// Attaches the disciplines and the full-sink behaviour of both sides to new lanes.
+    /// Attaches the disciplines and the full-sink behaviour of both sides to new lanes. Returns the
+    /// reason if memory or an eventfd cannot be created.
     pub(crate) fn attach_disciplines(
         &mut self,
         lanes: &mut [Vec<Lane>; 2],
@@ -222,7 +225,8 @@ impl Link {
         Ok((0..plan.channels).map(|channel| Egress::shared(channel, &shared)).collect())
     }
 
-    /// Applies the current disciplines of a side to the running lanes.
+    /// Applies the current disciplines of a side to the running lanes. Returns the reason if memory
+    /// or an eventfd cannot be created.
     fn refit(&mut self, side: usize) -> Result<(), String> {
         let Some(running) = &self.running else { return Ok(()) };
         let (set, plan) = (running.set, running.plan.clone());
@@ -246,7 +250,7 @@ impl Link {
         Ok(())
     }
 
-    /// Replaces the schedulers of disciplines whose shape is unchanged.
+    /// Replaces the schedulers of disciplines with an unchanged shape.
     fn succeed(&mut self, side: usize, shape: Shape, set: u32, plan: &Plan) {
         let attached = &mut self.attached[side];
         if shape == Shape::PerChannel {
@@ -268,7 +272,7 @@ impl Link {
         let shared = attached.shared.iter().find(|(of, _)| *of == set).map(|(_, s)| s.clone());
         let Some(shared) = shared else { return };
         self.on_lanes_to(side, || {
-            // The first lane replaces the schedulers for all lanes.
+            // The edit of the first lane replaces the schedulers for all lanes.
             let work = next.take().map(|next| (shared.clone(), next));
             move |lane: &mut Lane| {
                 if let Some((shared, next)) = work {

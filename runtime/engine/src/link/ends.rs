@@ -46,7 +46,7 @@ impl Link {
     }
 
     /// Closes both functions after a failed start and stores the reason, which the next poll
-    /// publishes to the peer.
+    /// publishes to the peer. Returns the notice; `None` if the reason was already reported.
     pub(super) fn cannot_start(&mut self, why: String, reason: &str) -> Option<Notice> {
         self.ends.iter_mut().for_each(|end| end.close(reason));
         self.start_failed = Some(why.clone());
@@ -63,7 +63,8 @@ impl Link {
     }
 
     /// Replaces the function of a side. A running link is taken down first. The user's settings
-    /// stay. Counters continue if the new function has no more channels than the old one.
+    /// stay. Fails if flow learning requires an indirection table that the new function does not
+    /// have. Counters continue if the new function has no more channels than the old one.
     pub fn replace_end(
         &mut self,
         side: usize,

@@ -1,8 +1,8 @@
 //! Flow learning (`rx-locality=learn`): queues are selected from the opposite direction of flows.
 //!
 //! Wrappers of the other function's RX queues count on which channel each flow is sent; only links
-//! with this option have these wrappers. Buckets move as with `ethtool -X`, with each flow in
-//! order.
+//! with this option have these wrappers. Buckets move as with `ethtool -X`, with the frames of each
+//! flow in order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) struct TableOwner {
 }
 
 impl TableOwner {
-    /// Owner whose queue numbers equal its channels: a function that is no group.
+    /// Owner with queue numbers that equal its channels: a function that is no group.
     pub(super) const OWN: Self = Self { member: None, first: 0, step: 1 };
 
     /// Owners of all tables of a function: the members of a group, or the function.
@@ -97,14 +97,15 @@ impl Seen {
     }
 }
 
-/// Table that follows the senders. All queue numbers are those of its owner.
+/// Indirection table that follows the senders. All queue numbers are those of its owner.
 struct Follower {
     owner: TableOwner,
     name: String,
     buckets: Buckets,
     /// Counts of the opposite direction, at the other function.
     samples: Seen,
-    /// Counts of received frames, to check a driver's statement about the hash and the table.
+    /// Counts of received frames, to check the hash and the table that a driver reports; `None`: no
+    /// check.
     arrivals: Option<(Seen, Trial)>,
     policy: Policy,
     /// True if frames arrive on queues other than those of the table, so that learning has ended.
@@ -170,7 +171,8 @@ impl Follower {
         );
     }
 
-    /// Compares the queues of received frames with the table.
+    /// Compares the queues of received frames with the table. Without such counts the table counts
+    /// as true.
     fn judge(&mut self, table: &[u16], queues: u16) -> Judgement {
         let Some((seen, trial)) = &mut self.arrivals else { return Judgement::True };
         let news = seen.news(queues);
@@ -180,7 +182,7 @@ impl Follower {
 
 /// Learning state of both functions.
 pub(super) struct Learning {
-    /// True for a function whose table is to follow the senders.
+    /// True for a function with a table that is to follow the senders.
     wanted: [bool; 2],
     /// Followers of each function in this session.
     followers: [Vec<Follower>; 2],
@@ -210,7 +212,7 @@ impl Learning {
         self.wanted.contains(&true)
     }
 
-    /// Creates the followers of a new session. A replaced NIC may have another hash key.
+    /// Creates the followers of a new session, because a replaced NIC may have another hash key.
     pub(super) fn begin(&mut self, ends: &mut [Box<dyn Function>; 2]) {
         for (side, end) in ends.iter_mut().enumerate().filter(|(side, _)| self.wanted[*side]) {
             let all = TableOwner::all(&**end);
@@ -292,14 +294,15 @@ impl Link {
             Judgement::True => {}
             Judgement::Unknown => return Ok(()),
             Judgement::False { strays, of } => {
-                // A table that another program has just set explains the difference.
+                // A table that another program has just set explains the difference. Without such a
+                // table, learning ends.
                 if !owner.of(end).is_some_and(|function| function.refresh_indirection()) {
                     follower.give_up(strays, of);
                 }
                 return Ok(());
             }
         }
-        // While a sink is full, moving flows would have to wait for it.
+        // Do not move flows while a sink is full: the move would have to wait for that sink.
         let sinks = &self.ends[1 - side].stats()[..usize::from(channels)];
         if sinks.iter().any(|channel| channel.tx.stopped_since_ns.get() != 0) {
             return Ok(());
@@ -314,7 +317,7 @@ impl Link {
         let (count, queue) = (moves.buckets.len(), moves.queue);
         match self.spread_automatically(side, owner, &table)? {
             Ok(()) => tracing::debug!("{name}: {count} buckets of flows move to queue {queue}"),
-            // Pause after a failed attempt, because it delayed the other links.
+            // Pause after a failed attempt, because the attempt delayed the other links.
             Err(why) => {
                 self.learning.next = self.now + PAUSE;
                 tracing::debug!("{name}: {count} buckets stay: {why}");

@@ -11,7 +11,7 @@ use crate::lane::{Direction, LaneId};
 use crate::worker::LaneFault;
 
 impl Link {
-    /// True if one of the functions can continue without the failed part. False without faults.
+    /// True if one of the functions can continue without the failed member. False without faults.
     pub(super) fn survives(&mut self, faults: &[LaneFault]) -> bool {
         let now = self.now;
         // Query both functions, because both may have lost a member.
@@ -24,8 +24,8 @@ impl Link {
         self.ends.iter().any(|end| end.members().iter().any(|member| !member.up))
     }
 
-    /// Takes a running link down for its first fault if `for_good` is true. Returns the notice, if
-    /// any.
+    /// Takes a running link down for its first fault if `for_good` is true. Returns the notice;
+    /// `None` if the link stays as it is or the reason was already reported.
     pub(super) fn end_by_faults(
         &mut self,
         faults: &[LaneFault],

@@ -27,7 +27,7 @@ impl Link {
 
     /// Requests new settings. [`answer`](Self::answer) returns the result when the change is
     /// complete. While the link is down, the result is available immediately, and the settings
-    /// apply at the next start. An error means that nothing was changed.
+    /// apply at the next start. After an error the settings are unchanged.
     pub fn request(
         &mut self,
         settings: LinkSettings,
@@ -123,7 +123,8 @@ impl Link {
         }
     }
 
-    /// Completes the pending request after a change, or if no change was necessary.
+    /// Completes the pending request, if any, with the result of the change. A request that needs
+    /// no change counts as committed. An undone change restores the previous settings.
     pub(crate) fn end_request(&mut self, ended: Ended) {
         match ended {
             Ended::Committed if self.pending.take().is_some() => {
@@ -154,8 +155,8 @@ impl Link {
         self.peer().and_then(|peer| peer.peer_wants())
     }
 
-    /// Reason why the number of channels differs from the user's request; `None` if it does not,
-    /// and while the link is down.
+    /// Reason why the number of channels differs from the user's request. `None` if it does not, if
+    /// the user requested no number, and while the link is down.
     pub fn settled_note(&mut self) -> Option<String> {
         let (have, want) = (self.running.as_ref()?.plan.channels, self.settings.channels?);
         let peer = self.peer().and_then(|peer| peer.peer_wants());

@@ -1,5 +1,5 @@
-//! Resteering: another distribution of flows over the same queues, as with `ethtool -X`, with each
-//! flow in order.
+//! Resteering: another distribution of flows over the same queues, as with `ethtool -X`, with the
+//! frames of each flow in order.
 //!
 //! The queues that gain flows are processed one after the other. The lane of such a queue stops,
 //! and the buckets move. The lanes that lose flows run until their waiting frames are delivered.
@@ -25,8 +25,8 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// other links of a daemon.
 const LIMIT_AUTOMATIC: Duration = Duration::from_millis(250);
 
-/// Duration of a stop after which a sink is checked. If it accepts nothing for the same time again,
-/// the sink counts as stuck, and no move is started.
+/// Duration of a stop after which a sink is checked. A sink that then accepts nothing for the same
+/// time again counts as stuck, and no move is started.
 const STALLED: Duration = Duration::from_millis(50);
 
 /// Error text of a move that timed out.
@@ -126,7 +126,8 @@ impl Link {
         let channels = self.running.as_ref().map_or(0, |running| running.plan.channels);
         let mut stage = rules.clone();
         // Remove the old rule first, then add the new one. Flows of the old rule may go to any
-        // queue, and flows of the new rule may come from any. A lane cannot be in both sets.
+        // queue, and flows of the new rule may come from any. In one move, a lane cannot both gain
+        // and lose flows.
         if let Some(at) = rules.iter().position(|old| old.location == location) {
             let old = stage.remove(at);
             let others: Vec<u16> = (0..channels).filter(|queue| *queue != old.queue).collect();
@@ -141,8 +142,8 @@ impl Link {
         let others: Vec<u16> = (0..channels).filter(|other| *other != queue).collect();
         let done = self.move_rules(side, &[queue], &others, &before, &stage)?;
         if done.is_err() && before != rules {
-            // Restore the replaced rule. If that fails too, the list of rules shows that the rule
-            // is missing.
+            // The new rule could not be added, so restore the replaced rule. If that fails too, the
+            // list of rules shows that the rule is missing.
             let queue = rules.iter().find(|old| old.location == location).map(|old| old.queue);
             let gaining: Vec<u16> = queue.into_iter().collect();
             let others: Vec<u16> = (0..channels).filter(|other| !gaining.contains(other)).collect();
@@ -165,7 +166,7 @@ impl Link {
     }
 
     /// Moves flows between queues. `turn` changes the steering, and `back` undoes the change if
-    /// frames are not delivered within `limit`.
+    /// frames are not delivered within `limit`. The inner error is the reason of a failure.
     fn move_flows(
         &mut self,
         side: usize,

@@ -79,9 +79,10 @@ impl Link {
         self.peers_way_has_disciplines() || self.peers_way_has_hooks()
     }
 
-    /// True if frames from the peer may wait in a program's pages; the peer regards these frames as
-    /// taken. Also true for reinjected frames of a program at this end. They must not open a sink
-    /// for new lanes before the old lanes have left it.
+    /// True if a program is attached or being removed on a link with a peer. Frames from the peer
+    /// may then wait in the program's pages, although the peer regards them as taken. Reinjected
+    /// frames may wait as well, and must not open a sink for new lanes before the old lanes have
+    /// left it.
     pub(crate) fn peers_way_has_hooks(&self) -> bool {
         let attached = self.programs.attached.iter().any(Option::is_some);
         self.peer_side.is_some() && (attached || self.programs.any_leaving())
@@ -101,7 +102,8 @@ impl Link {
         let waker = Arc::new(EventFd::new()?);
         let (hooked, joined) = (Hooked::default(), Hooked::default());
         self.programs.placed[side].extend([hooked.clone(), joined.clone()]);
-        // The program processes frames before their segmentation, so the arriving size counts.
+        // The program processes frames before their segmentation, so the size of arriving frames
+        // counts.
         let way_in = if side == 0 { Direction::AToB } else { Direction::BToA };
         let plan_in = from_source_side(plan, way_in);
         let (arrives, offloads) = (plan_in.rx_frame_max(), plan_in.rx_offloads);
@@ -129,7 +131,8 @@ impl Link {
         Ok(Some(Pair { hook, inlet, joined, waker }))
     }
 
-    /// Adds the programs of both sides to lanes that no worker has yet.
+    /// Adds the programs of both sides to lanes that no worker has yet. Returns the reason if an
+    /// eventfd cannot be created.
     pub(super) fn hook_lanes(
         &mut self,
         lanes: &mut [Vec<Lane>; 2],
@@ -203,7 +206,7 @@ impl Link {
     }
 
     /// Detaches and returns the program of a side. Frames that the program has passed or reinjected
-    /// are still sent.
+    /// are still sent. Fails if no program is attached.
     pub fn detach_xdp(&mut self, side: usize) -> Result<Arc<Program>, XdpError> {
         let attached = self.programs.attached[side].take().ok_or(XdpError::None)?;
         self.ends[side].set_xdp(false);

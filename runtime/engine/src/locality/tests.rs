@@ -32,7 +32,7 @@ fn sights_need_a_clear_majority() {
 
 // Goal: a bucket moves at the third consecutive sample on the same channel, not earlier. Samples
 // without traffic neither count nor reset. A sample on another channel, a mixed sample, or one on
-// the bucket's queue resets.
+// the bucket's queue resets the count.
 #[test]
 fn buckets_move_after_three_samples() {
     let on = Sample::On(2);
@@ -64,7 +64,8 @@ fn removed_queues_get_no_buckets() {
     }
 }
 
-// Goal: only the leader of two ends that follow each other moves; then both agree.
+// Goal: of two ends that follow each other, only the leader moves buckets. After that, both tables
+// agree.
 #[test]
 fn mutual_followers_converge() {
     let mut policies = [Policy::new(BUCKETS), Policy::new(BUCKETS)];
@@ -83,7 +84,8 @@ fn mutual_followers_converge() {
     assert_eq!((tables[0], moves), ([1; BUCKETS], [BUCKETS, 0]));
 }
 
-// Goal: a bucket whose channel changes every second moves less and less often.
+// Goal: a bucket with a new channel every second moves less and less often: at most 12 times in 300
+// s.
 #[test]
 fn restless_buckets_move_less_often() {
     let mut policy = Policy::new(1);
@@ -128,8 +130,9 @@ fn driver_hashes_are_verified() {
 }
 
 proptest! {
-    // Goal: for all samples, a bucket moves to a queue on which it was seen and that it does not
-    // have, within the limit per sample, and no bucket moves twice within the minimum hold time.
+    // Goal: for all samples, a bucket moves only to a queue on which it was seen and that it does
+    // not have. The number of moves per sample is limited, and no bucket moves twice within the
+    // minimum hold time.
     #[test]
     fn moves_are_bounded(
         looks in prop::collection::vec(prop::collection::vec(sample(), BUCKETS), 1..80),

@@ -7,11 +7,12 @@ use crate::lane::{Lane, PollEnd};
 /// Condition under which a lane leaves its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leave {
-    /// Immediately, with all frames in the lane. The lane will be attached again.
+    /// Immediately, with all frames in the lane. The caller attaches the lane again, or drops it.
     Immediately,
     /// As soon as no frame of the lane waits or is partly sent.
     Settled,
-    /// As `Settled`, after the lane found its source empty or moved `most` frames.
+    /// Like `Settled`, but only after the lane found its source empty or moved `most` frames of the
+    /// source.
     Drained {
         /// Largest number of frames that can wait in the source.
         most: u32,
@@ -21,8 +22,8 @@ pub(crate) enum Leave {
 /// Condition and destination of a lane that is being detached.
 pub(super) struct Leaving {
     pub(super) immediately: bool,
-    /// Upper limit of the frames that still wait since the request; `None`: the source does not
-    /// matter.
+    /// Upper limit of the frames that waited in the source at the request and are not received yet;
+    /// `None`: the source does not matter.
     pub(super) left: Option<u32>,
     pub(super) reply: Sender<Lane>,
 }
@@ -38,7 +39,8 @@ impl Leaving {
         Self { immediately: leave == Leave::Immediately, left, reply }
     }
 
-    /// True if the lane may leave, after it has moved `moved` more frames.
+    /// True if the lane may leave, after it has moved `moved` more frames. A drained lane that may
+    /// not leave yet stops receiving.
     pub(super) fn may_go(&mut self, lane: &mut Lane, moved: usize) -> bool {
         let drained = match &mut self.left {
             None => true,

@@ -9,7 +9,7 @@ use crate::lane::{Lane, Polled};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum LaneState {
-    /// Polled in every iteration.
+    /// Polled in every iteration outside a poll hold-off.
     Active,
     /// Not polled; its queues are armed and will wake the worker.
     Armed,
@@ -50,8 +50,8 @@ impl Slot {
     }
 
     pub(super) fn pause(&mut self, policy: &IdlePolicy, window: Duration, now: Duration) -> Pause {
-        // Restart the idle time here: time in which the worker did not run is not idle time of the
-        // lane.
+        // Count idle time only after `spins` empty polls, so that earlier time in which the worker
+        // did not run does not count.
         if self.empty <= policy.spins {
             self.idle_since = now;
         }

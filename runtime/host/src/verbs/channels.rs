@@ -16,7 +16,7 @@ pub(super) fn channels(entry: &mut HostedLink, _side: usize) -> Result<Channels,
     let wanted = entry.link.settings().channels;
     Ok(Channels {
         combined_max: most_channels(entry),
-        // While the link is down, show the number with which it will start, as far as known.
+        // While the link is down, show the requested number, or 1.
         combined: combined.or(wanted).unwrap_or(1),
         wanted,
         peer_wanted: entry.link.peer_wants(),

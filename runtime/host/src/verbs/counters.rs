@@ -6,7 +6,7 @@ use mqnet_pktbuf::PoolStats;
 
 use crate::HostedLink;
 
-/// `ethtool -S`, with the counter names of virtio-net where they exist.
+/// `ethtool -S`, with the names of virtio-net for the counters that virtio-net has.
 pub(super) fn counters(entry: &mut HostedLink, side: usize) -> Result<Vec<NamedCounter>, ApiError> {
     let mut list = Vec::new();
     let mut add = |name: String, value: u64| list.push(NamedCounter { name, value });

@@ -45,8 +45,8 @@ pub(super) fn features(entry: &mut HostedLink, side: usize) -> Result<Vec<Featur
     let caps = entry.link.functions()[side].caps();
     let [no_rx, no_tx] = unwanted(entry.link.settings(), side);
     let feature = |name: &str, bits: Offloads, have: Offloads, can: Offloads, no: Offloads| {
-        // A name may stand for several offloads. The feature is requested unless the user has
-        // disabled all of them.
+        // A name may stand for several offloads. The feature is requested if the function supports
+        // all of them, unless the user has disabled all of them.
         let requested = can.has(bits) && !no.has(bits);
         Feature { name: name.to_owned(), active: have.has(bits), fixed: !can.has(bits), requested }
     };

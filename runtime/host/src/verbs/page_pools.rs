@@ -7,9 +7,9 @@ use mqnet_pktbuf::{Mapping, PoolStats};
 
 use crate::HostedLink;
 
-/// `page-pool-get` and `page-pool-stats-get`. The list contains the pools of lanes whose queues
-/// have no memory, then the pools of RX queues that provide buffers to a device. The id of a pool
-/// is the NAPI id of its lane.
+/// `page-pool-get` and `page-pool-stats-get`. The list first contains the pools of lanes: for
+/// disciplines, or between two system-call queues. Then the pools of RX queues that provide buffers
+/// to a device follow. The id of a pool is the NAPI id of its lane.
 pub(crate) fn page_pools(entry: &mut HostedLink) -> Vec<(PagePoolInfo, PagePoolStats)> {
     let queues = [0, 1].map(|side| entry.link.functions()[side].rx_memory());
     let entry = &*entry;

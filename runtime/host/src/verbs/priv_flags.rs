@@ -7,7 +7,7 @@ use mqnet_sysio::clock;
 use super::{done, not_while_changing, plain};
 use crate::HostedLink;
 
-/// Flag that is shown with notes.
+/// Flag that is shown with notes about the buffer layout.
 const FULL_PAGE: &str = "full-page-rx";
 
 /// Describes the buffer layout of RX queues. Adjacent queues with the same layout and reason share

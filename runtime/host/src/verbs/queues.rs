@@ -29,7 +29,8 @@ pub(super) fn queues(entry: &mut HostedLink, side: usize) -> Result<Vec<QueueInf
     let functions = functions(entry, side);
     let all = 0..channels(entry);
     let dev = &entry.netdevs[side];
-    // The lane of a TX queue has its RX queue on the other side.
+    // The lane of a TX queue has its RX queue on the other side, so the queue has the NAPI id of
+    // that side.
     let queue = |kind: QueueType, channel: u16| QueueInfo {
         id: u32::from(channel),
         ifindex: dev.ifindex,

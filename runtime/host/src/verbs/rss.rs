@@ -76,7 +76,8 @@ pub(super) fn set_rss(entry: &mut HostedLink, side: usize, want: &SetRss) -> Cha
     done(rss(entry, side)? != now, since)
 }
 
-/// Creates a table in which each queue has a number of buckets proportional to its weight.
+/// Creates a table in which each queue has a number of buckets proportional to its weight. Returns
+/// an error without a positive weight, or for more weights than channels can exist.
 fn by_weight(weights: &[u32], size: usize) -> Result<Vec<u16>, ApiError> {
     let total: u64 = weights.iter().map(|&weight| u64::from(weight)).sum();
     if total == 0 || weights.len() > usize::from(mqnet_netdev::limits::CHANNELS_MAX) {

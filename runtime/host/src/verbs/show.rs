@@ -155,7 +155,8 @@ pub(crate) fn show(entry: &mut HostedLink) -> LinkInfo {
 /// `ethtool -i`.
 pub(super) fn driver(entry: &mut HostedLink, side: usize) -> Result<DriverInfo, ApiError> {
     let end = &entry.link.functions()[side];
-    // Only an `ntb_transport` of the kernel has a protocol version of its own.
+    // Only an `ntb_transport` of the kernel has a protocol version, which is shown instead of the
+    // firmware version.
     let protocol = (**end).slot_rings().and_then(|_| (**end).protocol());
     let firmware = protocol.unwrap_or(entry.firmware(side)).to_owned();
     let dev = &entry.netdevs[side];

@@ -97,7 +97,7 @@ fn refused(error: TcError) -> ApiError {
 }
 
 /// Converts a request to a command for the tree. `there` are the existing disciplines, in which a
-/// handle without a parent is found.
+/// handle without a parent is found. Returns an error with the invalid field.
 fn command(want: &TcRequest, there: &[QdiscInfo]) -> Result<TcCommand, ApiError> {
     let wrong = |field: &str, value: &str, allowed: &str| {
         ApiError::field(field, format!("{field}: '{value}' is not {allowed}"))
@@ -156,7 +156,7 @@ fn split_mask(handle: Option<&str>) -> Option<(&str, &str)> {
     handle?.split_once('/')
 }
 
-/// Parses a hexadecimal number with `0x`, or a decimal number.
+/// Parses a hexadecimal number with `0x`, or a decimal number; `None` for other text.
 fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
@@ -164,7 +164,8 @@ fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// Determines the attachment of an object from its handle, for a request without a parent.
+/// Determines the attachment of an object from its handle, for a request without a parent. Returns
+/// an error for a qdisc or class without a handle, and for a qdisc with an unknown handle.
 fn parent_of(
     object: TcObject,
     handle: Option<Handle>,

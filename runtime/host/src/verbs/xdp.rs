@@ -93,8 +93,8 @@ pub(super) fn set_xdp(entry: &mut HostedLink, side: usize, want: &SetXdp) -> Cha
     done(true, since)
 }
 
-/// Returns an error unless `value` is 0 or the index of a netdev of this link. Lanes do not lead to
-/// other links.
+/// Returns an error unless `value` is 0 or the index of a netdev of this link, because lanes do not
+/// lead to other links.
 fn can_redirect(netdevs: &[Netdev; 2], value: &[u8]) -> Result<(), ApiError> {
     let number = value.first_chunk().map_or(0, |n| u32::from_le_bytes(*n));
     if number == 0 || netdevs.iter().any(|netdev| netdev.ifindex == number) {

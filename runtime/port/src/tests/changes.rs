@@ -145,7 +145,7 @@ impl Traffic {
 }
 
 /// Ends the traffic with all channels in use. Asserts that every accepted frame arrived once and in
-/// order, except frames dropped as too long. Returns the number of these.
+/// order, except frames dropped as too long. Returns the number of dropped frames.
 fn account(driver: LinkDriver, closer: &Closer, mut traffic: Traffic) -> u64 {
     set_channels(&driver, QUEUES);
     let sent = traffic.stop();
@@ -249,7 +249,8 @@ fn rooms_follow_changes() {
 }
 
 // Goal: frames that wait for the program when their channel is retired can be received later. The
-// retired channel delivers no other frames and rejects sends. It works when it is in use again.
+// retired channel delivers no other frames and rejects sends. The channel works normally when it is
+// in use again.
 #[test]
 fn retired_queue_keeps_its_frames() {
     let Pair { driver, ends: [mut near, mut far], .. } = pair(MTU_MAX, 8);
@@ -292,7 +293,7 @@ fn waiting_senders_return_when_the_queue_is_retired() {
         })
         .collect();
     sleep(Duration::from_millis(50));
-    // The lane cannot drain, because the program does not receive.
+    // The lane cannot drain, because the program does not receive, so the change does not complete.
     driver.call(|link| request(link, |settings| settings.channels = Some(1))).unwrap();
     for sender in senders {
         assert_eq!(sender.join().unwrap(), Error::NotInUse);

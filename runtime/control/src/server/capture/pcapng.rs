@@ -64,8 +64,8 @@ impl Writer {
         Self { file, missed: 0, missed_in_all: 0, time: 0 }
     }
 
-    /// Appends frames, with a statistics block if `missed` frames were lost before them. Readers
-    /// use the last statistics block of a file.
+    /// Appends frames. If `missed` frames were lost before them, also appends a statistics block;
+    /// readers use the last such block of a file.
     pub(super) fn add(&mut self, frames: &[CapturedFrame], missed: u64) {
         self.missed = self.missed.saturating_add(missed);
         if missed > 0 {

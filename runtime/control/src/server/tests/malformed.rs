@@ -8,7 +8,8 @@ use super::*;
 /// Sends one request as bytes and returns the whole answer.
 fn raw(socket: &str, request: &str) -> String {
     let mut stream = UnixStream::connect(socket).unwrap();
-    // A server that rejects the request early closes the connection during the write.
+    // Ignore errors: a server that rejects the request early closes the connection during the
+    // write.
     let _ = stream.write_all(request.as_bytes());
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -97,7 +98,8 @@ fn malformed_requests_are_refused() {
     assert_eq!(state(), before);
 }
 
-// Goal: clients that send garbage or incomplete requests do not stop the server.
+// Goal: clients that send garbage or incomplete requests do not stop the server: a later request
+// succeeds.
 #[test]
 fn rubbish_does_not_stop_the_server() {
     let folder = Folder::new("rubbish");

@@ -8,7 +8,7 @@ use super::*;
 
 const PAYLOAD: usize = 3000;
 
-/// Source of large frames, with or without memory.
+/// Source of large frames, as an owning or a system-call queue.
 struct Large(Hands, Vec<Vec<u8>>);
 
 fn tso() -> VnetHdr {
@@ -284,7 +284,8 @@ fn partial_frames_stay_first_after_a_discipline_change() {
     bench.hands.world().room = 1;
     bench.poll();
     assert_eq!((bench.sink().len(), bench.hands.world().source.len()), (1, 0));
-    // The third frame has priority, and waits when the order changes.
+    // The third frame has a higher priority, and waits in the discipline when `prio` replaces
+    // `pfifo`.
     bench.hands.world().source.push_back(of_priority(2, 0x10));
     bench.poll();
     bench.lane = bench.lane.with_qdisc("prio", Layer::Ethernet).unwrap();

@@ -18,8 +18,8 @@ fn bench(mut bench: Bench, hold_off: Duration, frames: u32) -> Bench {
     bench
 }
 
-// Goal: the lane returns the hold-off of its source. While frames wait in disciplines, or with a
-// program, the hold-off is zero.
+// Goal: the lane returns the hold-off of its source. While frames wait in disciplines, or if the
+// source has a program, the hold-off is zero.
 #[test]
 fn hold_off_requires_empty_disciplines() {
     assert_eq!(bench(Bench::with(pfifo(1000)), TIME, 5).lane.poll_hold_off(), TIME);

@@ -122,7 +122,7 @@ fn dropping_programs_do_not_empty_the_source() {
 }
 
 // Goal: a new program neither discards nor processes the frames that a previous program has passed.
-// The lane leaves when these frames are sent.
+// The lane settles when these frames are sent.
 #[test]
 fn frames_passed_by_an_earlier_program_are_kept() {
     let mut bench = Bench::new();
@@ -152,10 +152,10 @@ fn watch_drops(bench: &mut Bench) -> CaptureReader {
     reader
 }
 
-// Goal: a large frame that was received into a sink with too little space is completed when the
-// sink has space. This holds also if its source now has a program and no other frame arrives, with
-// or without disciplines or a capture. With `full=drop` the rest of the frame is dropped and
-// counted. In all cases the lane settles.
+// Goal: a large frame that was received for a sink with too little space is completed when the sink
+// has space. This holds also if its source now has a program and no other frame arrives, with or
+// without disciplines or a capture. With `full=drop` the rest of the frame is dropped and counted.
+// In all cases the lane settles.
 #[test]
 fn received_frames_complete_without_source() {
     let cases = [(false, Full::Stop), (true, Full::Stop), (false, Full::Drop)];
@@ -187,7 +187,7 @@ fn received_frames_complete_without_source() {
 }
 
 // Goal: reinjected frames do not overtake a frame that was partly sent before the reinjection path
-// existed, and frames of an earlier program's path are not lost.
+// existed. Frames of an earlier reinjection path are not lost.
 #[test]
 fn reinjected_frames_overtake_none() {
     let mut bench = finishing::bench(true);
@@ -219,8 +219,8 @@ fn reinjected_frames_do_not_count_as_source_frames() {
     assert_eq!((polled.frames, bench.lane.taken_of_source(polled.frames)), (12, 7));
 }
 
-// Goal: with `full=drop`, a reinjected and partly sent frame is dropped when its lane's source
-// loses its memory, and the lane settles.
+// Goal: with `full=drop` and a system-call source, a partly sent frame and a reinjected frame are
+// dropped and counted after the program was detached. The lane settles.
 #[test]
 fn partial_reinjected_frames_may_be_dropped() {
     let mut bench = finishing::bench(false);
@@ -240,7 +240,8 @@ fn partial_reinjected_frames_may_be_dropped() {
 }
 
 // Goal: a lane that is being detached and receives into its own memory sends the reinjected frames
-// and takes no further frame. It settles even if its source is never empty and its sink is slow.
+// and takes no further frame. The lane settles even if its source is never empty and its sink is
+// slow.
 #[test]
 fn reinjected_frames_leave_with_their_lane() {
     for merges in [merging::merges(), None] {

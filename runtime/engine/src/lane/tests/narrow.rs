@@ -157,8 +157,8 @@ impl Narrow {
 }
 
 // Goal: small frames use all of the sink's memory even if it has no space for a largest frame.
-// Excess frames stay in the source, except for a few. The lane sleeps until the sink has space for
-// the first of these.
+// Excess frames stay in the source, except for a few that the lane holds. The lane sleeps until the
+// sink has space for the first held frame.
 #[test]
 fn small_frames_use_all_sink_memory() {
     let mut narrow = Narrow::new();
@@ -236,9 +236,9 @@ fn tail_drop_drops_only_frames_without_room() {
     assert_eq!((narrow.came_in_order(), narrow.bench.dropped(DropReason::SinkFull)), (13, 0));
 }
 
-// Goal: a lane that is being detached receives no frame that would have to wait in it. It can
-// therefore leave even if its source is never empty and its sink is slow. A lane that stays
-// continues.
+// Goal: a lane that is being detached receives no frame that would have to wait in it. The lane can
+// therefore leave even if its source is never empty and its sink is slow. A lane that stays after
+// all receives again.
 #[test]
 fn leaving_lanes_settle() {
     let mut narrow = Narrow::new();

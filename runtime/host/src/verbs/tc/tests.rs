@@ -111,8 +111,8 @@ fn refusals_keep_their_kind() {
     }
 }
 
-// Goal: the limit of tbf is shown as latency of the slower bucket. A limit that is smaller than the
-// bucket is shown in bytes.
+// Goal: the limit of tbf is shown as latency of the slower bucket. A limit below each bucket, or
+// without a rate, is shown in bytes.
 #[test]
 fn tbf_is_shown_as_by_tc() {
     let tbf = Tbf { rate: 125_000, burst: 10_240, peakrate: 0, mtu: 0, limit: 16_490 };
