@@ -15,7 +15,7 @@ use mqnet_sysio::socket::StreamSocket;
 
 use crate::early::{BODY, HEADER, Header};
 
-/// Timeout of a wait that only the peer, or the end of the thread, ends.
+/// Timeout of waits that should end only by the peer or by the end of the thread.
 pub(crate) const NO_LIMIT: Duration = Duration::from_secs(3600);
 
 /// Largest body length. The longest message describes 32 memory ranges.
@@ -110,7 +110,7 @@ impl Relay {
         Ok(fds)
     }
 
-    /// Forwards the replies of the crate.
+    /// Forwards all available replies of the crate to the VMM.
     pub(crate) fn answer(&self) -> io::Result<()> {
         let mut bytes = [0; HEADER + BODY_MAX];
         while let Some(part) = self.crate_side.receive_here(&mut bytes)? {

@@ -68,7 +68,7 @@ impl Queue for GuestRx {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
         self.stats.tx.arms.add(1);
         if !self.is_open()? {
-            // Poll a held queue: the release of the hold may not wake it.
+            // Poll a held queue, because the release of the hold may not wake the lane.
             return Ok(if self.held { Armed::MoreWork } else { Armed::Sleep });
         }
         let (Some(vring), cell) = self.lease.parts() else { return Ok(Armed::Sleep) };

@@ -29,7 +29,7 @@ fn used() -> Duration {
     times.iter().map(|t| Duration::new(t.tv_sec() as u64, t.tv_usec() as u32 * 1000)).sum()
 }
 
-/// Requests the features (1) and returns the length of the reply.
+/// Sends `GET_FEATURES` (request 1) and returns the length of the reply; `Err` after 5 s.
 fn request(mut vmm: &UnixStream) -> std::io::Result<usize> {
     vmm.set_read_timeout(Some(Duration::from_secs(5)))?;
     vmm.write_all(&[1u32, 1, 0].map(u32::to_ne_bytes).concat())?;
