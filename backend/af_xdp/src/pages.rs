@@ -115,7 +115,7 @@ impl Pages {
 }
 
 impl Drop for Pages {
-    /// Closes the pool. The kernel may still write to its pages, so they are not allocated again.
+    /// Closes the pool. The kernel may still write to the pages, so they are not allocated again.
     fn drop(&mut self) {
         let Some(mut pool) = self.pool.take() else { return };
         for frag in self.own.iter_mut().filter_map(Option::take) {

@@ -129,10 +129,12 @@ impl Device {
     /// Returns when the change is done. The change waits until packets for the program fit into its
     /// queues, so the receiving thread should not call this method under load.
     ///
-    /// # Errors [`Code::Invalid`] if `channels` is out of range, [`Code::Changing`] while another
-    /// change is in progress, [`Code::TimedOut`] if the program does not receive for 10 s,
-    /// [`Code::Failed`] if the kernel refuses, [`Code::Down`] if the device is closed. After an
-    /// error the device continues with its previous queues.
+    /// # Errors
+    ///
+    /// [`Code::Invalid`] if `channels` is out of range, [`Code::Changing`] while another change is
+    /// in progress, [`Code::TimedOut`] if the program does not receive for 10 s, [`Code::Failed`]
+    /// if the kernel refuses, [`Code::Down`] if the device is closed. After an error the device
+    /// continues with its previous queues.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
