@@ -31,8 +31,8 @@ struct Hash {
 }
 
 impl Hash {
-    /// Bucket of a TCP or UDP frame; `None` for frames that are not hashed, for fragments and for
-    /// other protocols: drivers do not report their hash.
+    /// Bucket of a TCP or UDP frame. `None` for frames that are not hashed, for fragments and for
+    /// other protocols: drivers do not report the hash of these frames.
     fn bucket(&self, keys: &FlowKeys, buckets: usize) -> Option<usize> {
         let kind = match keys.proto {
             IP_TCP => TCP,

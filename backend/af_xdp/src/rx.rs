@@ -229,7 +229,7 @@ fn restock(channel: u16, side: &mut RxSide, stats: &QueuePairStats) -> Result<()
 }
 
 /// Result of a failed wakeup: no fault if the driver is busy, because it then polls its rings
-/// anyway.
+/// anyway, or if the kernel has no such call.
 #[cold]
 fn outcome(channel: u16, e: io::Error) -> Result<(), Fault> {
     match e.raw_os_error() {

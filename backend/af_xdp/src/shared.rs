@@ -18,7 +18,8 @@ const CONTINUES: u32 = 1;
 #[derive(Debug)]
 pub(crate) struct Xsk {
     pub(crate) socket: XdpSocket,
-    /// True if the kernel has not consumed all TX entries, and the TX queue repeats no wakeup.
+    /// True if the kernel has left TX entries after repeated wakeup calls. The next kick of the TX
+    /// queue, or the RX queue, calls again.
     pub(crate) is_stuck: AtomicBool,
     /// Wakes the RX queue, which repeats the wakeup for TX while the lane of the TX queue sleeps.
     pub(crate) wakeup: Arc<EventFd>,

@@ -30,7 +30,8 @@ impl Spread {
         let channels = nics.channels(interface).ok();
         let named = spread.table.iter().max().map_or(1, |most| most + 1);
         let queues = channels.as_ref().map_or(named, |channels| channels.rx());
-        // Default tables of some drivers use all possible queues, so both numbers count as default.
+        // Default tables of some drivers use all possible queues. A table that is even over either
+        // number of queues is a default table.
         let possible = channels.map(|channels| channels.max());
         let is_default =
             [Some(queues), possible].into_iter().flatten().any(|n| is_even(&spread.table, n));

@@ -178,7 +178,7 @@ impl Queue for NicTx {
 
     fn park(&mut self) {
         self.reserved = 0;
-        // An error is ignored: it occurs again for the next owner of the side, which returns it.
+        // An error is ignored: the next owner of the side gets it again, and returns it.
         let _ = self.kick();
         self.lease.hand_back(&self.epoll_set);
     }
@@ -283,8 +283,8 @@ impl OwningTx for NicTx {
         Ok(())
     }
 
-    /// True if the kernel has consumed all frames. Waiting for completions would only depend on
-    /// the network's speed.
+    /// True if the kernel has consumed all frames. Completions are not awaited, because they depend
+    /// on the speed of the network.
     fn is_drained(&mut self) -> Result<bool, Fault> {
         // Take the side, because parked lanes have left it in its cell.
         self.lease.take();

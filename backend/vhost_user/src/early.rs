@@ -1,6 +1,6 @@
 //! Messages handled without the crate `vhost`, which has no handlers for most of them. The crate
-//! also rejects `SET_VRING_ENABLE` before any features are accepted, but QEMU sends this message
-//! then and waits for its reply.
+//! also rejects `SET_VRING_ENABLE` until features are accepted, but QEMU sends this message earlier
+//! and waits for its reply.
 
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;

@@ -156,7 +156,7 @@ impl VhostUserFunction {
     }
 }
 
-/// Random address for a card without a configured one: locally administered, unicast.
+/// Random address for a device without a configured address: locally administered, unicast.
 fn random_mac() -> [u8; 6] {
     let [a, b, c, d, e, ..] = RandomState::new().build_hasher().finish().to_ne_bytes();
     [2, a, b, c, d, e]

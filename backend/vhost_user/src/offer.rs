@@ -95,8 +95,8 @@ impl Offer {
             | Protocol::STATUS
             | Protocol::MTU
             | Protocol::RARP;
-        // QEMU provides the config space itself, and warns about `CONFIG` if no field of the
-        // backend is needed.
+        // QEMU provides the config space itself, and warns if a backend offers `CONFIG`
+        // unnecessarily.
         match self.mac.is_some() || self.mtu.is_some() || self.ctrl {
             true => always | Protocol::CONFIG,
             false => always,

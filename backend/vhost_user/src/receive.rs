@@ -57,7 +57,7 @@ impl Receiving {
         let mut place = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         if **place != settings {
             *place = Arc::new(settings);
-            // The version is a hint only: the lock orders the settings.
+            // `Relaxed` suffices: the lock publishes the settings, and the version is only a hint.
             self.version.fetch_add(1, Ordering::Relaxed);
         }
     }

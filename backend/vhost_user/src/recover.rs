@@ -6,10 +6,9 @@
 //! available descriptor, as long as each chain is one descriptor. With indirect tables and
 //! mergeable buffers, all chains of Linux are one descriptor.
 //!
-//! While no backend is connected, QEMU also drops frames of the guest. QEMU marks their
-//! descriptors used from its old position on, among the available ones. The guest treats such
-//! descriptors as used when it reaches them, so a device must skip them (see
-//! `PackedDeviceQueue`).
+//! While no backend is connected, QEMU also drops frames of the guest. QEMU marks the descriptors
+//! of these frames used, from its old position on and between available ones. The guest treats such
+//! descriptors as used when it reaches them, so a device must skip them (see `PackedDeviceQueue`).
 
 use std::sync::atomic::Ordering;
 
@@ -25,7 +24,7 @@ const SCANS_MAX: u32 = 1 << 10;
 
 /// Number of changes of kind between neighbours at which a ring is ambiguous. A correct ring has
 /// three runs of one kind, and more runs where QEMU dropped frames while disconnected. Chains of
-/// several descriptors leave many more.
+/// several descriptors leave many more runs.
 const RUNS_MAX: usize = 12;
 
 /// AVAIL and USED bits of a descriptor.

@@ -1,5 +1,5 @@
-//! Relay between the VMM's socket and the crate `vhost`; passes no descriptor that can block to
-//! the crate.
+//! Relay between the VMM's socket and the crate `vhost`. The crate gets no descriptor that can
+//! block.
 //!
 //! The crate closes descriptors that it does not expect. Closing a file of a FUSE file system
 //! waits for its server, and a thread in that wait cannot be ended. This module therefore
@@ -56,7 +56,7 @@ impl Relay {
         Ok((Self { vmm, crate_side, refused: 0 }, crate_end))
     }
 
-    /// Forwards the next message, whose header was peeked. `Err` ends the connection.
+    /// Forwards the next message, after its header was peeked. `Err` ends the connection.
     pub(crate) fn pass(&mut self, header: Header) -> io::Result<()> {
         let size = header.size();
         if size > BODY_MAX {

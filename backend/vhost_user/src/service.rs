@@ -57,7 +57,7 @@ impl State {
         let (queue, size) = (slot.queue, slot.size);
         let features = self.features.ok_or("no features were accepted")?;
         if !features.has(Features::VERSION_1) && !features.has(Features::MRG_RXBUF) {
-            // The header of such drivers has 10 bytes (virtio 1.3, section 5.1.6.1, legacy
+            // Without both features the header has 10 bytes (virtio 1.3, section 5.1.6.1, legacy
             // interface).
             return Err("a legacy driver without mergeable buffers is not supported: use another \
                         driver, or disable-legacy=on"
@@ -112,15 +112,15 @@ impl State {
         Some(RingLog { log, desc: desc?, device: device? })
     }
 
-    /// Recalls those of these rings that are in service.
+    /// Recalls the rings in `which` that are in service.
     fn recall(&self, which: &[usize]) {
         let served = which.iter().map(|&at| &self.slots[at]).filter(|slot| slot.is_served());
         // An error is ignored: writing to this process's own eventfd does not fail.
         served.for_each(|slot| drop(slot.cell.recall()));
     }
 
-    /// Takes those of these rings out of service that the queues have returned. True if none of
-    /// these rings is in service any more.
+    /// Takes the rings in `which` that the queues have returned out of service. True if no ring in
+    /// `which` is in service any more.
     fn collect(&mut self, which: &[usize]) -> bool {
         let mut all = true;
         for &at in which {

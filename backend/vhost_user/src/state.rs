@@ -257,7 +257,8 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // A poisoned lock is usable: every change of the state is one assignment.
+        // A poisoned lock is usable: each change of the state is a few assignments, which do not
+        // panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

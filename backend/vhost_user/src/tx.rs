@@ -57,7 +57,7 @@ impl GuestRx {
     #[inline]
     fn is_open(&mut self) -> Result<bool, Fault> {
         if self.held {
-            // Leave the ring to the older lane, whose frames go first.
+            // Leave the ring to the older lane, because frames of that lane go first.
             return Ok(false);
         }
         self.lease.is_ready(&self.events).map_err(|e| watching(self.channel, &e))

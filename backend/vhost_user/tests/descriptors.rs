@@ -36,8 +36,8 @@ fn request(mut vmm: &UnixStream) -> std::io::Result<usize> {
     vmm.read_exact(&mut [0; 20]).map(|()| 20)
 }
 
-// Goal: a connection that arrives while descriptors are missing is served as soon as there are
-// enough, regardless of the step that failed. The wait takes no CPU time.
+// Goal: a connection that arrives while descriptors are missing is served as soon as enough
+// descriptors are free, regardless of the step that failed. The wait takes no CPU time.
 #[test]
 fn connections_wait_for_missing_descriptors() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();

@@ -210,8 +210,8 @@ impl Buffers {
         stats.counters.headroom.set(u64::from(self.headroom));
     }
 
-    /// Takes a buffer of at least the selected size; `None` without memory. The length of its
-    /// fragment is its true size.
+    /// Takes a buffer of at least the selected size; `None` without memory. The length of the
+    /// fragment is the true size of the buffer.
     #[inline]
     pub(crate) fn take(&mut self, stats: &RxBufferStats) -> Option<Buffer> {
         let frag = match self.pool.alloc_frag(self.size) {

@@ -60,7 +60,7 @@ pub struct VirtioUserFunction {
     auto: bool,
     /// True if an XDP program processes received frames.
     xdp: bool,
-    /// Number of channels in use; `prepared` is that of a prepared change.
+    /// Number of channels in use, and of a prepared channel change.
     channels: u16,
     prepared: Option<u16>,
     /// Offloads that the partner function accepts after the prepared change.
@@ -185,7 +185,8 @@ impl VirtioUserFunction {
         self.why = why;
     }
 
-    /// Enables or disables one vring of each pair in a range; `vring` returns its index.
+    /// Enables or disables one vring of each pair in a range; `vring` returns the index of that
+    /// vring.
     fn enable(
         &mut self,
         pairs: std::ops::Range<u16>,

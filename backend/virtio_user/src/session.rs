@@ -238,8 +238,8 @@ fn negotiate(
     Ok((frontend, agreed))
 }
 
-/// True if commands can be used. They need the config space, which determines the index of the
-/// control queue.
+/// True if commands can be used: the device offers them, and the config space, which determines the
+/// index of the control queue.
 fn can_command(frontend: &mut Frontend, offered: Features) -> Result<bool, String> {
     if !offered.has(PROTOCOL.or(ADDRESSED)) {
         return Ok(false);
@@ -413,8 +413,8 @@ impl Session {
         persistent: &Persistent,
     ) -> Result<Box<dyn Pair>, String> {
         let rx = self.set_up_vring(rx_queue(number), &memory.rx, packed).inspect_err(|_| {
-            // The first pair exists with either meaning of the number, so only a later pair is a
-            // sign.
+            // The first pair exists with either meaning of the number. Only the refusal of a later
+            // pair indicates that the number was misread.
             let wrong = number > 0 && !persistent.counts_rings.load(Ordering::Relaxed);
             persistent.counts_rings.store(wrong, Ordering::Relaxed);
         })?;

@@ -229,7 +229,7 @@ fn check_rings(side: usize, request: &NetdevRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Refuses an MTU above the limit of either function; the error states the allowed range.
+/// Refuses an MTU below 68 or above the limit of either function; the error states the range.
 fn check_mtu(link: &mut Link, request: &NetdevRequest) -> Result<(), ApiError> {
     let NetdevRequest::SetMtu(SetMtu { mtu }) = request else { return Ok(()) };
     let most = link.functions().map(|function| function.caps().mtu_max);

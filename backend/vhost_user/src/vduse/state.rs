@@ -177,7 +177,8 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // A poisoned lock is usable: every change of the state is one assignment.
+        // A poisoned lock is usable: each change of the state is a few assignments, which do not
+        // panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -260,7 +261,8 @@ impl Shared {
         self.wake_control();
     }
 
-    /// Position of a ring in VDUSE's format; `Err` if the ring does not exist or is not returned.
+    /// Position of a ring in VDUSE's format; `Err` if the ring does not exist, or is not returned
+    /// in time.
     pub(super) fn queue_state(&self, index: u32) -> Result<[u16; 4], String> {
         let at = usize::try_from(index).ok().filter(|&at| at < RINGS);
         let at = at.ok_or(format!("queue {index} does not exist"))?;

@@ -347,8 +347,8 @@ fn written_pages_are_logged() {
             .collect();
         let ring = if shape.packed { desc } else { device };
         let mut expected = vec![ring & !4095, (ring + 4) & !4095];
-        // The frame takes 7012 bytes from offset 4000 of a page: 96, 4096 and 2820 bytes, or 96,
-        // 4096, 808 and 2012.
+        // The frame takes 7012 bytes from offset 4000 of a page. One buffer has 96, 4096 and 2820
+        // bytes in its pages; two buffers have 96, 4096 and 808, and 96 and 1916.
         expected.extend([far, far + 0x1000]);
         if mergeable {
             expected.extend([far + 0x2000, far + 0x10000, far + 0x11000]);
