@@ -57,7 +57,7 @@ impl VhostUserFunction {
     /// Opens the socket. The peer may connect later.
     pub fn open(config: VhostUserConfig) -> Result<Self, OpenChannelsError> {
         let VhostUserConfig { name, meet, mac, mtu, queues, packed, ctrl } = config;
-        // A device with a control queue filters by address, so it needs one.
+        // A device with a control queue filters by address, so it needs an address.
         let mac = mac.or_else(|| ctrl.then(random_mac));
         let pairs = queues.clamp(1, CHANNELS_MAX);
         let error =

@@ -40,7 +40,7 @@ const IN_USE_TRIES: u32 = 5;
 /// Backlog of the listening socket.
 const BACKLOG: u16 = 128;
 
-/// Time limit of the join at a drop, because closing a peer's descriptor can block the thread.
+/// Time limit of the join in a drop. Closing a peer's descriptor can block the thread.
 const END_LIMIT: Duration = Duration::from_millis(500);
 
 /// Source of connections.

@@ -89,7 +89,7 @@ fn closed_card_returns_control_queue() {
     drop(channels);
     peer.device.close(&fault.to_string());
     assert!(why_down(&mut peer).contains("length 0"), "{fault}");
-    // This message is an event, at which the connection thread checks for the closed state.
+    // The connection thread checks for the closed state when a message arrives.
     assert_eq!(peer.frontend.get_vring_base(8).unwrap() & 0xffff, 0x8003);
     peer.restart_commands(0x8003);
     assert_eq!(peer.command(&CtrlCommand::Pairs(3)), OK);
