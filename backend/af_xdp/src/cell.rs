@@ -8,11 +8,12 @@ use mqnet_netdev::{Fault, RecallCell, Trigger, WakeSource};
 use mqnet_sysio::epoll::{Epoll, Interest};
 use mqnet_sysio::eventfd::EventFd;
 
-/// Hand-over cell of one side of a socket. No side is recalled: a queue returns it when parked.
+/// Hand-over cell of one side of a socket. No side is recalled: a queue returns its side when
+/// parked.
 #[derive(Debug)]
 pub(crate) struct Cell<T> {
     parked: RecallCell<T>,
-    /// Wakes a queue that tried to take the side while another queue had it.
+    /// Wakes the queues of the cell when a side returns, in case one tried to take the side before.
     wakeup: Arc<EventFd>,
 }
 
@@ -33,8 +34,8 @@ impl<T> Cell<T> {
     }
 }
 
-/// Events that wake the lane of a queue: the eventfds of its cells, and the sockets of its sides.
-/// One descriptor covers all of them, so that sides can change while a worker watches it.
+/// Events that wake the lane of a queue: the eventfds of its cells, and the sockets of its sides. A
+/// worker watches only the descriptor of the set, which remains when sides change.
 ///
 /// A socket is watched only after a lane has slept recently. The kernel notifies per frame, and a
 /// notification costs more than forwarding the frame.
@@ -72,7 +73,7 @@ impl<T: AsFd> Lease<T> {
         Ok(Self { cell, side: None, is_watched: false, busy: 0 })
     }
 
-    /// Takes the side if it is parked; returns the side if the queue has it.
+    /// Takes the side if it is parked; `None` while another queue has the side.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<&mut T> {
         if self.side.is_none() {

@@ -59,7 +59,7 @@ pub struct AfXdpFunction {
     /// NUMA node of the interface when the session began.
     node: Option<u32>,
     memory: MemoryPlacement,
-    /// Number of channels of the link; `next_channels` is that of a prepared change.
+    /// Number of channels of the link, and of a prepared channel change.
     channels: u16,
     next_channels: Option<u16>,
     /// Table that a user has set, applied in every session.
@@ -76,8 +76,7 @@ fn memory_near(root: &Path, node: u32) -> u32 {
     Topology::read(&root.join("sys/devices/system"), None).memory_near(node)
 }
 
-/// Refuses interfaces without an Ethernet header, which frames of the other end have, and
-/// loopbacks.
+/// Refuses loopbacks, and interfaces without an Ethernet header: frames of the other end have one.
 fn check_link_type(interface: &str, link_type: u16) -> Result<(), String> {
     match link_type {
         libc::ARPHRD_ETHER => Ok(()),
@@ -132,13 +131,14 @@ impl AfXdpFunction {
         OpenChannelsError { function: self.name.clone(), what }
     }
 
-    /// Calls `read` with the `/sys` that shows the interface; `None` without permission.
+    /// Calls `read` with the `/sys` that shows the interface; `None` if this `/sys` is not
+    /// accessible.
     fn in_sysfs<T: Send>(&self, read: impl FnOnce() -> T + Send) -> Option<T> {
         let result = namespace::run_in_sysfs(self.config.netns.as_deref(), read);
         result.inspect_err(|e| tracing::debug!("{}: its sysfs: {e}", self.name)).ok()
     }
 
-    /// NUMA node of the interface; `None` for a virtual interface.
+    /// NUMA node of the interface; `None` for a virtual interface, or if it cannot be read.
     fn own_node(&self) -> Option<u32> {
         let interface = self.config.interface.clone();
         self.in_sysfs(move || nic::read(Path::new("/"), &interface))??.node
@@ -375,8 +375,8 @@ impl Function for AfXdpFunction {
     fn close(&mut self, _why: &str) {
         self.is_open = false;
         self.next_channels = None;
-        // The remaining frames would be sent when the interface is up again, after newer frames
-        // on another path. Only closing the socket withdraws a published frame.
+        // The remaining frames would be sent when the interface is up again, after newer frames on
+        // another path. Only closing the socket withdraws a published frame, so end the session.
         self.is_stale = self.is_stuck();
     }
 
@@ -443,7 +443,8 @@ impl Steering for AfXdpFunction {
             Some(Ok(moved)) => {
                 self.table = user_set.then(|| table.to_vec());
                 if moved {
-                    // Frames in the interface's own rings still arrive by the former table.
+                    // Frames in the interface's own rings still arrive by the former table, so wait
+                    // for them.
                     poll::pause(SETTLE);
                 }
                 Ok(())

@@ -20,8 +20,8 @@ pub(crate) struct Location {
     pub(crate) configured: String,
     /// Index of the interface of the last session, which identifies a renamed interface.
     pub(crate) index: Option<u32>,
-    /// Network namespace of the configuration; `None` if it names none, or the namespace does not
-    /// exist.
+    /// Network namespace of the configuration; `None` if the configuration names none, or the
+    /// namespace does not exist.
     netns: Option<NetNs>,
     checked: Option<Duration>,
     is_deleted: bool,

@@ -115,7 +115,7 @@ impl Pages {
 }
 
 impl Drop for Pages {
-    /// Closes the pool. The kernel may still write to its pages, so they are not allocated again.
+    /// Closes the pool. The kernel may still write to the pages, so they are not allocated again.
     fn drop(&mut self) {
         let Some(mut pool) = self.pool.take() else { return };
         for frag in self.own.iter_mut().filter_map(Option::take) {
@@ -164,8 +164,8 @@ mod tests {
         assert!(pages.is_whole() && pages.can_spare(150) && (0..300).all(|n| pages.has(n)));
     }
 
-    // Goal: detached pages outlive their queue and stay readable; the pool closes when they have
-    // returned.
+    // Goal: detached pages outlive their queue and stay readable; the pool closes when all pages
+    // have returned.
     #[test]
     fn kept_pages_outlive_their_queue() {
         let (mut pages, closing) = pages(64);

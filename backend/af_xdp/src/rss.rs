@@ -31,8 +31,8 @@ struct Hash {
 }
 
 impl Hash {
-    /// Bucket of a TCP or UDP frame; `None` for frames that are not hashed, for fragments and for
-    /// other protocols: drivers do not report their hash.
+    /// Bucket of a TCP or UDP frame. `None` for frames that are not hashed, for fragments and for
+    /// other protocols: drivers do not report the hash of these frames.
     fn bucket(&self, keys: &FlowKeys, buckets: usize) -> Option<usize> {
         let kind = match keys.proto {
             IP_TCP => TCP,
@@ -48,8 +48,8 @@ impl Hash {
     }
 }
 
-/// Hashed and unhashed types, by the fields that the driver reports; `None` if the hash is
-/// unknown.
+/// Hashed and unhashed types, by the fields that the driver reports; `None` if the driver does not
+/// report fields, or reports other ones.
 fn types(fields: impl Fn(FlowType) -> Option<Fields>) -> Option<(u32, u32)> {
     let (mut types, mut unhashed) = (0, 0);
     for (of, ports, shift) in [

@@ -40,7 +40,7 @@ struct Peeked {
 /// Segments of a frame: chunk, offset, length.
 type Pieces = ArrayVec<(u16, u32, u32), FRAME_PIECES_MAX>;
 
-/// RX queue over one or more queues of the interface. Each peek returns frames of one of them.
+/// RX queue over one or more queues of the interface. Each peek returns frames of one such queue.
 #[derive(Debug)]
 pub(crate) struct NicRx {
     channel: u16,
@@ -52,7 +52,7 @@ pub(crate) struct NicRx {
     peeked: ArrayVec<Peeked, BURST_FRAMES>,
     /// Chunks of the peeked frames.
     chunks: ArrayVec<u16, BURST_CHUNKS>,
-    /// True if the next frame exceeds `frame_max`.
+    /// True if the last peek ended at a frame longer than `frame_max`.
     is_long: bool,
     /// True if the last peek returned all frames in the ring.
     is_all: bool,
@@ -110,7 +110,8 @@ fn push<'a>(burst: &mut Burst<'a>, side: &'a RxSide, pieces: &Pieces, len: u32) 
     burst.push_pieces(VnetHdr::default(), len, span(head), &more)
 }
 
-/// Consumes the next frame, which was peeked, and detaches its pages.
+/// Consumes the next frame, which was peeked, and detaches its pages. `Err` if the entries no
+/// longer equal the peeked frame.
 fn take_out(side: &mut RxSide, frame: Peeked) -> Result<DetachedFrame, InvalidFrame> {
     let mut pieces = Pieces::new();
     let len = find(side, 0, frame.chunks.into(), &mut pieces)?;
@@ -154,8 +155,8 @@ impl NicRx {
         })
     }
 
-    /// Selects the next queue with entries, from the current queue on; returns the number of
-    /// entries.
+    /// Selects the next queue with entries, from the current queue on. Returns the number of
+    /// entries; 0 if no queue has any.
     #[inline]
     fn find_work(&mut self) -> u32 {
         for _ in 0..self.leases.len() {
@@ -209,7 +210,7 @@ impl NicRx {
     }
 }
 
-/// Publishes released chunks to the kernel.
+/// Publishes released chunks to the kernel, and wakes the driver if required.
 #[inline]
 fn refill(channel: u16, side: &mut RxSide, stats: &QueuePairStats) -> Result<(), Fault> {
     if side.refill() {
@@ -228,7 +229,7 @@ fn restock(channel: u16, side: &mut RxSide, stats: &QueuePairStats) -> Result<()
 }
 
 /// Result of a failed wakeup: no fault if the driver is busy, because it then polls its rings
-/// anyway.
+/// anyway, or if the kernel has no such call.
 #[cold]
 fn outcome(channel: u16, e: io::Error) -> Result<(), Fault> {
     match e.raw_os_error() {
@@ -273,8 +274,8 @@ impl Queue for NicRx {
         Some(self.epoll_set.event())
     }
 
-    /// Hold-off before the next poll; zero if there are other queues, or if more frames are in
-    /// the ring.
+    /// Hold-off before the next poll; zero if the channel has several queues, or if more frames are
+    /// in the ring.
     fn hold_off(&self) -> Duration {
         if self.is_all && self.leases.len() == 1 { GATHER } else { Duration::ZERO }
     }
@@ -340,7 +341,7 @@ impl OwningRx for NicRx {
         stats.rx.packets.add(frames as u64);
         stats.rx.bytes.add(bytes);
         refill(*channel, side, stats)?;
-        // Frames that were peeked and not released come first in the next peek.
+        // After a partial release, stay at this queue: the next peek begins with the other frames.
         if frames == self.peeked.len() {
             self.advance();
             self.peeked.clear();
@@ -352,8 +353,8 @@ impl OwningRx for NicRx {
         Ok(())
     }
 
-    /// Detaches the next frame; `None` if half of the chunks are detached, or the channel has
-    /// several queues.
+    /// Detaches the next frame. `None` if no frame was peeked, half of the chunks are detached, or
+    /// the channel has several queues.
     fn detach(&mut self) -> Result<Option<DetachedFrame>, Fault> {
         let Self { leases, peeked, chunks, channel, stats, .. } = self;
         // Detached memory returns to one pool, so a channel with several queues detaches nothing.

@@ -246,8 +246,8 @@ impl Attempt<'_> {
             Ok(link) => return Ok((bound, link, AttachMode::Native)),
             Err(e) => e,
         };
-        // These errors would occur in generic mode too, and generic mode delivers no frames to
-        // zero-copy sockets.
+        // Generic mode would fail with these errors too, and delivers no frames to zero-copy
+        // sockets.
         let hopeless = [libc::EBUSY, libc::EEXIST, libc::EPERM].map(Some);
         let is_hopeless = hopeless.contains(&error.raw_os_error()) || bound.is_zero_copy();
         let why = failed(false)(error);

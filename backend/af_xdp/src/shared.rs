@@ -18,7 +18,8 @@ const CONTINUES: u32 = 1;
 #[derive(Debug)]
 pub(crate) struct Xsk {
     pub(crate) socket: XdpSocket,
-    /// True if the kernel has not consumed all TX entries, and no further wakeup is due.
+    /// True if the kernel has left TX entries after repeated wakeup calls. The next kick of the TX
+    /// queue, or the RX queue, calls again.
     pub(crate) is_stuck: AtomicBool,
     /// Wakes the RX queue, which repeats the wakeup for TX while the lane of the TX queue sleeps.
     pub(crate) wakeup: Arc<EventFd>,
@@ -32,7 +33,7 @@ impl Xsk {
         Ok(Self { socket, is_stuck, wakeup: Arc::new(EventFd::new()?), zero_copy })
     }
 
-    /// Records whether the kernel has left TX entries, and wakes the RX queue if it newly has.
+    /// Sets `is_stuck`; wakes the RX queue if the value changes to true.
     pub(crate) fn note_stuck(&self, is_stuck: bool) {
         if !self.is_stuck.swap(is_stuck, Ordering::Relaxed) && is_stuck {
             // An error is ignored: writing to this process's own eventfd does not fail.

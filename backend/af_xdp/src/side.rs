@@ -29,8 +29,8 @@ pub(crate) struct RxSide {
 }
 
 impl RxSide {
-    /// Maps the rings of `size` entries, and adds all chunks to the fill ring; there must be as
-    /// many. When the side is dropped, its detached pages pass to `closing`.
+    /// Maps the rings of `size` entries, and adds all chunks to the fill ring; `memory` must have
+    /// `size` chunks. When the side is dropped, its detached pages pass to `closing`.
     pub(crate) fn new(
         xsk: Arc<Xsk>,
         size: u16,
@@ -149,7 +149,7 @@ pub(crate) struct TxSide {
 pub(crate) struct ForeignChunk(pub(crate) u64);
 
 impl TxSide {
-    /// Maps the rings of `size` entries; there must be as many chunks.
+    /// Maps the rings of `size` entries; `memory` must have `size` chunks.
     pub(crate) fn new(xsk: Arc<Xsk>, size: u16, memory: RegionPart) -> io::Result<Self> {
         let tx = map(&xsk.socket, RingKind::Tx, size, 16)?;
         let done = map(&xsk.socket, RingKind::Completion, size, 8)?;
@@ -169,7 +169,7 @@ impl TxSide {
         })
     }
 
-    /// Frees the chunks of completed entries.
+    /// Frees the chunks of completed entries; `Err` for a chunk that was not sent.
     pub(crate) fn reclaim(&mut self) -> Result<(), ForeignChunk> {
         let done = self.done.available(u32::MAX);
         for ahead in 0..done {

@@ -22,15 +22,16 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Reads the table; `None` if the driver has none. The caller must be in the interface's
-    /// namespace.
+    /// Reads the table; `None` if it cannot be read or is empty. The caller must be in the
+    /// interface's namespace.
     pub(crate) fn read(interface: &str, place: &SettingNetns) -> Option<Self> {
         let nics = Nics::open().ok()?;
         let spread = nics.spread(interface).ok().filter(|spread| !spread.table.is_empty())?;
         let channels = nics.channels(interface).ok();
         let named = spread.table.iter().max().map_or(1, |most| most + 1);
         let queues = channels.as_ref().map_or(named, |channels| channels.rx());
-        // Default tables of some drivers use all possible queues.
+        // Default tables of some drivers use all possible queues. A table that is even over either
+        // number of queues is a default table.
         let possible = channels.map(|channels| channels.max());
         let is_default =
             [Some(queues), possible].into_iter().flatten().any(|n| is_even(&spread.table, n));
@@ -53,9 +54,9 @@ impl Spread {
         Indirection { table, user_set: self.user_set, hash: self.hash }
     }
 
-    /// Sets a table from buckets to channels; true if a bucket has moved. A user's table is set
-    /// as a table of queues, without a change. Otherwise buckets move only between channels, and
-    /// spread over all queues of a channel.
+    /// Sets the table; true if a bucket has moved. With `user_set`, `table` maps buckets to queues
+    /// and is set unchanged. Otherwise `table` maps buckets to channels, and buckets that move are
+    /// spread over all queues of their channel.
     pub(crate) fn set(&mut self, table: &[u16], channels: u16, user_set: bool) -> io::Result<bool> {
         let table: Vec<u32> = if user_set {
             table.iter().map(|&queue| queue.into()).collect()
@@ -70,10 +71,10 @@ impl Spread {
         Ok(moves)
     }
 
-    /// Writes the present table to the device. Until a table is set, virtio-net reports one that
-    /// its device does not use: the device selects queues itself.
+    /// Writes the present table to the device. Until a table is set, virtio-net reports a table
+    /// that its device does not use: the device selects queues itself.
     pub(crate) fn enforce(&mut self) -> io::Result<()> {
-        // A user's table is in effect already, perhaps since the refresh.
+        // A user's table, set by this process or found by the refresh, is in effect already.
         if self.user_set || self.refresh()? { Ok(()) } else { self.write(self.table.clone()) }
     }
 

@@ -99,7 +99,7 @@ impl NicTx {
     /// Side of the socket; `None` if another queue has it, or this queue is held.
     #[inline]
     fn open(&mut self) -> Option<&mut TxSide> {
-        // Leave the side to the older queue: its frames go first.
+        // Leave the side to the older queue, because frames of that queue go first.
         if self.held { None } else { self.lease.take() }
     }
 
@@ -112,8 +112,8 @@ impl NicTx {
         (len < FRAME_MIN).then_some(DropReason::Refused)
     }
 
-    /// Publishes the ring, and wakes the kernel until the entries are consumed or [`TRIES`] calls
-    /// made no progress.
+    /// Publishes the ring, and repeats the wakeup until a call succeeds, no wakeup is needed, or
+    /// [`TRIES`] calls made no progress.
     fn kick(&mut self) -> Result<(), Fault> {
         let Self { lease, channel, stats, .. } = self;
         let Some(side) = lease.side() else { return Ok(()) };
@@ -149,7 +149,7 @@ impl Queue for NicTx {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
         self.stats.tx.arms.add(1);
         if self.held {
-            // Poll a held queue: the release of the hold may not wake it.
+            // Poll a held queue, because the release of the hold may not wake the lane.
             return Ok(Armed::MoreWork);
         }
         self.kick()?;
@@ -178,7 +178,7 @@ impl Queue for NicTx {
 
     fn park(&mut self) {
         self.reserved = 0;
-        // An error is ignored: it occurs again for the next owner of the side, which returns it.
+        // An error is ignored: the next owner of the side gets it again, and returns it.
         let _ = self.kick();
         self.lease.hand_back(&self.epoll_set);
     }
@@ -283,8 +283,8 @@ impl OwningTx for NicTx {
         Ok(())
     }
 
-    /// True if the kernel has consumed all frames. Waiting for completions would only depend on
-    /// the network's speed.
+    /// True if the kernel has consumed all frames. Completions are not awaited, because they depend
+    /// on the speed of the network.
     fn is_drained(&mut self) -> Result<bool, Fault> {
         // Take the side, because parked lanes have left it in its cell.
         self.lease.take();

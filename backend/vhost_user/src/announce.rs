@@ -13,7 +13,7 @@ use mqnet_wire::VnetHdr;
 
 use crate::GuestTx;
 
-/// Frame length without the FCS.
+/// Length of the RARP frame without the FCS.
 const LEN: usize = 60;
 
 /// Pending announcement; a newer address replaces an older one.
@@ -26,7 +26,7 @@ pub(crate) struct Announcements {
 impl Announcements {
     pub(crate) fn add(&self, mac: [u8; 6]) {
         *self.mac.lock().unwrap_or_else(PoisonError::into_inner) = Some(mac);
-        // The flag is a hint only: the lock orders the address.
+        // `Relaxed` suffices: the lock publishes the address, and the flag is only a hint.
         self.is_due.store(true, Ordering::Relaxed);
     }
 

@@ -13,7 +13,7 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// State of a new driver; `None` for features without a control queue.
+    /// State of a new driver; `None` if `CTRL_VQ` is not negotiated.
     pub(crate) fn begin(features: Features, pairs: u16, mac: [u8; 6]) -> Option<Self> {
         let rules = Rules { features, pairs };
         let settings = rules.begin(mac);

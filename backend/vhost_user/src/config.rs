@@ -12,7 +12,7 @@ pub enum Meet {
     Listen(PathBuf),
     /// Listens like `Listen`, with the given permissions of the socket file.
     ListenAs(PathBuf, Access),
-    /// Connects to a VMM that listens at the path; repeated until it succeeds.
+    /// Connects to a VMM that listens at the path; failed attempts are repeated.
     Connect(PathBuf),
     /// Descriptor inherited from the parent process: a listening socket, or one connection.
     Inherited(OwnedFd),

@@ -112,7 +112,8 @@ impl ControlHandler {
         }
     }
 
-    /// Leases the present control queue, if there is one, and releases the lease of a former one.
+    /// Leases the present control queue, if there is one and the device is not closed after a
+    /// violation. Releases the lease of a former one.
     fn update_lease(&mut self) -> std::io::Result<()> {
         let shared = self.shared.clone();
         let state = shared.lock();
@@ -161,7 +162,7 @@ impl Drop for ControlHandler {
     }
 }
 
-/// Executes available commands of a ring, at most one batch; true if there are more.
+/// Executes available commands of a ring, at most one batch; true if more may be available.
 fn execute_some(
     vring: &mut Vring,
     list: &mut Vec<BufferElement>,
@@ -200,7 +201,7 @@ fn number(ring: &Ring) -> u16 {
     on_ring!(ring, ring => ring.queue())
 }
 
-/// Copies a command from guest memory, once; false if it is longer than any valid command.
+/// Copies a command from guest memory, once; false if the command is longer than any valid one.
 fn read(
     vring: &Vring,
     chain: &Chain,

@@ -1,6 +1,6 @@
 //! Messages handled without the crate `vhost`, which has no handlers for most of them. The crate
-//! also rejects `SET_VRING_ENABLE` before any features are accepted, but QEMU sends this message
-//! then and waits for its reply.
+//! also rejects `SET_VRING_ENABLE` until features are accepted, but QEMU sends this message earlier
+//! and waits for its reply.
 
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -15,7 +15,7 @@ use crate::state::Shared;
 
 /// Header length: request, flags and body size (u32 each).
 pub(crate) const HEADER: usize = 12;
-/// Body length of these messages except `GET_STATUS`: two u32 or one u64.
+/// Body length of all messages of this module except `GET_STATUS`: two u32 or one u64.
 pub(crate) const BODY: usize = 8;
 /// Header flags: protocol version 1, reply, reply requested (`NEED_REPLY`).
 const VERSION: u32 = 1;
@@ -40,7 +40,7 @@ pub(crate) enum EarlyMessage {
     SendRarp,
 }
 
-/// Number `at` of the u32 values in a message.
+/// The u32 value at index `at` of a message.
 fn word(bytes: &[u8], at: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&bytes[4 * at..4 * at + 4]);
@@ -74,8 +74,8 @@ impl Header {
         self.request == request as u32 && self.size as usize == size
     }
 
-    /// Kind of the message, if this module handles it. With `accepted`, `PROTOCOL_FEATURES` was
-    /// accepted, and the crate `vhost` handles `SET_VRING_ENABLE`.
+    /// Kind of the message; `None` if the crate `vhost` handles the message. With `accepted`,
+    /// `PROTOCOL_FEATURES` was accepted, and the crate handles `SET_VRING_ENABLE`.
     pub(crate) fn early_message(self, accepted: bool) -> Option<EarlyMessage> {
         if self.is(FrontendReq::SET_VRING_ENABLE, BODY) && !accepted {
             return Some(EarlyMessage::EarlyEnable);
@@ -105,7 +105,7 @@ impl Header {
     }
 
     /// Executes the message with its body, and sends a reply if one is due. `Err` ends the
-    /// connection: a socket error, or a refused message without a reply.
+    /// connection: a socket error, or a refused message that requests no reply.
     pub(crate) fn execute(
         self,
         what: EarlyMessage,

@@ -23,11 +23,12 @@ use crate::state::{Shared, State};
 use crate::steer::Steered;
 use crate::{GuestRx, GuestTx};
 
-/// Reason after the file of the guest's memory was truncated, or a page could not be allocated.
+/// Reason why the link is down after the file of the guest's memory was truncated, or a page could
+/// not be allocated.
 const MEMORY_LOST: &str = "the VMM removed memory of the guest";
 
 /// Largest time for which the link may have more channels than the driver has enabled. After that
-/// time a new session replaces the channel change.
+/// time the function starts a new session.
 const LAGGING: Duration = Duration::from_secs(3);
 
 /// Network function over the network card of a guest.
@@ -39,8 +40,8 @@ pub struct VhostUserFunction {
     _listener: Listener,
     partner: Option<Caps>,
     stats: Vec<Arc<QueuePairStats>>,
-    /// Number of channels of the open link, and of queue pairs that they serve; `next` is that of
-    /// a prepared change.
+    /// Channels of the open link, and the queue pairs that they serve. `next` has both numbers of a
+    /// prepared channel change.
     open: Option<Open>,
     next: Option<Open>,
     lagging: Option<Duration>,
@@ -56,7 +57,7 @@ impl VhostUserFunction {
     /// Opens the socket. The peer may connect later.
     pub fn open(config: VhostUserConfig) -> Result<Self, OpenChannelsError> {
         let VhostUserConfig { name, meet, mac, mtu, queues, packed, ctrl } = config;
-        // A card with address filters needs an address.
+        // A device with a control queue filters by address, so it needs an address.
         let mac = mac.or_else(|| ctrl.then(random_mac));
         let pairs = queues.clamp(1, CHANNELS_MAX);
         let error =
@@ -75,7 +76,7 @@ impl VhostUserFunction {
         Ok(Self { name, mtu, shared, _listener: listener, partner, stats, open, next, lagging })
     }
 
-    /// Capabilities of the driver; all capabilities until features are negotiated.
+    /// Capabilities of the driver. Until features are negotiated, all offloads are included.
     fn caps_in(&self, state: &State) -> Caps {
         let (rx, tx) = state.features.map_or((Offloads::ALL, Offloads::ALL), |features| {
             (features.sent_by_driver(), state.taken_by_driver(features))
@@ -103,7 +104,7 @@ impl VhostUserFunction {
         let Some(open) = self.open.filter(|_| self.next.is_none()) else { return };
         let caps = self.caps_in(state);
         let due = self.partner.as_ref().map_or(open.channels, |there| caps.channels_with(there));
-        // Started pairs that no channel serves, while no due channel change would serve them.
+        // True if some started pairs have no channel, and no channel change is due.
         let unserved = state.pairs_started() > open.pairs && due == open.channels;
         let lags = state.pairs_enabled() < open.channels;
         self.lagging = if lags { self.lagging.or(Some(now)) } else { None };
@@ -155,7 +156,7 @@ impl VhostUserFunction {
     }
 }
 
-/// Random address for a card without a configured one: locally administered, unicast.
+/// Random address for a device without a configured address: locally administered, unicast.
 fn random_mac() -> [u8; 6] {
     let [a, b, c, d, e, ..] = RandomState::new().build_hasher().finish().to_ne_bytes();
     [2, a, b, c, d, e]
@@ -205,7 +206,7 @@ impl Function for VhostUserFunction {
         let violations = state.slots.iter().filter_map(|slot| slot.cell.take_violation());
         let violations: Vec<String> = violations.collect();
         if let Some(what) = violations.first() {
-            // Lost memory reads as zeroes, so the violation is not the driver's.
+            // Lost memory reads as zeroes, which look like a violation. Report the loss instead.
             let is_lost = state.memory.is_lost();
             state.break_off(match is_lost {
                 true => MEMORY_LOST.to_owned(),

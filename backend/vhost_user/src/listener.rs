@@ -26,21 +26,21 @@ use crate::state::Shared;
 /// Delay between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Connections shorter than this time are retried with a delay: another program may own the
-/// socket.
+/// Duration below which a connection is brief. The program that listens at the path may not be a
+/// VMM, so attempts to connect are delayed after a brief connection.
 const BRIEF: Duration = Duration::from_secs(1);
 /// Delay after a brief connection; each further brief connection doubles the delay.
 const BRIEF_RETRY: Duration = Duration::from_millis(500);
 /// Longest delay after a brief connection.
 const BRIEF_RETRY_LONGEST: Duration = Duration::from_secs(10);
 
-/// Attempts to listen at a path that is in use: the process that listens there may be
+/// Number of attempts to listen at a path that is in use. The process that listens there may be
 /// terminating.
 const IN_USE_TRIES: u32 = 5;
 /// Backlog of the listening socket.
 const BACKLOG: u16 = 128;
 
-/// Time limit for the end of the thread: closing a peer's descriptor can block the thread.
+/// Time limit of the join in a drop. Closing a peer's descriptor can block the thread.
 const END_LIMIT: Duration = Duration::from_millis(500);
 
 /// Source of connections.
@@ -50,14 +50,14 @@ enum ConnectionSource {
     Once(Option<UnixStream>),
 }
 
-/// Handle of the connection thread. Dropping it ends the thread.
+/// Handle of the connection thread. A drop ends the thread.
 pub(crate) struct Listener {
     end: Arc<EventFd>,
     connection: Arc<Mutex<Connection>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Current connection, shared with the handle so that a drop can shut it down.
+/// Current connection, shared with the handle. A drop of the handle shuts down the stream.
 #[derive(Default)]
 struct Connection {
     stream: Option<Arc<UnixStream>>,
@@ -65,7 +65,7 @@ struct Connection {
 }
 
 impl Listener {
-    /// Opens the socket and starts the thread. `Err` if the socket cannot be opened.
+    /// Opens the socket and starts the thread. `Err` if either fails.
     pub(crate) fn open(meet: Meet, shared: Arc<Shared>) -> io::Result<Self> {
         let source = ConnectionSource::new(meet)?;
         broker::prepare();
@@ -75,8 +75,8 @@ impl Listener {
             ConnectionThread { end: end_of, connection: current, shared, refused: 0 };
         let thread = std::thread::Builder::new().name("vhost-user".to_owned());
         let body = move || {
-            // The peer controls the work of this thread, so drop its privileges. The thread keeps
-            // one capability for a socket in another user's directory.
+            // The peer controls the work of this thread, so drop its privileges. `CAP_DAC_OVERRIDE`
+            // stays, because the socket may be in another user's directory.
             if let Err(e) = process::restrict_thread(&[process::Capability::DacOverride]) {
                 tracing::warn!("vhost-user: a thread could not drop its privileges: {e}");
             }
@@ -115,7 +115,7 @@ fn shut_down(current: &Connection) {
     }
 }
 
-/// Connects without waiting for space in the backlog. A stopped VMM would otherwise block the
+/// Connects to `path`; `Err` if the backlog is full. Waiting for a stopped VMM would block this
 /// thread and the drop that joins it.
 fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -177,15 +177,16 @@ impl ConnectionSource {
         }
     }
 
-    /// Attempts once to get a connection; `None` if there is none. Returns early when `end` is
-    /// signalled.
+    /// Attempts once to get a connection; `None` if the attempt fails. A signal of `end` ends the
+    /// wait early.
     fn meet(&mut self, end: &EventFd) -> Option<UnixStream> {
         let (stream, patience) = match self {
             Self::Listen { listener, .. } => {
                 let _ = poll::wait_readable(&[listener.as_fd(), end.as_fd()], NO_LIMIT);
                 let is_there = poll::is_readable(listener.as_fd()).unwrap_or(false);
                 let stream = is_there.then(|| listener.accept().map(|(stream, _)| stream));
-                // A connection that cannot be accepted stays in the backlog.
+                // A connection that cannot be accepted stays in the backlog, so delay the next
+                // attempt.
                 let patience = if matches!(stream, Some(Err(_))) { RETRY } else { Duration::ZERO };
                 (stream, patience)
             }
@@ -202,7 +203,7 @@ impl ConnectionSource {
     }
 }
 
-/// Reason why a connection ends at this message; logged if a descriptor was refused.
+/// Text of the error that ends a connection at this message; logged if a descriptor was refused.
 fn ended(relay: &Relay, header: Header, error: &io::Error) -> String {
     if relay.refused > 0 {
         tracing::warn!("vhost-user: the connection ends at {header:?}: {error}");
@@ -215,7 +216,7 @@ struct ConnectionThread {
     end: Arc<EventFd>,
     connection: Arc<Mutex<Connection>>,
     shared: Arc<Shared>,
-    /// Number of refused descriptors of VMMs that stay open.
+    /// Number of descriptors that were refused. They stay open, because closing one may block.
     refused: usize,
 }
 
@@ -229,13 +230,13 @@ impl ConnectionThread {
                 let _ = poll::wait_readable(&[self.end.as_fd()], NO_LIMIT);
                 continue;
             }
-            // Keep the reason of a brief connection until a connection lasts.
+            // After a brief connection, the status text remains the reason of its end.
             if delay.is_none() {
                 self.absent(source.waiting(), &mut reported);
             }
             let Some(stream) = source.meet(&self.end) else { continue };
             if !accepted.take(rate::connections(), clock::monotonic()) {
-                // Leave further connections in the backlog.
+                // The rate limit is reached: leave further connections in the backlog.
                 let _ = poll::wait_readable(&[self.end.as_fd()], RETRY);
             }
             let stream = Arc::new(stream);
@@ -272,15 +273,15 @@ impl ConnectionThread {
         }
     }
 
-    /// Publishes the connection; false if the handle was dropped.
+    /// Publishes the connection to the handle; returns false if the handle was dropped.
     fn set_connection(&self, stream: &Arc<UnixStream>) -> bool {
         let mut current = lock(&self.connection);
         current.stream = Some(stream.clone());
         !current.over
     }
 
-    /// Creates the relay of a connection; `None` if the handle was dropped. Repeated until it
-    /// succeeds, because an inherited connection cannot be made again.
+    /// Creates the relay of a connection; `None` if the handle was dropped. Failed attempts are
+    /// repeated, because an inherited connection cannot be made again.
     fn relay(&self, line: &UnixStream, reported: &mut String) -> Option<(Relay, UnixStream)> {
         while !self.is_over() {
             match Relay::new(line) {
@@ -337,7 +338,8 @@ impl ConnectionThread {
         }
     }
 
-    /// Takes all rings out of service before another peer is accepted.
+    /// Takes all rings out of service and discards the peer's state. Returns early if the handle
+    /// was dropped.
     fn leave(&self, why: &str) {
         self.shared.lock().absent = Some(why.to_owned());
         self.shared.wake_control();

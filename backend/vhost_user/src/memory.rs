@@ -44,7 +44,7 @@ pub(crate) struct Memory {
 impl Memory {
     /// Maps the memory of a `SET_MEM_TABLE` message.
     pub(crate) fn of(ranges: &[VhostUserMemoryRegion], files: Vec<File>) -> Result<Self, String> {
-        // Check before mapping: even a temporary mapping takes address space from others.
+        // Check before mapping: even a temporary mapping takes address space from other VMMs.
         check_bytes(ranges.iter().map(|range| range.memory_size))?;
         let slots = ranges.iter().zip(files).map(|(range, file)| Slot::new(range, file));
         Self::with(slots.collect::<Result<_, _>>()?)
@@ -136,8 +136,8 @@ mod tests {
         mqnet_sysio::memory::memory_file("test", len, false).unwrap().into()
     }
 
-    // Goal: both kinds of address refer to the same byte. Ranges can be added and removed, and a
-    // refused change leaves the memory unchanged.
+    // Goal: the guest address and the VMM address of a range refer to the same byte. Ranges can be
+    // added and removed, and a refused change leaves the memory unchanged.
     #[test]
     fn ranges_are_added_and_removed() {
         let low = VhostUserMemoryRegion::new(0, 8192, 0x7000_0000, 4096);

@@ -1,5 +1,5 @@
-//! Handlers of all vhost-user requests. The crate `vhost` parses messages and pairs requests with
-//! replies.
+//! Handlers of the vhost-user requests that the crate `vhost` parses and pairs with replies. The
+//! module [`early`](crate::early) handles the other requests.
 
 use std::fs::File;
 use std::io;
@@ -53,7 +53,7 @@ impl Shared {
         (at < rings).then_some(at).ok_or_else(bad)
     }
 
-    /// Changes a ring while the ring is out of service.
+    /// Takes a ring out of service, applies `change`, and returns the ring to service.
     fn with_ring(&self, index: u32, change: impl FnOnce(&mut Slot)) -> Result<()> {
         let at = self.ring_number(index)?;
         let mut state = self.pause(&[at]).map_err(refuse)?;
@@ -137,7 +137,8 @@ impl VhostUserBackendReqHandler for Shared {
         _log: u64,
     ) -> Result<()> {
         let areas = [descriptor, available, used];
-        // A migration changes only the log flag, which is not needed to record written pages.
+        // A migration sends the same areas with another log flag. Written pages are recorded
+        // without this flag, so nothing changes.
         let at = self.ring_number(index)?;
         if self.lock().slots[at].areas == areas {
             return Ok(());
@@ -195,8 +196,7 @@ impl VhostUserBackendReqHandler for Shared {
         Ok(())
     }
 
-    /// Number of rings, like in most backends. QEMU compares it with the number of queue pairs,
-    /// as a minimum.
+    /// Number of rings, as in most backends. QEMU only requires at least the number of queue pairs.
     fn get_queue_num(&self) -> Result<u64> {
         Ok(self.lock().slots.len() as u64)
     }
@@ -301,8 +301,8 @@ impl VhostUserBackendReqHandler for Shared {
     }
 }
 
-/// Inflight bytes of one ring, by the larger layout for packed rings: the driver may choose
-/// either.
+/// Inflight bytes of one ring; `Err` if `of` exceeds the limits. The driver may choose either ring
+/// layout, so the larger one (packed) is used.
 fn inflight_each(of: &VhostUserInflight) -> Result<u32> {
     let (queues, size) = (of.num_queues, of.queue_size);
     if usize::from(queues) > RINGS_MAX || size > SIZE_MAX {

@@ -25,9 +25,9 @@ pub(crate) const CARD: Features = Features::VERSION_1
 
 /// Features of every device over vhost-user.
 ///
-/// Most VMMs execute the commands of the control queue themselves, so the features of its
-/// commands are offered only on request. `GUEST_ANNOUNCE` is the exception: the VMM implements it
-/// if the device offers it.
+/// Most VMMs execute the commands of the control queue themselves. Features of these commands are
+/// therefore offered only with a control queue (`BY_COMMAND`). `GUEST_ANNOUNCE` is the exception:
+/// the VMM implements it if the device offers it.
 ///
 /// `RING_RESET` is not offered. QEMU offers this feature to the guest, but does not forward
 /// resets to the backend (QEMU 10.0 handles them for TAP only). A guest that resets a ring would
@@ -95,7 +95,7 @@ impl Offer {
             | Protocol::STATUS
             | Protocol::MTU
             | Protocol::RARP;
-        // QEMU provides the config space of a network card, and warns if a backend offers one
+        // QEMU provides the config space itself, and warns if a backend offers `CONFIG`
         // unnecessarily.
         match self.mac.is_some() || self.mtu.is_some() || self.ctrl {
             true => always | Protocol::CONFIG,
@@ -103,7 +103,8 @@ impl Offer {
         }
     }
 
-    /// Reads `size` bytes of the config space from `offset` on; zeroes after its end.
+    /// Reads `size` bytes of the config space from `offset`; bytes after the end of the space are
+    /// zero.
     pub(crate) fn config(&self, mac: [u8; 6], status: u16, offset: u32, size: u32) -> Vec<u8> {
         let mtu = self.mtu.unwrap_or(0) as u16;
         let config = Config { mac, status, pairs: self.pairs, mtu };
@@ -119,7 +120,8 @@ impl Offer {
 mod tests {
     use super::*;
 
-    // Goal: any range of the config space can be read, also beyond its end.
+    // Goal: any range of the config space can be read, and bytes after its end are zero. Each
+    // optional feature is offered only if its field is set.
     #[test]
     fn any_part_of_the_config_is_readable() {
         let mac = [2, 0, 0, 0, 0, 1];

@@ -10,7 +10,7 @@ use mqnet_virtio::net::filter::RxFilter;
 use mqnet_virtio::net::rss::{Hashed, Hasher, IndirectionTable};
 use mqnet_wire::FlowKeys;
 
-/// Receive settings. `None` disables a step without cost.
+/// Receive settings. A step (filter, hash, RSS) that is `None` is skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReceiveSettings {
     filter: Option<RxFilter>,
@@ -38,7 +38,7 @@ impl ReceiveSettings {
         self.filter.as_ref().is_none_or(|filter| filter.passes(keys))
     }
 
-    /// Hash of a frame, and the queue pair that RSS selects; `None` without RSS.
+    /// Hash of a frame, and the queue pair that RSS selects. The pair is `None` without RSS.
     pub(crate) fn choose(&self, keys: &FlowKeys) -> (Hashed, Option<u16>) {
         let hashed = self.hasher.map(|hasher| hasher.hash(keys)).unwrap_or_default();
         (hashed, self.spread.as_ref().map(|spread| spread.pair(hashed)))
@@ -57,7 +57,7 @@ impl Receiving {
         let mut place = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         if **place != settings {
             *place = Arc::new(settings);
-            // The version is a hint only: the lock orders the settings.
+            // `Relaxed` suffices: the lock publishes the settings, and the version is only a hint.
             self.version.fetch_add(1, Ordering::Relaxed);
         }
     }

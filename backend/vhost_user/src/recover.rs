@@ -1,15 +1,14 @@
 //! Recovery of the position of a packed ring from its descriptors.
 //!
-//! A frontend gets the position from the backend when it stops a ring, and has none if the
-//! backend has crashed before. For a split ring the used index suffices. For a packed ring QEMU
-//! uses the position of its first start, and the guest's queue stalls. The position is that of
-//! the oldest available descriptor, as long as each chain is one descriptor. With indirect tables
-//! and mergeable buffers, all chains of Linux are.
+//! A frontend that stops a ring gets the position from the backend, but has no position after a
+//! crash of the backend. For a split ring the used index suffices. For a packed ring QEMU uses the
+//! position of its first start, and the guest's queue stalls. The position is that of the oldest
+//! available descriptor, as long as each chain is one descriptor. With indirect tables and
+//! mergeable buffers, all chains of Linux are one descriptor.
 //!
-//! While no backend is connected, QEMU also drops frames of the guest. QEMU marks their
-//! descriptors used from its old position on, among the available ones. The guest treats such
-//! descriptors as used when it reaches them, so a device must skip them (see
-//! `PackedDeviceQueue`).
+//! While no backend is connected, QEMU also drops frames of the guest. QEMU marks the descriptors
+//! of these frames used, from its old position on and between available ones. The guest treats such
+//! descriptors as used when it reaches them, so a device must skip them (see `PackedDeviceQueue`).
 
 use std::sync::atomic::Ordering;
 
@@ -23,15 +22,16 @@ const WRAP: u16 = 1 << 15;
 /// full ring of them.
 const SCANS_MAX: u32 = 1 << 10;
 
-/// Largest number of transitions between kinds. Correct rings have three runs, plus the drops of
-/// QEMU from a few disconnections; chains of several descriptors leave many more.
+/// Number of changes of kind between neighbours at which a ring is ambiguous. A correct ring has
+/// three runs of one kind, and more runs where QEMU dropped frames while disconnected. Chains of
+/// several descriptors leave many more runs.
 const RUNS_MAX: usize = 12;
 
 /// AVAIL and USED bits of a descriptor.
 type Kind = (bool, bool);
 
-/// Position of the device in the ring, as in the lower half of a packed ring's base. `None` when
-/// the descriptors are ambiguous.
+/// Position of the device in the ring, as in the lower half of a packed ring's base. `None` if the
+/// descriptors are ambiguous, or still change after `SCANS_MAX` scans.
 pub(crate) fn position(ring: &AtomicTable, size: u16) -> Option<u16> {
     let flags = |i: u16| {
         let place = packed::desc(i) + 14;

@@ -1,5 +1,5 @@
-//! Relay between the VMM's socket and the crate `vhost`; passes no descriptor that can block to
-//! the crate.
+//! Relay between the VMM's socket and the crate `vhost`. The crate gets no descriptor that can
+//! block.
 //!
 //! The crate closes descriptors that it does not expect. Closing a file of a FUSE file system
 //! waits for its server, and a thread in that wait cannot be ended. This module therefore
@@ -15,7 +15,7 @@ use mqnet_sysio::socket::StreamSocket;
 
 use crate::early::{BODY, HEADER, Header};
 
-/// Timeout of a wait that only the peer, or the end of the thread, ends.
+/// Timeout of waits that should end only by the peer or by the end of the thread.
 pub(crate) const NO_LIMIT: Duration = Duration::from_secs(3600);
 
 /// Largest body length. The longest message describes 32 memory ranges.
@@ -56,7 +56,7 @@ impl Relay {
         Ok((Self { vmm, crate_side, refused: 0 }, crate_end))
     }
 
-    /// Forwards the next message, whose header was peeked. `Err` ends the connection.
+    /// Forwards the next message, after its header was peeked. `Err` ends the connection.
     pub(crate) fn pass(&mut self, header: Header) -> io::Result<()> {
         let size = header.size();
         if size > BODY_MAX {
@@ -110,7 +110,7 @@ impl Relay {
         Ok(fds)
     }
 
-    /// Forwards the replies of the crate.
+    /// Forwards all available replies of the crate to the VMM.
     pub(crate) fn answer(&self) -> io::Result<()> {
         let mut bytes = [0; HEADER + BODY_MAX];
         while let Some(part) = self.crate_side.receive_here(&mut bytes)? {

@@ -32,7 +32,7 @@ struct Scratch {
     frame_max: u32,
 }
 
-/// RX queue over one or more transmit queues of a guest. Each peek returns frames of one of them.
+/// RX queue over one or more transmit queues of a guest. Each peek returns frames of one ring.
 #[derive(Debug)]
 pub struct GuestTx {
     channel: u16,
@@ -66,8 +66,8 @@ impl GuestTx {
         })
     }
 
-    /// Selects the next ring with an available chain, from the current ring on; false if there is
-    /// none.
+    /// Selects the first ring with an available chain, from the current ring on, and disarms that
+    /// ring. False if no ring has an available chain.
     #[inline]
     fn find_work(&mut self) -> Result<bool, Fault> {
         for _ in 0..self.leases.len() {
@@ -166,7 +166,7 @@ impl OwningRx for GuestTx {
             stats.kicks.add(1);
             vring.call.ring().map_err(|e| interrupting(self.channel, &e))?;
         }
-        // Frames that were peeked and not released come first in the next peek.
+        // After a partial release, stay at this ring: the next peek begins with the other frames.
         if frames == self.shown.len() {
             self.advance();
         }

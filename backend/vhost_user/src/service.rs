@@ -16,12 +16,12 @@ use crate::slot::Slot;
 use crate::state::{Shared, State};
 use crate::vring::{Call, Vring, VringSetup};
 
-/// Time after which the link is stopped to get a ring back. Workers return a ring at their next
-/// poll, but a worker that waits for a full sink does not poll.
+/// Time after which a request that waits for a ring also stops the link. Workers return a ring at
+/// their next poll, but a worker that waits for a full sink does not poll.
 const STOP_DELAY: Duration = Duration::from_millis(300);
 
-/// Time limit of a request that waits for a ring. The link stops waiting for a hung worker after
-/// 5 s.
+/// Time limit of a request that waits for a ring. The limit exceeds the 5 s that a stopping link
+/// waits for a hung worker.
 const WAIT_MAX: Duration = Duration::from_secs(8);
 
 impl State {
@@ -57,7 +57,7 @@ impl State {
         let (queue, size) = (slot.queue, slot.size);
         let features = self.features.ok_or("no features were accepted")?;
         if !features.has(Features::VERSION_1) && !features.has(Features::MRG_RXBUF) {
-            // The header of such drivers has 10 bytes (virtio 1.3, section 5.1.6.1, legacy
+            // Without both features the header has 10 bytes (virtio 1.3, section 5.1.6.1, legacy
             // interface).
             return Err("a legacy driver without mergeable buffers is not supported: use another \
                         driver, or disable-legacy=on"
@@ -112,15 +112,15 @@ impl State {
         Some(RingLog { log, desc: desc?, device: device? })
     }
 
-    /// Requests these rings from the queues.
+    /// Recalls the rings in `which` that are in service.
     fn recall(&self, which: &[usize]) {
         let served = which.iter().map(|&at| &self.slots[at]).filter(|slot| slot.is_served());
         // An error is ignored: writing to this process's own eventfd does not fail.
         served.for_each(|slot| drop(slot.cell.recall()));
     }
 
-    /// Takes the rings that the queues have returned out of service; true if none of them is in
-    /// service.
+    /// Takes the rings in `which` that the queues have returned out of service. True if no ring in
+    /// `which` is in service any more.
     fn collect(&mut self, which: &[usize]) -> bool {
         let mut all = true;
         for &at in which {
@@ -144,8 +144,8 @@ impl State {
 
 impl Shared {
     /// Takes these rings out of service, records their positions, and returns the locked state.
-    /// `Err` if a queue keeps its ring. [`State::serve`] takes rings that are started into
-    /// service again.
+    /// `Err` if a queue does not return its ring in time. The caller returns started rings to
+    /// service with [`State::serve`].
     pub(crate) fn pause(&self, which: &[usize]) -> Result<MutexGuard<'_, State>, String> {
         let mut state = self.lock();
         state.recall(which);

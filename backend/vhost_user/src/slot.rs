@@ -1,4 +1,4 @@
-//! One ring as the messages describe it.
+//! Parameters and state of one ring in the vhost-user protocol.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,7 +17,8 @@ pub(crate) struct Slot {
     /// Addresses in the VMM's process: descriptors, driver area, device area.
     pub(crate) areas: [u64; 3],
     pub(crate) base: u32,
-    /// True if this device returned the base, false if only the frontend knows it.
+    /// True if this process read `base` from the ring; false if the base comes only from the
+    /// frontend.
     pub(crate) exact: bool,
     pub(crate) kick: Option<OwnedFd>,
     pub(crate) call: Option<OwnedFd>,
@@ -28,7 +29,7 @@ pub(crate) struct Slot {
     pub(crate) cell: Arc<VringCell>,
     /// Shared TX queue for all lanes, if the guest may select queues.
     pub(crate) receiver: Option<Arc<Receiver>>,
-    /// Interrupt of the ring while it is in service.
+    /// Interrupt of the ring; `None` while the ring is out of service.
     pub(crate) interrupt: Option<Arc<Call>>,
     /// Reason why a started ring is not in service.
     pub(crate) why: Option<String>,
@@ -71,16 +72,15 @@ impl Slot {
         (self.started, self.kick, self.why) = (false, None, None);
     }
 
-    /// Sets the position at which the ring continues. The position stays exact only if it is
-    /// unchanged.
+    /// Sets the position at which the ring continues. A different position clears `exact`.
     pub(crate) fn set_base(&mut self, base: u32) {
         self.exact = self.exact && base == self.base;
         self.base = base;
     }
 
-    /// Replaces the call descriptor. For a ring in service, returns the interrupt and its new
-    /// descriptor. The caller updates the interrupt without the lock, because signalling a peer's
-    /// descriptor may block.
+    /// Replaces the call descriptor. Returns the interrupt and its new descriptor, or `None` if the
+    /// ring is out of service. The caller updates the interrupt without the lock, because
+    /// signalling a peer's descriptor may block.
     pub(crate) fn set_call(
         &mut self,
         call: Option<OwnedFd>,

@@ -30,7 +30,7 @@ use crate::slot::Slot;
 /// Largest number of rings: those of all pairs, and the control queue.
 pub(crate) const RINGS_MAX: usize = 2 * CHANNELS_MAX as usize + 1;
 
-/// Time without a start of a ring after which the link comes up: a driver starts its rings one by
+/// Time from the last start of a ring until the link comes up. A driver starts its rings one by
 /// one.
 const STARTING: Duration = Duration::from_millis(20);
 
@@ -45,7 +45,7 @@ pub(crate) struct Inflight {
 }
 
 impl Inflight {
-    /// Table of one ring; `None` if the region is too short for it.
+    /// Table of one ring; `None` if the region is too short for the table.
     pub(crate) fn of(&self, queue: usize, is_packed: bool) -> Option<AtomicTable> {
         let len = region_len(is_packed, self.queue_size);
         let at = self.offset + queue * len as usize;
@@ -58,7 +58,7 @@ impl Inflight {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) offer: Offer,
-    /// Reason why no peer is connected; `None` while one is.
+    /// Reason why no peer is connected; `None` while a peer is connected.
     pub(crate) absent: Option<String>,
     /// Features that the driver accepted.
     pub(crate) features: Option<Features>,
@@ -68,7 +68,7 @@ pub(crate) struct State {
     pub(crate) status: u8,
     /// MTU that the VMM requires.
     pub(crate) mtu: Option<u32>,
-    /// Settings made over the control queue; `None` without one.
+    /// Settings made over the control queue; `None` without a control queue.
     pub(crate) commands: Option<Commands>,
     /// Receive settings as the lanes read them.
     pub(crate) receiving: Arc<Receiving>,
@@ -79,7 +79,7 @@ pub(crate) struct State {
     pub(crate) slots: Vec<Slot>,
     pub(crate) inflight: Option<Inflight>,
     pub(crate) log: Option<Arc<Log>>,
-    /// Session counter of the link; a new value closes and reopens it.
+    /// Session counter of the link; a new value closes and reopens the link.
     pub(crate) session: u64,
     /// True while a request waits until the link has returned its queues.
     pub(crate) waiting: bool,
@@ -135,7 +135,7 @@ impl State {
         self.slots.iter_mut().for_each(Slot::reset);
     }
 
-    /// Features that a driver may accept. The MTU is offered too if the VMM can set one.
+    /// Features that a driver may accept. `MTU` is also offered if the VMM can set an MTU.
     pub(crate) fn offered(&self) -> Features {
         let has_mtu = self.protocol.contains(Protocol::MTU);
         self.offer.features().or(if has_mtu { Features::MTU } else { Features::default() })
@@ -143,8 +143,8 @@ impl State {
 
     /// Accepts the driver's features. All rings must be out of service.
     pub(crate) fn accept(&mut self, features: Features) {
-        // The VMM sets `LOG_ALL` during a migration. Settings made by command persist over such a
-        // change.
+        // The VMM sets `LOG_ALL` during a migration. A change of this bit alone keeps the settings
+        // made by commands.
         let of_driver = |all: Features| all.minus(Features::LOG_ALL);
         let before = self.features.replace(features);
         if before.map(of_driver) == Some(of_driver(features)) {
@@ -154,13 +154,12 @@ impl State {
         let mac = self.offer.mac.unwrap_or_default();
         self.commands = Commands::begin(features, self.offer.pairs, mac);
         if let Some(commands) = &mut self.commands {
-            // After the first driver, switches may have learned the guest's address at another
-            // port.
+            // A later driver announces its address: switches may have learned it at another port.
             commands.settings.announce = self.was_used && features.has(Features::GUEST_ANNOUNCE);
         }
         self.was_used = true;
         if had_queue != self.commands.is_some() {
-            // A device with a control queue needs another kind of TX queue.
+            // A device with a control queue needs another kind of TX queue, so reopen the link.
             self.session += 1;
         }
     }
@@ -193,7 +192,7 @@ impl State {
         }
     }
 
-    /// True when the driver accepted the feature.
+    /// True if the driver accepted the feature.
     pub(crate) fn has(&self, feature: Features) -> bool {
         self.features.is_some_and(|features| features.has(feature))
     }
@@ -210,7 +209,8 @@ impl State {
     }
 
     /// Number of queue pairs that the driver uses, counted from the first without a gap. Rings
-    /// count as enabled if the peer cannot enable them (without `PROTOCOL_FEATURES`).
+    /// count as enabled if the peer cannot enable them (without `PROTOCOL_FEATURES`). A number set
+    /// by command limits the result.
     pub(crate) fn pairs_enabled(&self) -> u16 {
         let can_enable = self.has(Features::PROTOCOL_FEATURES);
         let on = self.leading_pairs(|slot| slot.is_served() && (slot.enabled || !can_enable));
@@ -257,7 +257,8 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // A poisoned lock is usable: every change of the state is one assignment.
+        // A poisoned lock is usable: each change of the state is a few assignments, which do not
+        // panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -267,7 +268,7 @@ impl Shared {
         let _ = self.wake.ring();
     }
 
-    /// Sets the device status; 0 resets the device.
+    /// Sets the device status; 0 resets the device. `Err` if a ring cannot be taken out of service.
     pub(crate) fn set_status(&self, status: u8) -> Result<(), String> {
         if status == 0 {
             self.pause_all()?.reset();
@@ -291,7 +292,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends an announcement for a guest that was migrated to this host.
+    /// Queues the announcement of a guest that was migrated to this host, and wakes the lane.
     pub(crate) fn announce(&self, mac: [u8; 6]) {
         let state = self.lock();
         state.announcements.add(mac);

@@ -2,10 +2,10 @@
 //! queue by RSS.
 //!
 //! With default settings each frame goes to the queue of its lane, for the cost of one comparison
-//! of versions. With a filter, hash or RSS table each frame's headers are parsed. With a table
-//! any lane may send to any queue, so the lanes share the queues; a lane that finds a queue in
-//! use tries again later. A frame from a system-call queue is then received into a page first,
-//! because its queue is not yet known.
+//! of versions. With a filter, hash or RSS table each frame's headers are parsed. A frame from a
+//! system-call queue is then received into a page first, because its target queue is not yet known.
+//! With an RSS table any lane may send to any queue, so the lanes share the queues; a lane that
+//! finds a queue in use tries again later.
 
 pub(crate) mod receiver;
 
@@ -42,7 +42,7 @@ pub(crate) struct Steered {
     held: bool,
     /// Queue of the lane, while it is taken: between the first frame and the flush.
     own_queue: Option<Box<GuestRx>>,
-    /// Index of the queue that was full last.
+    /// Index of the queue that last was full or in use.
     full: usize,
     page: Vec<u8>,
     /// Frame in the page, until its queue accepts the frame.
@@ -200,8 +200,8 @@ impl Steered {
         Ok(self.kept.is_none())
     }
 
-    /// Adds the events of queue `to` to those of the lane's own queue, and removes those of a
-    /// former one.
+    /// Adds the events of queue `to`, if any, to those of the lane's own queue. Removes the events
+    /// of the queue that was watched before.
     fn watch(&mut self, to: Option<usize>) -> io::Result<()> {
         if self.watched == to {
             return Ok(());
@@ -319,7 +319,8 @@ impl OwningTx for Steered {
         self.flush_own()
     }
 
-    /// True if the page has no frame. A guest does not report when it reads published frames.
+    /// True if no frame is left in the page. A guest does not report when it reads published
+    /// frames.
     fn is_drained(&mut self) -> Result<bool, Fault> {
         self.flush_own()?;
         self.send_kept()

@@ -57,7 +57,7 @@ impl GuestRx {
     #[inline]
     fn is_open(&mut self) -> Result<bool, Fault> {
         if self.held {
-            // Leave the ring to the older lane, whose frames go first.
+            // Leave the ring to the older lane, because frames of that lane go first.
             return Ok(false);
         }
         self.lease.is_ready(&self.events).map_err(|e| watching(self.channel, &e))
@@ -68,7 +68,7 @@ impl Queue for GuestRx {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
         self.stats.tx.arms.add(1);
         if !self.is_open()? {
-            // Poll a held queue: the release of the hold may not wake it.
+            // Poll a held queue, because the release of the hold may not wake the lane.
             return Ok(if self.held { Armed::MoreWork } else { Armed::Sleep });
         }
         let (Some(vring), cell) = self.lease.parts() else { return Ok(Armed::Sleep) };

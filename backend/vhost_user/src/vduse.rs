@@ -1,8 +1,8 @@
 //! Network card of this host's kernel over VDUSE. The rings and queue halves are those of
-//! vhost-user; the control plane is another.
+//! vhost-user; the control plane differs.
 //!
-//! The driver is the kernel's virtio-net. The kernel copies its frames into bounce buffers, and
-//! shares only these buffers.
+//! The driver is the kernel's virtio-net. The kernel copies the driver's frames into bounce
+//! buffers, and shares only these buffers.
 
 mod node;
 mod service;
@@ -92,7 +92,7 @@ impl VduseFunction {
             shared,
             _made: (!config.persist).then(|| Made { device: config.device.clone() }),
         };
-        // From here on an error removes the created device.
+        // From here on an error drops `function`, which removes the device unless it persists.
         node::attach(&config.device).map_err(error)?;
         match node.kept {
             // The user may have renamed the netdev of an earlier process.
@@ -109,7 +109,7 @@ impl VduseFunction {
         Ok(function)
     }
 
-    /// Finds the netdev, and gives a new one the name of the device.
+    /// Finds the netdev. A netdev that was not known before is renamed to the name of the device.
     fn find_netdev(&mut self) {
         let Some(found) = node::netdev(&self.device) else { return };
         if self.netdev.as_ref().is_some_and(|known| known.index == found.index) {
@@ -132,7 +132,8 @@ impl Drop for VduseFunction {
         if self.persist || !node::is_on_bus(device) {
             return;
         }
-        // The driver resets the device during the removal, so the service thread must still run.
+        // The driver resets the device during the removal, and the service thread must answer the
+        // reset.
         if let Err(e) = vdpa::remove(device) {
             tracing::warn!("{name}: vdpa dev del {device}: {e}");
         }

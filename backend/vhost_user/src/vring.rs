@@ -44,7 +44,7 @@ pub enum VringError {
         /// Error of the system.
         source: io::Error,
     },
-    /// A descriptor is no eventfd, so that writing to it could block.
+    /// The kick or call descriptor is no eventfd. Writing to another kind of file could block.
     #[error("queue {queue}: the {what} descriptor is no eventfd")]
     NoEventFd {
         /// Index of the virtqueue.
@@ -64,7 +64,7 @@ pub struct VringSetup {
     pub queue: u16,
     /// Number of descriptors.
     pub size: u16,
-    /// Guest memory by the addresses in descriptors.
+    /// Guest memory, by the addresses that descriptors contain.
     pub memory: Arc<MemoryMap>,
     /// Descriptor area.
     pub desc: AtomicTable,
@@ -74,9 +74,9 @@ pub struct VringSetup {
     pub device: AtomicTable,
     /// Negotiated features.
     pub features: Features,
-    /// Position from which the ring continues (`SET_VRING_BASE`). Used only for packed rings
-    /// without an inflight region: a split ring continues from `used.idx`, which is valid even
-    /// after a crash.
+    /// Position from which a packed ring without an inflight region continues (`SET_VRING_BASE`). A
+    /// packed ring with a region continues from the region, and a split ring from `used.idx`. Both
+    /// are valid even after a crash.
     pub base: u32,
     /// Kick eventfd of the guest; without one the ring is polled.
     pub kick: Option<OwnedFd>,
@@ -89,7 +89,7 @@ pub struct VringSetup {
 }
 
 /// Ring in service. The ring has one owner at a time: the control thread, a [`VringCell`] or a
-/// half.
+/// queue half.
 #[derive(Debug)]
 pub struct Vring {
     pub(crate) ring: Ring,
@@ -153,7 +153,8 @@ impl Vring {
         on_ring!(&self.ring, ring => ring.base())
     }
 
-    /// Interrupt of the ring, which the control thread may change while a half owns the ring.
+    /// Interrupt of the ring. The control thread may change the interrupt while a half owns the
+    /// ring.
     pub fn call(&self) -> Arc<Call> {
         self.call.clone()
     }
@@ -168,13 +169,13 @@ impl Vring {
         Ok(())
     }
 
-    /// Directs interrupts to the kernel's driver of `device`.
+    /// Directs interrupts to the kernel's driver of the VDUSE device `device`.
     pub(crate) fn interrupt_kernel(&mut self, device: Arc<OwnedFd>) -> Result<(), VringError> {
         self.call = Arc::new(Call::of_kernel(self.queue(), device)?);
         Ok(())
     }
 
-    /// Starts the recording of written pages, or stops it with `None`.
+    /// Starts the recording of written pages in `log`; `None` stops it.
     pub fn set_log(&mut self, log: Option<RingLog>) {
         on_ring!(&mut self.ring, ring => ring.set_log(log.clone()));
         self.log = log;

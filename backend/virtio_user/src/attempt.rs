@@ -75,7 +75,7 @@ impl Attempt {
         self.done.as_fd()
     }
 
-    /// Keeps the connection open on drop, because it belongs to the session.
+    /// Ends the attempt without shutting the connection down, because a session may use it.
     pub(crate) fn finish(mut self) {
         self.stream = None;
     }

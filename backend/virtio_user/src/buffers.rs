@@ -17,7 +17,7 @@ pub use stats::RxBufferStats;
 
 /// Number of refills between two decisions of a queue with the setting `auto`.
 const DECIDE_EVERY: u32 = 64;
-/// Number of refills between two refills whose time is measured.
+/// Interval of timed refills, in refills.
 const TIME_EVERY: u32 = 16;
 /// Number of decisions for which whole pages are not tried again after they were slower.
 const RETRY_AFTER: u32 = 64;
@@ -39,7 +39,7 @@ pub(crate) struct Buffers {
     pub(crate) average: Average,
     layout: Option<Layout>,
     setting: Setting,
-    /// Size of the buffers that are taken now, and their headroom.
+    /// Size and headroom of the buffers in the current shape.
     size: u32,
     headroom: u32,
     /// Number of the current shape. Only buffers of the current shape are reused without the
@@ -50,7 +50,7 @@ pub(crate) struct Buffers {
     taken: u64,
     /// Number of buffers that were reused without the pool.
     reused: u64,
-    /// Values at the last decision: pool statistics, returned buffers, and foreign returns.
+    /// Values at the last decision: pool statistics, number of taken buffers, foreign returns.
     last_decision: (PoolStats, u64, u64),
     until_decision: u32,
     /// Number of remaining decisions for which whole pages are not tried again.
@@ -131,7 +131,7 @@ impl Buffers {
         stats.publish(&self.pool);
         let Some((since, before)) = self.since.take() else { return };
         let (took, buffers) = ((self.clock)().saturating_sub(since), self.taken - before);
-        // The clock's own cost would dominate the time of fewer buffers.
+        // With fewer buffers, the cost of reading the clock would dominate.
         if buffers >= 16 {
             let full = usize::from(self.layout.is_some_and(|layout| layout.full));
             let ns = (took.as_nanos() / u128::from(buffers)).clamp(1, 1 << 20) as u32;
@@ -175,11 +175,11 @@ impl Buffers {
         }
         let now = (self.pool.stats(), self.taken, self.pool.foreign());
         let before = std::mem::replace(&mut self.last_decision, now);
-        // Almost all taken buffers have been returned by now; those in flight are neglected.
+        // Count all taken buffers as returned; those in flight are few.
         let (freed, foreign) = (now.1 - before.1, now.2 - before.2);
         let opened = |s: &PoolStats| s.alloc_fast + s.alloc_refill + s.alloc_slow;
         let pages = opened(&now.0) - opened(&before.0);
-        // Without new pages there is no new value.
+        // Keep the former value if no page was taken.
         if let Some(used) = (freed * 100).checked_div(pages) {
             stats.counters.per_page_used.set(used);
         }
@@ -210,8 +210,8 @@ impl Buffers {
         stats.counters.headroom.set(u64::from(self.headroom));
     }
 
-    /// Takes a buffer of at least the selected size; `None` without memory. The length of its
-    /// fragment is its true size.
+    /// Takes a buffer of at least the selected size; `None` without memory. The length of the
+    /// fragment is the true size of the buffer.
     #[inline]
     pub(crate) fn take(&mut self, stats: &RxBufferStats) -> Option<Buffer> {
         let frag = match self.pool.alloc_frag(self.size) {
@@ -223,8 +223,8 @@ impl Buffers {
         Some(Buffer { frag, front: self.headroom })
     }
 
-    /// Handles a lack of pages. A trial of whole pages ends with a buffer in part of a page, if
-    /// there is one; otherwise returns `None`.
+    /// Handles a lack of pages. During a trial of whole pages, ends the trial and returns a buffer
+    /// in part of a page. `None` without a trial, with an XDP program, or without any memory.
     #[cold]
     fn roll_back(&mut self, stats: &RxBufferStats) -> Option<Frag> {
         stats.counters.alloc_fail.add(1);

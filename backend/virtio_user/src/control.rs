@@ -1,6 +1,6 @@
 //! Control queue: sends one command at a time, and waits for its status.
 //!
-//! The queue is in its own memory file, separate from that of the queue pairs.
+//! The queue has its own memory file; the queue pairs have another.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -127,8 +127,8 @@ impl Control {
             self.kick.ring().map_err(|e| format!("the device's doorbell: {e}"))?;
         }
         if let Err(why) = self.wait(line, timeout) {
-            // The device may still execute this command, and its status would be taken for that
-            // of the next. The shutdown ends the session.
+            // The device may still execute this command, and its status would be taken for the
+            // status of the next command. The shutdown ends the session.
             let _ = line.shutdown(std::net::Shutdown::Both);
             return Err(why);
         }

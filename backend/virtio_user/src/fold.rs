@@ -1,8 +1,8 @@
 //! RX queue that also drains the rings of channels that are not in use.
 //!
 //! A device may write frames into a ring just before it processes the message that disables the
-//! ring, and may wait until they are consumed. Channel `c` of `n` therefore also reads the rings
-//! `c + n`, `c + 2n` and so on. Usually these rings are empty, so a queue polls them only at
+//! ring, and may wait until the frames are consumed. Channel `c` of `n` therefore also reads the
+//! rings `c + n`, `c + 2n` and so on. Usually these rings are empty, so a queue polls them only at
 //! intervals, and when the channel's own ring is empty.
 
 use std::io;
@@ -15,7 +15,7 @@ use mqnet_sysio::epoll::{Epoll, Interest};
 /// Number of bursts of the channel's own ring between two polls of the other rings.
 const EVERY: u32 = 64;
 
-/// RX queue over the channel's own ring, which is the first, and the other rings.
+/// RX queue over the channel's own ring, which is the first, and the rings of unused channels.
 pub(crate) struct Fold {
     rings: Vec<Box<dyn OwningRx>>,
     /// Index of the ring of the last peek.
@@ -78,7 +78,7 @@ impl OwningRx for Fold {
         let others_too = *since >= EVERY;
         *since = if others_too { 0 } else { *since + 1 };
         // After a burst of another ring, the next burst reads the own ring again. A device that
-        // writes there without end therefore does not starve it.
+        // fills another ring without end therefore does not starve the own ring.
         let order = rings.iter_mut().enumerate();
         for (number, ring) in order.rev().filter(|(number, _)| others_too || *number == 0) {
             ring.peek(burst, budget)?;

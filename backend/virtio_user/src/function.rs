@@ -36,7 +36,7 @@ const AUTO: &str = "rx-buf-layout-auto";
 
 /// Delay after a failed handshake, in which users can read the reason.
 const FAILED_DELAY: Duration = Duration::from_secs(2);
-/// Delay after a lost device, which may be one that disconnects after each handshake.
+/// Delay after the loss of a device, because a device may disconnect after each handshake.
 const LOST_DELAY: Duration = Duration::from_millis(100);
 
 /// Network function over a virtio-net device that is reached by vhost-user.
@@ -49,7 +49,7 @@ pub struct VirtioUserFunction {
     persistent: Persistent,
     session: Option<Session>,
     attempt: Option<Attempt>,
-    /// Number of sessions so far; identifies the session.
+    /// Number of sessions so far, which identifies the current session.
     number: u64,
     why: String,
     /// Reason of the last failed handshake; `None` after a success.
@@ -60,7 +60,7 @@ pub struct VirtioUserFunction {
     auto: bool,
     /// True if an XDP program processes received frames.
     xdp: bool,
-    /// Number of channels in use; `prepared` is that of a prepared change.
+    /// Number of channels in use, and of a prepared channel change.
     channels: u16,
     prepared: Option<u16>,
     /// Offloads that the partner function accepts after the prepared change.
@@ -157,7 +157,8 @@ impl VirtioUserFunction {
     fn fail(&mut self, why: &str, now: Duration) {
         self.why = format!("the handshake with the device failed: {why}");
         self.failed = Some(self.why.clone());
-        // The number of rings was misread: try the corrected number without the long delay.
+        // If the reported number may be that of rings, try the corrected number after the short
+        // delay.
         let again = self.persistent.counts_rings.load(Ordering::Relaxed);
         self.not_before = now + if again { LOST_DELAY } else { FAILED_DELAY };
     }
@@ -184,7 +185,8 @@ impl VirtioUserFunction {
         self.why = why;
     }
 
-    /// Enables or disables one vring of each pair in a range; `vring` selects it.
+    /// Enables or disables one vring of each pair in a range; `vring` returns the index of that
+    /// vring.
     fn enable(
         &mut self,
         pairs: std::ops::Range<u16>,
@@ -242,7 +244,7 @@ impl VirtioUserFunction {
         (0..plan.channels).map(channel).collect()
     }
 
-    /// Number of pairs of the session, including all that were ever enabled.
+    /// Number of pairs of the session, at least that of all enabled pairs; 0 without a session.
     fn most(&self) -> u16 {
         self.session.as_ref().map_or(0, |session| session.agreed.pairs)
     }
@@ -369,7 +371,7 @@ impl Function for VirtioUserFunction {
 
     fn close(&mut self, why: &str) {
         if self.session.as_ref().is_some_and(Session::is_broken) {
-            // Delay the next attempt: one with the same rings would fail in the same way.
+            // Delay the next attempt: an attempt with the same rings would fail in the same way.
             self.lose(why.to_owned());
             self.not_before = clock::monotonic() + FAILED_DELAY;
             return;

@@ -28,7 +28,7 @@ pub(crate) const PROVIDED: u64 = 1 << 40;
 
 /// Bytes before a frame in a TX slot: 4 bytes of alignment and the header. Rejected: a separate
 /// cache line for the header, as in RX buffers. A device that prefetches the start of a buffer
-/// then lacks the first bytes of the frame.
+/// would then not prefetch the first bytes of the frame.
 pub(crate) const TX_FRONT: u32 = 16;
 
 const PAGE: usize = 4096;

@@ -18,8 +18,8 @@ const WANTS_ANSWER: u32 = 8;
 /// Device status after setup: ACKNOWLEDGE, DRIVER, FEATURES_OK and DRIVER_OK.
 pub(crate) const READY: u64 = 1 | 2 | 8 | 4;
 
-/// Sends a message, while no other message is in progress. With `answers`, waits for the reply;
-/// `Err` for an invalid reply or a refusal.
+/// Sends a message with one number, while no other message is in progress. With `answers`, waits
+/// for the reply; `Err` for an invalid reply or a refusal.
 pub(crate) fn number(
     mut line: &UnixStream,
     request: FrontendReq,

@@ -1,10 +1,9 @@
 //! Relay between the device's socket and the crate `vhost`, on its own thread.
 //!
-//! The crate closes descriptors that it receives with replies. Closing a file of a FUSE file
-//! system waits for its server, and the crate runs on the thread that serves all links. The crate
+//! The crate closes descriptors that it receives with replies. Closing a file of a FUSE file system
+//! waits for its server, and the crate runs on the thread that serves all links. The crate
 //! therefore gets one end of a socket pair. The relay forwards messages with descriptors to the
-//! device, and only bytes from it.
-//! the device, bytes only from it.
+//! device, and only bytes from the device.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -45,7 +44,7 @@ impl Waiting {
     }
 }
 
-/// Starts the thread and returns the other end of the socket pair. The thread ends when either
+/// Starts the thread and returns the crate's end of the socket pair. The thread ends when either
 /// socket does.
 pub(crate) fn serve(device: UnixStream) -> io::Result<UnixStream> {
     let (ours, theirs) = UnixStream::pair()?;

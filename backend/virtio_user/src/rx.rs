@@ -1,4 +1,4 @@
-//! Receive queue, whose frames are in pages of the queue's own pool.
+//! Receive queue with frames in pages of its own pool.
 
 mod intake;
 
@@ -146,8 +146,8 @@ impl<Q: DriverQueue> RxCore<Q> {
             self.buffers.pool.free_frag(frag);
         }
         while let Some(id) = self.queue.next_id() {
-            // With an in-order device the next id may have a received frame, while a later one is
-            // free. The release of that frame moves its buffer there.
+            // With an in-order device the next id may have a received frame, while a later id is
+            // free. Further buffers must then wait for the release of this frame.
             if self.posted[usize::from(id)].is_some() {
                 break;
             }
@@ -330,8 +330,8 @@ impl<Q: DriverQueue> Renewal<'_, Q> {
 }
 
 impl<Q> Drop for RxCore<Q> {
-    /// Frees all pages. The device may still write into them: nothing reads these pages any more,
-    /// and the pool allocates no further buffers.
+    /// Frees all pages. Later writes of the device are harmless: nothing reads these pages any
+    /// more, and the pool allocates no further buffers.
     fn drop(&mut self) {
         let posted = self.posted.iter_mut().filter_map(Option::take).map(|posted| posted.frag);
         for frag in posted.chain(self.to_free.drain(..)) {

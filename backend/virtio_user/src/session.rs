@@ -42,7 +42,7 @@ const RINGS_MAX: u64 = 2 * CHANNELS_MAX as u64 + 1;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit of a message after the handshake, which blocks the control thread and so all links.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(150);
-/// Feature bit for protocol features. The vrings of such a device are initially disabled.
+/// Feature bit for protocol features. With this bit, vrings are initially disabled.
 const PROTOCOL: Features = Features::PROTOCOL_FEATURES;
 
 /// Features of a control queue that this driver accepts.
@@ -56,8 +56,8 @@ const BY_COMMAND: Features = Features::CTRL_VQ
 /// Features that allow changing offloads by command.
 const SWITCHED: Features = Features::CTRL_VQ.or(Features::CTRL_GUEST_OFFLOADS);
 
-/// Features that allow setting the address by command. Devices for VMMs that implement the
-/// control queue themselves offer `CTRL_VQ` without `CTRL_MAC_ADDR`.
+/// Features that allow setting the address by command. `CTRL_VQ` alone shows no control queue:
+/// devices also offer it for VMMs that implement the control queue themselves.
 const ADDRESSED: Features = Features::CTRL_VQ.or(Features::CTRL_MAC_ADDR);
 
 /// State that persists over sessions.
@@ -66,8 +66,9 @@ pub(crate) struct Persistent {
     pub(crate) stats: Vec<Arc<QueuePairStats>>,
     pub(crate) own: Vec<Arc<RxBufferStats>>,
     pub(crate) requested: Arc<SettingCell>,
-    /// True if the device seems to report vrings instead of pairs, which the protocol leaves
-    /// open: it has refused a ring within the reported number. Reset if a ring is refused again.
+    /// True if the device seems to report vrings instead of pairs, which the protocol leaves open.
+    /// Set when the device refuses a ring within the reported number, and reset at the next
+    /// refusal.
     pub(crate) counts_rings: Arc<AtomicBool>,
 }
 
@@ -103,8 +104,8 @@ pub(crate) struct Session {
     _memory: Arc<Region>,
 }
 
-/// Runs `work`, which waits for the device, and shuts the connection down when the limit expires.
-/// The crate `vhost` waits without a limit, regardless of the socket's timeout.
+/// Runs `work`, which waits for the device. When the limit expires, shuts the connection down and
+/// returns `Err`. The crate `vhost` waits without a limit, regardless of the socket's timeout.
 fn watched<R>(
     stream: &UnixStream,
     limit: Duration,
@@ -186,8 +187,8 @@ fn negotiate(
 ) -> Result<(Frontend, Agreed), String> {
     let most = config.queues.unwrap_or(CHANNELS_MAX);
     let clone_stream = || stream.try_clone().map_err(|e| format!("its socket: {e}"));
-    // Read the number of queues with a separate instance. A `Frontend` takes that number as one
-    // of vrings and refuses further ones, but a network device reports pairs.
+    // A `Frontend` takes the number of queues as one of vrings and refuses further vrings. A
+    // network device reports pairs, so read the number with a separate instance.
     let mut queue_counter = Frontend::from_stream(clone_stream()?, RINGS_MAX);
     let mut frontend = Frontend::from_stream(clone_stream()?, RINGS_MAX);
     let offered = Features(frontend.get_features().map_err(failed("features"))?);
@@ -237,7 +238,8 @@ fn negotiate(
     Ok((frontend, agreed))
 }
 
-/// True if commands can be used: the index of the control queue is only in the config space.
+/// True if commands can be used: the device offers them, and the config space, which determines the
+/// index of the control queue.
 fn can_command(frontend: &mut Frontend, offered: Features) -> Result<bool, String> {
     if !offered.has(PROTOCOL.or(ADDRESSED)) {
         return Ok(false);
@@ -391,7 +393,8 @@ impl Session {
         self.command(&CtrlCommand::Pairs(pairs))
     }
 
-    /// Sets the offloads that this driver accepts by command, if commands can change them.
+    /// Sets the offloads that this driver accepts by command; no effect if commands cannot change
+    /// them.
     pub(crate) fn set_taken(&mut self, taken: Offloads) -> Result<(), String> {
         let features = self.agreed.features;
         if !features.has(SWITCHED) {
@@ -410,7 +413,8 @@ impl Session {
         persistent: &Persistent,
     ) -> Result<Box<dyn Pair>, String> {
         let rx = self.set_up_vring(rx_queue(number), &memory.rx, packed).inspect_err(|_| {
-            // The first pair exists with either meaning of the number.
+            // The first pair exists with either meaning of the number. Only the refusal of a later
+            // pair indicates that the number was misread.
             let wrong = number > 0 && !persistent.counts_rings.load(Ordering::Relaxed);
             persistent.counts_rings.store(wrong, Ordering::Relaxed);
         })?;
@@ -485,8 +489,8 @@ impl Session {
         Ok(Events { kick, call })
     }
 
-    /// Enables or disables vrings. The device has processed the change when this function returns
-    /// `Ok`. All messages share the time limit of one reply.
+    /// Enables or disables vrings; no effect without `PROTOCOL_FEATURES`. The device has processed
+    /// the change when this function returns `Ok`. All messages share the time limit of one reply.
     pub(crate) fn enable(
         &mut self,
         vrings: impl Iterator<Item = u16>,

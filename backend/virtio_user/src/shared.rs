@@ -1,4 +1,4 @@
-//! Queue pair: what its RX and TX queues share.
+//! Queue pair, with the state that its RX and TX queues share.
 
 use std::sync::Arc;
 

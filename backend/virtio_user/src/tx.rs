@@ -24,12 +24,12 @@ use mqnet_wire::VnetHdr;
 use crate::memory::TX_FRONT;
 use lag::Lag;
 
-/// Number of slots by which a slot is prefetched for write, if frames arrive one by one.
+/// Distance in slots of the prefetch for write, if frames arrive one by one.
 const AHEAD: u16 = 8;
 /// Bytes of each slot that are prefetched for the whole burst: two cache lines.
 const FIRST_LINES: u32 = 128;
-/// Largest number of bytes of a slot to prefetch; the hardware prefetcher follows the stores
-/// after them.
+/// Largest number of bytes of a slot to prefetch; the hardware prefetcher covers the bytes after
+/// them.
 const PREFETCH_MAX: u32 = 2048;
 
 /// State of a channel's transmit ring: the ring and its slots.
@@ -44,7 +44,7 @@ pub(crate) struct TxCore<Q: DriverQueue> {
     /// Length of the frame in each slot in flight. With an in-order device: value of `sent` after
     /// this frame.
     lens: Box<[u32]>,
-    /// Bytes of sent frames; `returned` is that of returned frames. Both wrap around.
+    /// Bytes of all sent frames, and of all returned frames. Both numbers wrap around.
     sent: u32,
     returned: u32,
     armed: bool,
@@ -58,8 +58,8 @@ pub(crate) struct TxCore<Q: DriverQueue> {
     lag: Lag,
 }
 
-/// Two words before the frame: 4 bytes of alignment and the header. Only flags that a driver may
-/// set are passed on, not the result of a checksum validation.
+/// Two words before the frame: 4 bytes of alignment and the header. Of the flags, only `NEEDS_CSUM`
+/// is passed on: a driver must not set `DATA_VALID`.
 #[inline]
 fn front(hdr: VnetHdr) -> [u64; 2] {
     const NEEDS_CSUM: u64 = 1;
@@ -136,7 +136,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         true
     }
 
-    /// Id of the next frame, of up to `room` bytes; `None` if no slot of this size is free.
+    /// Id for the next frame, of up to `room` bytes; `None` if no slot of this size is free.
     #[inline(always)]
     fn next(&mut self, room: u32) -> Result<Option<u16>, Broken> {
         if self.queue.free() == 0 || room > self.room {
@@ -418,7 +418,8 @@ impl<Q: DriverQueue> TxQueue<Q> {
         }
     }
 
-    /// Takes the ring for a burst; false if the queue is held or another queue uses the ring.
+    /// Takes the ring for a burst; false if the queue is held or another queue uses the ring. `Err`
+    /// after a violation.
     #[inline]
     fn take(&mut self) -> Result<bool, Fault> {
         if self.held {

@@ -202,8 +202,8 @@ fn offloads_change_live() {
     assert_eq!(world.driver.poll_link(mqnet_sysio::clock::monotonic()), before);
 }
 
-// Goal: the MTU that the driver requires becomes that of the device's link. A device that
-// requires another MTU refuses it, and the reason names the MTU.
+// Goal: the MTU that the driver requires becomes the MTU of the device's link. A device that
+// requires another MTU refuses the message, and the reason names the MTU.
 #[test]
 fn required_mtu_reaches_device() {
     for (theirs, agree) in [(None, true), (Some(9000), true), (Some(4000), false)] {
@@ -233,8 +233,8 @@ fn required_mtu_reaches_device() {
     }
 }
 
-// Goal: each of several drivers in turn can command the device. The device requests later drivers
-// to announce themselves, and they acknowledge the request.
+// Goal: each of several drivers in turn can command the device. Later drivers also acknowledge the
+// device's request to announce themselves.
 #[test]
 fn drivers_come_and_go() {
     let mut world = World::new("again", true, Some(MAC));

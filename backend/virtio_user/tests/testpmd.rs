@@ -28,7 +28,7 @@ struct Testpmd {
 }
 
 impl Testpmd {
-    /// Starts testpmd; `None` if it is not installed.
+    /// Starts testpmd; `None` if testpmd is not installed.
     fn start(name: &str, queues: u16) -> Option<Self> {
         let socket = std::env::temp_dir().join(format!("mqnet-vu-{}-{name}", std::process::id()));
         let _ = std::fs::remove_file(&socket);
@@ -216,7 +216,7 @@ fn warm_up(channels: &mut [Channel]) {
 fn world(name: &str, queues: u16, packed: bool, mergeable: bool) {
     let Some(pmd) = Testpmd::start(name, queues) else { return };
     let most = if mergeable { 5000 } else { 1514 };
-    // DPDK reports 128 queues, regardless of its port.
+    // DPDK reports 128 queues, regardless of its port, so the number is set here.
     let config = VirtioUserConfig {
         packed,
         mergeable,

@@ -10,7 +10,7 @@ use mqnet_tap::{TapConfig, TapFunction, wait_until_active};
 use crate::Device;
 use crate::join::{Join, Shape};
 
-/// Longest wait for a device that is up to carry traffic.
+/// Longest wait until a device that was set up carries traffic.
 const ACTIVE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Reason why a device could not be opened, with the option to change.

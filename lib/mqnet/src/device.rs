@@ -129,10 +129,12 @@ impl Device {
     /// Returns when the change is done. The change waits until packets for the program fit into its
     /// queues, so the receiving thread should not call this method under load.
     ///
-    /// # Errors [`Code::Invalid`] if `channels` is out of range, [`Code::Changing`] while another
-    /// change is in progress, [`Code::TimedOut`] if the program does not receive for 10 s,
-    /// [`Code::Failed`] if the kernel refuses, [`Code::Down`] if the device is closed. After an
-    /// error the device continues with its previous queues.
+    /// # Errors
+    ///
+    /// [`Code::Invalid`] if `channels` is out of range, [`Code::Changing`] while another change is
+    /// in progress, [`Code::TimedOut`] if the program does not receive for 10 s, [`Code::Failed`]
+    /// if the kernel refuses, [`Code::Down`] if the device is closed. After an error the device
+    /// continues with its previous queues.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -227,7 +229,7 @@ fn check_rings(side: usize, request: &NetdevRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Refuses an MTU above the limit of either function; the error states the allowed range.
+/// Refuses an MTU below 68 or above the limit of either function; the error states the range.
 fn check_mtu(link: &mut Link, request: &NetdevRequest) -> Result<(), ApiError> {
     let NetdevRequest::SetMtu(SetMtu { mtu }) = request else { return Ok(()) };
     let most = link.functions().map(|function| function.caps().mtu_max);

@@ -91,7 +91,8 @@
 //!
 //! # Payload in the program's own memory
 //! [`PayloadDevice`] receives from a virtio device (a vhost-user socket) into a memory file of the
-//! program, without a copy: the device writes a frame there, and a [`Payload`] gives its position.
+//! program, without a copy. The device writes a frame there, and a [`Payload`] gives the position
+//! of the frame.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

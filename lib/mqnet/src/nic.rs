@@ -14,7 +14,7 @@ use crate::{Device, OpenError};
 /// Longest wait for busy queues: the kernel releases the queues of a closed socket with a delay.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A network interface whose received frames go to the program instead of the network stack
+/// A network interface that delivers received frames to the program instead of the network stack
 /// (AF_XDP, book/src/reference/af_xdp.md). All RX queues are used, with zero copy if the driver
 /// supports it.
 #[derive(Debug)]
@@ -127,8 +127,10 @@ impl NicBuilder {
     /// Takes the interface over and starts the threads. Dropping the device releases the interface.
     ///
     /// # Errors
+    ///
     /// The interface does not exist, is down or has no carrier; an option is out of range; another
-    /// program uses one of its queues (for 5 s); CAP_NET_ADMIN, CAP_NET_RAW or CAP_BPF is missing.
+    /// program uses one of its queues for longer than 5 s; CAP_NET_ADMIN, CAP_NET_RAW or CAP_BPF is
+    /// missing.
     pub fn open(self) -> Result<Device, OpenError> {
         let interface = self.config.interface.clone();
         let name = format!("xdp:{interface}");

@@ -154,14 +154,18 @@ pub struct PayloadReturner(Returner);
 impl PayloadReturner {
     /// Returns a frame's memory to the queue, in batches of 64 frames.
     ///
-    /// # Panics If the frame belongs to another queue.
+    /// # Panics
+    ///
+    /// If the frame belongs to another queue.
     pub fn free(&mut self, payload: Payload) {
         payload.kept.free(&mut self.0);
     }
 
     /// Prepends a header to a frame, in place. Returns false if the headroom is too small.
     ///
-    /// # Panics If the frame belongs to another queue.
+    /// # Panics
+    ///
+    /// If the frame belongs to another queue.
     pub fn push_front(&self, payload: &mut Payload, header: &[u8]) -> bool {
         let done = payload.kept.head.push_front(header, &self.0);
         if let Some(place) = payload.places.first_mut().filter(|_| done) {
@@ -196,7 +200,7 @@ impl PayloadReceiver {
         PayloadReturner(self.returner.clone())
     }
 
-    /// Next frame; none if no frame has arrived.
+    /// Next frame; `None` if no frame has arrived.
     pub fn try_recv(&mut self) -> Result<Option<Payload>, PayloadError> {
         if let Some(kept) = self.rx.detach()? {
             return Ok(Some(self.found(kept)));
@@ -219,8 +223,8 @@ impl PayloadReceiver {
         Ok(self.rx.arm(1)? == Armed::Sleep)
     }
 
-    /// Descriptor to wait for after [`arm`](Self::arm) has returned true; none if the queue has no
-    /// event.
+    /// Descriptor to wait for after [`arm`](Self::arm) has returned true; `None` if the queue has
+    /// no event.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.rx.event().map(|event| event.fd)
     }

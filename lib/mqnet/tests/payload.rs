@@ -81,7 +81,7 @@ fn frame(number: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + number) as u8).collect()
 }
 
-// Goal: received frames lie in the program's mapping of its memory file, at the reported places,
+// Goal: received frames are in the program's mapping of its memory file, at the reported places,
 // without a copy by the program. Memory returned by another thread is used again, and a header is
 // prepended in place.
 #[test]
@@ -152,7 +152,7 @@ fn too_little_memory_is_refused() {
     let _ = std::fs::remove_file(&path);
 }
 
-/// A driver with a number of pages of the program, and a device.
+/// Device, and a driver with `pages` pages of the program's memory.
 struct World {
     tell: mpsc::SyncSender<Vec<u8>>,
     function: VirtioUserFunction,
@@ -185,8 +185,8 @@ impl World {
         Self { tell, function, rx, path, number: 0 }
     }
 
-    /// Transmits a number of frames. With `keep`, the frames are detached and returned to the
-    /// caller; otherwise their memory is returned to the queue.
+    /// Passes frames from the device to the driver, and checks their bytes. With `keep`, detaches
+    /// and returns the frames; otherwise their memory is returned to the queue.
     fn carry(&mut self, frames: usize, keep: bool) -> Vec<DetachedFrame> {
         let mut all = Vec::new();
         for _ in 0..frames {
@@ -228,8 +228,8 @@ impl Drop for World {
     }
 }
 
-// Goal: full-page buffers that could never fill the ring are refused with the numbers. Nothing is
-// changed, and traffic continues.
+// Goal: full-page buffers are refused, with the numbers, if the memory cannot fill the ring.
+// Nothing is changed, and traffic continues.
 #[test]
 fn impossible_pages_are_refused() {
     let mut world = World::new("refused", 300);
@@ -246,8 +246,8 @@ fn impossible_pages_are_refused() {
 }
 
 // Goal: if full-page buffers run out because the program keeps frames, the queue returns to page
-// fragments, and the flag shows off with a reason. Every frame arrives. A later request succeeds if
-// there is memory, and the flag can be changed under traffic.
+// fragments, and the flag reads as off with a reason. Every frame arrives. A later request succeeds
+// if there is memory, and the flag can be changed under traffic.
 #[test]
 fn pages_that_run_out_are_rolled_back() {
     let mut world = World::new("rolled", 520);

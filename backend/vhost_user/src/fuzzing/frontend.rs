@@ -336,7 +336,8 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// Region `at` of `count` that divide the memory, the whole memory, or arbitrary values.
+    /// Region with one of three contents: part `at` of the memory in `count` parts, the whole
+    /// memory, or arbitrary values.
     fn region(&mut self, at: u64, count: u64) -> [u64; 4] {
         let part = MEMORY / count.next_power_of_two().max(1);
         match self.input.u8() {
@@ -371,7 +372,8 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// Notes the inode of a descriptor that the function refuses and keeps open.
+    /// Records the inode of a descriptor that the function refuses and keeps open; returns the
+    /// descriptor.
     fn refuse(&mut self, fd: OwnedFd) -> Option<OwnedFd> {
         self.refused.push(nix::sys::stat::fstat(fd.as_fd()).ok()?.st_ino);
         Some(fd)

@@ -26,7 +26,7 @@ use crate::{Meet, VhostUserConfig, VhostUserFunction};
 const STEPS: usize = 60;
 /// Limit for the answer to a message and for the end of the function's thread.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Number of messages after one with a wrong length, before the front end disconnects.
+/// Number of messages from the first with a wrong length on, until the front end disconnects.
 const TORN_MAX: u32 = 3;
 /// Offset of the guest's buffers in its memory.
 const BUFFERS: u64 = 0x2000;
@@ -78,7 +78,7 @@ struct Reached {
 /// Panics if a message is not answered in time, or an answer is malformed. Panics also if a frame
 /// breaks the contract, the link is down without a reason, or the thread outlives its function.
 pub fn messages(data: &[u8]) {
-    // The machine is out of descriptors or memory: nothing to test.
+    // `None` if the machine is out of descriptors or memory: nothing to test.
     let _ = run(data);
 }
 
@@ -185,7 +185,8 @@ impl World<'_> {
         let fds: Vec<_> = message.fds.iter().map(AsFd::as_fd).collect();
         match self.socket.send(&message.bytes, &fds) {
             Ok(sent) if sent == message.bytes.len() => {}
-            // The function has disconnected: the socket holds more bytes than one input has.
+            // The function has disconnected. A full socket is impossible: it holds more bytes than
+            // an input.
             _ => self.is_over = true,
         }
         self.torn += u32::from(message.is_torn || self.torn > 0);
@@ -194,8 +195,8 @@ impl World<'_> {
         self.statuses[0] += u32::from(is_status);
     }
 
-    /// Waits until the function has handled all messages, and parks the queues so that rings can
-    /// be stopped.
+    /// Waits until the function has handled all messages, and parks the queues so that rings can be
+    /// stopped. After a message with a wrong length, polls once: an answer may never come.
     fn settle(&mut self) {
         if self.torn > 0 {
             let _ = poll::wait_readable(&[self.socket.as_fd()], Duration::from_millis(1));
@@ -288,7 +289,7 @@ impl World<'_> {
         }
     }
 
-    /// Changes the number of channels, or closes the link.
+    /// Prepares a channel change and commits or aborts it, or closes the link.
     fn change(&mut self, how: u8) {
         let Some(session) = self.link.as_ref().map(|link| link.session) else { return };
         if how == 0 {
@@ -459,7 +460,8 @@ mod tests {
 
     use super::{Reached, run};
 
-    // Goal: an input reaches open channels and frames in both directions, with either kind of ring.
+    // Goal: one input opens the channels and moves a frame in each direction, with either kind of
+    // ring.
     #[test]
     fn inputs_reach_the_queues() {
         for (choice, more, features) in [(0x80, 0, 0), (0x84, 1, 1)] {
@@ -474,7 +476,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
         // Goal: after any sequence of messages and writes, the function neither panics nor hangs.
-        // Its answers are valid, a link that is down has a reason, and its thread ends with it.
+        // Answers of the function are valid, and a link that is down has a reason. The thread ends
+        // with the function.
         #[test]
         fn any_messages_leave_a_function_that_ends(
             choice: u8,

@@ -70,8 +70,8 @@ fn pairs_are_counted() {
     assert!(device.lock().why_down().unwrap().contains("not started"));
 }
 
-// Goal: the position of a packed ring is recovered from its descriptors if the device has not
-// returned one before.
+// Goal: the position of a packed ring is recovered from its descriptors if this process has not
+// read a position from the ring before.
 #[test]
 fn packed_position_is_recovered_from_ring() {
     let device = device();
@@ -103,8 +103,8 @@ fn driver_is_interrupted_when_ring_enters_service() {
     assert!(is_rung() && !is_rung());
 }
 
-// Goal: settings made by command persist when the VMM starts and stops dirty logging. Other
-// features reset them.
+// Goal: settings made by command persist when the VMM starts and stops dirty logging. A change of
+// other features resets the settings.
 #[test]
 fn commanded_settings_persist_over_logging() {
     let device = with_control_queue(true);
@@ -153,7 +153,8 @@ fn rings_that_cannot_be_served_are_named() {
     assert_eq!(device.lock().pairs_started(), 0);
 }
 
-// Goal: an inflight region has the announced size; larger sizes than allowed are refused.
+// Goal: an inflight region has the announced size and a table for each announced ring only. Regions
+// for too many rings, or longer than the limit, are refused.
 #[test]
 fn inflight_memory_is_sized() {
     let device = device();

@@ -29,8 +29,8 @@ struct Rules {
     sends: Offloads,
 }
 
-/// Largest number of buffers read for one burst. A guest may put the same descriptors into many
-/// chains, and may send frames in so many buffers that all are dropped.
+/// Number of buffers after which a burst ends, to limit its work. A guest may put the same
+/// descriptors into many chains, and may send frames in so many buffers that all are dropped.
 const PIECES_MOST: usize = 1024;
 
 /// Ring and its negotiated parameters.
@@ -148,9 +148,9 @@ impl Rules {
     /// form. True if the caller must examine that chain. False if there is no further chain, or
     /// only one that the next burst drops.
     ///
-    /// Headers and small frames are in the cache of the driver's CPU. The first loop prefetches
-    /// them, and the second loop reads them after the first have arrived. Rejected: a single loop
-    /// that prefetches four chains ahead, which reads each descriptor twice.
+    /// Headers and small frames are in the cache of the driver's CPU. The first loop prefetches all
+    /// of them, and the second loop reads them. Rejected: a single loop that prefetches four chains
+    /// ahead, which reads each descriptor twice.
     #[inline(always)]
     fn show_usual<'a, R: DeviceRing>(
         &self,
@@ -162,8 +162,8 @@ impl Rules {
     ) -> Result<bool, Broken> {
         let (before, first) = (shown.len(), burst.frames().len());
         let Progress { mut place, mut bytes, left } = *at;
-        // False must end the burst: a second read could find a valid chain that was made
-        // available since.
+        // The result false ends the burst. A second read could otherwise find a valid chain that
+        // was made available since.
         let follows = ring.heads(&mut place, left, |head| {
             let Some((len, whole)) = self.one_piece(&head, memory) else { return false };
             if bytes >= BURST_BYTES {
@@ -184,7 +184,7 @@ impl Rules {
         if sound < shown.len() - before {
             burst.truncate(first + sound);
             shown.truncate(before + sound);
-            // The caller drops an invalid first frame: it examines chains one by one.
+            // True for an invalid first frame: the caller examines its chain, and drops the frame.
             return Ok(shown.is_empty());
         }
         *at = Progress { place, bytes, left: left - sound };
@@ -258,7 +258,8 @@ impl Rules {
         Ok(Frame::Bad(reason, len))
     }
 
-    /// Checks the header of a frame in these buffers; `Err` with the drop reason.
+    /// Checks the header of a frame in these buffers, and returns it normalised; `Err` with the
+    /// drop reason.
     #[inline]
     fn judge(
         &self,
@@ -277,7 +278,8 @@ impl Rules {
         }
     }
 
-    /// Appends a frame in any number of buffers, split at any offset.
+    /// Appends a frame in any number of buffers, split at any offset. `Err` for a device-writable
+    /// buffer, or an address outside the memory.
     #[inline(never)]
     fn in_pieces<'a>(
         &self,

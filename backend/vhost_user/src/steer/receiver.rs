@@ -19,7 +19,8 @@ pub(crate) struct Receiver {
     place: HandOver<GuestRx>,
     cell: Arc<VringCell>,
     events: Arc<EpollSet>,
-    /// Bit map of the lanes that have armed the queue; a later use by another lane disarms it.
+    /// Bit map of the lanes that have armed the queue. A use by another lane disarms the queue, so
+    /// [`put`](Self::put) wakes them.
     waiting: AtomicU64,
 }
 

@@ -22,7 +22,7 @@ const NUM_BUFFERS: usize = 10;
 pub(super) enum Found {
     /// The chains hold a frame of the requested length.
     Enough,
-    /// The chains do not hold the frame, and the guest will not add buffers.
+    /// The chains do not hold the frame, and the guest is not expected to add buffers.
     Less,
     /// The guest has to make more buffers available.
     NotYet,
@@ -114,7 +114,7 @@ impl Buffers<'_> {
     }
 
     /// Writes a contiguous frame like `place_simply`, with a hash in the header or with dirty
-    /// logging.
+    /// logging. `None` if the buffer is too short or outside the memory.
     #[inline(never)]
     fn place_with_more(
         &mut self,
@@ -167,8 +167,9 @@ struct Simple {
     bytes: u64,
 }
 
-/// Places frames of a burst from number `from` on. Stops at the first frame that is not
-/// contiguous, at the first chain that is not one buffer, and without an available chain.
+/// Places frames of a burst from number `from` on. Stops at the first frame that `place_simply`
+/// does not accept, at the first chain that is not one writable buffer, and without an available
+/// chain.
 ///
 /// Buffers are in the cache of the driver's CPU, so each store would wait for its cache line. The
 /// lines of the whole burst are therefore prefetched for write while the descriptors are read.
@@ -311,7 +312,7 @@ impl Room {
         self.forget();
         let need = u64::from(buffers.hdr_len) + u64::from(len);
         let mut place = ring.place();
-        // May exceed the ring size, if a guest uses the same descriptors in many chains.
+        // The sum may exceed the ring size, if a guest uses the same descriptors in many chains.
         let mut slots = 0u32;
         while self.len < need {
             let chain = ring.chain_at(&mut place, buffers.memory.map(), &mut self.list)?;
@@ -334,7 +335,8 @@ impl Room {
     }
 
     /// Arms the ring, unless it has space for a frame of `need` bytes or the guest will not add
-    /// buffers. True if the caller must not sleep.
+    /// buffers. True if the caller must not sleep: the ring is not armed, or buffers were added
+    /// since.
     pub(super) fn wait_for(&mut self, vring: &mut Vring, need: u32) -> Result<bool, Broken> {
         let Vring { ring, memory, hdr_len, mergeable, log, .. } = vring;
         let (hdr_len, mergeable, hashed) = (*hdr_len, *mergeable, Hashed::default());
@@ -369,7 +371,7 @@ impl Room {
         Ok(found)
     }
 
-    /// Segments found by [`find`](Self::find), after the space for the header.
+    /// Segments of the chains that [`find`](Self::find) collected, without the space of the header.
     pub(super) fn segments<'a>(
         &'a self,
         vring: &'a mut Vring,

@@ -176,7 +176,7 @@ pub(super) fn netdev(name: &str) -> Option<Netdev> {
 }
 
 /// Gives the netdev the name of the device, if that name is free; returns the netdev with its
-/// name.
+/// resulting name.
 pub(super) fn rename(name: &str, found: Netdev) -> Netdev {
     if found.name == name {
         return found;

@@ -13,10 +13,10 @@ use mqnet_sysio::{poll, process};
 
 use super::state::Shared;
 
-/// Timeout of a wait that a request or the end of the thread ends.
+/// Timeout of a wait that only a request, or the end of the thread, ends.
 const NO_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Handle of the thread. Dropping it ends the thread.
+/// Handle of the thread. A drop ends the thread.
 #[derive(Debug)]
 pub(super) struct Service {
     end: Arc<EventFd>,

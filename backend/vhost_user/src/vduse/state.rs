@@ -32,12 +32,12 @@ const RANGES_MAX: usize = 256;
 /// driver creates the buffer range with the first buffer, long after its start.
 const BUFFERS_MIN: u64 = 1 << 20;
 
-/// Time after which the link is stopped to get a ring back. Workers return a ring at their next
-/// poll, but a worker that waits for a full sink does not poll.
+/// Time after which a request that waits for a ring also stops the link. Workers return a ring at
+/// their next poll, but a worker that waits for a full sink does not poll.
 const STOP_DELAY: Duration = Duration::from_millis(300);
 
-/// Time limit of a kernel request that waits for a ring. The link stops waiting for a hung worker
-/// after 5 s, and the kernel for the device after 30 s.
+/// Time limit of a kernel request that waits for a ring. The limit is between the 5 s that a
+/// stopping link waits for a hung worker, and the 30 s that the kernel waits for the device.
 const WAIT_MAX: Duration = Duration::from_secs(8);
 
 /// Position of a ring.
@@ -75,13 +75,14 @@ pub(super) struct State {
     /// before it starts. A remap request identifies such a program: the kernel sends none for its
     /// own driver.
     mapped: bool,
-    /// Session counter of the link; a new value closes and reopens it.
+    /// Session counter of the link; a new value closes and reopens the link.
     pub(super) session: u64,
     /// True while a request waits until the link has returned its rings.
     waiting: bool,
     /// True while the rings are briefly out of service; the link stays up.
     between: bool,
-    /// Reason after a violation by the driver, or an invalid setup.
+    /// Reason why the device is closed until the driver restarts: a violation, an invalid setup,
+    /// lost memory, or rings that the link did not return.
     pub(super) broken: Option<String>,
     /// Reason why the mapped memory does not cover the rings; the driver may map more.
     unmapped: Option<String>,
@@ -176,7 +177,8 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // A poisoned lock is usable: every change of the state is one assignment.
+        // A poisoned lock is usable: each change of the state is a few assignments, which do not
+        // panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -186,11 +188,12 @@ impl Shared {
         let _ = self.wake.ring();
     }
 
-    /// Takes all rings out of service and returns the locked state; `Err` if a queue keeps its
-    /// ring. The link goes down only if this takes longer than [`STOP_DELAY`].
+    /// Takes all rings out of service and returns the locked state. `Err` if a queue does not
+    /// return its ring in time. The link goes down only if this wait takes longer than
+    /// [`STOP_DELAY`].
     fn pause(&self) -> Result<MutexGuard<'_, State>, String> {
         let mut state = self.lock();
-        // The caller takes the rings of a running driver into service again.
+        // The caller takes the rings of a running driver into service again, so the link stays up.
         state.between = state.are_served() && state.status & DRIVER_OK != 0;
         // An error is ignored: writing to this process's own eventfd does not fail.
         state.slots.iter().filter(|slot| slot.served).for_each(|slot| drop(slot.cell.recall()));
@@ -258,7 +261,8 @@ impl Shared {
         self.wake_control();
     }
 
-    /// Position of a ring in VDUSE's format.
+    /// Position of a ring in VDUSE's format; `Err` if the ring does not exist, or is not returned
+    /// in time.
     pub(super) fn queue_state(&self, index: u32) -> Result<[u16; 4], String> {
         let at = usize::try_from(index).ok().filter(|&at| at < RINGS);
         let at = at.ok_or(format!("queue {index} does not exist"))?;
@@ -301,12 +305,13 @@ impl Shared {
         self.wake_control();
     }
 
-    /// Takes all rings into service, if the driver has buffers.
+    /// Takes all rings into service; a driver without buffers is idle. An error closes the device,
+    /// or waits for the next mapping of a user-space program.
     pub(super) fn serve(&self, state: &mut State) {
         (state.unmapped, state.between) = (None, false);
         match self.try_serve(state) {
             Ok(()) => {}
-            // A program may map its memory in several steps, and this may be one of the first.
+            // A program may map its memory in several steps, and this call may follow an early one.
             Err(why) if state.mapped => state.unmapped = Some(why),
             Err(why) => {
                 tracing::warn!("vduse: {why}");

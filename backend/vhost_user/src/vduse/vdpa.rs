@@ -68,7 +68,7 @@ fn text(kind: u16, value: &str) -> Vec<u8> {
     bytes
 }
 
-/// Sends one request and waits for its acknowledgement; returns the payload of the reply.
+/// Sends one request and waits for its acknowledgement. Returns the payload of the reply, if any.
 fn transact(protocol: isize, kind: u16, bytes: Vec<u8>) -> io::Result<Option<Vec<u8>>> {
     let mut socket = Socket::new(protocol)?;
     socket.bind_auto()?;

@@ -62,7 +62,8 @@ impl Call {
     /// Interrupts the guest, if a descriptor is set.
     pub(crate) fn ring(&self) -> std::io::Result<()> {
         match &self.kernel {
-            // A driver that is being reset refuses the interrupt and needs none.
+            // The kernel refuses to interrupt a driver during its reset; that driver needs no
+            // interrupt.
             Some(device) => vduse::interrupt(device.as_fd(), self.queue.into()).map(drop),
             None if self.connected.load(Ordering::Relaxed) => self.event.ring(),
             None => Ok(()),

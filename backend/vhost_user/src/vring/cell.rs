@@ -60,13 +60,13 @@ impl VringCell {
         self.parked.is_recalled()
     }
 
-    /// Returns the ring from a half, and offers it to the next one unless it was recalled.
+    /// Returns the ring from a half, and offers the ring to the next half unless it was recalled.
     pub(crate) fn put_back(&self, vring: Box<Vring>) {
         self.parked.put_back(vring);
     }
 
-    /// Records a violation of the guest, and returns the fault, which closes the link. The record
-    /// distinguishes violations of this guest from those of the other end.
+    /// Records a violation of the guest, and returns the fault, which closes the link. A recorded
+    /// violation shows that the guest, not the other endpoint of the link, caused the fault.
     #[cold]
     pub(crate) fn fault(&self, channel: u16, broken: &Broken) -> Fault {
         let mut noted = self.violation.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,8 +11,8 @@ use mqnet_virtio::{DeviceRing, on_ring};
 
 use super::{Vring, VringCell};
 
-/// Event set of a half: the eventfds of its cells and the kicks of its rings. The set has one
-/// descriptor, so that rings can be exchanged while a worker watches it.
+/// Event set of a half: the eventfds of its cells and the kicks of its rings. A worker watches only
+/// the descriptor of the set, which remains when rings are exchanged.
 #[derive(Debug)]
 pub(crate) struct EpollSet {
     epoll: Epoll,
@@ -23,8 +23,8 @@ impl EpollSet {
         Ok(Self { epoll: Epoll::new()? })
     }
 
-    /// Edge-triggered event of the set. The set is never read, because each signal of a member
-    /// triggers it.
+    /// Edge-triggered event of the set. Each signal of a member triggers the event, so a worker
+    /// does not read the set.
     pub(crate) fn event(&self) -> WakeSource<'_> {
         WakeSource { fd: self.epoll.as_fd(), trigger: Trigger::Edge }
     }
@@ -34,7 +34,7 @@ impl EpollSet {
         self.epoll.wait(Some(Duration::ZERO), |_| ()).map(drop)
     }
 
-    /// Adds or removes the event set of another half.
+    /// Adds the event set of another half if `on`, and removes it otherwise.
     pub(crate) fn set_watched(&self, other: &Self, on: bool) -> io::Result<()> {
         let fd = other.epoll.as_fd();
         if on { self.epoll.add(fd, Interest::ReadableEdge, 0) } else { self.epoll.remove(fd) }
@@ -54,7 +54,8 @@ impl RingLease {
         Ok(Self { cell, vring: None })
     }
 
-    /// Takes an offered ring, or returns a recalled one; true if the half has the ring.
+    /// Takes an offered ring, or returns a recalled one to the cell. True if the half then has the
+    /// ring.
     #[inline]
     pub(crate) fn is_ready(&mut self, events: &EpollSet) -> io::Result<bool> {
         if self.vring.is_some() && !self.cell.is_recalled() {
@@ -95,11 +96,12 @@ impl RingLease {
     /// Returns the ring to the cell, if the half has it.
     pub(crate) fn release(&mut self, events: &EpollSet) {
         let Some(mut vring) = self.vring.take() else { return };
-        // Publish, because the ring may be recalled between the first frame and the end of a
-        // burst. The next owner would use unpublished descriptors again. In a packed ring these
-        // are past its position, and would never become available.
+        // Publish the used descriptors, because a recall may occur within a burst. In a split ring,
+        // the next owner would use unpublished descriptors again. The position of a packed ring is
+        // already past them, so the driver would never get them back.
         let wants_interrupt = on_ring!(&mut vring.ring, ring => ring.publish());
-        // After a violation the control thread executes this, and a peer must not block it.
+        // After a violation the control thread calls this function, and a peer must not block that
+        // thread.
         if wants_interrupt && !self.cell.is_violated() {
             // An error is ignored: a driver without an interrupt polls, or is gone.
             let _ = vring.call.ring();

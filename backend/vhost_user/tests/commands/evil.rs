@@ -16,8 +16,8 @@ fn why_down(peer: &mut Peer) -> String {
     })
 }
 
-// Goal: an invalid command is answered with an error, and the queue continues. Cases: no class,
-// an unknown class, too short, too long, empty.
+// Goal: an invalid command is answered with an error, and the queue continues. Cases: empty, too
+// short, too long, an unknown class, invalid values.
 #[test]
 fn invalid_commands_are_refused() {
     for packed in [false, true] {
@@ -75,8 +75,8 @@ fn chains_that_break_the_rules_close_the_card() {
     }
 }
 
-// Goal: a card that is closed for another reason returns its control queue. After a restart of
-// its rings it executes commands again.
+// Goal: a card that is closed after a violation in another ring returns its control queue. After a
+// restart of the control queue, the card executes commands again.
 #[test]
 fn closed_card_returns_control_queue() {
     let mut peer = Peer::new(true, all());
@@ -89,7 +89,7 @@ fn closed_card_returns_control_queue() {
     drop(channels);
     peer.device.close(&fault.to_string());
     assert!(why_down(&mut peer).contains("length 0"), "{fault}");
-    // The connection thread checks for the closed state when an event arrives.
+    // The connection thread checks for the closed state when a message arrives.
     assert_eq!(peer.frontend.get_vring_base(8).unwrap() & 0xffff, 0x8003);
     peer.restart_commands(0x8003);
     assert_eq!(peer.command(&CtrlCommand::Pairs(3)), OK);

@@ -14,9 +14,9 @@ const GET_STATUS: u32 = 40;
 const SEND_RARP: u32 = 19;
 const NET_SET_MTU: u32 = 20;
 
-// Goal: the number of channels is that of the last valid command, while the link runs and for any
-// enabled rings. An invalid number is refused. Tested with split and packed rings, and with a
-// command in one or several buffers.
+// Goal: the number of wanted channels is that of the last valid command while the link runs. An
+// invalid number is refused. Tested with split and packed rings, and with a command in one or
+// several buffers.
 #[test]
 fn pairs_are_commanded() {
     for packed in [false, true] {
@@ -51,7 +51,8 @@ fn commands_and_messages_alternate() {
     peer.up(1);
 }
 
-// Goal: the offloads of the driver change while the link runs, within the negotiated set.
+// Goal: the offloads of the driver change by command while the link runs. Offloads outside of the
+// negotiated set are refused.
 #[test]
 fn offloads_are_commanded() {
     let mut peer = Peer::new(false, all());
@@ -67,7 +68,8 @@ fn offloads_are_commanded() {
     assert_eq!(taken(&mut peer), Offloads::CSUM.or(Offloads::TSO4));
 }
 
-// Goal: the device status is stored, and status 0 resets the device.
+// Goal: the device status is stored, and status 0 resets the device. A later driver must announce
+// itself if it accepts `GUEST_ANNOUNCE`.
 #[test]
 fn status_is_kept() {
     let mut peer = Peer::new(false, all());
@@ -101,7 +103,7 @@ fn vmm_mtu_is_link_mtu() {
     assert_eq!(peer.up(1).mtu, Some(9000));
 }
 
-// Goal: after a migration, a frame from the first queue announces the guest.
+// Goal: after `SEND_RARP`, one frame from the first queue announces the guest.
 #[test]
 fn migrated_guest_is_announced() {
     let mut peer = Peer::new(false, all());

@@ -23,7 +23,7 @@ pub(crate) const PAIRS: u16 = 4;
 const SIZE: u16 = 64;
 const ROOM: u32 = 2048;
 
-/// Features that the device offers with a control queue, except packed rings.
+/// Features that the tests negotiate, except packed rings.
 pub(crate) fn all() -> Features {
     Features::VERSION_1
         .or(Features::MRG_RXBUF)
@@ -69,7 +69,7 @@ pub(crate) struct Received {
 }
 
 impl Peer {
-    /// Device with all rings started and enabled.
+    /// Creates a device, starts and enables all rings, and posts receive buffers.
     pub(crate) fn new(packed: bool, features: Features) -> Self {
         let (here, there) = UnixStream::pair().unwrap();
         let device = VhostUserFunction::open(VhostUserConfig {
@@ -160,7 +160,7 @@ impl Peer {
         all
     }
 
-    /// Number of frames received on each queue.
+    /// Takes the received frames of all pairs; returns their number for each pair.
     pub(crate) fn counts(&mut self) -> Vec<usize> {
         (0..PAIRS).map(|pair| self.received(pair).len()).collect()
     }
@@ -174,7 +174,7 @@ impl Peer {
         id
     }
 
-    /// Sends a frame of length 0, without a header, on the first pair.
+    /// Makes a chain of one buffer of length 0 available on the first pair's transmit queue.
     pub(crate) fn send_nothing(&mut self) {
         let ring = &mut self.rings[1];
         ring.driver.add_raw(&[(START, 0, 0)]).unwrap();

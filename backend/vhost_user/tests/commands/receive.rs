@@ -11,7 +11,7 @@ const OTHER: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const GROUP: [u8; 6] = [0x33, 0x33, 0, 0, 0, 1];
 const BROADCAST: [u8; 6] = [0xff; 6];
 
-/// Sends one frame to each of four addresses; returns for each whether the frame arrived.
+/// Sends one frame to each of four addresses; returns for each whether the frame arrived on pair 0.
 fn arrivals(peer: &mut Peer, channels: &mut [Channel], in_place: bool) -> [bool; 4] {
     [MAC, OTHER, GROUP, BROADCAST].map(|to| {
         let bytes = frame(to, None, 1);
@@ -27,7 +27,7 @@ fn unwanted(peer: &Peer) -> u64 {
 }
 
 // Goal: all frames pass before the first command. Afterwards only frames that match the driver's
-// addresses and modes pass, and the others are counted. Tested with copied frames and with
+// addresses and modes pass; all others are dropped and counted. Tested with copied frames and with
 // reservations.
 #[test]
 fn frames_are_filtered_by_address() {
@@ -125,8 +125,8 @@ proptest! {
     }
 }
 
-// Goal: many flows spread over all queues. After a command with a number of pairs each lane uses
-// its own queue again. Hashes are also reported without a table.
+// Goal: many flows spread over all queues. After a command that sets the number of pairs, each lane
+// uses its own queue again. Hashes are also reported without a table.
 #[test]
 fn flows_spread() {
     let mut peer = Peer::new(false, all());
@@ -153,7 +153,7 @@ fn flows_spread() {
 }
 
 // Goal: a full queue stops any lane until the guest adds buffers, even if the queue is not the
-// lane's own. No frame is lost, including one that was already received.
+// lane's own. No frame is lost, including one that the lane has accepted into its page.
 #[test]
 fn a_full_queue_stops_any_lane() {
     use mqnet_netdev::Armed;

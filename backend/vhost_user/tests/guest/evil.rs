@@ -226,8 +226,8 @@ fn stray_header_fields_are_cleared() {
     }
 }
 
-// Goal: a violation is recorded once, in the cell of its ring. (The other end of the link may be
-// another guest.)
+// Goal: a violation is recorded in the cell of its ring, and is taken once. The record
+// distinguishes two guests at the two ends of a link.
 #[test]
 fn violations_are_recorded_in_their_cell() {
     let mut guest = guest(false);

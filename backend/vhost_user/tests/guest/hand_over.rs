@@ -28,8 +28,8 @@ fn numbers(half: &mut mqnet_vhost_user::GuestTx) -> Vec<u8> {
     take(half).unwrap().iter().map(|(_, bytes)| bytes[0]).collect()
 }
 
-// Goal: the next half continues where the last one stopped, including frames that were peeked and
-// not released. A half without its ring finds no frames.
+// Goal: a half continues where the previous half parked, including frames that were peeked and not
+// released. A half without its ring finds no frames.
 #[test]
 fn rings_pass_from_half_to_half() {
     for (shape, _) in shapes(8) {
@@ -54,7 +54,7 @@ fn rings_pass_from_half_to_half() {
     }
 }
 
-// Goal: a held half leaves the ring to the older lane, whose frames need the ring first.
+// Goal: a held half leaves the ring to the half of the older lane, and takes it after the hold.
 #[test]
 fn a_held_half_leaves_the_ring() {
     let (shape, _) = shapes(8).next().unwrap();
@@ -74,7 +74,8 @@ fn a_held_half_leaves_the_ring() {
 }
 
 // Goal: a sleeping half wakes for a recall and returns the ring to the control thread. The half
-// does not take the ring again before it is offered. The base is the position of the half.
+// does not take the ring again before it is offered. The base of the returned ring is the position
+// at which the half stopped.
 #[test]
 fn rings_are_recalled() {
     for (shape, _) in shapes(8) {
@@ -102,8 +103,8 @@ fn rings_are_recalled() {
     }
 }
 
-// Goal: a half whose ring is recalled within a burst publishes the used chains first. The guest
-// receives them, and the next half continues after them.
+// Goal: a half with a ring that is recalled within a burst publishes the used chains first. The
+// guest receives these chains, and the next lease continues after them.
 #[test]
 fn recalled_ring_publishes_used_chains() {
     for (shape, _) in shapes(8) {
@@ -297,7 +298,8 @@ fn unfinish(
     }
 }
 
-// Goal: an inflight region of another queue, or one that is too short or not aligned, is refused.
+// Goal: an inflight region for another ring size, or one that is too short or not aligned, is
+// refused.
 #[test]
 fn invalid_inflight_regions_are_refused() {
     for packed in [false, true] {
@@ -345,8 +347,8 @@ fn written_pages_are_logged() {
             .collect();
         let ring = if shape.packed { desc } else { device };
         let mut expected = vec![ring & !4095, (ring + 4) & !4095];
-        // The frame takes 7012 bytes from offset 4000 of a page: 96, 4096 and 2820 bytes, or 96,
-        // 4096, 808 and 2012.
+        // The frame takes 7012 bytes from offset 4000 of a page. One buffer has 96, 4096 and 2820
+        // bytes in its pages; two buffers have 96, 4096 and 808, and 96 and 1916.
         expected.extend([far, far + 0x1000]);
         if mergeable {
             expected.extend([far + 0x2000, far + 0x10000, far + 0x11000]);

@@ -55,8 +55,8 @@ fn in_order_bursts_use_one_entry() {
                 })
                 .collect();
             before += frames as u32;
-            // The wrap counter is 1: a used descriptor has both flags, an available one only the
-            // first.
+            // The wrap counter is 1: a used descriptor has AVAIL and USED set, an available one
+            // only AVAIL.
             let done = if packed { 0x8080 } else { before as u16 };
             let first = marks[0];
             assert_eq!(first.0, done, "{shape:?}");

@@ -53,8 +53,8 @@ fn kicks_wake_a_sleeping_half() {
     }
 }
 
-// Goal: a guest is interrupted once per burst if it has requested interrupts, and not otherwise.
-// The call descriptor may be replaced in between.
+// Goal: a guest is interrupted once per burst if it has requested interrupts, and not otherwise. A
+// new call descriptor is signalled once, and receives all further interrupts.
 #[test]
 fn guests_are_interrupted_on_request() {
     for (shape, _) in shapes(8) {
@@ -163,8 +163,8 @@ fn non_eventfds_are_refused() {
 }
 
 // Goal: two threads that sleep when idle never both sleep: in both directions, each arms, checks
-// again, and only then sleeps. The test fails if a wait takes 10 s. With few CPUs it may not find
-// a missing barrier.
+// again, and only then sleeps. The test fails if a wait takes 10 s. With few CPUs the test may not
+// find a missing barrier.
 #[test]
 fn two_threads_never_both_sleep() {
     let long = Duration::from_secs(10);

@@ -12,7 +12,7 @@ fn shape(packed: bool, size: u16) -> Shape {
     Shape { packed, size, event_idx: true }
 }
 
-/// Fills a reservation like a system call.
+/// Writes `bytes` into the pieces of a reservation, like a system call.
 fn fill(room: &mut Segments<'_>, bytes: &[u8]) {
     let mut at = room.head.write_header(bytes);
     at += room.tail.write_header(&bytes[at..]);

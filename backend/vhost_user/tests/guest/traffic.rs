@@ -185,7 +185,7 @@ fn step(from: &mut GuestTx, to: &mut GuestRx) {
 
 // Goal: 100,000 frames of all sizes and splits arrive in order with every byte, in small rings of
 // both layouts with any buffers. Every frame is copied once, or twice if it has more buffers than
-// a call accepts. Every chain is returned.
+// `FRAME_PIECES_MAX`. Every chain is returned.
 #[test]
 fn every_byte_crosses_once() {
     for (i, (shape, mergeable)) in shapes(32).enumerate() {

@@ -12,7 +12,7 @@ pub struct RxBufferStats {
     pub counters: RxBufferCounters,
     /// Number of the setting that the buffers follow.
     pub(crate) applied: Counter,
-    /// Device address of the first page plus 1; 0 if the device maps each buffer itself.
+    /// Device address of the first page plus 1; 0 if the pages have no device mapping.
     mapped_at: Counter,
     /// Counters of the pool, and the three serial numbers of the pool.
     pool: [Counter; PoolStats::COUNTERS],

@@ -201,7 +201,7 @@ fn auto_follows_foreign_returns() {
     assert!(stats.counters.foreign.get() > 5000 && stats.counters.taken.get() > 30_000);
 }
 
-// Goal: whole pages whose refills are slower are abandoned, and not tried again for a while.
+// Goal: whole pages with slower refills are abandoned, and not tried again for a while.
 #[test]
 fn auto_abandons_slow_whole_pages() {
     let stats = RxBufferStats::default();

@@ -21,7 +21,7 @@ use mqnet_wire::{Layer, VnetHdr};
 use super::{Filled, Posted, Waiting};
 use crate::buffers::RxBufferStats;
 
-/// Number of frames by which header and frame are prefetched. The device's CPU has just written
+/// Distance in frames of the prefetch of a header and its frame. The device's CPU has just written
 /// them, so each read without prefetch is a cache miss.
 const AHEAD: u16 = 4;
 
@@ -136,8 +136,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         Some(bytes)
     }
 
-    /// Appends a frame to the burst; false if the burst has no space for its buffers. `others` is
-    /// the position of its further buffers in the list.
+    /// Appends a frame to the burst; false if the burst has no space for its buffers. The frame's
+    /// further buffers begin at position `others` of the list.
     fn push(&self, burst: &mut Burst<'a>, frame: &Waiting, others: usize) -> bool {
         let mut pieces = self.pieces(frame, others).map(|(id, skip, len)| self.span(id, skip, len));
         let head = pieces.next().unwrap_or(Span::EMPTY);
@@ -222,8 +222,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         Ok(Some(0))
     }
 
-    /// Segments of a frame: buffer id, bytes to skip, bytes of the frame. `others` is the
-    /// position of its further buffers in the list.
+    /// Segments of a frame: buffer id, bytes to skip, bytes of the frame. The frame's further
+    /// buffers begin at position `others` of the list.
     fn pieces(
         &self,
         frame: &Waiting,
@@ -263,8 +263,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         Some(with_own_hdr_len(hdr, len, head, Layer::Ethernet))
     }
 
-    /// Gives a frame with `DATA_VALID` a partial or complete checksum, because its checksum field
-    /// is undefined. Returns the new header.
+    /// Gives a frame with `DATA_VALID` a partial or complete checksum, because the device may leave
+    /// the checksum field undefined. Returns the new header.
     #[cold]
     fn begin_checksum(
         &self,
@@ -310,7 +310,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
     }
 
     /// Takes the further buffers of a merged frame of `count` buffers and adds their lengths to
-    /// `len`; returns their number.
+    /// `len`. Returns their number: 0 for more buffers than a burst accepts, less if some are not
+    /// used yet.
     fn take_others(&mut self, count: u16, len: &mut u32) -> Result<u16, Broken> {
         let most = BURST_MORE_PIECES as u16 + 1;
         let wanted = if count > most { 1 } else { count };
@@ -326,7 +327,7 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         Ok(have - 1)
     }
 
-    /// Drops a frame, whose `more` further buffers are the last in the list. Its buffers pass
+    /// Drops a frame. Its `more` further buffers are the last in the list. All its buffers pass
     /// through the pool, so that a device that returns an id twice in a row is detected.
     fn drop_last(&mut self, id: u16, more: u16, len: u32, reason: DropReason) {
         self.stale.push(id);

@@ -17,9 +17,10 @@ impl Lag {
     }
 
     /// Updates the state at the start of a burst, with `before` and `now` frames in flight in a
-    /// ring of `size`. The device lags if at least half of the ring is in flight and the device
-    /// has consumed frames since the last burst. A device that consumed none sleeps, or waits for
-    /// the CPU of this thread, whose caches hold the lines: demotion would then only cost time.
+    /// ring of `size`. The device lags if at least half of the ring is in flight, and at most one
+    /// burst was added since the device last consumed frames. A device that consumes none sleeps,
+    /// or waits for the CPU of this thread. Demotion would then only cost time, because the lines
+    /// are in this CPU's caches.
     #[inline(always)]
     pub(super) fn update(&mut self, size: u16, before: u16, now: u16) {
         if now < before {

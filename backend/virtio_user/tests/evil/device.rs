@@ -34,7 +34,7 @@ pub(crate) struct DriverState {
 pub(crate) struct Behaviour {
     pub(crate) features: u64,
     pub(crate) pairs: u64,
-    /// Request at which the device disconnects without a reply.
+    /// Request at which the device disconnects without a reply; 0 for none.
     pub(crate) disconnects_at: u32,
     /// True if the device stays connected without replies instead of disconnecting.
     pub(crate) stays_silent: bool,
@@ -179,7 +179,7 @@ impl Vring {
         self.map.table(self.addresses[area], lens[area], 2).unwrap()
     }
 
-    /// Takes the next available buffer: id, address, length.
+    /// Takes the next available buffer: id, address, length. `None` if there is no such buffer.
     pub(crate) fn take(&mut self) -> Option<(u16, u64, u32)> {
         let (avail, desc) = (self.table(1), self.table(0));
         if avail.half(2).load(Acquire) == self.taken {
@@ -206,7 +206,8 @@ impl Vring {
         memory.write((at - START) as u32, bytes.len() as u32).head.copy_from(Span::of(bytes));
     }
 
-    /// Sends `frame` after a header with this number of buffers, in one buffer.
+    /// Writes `frame` after a header with this number of buffers into one buffer, and returns the
+    /// buffer.
     pub(crate) fn send(&mut self, buffers: u16, header: [u8; 10], frame: &[u8]) {
         let (id, at, _) = self.take().expect("the driver gives buffers");
         let mut bytes = Vec::from(header);

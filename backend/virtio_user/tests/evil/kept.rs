@@ -44,8 +44,8 @@ fn kept_frames_leave_with_their_memory() {
     }
 }
 
-// Goal: a queue whose memory is all detached does not sleep, because the device has no buffer and
-// the return of memory wakes no queue. After the return the device gets buffers, and the queue
+// Goal: a queue does not sleep while all its memory is detached, because the device has no buffer
+// and the return of memory wakes no queue. After the return the device gets buffers, and the queue
 // sleeps.
 #[test]
 fn a_queue_without_memory_does_not_sleep() {

@@ -95,8 +95,8 @@ fn poll(channel: &mut Channel) -> Result<Vec<u32>, Fault> {
     Ok(lens)
 }
 
-// Goal: the driver accepts the features and both pairs of a correct device, enables the vrings of
-// used pairs, and receives its frames.
+// Goal: the driver accepts the features and both pairs of a correct device, and receives its
+// frames. Only the vrings of used pairs are enabled, and none after the close.
 #[test]
 fn correct_device_is_served() {
     let (device, mut function, mut channel) = world("honest");
@@ -176,7 +176,7 @@ fn length_errors_are_counted() {
     }
 }
 
-// Goal: a frame longer than the plan allows, and one whose checksum field is outside of it, are
+// Goal: a frame longer than the plan allows, and a frame with a checksum field after its end, are
 // dropped with their reasons.
 #[test]
 fn wrong_frames_are_dropped() {
@@ -198,8 +198,8 @@ fn wrong_frames_are_dropped() {
     }
 }
 
-// Goal: an invalid id, a length beyond the buffer, and an index that runs ahead close the queue.
-// The reason names the invalid value.
+// Goal: an invalid id, an id that is returned twice, a length beyond the buffer, and an index that
+// runs ahead close the queue. The reason names the invalid value.
 #[test]
 fn protocol_violations_close_the_queue() {
     type Violation = fn(&mut Vring);
@@ -244,8 +244,8 @@ fn one() -> Burst<'static> {
     burst
 }
 
-// Goal: a frame is sent with its header before it. A full ring takes no more frames, sleeps, and
-// continues when the device has returned buffers.
+// Goal: a frame is sent with its header before it. A queue with a full ring takes no more frames,
+// sleeps, and continues when the device has returned buffers.
 #[test]
 fn a_full_ring_stops() {
     for (device, _function, mut channel) in worlds("full") {
@@ -307,8 +307,8 @@ fn silent_device_is_abandoned() {
     assert!(begin.elapsed() < TIMEOUT);
 }
 
-// Goal: a silent device does not delay another function of the same thread. Its own function
-// reports the pending handshake, signals its end, and cancels it when dropped.
+// Goal: a silent device does not delay another function of the same thread. The function of the
+// silent device reports the pending handshake and signals its end. A drop cancels the handshake.
 #[test]
 fn silent_device_delays_no_other_function() {
     let behaviour = Behaviour { disconnects_at: 1, stays_silent: true, ..CORRECT };
@@ -334,8 +334,8 @@ fn silent_device_delays_no_other_function() {
     assert!(why.contains("did not answer within 3000 ms"), "{why}");
 }
 
-// Goal: a device older than virtio 1 is refused with a reason, like a device without packed rings
-// if they are required.
+// Goal: a device older than virtio 1 is refused with a reason. A device without packed rings is
+// refused if they are required.
 #[test]
 fn devices_without_required_features_are_refused() {
     let device = Device::start("old", Behaviour { features: FEATURES & !(1 << 32), ..CORRECT });

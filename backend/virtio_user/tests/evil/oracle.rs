@@ -47,7 +47,7 @@ struct World {
     /// Fill byte of each valid frame that was neither released nor detached.
     coming: VecDeque<u8>,
     number: u8,
-    /// Number of frames peeked since the last release.
+    /// Number of peeked frames that are neither released nor detached.
     shown: usize,
     kept: Vec<(DetachedFrame, u8)>,
     sent: u64,

@@ -1,4 +1,4 @@
-//! Tests of frames whose checksum the device has validated (DATA_VALID) and left undefined.
+//! Tests of frames with a checksum that the device has validated (DATA_VALID) and left undefined.
 
 use mqnet_netdev::{Burst, Channel, Rx};
 use mqnet_wire::{VnetFields, VnetHdr};
@@ -29,7 +29,7 @@ fn slow_sum(parts: &[&[u8]]) -> u16 {
     sum as u16
 }
 
-/// Sum of the pseudo header for `frame` and of `bytes`.
+/// Sum of `bytes` and of the pseudo header for `frame`, which has `len` bytes.
 fn sum(frame: &[u8], len: usize, bytes: &[u8]) -> u16 {
     slow_sum(&[&frame[26..34], &[0, 6], &((len - 34) as u16).to_be_bytes(), bytes])
 }
@@ -92,8 +92,8 @@ fn left_out_checksums_become_partial() {
     }
 }
 
-// Goal: a frame with DATA_VALID that is a fragment, or is neither TCP nor UDP, passes unchanged. So
-// does every frame of a device that may not omit checksums.
+// Goal: a frame with DATA_VALID that is a fragment, or is neither TCP nor UDP, passes unchanged.
+// All frames of a device that may not omit checksums pass unchanged too.
 #[test]
 fn other_validated_frames_pass_unchanged() {
     let (device, _function, mut channel) = world_of("vouched-other", CORRECT);
