@@ -64,9 +64,7 @@ impl State {
                 .to_owned());
         }
         let is_packed = features.has(Features::RING_PACKED);
-        if size == 0 || !is_packed && !size.is_power_of_two() {
-            return Err(format!("queue {queue}: size {size} must be a power of two"));
-        }
+        layout::queue_size(size.into(), is_packed).map_err(|e| format!("queue {queue}: {e}"))?;
         let lens = if is_packed { layout::packed::areas(size) } else { layout::split::areas(size) };
         let [desc, driver, device] = self.tables(slot, lens)?;
         let inflight = self.inflight.as_ref().and_then(|all| all.of(at, is_packed));

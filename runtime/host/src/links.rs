@@ -167,7 +167,7 @@ impl LinkHost {
         mut seen: impl FnMut(&mut HostedLink, &Notice),
     ) -> Result<(), LinkError> {
         let mut happened = Vec::new();
-        let mut lost = None;
+        let mut lost = Vec::new();
         self.open_waiting();
         for (number, entry) in self.entries.iter_mut().enumerate() {
             loop {
@@ -178,7 +178,7 @@ impl LinkHost {
                     Err(e) if self.mode == HostMode::Link => return Err(e),
                     Err(e) => {
                         happened.push(("link-lost", entry.name.clone(), e.to_string()));
-                        lost = Some(number);
+                        lost.push(number);
                         break;
                     }
                 };
@@ -194,8 +194,8 @@ impl LinkHost {
             entry.answer();
             entry.recent.sample(clock::monotonic(), entry.link.stats());
         }
-        if let Some(number) = lost {
-            // Only the failed link is removed.
+        // Only failed links are removed, the last one first so that the other numbers stay valid.
+        for number in lost.into_iter().rev() {
             let entry = self.entries.remove(number);
             tracing::error!("link {}: abandoned", entry.name);
         }

@@ -427,10 +427,7 @@ fn check(
         return Err(format!("queue {queue}: the driver has not set it up"));
     }
     let packed = features.has(Features::RING_PACKED);
-    let size = u16::try_from(info.size).unwrap_or(0);
-    if size == 0 || !packed && !size.is_power_of_two() {
-        return Err(format!("queue {queue}: size {} must be a power of two", info.size));
-    }
+    let size = layout::queue_size(info.size, packed).map_err(|e| format!("queue {queue}: {e}"))?;
     let lens = if packed { layout::packed::areas(size) } else { layout::split::areas(size) };
     let table = |i: usize| {
         let (at, len) = (info.areas[i], lens[i]);
@@ -462,6 +459,9 @@ mod tests {
         assert!(why(QueueSetup { ready: false, ..good }).contains("has not set it up"));
         for size in [0, 100, 1 << 16, u32::MAX] {
             assert!(why(QueueSetup { size, ..good }).contains("power of two"), "{size}");
+        }
+        for size in [0, (1 << 15) + 1, 1 << 16, u32::MAX] {
+            assert!(with(QueueSetup { size, ..good }, packed).unwrap_err().contains("1 to 32768"));
         }
         assert!(
             why(QueueSetup { areas: [0, 4096, 1 << 16], ..good }).contains("not in mapped memory")

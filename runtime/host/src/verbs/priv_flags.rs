@@ -49,13 +49,18 @@ pub(super) fn set_priv_flags(entry: &mut HostedLink, side: usize, want: &SetPriv
             return Err(ApiError::field(name, "bit name not found"));
         }
     }
-    let mut changed = false;
+    let mut changed = Vec::new();
     for (name, &on) in &want.flags {
         if known.iter().any(|flag| flag.name == *name && flag.on != on) {
-            let set = entry.link.functions()[side].set_flag(name, on);
-            set.map_err(|e| plain(Code::Failed, &e.to_string()))?;
-            changed = true;
+            if let Err(e) = entry.link.functions()[side].set_flag(name, on) {
+                for (name, on) in changed {
+                    // A flag that cannot be restored keeps its new value, which is shown.
+                    let _ = entry.link.functions()[side].set_flag(name, on);
+                }
+                return Err(plain(Code::Failed, &e.to_string()));
+            }
+            changed.push((name, !on));
         }
     }
-    done(changed, since)
+    done(!changed.is_empty(), since)
 }
