@@ -11,7 +11,7 @@ pub(crate) use police::{Bucket, Police};
 /// Control result of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// Ends the actions; the filter's class applies.
+    /// End the actions; the filter's class applies.
     Ok,
     /// Drop the packet.
     Drop,

@@ -104,17 +104,18 @@ enum Merge {
 }
 
 impl ExtraCounter {
-    /// A counter whose values are added.
+    /// Creates a counter: the values of schedulers are added.
     pub(crate) const fn sum(name: &'static str) -> Self {
         Self { name, merge: Merge::Sum }
     }
 
-    /// A counter whose values are combined by their maximum.
+    /// Creates a counter: the largest value of all schedulers counts.
     pub(crate) const fn max(name: &'static str) -> Self {
         Self { name, merge: Merge::Max }
     }
 
-    /// A value of running schedulers only; ended schedulers count as 0.
+    /// Creates a gauge: the values of running schedulers are added, and ended schedulers count as
+    /// 0.
     pub(crate) const fn gauge(name: &'static str) -> Self {
         Self { name, merge: Merge::Gauge }
     }
@@ -176,7 +177,7 @@ pub(crate) enum Bypass {
 }
 
 impl Bypass {
-    /// True if a packet may bypass a qdisc that has, or has no, filters.
+    /// True if a packet may bypass an empty qdisc; `has_filters`: the qdisc has filters.
     pub(crate) const fn holds(self, has_filters: bool) -> bool {
         match self {
             Self::Always => true,

@@ -4,8 +4,8 @@
 use mqnet_counters::Counter;
 
 /// Calls the macro `$then` with `$args` and the counters of an RX queue's buffers. Each row is
-/// `field, "name in ethtool -S", "help"`; `#` in the name is the queue, and an empty name means
-/// none.
+/// `field, "name in ethtool -S", "help"`; `#` in the name is the queue. A counter with an empty
+/// name is not in `ethtool -S`.
 #[macro_export]
 macro_rules! rx_buffer_table {
     ($then:ident $($args:tt)*) => {

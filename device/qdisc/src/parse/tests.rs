@@ -167,7 +167,7 @@ fn tbf_refusals() {
     cases.iter().for_each(|(text, error)| assert_eq!(refusal(&format!("tbf {text}")), *error));
 }
 
-// Goal: the other kinds reject the same values as tc or the kernel, with the same texts.
+// Goal: the kinds other than tbf reject the same values as tc or the kernel, with the same texts.
 #[test]
 fn refusals() {
     let cases = [

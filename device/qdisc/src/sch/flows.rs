@@ -74,7 +74,7 @@ impl Flows {
         lane
     }
 
-    /// Returns a flow whose channel has been allocated.
+    /// Returns a flow; [`lane_mut`](Self::lane_mut) must have allocated its channel.
     pub(crate) fn flow_mut(&mut self, at: At) -> &mut Flow {
         &mut self.lanes[usize::from(at.channel)].flows[at.flow as usize]
     }
@@ -142,9 +142,9 @@ impl Flows {
         self.append(at, false);
     }
 
-    /// Removes an empty flow from its list. A new flow moves to the old list instead if that has
-    /// flows: a flow with one packet at a time would otherwise always be new and starve the old
-    /// flows.
+    /// Removes an empty flow from its list. A new flow moves to the old list instead if any channel
+    /// has old flows: a flow with one packet at a time would otherwise always be new and starve the
+    /// old flows.
     pub(crate) fn retire(&mut self, at: At, is_new: bool) {
         if is_new && self.old != 0 {
             return self.rotate(at, is_new);
@@ -153,7 +153,7 @@ impl Flows {
         self.flow_mut(at).listed = false;
     }
 
-    /// Returns the listed flow with the most bytes.
+    /// Returns the listed flow with the most bytes; `None` if no flow is listed.
     pub(crate) fn fattest(&self) -> Option<At> {
         let of_lane = |(channel, lane): (usize, &Lane)| {
             let listed = lane.new.iter().chain(&lane.old);

@@ -299,7 +299,7 @@ fn inspection_backs_off() {
     assert_eq!(sink.stats.tx.merged.get(), before + 63, "from then on all of it");
 }
 
-// Goal: coalescing forwards calls to the inner queue and can be removed.
+// Goal: after coalescing is removed, the inner queue accepts every frame unchanged.
 #[test]
 fn coalescing_is_removable() {
     for owning in [true, false] {
@@ -312,7 +312,7 @@ fn coalescing_is_removable() {
 }
 
 // Goal: frames with partial checksums are coalesced without a read of their payload. Frames with
-// wrong checksums are never coalesced, for any flags.
+// wrong checksums are never coalesced, for any other flags.
 #[test]
 fn wrong_checksums_are_not_merged() {
     let csum = VnetFields { csum_start: 34, csum_offset: 16, ..VnetFields::default() };

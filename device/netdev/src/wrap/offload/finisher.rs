@@ -119,8 +119,9 @@ impl<'a> Out<'a> {
         self.heads.next().ok_or(Stop::Full)
     }
 
-    /// Appends a frame, or its GSO segments from `first` on. `original` buffers the
-    /// headers of the frame: copied from the frame if `first` is 0, otherwise used again.
+    /// Appends a frame, or its GSO segments from `first` on; an error ends the burst. `original`
+    /// buffers the headers of the frame: copied from the frame if `first` is 0, otherwise used
+    /// again.
     fn add(
         &mut self,
         how: &Finish,
@@ -215,7 +216,7 @@ impl<'a> Out<'a> {
 }
 
 impl Finish {
-    /// Determines the emulation for a frame that does not pass.
+    /// Determines the emulation for a frame that does not [pass](Self::passes) unchanged.
     pub(super) fn work(&self, frame: &Frame<'_>, head: &[u8]) -> Work {
         if frame.hdr.check(frame.len).is_err() {
             return Work::Drop(DropReason::BadHeader);
@@ -342,8 +343,8 @@ impl Finisher {
         if next > 0 {
             self.record_progress(&frames[done], next);
         }
-        // Delay a fault until the caller has released the frames accepted before it: the next call
-        // returns it.
+        // Ignore a fault after accepted frames, which the caller must release first. The next call
+        // to the inner queue fails again.
         failed.filter(|_| done == 0).map_or(Ok(done), Err)
     }
 

@@ -41,7 +41,7 @@ fn a_closed_channel_keeps_its_share() {
     world.finish();
 }
 
-// Goal: at most one packet per channel is set aside; the qdiscs keep the rest.
+// Goal: at most one packet per channel is set aside; the qdiscs keep all other packets.
 #[test]
 fn one_packet_is_set_aside() {
     let mut world = World::new(plans::pfifo(100));
@@ -76,8 +76,8 @@ fn no_channel_starves() {
     }
 }
 
-// Goal: a bypass is possible only while no packet is queued, and only for qdiscs that decide
-// nothing about a single packet.
+// Goal: a bypass is possible only while no packet is queued, and only for qdiscs that neither delay
+// nor reclassify a single packet.
 #[test]
 fn bypass_needs_passive_and_empty_qdiscs() {
     let passive = [0, 1, 2, 3, 4, 9, 10, 11, 13];

@@ -8,7 +8,7 @@ use crate::sch::fq_codel::counter;
 use crate::{Enqueued, Filters, FqCodel, Handle, Scheduler};
 
 /// Simulates a link that sends a byte in 800 ns (10 Mbit/s), and sources with one packet per
-/// period.
+/// period. Returns the packets that the link sent.
 fn simulate(world: &mut World, sources: &[(Spec, u64)], time: u64) -> Vec<Left> {
     let end = world.now + time;
     let mut next: Vec<u64> = sources.iter().map(|(_, every)| world.now + every / 3).collect();
