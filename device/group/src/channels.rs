@@ -10,7 +10,7 @@ use crate::slot::Slot;
 pub(crate) enum How {
     /// Open the member, which has no channels.
     Open,
-    /// Prepare channels while others are in use.
+    /// Prepare channels while other channels of the member are in use.
     Prepare,
 }
 

@@ -84,7 +84,7 @@ impl GroupFunction {
         let mut made = self.make(&in_use.plan, &layout, &steps)?;
         for &(at, how) in &steps {
             let (total, function) = (layout.totals[at], &mut self.members[at].function);
-            // Tell a member without steering the new number of queues.
+            // Set the new number of queues of a member that does not steer.
             if how == How::Prepare
                 && !function.steers()
                 && let Err(e) = function.steer(total)
@@ -148,7 +148,8 @@ impl GroupFunction {
         let Some(refit) = self.refit.take() else { return };
         for at in refit.prepared {
             let member = &mut self.members[at];
-            // Report a failed cleanup as the member's trouble; by contract it is harmless.
+            // Report a failed cleanup as the member's trouble. By the contract of `commit`, the
+            // change is effective nevertheless.
             member.trouble = member.function.commit().err().map(|e| e.to_string());
         }
         for at in refit.leaving {

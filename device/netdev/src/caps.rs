@@ -468,7 +468,8 @@ mod tests {
     }
 
     /// Goal: without a requested MTU, the smaller MTU of the devices of other programs applies, up
-    /// to the largest MTU of both sides. An MTU word is decoded to the encoded MTUs.
+    /// to the largest MTU of both sides. An MTU word is decoded to the encoded MTUs, and an invalid
+    /// word to `None`.
     #[test]
     fn mtus_of_found_devices_are_kept() {
         let found = |mtu_found, mtu| Caps { mtu, mtu_found, ..caps() };

@@ -276,7 +276,8 @@ facet_trait! {
     }
     group_mut: {
         /// Member `at`, for access to its indirection table; queue `q` of the member is channel `q
-        /// * members + at`. `None` while another member serves a channel of this member.
+        /// * members + at`. `None` if there is no such member, or while any member serves a channel
+        ///   of another member.
         fn member(&mut self, at: usize) -> Option<&mut dyn Function> {
             None
         }

@@ -2,8 +2,9 @@
 //!
 //! Frames are copied once into pages with headroom (XDP copy mode): the program may modify them,
 //! and a peer must not modify bytes after the program has checked them. A system-call queue
-//! receives directly into these pages. The pages are private memory with one owner, not of the page
-//! pool. They never leave this crate and are borrowed as slices, so that no unsafe code is needed.
+//! receives directly into these pages. The pages are private memory with one owner, not pages of
+//! the page pool. They never leave this crate and are borrowed as slices, so that no unsafe code is
+//! needed.
 
 mod hook;
 mod inlet;
@@ -80,8 +81,9 @@ pub fn strip(mut rx: Rx) -> (Rx, Vec<(Vec<u8>, VnetHdr)>) {
 }
 
 /// Attaches a receiving end to an RX queue of the other side. The queue then returns reinjected
-/// frames before its other frames; frames of an earlier receiving end come first. `waits` is the
-/// number of frames of the queue that were peeked and not released; they stay first.
+/// frames before its other frames; those of an earlier receiving end come first. `waits`, used only
+/// without an earlier end, is the number of frames of the queue that were peeked and not released.
+/// These frames precede all reinjected frames.
 pub fn join(rx: Rx, mut inlet: ReinjectRx, waits: usize) -> Rx {
     let (rx, left) = lift(rx);
     match left {
@@ -153,7 +155,8 @@ pub fn lift(rx: Rx) -> (Rx, Option<ReinjectRx>) {
     }
 }
 
-/// Removes the reinjected frames that are not sent; `None` if there is no receiving end.
+/// Removes and returns the reinjected frames that are not sent; `None` if there is no receiving
+/// end.
 pub fn take_returned(rx: Rx) -> (Rx, Option<UnsentReinjected>) {
     let (rx, inlet) = lift(rx);
     match inlet {
@@ -165,8 +168,8 @@ pub fn take_returned(rx: Rx) -> (Rx, Option<UnsentReinjected>) {
     }
 }
 
-/// Queues the reinjected frames of another lane before other frames. Without a receiving end they
-/// are dropped and counted.
+/// Queues the reinjected frames of another lane before the reinjected frames of this queue. Without
+/// a receiving end they are dropped and counted.
 pub fn give_returned(rx: Rx, returned: UnsentReinjected) -> Rx {
     let (rx, inlet) = lift(rx);
     match inlet {

@@ -23,8 +23,8 @@ fn group(caps: Vec<Caps>, on_loss: OnLoss) -> Result<GroupFunction, String> {
     GroupFunction::new(config).map_err(|e| e.to_string())
 }
 
-// Goal: a group has the capabilities that all of its members have, and its channels fit if one
-// member is lost.
+// Goal: a group has the capabilities that all of its members have. With `Degrade`, its channels
+// also fit if one member is lost.
 #[test]
 fn capabilities_are_the_intersection() {
     let small = Caps {
@@ -100,7 +100,8 @@ fn failover_needs_equal_memory_rules() {
     assert_eq!(state.get().queues, 0);
 }
 
-// Goal: members with too few channels cannot take over channels, and no step stays incomplete.
+// Goal: a group offers only as many channels as fit with one member lost: after a loss, the other
+// member serves all of them.
 #[test]
 fn failover_needs_room() {
     let mut driver = Driver::new(2, OnLoss::Degrade, EACH);

@@ -35,8 +35,8 @@ pub struct Merging {
 
 impl Merging {
     /// Returns the configuration with [consistent](Offloads::consistent) offloads. Returns `None`
-    /// if the queue has no segmentation offload, or a largest frame below twice the MTU: coalescing
-    /// then has no effect.
+    /// if the queue has no segmentation offload, or no largest frame above twice the MTU:
+    /// coalescing then has no effect.
     pub fn useful(self, mtu: u32) -> Option<Self> {
         let takes = self.takes.consistent();
         let is_room = self.frame_max / 2 > mtu;

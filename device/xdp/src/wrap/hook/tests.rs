@@ -142,8 +142,8 @@ fn frags_programs_get_large_frames_whole() {
     }
 }
 
-// Goal: every segment is counted if a program drops it, if the queue ends, and if the program is
-// detached in the middle of a frame.
+// Goal: every segment is counted if a program drops it, or if the queue ends. If the program is
+// detached in the middle of a frame, the remaining segments are passed.
 #[test]
 fn segments_are_accounted_for() {
     let mut bench = Bench::new(vec![large(60_000, 100)], "xdp", 1);
