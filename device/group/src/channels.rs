@@ -177,7 +177,7 @@ impl GroupFunction {
     }
 
     /// Steers new frames to the first `channels` channels; each member steers to its part. If a
-    /// member fails, the others are steered back.
+    /// member fails, the members before it are steered back.
     pub(crate) fn steer_all(&mut self, channels: u16) -> Result<(), OpenChannelsError> {
         let (from, to) = match (&self.in_use, &self.next) {
             (Some(now), Some(next)) if now.plan.channels == channels => (next, now),
@@ -201,8 +201,8 @@ impl GroupFunction {
             if let Err(e) = self.members[at].function.steer(after[at]) {
                 for back in (0..at).rev().filter(|&back| before[back] != after[back]) {
                     if self.members[back].is_here() {
-                        // Ignore errors: after a failure here, frames are counted as drops of
-                        // retired queues.
+                        // Ignore errors: if a member cannot be steered back, frames in its retired
+                        // queues are counted as drops.
                         let _ = self.members[back].function.steer(before[back]);
                     }
                 }

@@ -24,7 +24,8 @@ use crate::member::Member;
 /// State of the negotiation with a group at the far end.
 #[derive(Debug, Default)]
 pub(crate) struct Far {
-    /// True if every member has all channels open, and keeps those of other members as spares.
+    /// True if every member has all channels open, and keeps the channels that other members serve
+    /// as spares.
     pub(crate) whole: bool,
     pub(crate) group: u32,
     pub(crate) partner: Option<Caps>,

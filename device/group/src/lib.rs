@@ -2,7 +2,7 @@
 //!
 //! - Channel `i` is on member `i mod G`, as channel `i div G` of that member ([`MemberMap`]). The
 //!   map never changes. The statistics of channel `i` are those of this channel of the member.
-//! - The group is up if every member is. Its capabilities are those that all members have.
+//! - The group comes up when every member is up. Its capabilities are those that all members have.
 //! - One member is the primary: the user's choice, or the smallest identity. The primary determines
 //!   the table, flags and identity of the group. Members that are separate kernel interfaces
 //!   receive and distribute frames separately, so that the table applies only to the frames of the
@@ -11,8 +11,8 @@
 //!   that continues, the channels of a lost member fail over: other members open more channels than
 //!   the map assigns to them. These channels replace the lost queues inside their lanes, between
 //!   two polls. The number of channels, the other lanes and the other side of the link do not
-//!   change. Channels fail back when the member returns. Such a group offers only as many channels
-//!   as fit without any one member.
+//!   change. Channels fail back when the member returns. A group that continues offers only as many
+//!   channels as fit if any one member is lost.
 //!
 //! A channel change applies to all members. If the change fails at a member, it is undone in
 //! reverse order at the members that have completed it.

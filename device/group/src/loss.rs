@@ -11,8 +11,8 @@ use crate::group::{GroupFunction, Layout, Refit, Use};
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 impl GroupFunction {
-    /// Moves the channels of members that no longer belong to the group. During a change, begins a
-    /// new session instead.
+    /// Moves the channels of members that no longer belong to the group. During a channel change or
+    /// a replacement of queues, begins a new session instead.
     pub(crate) fn fail_over(&mut self) -> Result<(), String> {
         if self.in_use.is_none() {
             return Ok(());
@@ -30,7 +30,7 @@ impl GroupFunction {
         if self.next.is_some() || self.refit.is_some() || now < self.retry_at {
             return;
         }
-        // Leave the failback to a channel change of both ends if another engine is at the far end.
+        // With a group at the far end, leave the failback to a channel change of both ends.
         if self.far.is_some() {
             return;
         }

@@ -87,8 +87,8 @@ facet_trait! {
         }
     }
     steering_mut: {
-        /// Capacity of an RX queue in frames. A reader that has taken this number of frames has
-        /// taken all frames that were queued before, even if the queue was never empty.
+        /// Capacity of an RX queue in frames. A reader that takes this number of frames has taken
+        /// every frame that was queued when it began, even if the queue was never empty.
         fn waiting_most(&mut self) -> u32 {
             1 << 16
         }
@@ -275,9 +275,9 @@ facet_trait! {
         }
     }
     group_mut: {
-        /// Member `at`, for access to its indirection table; queue `q` of the member is channel `q
-        /// * members + at`. `None` if there is no such member, or while any member serves a channel
-        ///   of another member.
+        /// Member `at`, for access to its indirection table. Queue `q` of the member is channel
+        /// `q * members + at`. `None` if there is no such member, or while any member serves a
+        /// channel of another member.
         fn member(&mut self, at: usize) -> Option<&mut dyn Function> {
             None
         }

@@ -148,7 +148,7 @@ impl SyscallTx for Probe {
     }
 }
 
-/// Names of the methods in `found` with the flag false: calls that did not reach the probe.
+/// Names in `found` with the value false: methods with calls that did not reach the probe.
 fn hidden(found: impl IntoIterator<Item = (&'static str, bool)>) -> Vec<&'static str> {
     found.into_iter().filter(|(_, reached)| !reached).map(|(name, _)| name).collect()
 }

@@ -73,7 +73,8 @@ fn each_member_needs_a_channel() {
     assert_eq!(group.least_channels(), 3);
 }
 
-// Goal: a queue of another kind cannot replace a lost one; the group goes down with this reason.
+// Goal: a queue of the other kind (owning or system call) cannot replace a lost queue; the group
+// goes down with this reason.
 #[test]
 fn failover_needs_equal_memory_rules() {
     let failures = Countdown::default();

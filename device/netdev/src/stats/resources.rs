@@ -48,7 +48,8 @@ macro_rules! worker_table {
 pub struct ResourceCounter {
     /// Name of the field; JSON has `-` for `_`.
     pub name: &'static str,
-    /// Name in `ethtool -S`, where `#` is the queue, or the metric without `mqnet_`; empty: none.
+    /// Name in `ethtool -S` with `#` for the queue, or name of the metric without `mqnet_`; empty
+    /// if there is none.
     pub pattern: &'static str,
     /// Meaning, in one sentence.
     pub help: &'static str,

@@ -2,9 +2,9 @@
 //! does not perform.
 //!
 //! Headers are created in private memory and the payload stays in place, so that emulation adds no
-//! copy. The wrapper is added if one end of a link sends frames with offloads and cannot be told to
-//! stop. A lane that needs no emulation has no wrapper; a frame that needs no emulation passes with
-//! one branch.
+//! copy. The wrapper is added if one end of a link sends frames with offloads that it cannot
+//! disable. A lane that needs no emulation has no wrapper; a frame that needs no emulation passes
+//! with one branch.
 //!
 //! A frame counts as accepted when all of its segments are accepted. If the queue has space for
 //! only some segments, the progress is recorded. Sending resumes at the next segment when the same

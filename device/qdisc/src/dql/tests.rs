@@ -119,7 +119,8 @@ fn a_fast_sink_is_not_slowed() {
     }
 }
 
-// Goal: the limit soon shrinks for a sink that becomes slow, and grows for one that becomes fast.
+// Goal: the limit shrinks within 3 s for a sink that becomes slow, and grows within 1 ms for a sink
+// that becomes fast.
 #[test]
 fn the_limit_follows_the_rate() {
     let mut model = Model::new(4 << 20);

@@ -86,8 +86,8 @@ impl Hooked {
     }
 
     /// Starts (true) or cancels (false) the close of the lane. A closing lane still returns waiting
-    /// frames and accepts no new ones: a lane with a sink slower than its source would otherwise
-    /// never drain.
+    /// frames. A hook accepts no new frames, and a receiving end a bounded number: a lane with a
+    /// sink slower than its source would otherwise never drain.
     pub fn close(&self, on: bool) {
         self.0.closing.store(on, Ordering::Relaxed);
     }

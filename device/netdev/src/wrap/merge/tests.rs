@@ -276,8 +276,8 @@ fn small_frames_fill_the_rest_of_the_room() {
     sink.assert_conservation(20);
 }
 
-// Goal: traffic that cannot be coalesced is rarely inspected after a while, and traffic that can be
-// coalesced is soon detected again.
+// Goal: after 500 bursts that cannot be coalesced, bursts of one flow are detected within 65
+// bursts, and all later ones are coalesced.
 #[test]
 fn inspection_backs_off() {
     let sink = Sink::default();
@@ -338,7 +338,8 @@ fn wrong_checksums_are_not_merged() {
     }
 }
 
-// Goal: coalescing is used only for a queue whose largest frame is much larger than the MTU.
+// Goal: coalescing needs checksum and segmentation offload, and a largest frame above twice the
+// MTU.
 #[test]
 fn coalescing_needs_larger_frames() {
     let how = |takes, frame_max| Merging { layer: Layer::Ethernet, takes, frame_max };

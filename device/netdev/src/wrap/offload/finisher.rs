@@ -305,7 +305,8 @@ impl Finisher {
         next
     }
 
-    /// Records the progress of `frame`, whose original headers are the first in `originals`.
+    /// Records the progress of `frame`. The original headers of the frame are the first in
+    /// `originals`.
     fn record_progress(&mut self, frame: &Frame<'_>, next: u32) {
         let original = self.originals[0].clone();
         self.partial = Some(Partial { hdr: frame.hdr, len: frame.len, original, next });

@@ -396,7 +396,8 @@ fn many_segments_take_several_calls() {
 }
 
 // Goal: a large frame is segmented if it exceeds the sink's largest frame, even if the sink offers
-// segmentation. Other frames pass unchanged if the sink accepts their ECN bit.
+// segmentation. A smaller frame passes unchanged, unless its ECN bit needs an offload that the sink
+// lacks.
 #[test]
 fn only_unsupported_frames_are_segmented() {
     let sink = Sink::default();

@@ -63,7 +63,8 @@ fn no_channel_starves() {
         let spec = Spec { priority: Handle::new(1, 1).0, ..Spec::new(3, 500) };
         let mut served = [0u32; 4];
         for round in 0..2000 {
-            // Vary the order of the channels: the first arrival takes the free position.
+            // Vary the order of the channels: in a full queue, only the first arrival finds a free
+            // position.
             (0..4).for_each(|n| world.fill(1, spec.on((n + round as u16 / 4) % 4)));
             world.now += 2 * MS;
             let channel = round % 4;

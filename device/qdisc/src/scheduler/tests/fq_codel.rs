@@ -217,7 +217,8 @@ fn marks_instead_of_drops() {
     assert!(drops > 5, "{drops}");
 }
 
-// Goal: above `ce_threshold` every packet is marked, in any state of CoDel.
+// Goal: a packet with a delay above `ce_threshold` is marked, even if the delay is below the
+// target.
 #[test]
 fn the_threshold_marks_all() {
     let set = FqCodel { ce_threshold: Some(MS), target: SECOND, ..FqCodel::default() };
