@@ -14,7 +14,7 @@ pub(crate) enum How {
     Prepare,
 }
 
-/// Created channels, by member and local number; `None` if taken.
+/// Created channels, by member and local number; `None` once taken.
 pub(crate) type Made = Vec<Vec<Option<Channel>>>;
 
 impl GroupFunction {

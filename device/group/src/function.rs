@@ -97,7 +97,7 @@ impl GroupFunction {
         used.map(|used| &used.layout)
     }
 
-    /// Channel of a queue in the primary's table.
+    /// Group channel of the queue `local` in the primary's table.
     fn of_table(&self, local: u16) -> u16 {
         let place = MemberQueue { member: self.primary, local };
         let places = self.in_its_table().map(|layout| &layout.places);

@@ -28,7 +28,7 @@ impl Offloads {
     pub const ALL: Self = Self(63);
     /// No offload: every frame has a complete checksum and fits the MTU.
     pub const NONE: Self = Self(0);
-    /// All segmentation offloads.
+    /// All segmentation offloads, without the ECN offload.
     pub const LARGE: Self = Self(2 | 4 | 16 | 32);
     const NAMES: [(Self, &str); 6] = [
         (Self::CSUM, "csum"),

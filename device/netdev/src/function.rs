@@ -185,7 +185,7 @@ pub trait Function: Send {
     /// change, the call has no effect.
     fn abort(&mut self) {}
 
-    /// Far end of this function, if it takes part in channel changes.
+    /// Far end of this function; `None` if the far end takes no part in channel changes.
     fn peer(&mut self) -> Option<&mut dyn Peer> {
         None
     }

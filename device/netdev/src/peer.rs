@@ -110,7 +110,7 @@ pub struct GroupMessage {
 /// Plan that follows from the requests of both ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum NextPlan {
-    /// The plan in force.
+    /// The plan in force stays.
     #[default]
     Same,
     /// Not known yet: only a part of the peer's request has been received.
@@ -153,7 +153,7 @@ pub trait Peer {
     /// Number of channels that the peer's user requested; `None` without a request.
     fn peer_wants(&self) -> Option<u16>;
 
-    /// Plan in force, as seen by the partner of this function.
+    /// Plan in force, as seen by the partner of this function; `None` if there is none.
     fn plan(&self) -> Option<Plan>;
 
     /// Result of the latest requests.

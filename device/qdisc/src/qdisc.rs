@@ -17,7 +17,7 @@ pub struct Cx<'a> {
     pub open: u64,
     /// Pool with the bytes of the packets.
     pub pool: &'a mut PagePool,
-    /// Counters of drops.
+    /// TX statistics, in which drops are counted.
     pub stats: &'a TxStats,
 }
 

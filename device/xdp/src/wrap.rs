@@ -80,7 +80,7 @@ pub fn strip(mut rx: Rx) -> (Rx, Vec<(Vec<u8>, VnetHdr)>) {
     (unhook_if_left(rx), passed)
 }
 
-/// Attaches a receiving end to an RX queue of the other side. The queue then returns reinjected
+/// Attaches a receiving end to the RX queue of the opposite lane. The queue then returns reinjected
 /// frames before its other frames; those of an earlier receiving end come first. `waits`, used only
 /// without an earlier end, is the number of frames of the queue that were peeked and not released.
 /// These frames precede all reinjected frames.

@@ -206,7 +206,7 @@ fn police_bears_late_clocks() {
     assert!(!slow.conforms(&Bucket::default(), 901, 0));
 }
 
-// Goal: workers that share a bucket stay within the one rate.
+// Goal: workers that share a bucket together stay within its rate.
 #[test]
 fn police_holds_for_all_workers() {
     let (police, bucket, sent) =

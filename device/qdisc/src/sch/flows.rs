@@ -108,7 +108,8 @@ impl Flows {
         }
     }
 
-    /// Returns the next flow among the channels in the mask `open`, and true if the flow is new.
+    /// Returns the next flow among the channels in the mask `open`, and true if the flow is new;
+    /// `None` if no flow of these channels is listed.
     pub(crate) fn first(&self, open: u64) -> Option<(At, bool)> {
         let is_new = self.new & open != 0;
         let mask = if is_new { self.new } else { self.old } & open;

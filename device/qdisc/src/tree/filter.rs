@@ -177,7 +177,7 @@ impl Chain {
     }
 }
 
-/// Assigns indexes to the actions.
+/// Assigns the indexes after `last` to the actions, and updates `last`.
 fn number(plan: &mut Plan, last: &mut u32) {
     for action in &mut plan.actions {
         *last = last.wrapping_add(1);

@@ -31,7 +31,7 @@ pub struct HookConfig {
     pub program: Arc<Program>,
     /// Origin of the frames, as reported to the program.
     pub origin: Origin,
-    /// Number of the netdev at the other end of the lane.
+    /// Number that a program uses in XDP_REDIRECT for the netdev at the other end of the lane.
     pub other: u32,
     /// Statistics of the channel.
     pub stats: Arc<QueuePairStats>,

@@ -1,4 +1,4 @@
-//! RX queues that also return reinjected frames of the other side.
+//! RX queues that also return the frames that a program on the opposite lane reinjects.
 
 use std::collections::VecDeque;
 use std::time::Duration;

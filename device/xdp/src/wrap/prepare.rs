@@ -16,7 +16,7 @@ const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
 const GSO_ECN: u8 = 0x80;
 
-/// A received frame that the program has not processed.
+/// A received frame that the program has not processed completely.
 pub(super) struct Received {
     pub(super) page: Box<[u8]>,
     pub(super) len: u32,
@@ -26,7 +26,7 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Number of frames that the program must still process.
+    /// Number of frames that the program must still process; 1 before the segmentation begins.
     pub(super) fn frames(&self) -> usize {
         self.begun.map_or(1, |(cut, next)| (cut.count() - next) as usize)
     }

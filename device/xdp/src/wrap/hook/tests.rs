@@ -82,7 +82,7 @@ impl Bench {
         Self { rx, stats, hooked }
     }
 
-    /// Peeks frames, then releases them.
+    /// Peeks frames, then releases them. Returns their bytes and virtio headers.
     fn poll(&mut self, budget: usize) -> Vec<(Vec<u8>, VnetHdr)> {
         let Rx::Owning(rx) = &mut self.rx else { panic!("it owns its memory") };
         let mut seen = Vec::new();
