@@ -2,12 +2,12 @@
 //! changes, they form a group too. The two groups then negotiate like one function with one peer.
 //!
 //! The group numbers its requests and sends the same message through all of its members. Each
-//! member sends the request for its part of the channels, the number of the request, the members
-//! that were up at that time, and the latest control message. A message of the peer is valid when
-//! all members of the group have received it. Until then the peer's request is unknown
-//! ([`NextPlan::Wait`]). This state lasts no longer than the peer's loop over its members. Both
-//! ends therefore have the same view of a pair of requests, and a control message needs only the
-//! numbers of the requests.
+//! member sends the request for its part of the channels, the number of the request, and the latest
+//! control message. The message also has the set of members that were up when the request was
+//! published. A message of the peer is valid when all members of the group have received it. Until
+//! then the peer's request is unknown ([`NextPlan::Wait`]). This state lasts no longer than the
+//! peer's loop over its members. Both ends therefore have the same view of a pair of requests, and
+//! a control message needs only the numbers of the requests.
 //!
 //! A member that is up again at both ends returns by an ordinary channel change, which both ends
 //! derive from the two requests. No frame is then lost or reordered. After a loss there is no time

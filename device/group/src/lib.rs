@@ -18,7 +18,7 @@
 //! reverse order at the members that have completed it.
 //!
 //! If the far ends of members take part in channel changes ([`Peer`](mqnet_netdev::Peer)), the far
-//! end of the group is a group too, and the two groups negotiate like two functions (`far`). In
+//! end of the group is a group too. The two groups then negotiate like two functions (`far`). In
 //! such a group with [`OnLoss::Degrade`], every member has all channels open, so that a failover
 //! needs no negotiation.
 

@@ -162,8 +162,8 @@ facet_trait! {
         /// destination.
         fn set_carrier(&mut self, up: bool) {}
 
-        /// Number of frames that the kernel or the device dropped before they reached an RX queue,
-        /// for example at a full TAP ring; `None` if these drops are not counted.
+        /// Number of frames that were dropped before they reached an RX queue, for example at a
+        /// full TAP ring; `None` if these drops are not counted.
         fn dropped_outside(&mut self) -> Option<u64> {
             None
         }
@@ -186,8 +186,8 @@ facet_trait! {
             Vec::new()
         }
 
-        /// True if workers are placed from the high end of the CPU list: the other end of the
-        /// bridge is on the same machine and uses the low end.
+        /// True if workers are placed from the high end of the CPU list. The other end of the
+        /// bridge is then on the same machine and uses the low end.
         fn takes_high_cpus(&self) -> bool {
             false
         }

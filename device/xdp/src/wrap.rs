@@ -1,10 +1,9 @@
 //! Programs attached to RX queues, and XDP_TX reinjection.
 //!
-//! Frames are copied once into pages with headroom (XDP copy mode): the program may modify them,
-//! and a peer must not modify bytes after the program has checked them. A system-call queue
-//! receives directly into these pages. The pages are private memory with one owner, not pages of
-//! the page pool. They never leave this crate and are borrowed as slices, so that no unsafe code is
-//! needed.
+//! Frames are copied once into pages with headroom (XDP copy mode): the program may modify frames,
+//! and a peer must not modify bytes that the program has checked. A system-call queue receives
+//! directly into these pages. The pages are private memory with one owner, not pages of the page
+//! pool. They never leave this crate and are borrowed as slices, so that no unsafe code is needed.
 
 mod hook;
 mod inlet;

@@ -84,7 +84,7 @@ fn every_order_of_two_to_four_members() {
 }
 
 // Goal: with a failure at each call of each member in turn, completed steps are undone in reverse
-// order, no member is opened twice, and the group recovers.
+// order. No member is opened twice, and the group recovers.
 #[test]
 fn completed_steps_are_undone_on_failure() {
     for members in 2..=4 {

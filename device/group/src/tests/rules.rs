@@ -128,9 +128,9 @@ fn a_table_names_channels_of_the_primary() {
     assert!(group.set_indirection(&[1, 3], true).unwrap_err().to_string().contains("no such"));
 }
 
-// Goal: while a member is lost, the table of a primary that does not steer has the channels that
-// its queues serve, including those of the lost member, and accepts them. A primary that steers has
-// only its own channels.
+// Goal: while a member is lost, the table of a primary that does not steer has and accepts all
+// channels that the primary serves. These include channels of the lost member. A primary that
+// steers has only its own channels.
 #[test]
 fn table_names_failed_over_channels() {
     let own = [1, 3, 1, 3];

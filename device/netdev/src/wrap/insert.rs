@@ -53,8 +53,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Goal: for any arrivals and releases, a peek begins with the first unreleased frame, no
-        // released frame is peeked again, and both the queue's frames and the inserted frames keep
+        // Goal: for any arrivals and releases, a peek begins with the first unreleased frame, and
+        // no released frame is peeked again. The queue's frames and the inserted frames each keep
         // their order.
         #[test]
         fn unreleased_frames_stay_first(

@@ -2,8 +2,8 @@
 //! offload. Only consecutive frames of one burst are coalesced, so that no frame waits for a later
 //! one. The large frame consists of a private header and of the payloads in place. Segmentation
 //! restores the original frames byte for byte (`mqnet_wire::offload::Merge`). If a queue has no
-//! space for a large frame, the small frames that form it are submitted instead, so that coalescing
-//! never reduces what the queue accepts.
+//! space for a large frame, the small frames that form it are submitted instead. Coalescing
+//! therefore never reduces the number of frames that the queue accepts.
 //!
 //! Inspection backs off for traffic that cannot be coalesced. After each burst without a match, the
 //! number of bursts that are forwarded without inspection doubles.

@@ -144,7 +144,7 @@ impl Flows {
     }
 
     /// Removes an empty flow from its list. A new flow moves to the old list instead if any channel
-    /// has old flows: a flow with one packet at a time would otherwise always be new and starve the
+    /// has old flows. Otherwise a flow with one packet at a time would always be new and starve the
     /// old flows.
     pub(crate) fn retire(&mut self, at: At, is_new: bool) {
         if is_new && self.old != 0 {

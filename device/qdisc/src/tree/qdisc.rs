@@ -248,8 +248,8 @@ impl State {
         Ok(true)
     }
 
-    /// Sets the qdisc of channels that are added later, and of default leaves above `used`: the
-    /// qdisc that the user gave all leaves in use, otherwise the default.
+    /// Sets the qdisc of channels that are added later, and of default leaves above `used`. If the
+    /// user gave all leaves in use the same qdisc, that qdisc applies, otherwise the default.
     fn settle_leaves(&mut self, used: u16) {
         let leaves: Vec<_> = (1..=used).map(|minor| self.root.classes.get(&minor)).collect();
         let first = leaves.first().copied().flatten().map(|class| &class.child.params);
