@@ -63,8 +63,8 @@ pub type BucketOf = Arc<dyn Fn(&[u8]) -> Option<usize> + Send + Sync>;
 pub struct Buckets {
     /// Bucket in which replies to a frame arrive.
     pub of_answers: BucketOf,
-    /// Bucket in which a frame arrives, according to the driver; the RX queue that receives the
-    /// frame verifies the bucket. `None` if this process selects the queue.
+    /// Bucket in which a frame arrives, according to the driver. The engine verifies the bucket by
+    /// the RX queue on which the frame arrives. `None` if this process selects the queue.
     pub of_arrivals: Option<BucketOf>,
 }
 

@@ -1,9 +1,10 @@
 //! Flow sampling: counts sampled frames of an RX queue by the bucket of the indirection table.
 //!
-//! Both directions of a flow should use one channel. The counts show in which buckets replies to
-//! the frames of a channel arrive, so that the table can assign these buckets to the channel. The
-//! sampler is the innermost wrapper, added when the queue is opened. It samples one frame of each
-//! burst, or one of [`EVERY`] frames that are received singly.
+//! Both directions of a flow should use one channel. Counts by the bucket of replies show which
+//! buckets the table must assign to a channel. Counts by the bucket of arrivals verify the driver's
+//! mapping ([`Buckets`](crate::Buckets)). The sampler is the innermost wrapper, added when the
+//! queue is opened. It samples one frame of each burst, or one of [`EVERY`] frames that are
+//! received singly.
 
 use std::sync::Arc;
 

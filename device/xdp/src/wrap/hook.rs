@@ -31,7 +31,7 @@ pub struct HookConfig {
     pub program: Arc<Program>,
     /// Origin of the frames, as reported to the program.
     pub origin: Origin,
-    /// Number that a program uses in XDP_REDIRECT for the netdev at the other end of the lane.
+    /// Interface index, for XDP_REDIRECT, of the netdev at the other end of the lane.
     pub other: u32,
     /// Statistics of the channel.
     pub stats: Arc<QueuePairStats>,
