@@ -10,11 +10,11 @@ use crate::slot::Slot;
 pub(crate) enum How {
     /// Open the member, which has no channels.
     Open,
-    /// Prepare channels while others are in use.
+    /// Prepare channels while other channels of the member are in use.
     Prepare,
 }
 
-/// Created channels, by member and local number; `None` if taken.
+/// Created channels, by member and local number; `None` once taken.
 pub(crate) type Made = Vec<Vec<Option<Channel>>>;
 
 impl GroupFunction {
@@ -177,7 +177,7 @@ impl GroupFunction {
     }
 
     /// Steers new frames to the first `channels` channels; each member steers to its part. If a
-    /// member fails, the others are steered back.
+    /// member fails, the members before it are steered back.
     pub(crate) fn steer_all(&mut self, channels: u16) -> Result<(), OpenChannelsError> {
         let (from, to) = match (&self.in_use, &self.next) {
             (Some(now), Some(next)) if now.plan.channels == channels => (next, now),
@@ -201,8 +201,8 @@ impl GroupFunction {
             if let Err(e) = self.members[at].function.steer(after[at]) {
                 for back in (0..at).rev().filter(|&back| before[back] != after[back]) {
                     if self.members[back].is_here() {
-                        // Ignore errors: after a failure here, frames are counted as drops of
-                        // retired queues.
+                        // Ignore errors: if a member cannot be steered back, frames in its retired
+                        // queues are counted as drops.
                         let _ = self.members[back].function.steer(before[back]);
                     }
                 }

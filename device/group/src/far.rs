@@ -2,12 +2,12 @@
 //! changes, they form a group too. The two groups then negotiate like one function with one peer.
 //!
 //! The group numbers its requests and sends the same message through all of its members. Each
-//! member sends the request for its part of the channels, the number of the request, the members
-//! that were up at that time, and the latest control message. A message of the peer is valid when
-//! all members of the group have received it. Until then the peer's request is unknown
-//! ([`NextPlan::Wait`]), which takes no longer than the peer's loop over its members. Both ends
-//! therefore have the same view of a pair of requests, and a control message needs only the numbers
-//! of the requests.
+//! member sends the request for its part of the channels, the number of the request, and the latest
+//! control message. The message also has the set of members that were up when the request was
+//! published. A message of the peer is valid when all members of the group have received it. Until
+//! then the peer's request is unknown ([`NextPlan::Wait`]). This state lasts no longer than the
+//! peer's loop over its members. Both ends therefore have the same view of a pair of requests, and
+//! a control message needs only the numbers of the requests.
 //!
 //! A member that is up again at both ends returns by an ordinary channel change, which both ends
 //! derive from the two requests. No frame is then lost or reordered. After a loss there is no time
@@ -24,14 +24,16 @@ use crate::member::Member;
 /// State of the negotiation with a group at the far end.
 #[derive(Debug, Default)]
 pub(crate) struct Far {
-    /// True if every member has all channels open, and keeps those of other members as spares.
+    /// True if every member has all channels open, and keeps the channels that other members serve
+    /// as spares.
     pub(crate) whole: bool,
     pub(crate) group: u32,
     pub(crate) partner: Option<Caps>,
     pub(crate) rings: RequestedRings,
     /// Latest message of this group.
     pub(crate) ours: GroupMessage,
-    /// Session of each member that was up when the latest request was published; `None` for others.
+    /// Session of each member that was up when the latest request was published; `None` for other
+    /// members.
     pub(crate) up: Vec<Option<u64>>,
     /// Latest message of the peer that all members received.
     pub(crate) theirs: GroupMessage,
@@ -69,8 +71,9 @@ pub(crate) fn join_members(members: &mut [Member], seed: u64) -> Result<Option<F
     Ok(Some(Far { group, ..Far::default() }))
 }
 
-/// Combines the plans of the members into a plan of the group. Fails if the plans differ in more
-/// than the largest frame and the number of channels.
+/// Combines the plans of the members into a plan of the group. Fails if a number of channels does
+/// not match the channel map, or the plans differ in more than the largest frame and the number of
+/// channels.
 pub(crate) fn combined(
     map: MemberMap,
     whole: bool,
@@ -94,7 +97,8 @@ pub(crate) fn combined(
 }
 
 impl Far {
-    /// Wish of a member: all channels if every member has all open, otherwise the member's part.
+    /// Request of member `at`: `partner` with all channels if every member has all channels open,
+    /// otherwise with the member's part of the channels.
     pub(crate) fn part(&self, map: MemberMap, partner: &Caps, at: usize) -> Caps {
         match self.whole {
             true => partner.clone(),
@@ -121,8 +125,8 @@ impl Far {
         self.send_to_all(map, members);
     }
 
-    /// Receives the peer's message. Returns false if its members have not all received the same
-    /// one.
+    /// Receives the peer's message. Returns false if no member is present, or the present members
+    /// have not received the same message.
     pub(crate) fn receive(&mut self, members: &mut [Member]) -> bool {
         let mut here = members.iter_mut().filter(|member| member.is_here());
         let Some(peer) = here.next().and_then(|member| member.function.peer()) else {
@@ -141,8 +145,8 @@ impl Far {
         true
     }
 
-    /// Members that were up at both ends when the requests were published. Returns `None` if that
-    /// is not known yet, or if a member is about to be lost.
+    /// Members that were up at both ends when the requests were published. Returns `None` if the
+    /// peer's set is not known yet, or if a member is about to be lost.
     fn agreed_members(&self, members: &mut [Member]) -> Option<Vec<bool>> {
         let mut next = Vec::new();
         for (at, member) in members.iter_mut().enumerate() {

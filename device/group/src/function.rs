@@ -56,7 +56,7 @@ impl GroupFunction {
     fn all_caps(&self) -> Caps {
         let all = || self.members.iter().map(|member| &member.caps);
         let most: Vec<u16> = all().map(|caps| caps.channels).collect();
-        // Count a member without a requested number as unlimited.
+        // Count a member without a requested number of channels as unlimited.
         let wanted = all().map(|caps| caps.wanted.unwrap_or(u16::MAX));
         let wanted = all().any(|caps| caps.wanted.is_some()).then(|| self.map.most(wanted));
         let first = &self.members[0].caps;
@@ -89,14 +89,15 @@ impl GroupFunction {
     }
 
     /// Current layout if the primary does not steer: flows then reach all of its queues, including
-    /// those for channels of lost members. `None` for a primary that steers. Its table must not
-    /// contain such queues, because they would prevent the lost member from failing back.
+    /// those for channels of lost members. `None` if the primary steers, or no channels are in use.
+    /// The table of a primary that steers must not contain such queues, because they would prevent
+    /// the failback of the lost member.
     fn in_its_table(&self) -> Option<&Layout> {
         let used = self.in_use.as_ref().filter(|_| !self.primary().steers());
         used.map(|used| &used.layout)
     }
 
-    /// Channel of a queue in the primary's table.
+    /// Group channel of the queue `local` in the primary's table.
     fn of_table(&self, local: u16) -> u16 {
         let place = MemberQueue { member: self.primary, local };
         let places = self.in_its_table().map(|layout| &layout.places);
@@ -105,7 +106,7 @@ impl GroupFunction {
     }
 
     /// Queue of a channel in the primary's table: the inverse of [`of_table`](Self::of_table). The
-    /// table cannot contain a queue of another member.
+    /// result may be a queue of another member, which the table cannot contain.
     fn in_table(&self, channel: u16) -> MemberQueue {
         let places = self.in_its_table().map(|layout| &layout.places);
         let served = places.and_then(|places| places.get(usize::from(channel)));
@@ -240,7 +241,7 @@ impl Steering for GroupFunction {
 impl KernelInterface for GroupFunction {
     fn changed_mtu(&mut self) -> Option<u32> {
         let each = self.members.iter_mut().map(|member| member.function.changed_mtu());
-        // Read all members; the last change applies.
+        // Read the changes of all members; the last change applies.
         each.fold(None, |before, now| now.or(before))
     }
 

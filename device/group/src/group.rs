@@ -77,7 +77,7 @@ pub(crate) struct Refit {
     pub(crate) prepared: Vec<usize>,
     /// Members that were opened for the replacement.
     pub(crate) opened: Vec<usize>,
-    /// Lost members, whose last queues are dropped by the replacement.
+    /// Lost members: the replacement drops their last queues.
     pub(crate) leaving: Vec<usize>,
 }
 

@@ -29,8 +29,8 @@ impl GroupFunction {
         status
     }
 
-    /// State of a group that is up only if every member is. Members with unchanged sessions do not
-    /// begin a new session of the group.
+    /// State of a group that is up only if every member is up. A new session of the group begins
+    /// unless the group was up and every member is in the session in which it joined.
     fn all_or_nothing(&mut self) -> LinkStatus {
         let is_same = |member: &Member| {
             matches!((&member.status, member.joined),
@@ -69,7 +69,7 @@ impl GroupFunction {
         (!missing.is_empty()).then(|| format!("group: {up} of {all} members up: waiting for {why}"))
     }
 
-    /// Text about an MTU in which configured members differ; `None` if there is none.
+    /// Error text if two members have different configured MTUs; otherwise `None`.
     fn contradiction(&self) -> Option<String> {
         let mut asked = self.members.iter().filter(|member| member.caps.mtu.is_some());
         let first = asked.next()?;
@@ -79,8 +79,8 @@ impl GroupFunction {
         Some(format!("group: {first} has mtu {one}, {other} has mtu {two}"))
     }
 
-    /// True if a member is down or in another session than the one in which it joined, or is about
-    /// to join.
+    /// True if a member that joined, or is to join in the pending change, is down or in another
+    /// session than the recorded one.
     pub(crate) fn any_lost(&self) -> bool {
         let stays = |(at, session): &(usize, u64)| {
             self.members[*at].status == LinkStatus::Up { session: *session }
@@ -96,7 +96,7 @@ impl GroupFunction {
         self.members.iter().any(is_lost)
     }
 
-    /// State of a group that continues without lost members: up if any member is.
+    /// State of a group that continues without lost members: up while at least one member is up.
     fn poll_degraded(&mut self, now: Duration) -> LinkStatus {
         if !self.any_lost() {
             self.fail_back(now);

@@ -11,8 +11,8 @@ use crate::group::{GroupFunction, Layout, Refit, Use};
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 impl GroupFunction {
-    /// Moves the channels of members that no longer belong to the group. During a change, begins a
-    /// new session instead.
+    /// Moves the channels of members that no longer belong to the group. During a channel change or
+    /// a replacement of queues, begins a new session instead.
     pub(crate) fn fail_over(&mut self) -> Result<(), String> {
         if self.in_use.is_none() {
             return Ok(());
@@ -30,7 +30,7 @@ impl GroupFunction {
         if self.next.is_some() || self.refit.is_some() || now < self.retry_at {
             return;
         }
-        // Leave the failback to a channel change of both ends if another engine is at the far end.
+        // With a group at the far end, leave the failback to a channel change of both ends.
         if self.far.is_some() {
             return;
         }
@@ -84,7 +84,7 @@ impl GroupFunction {
         let mut made = self.make(&in_use.plan, &layout, &steps)?;
         for &(at, how) in &steps {
             let (total, function) = (layout.totals[at], &mut self.members[at].function);
-            // Tell a member without steering the new number of queues.
+            // Set the new number of queues of a member that does not steer.
             if how == How::Prepare
                 && !function.steers()
                 && let Err(e) = function.steer(total)
@@ -148,7 +148,8 @@ impl GroupFunction {
         let Some(refit) = self.refit.take() else { return };
         for at in refit.prepared {
             let member = &mut self.members[at];
-            // Report a failed cleanup as the member's trouble; by contract it is harmless.
+            // Report a failed cleanup as the member's trouble. By the contract of `commit`, the
+            // change is effective nevertheless.
             member.trouble = member.function.commit().err().map(|e| e.to_string());
         }
         for at in refit.leaving {

@@ -44,8 +44,8 @@ impl MemberMap {
         ((u32::from(channels) + u32::from(before_it)) / u32::from(self.members)) as u16
     }
 
-    /// Capabilities of the other function of the link as passed to a member: the member's part of
-    /// the channels.
+    /// Capabilities of the other function of the link as passed to a member: with the member's part
+    /// of the channels, at least one.
     pub(crate) fn part_of_partner(self, partner: &Caps, member: usize) -> Caps {
         let share = |channels: u16| self.share(channels, member).max(1);
         Caps {
@@ -55,8 +55,8 @@ impl MemberMap {
         }
     }
 
-    /// Maximum number of channels of a group whose member `m` has up to `most[m]` channels: all
-    /// channels up to the first without a queue, at most [`CHANNELS_MAX`].
+    /// Maximum number of channels of a group in which member `m` has up to `most[m]` channels: all
+    /// channels before the first one without a queue, at most [`CHANNELS_MAX`].
     pub fn most(self, most: impl IntoIterator<Item = u16>) -> u16 {
         let first_without = |(member, most)| self.channel(MemberQueue { member, local: most });
         let least = most.into_iter().enumerate().map(first_without).min().unwrap_or(0);
@@ -71,9 +71,9 @@ impl MemberMap {
     }
 
     /// Queues of `channels` channels while only the members with `here` set are up; member `m` has
-    /// up to `most[m]` channels. Channels of present members keep their queues. The others follow
-    /// in order, each on the member with the fewest channels, or the first of several such members.
-    /// `None` if the members have too few channels.
+    /// up to `most[m]` channels. Channels of present members keep their queues. Each other channel,
+    /// in order, is served by the present member that serves the fewest channels so far; if there
+    /// are several, by the first. `None` if the members have too few channels.
     pub fn serve(self, channels: u16, here: &[bool], most: &[u16]) -> Option<Vec<MemberQueue>> {
         let mut used: Vec<u16> = (0..here.len())
             .map(|member| if here[member] { self.share(channels, member) } else { 0 })
@@ -144,9 +144,9 @@ mod tests {
             prop_assert!((0..all).all(|i| map.channel(map.place(i)) == u32::from(i)));
         }
 
-        // Goal: for any losses, a channel is served if any member is present. Its serving member
-        // does not change if other members are lost, and the load is distributed over several
-        // members.
+        // Goal: for any losses, a channel is served if any member is present. The serving member
+        // does not change if other members are lost, and the channels of a lost member are
+        // distributed over all other members.
         #[test]
         fn serving_member_changes_only_on_its_loss(
             members in 2usize..=8,

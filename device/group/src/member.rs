@@ -13,7 +13,7 @@ pub(crate) struct Member {
     pub(crate) joined: Option<u64>,
     /// True if the member has open channels.
     pub(crate) open: bool,
-    /// Reason why the member could not fail back; `None` if it did or was not lost.
+    /// Reason why the member could not fail back, or why its last cleanup failed; otherwise `None`.
     pub(crate) trouble: Option<String>,
 }
 

@@ -10,8 +10,8 @@ use crate::group::GroupFunction;
 use crate::member::Member;
 
 impl GroupFunction {
-    /// Reason why members that are up cannot form a group. If their plans differ, their sessions
-    /// are closed, so that they negotiate again.
+    /// Reason why members that are up cannot form a group; `None` if they can. If the plans of the
+    /// members differ, their sessions are closed, so that they negotiate again.
     pub(crate) fn far_contradiction(&mut self) -> Option<String> {
         let whole = self.far.as_ref()?.whole;
         let mut groups = Vec::new();
@@ -44,7 +44,8 @@ impl GroupFunction {
         far.up.clear();
     }
 
-    /// Updates the set of members that are up, and the result of comparing the requests.
+    /// Updates the set of members that are up, and publishes the request again if the set has
+    /// changed. Then updates the result of comparing the requests.
     pub(crate) fn poll_far(&mut self) {
         let Some(mut far) = self.far.take() else { return };
         if self.combined {
@@ -114,8 +115,8 @@ impl GroupFunction {
 impl Peer for GroupFunction {
     fn leads(&self) -> bool {
         self.far.as_ref().is_some_and(|far| match far.group == far.peers_group {
-            // Use the leader of the members if the random identifiers are equal (probability
-            // 2^-24). That leader is constant as long as no member is lost.
+            // Use the leader of the first present member if the random identifiers are equal
+            // (probability 2^-24). That leader is constant as long as no member is lost.
             true => far.leads_by_chance,
             false => far.group > far.peers_group,
         })
@@ -172,7 +173,8 @@ impl Peer for GroupFunction {
     }
 
     /// Combined state of the far partner, which is the same for all members. The far end publishes
-    /// the state through one member after the other; members without a state are ignored.
+    /// the state through one member after the other; members without a state are ignored, and a
+    /// down state takes precedence.
     fn far_partner(&mut self) -> FarPartner {
         let up = self.members.iter_mut().filter(|m| matches!(m.status, LinkStatus::Up { .. }));
         let states = up.filter_map(|member| Some(member.function.peer()?.far_partner()));

@@ -1,8 +1,8 @@
 //! Queues that can be replaced inside a lane.
 //!
-//! The control thread puts the next queue into a hand-over cell. When its worker parks the present
-//! queue, the next queue replaces it. The replacement therefore happens on the worker, between two
-//! polls. Wrappers of the queue and frames held by the lane are unaffected.
+//! The control thread puts the next queue into a hand-over cell. When the worker of the lane parks
+//! the present queue, the next queue replaces it. The replacement therefore happens on the worker,
+//! between two polls. Wrappers of the queue and frames held by the lane are unaffected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,8 +152,8 @@ impl Slot {
         (Self { rx: rx_cell, tx: tx_cell }, Channel { rx, tx })
     }
 
-    /// True if the queues of the channel are of the same kinds (owning or system call), which are
-    /// part of the lane's type.
+    /// True if both queues of `channel` have the same kind (owning or system call) as the queues in
+    /// use. The kinds are part of the lane's type.
     pub(crate) fn fits(&self, channel: &Channel) -> bool {
         matches!(self.rx, RxCell::Owning(_)) == matches!(channel.rx, Rx::Owning(_))
             && matches!(self.tx, TxCell::Owning(_)) == matches!(channel.tx, Tx::Owning(_))

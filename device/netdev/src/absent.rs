@@ -1,4 +1,4 @@
-//! Placeholder of a function that is not open: always down, with the reason.
+//! Placeholder for a function that is not open. Its link is always down, with the reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,8 +85,7 @@ impl Steering for Absent {
     }
 
     fn can_follow(&self) -> bool {
-        // Assume that the table can follow; the function is not open, so that the answer is
-        // unknown.
+        // Return true: the device's answer is unknown while the function is not open.
         true
     }
 

@@ -11,7 +11,7 @@ use crate::limits::{BURST_FRAMES, BURST_MORE_PIECES};
 pub struct Frame<'a> {
     /// Virtio header: pending checksum and segmentation of the frame.
     pub hdr: VnetHdr,
-    /// Index of the second segment in the burst's list.
+    /// Index of the frame's second segment in the burst's list of further segments.
     more: u16,
     /// Number of segments after the first.
     more_count: u16,
@@ -85,7 +85,7 @@ impl<'a> Burst<'a> {
         &self.frames
     }
 
-    /// Mutable frames, for queues that determine the virtio headers after the frames.
+    /// Mutable frames, for queues that set the virtio headers after all frames are appended.
     #[inline]
     pub fn frames_mut(&mut self) -> &mut [Frame<'a>] {
         &mut self.frames

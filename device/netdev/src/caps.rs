@@ -6,8 +6,8 @@ use mqnet_wire::{GsoKind, Layer, VnetHdr};
 
 use crate::limits;
 
-/// A set of offloads. In the RX direction, the offloads that received frames may need; in the TX
-/// direction, the offloads that the queue performs.
+/// Set of offloads. For RX, the set has the offloads that received frames may need; for TX, the
+/// offloads that the queue performs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offloads(u32);
 
@@ -18,7 +18,7 @@ impl Offloads {
     pub const TSO4: Self = Self(2);
     /// TCP segmentation over IPv6.
     pub const TSO6: Self = Self(4);
-    /// TCP segmentation with ECN bits.
+    /// Segmentation of TCP frames with ECN bits (`VIRTIO_NET_HDR_GSO_ECN`).
     pub const TSO_ECN: Self = Self(8);
     /// UDP segmentation over IPv4.
     pub const USO4: Self = Self(16);
@@ -28,7 +28,7 @@ impl Offloads {
     pub const ALL: Self = Self(63);
     /// No offload: every frame has a complete checksum and fits the MTU.
     pub const NONE: Self = Self(0);
-    /// All segmentation offloads.
+    /// All segmentation offloads, without the ECN offload.
     pub const LARGE: Self = Self(2 | 4 | 16 | 32);
     const NAMES: [(Self, &str); 6] = [
         (Self::CSUM, "csum"),
@@ -75,7 +75,7 @@ impl Offloads {
     }
 
     /// True if the set includes all offloads that a frame with this header needs; false for an
-    /// invalid header.
+    /// unknown GSO type.
     pub fn covers(self, hdr: VnetHdr) -> bool {
         if hdr.needs_checksum() && !self.has(Self::CSUM) {
             return false;
@@ -144,11 +144,11 @@ pub struct Caps {
     pub layer: Layer,
     /// Maximum number of channels, 1..=64.
     pub channels: u16,
-    /// Number of channels that the user requested; `None`: the number of the other side.
+    /// Number of channels that the user requested; `None`: the request of the other side applies.
     pub wanted: Option<u16>,
-    /// MTU that the user requested; `None`: the MTU of the other side.
+    /// MTU that the user requested; `None`: the request of the other side applies.
     pub mtu: Option<u32>,
-    /// MTU of a device that another program created; applies if no MTU is configured.
+    /// MTU of a device that another program created; applies if neither side requests an MTU.
     pub mtu_found: Option<u32>,
     /// Largest MTU of this side.
     pub mtu_max: u32,
@@ -159,8 +159,8 @@ pub struct Caps {
     /// Offloads that this side performs for frames sent to it.
     pub tx_offloads: Offloads,
     /// Offloads that frames received from this side may need regardless of the negotiation, because
-    /// the peer's features cannot be changed any more. The engine emulates those that the other
-    /// side does not perform.
+    /// the features of this side's peer are fixed. The engine emulates the offloads that the other
+    /// side of the link does not perform.
     pub rx_fixed: Offloads,
 }
 
@@ -178,8 +178,8 @@ impl Caps {
         halves.into_iter().all(is_valid).then(|| halves.map(|mtu| Some(mtu).filter(|&mtu| mtu > 0)))
     }
 
-    /// Number of channels of a link with `there`: the smaller request, the only request, or 1
-    /// without a request, limited by both sides.
+    /// Number of channels of a link with the other side `there`: the smaller request, the only
+    /// request, or 1 without a request. The maximum of either side limits the result.
     pub fn channels_with(&self, there: &Self) -> u16 {
         let wanted = match (self.wanted, there.wanted) {
             (Some(a), Some(b)) => a.min(b),
@@ -194,8 +194,8 @@ impl Caps {
 pub struct Emulation {
     /// Offloads to emulate.
     pub offloads: Offloads,
-    /// True if large frames may exceed the plan's largest frame. They are then segmented even if
-    /// the sink offers segmentation.
+    /// True if large frames may exceed the plan's largest frame. Frames that exceed it are
+    /// segmented even if the sink offers segmentation.
     pub cuts: bool,
 }
 
@@ -218,18 +218,18 @@ pub struct Plan {
     pub channels: u16,
     /// MTU of the link.
     pub mtu: u32,
-    /// Largest frame that may be sent, in either direction. For received frames see
-    /// [`rx_frame_max`](Self::rx_frame_max).
+    /// Largest frame that a sink accepts, in either direction. A source may send larger frames
+    /// before emulation: [`rx_frame_max`](Self::rx_frame_max).
     pub frame_max: u32,
     /// Offloads that frames received from this function may need.
     pub rx_offloads: Offloads,
     /// Offloads that frames sent through this function may need.
     pub tx_offloads: Offloads,
-    /// Subset of [`rx_offloads`](Self::rx_offloads) that is emulated on the path to the other
-    /// function.
+    /// Emulation for frames from this function to the other one: the
+    /// [`rx_offloads`](Self::rx_offloads) that the other function does not perform.
     pub rx_emulation: Emulation,
-    /// Offloads that frames received from the other function may need and that are emulated before
-    /// they are sent through this function.
+    /// Emulation for frames from the other function to this one: the offloads that this function
+    /// does not perform.
     pub tx_emulation: Emulation,
 }
 
@@ -250,28 +250,29 @@ pub enum Incompatible {
         /// MTU of the other side.
         there: u32,
     },
-    /// One side requests a larger MTU than the other can carry.
+    /// The requested MTU exceeds the largest MTU of one of the sides.
     #[error("mtu {wanted}: one side carries at most {max}: lower mtu=")]
     MtuTooLarge {
         /// Requested MTU.
         wanted: u32,
-        /// Largest possible MTU.
+        /// Largest MTU that both sides can carry.
         max: u32,
     },
-    /// Frames of the MTU do not fit.
+    /// One side cannot carry frames of the link's MTU.
     #[error("mtu {mtu}: frames need {need} bytes, one side accepts at most {max}: lower mtu=")]
     Frame {
         /// MTU of the link.
         mtu: u32,
-        /// Size of its largest frame in bytes.
+        /// Largest frame of this MTU in bytes.
         need: u32,
-        /// Largest possible frame in bytes.
+        /// Largest frame in bytes that both sides can carry.
         max: u32,
     },
 }
 
 impl Plan {
-    /// Joins two sides. Returns the plan as seen by the first of them.
+    /// Negotiates the plan of a link between `here` and `there`. Returns the plan as seen by
+    /// `here`.
     pub fn join(here: &Caps, there: &Caps) -> Result<Self, Incompatible> {
         if here.layer != there.layer {
             return Err(Incompatible::Layer);
@@ -297,8 +298,8 @@ impl Plan {
         Ok(plan.with_fixed(here.rx_fixed, there.rx_fixed))
     }
 
-    /// Adds the offloads of [`Caps::rx_fixed`] of this function and of the other one to a plan that
-    /// was negotiated without them.
+    /// Adds fixed offloads to a plan that was negotiated without them. `here` and `there` are the
+    /// [`Caps::rx_fixed`] of this function and of the other one.
     pub fn with_fixed(self, here: Offloads, there: Offloads) -> Self {
         Self {
             rx_offloads: self.rx_offloads.or(here),
@@ -382,8 +383,8 @@ mod tests {
         assert_eq!(far.mirrored(), plan);
     }
 
-    // Goal: if the link's largest frame is smaller, large frames are segmented even if the sink
-    // offers segmentation.
+    // Goal: if the link's largest frame is smaller than that of the source, large frames are
+    // segmented even if the sink offers segmentation.
     #[test]
     fn frames_beyond_the_largest_are_cut() {
         let guest = Caps { rx_fixed: Offloads::ALL, ..caps() };
@@ -466,8 +467,9 @@ mod tests {
         assert_eq!(Plan::join(&with(None, 65521), &with(Some(9000), 65521)).unwrap().mtu, 9000);
     }
 
-    /// A device of another program keeps its MTU, unless one is configured; the smaller of two such
-    /// MTUs is in force.
+    /// Goal: without a requested MTU, the smaller MTU of the devices of other programs applies, up
+    /// to the largest MTU of both sides. An MTU word is decoded to the encoded MTUs, and an invalid
+    /// word to `None`.
     #[test]
     fn mtus_of_found_devices_are_kept() {
         let found = |mtu_found, mtu| Caps { mtu, mtu_found, ..caps() };

@@ -21,8 +21,8 @@ impl DetachedFragment {
         Self { frag, from, len }
     }
 
-    /// Offset of the fragment in the memory region of the pool. If the caller provided the pages,
-    /// this is the offset in the caller's file.
+    /// Offset of the fragment in the memory region of the pool. For pages that the pool's creator
+    /// provided, the offset is relative to the provided file.
     ///
     /// # Panics
     /// Panics if the returner belongs to another pool.

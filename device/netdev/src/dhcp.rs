@@ -1,5 +1,5 @@
-//! Checksums of DHCP over IPv4. DHCP clients and servers read raw sockets, which deliver frames
-//! with partial checksums, and reject such frames. The checksum is therefore filled in for the DHCP
+//! Checksums of DHCP over IPv4. DHCP clients and servers reject frames with partial checksums,
+//! which their raw sockets deliver unchanged. The checksum is therefore filled in for the DHCP
 //! ports, as in QEMU.
 
 use arrayvec::ArrayVec;
@@ -43,8 +43,8 @@ fn is_dhcp(frame: &Frame<'_>, more: &[Span<'_>]) -> bool {
 }
 
 /// Returns the segments of an [unfinished](is_unfinished) frame, with the checksum filled in. The
-/// first segment is a copy of the headers in `room`. Returns `None` if the headers are too long or
-/// the segments too many.
+/// first segment is a copy of the headers in `room`. Returns `None` if the headers are too long,
+/// the checksum cannot be filled in, or the segments are too many.
 pub fn complete<'a>(
     frame: &Frame<'a>,
     more: &[Span<'a>],

@@ -10,7 +10,8 @@ use crate::{
 };
 
 /// Declares a facet: the trait, and methods of `dyn Function` with the same names. These methods
-/// call the facet if there is one, and cannot be overridden, so that no wrapper can hide a facet.
+/// call the facet if there is one, and otherwise run the default body. They cannot be overridden,
+/// so that no wrapper can hide a facet.
 macro_rules! facet_trait {
     (
         $(#[$doc:meta])*
@@ -62,13 +63,14 @@ facet_trait! {
             true
         }
 
-        /// Indirection table of the RX queues; `None` if it cannot be read and set.
+        /// Indirection table of the RX queues; `None` if there is no table that can be read and
+        /// set.
         fn indirection(&self) -> Option<Indirection> {
             None
         }
 
-        /// True if buckets of [`indirection`](Self::indirection) can be assigned to the queue on
-        /// which the other direction of their flows is sent, at least in some sessions.
+        /// True if, at least in some sessions, buckets of [`indirection`](Self::indirection) can be
+        /// assigned to the queue that sends the other direction of their flows.
         fn can_follow(&self) -> bool {
             false
         }
@@ -79,14 +81,14 @@ facet_trait! {
             None
         }
 
-        /// Queues that a table may contain for `channels` channels.
+        /// Queues that an indirection table may contain for `channels` channels.
         fn table_queues(&self, channels: u16) -> Vec<u16> {
             (0..channels).collect()
         }
     }
     steering_mut: {
-        /// Capacity of an RX queue in frames. A reader that has taken this number of frames has
-        /// taken all frames that were queued before, even if the queue was never empty.
+        /// Capacity of an RX queue in frames. A reader that takes this number of frames has taken
+        /// every frame that was queued when it began, even if the queue was never empty.
         fn waiting_most(&mut self) -> u32 {
             1 << 16
         }
@@ -98,13 +100,14 @@ facet_trait! {
         }
 
         /// Reads the table again if other programs can set it. Returns true if another program has
-        /// set the table; that program then owns the table.
+        /// set the table since the last read; that program then owns the table.
         fn refresh_indirection(&mut self) -> bool {
             false
         }
 
         /// Sets the table; `user_set` is false for a default table. After the return, all arriving
-        /// frames are queued by the new table. The caller keeps flows in order.
+        /// frames are queued by the new table. The caller preserves the order of frames within
+        /// flows.
         fn set_indirection(&mut self, table: &[u16], user_set: bool)
             -> Result<(), OpenChannelsError> {
             let what = "has no such table".to_owned();
@@ -113,14 +116,14 @@ facet_trait! {
 
         /// Mapping from frames to buckets of [`indirection`](Self::indirection) in this session, or
         /// the reason why the mapping is unknown. Call the method only if
-        /// [`can_follow`](Self::can_follow) is true, and before the lanes run, since it may move
-        /// flows.
+        /// [`can_follow`](Self::can_follow) is true, and before the lanes run, because the call may
+        /// move flows.
         fn buckets(&mut self) -> Result<Buckets, String> {
             Err("has no table".to_owned())
         }
 
         /// Replaces all rules. After the return, all arriving frames are queued by the new rules.
-        /// The caller keeps flows in order.
+        /// The caller preserves the order of frames within flows.
         fn set_rules(&mut self, rules: &[SteeringRule]) -> Result<(), OpenChannelsError> {
             let what = "does not support rules".to_owned();
             Err(OpenChannelsError { function: self.name().to_owned(), what })
@@ -133,7 +136,7 @@ facet_trait! {
     KernelInterface;
     kernel_interface: {
         /// Name, index and state of the interface, which other programs may rename and move at any
-        /// time; `None` if there is no interface now.
+        /// time; `None` if there is no interface at present.
         fn interface(&self) -> Option<Interface<'_>> {
             None
         }
@@ -159,8 +162,8 @@ facet_trait! {
         /// destination.
         fn set_carrier(&mut self, up: bool) {}
 
-        /// Number of frames that the system dropped before an RX queue, for example at a full TAP
-        /// ring; `None` if the system does not count them.
+        /// Number of frames that were dropped before they reached an RX queue, for example at a
+        /// full TAP ring; `None` if these drops are not counted.
         fn dropped_outside(&mut self) -> Option<u64> {
             None
         }
@@ -183,8 +186,8 @@ facet_trait! {
             Vec::new()
         }
 
-        /// True if workers are placed from the high end of the CPU list: the other end of the
-        /// bridge is on the same machine and uses the low end.
+        /// True if workers are placed from the high end of the CPU list. The other end of the
+        /// bridge is then on the same machine and uses the low end.
         fn takes_high_cpus(&self) -> bool {
             false
         }
@@ -202,14 +205,14 @@ facet_trait! {
             None
         }
 
-        /// Reason why this end cannot select the number of channels, with the remedy; `None` if it
-        /// can.
+        /// Reason why this end cannot select the number of channels, with the remedy; `None` if
+        /// this end can select the number.
         fn channels_fixed(&self) -> Option<String> {
             None
         }
 
-        /// Rings of slots; `None` if the protocol has no slots, or the peer has not set them up
-        /// yet.
+        /// Description of the slot rings; `None` if the protocol has no slots, or the peer has not
+        /// set up the rings yet.
         fn slot_rings(&self) -> Option<SlotRings> {
             None
         }
@@ -240,7 +243,7 @@ facet_trait! {
     /// Buffers that a function provides to a device.
     RxBuffers;
     rx_buffers: {
-        /// Buffer layout of each RX queue that has received buffers.
+        /// Description of the buffers of each RX queue that has provided buffers to the device.
         fn rx_memory(&self) -> Vec<RxMemory> {
             Vec::new()
         }
@@ -265,21 +268,22 @@ facet_trait! {
             1
         }
 
-        /// Number of channels whose statistics are in use if it exceeds the plan's number;
-        /// otherwise 0.
+        /// Number of channels with statistics in use while a member serves channels of another
+        /// member; otherwise 0, and the plan's number applies.
         fn counted(&self) -> u16 {
             0
         }
     }
     group_mut: {
-        /// Member `at`, for access to its indirection table; queue `q` of the member is channel
-        /// `q * members + at`. `None` while another member serves one of these channels.
+        /// Member `at`, for access to its indirection table. Queue `q` of the member is channel
+        /// `q * members + at`. `None` if there is no such member, or while any member serves a
+        /// channel of another member.
         fn member(&mut self, at: usize) -> Option<&mut dyn Function> {
             None
         }
 
         /// Reports the failure of a lane. Returns true if the cause is the loss of a member and the
-        /// group continues without it. After the next [`poll_link`](Self::poll_link),
+        /// group continues without that member. After the next [`poll_link`](Self::poll_link),
         /// [`refit`](Self::refit) then returns the affected channels.
         fn survives(&mut self, now: Duration) -> bool {
             false
@@ -287,7 +291,8 @@ facet_trait! {
 
         /// Channels with replacement queues, which become active when the present queues are
         /// [parked](crate::Queue::park). The caller parks the present queues and attaches them
-        /// again, with the frames held in their lanes. Then it calls [`refitted`](Self::refitted).
+        /// again, with the frames held in their lanes. The caller then calls
+        /// [`refitted`](Self::refitted).
         fn refit(&mut self) -> Vec<u16> {
             Vec::new()
         }
@@ -363,7 +368,7 @@ macro_rules! facet {
     };
 }
 
-/// Defines accessors that return the facets of another function, the field `$inner`.
+/// Defines accessors that return the facets and the peer of the function in the field `$inner`.
 #[macro_export]
 macro_rules! forward_facets {
     ($inner:ident) => {

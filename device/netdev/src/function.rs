@@ -49,7 +49,7 @@ impl Plan {
 pub struct Indirection {
     /// Queue of each hash bucket.
     pub table: Vec<u16>,
-    /// True if a user set the table; such a table does not follow the number of channels.
+    /// True if a user set the table; such a table is not adapted to the number of channels.
     pub user_set: bool,
     /// Name of the hash that selects the bucket, as in ethtool(8).
     pub hash: &'static str,
@@ -63,8 +63,8 @@ pub type BucketOf = Arc<dyn Fn(&[u8]) -> Option<usize> + Send + Sync>;
 pub struct Buckets {
     /// Bucket in which replies to a frame arrive.
     pub of_answers: BucketOf,
-    /// Bucket in which a frame arrives, as the driver reports; the receiving queue verifies the
-    /// report. `None` if this process selects the queue.
+    /// Bucket in which a frame arrives, according to the driver. The engine verifies the bucket by
+    /// the RX queue on which the frame arrives. `None` if this process selects the queue.
     pub of_arrivals: Option<BucketOf>,
 }
 
@@ -114,7 +114,7 @@ pub struct Interface<'a> {
     pub index: Option<u32>,
     /// Inode of the network namespace, if it differs from that of this process.
     pub netns: Option<u64>,
-    /// True if the kernel sends frames; false if the interface is down or has no carrier.
+    /// True if the interface is up and has a carrier, so that the kernel sends frames.
     pub is_running: bool,
 }
 
@@ -167,8 +167,8 @@ pub trait Function: Send {
     /// is sent to the peer, if there is one.
     fn close(&mut self, _why: &str) {}
 
-    /// Creates the channels of `plan` while the present channels stay in use. Limits that both sets
-    /// of channels must meet, such as a smaller MTU, apply immediately.
+    /// Creates the channels of `plan` while the present channels stay in use. Limits for both the
+    /// present and the new channels, such as a smaller MTU, apply immediately.
     fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         self.open(plan)
     }
@@ -185,7 +185,7 @@ pub trait Function: Send {
     /// change, the call has no effect.
     fn abort(&mut self) {}
 
-    /// Far end of this function, if it takes part in channel changes.
+    /// Far end of this function; `None` if the far end takes no part in channel changes.
     fn peer(&mut self) -> Option<&mut dyn Peer> {
         None
     }

@@ -30,9 +30,9 @@ impl Input<'_> {
     }
 }
 
-/// Peeks a burst, checks every frame against the contract, and releases all but `leave` frames.
-/// Panics if the length of a frame is outside `lens` or differs from its segments, or if the header
-/// does not match the frame.
+/// Peeks a burst, checks every frame against the contract, and releases all but the last `leave`
+/// frames. Panics if the length of a frame is outside `lens` or differs from its segments, or if
+/// the header does not match the frame.
 pub fn receive(
     rx: &mut dyn OwningRx,
     lens: RangeInclusive<u32>,

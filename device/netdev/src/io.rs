@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-/// System calls of a TX queue without memory, to send frames.
+/// System calls with which a system-call TX queue sends frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Io {
     /// Many frames per system call if the kernel supports io_uring, otherwise one.

@@ -8,9 +8,9 @@
 //! - The engine joins the RX queue of one function with the TX queue of another: a *lane*.
 //!
 //! # The memory rule
-//! An **owning queue** has memory in which frames are, or can be placed. A **system-call queue**
-//! has none: a system call copies the bytes. The types [`Rx`] and [`Tx`] distinguish them, so that
-//! a lane has exactly four shapes:
+//! An **owning queue** has memory that holds its frames. A **system-call queue** has none: a system
+//! call copies the bytes. The types [`Rx`] and [`Tx`] distinguish them, so that a lane has exactly
+//! four shapes:
 //!
 //! | RX | TX | transfer of a frame | payload copies |
 //! |---|---|---|---|

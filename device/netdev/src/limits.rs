@@ -21,14 +21,16 @@ pub const SMALL: u32 = 256;
 pub const BURST_FRAMES: usize = 64;
 
 /// Maximum number of memory segments of a burst, not counting the first segment of each frame. The
-/// number suffices for some frames in many pages. A ring needs one such segment, at its wrap.
+/// number suffices for some frames in many pages. A queue with a ring buffer needs one such
+/// segment, for the frame that wraps around.
 pub const BURST_MORE_PIECES: usize = 64;
 
 /// Bytes after which a queue ends a burst early: about two large frames. The memory of the burst is
 /// then returned, and its frames are published, before the next burst.
 pub const BURST_BYTES: usize = 128 << 10;
 
-/// Maximum number of memory segments of a frame: 64 KiB in 4 KiB pages, unaligned, and a header.
+/// Maximum number of memory segments of a frame: 17 for 64 KiB that are not aligned to 4 KiB pages,
+/// and one for a header.
 pub const FRAME_PIECES_MAX: usize = 18;
 
 /// Smallest MTU: every IPv4 host forwards 68 bytes (RFC 791).

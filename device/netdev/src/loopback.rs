@@ -1,7 +1,7 @@
 //! Loopback function: frames sent on a channel arrive on the same channel.
 //!
-//! The TX queue owns a page pool; the RX queue returns pages on its thread. The function uses no
-//! operating system service, so that it cannot wake a worker and is always polled.
+//! The TX queue owns a page pool; the RX queue returns pages on its own thread. The queues have no
+//! descriptor that could wake a worker, so that workers poll them always.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ struct LoopTx {
     pool: PagePool,
     ring: SpscProducer<(Page, FrameMeta)>,
     reserved: Option<Page>,
-    /// Frames held back from the RX queue; `None` if the queue does not hold frames.
+    /// Frames held back from the RX queue; `None` unless [`hold`](OwningTx::hold) is on.
     held: Option<VecDeque<(Page, FrameMeta)>>,
     stats: Arc<QueuePairStats>,
 }

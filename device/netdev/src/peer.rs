@@ -20,8 +20,8 @@ pub enum Step {
     Ready = 2,
     /// The follower cannot create the new channels; the old ones stay in use.
     Refuse = 3,
-    /// The sender of the message transmits through the new channels, and all older frames are
-    /// consumed.
+    /// The sender of the message transmits through the new channels, and the frames that it sent
+    /// through the old channels are consumed.
     Switched = 4,
     /// The follower's switch failed and was reverted.
     Failed = 5,
@@ -63,7 +63,7 @@ pub struct ChangeMessage {
     pub why: String,
 }
 
-/// Ring sizes of a channel that the user requested, in bytes; `None`: the default.
+/// Ring sizes that the user requested for each channel, in bytes; `None`: the default size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestedRings {
     /// RX ring.
@@ -107,13 +107,13 @@ pub struct GroupMessage {
     pub word: ChangeMessage,
 }
 
-/// Result of the requests of both ends.
+/// Plan that follows from the requests of both ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum NextPlan {
-    /// The plan in force.
+    /// The plan in force stays.
     #[default]
     Same,
-    /// Unknown: only a part of the peer's request has been received.
+    /// Not known yet: only a part of the peer's request has been received.
     Wait,
     /// Another plan, as seen by the partner of this function.
     Change(Plan),
@@ -124,7 +124,7 @@ pub enum NextPlan {
 /// State of the function behind the far end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FarPartner {
-    /// The far end has not sent it yet.
+    /// The far end has not sent the state yet.
     #[default]
     Unknown,
     /// The far end forwards frames.
@@ -133,27 +133,27 @@ pub enum FarPartner {
     Down(String),
 }
 
-/// Far end that takes part in channel changes. All calls are cheap, and valid only while the link
-/// is up.
+/// Far end that takes part in channel changes. All calls are cheap. Except for
+/// [`set_partner_down`](Self::set_partner_down), calls are valid only while the link is up.
 pub trait Peer {
     /// Makes the function a member of a group. The peer must be the same member of a group of the
     /// same size.
     fn join_group(&mut self, _membership: GroupMembership) {}
 
-    /// True at the end that begins changes: exactly one of the two.
+    /// True if this end begins changes; true at exactly one end of the link.
     fn leads(&self) -> bool;
 
-    /// Publishes the request of this side. Returns its number, which is new if the request differs
-    /// from the last one.
+    /// Publishes the request of this side. Returns the number of the request: a new number if the
+    /// request differs from the last one.
     fn publish_request(&mut self, partner: &Caps, rings: RequestedRings) -> u32;
 
     /// Numbers of the latest requests: this end's and the peer's.
     fn requests(&self) -> [u32; 2];
 
-    /// Number of channels that the peer's user requested.
+    /// Number of channels that the peer's user requested; `None` without a request.
     fn peer_wants(&self) -> Option<u16>;
 
-    /// Plan in force, as seen by the partner of this function.
+    /// Plan in force, as seen by the partner of this function; `None` if there is none.
     fn plan(&self) -> Option<Plan>;
 
     /// Result of the latest requests.
@@ -168,8 +168,8 @@ pub trait Peer {
     /// Ring sizes in use.
     fn rings(&self) -> RingSizes;
 
-    /// Publishes the state of the partner: `None` while it is up, otherwise the reason. While the
-    /// link is down, the state is published in the next session.
+    /// Publishes the state of the partner: `None` while the partner is up, otherwise the reason why
+    /// the partner is down. While the link is down, the state is published in the next session.
     fn set_partner_down(&mut self, reason: Option<&str>);
 
     /// State of the function behind the far end, as the far end published it.
@@ -186,7 +186,7 @@ pub trait Peer {
         GroupMessage::default()
     }
 
-    /// [`GroupMembership::group`] of the peer.
+    /// [`GroupMembership::group`] of the peer; `None` if not known.
     fn peers_group(&self) -> Option<u32> {
         None
     }

@@ -26,7 +26,7 @@ const FILL: Fill = Fill { used: 1, size: 2 };
 const CAPACITY: u32 = 3;
 const FRAME: [u8; 64] = [7; 64];
 
-/// Flags of the called methods that return nothing.
+/// Flags that record calls of the methods without a return value.
 #[derive(Debug, Default)]
 struct Calls {
     park: AtomicBool,
@@ -148,7 +148,7 @@ impl SyscallTx for Probe {
     }
 }
 
-/// Names of the methods with calls that did not reach the probe.
+/// Names in `found` with the value false: methods with calls that did not reach the probe.
 fn hidden(found: impl IntoIterator<Item = (&'static str, bool)>) -> Vec<&'static str> {
     found.into_iter().filter(|(_, reached)| !reached).map(|(name, _)| name).collect()
 }
@@ -163,7 +163,8 @@ fn reached_of_queue(queue: &mut dyn Queue, calls: &Calls) -> [(&'static str, boo
     ]
 }
 
-/// Names of the methods of an RX queue that the wrapper hides; `owning`: the queue owns memory.
+/// Names of the methods of an RX queue that the wrapper hides. `owning`: true for an owning queue,
+/// false for a system-call queue.
 ///
 /// # Errors
 /// Fails if the memory of the probe cannot be allocated, or with a fault of the wrapper.
@@ -189,7 +190,8 @@ pub fn hidden_by_rx(
     Ok(hidden(queue.into_iter().chain(memory)))
 }
 
-/// Names of the methods of a TX queue that the wrapper hides; `owning`: the queue owns memory.
+/// Names of the methods of a TX queue that the wrapper hides. `owning`: true for an owning queue,
+/// false for a system-call queue.
 ///
 /// # Errors
 /// Fails if the memory of the probe cannot be allocated, or with a fault of the wrapper.

@@ -68,9 +68,9 @@ pub struct FrameMeta {
 /// Methods of every RX and TX queue.
 pub trait Queue: Any + Send {
     /// Arms the queue. An RX queue wakes its worker when a frame arrives. A TX queue wakes its
-    /// worker when it has space for a frame of `need` bytes; it may wait for more space to avoid
-    /// wake-ups. If `need` exceeds the capacity, an empty queue suffices. The queue is checked
-    /// again after it is armed, so that no event is lost.
+    /// worker when it has space for a frame of `need` bytes; the queue may wait for more space to
+    /// avoid wake-ups. If `need` exceeds the capacity, an empty queue suffices. The queue is
+    /// checked again after it is armed, so that no event is lost.
     fn arm(&mut self, need: u32) -> Result<Armed, Fault>;
 
     /// Descriptor to watch while the queue is armed; `None` for a queue without events: one that
@@ -85,8 +85,8 @@ pub trait Queue: Any + Send {
     fn prefetch(&self) {}
 
     /// Poll hold-off: delay after a poll that found few frames and emptied the queue, so that
-    /// frames accumulate. 0 disables the delay, also behind an XDP program, which passes only some
-    /// frames.
+    /// frames accumulate. 0 means no delay. A queue behind an XDP program that passes only some
+    /// frames returns 0.
     fn hold_off(&self) -> Duration {
         Duration::ZERO
     }
@@ -169,8 +169,9 @@ pub trait OwningTx: Queue {
     /// Sends the frame that was placed in the last reservation.
     fn commit(&mut self, frame: &FrameMeta);
 
-    /// Publishes submitted and committed frames, and kicks the peer if it requests that; called
-    /// once per burst. Publishes nothing while the queue is [held](Self::hold).
+    /// Publishes submitted and committed frames, and kicks the peer if the peer requests
+    /// notifications; called once per burst. Publishes nothing while the queue is
+    /// [held](Self::hold).
     fn flush(&mut self) -> Result<(), Fault>;
 
     /// Holds back frames from the peer (`true`) until the frames of an older queue are consumed;

@@ -4,7 +4,8 @@ use mqnet_pktbuf::{Mapping, PoolStats};
 
 use crate::stats::RxBufferTotals;
 
-/// Snapshot of an RX queue's buffers: their layout, its reason, and statistics of the page pool.
+/// Snapshot of an RX queue's buffers: layout, reason for the layout, and statistics of the page
+/// pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RxMemory {
     /// Number of the queue.

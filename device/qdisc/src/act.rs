@@ -11,7 +11,7 @@ pub(crate) use police::{Bucket, Police};
 /// Control result of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// Ends the actions; the filter's class applies.
+    /// End the actions; the filter's class applies.
     Ok,
     /// Drop the packet.
     Drop,
@@ -68,7 +68,7 @@ pub(crate) enum Act {
 #[derive(Clone, Debug)]
 pub(crate) struct Action {
     pub(crate) act: Act,
-    /// Control result; for a police action, that of packets within the rate.
+    /// Control result. In a police action, the result applies to packets within the rate.
     pub(crate) control: Control,
     /// Number of the action within the netdev.
     pub(crate) index: u32,

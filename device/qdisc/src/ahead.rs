@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use crate::QueuedPacket;
 use crate::qdisc::{CHANNELS, bit};
 
-/// Packets of each channel that leave before those in the qdiscs. They did not fit into the sink,
-/// or the qdiscs selected them while another channel was served (at most one per channel).
+/// Packets that leave before those in the qdiscs, in one queue per channel. Each packet did not fit
+/// into the sink, or was selected by the qdiscs while another channel was served. The qdiscs select
+/// at most one such packet per channel.
 #[derive(Default)]
 pub(crate) struct Ahead {
     queues: Vec<VecDeque<QueuedPacket>>,

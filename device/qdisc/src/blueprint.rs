@@ -42,7 +42,7 @@ impl Blueprint {
 }
 
 impl ClassPlan {
-    /// Creates a class of the user with its default qdisc, a pfifo.
+    /// Creates a class with the default qdisc of user-created classes, a pfifo.
     pub fn plain(id: Handle) -> Self {
         let child = Classes::User.default_child();
         let child = Blueprint::plain(Handle::default(), child);

@@ -15,7 +15,7 @@ pub(crate) enum Matcher {
     Flower(Box<Flower>),
     /// Every packet.
     Matchall,
-    /// Bits of the mark that are in `mask`.
+    /// Mark of the packet, compared in the bits of `mask`.
     Fw { mark: u32, mask: u32 },
 }
 

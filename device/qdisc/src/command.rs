@@ -50,7 +50,7 @@ pub struct TcCommand {
     pub attach: Attach,
     /// `handle 1:` of a qdisc, `classid 1:2` of a class, `handle 0x1` of a filter.
     pub handle: Option<Handle>,
-    /// Priority of a filter (`prio`, `pref`); `None`: the next free one.
+    /// Priority of a filter (`prio`, `pref`); `None`: not given.
     pub prio: Option<u16>,
     /// Protocol of a filter as an EtherType, 3 (`ETH_P_ALL`) for all; `None`: not given.
     pub protocol: Option<u16>,

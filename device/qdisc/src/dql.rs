@@ -1,9 +1,9 @@
 //! Dynamic limit on the bytes in a sink, so that packets wait in the qdiscs.
 //!
-//! Qdiscs cannot reorder or drop bytes that are in a sink. A sink needs the bytes that its reader
-//! takes between two visits of the writer, and no more. The limit is adapted at each visit. If the
-//! sink ran empty while packets waited, the limit was too small. If bytes remained at every visit,
-//! the limit was too large by the smallest remainder.
+//! Qdiscs cannot reorder or drop bytes that are in a sink. A sink needs only the bytes that its
+//! reader takes between two visits (polls) of the writer. The limit is adapted at each visit. If
+//! the sink ran empty while packets waited in the qdiscs, the limit was too small. If bytes
+//! remained at every visit, the limit was too large by the smallest remainder.
 
 /// Bytes of an Ethernet frame. The limit is at least two frames.
 const FRAME: u32 = 1514;
@@ -36,16 +36,16 @@ pub struct ByteLimit {
     /// Least number of bytes that remained in the sink at a visit with waiting packets, since the
     /// last change of the limit.
     slack: u32,
-    /// Sum of the intervals between these visits, in nanoseconds.
+    /// Sum of the intervals before the visits that `slack` covers, in nanoseconds.
     watched: u64,
-    /// Bytes that the reader took in these intervals.
+    /// Bytes that the reader took in the intervals that `watched` covers.
     taken: u64,
 }
 
 impl ByteLimit {
     /// Creates a limit for a sink of `sink` bytes and frames of up to `mtu` bytes with their
-    /// header. The limit starts at two frames and never exceeds the sink. A frame counts at most as
-    /// an Ethernet frame: a reader that needs more raises the limit.
+    /// header. The limit starts at two frames and never exceeds the sink. For this start value,
+    /// `mtu` is limited to an Ethernet frame: a reader that needs more bytes raises the limit.
     pub fn new(mtu: u32, sink: u32) -> Self {
         let max = sink.max(1);
         let min = (2 * mtu.clamp(64, FRAME)).min(max);
@@ -75,8 +75,8 @@ impl ByteLimit {
     pub fn observe(&mut self, used: u32, had_backlog: bool, now_ns: u64) {
         let passed = now_ns.saturating_sub(self.seen);
         let taken = self.filled.saturating_sub(used);
-        // Skip the observation unless packets waited and the limit was used up: the source or the
-        // sink's size was the bottleneck.
+        // Skip the observation unless packets waited and the limit was used up. Otherwise the
+        // source or the sink's size, not the limit, was the bottleneck.
         if had_backlog && self.filled >= self.limit {
             if used == 0 {
                 self.set(self.limit.saturating_mul(2));
@@ -96,7 +96,8 @@ impl ByteLimit {
         if self.watched >= 4 * STRETCH && stretch > self.limit {
             return self.set(stretch.min(self.limit.saturating_mul(2)));
         }
-        // Shrink only if the reader has taken a full limit: a stalled reader shows no excess.
+        // Shrink only if the reader has taken as many bytes as the limit: bytes that a stalled
+        // reader leaves are no excess.
         if self.watched >= WATCH && self.taken >= self.limit.into() {
             let excess = self.slack.saturating_sub(FRAME);
             self.set(self.limit.saturating_sub(excess).max(stretch));

@@ -75,7 +75,7 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// Creates an empty list that never moves a packet to another channel: that of a qdisc for one
+    /// Creates an empty list for a qdisc of one channel. The list never moves a packet to another
     /// channel.
     pub(crate) fn of_one_channel() -> Self {
         Self { list: Vec::new(), keeps_channel: true }

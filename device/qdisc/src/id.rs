@@ -2,8 +2,8 @@
 
 use crate::Handle;
 
-/// Parses the leading hexadecimal number, with or without `0x`. Returns its value and the remaining
-/// text.
+/// Parses the leading hexadecimal number, with or without `0x`. Returns the value and the remaining
+/// text; `None` without a valid 32-bit number.
 fn hex(text: &str) -> Option<(u32, &str)> {
     let digits = text.strip_prefix("0x").or(text.strip_prefix("0X")).unwrap_or(text);
     let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());

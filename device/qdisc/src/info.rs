@@ -28,7 +28,7 @@ pub struct ClassInfo {
     pub counters: &'static [ExtraCounter],
     /// Id of the class.
     pub id: Handle,
-    /// Parent class; `None`: the root qdisc.
+    /// Parent qdisc or class; `None`: tc prints `root`.
     pub parent: Option<Handle>,
     /// Handle of the class's qdisc (`leaf 10:`), if the user attached one.
     pub leaf: Option<Handle>,

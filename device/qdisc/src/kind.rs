@@ -1,4 +1,4 @@
-//! Trait and tables that each kind of qdisc implements.
+//! Trait of a kind of qdisc, and the types of its options, counters and classes.
 
 use crate::parse::Words;
 use crate::{Blueprint, Fifo, Params, Qdisc, TcError};
@@ -11,13 +11,13 @@ pub(crate) const TXQUEUELEN: u32 = 1000;
 
 /// A kind of qdisc: one type per kind, listed in `sch.rs`.
 pub(crate) trait Kind {
-    /// Parameters as numbers. Times are nanoseconds, rates bytes per second.
+    /// Parameters of the qdisc. Times are in nanoseconds, rates in bytes per second.
     type Params;
     /// Name in `tc`.
     const NAME: &'static str;
     /// Counters of the qdisc, in the order of [`NodeStats::extra`](crate::NodeStats::extra).
     const COUNTERS: &'static [ExtraCounter] = &[];
-    /// Counters of each class, in the same order.
+    /// Counters of each class, in the order of [`NodeStats::extra`](crate::NodeStats::extra).
     const CLASS_COUNTERS: &'static [ExtraCounter] = &[];
     /// Condition under which a packet may bypass the empty qdisc.
     const BYPASS: Bypass = Bypass::Always;
@@ -104,17 +104,18 @@ enum Merge {
 }
 
 impl ExtraCounter {
-    /// A counter whose values are added.
+    /// Creates a counter: the values of schedulers are added.
     pub(crate) const fn sum(name: &'static str) -> Self {
         Self { name, merge: Merge::Sum }
     }
 
-    /// A counter whose values are combined by their maximum.
+    /// Creates a counter: the largest value of all schedulers applies.
     pub(crate) const fn max(name: &'static str) -> Self {
         Self { name, merge: Merge::Max }
     }
 
-    /// A value of running schedulers only; ended schedulers count as 0.
+    /// Creates a gauge: the values of running schedulers are added, and ended schedulers count as
+    /// 0.
     pub(crate) const fn gauge(name: &'static str) -> Self {
         Self { name, merge: Merge::Gauge }
     }
@@ -176,7 +177,7 @@ pub(crate) enum Bypass {
 }
 
 impl Bypass {
-    /// True if a packet may bypass a qdisc that has, or has no, filters.
+    /// True if a packet may bypass an empty qdisc; `has_filters`: the qdisc has filters.
     pub(crate) const fn holds(self, has_filters: bool) -> bool {
         match self {
             Self::Always => true,

@@ -2,8 +2,9 @@
 //!
 //! The control thread keeps a [`Tree`] of the qdiscs, classes and filters that the user attached to
 //! a netdev. The tree builds [`Scheduler`]s, which workers run: the filters of the egress hook,
-//! then the qdiscs. A multi-queue root (`mq`) has one scheduler for each channel. Any other root
-//! has one scheduler, which all channels share under a lock.
+//! then the qdiscs. A multi-queue root (`mq`, `mqprio`), or a noqueue root with egress filters, has
+//! one scheduler for each channel. Any other root has one scheduler, which all channels share under
+//! a lock.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

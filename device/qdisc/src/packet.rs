@@ -22,7 +22,7 @@ pub struct Meta {
 #[derive(Debug)]
 #[must_use = "a packet that is neither sent nor freed stays in flight"]
 pub struct QueuedPacket {
-    /// Fragment with the frame data from its start.
+    /// Fragment that begins with the first byte of the frame.
     pub frag: Frag,
     /// Frame length in bytes, with the link-layer header.
     pub len: u32,

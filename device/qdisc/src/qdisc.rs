@@ -17,7 +17,7 @@ pub struct Cx<'a> {
     pub open: u64,
     /// Pool with the bytes of the packets.
     pub pool: &'a mut PagePool,
-    /// Counters of drops.
+    /// TX statistics, in which drops are counted.
     pub stats: &'a TxStats,
 }
 
@@ -58,13 +58,13 @@ pub trait Qdisc: Any + Send {
     /// Enqueues a packet. `keys` are the flow keys of its headers, for class filters.
     fn enqueue(&mut self, packet: QueuedPacket, keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued;
 
-    /// Dequeues the next packet of an open channel; `None` if no such packet may leave now. Other
-    /// packets may be dropped first.
+    /// Dequeues the next packet of an open channel; `None` if no such packet may leave at `cx.now`.
+    /// Other packets may be dropped first.
     fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<QueuedPacket>;
 
     /// Time at which the earliest packet that the rate held back may leave; `None` if no rate held
     /// a packet back. Valid after a [`dequeue`](Self::dequeue) that returned `None`. New packets,
-    /// and packets of channels that were closed then, may leave earlier.
+    /// and packets of channels that were closed during that call, may leave earlier.
     fn next_time(&self) -> Option<u64>;
 
     /// Number of packets queued in the qdisc and its children.

@@ -188,8 +188,8 @@ fn same_kind<T: Qdisc>(mut old: Box<dyn Qdisc>, rest: &mut Vec<QueuedPacket>) ->
     any.downcast().ok()
 }
 
-/// Runs the filters of a qdisc. The channel of the packet stays unchanged: a lane polls the
-/// packet's channel, and the lane of another channel would not see the packet.
+/// Runs the filters of a qdisc. The packet keeps its channel even if a filter selects another one:
+/// only the lane of the original channel is polled for the packet.
 fn run_filters(
     filters: &mut Filters,
     packet: &mut QueuedPacket,

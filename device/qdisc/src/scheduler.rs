@@ -155,8 +155,8 @@ impl Scheduler {
         self.publish();
     }
 
-    /// True if frames may go directly from source to sink: no packet is queued, and the qdiscs
-    /// decide nothing about a single packet. Report such frames with
+    /// True if frames may bypass the scheduler: no packet is queued, there are no egress filters,
+    /// and no qdisc delays or reclassifies a single packet. Report such frames with
     /// [`note_bypass`](Self::note_bypass).
     #[inline]
     pub fn can_bypass(&self) -> bool {

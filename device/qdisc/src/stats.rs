@@ -1,4 +1,4 @@
-//! Counters of a qdisc or a class, written by its worker and read by any thread.
+//! Counters of a qdisc or a class, written by the worker of the scheduler and read by any thread.
 
 use mqnet_counters::Counter;
 

@@ -169,7 +169,8 @@ impl Tree {
     }
 
     /// True if a packet may leave through another channel than it was received on. Causes are
-    /// mqprio, and `skbedit queue_mapping` of an egress filter or of a filter below a shared root.
+    /// mqprio, and `skbedit queue_mapping` of an egress filter, or of any filter in a tree without
+    /// mq.
     pub fn may_change_channel(&self) -> bool {
         let State { root, egress, .. } = &self.state;
         egress.as_ref().is_some_and(Chain::moves)

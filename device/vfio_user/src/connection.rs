@@ -25,11 +25,11 @@ pub(crate) struct Message {
 pub(crate) struct Connection {
     socket: StreamSocket,
     since: Duration,
-    /// Received bytes of the message that is not complete.
+    /// Received part of an incomplete message.
     bytes: Vec<u8>,
     fds: Vec<OwnedFd>,
     pub(crate) is_negotiated: bool,
-    /// Message whose effect the device has not completed.
+    /// Message that is handled again at each poll until the device has finished.
     pub(crate) pending: Option<Message>,
     /// Number of rejected descriptors of the client, which stay open.
     pub(crate) refused: usize,
@@ -48,8 +48,8 @@ impl Connection {
         }
     }
 
-    /// Receives the next message; `None` if it is not complete. An error means that the connection
-    /// must be closed.
+    /// Receives the next message; `None` if no complete message has been received. An error means
+    /// that the connection must be closed.
     pub(crate) fn next(&mut self, now: Duration) -> Result<Option<Message>, String> {
         loop {
             let header = self.bytes.first_chunk::<HEADER>().map(Header::decode);

@@ -10,15 +10,15 @@ use crate::MessageError;
 
 /// Maximum number of ranges of one client.
 pub const RANGES_MAX: usize = 1024;
-/// Maximum number of bytes of one client.
+/// Maximum number of bytes in all ranges of one client.
 pub const BYTES_MAX: u64 = 1 << 40;
 
 /// One mapped range of guest addresses.
 #[derive(Debug)]
 struct Mapped {
     len: u64,
-    /// Mapping of the file, and the offset of the range in it. `None` for a range without a
-    /// descriptor, which only the client can access.
+    /// Mapping of the file, and the offset of the range in the mapping. `None` for a range without
+    /// a descriptor, which only the client can access.
     memory: Option<(Arc<Region>, usize)>,
 }
 
@@ -44,9 +44,9 @@ pub struct DmaMap {
 }
 
 impl DmaMap {
-    /// Maps `len` bytes of `file` from its offset on at guest address `iova`; without a file, the
-    /// range is recorded only. Fails, without effect, for an empty or overlapping range, above the
-    /// limits, or if the file cannot be mapped.
+    /// Maps `len` bytes at guest address `iova`; `file` is a descriptor and the offset of the first
+    /// byte. Without a file, the range is only recorded. Fails, without effect, for an empty or
+    /// overlapping range, above the limits, or if the file cannot be mapped.
     pub fn map(
         &mut self,
         iova: u64,
@@ -148,7 +148,7 @@ impl DmaMap {
         Ok(segments)
     }
 
-    /// True if the file of a mapped range was truncated below it.
+    /// True if the file of a mapped range was truncated below the end of the range.
     pub fn is_lost(&self) -> bool {
         self.ranges.values().any(|range| range.memory.as_ref().is_some_and(|m| m.0.is_lost()))
     }
@@ -164,7 +164,8 @@ mod tests {
         Some((memory_file("test", pages * 4096, false).unwrap(), offset))
     }
 
-    // Goal: guest addresses are found across adjacent mappings, and only if all of them are mapped.
+    // Goal: segments are found across adjacent mappings, and only if all of their addresses are
+    // mapped.
     #[test]
     fn segments_cover_adjacent_ranges() {
         let mut dma = DmaMap::default();
@@ -208,7 +209,8 @@ mod tests {
         assert!(matches!(dma.map(1 << 40, 1, None), Err(MessageError::DmaLimit { .. })));
     }
 
-    // Goal: a range is unmapped as a whole, alone or with others; a part of one stays mapped.
+    // Goal: a range is unmapped as a whole, alone or with others. A request for only a part of a
+    // range is rejected.
     #[test]
     fn ranges_are_unmapped_as_a_whole() {
         let mut dma = DmaMap::default();
@@ -230,7 +232,7 @@ mod tests {
         assert_eq!((dma.ranges(), dma.bytes()), (0, 0));
     }
 
-    // Goal: a file that is truncated after it was mapped is noticed.
+    // Goal: `is_lost` returns true after a mapped file is truncated.
     #[test]
     fn truncated_memory_is_noticed() {
         let mut dma = DmaMap::default();

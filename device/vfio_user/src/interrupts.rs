@@ -20,7 +20,7 @@ struct Vector {
 #[derive(Debug)]
 pub struct Interrupts {
     vectors: Vec<Vector>,
-    /// Eventfd of vectors for which the client has set none.
+    /// Eventfd that replaces a removed eventfd of the client.
     unused: EventFd,
 }
 

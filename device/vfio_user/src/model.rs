@@ -23,7 +23,7 @@ pub struct Identity {
 pub struct Bar {
     /// Length in bytes: a power of two, at least 4096; 0 if the BAR does not exist.
     pub len: u64,
-    /// Memory of the BAR, from its first byte on.
+    /// Memory of the BAR, from its first byte on; `None` if all accesses are trapped.
     pub memory: Option<Arc<Region>>,
     /// Ranges of the BAR that the client may map: whole pages of `memory`. Accesses to other ranges
     /// are trapped.
@@ -92,6 +92,6 @@ pub trait DeviceModel {
     fn reset(&mut self) -> bool;
 
     /// Stops the use of guest memory in a range that is about to be unmapped. Returns false if the
-    /// device still uses it; see [`reset`](Self::reset).
+    /// device still uses memory of the range; see [`reset`](Self::reset).
     fn unmapped(&mut self, iova: u64, len: u64) -> bool;
 }

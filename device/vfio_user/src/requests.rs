@@ -15,7 +15,7 @@ use crate::{Bar, DeviceModel, DmaMap, Interrupts, MessageError, Model};
 /// Result of a command.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// Body of the reply, and the BAR whose memory file is sent with it.
+    /// Body of the reply, and the index of the BAR if its memory file is sent with the reply.
     Reply(Vec<u8>, Option<usize>),
     /// The device has not finished: the command must be repeated later.
     Wait,
@@ -34,7 +34,7 @@ pub(crate) struct Target<'a> {
     pub(crate) dma: &'a mut DmaMap,
     pub(crate) interrupts: &'a Interrupts,
     pub(crate) device: &'a mut dyn DeviceModel,
-    /// True if the device may have more time to finish.
+    /// True unless the time limit of the device has expired.
     pub(crate) may_wait: bool,
 }
 
@@ -141,8 +141,8 @@ impl Target<'_> {
                 }
             }
         }
-        // Return only the required size if `argsz` is too small, without the flags that depend on
-        // the capability.
+        // If `argsz` is too small, return the required size, and omit the mappable areas with their
+        // flags and their file.
         let full = 32 + areas.0.len() as u32;
         let fits = argsz >= full;
         if !fits {
@@ -303,7 +303,7 @@ fn within(what: &'static str, index: u32, len: u32) -> Result<(), MessageError> 
     Err(MessageError::Range { what, index, start: index.into(), count: 1, len: len.into() })
 }
 
-/// Memory of a BAR if the range is within one mapped range.
+/// Memory of a BAR if the range is within one mapped range; otherwise `None`.
 fn memory(bar: &Bar, offset: u64, count: usize) -> Option<AtomicTable> {
     let region = bar.memory.as_ref().filter(|_| bar.is_mapped(offset, count as u64))?;
     let len = u32::try_from(Region::len(region)).ok()?;

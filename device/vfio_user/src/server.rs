@@ -171,7 +171,8 @@ impl VfioUserServer {
         Ok(())
     }
 
-    /// Accepts a connection. Returns true if it is the new client.
+    /// Accepts a connection. Returns true if the connection becomes the client; false without a
+    /// connection, or if there is a client already.
     fn accept(&mut self, now: Duration) -> Result<bool, String> {
         let Some((listener, _)) = self.listener.as_ref().filter(|_| now >= self.accept_at) else {
             return Ok(false);

@@ -1,8 +1,8 @@
 //! Programs attached to RX queues, and XDP_TX reinjection.
 //!
-//! Frames are copied once into pages with headroom (XDP copy mode): the program may modify them,
-//! and a peer must not modify bytes after the program has checked them. A system-call queue
-//! receives directly into these pages. The pages are private memory with one owner, not of the page
+//! Frames are copied once into pages with headroom (XDP copy mode): the program may modify frames,
+//! and a peer must not modify bytes that the program has checked. A system-call queue receives
+//! directly into these pages. The pages are private memory with one owner, not pages of the page
 //! pool. They never leave this crate and are borrowed as slices, so that no unsafe code is needed.
 
 mod hook;
@@ -79,9 +79,10 @@ pub fn strip(mut rx: Rx) -> (Rx, Vec<(Vec<u8>, VnetHdr)>) {
     (unhook_if_left(rx), passed)
 }
 
-/// Attaches a receiving end to an RX queue of the other side. The queue then returns reinjected
-/// frames before its other frames; frames of an earlier receiving end come first. `waits` is the
-/// number of frames of the queue that were peeked and not released; they stay first.
+/// Attaches a receiving end to the RX queue of the opposite lane. The queue then returns reinjected
+/// frames before its other frames; those of an earlier receiving end come first. `waits`, used only
+/// without an earlier end, is the number of frames of the queue that were peeked and not released.
+/// These frames precede all reinjected frames.
 pub fn join(rx: Rx, mut inlet: ReinjectRx, waits: usize) -> Rx {
     let (rx, left) = lift(rx);
     match left {
@@ -153,7 +154,8 @@ pub fn lift(rx: Rx) -> (Rx, Option<ReinjectRx>) {
     }
 }
 
-/// Removes the reinjected frames that are not sent; `None` if there is no receiving end.
+/// Removes and returns the reinjected frames that are not sent; `None` if there is no receiving
+/// end.
 pub fn take_returned(rx: Rx) -> (Rx, Option<UnsentReinjected>) {
     let (rx, inlet) = lift(rx);
     match inlet {
@@ -165,8 +167,8 @@ pub fn take_returned(rx: Rx) -> (Rx, Option<UnsentReinjected>) {
     }
 }
 
-/// Queues the reinjected frames of another lane before other frames. Without a receiving end they
-/// are dropped and counted.
+/// Queues the reinjected frames of another lane before the reinjected frames of this queue. Without
+/// a receiving end they are dropped and counted.
 pub fn give_returned(rx: Rx, returned: UnsentReinjected) -> Rx {
     let (rx, inlet) = lift(rx);
     match inlet {

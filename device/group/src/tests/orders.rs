@@ -18,8 +18,8 @@ fn permutations(items: usize) -> Vec<Vec<usize>> {
     (0..items).flat_map(at).collect()
 }
 
-/// Runs a group whose members arrive, are lost and return in three orders; call number `step` fails
-/// if it is reached. Returns true if it failed.
+/// Runs a group with members that arrive, are lost and return in three orders; call number `step`
+/// fails if it is reached. Returns true if that call was reached.
 fn run_orders(members: usize, on_loss: OnLoss, orders: [&[usize]; 3], step: Option<u32>) -> bool {
     let [arrive, go, come] = orders;
     let mut driver = Driver::new(members, on_loss, 2 * members as u16 + 1);
@@ -62,10 +62,11 @@ fn run_orders(members: usize, on_loss: OnLoss, orders: [&[usize]; 3], step: Opti
     failed
 }
 
-// Goal: for every order in which 2 to 4 members arrive, are lost and return, the group is up
-// exactly when it should be. It has the same primary, every channel has its queue, and no channel
-// is on a lost member. Each frame is counted at the queue that accepted it, and nothing stays open
-// at the end.
+// Goal: for every order in which 2 to 4 members arrive, are lost and return, the group comes up
+// with the last member. A group with `Destroy` goes down with the first loss, a group with
+// `Degrade` with the last. The group has the same primary, every channel has its queue, and no
+// channel is on a lost member. Each frame is counted at the queue that accepted it, and nothing
+// stays open at the end.
 #[test]
 fn every_order_of_two_to_four_members() {
     for members in 2..=4 {
@@ -83,7 +84,7 @@ fn every_order_of_two_to_four_members() {
 }
 
 // Goal: with a failure at each call of each member in turn, completed steps are undone in reverse
-// order, no member is opened twice, and the group recovers.
+// order. No member is opened twice, and the group recovers.
 #[test]
 fn completed_steps_are_undone_on_failure() {
     for members in 2..=4 {
@@ -91,7 +92,7 @@ fn completed_steps_are_undone_on_failure() {
         let own: Vec<usize> = (0..members).collect();
         for on_loss in [OnLoss::Destroy, OnLoss::Degrade] {
             for (arrive, go) in orders.iter().flat_map(|a| orders.iter().map(move |b| (a, b))) {
-                // Test all orders of return for two or three members.
+                // Test four members only in one order of arrival and one order of return.
                 let all = if members < 4 { &orders[..] } else { std::slice::from_ref(&own) };
                 let few = members == 4 && *arrive != own;
                 for come in all.iter().filter(|_| !few) {

@@ -23,8 +23,8 @@ fn group(caps: Vec<Caps>, on_loss: OnLoss) -> Result<GroupFunction, String> {
     GroupFunction::new(config).map_err(|e| e.to_string())
 }
 
-// Goal: a group has the capabilities that all of its members have, and its channels fit if one
-// member is lost.
+// Goal: a group has the capabilities that all of its members have. With `Degrade`, its channels
+// also fit if one member is lost.
 #[test]
 fn capabilities_are_the_intersection() {
     let small = Caps {
@@ -73,7 +73,8 @@ fn each_member_needs_a_channel() {
     assert_eq!(group.least_channels(), 3);
 }
 
-// Goal: a queue of another kind cannot replace a lost one; the group goes down with this reason.
+// Goal: a queue of the other kind (owning or system call) cannot replace a lost queue; the group
+// goes down with this reason.
 #[test]
 fn failover_needs_equal_memory_rules() {
     let failures = Countdown::default();
@@ -100,7 +101,8 @@ fn failover_needs_equal_memory_rules() {
     assert_eq!(state.get().queues, 0);
 }
 
-// Goal: members with too few channels cannot take over channels, and no step stays incomplete.
+// Goal: a group offers only as many channels as fit with one member lost: after a loss, the other
+// member serves all of them.
 #[test]
 fn failover_needs_room() {
     let mut driver = Driver::new(2, OnLoss::Degrade, EACH);
@@ -126,9 +128,9 @@ fn a_table_names_channels_of_the_primary() {
     assert!(group.set_indirection(&[1, 3], true).unwrap_err().to_string().contains("no such"));
 }
 
-// Goal: while a member is lost, the table of a primary that does not steer has the channels that
-// its queues serve, including those of the lost member, and accepts them. A primary that steers has
-// only its own channels.
+// Goal: while a member is lost, the table of a primary that does not steer has and accepts all
+// channels that the primary serves. These include channels of the lost member. A primary that
+// steers has only its own channels.
 #[test]
 fn table_names_failed_over_channels() {
     let own = [1, 3, 1, 3];

@@ -30,8 +30,8 @@ impl LaneSums {
         sums
     }
 
-    /// Adds a lane. The TX queue is read first, so that the sum of frames that entered is never too
-    /// small while frames move.
+    /// Adds a lane. The TX counters are read first: while frames move, the sums never have more
+    /// frames that left than frames that entered.
     pub fn add(&mut self, from: &QueuePairStats, to: &QueuePairStats) {
         to.tx.add_to(&mut self.counters);
         for (sum, reason) in self.by_reason.iter_mut().zip(DropReason::ALL) {

@@ -5,8 +5,8 @@ use mqnet_counters::Counter;
 
 /// Calls the macro `$then` with `$args` and the counters of an RX queue's buffers. Each row is
 /// `field, "name in ethtool -S", "unit", "help", "advice if it increases"`; `#` in the name is the
-/// queue, and an empty name means none. An empty advice means that an increase is normal; `not a
-/// counter` marks another value.
+/// queue. A counter with an empty name is not in `ethtool -S`. An empty advice means that an
+/// increase is normal; `not a counter` marks another value.
 #[macro_export]
 macro_rules! rx_buffer_table {
     ($then:ident $($args:tt)*) => {
@@ -72,7 +72,8 @@ macro_rules! worker_table {
 pub struct ResourceCounter {
     /// Name of the field; JSON has `-` for `_`.
     pub name: &'static str,
-    /// Name in `ethtool -S`, where `#` is the queue, or the metric without `mqnet_`; empty: none.
+    /// Name in `ethtool -S` with `#` for the queue, or name of the metric without `mqnet_`; empty
+    /// if there is none.
     pub pattern: &'static str,
     /// Unit of the value.
     pub unit: &'static str,

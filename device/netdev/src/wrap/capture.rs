@@ -21,8 +21,8 @@ pub use ring::{
 use crate::{QueuePairStats, Rx, Tx};
 use tx::Watch;
 
-/// Adds a tap to an RX queue. An owning queue drops no frames, so that a tap for drops is
-/// discarded.
+/// Adds a tap to an RX queue. A tap for drops is discarded if the queue is an owning queue, because
+/// an owning RX queue drops no frames.
 pub fn wrap_rx(rx: Rx, tap: CaptureTap) -> Rx {
     match rx {
         Rx::Owning(inner) if tap.drops_only() => Rx::Owning(inner),
@@ -31,7 +31,7 @@ pub fn wrap_rx(rx: Rx, tap: CaptureTap) -> Rx {
     }
 }
 
-/// Adds a tap for drops to a TX queue whose channel counts in `stats`.
+/// Adds a tap for drops to a TX queue. `stats` are the statistics of the queue's channel.
 pub fn wrap_tx(tx: Tx, tap: CaptureTap, stats: Arc<QueuePairStats>) -> Tx {
     match tx {
         Tx::Owning(inner) => {
@@ -44,7 +44,7 @@ pub fn wrap_tx(tx: Tx, tap: CaptureTap, stats: Arc<QueuePairStats>) -> Tx {
 }
 
 /// Removes the outermost tap of an RX queue and returns it; `None` if the outermost wrapper is no
-/// tap. The tap can be added again and does not capture a frame twice.
+/// tap. If the tap is added again, frames that it captured before are not captured twice.
 pub fn unwrap_rx(rx: Rx) -> (Rx, Option<CaptureTap>) {
     match rx {
         Rx::Owning(q) if is::<rx::OwningQueue>(&*q) => {

@@ -1,9 +1,10 @@
-//! Flow sampling: counts the buckets of a sample of the frames of an RX queue.
+//! Flow sampling: counts sampled frames of an RX queue by the bucket of the indirection table.
 //!
-//! A flow should be received on the channel on which its other direction is sent. An indirection
-//! table can be adapted to that if the bucket of replies is known. The sampler is the innermost
-//! wrapper, added when the queue is opened. It samples one frame of each burst, or one of [`EVERY`]
-//! frames that are received singly.
+//! Both directions of a flow should use one channel. Counts by the bucket of replies show which
+//! buckets the table must assign to a channel. Counts by the bucket of arrivals verify the driver's
+//! mapping ([`Buckets`](crate::Buckets)). The sampler is the innermost wrapper, added when the
+//! queue is opened. It samples one frame of each burst, or one of [`EVERY`] frames that are
+//! received singly.
 
 use std::sync::Arc;
 
@@ -83,8 +84,8 @@ impl OwningRx for OwningQueue {
         inner.peek(burst, budget)?;
         let shown = &burst.frames()[before..];
         if !shown.is_empty() {
-            // Vary the position in the burst, so that the first flow of a pattern does not hide the
-            // others.
+            // Vary the sampled position: if flows alternate in a pattern, a fixed position would
+            // sample only one of the flows.
             let frame = &shown[sampler.count as usize % shown.len()];
             sampler.count = sampler.count.wrapping_add(1);
             sampler.sample(frame.len, frame.head, burst.more(frame));

@@ -2,8 +2,8 @@
 
 /// Positions of inserted frames in a burst. Frames that were peeked and not released must come
 /// first in the next [`peek`](crate::OwningRx::peek). Some segments of the first frame may be sent
-/// already, and would be sent twice if another frame came first. Such frames of the queue therefore
-/// precede the inserted frames.
+/// already, and would be sent twice if another frame came first. Peeked and unreleased frames of
+/// the queue therefore precede the inserted frames.
 #[derive(Debug, Default)]
 pub struct Insert {
     /// Number of unreleased frames of the queue before the inserted ones.
@@ -33,8 +33,8 @@ impl Insert {
         *self = Self { lead, own, rest };
     }
 
-    /// Releases the first `frames` peeked frames. Returns the numbers of the queue's and of
-    /// inserted frames among them.
+    /// Releases the first `frames` peeked frames. Returns how many of them are frames of the queue,
+    /// and how many are inserted frames.
     pub fn release(&mut self, frames: usize) -> (usize, usize) {
         let lead = frames.min(self.lead);
         let own = (frames - lead).min(self.own);
@@ -53,8 +53,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Goal: for any arrivals and releases, a peek begins with the first unreleased frame, no
-        // released frame is peeked again, and the frames of each side keep their order.
+        // Goal: for any arrivals and releases, a peek begins with the first unreleased frame, and
+        // no released frame is peeked again. The queue's frames and the inserted frames each keep
+        // their order.
         #[test]
         fn unreleased_frames_stay_first(
             rounds in prop::collection::vec((0..4usize, 0..4usize, 1..6usize, 0..7usize), 1..60),

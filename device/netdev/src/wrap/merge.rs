@@ -1,10 +1,9 @@
 //! Coalescing (GRO): small frames of a flow become large frames for a queue with segmentation
-//! offload.
-//! Only consecutive frames of one burst are coalesced, so that no frame waits for a later one. The
-//! large frame consists of a private header and of the payloads in place. Segmentation restores the
-//! original frames byte for byte (`mqnet_wire::offload::Merge`). If a queue has no space for a
-//! large frame, its small frames are submitted instead, so that coalescing never reduces what the
-//! queue accepts.
+//! offload. Only consecutive frames of one burst are coalesced, so that no frame waits for a later
+//! one. The large frame consists of a private header and of the payloads in place. Segmentation
+//! restores the original frames byte for byte (`mqnet_wire::offload::Merge`). If a queue has no
+//! space for a large frame, the small frames that form it are submitted instead. Coalescing
+//! therefore never reduces the number of frames that the queue accepts.
 //!
 //! Inspection backs off for traffic that cannot be coalesced. After each burst without a match, the
 //! number of bursts that are forwarded without inspection doubles.
@@ -35,8 +34,9 @@ pub struct Merging {
 }
 
 impl Merging {
-    /// Returns the consistent configuration; `None` if coalescing has no effect. The queue must
-    /// have a segmentation offload, and a largest frame above twice the MTU.
+    /// Returns the configuration with [consistent](Offloads::consistent) offloads. Returns `None`
+    /// if the queue has no segmentation offload, or no largest frame above twice the MTU:
+    /// coalescing then has no effect.
     pub fn useful(self, mtu: u32) -> Option<Self> {
         let takes = self.takes.consistent();
         let is_room = self.frame_max / 2 > mtu;
@@ -44,7 +44,7 @@ impl Merging {
     }
 }
 
-/// Adds coalescing to a queue whose channel counts in `stats`.
+/// Adds coalescing to a queue. `stats` are the statistics of the queue's channel.
 pub fn wrap_tx(tx: Tx, how: Merging, stats: Arc<QueuePairStats>) -> Tx {
     let merger = Merger::new(how, stats);
     match tx {

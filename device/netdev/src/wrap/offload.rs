@@ -2,9 +2,9 @@
 //! does not perform.
 //!
 //! Headers are created in private memory and the payload stays in place, so that emulation adds no
-//! copy. The wrapper is added if one end of a link sends frames with offloads and cannot be told to
-//! stop. A lane that needs no emulation has no wrapper; a frame that needs no emulation passes with
-//! one branch.
+//! copy. The wrapper is added if one end of a link sends frames with offloads that it cannot
+//! disable. A lane that needs no emulation has no wrapper; a frame that needs no emulation passes
+//! with one branch.
 //!
 //! A frame counts as accepted when all of its segments are accepted. If the queue has space for
 //! only some segments, the progress is recorded. Sending resumes at the next segment when the same
@@ -45,7 +45,8 @@ impl Finish {
     }
 }
 
-/// GSO progress of a wrapper, shared with its lane, which decides whether it may stop.
+/// GSO progress of a wrapper, shared with the lane. The lane reads the progress to decide whether
+/// the lane may end.
 #[derive(Clone, Debug, Default)]
 pub struct GsoProgress(Arc<AtomicU8>);
 
@@ -96,8 +97,8 @@ impl GsoProgress {
     }
 }
 
-/// Adds offload emulation to a queue whose channel counts in `stats`. `room` is the size in bytes
-/// of the staging buffer, which receives frames of a system-call source.
+/// Adds offload emulation to a queue. `stats` are the statistics of the queue's channel. `room` is
+/// the initial size in bytes of the staging buffer, which receives frames of a system-call source.
 pub fn wrap_tx(tx: Tx, how: Finish, stats: Arc<QueuePairStats>, room: u32) -> (Tx, GsoProgress) {
     let finisher = Finisher::new(how, stats);
     let in_hand = finisher.in_hand();

@@ -9,7 +9,7 @@ use crate::limits::BURST_MORE_PIECES;
 /// Payload of a frame in memory segments.
 pub(crate) type Pieces<'a> = ArrayVec<Span<'a>, BURST_MORE_PIECES>;
 
-/// Copies the first bytes of a frame. Returns them and their number.
+/// Copies up to `N` bytes from the start of a frame. Returns the bytes and their number.
 pub(crate) fn read_head<const N: usize>(frame: &Frame<'_>, more: &[Span<'_>]) -> ([u8; N], usize) {
     let mut head = [0; N];
     let mut n = frame.head.read_header(&mut head);
@@ -42,7 +42,7 @@ pub(crate) fn payload<'a>(
     Some(pieces)
 }
 
-/// Sums and lengths of the pieces.
+/// Partial sum (RFC 1071) and length of each memory segment.
 pub(crate) fn sums<'a>(pieces: &[Span<'a>]) -> impl Iterator<Item = (u64, usize)> {
     pieces.iter().map(|piece| (piece.sum(), piece.len()))
 }

@@ -13,7 +13,7 @@ pub(crate) struct Police {
     pub(crate) rate: u64,
     /// Largest burst after a pause, in bytes.
     pub(crate) burst: u32,
-    /// Bytes of the largest packet that can conform; `None`: the burst alone limits it.
+    /// Bytes of the largest packet that can conform; `None`: only the burst limits packets.
     pub(crate) mtu: Option<u32>,
     /// Control result of packets above the rate.
     pub(crate) exceed: Control,

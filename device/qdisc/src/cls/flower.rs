@@ -112,7 +112,7 @@ impl Flower {
         let address = |wanted: &Option<Address>, address| {
             wanted.is_none_or(|wanted| wanted.is_v6 == keys.is_v6 && wanted.matches(address))
         };
-        // Reject fragments: their ports are unknown.
+        // Do not match a port condition for fragments: the ports of a fragment are unknown.
         let port = |wanted: &Option<Ports>, port: u16| {
             wanted.as_ref().is_none_or(|wanted| !keys.fragment && wanted.contains(&port))
         };

@@ -43,7 +43,7 @@ fn matches(protocol: u16, text: &str, keys: &FlowKeys) -> bool {
     hits(&filters)[0] == 1
 }
 
-// Goal: each key of flower matches its frame and no frame that differs in that field.
+// Goal: each key of flower matches a frame with the key's value, and no frame with another value.
 #[test]
 fn flower_matches_its_keys() {
     let cases = [
@@ -177,7 +177,7 @@ proptest! {
         }
     }
 
-    // Goal: no frame and no filter keys cause a panic, and repeated runs give the same result.
+    // Goal: no frame causes a panic, and repeated runs give the same result.
     #[test]
     fn any_frame_is_judged(bytes in prop::collection::vec(any::<u8>(), 0..HEADERS_MAX), mark: u32) {
         let keys = FlowKeys::dissect(&bytes, Layer::Ethernet);
@@ -193,8 +193,8 @@ proptest! {
     }
 }
 
-// Goal: the clock of another worker, slightly behind, adds no tokens twice, and a packet above
-// `mtu` never conforms.
+// Goal: a worker with a clock slightly behind adds no tokens twice, and a packet above `mtu` never
+// conforms.
 #[test]
 fn police_bears_late_clocks() {
     let bucket = Bucket::default();
@@ -206,7 +206,7 @@ fn police_bears_late_clocks() {
     assert!(!slow.conforms(&Bucket::default(), 901, 0));
 }
 
-// Goal: workers that share a bucket stay within the one rate.
+// Goal: workers that share a bucket together stay within its rate.
 #[test]
 fn police_holds_for_all_workers() {
     let (police, bucket, sent) =

@@ -86,7 +86,8 @@ fn plain_numbers() {
     assert_eq!((number::masked("1/x"), number::decimal::<u16>("+1")), (None, None));
 }
 
-// Goal: handles and classes use tc's syntax: hexadecimal halves, of which either may be omitted.
+// Goal: handles and classes use tc's syntax: two hexadecimal halves, and either half may be
+// omitted.
 #[test]
 fn handles() {
     let class = |word| number::class(word).map(|handle| handle.0);
@@ -167,7 +168,7 @@ fn tbf_refusals() {
     cases.iter().for_each(|(text, error)| assert_eq!(refusal(&format!("tbf {text}")), *error));
 }
 
-// Goal: the other kinds reject the same values as tc or the kernel, with the same texts.
+// Goal: the kinds other than tbf reject the same values as tc or the kernel, with the same texts.
 #[test]
 fn refusals() {
     let cases = [
@@ -213,8 +214,8 @@ fn refusals() {
     cases.iter().for_each(|(text, error)| assert_eq!(refusal(text), *error, "{text}"));
 }
 
-// Goal: a change keeps omitted options where the kernel does. The fifos and fq_codel keep them,
-// prio resets them, and the number of flows of fq_codel never changes.
+// Goal: a change keeps omitted options if the kernel keeps them. The fifos and fq_codel keep
+// omitted options, prio resets them, and the number of flows of fq_codel never changes.
 #[test]
 fn changes() {
     let old = read("fq_codel limit 5 target 1ms noecn flows 7").unwrap();

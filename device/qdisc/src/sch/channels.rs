@@ -106,9 +106,10 @@ impl Channels {
         }
     }
 
-    /// Returns the closed channel with the largest queue if its queue is larger than that of the
-    /// packet's open channel. Its packets are dropped first: with tail drop, a stalled channel
-    /// would fill the queue and block all others.
+    /// Returns the closed channel with the largest queue if that queue is larger than the queue of
+    /// the packet's channel with the packet. Returns `None` also if the packet's channel is closed.
+    /// Packets of the returned channel are dropped first: with tail drop, a stalled channel would
+    /// fill the queue and block all others.
     fn in_the_way(&self, packet: &QueuedPacket, unit: Unit, cx: &Cx<'_>) -> Option<u16> {
         let own = packet.meta.channel;
         if !cx.is_open(own) {

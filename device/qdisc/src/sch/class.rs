@@ -57,8 +57,8 @@ impl Class {
         self.child.len_of(channel) + self.held.len_of(channel)
     }
 
-    /// True if the held packet may leave through a channel of the mask `open`, or if every queued
-    /// packet may. Otherwise closed channels restrict the selection.
+    /// True if a held packet, or every queued packet, is for a channel in the mask `open`.
+    /// Otherwise closed channels restrict the selection.
     pub(crate) fn is_choice_free(&self, open: u64) -> bool {
         let waiting = self.size().0;
         self.held.first(open).is_some()
@@ -120,7 +120,7 @@ impl Class {
         self.stats.waiting(0, 0);
     }
 
-    /// Takes the held packets, the packets and the state of `old`.
+    /// Takes the packets and the state of `old`. Packets that find no queue are appended to `rest`.
     pub(crate) fn adopt(&mut self, old: Self, rest: &mut Vec<QueuedPacket>, cx: &mut Cx<'_>) {
         self.held = old.held;
         old.stats.waiting(0, 0);

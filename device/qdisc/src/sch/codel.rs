@@ -7,7 +7,7 @@ pub(crate) struct CodelParameters {
     pub(crate) target: u64,
     /// Time for which the delay may exceed the target before drops begin.
     pub(crate) interval: u64,
-    /// Mark instead of drop if the packet is ECN-capable.
+    /// True if ECN-capable packets are marked instead of dropped.
     pub(crate) ecn: bool,
     /// Delay above which ECN-capable packets are marked; `None`: off.
     pub(crate) ce_threshold: Option<u64>,
@@ -100,8 +100,8 @@ impl Codel {
         Some(item)
     }
 
-    /// Pops the oldest packet; also returns true if the delay has been above target for an
-    /// interval.
+    /// Pops the oldest packet; `None` if the queue is empty. Also returns true if the delay has
+    /// been above target for an interval.
     fn pop<S: Source>(
         &mut self,
         law: &CodelParameters,

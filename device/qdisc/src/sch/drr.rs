@@ -133,8 +133,9 @@ impl DrrQdisc {
         }
     }
 
-    /// Class of a packet: the class whose id is the priority, otherwise the result of the filters.
-    /// Other packets are dropped, as in the kernel: there is no default class.
+    /// Index of a packet's class: the class with the packet's priority as its id, otherwise the
+    /// result of the filters. Without such a class, the result is a drop reason: as in the kernel,
+    /// there is no default class.
     fn class_of(
         &mut self,
         packet: &mut QueuedPacket,
@@ -209,8 +210,8 @@ impl DrrQdisc {
         packet
     }
 
-    /// Adds the quanta of `rounds` rounds to every class that can send. Single rounds could be
-    /// thousands for a small quantum and large frames.
+    /// Adds the quanta of `rounds` rounds to every class with a packet that may leave. For a small
+    /// quantum and large frames, this replaces thousands of single rounds.
     fn save(&mut self, rounds: u64, cx: &mut Cx<'_>) {
         for at in &self.active {
             let turn = &mut self.classes[*at];

@@ -60,7 +60,8 @@ mod tests {
     use super::*;
     use crate::Meta;
 
-    /// Marks a frame of these bytes. Returns the result and the new bytes.
+    /// Marks a frame of the bytes `bytes` with the IP header at `ip`. Returns the result of
+    /// [`mark`] and the new bytes.
     fn marked(bytes: &[u8], ip: Option<u16>) -> (bool, Vec<u8>) {
         let mut pool = PagePool::new(&PoolConfig::default()).unwrap();
         let mut frag = pool.alloc_frag(bytes.len() as u32).unwrap();
@@ -83,8 +84,8 @@ mod tests {
     }
 
     proptest! {
-        // Goal: in an IPv4 header only the two bits and the checksum change, and the checksum is
-        // valid. A packet that is not ECN-capable is unchanged.
+        // Goal: in an IPv4 header only the two ECN bits and the checksum change, and the checksum
+        // is valid. A packet that is not ECN-capable is unchanged.
         #[test]
         fn ipv4_keeps_a_right_checksum(mut header in any::<[u8; 20]>(), link in 0usize..32) {
             header[0] = 0x45;

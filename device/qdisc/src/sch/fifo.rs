@@ -74,8 +74,8 @@ fn parse(kind: &str, mut words: Words<'_>, old: Fifo) -> Result<Fifo, TcError> {
     Ok(fifo)
 }
 
-/// FIFO queue with a limit. A packet above the limit is dropped unless a closed channel exceeds its
-/// share.
+/// FIFO queue with a limit. A packet above the limit is dropped, unless packets of a closed channel
+/// with a larger queue are dropped instead.
 pub(crate) struct FifoQdisc {
     waiting: Channels,
     unit: Unit,

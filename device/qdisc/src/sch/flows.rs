@@ -74,7 +74,7 @@ impl Flows {
         lane
     }
 
-    /// Returns a flow whose channel has been allocated.
+    /// Returns a flow; [`lane_mut`](Self::lane_mut) must have allocated its channel.
     pub(crate) fn flow_mut(&mut self, at: At) -> &mut Flow {
         &mut self.lanes[usize::from(at.channel)].flows[at.flow as usize]
     }
@@ -108,7 +108,8 @@ impl Flows {
         }
     }
 
-    /// Returns the next flow among the channels in the mask `open`, and true if the flow is new.
+    /// Returns the next flow among the channels in the mask `open`, and true if the flow is new;
+    /// `None` if no flow of these channels is listed.
     pub(crate) fn first(&self, open: u64) -> Option<(At, bool)> {
         let is_new = self.new & open != 0;
         let mask = if is_new { self.new } else { self.old } & open;
@@ -142,9 +143,9 @@ impl Flows {
         self.append(at, false);
     }
 
-    /// Removes an empty flow from its list. A new flow moves to the old list instead if that has
-    /// flows: a flow with one packet at a time would otherwise always be new and starve the old
-    /// flows.
+    /// Removes an empty flow from its list. A new flow moves to the old list instead if any channel
+    /// has old flows. Otherwise a flow with one packet at a time would always be new and starve the
+    /// old flows.
     pub(crate) fn retire(&mut self, at: At, is_new: bool) {
         if is_new && self.old != 0 {
             return self.rotate(at, is_new);
@@ -153,7 +154,7 @@ impl Flows {
         self.flow_mut(at).listed = false;
     }
 
-    /// Returns the listed flow with the most bytes.
+    /// Returns the listed flow with the most bytes; `None` if no flow is listed.
     pub(crate) fn fattest(&self) -> Option<At> {
         let of_lane = |(channel, lane): (usize, &Lane)| {
             let listed = lane.new.iter().chain(&lane.old);

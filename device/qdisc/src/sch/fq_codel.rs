@@ -179,7 +179,7 @@ const QUANTUM_MIN: u32 = 256;
 /// of the whole qdisc, as in the kernel: packets of any flow keep the link busy.
 const TOLERANCE_MAX: u32 = 2 * 1514;
 
-/// Fair queueing among flows, each with controlled delay.
+/// Fair queueing among flows, with CoDel in each flow.
 struct FqCodelQdisc {
     handle: Handle,
     set: FqCodel,

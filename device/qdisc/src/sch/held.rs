@@ -35,7 +35,7 @@ impl Held {
         self.packets.iter().find(|packet| bit(packet.meta.channel) & open != 0)
     }
 
-    /// Holds a packet; the packet's channel must have none.
+    /// Holds a packet; the packet's channel must have no held packet.
     pub(crate) fn put(&mut self, packet: QueuedPacket) {
         debug_assert_eq!(self.len_of(packet.meta.channel), 0);
         self.channels |= bit(packet.meta.channel);

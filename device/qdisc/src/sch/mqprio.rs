@@ -119,7 +119,8 @@ fn parse(mut words: Words<'_>, channels: u16) -> Result<Mqprio, TcError> {
         );
         return Err(usage(text));
     }
-    // Map the entries that tc fills in to existing classes, so that they cause no error.
+    // Map priorities without a given class to class 0 if tc's default class does not exist, so that
+    // the default map causes no error.
     q.map[mapped..].iter_mut().filter(|class| **class >= q.num_tc).for_each(|class| *class = 0);
     check(&q, channels)?;
     Ok(q)

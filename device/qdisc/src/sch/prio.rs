@@ -129,7 +129,7 @@ impl PrioQdisc {
     }
 
     /// Band of a packet: the class id in its priority, otherwise the result of the filters,
-    /// otherwise the map.
+    /// otherwise the map. An error is the drop reason of a filter.
     fn band(
         &mut self,
         packet: &mut QueuedPacket,

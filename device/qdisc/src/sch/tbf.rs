@@ -143,13 +143,13 @@ fn latency_limit(latency: u64, slow: (u64, u32), peak: (u64, u32)) -> u32 {
     if peak.0 > 0 { through(slow).min(through(peak)) } else { through(slow) }
 }
 
-/// Length of the shortest frame in bytes; no packet can leave before the tokens for it are
+/// Length of the shortest frame in bytes; no packet can leave before the tokens for this length are
 /// available.
 const SHORTEST: u32 = 64;
 
-/// Token bucket filter. A GSO frame whose segments fit the burst may exceed the burst as a whole;
-/// it leaves when the bucket is full (see [`Bucket`]). A frame with a segment longer than the burst
-/// is dropped, as in the kernel.
+/// Token bucket filter. A GSO frame with segments that fit the burst may exceed the burst as a
+/// whole; such a frame leaves when the bucket is full (see [`Bucket`]). A frame with a segment
+/// longer than the burst is dropped, as in the kernel.
 struct TbfQdisc {
     class: Class,
     rate: Bucket,
@@ -211,8 +211,8 @@ impl Qdisc for TbfQdisc {
 
     fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<QueuedPacket> {
         // Do not peek before the shortest frame could leave if closed channels restrict the
-        // selection. A held packet leaves before all others, so the peek would select it from the
-        // open channels too early.
+        // selection. A peek holds the selected packet, which then leaves before all others, also if
+        // other channels have opened since.
         if !self.class.is_choice_free(cx.open) && self.waits_for(SHORTEST, cx.now) {
             return None;
         }
@@ -262,7 +262,8 @@ impl Qdisc for TbfQdisc {
         self.sum.recount(std::iter::empty());
     }
 
-    /// Keeps the levels of the buckets, so that a change does not allow a second burst.
+    /// Takes the levels of the old buckets with the packets, so that a change does not allow a
+    /// second burst.
     fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<QueuedPacket>, cx: &mut Cx<'_>) {
         let Some(old) = same_kind::<Self>(old, rest) else { return };
         let mut old = *old;

@@ -45,7 +45,7 @@ impl Chain {
         self.list.iter().any(|entry| entry.plan.class == Some(class))
     }
 
-    /// Adds the filters to those of a new scheduler and registers its counters.
+    /// Appends the filters to `filters`, the list of a new scheduler, and creates their counters.
     pub(super) fn build(&mut self, mut filters: Filters) -> Filters {
         for entry in &mut self.list {
             let stats = entry.ledger.open(&entry.plan);
@@ -97,7 +97,7 @@ impl Chain {
     }
 
     /// Returns the protocol of the filters with priority `prio`; `None` if there is no such filter.
-    /// The kind and protocol of the command, if given, must match them.
+    /// Fails if the kind or protocol of the command, if given, differs from that of the filters.
     fn check_prio(&self, prio: u16, c: &TcCommand) -> Result<Option<u16>, TcError> {
         let Some(entry) = self.list.iter().find(|entry| entry.prio == prio) else {
             return Ok(None);
@@ -164,12 +164,12 @@ impl Chain {
     }
 
     /// Finds the filter with the command's handle; without a handle, the filter with the same match
-    /// conditions. For matchall any filter of the priority is found.
+    /// conditions. For matchall, the first filter of the priority is found.
     fn existing(&mut self, prio: u16, c: &TcCommand, plan: &Plan) -> Option<&mut Entry> {
         let handle = c.handle.filter(|handle| handle.0 != 0);
         let one = plan.matcher.kind() == "matchall";
         self.list.iter_mut().filter(|entry| entry.prio == prio).find(|entry| match handle {
-            // There is at most one matchall filter.
+            // A priority has at most one matchall filter.
             _ if one => true,
             Some(handle) => entry.handle == handle.0,
             None => entry.plan.matcher == plan.matcher,
@@ -177,7 +177,7 @@ impl Chain {
     }
 }
 
-/// Assigns indexes to the actions.
+/// Assigns the indexes after `last` to the actions, and updates `last`.
 fn number(plan: &mut Plan, last: &mut u32) {
     for action in &mut plan.actions {
         *last = last.wrapping_add(1);

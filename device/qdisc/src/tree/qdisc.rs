@@ -234,7 +234,7 @@ impl State {
         let env = self.env();
         let node = self.at(slot).ok_or_else(no_class)?;
         let kind = node.params.kind();
-        // Accept the same parameters again: mqprio cannot be changed.
+        // Accept unchanged parameters of mqprio, although mqprio cannot be changed.
         let again = matches!(node.params, Params::Mqprio(_))
             && Params::parse(kind, &c.options, None, env)? == node.params;
         if again {
@@ -248,8 +248,8 @@ impl State {
         Ok(true)
     }
 
-    /// Sets the qdisc of channels that are added later, also for channels above `used` that have a
-    /// default leaf.
+    /// Sets the qdisc of channels that are added later, and of default leaves above `used`. If the
+    /// user gave all leaves in use the same qdisc, that qdisc applies, otherwise the default.
     fn settle_leaves(&mut self, used: u16) {
         let leaves: Vec<_> = (1..=used).map(|minor| self.root.classes.get(&minor)).collect();
         let first = leaves.first().copied().flatten().map(|class| &class.child.params);

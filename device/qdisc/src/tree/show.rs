@@ -13,8 +13,8 @@ const MQPRIO_FIRST: u16 = 0xffe0;
 type Placed<'a> = (Option<Handle>, &'a Node);
 
 impl Tree {
-    /// `tc qdisc show`, in tc's order: the root, the others in the order of the kernel's table,
-    /// clsact. Default children are omitted, except the leaves of channels.
+    /// `tc qdisc show`, in tc's order: the root, the other qdiscs in the order of the kernel's
+    /// table, then clsact. Default children are omitted, except the leaves of channels.
     pub fn qdiscs(&self, channels: u16) -> Vec<QdiscInfo> {
         let state = &self.state;
         let root = &state.root;

@@ -47,8 +47,8 @@ fn order_of_commands_is_kept() {
     assert_eq!(world.request(GET_INFO, &[0; 16], &[]).error, 0);
 }
 
-// Rule: a size that no message has ends the connection with a reason; a message that arrives in
-// parts is assembled.
+// Rule: an invalid message size ends the connection with a reason; a message that arrives in parts
+// is assembled.
 #[test]
 fn streams_are_divided() {
     for size in [0u32, 15, 16 + 16 + (64 << 10) + 1, u32::MAX] {

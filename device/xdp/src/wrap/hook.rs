@@ -31,7 +31,7 @@ pub struct HookConfig {
     pub program: Arc<Program>,
     /// Origin of the frames, as reported to the program.
     pub origin: Origin,
-    /// Number of the netdev at the other end of the lane.
+    /// Interface index, for XDP_REDIRECT, of the netdev at the other end of the lane.
     pub other: u32,
     /// Statistics of the channel.
     pub stats: Arc<QueuePairStats>,
@@ -86,8 +86,8 @@ impl Hooked {
     }
 
     /// Starts (true) or cancels (false) the close of the lane. A closing lane still returns waiting
-    /// frames and accepts no new ones: with a sink slower than the source it would otherwise never
-    /// drain.
+    /// frames. A hook accepts no new frames, and a receiving end a bounded number: a lane with a
+    /// sink slower than its source would otherwise never drain.
     pub fn close(&self, on: bool) {
         self.0.closing.store(on, Ordering::Relaxed);
     }
@@ -175,7 +175,7 @@ impl Hook {
         }
     }
 
-    /// Adds a frame that is returned before others and bypasses the program.
+    /// Adds a frame that is returned before received frames and bypasses the program.
     pub(super) fn add_held(&mut self, bytes: &[u8], hdr: VnetHdr) {
         let mut page = self.page();
         let room = page.len() - HEADROOM;
@@ -223,7 +223,7 @@ impl Hook {
             return Vec::new();
         }
         let mut passed = Vec::new();
-        // Convert in bursts: a page is much larger than a segment.
+        // Process in bursts to limit the pages in use: a page is much larger than a segment.
         while !self.is_empty() {
             self.left = DROPS_MAX;
             self.process(BURST_FRAMES);
@@ -249,8 +249,8 @@ impl Hook {
         // lane.
         let back = self.outlet.as_mut().and_then(ReinjectTx::page);
         let back = back.filter(|page| page.len() == self.page_len);
-        // Allocate a page for each one that is on the reinjection path; the capacity of the path
-        // bounds them.
+        // Allocate a page in place of each page that is on the reinjection path. The capacity of
+        // the path limits the number of these pages.
         back.unwrap_or_else(|| vec![0; self.page_len].into_boxed_slice())
     }
 

@@ -1,4 +1,4 @@
-//! RX queues that also return reinjected frames of the other side.
+//! RX queues that also return the frames that a program on the opposite lane reinjects.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -62,7 +62,7 @@ impl OwningRx for OwningQueue {
         let waits = if ready.is_empty() { 0 } else { insert.lead().min(budget) };
         let before = burst.frames().len();
         let own = if waits == 0 { show(burst, budget) } else { 0 };
-        // Peek the queue once per poll: after a waiting frame, further frames of the queue follow
+        // Peek the queue once per poll: after unreleased frames, further frames of the queue follow
         // in the next poll.
         let most = if waits == 0 { budget - own } else { waits };
         if most > 0 {

@@ -16,7 +16,7 @@ const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
 const GSO_ECN: u8 = 0x80;
 
-/// A received frame that the program has not processed.
+/// A received frame that the program has not processed completely.
 pub(super) struct Received {
     pub(super) page: Box<[u8]>,
     pub(super) len: u32,
@@ -26,7 +26,7 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Number of frames that the program must still process.
+    /// Number of frames that the program must still process; 1 before the segmentation begins.
     pub(super) fn frames(&self) -> usize {
         self.begun.map_or(1, |(cut, next)| (cut.count() - next) as usize)
     }
@@ -50,7 +50,7 @@ pub(super) fn cut(frame: &[u8], hdr: VnetHdr) -> Option<Cut> {
 }
 
 /// Writes segment `number` of a GSO frame to `out`, with its checksum. Returns the length of the
-/// segment, or `None` if it does not fit.
+/// segment; `None` if the segment does not fit or its checksum cannot be filled in.
 pub(super) fn segment(cut: &Cut, number: u32, frame: &[u8], out: &mut [u8]) -> Option<u32> {
     let segment = cut.segment(number, frame, out);
     let end = segment.headers + segment.payload;
@@ -85,9 +85,9 @@ impl Large {
         Some(Self { hdr, headers: find_headers(frame)? })
     }
 
-    /// Derives the virtio header of the frame after the program from its bytes, and sets its
-    /// checksum field to the pseudo header sum. Returns `None` if the frame cannot be segmented
-    /// into segments of at most the previous length.
+    /// Derives the virtio header from the bytes of the frame after the program. In a frame that is
+    /// still a GSO frame, sets the checksum field to the pseudo header sum. Returns `None` if the
+    /// frame cannot be segmented into segments of at most the previous length.
     pub(super) fn describe(self, frame: &mut [u8]) -> Option<VnetHdr> {
         let Self { hdr, headers: before } = self;
         let VnetFields { gso_type, gso_size, .. } = hdr.fields();

@@ -133,7 +133,8 @@ impl ReinjectRx {
         if !self.config.joined.is_closing() {
             self.left = None;
         } else if self.left.is_none() {
-            // Accept at most the frames that can wait now; later ones go to the replacing lane.
+            // Accept at most as many frames as the path can hold; later frames go to the replacing
+            // lane.
             self.left = Some(DEPTH);
         }
         while self.ready.len() < mqnet_netdev::limits::BURST_FRAMES && self.left != Some(0) {
@@ -149,7 +150,8 @@ impl ReinjectRx {
         self.publish_waiting();
     }
 
-    /// Publishes the number of frames that the lane must still send, as far as known.
+    /// Publishes the number of frames that the lane must still send: those in `ready`, or 1 if only
+    /// the path has frames.
     pub(super) fn publish_waiting(&mut self) {
         let more = self.ready.is_empty() && self.left != Some(0) && !self.taken.is_empty();
         self.config.joined.set(self.ready.len() + usize::from(more));
@@ -178,7 +180,8 @@ impl ReinjectRx {
         }
     }
 
-    /// Replaces another receiving end of the same queue, which then receives no more frames.
+    /// Takes over the frames and the position of `left`, an earlier receiving end of the same
+    /// queue.
     pub(super) fn replace(&mut self, mut left: Self) {
         self.adopt(left.drain_unsent());
         self.insert = std::mem::take(&mut left.insert);
@@ -230,8 +233,8 @@ impl ReinjectRx {
     pub(super) fn is_finished(&mut self) -> bool {
         // Check if the sending end, the only other owner, was dropped.
         let alone = Arc::strong_count(&self.shared) == 1;
-        // Pairs with the release when the sending end drops `shared`: orders its frames before our
-        // reads.
+        // Pairs with the release when the sending end drops `shared`: orders the frames that it
+        // sent before the reads below.
         fence(Ordering::Acquire);
         alone && self.ready.is_empty() && self.taken.is_empty()
     }

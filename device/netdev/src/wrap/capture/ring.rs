@@ -14,7 +14,7 @@ const BLOCK: usize = 64;
 type Block = [u8; BLOCK];
 
 /// Bytes of the record header: time (8), frame length (4), captured length (4), and drop reason
-/// (1). The reason is 0 for none, otherwise its number plus 1.
+/// (1). The drop reason is 0 for none, otherwise the number of the [`DropReason`] plus 1.
 const HEADER: usize = 8 + 4 + 4 + 1;
 
 /// Direction of the captured frames, relative to the captured netdev.
@@ -126,14 +126,14 @@ impl CaptureTap {
         (self.config.clock)()
     }
 
-    /// Captures a frame that a wrapper of the queue drops.
+    /// Captures a frame that a wrapper of the queue drops for `reason`.
     pub fn dropped(&mut self, reason: DropReason, frame: &[u8]) {
         let now = self.now();
         self.keep(now, frame.len() as u32, Some(reason), Span::of(frame), &[]);
     }
 
     /// Captures a frame of `len` bytes with the segments `head` and `more`, if the settings select
-    /// it.
+    /// it. Without space in the ring, the frame is counted as missed.
     pub(super) fn keep(
         &mut self,
         time_ns: u64,
@@ -170,7 +170,7 @@ impl CaptureTap {
 impl CaptureReader {
     /// Appends the frames captured since the last call to `frames`, in order. Returns the number of
     /// frames missed since then because the ring was full. The call reads only records that were
-    /// present at its start, so that it ends even if the tap continues.
+    /// present at its start, so that the call ends even if the tap adds records.
     pub fn take(&mut self, frames: &mut Vec<Captured>) -> u64 {
         let mut left = self.ring.len();
         while left > 0 && self.ring.pop(&mut self.scratch[..1]) == 1 {

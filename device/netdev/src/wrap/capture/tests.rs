@@ -215,7 +215,7 @@ proptest! {
     }
 
     // Goal: a TX queue with a tap accepts the same prefix as one without, and the tap captures each
-    // dropped frame with its reason. A fault is delayed until the frames before it are released.
+    // dropped frame with its reason. A fault after accepted frames is returned by the next call.
     #[test]
     fn tx_drops_are_captured_with_reason(
         room in 0usize..70,

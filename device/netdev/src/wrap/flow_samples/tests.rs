@@ -6,14 +6,14 @@ use mqnet_wire::VnetHdr;
 use super::*;
 use crate::{Armed, FrameMeta, Queue, WakeSource};
 
-/// Frames with the bucket in the first byte, in segments of one byte.
+/// Frames of three segments of one byte each, with the bucket in the first two bytes.
 struct Fake(VecDeque<Vec<u8>>);
 
 fn fake(buckets: &[u8]) -> Fake {
     Fake(buckets.iter().map(|&bucket| vec![bucket, bucket, 0]).collect())
 }
 
-/// Bucket in the first two bytes; `None` if the frame is not complete.
+/// Bucket in the first byte; `None` unless there are three bytes and the first two are equal.
 fn bucket_of(headers: &[u8]) -> Option<usize> {
     (headers.len() == 3 && headers[0] == headers[1]).then(|| usize::from(headers[0]))
 }

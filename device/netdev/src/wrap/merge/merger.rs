@@ -114,8 +114,8 @@ impl Merger {
             (true, _) => (0, 1),
             (false, n) => (n, UNSEEN_MAX.min(2 * n)),
         };
-        // Delay a fault until the caller has released the frames accepted before it: the next call
-        // returns it.
+        // Ignore a fault after accepted frames, which the caller must release first. The next call
+        // to the inner queue fails again.
         failed.filter(|_| done == 0).map_or(Ok(done), Err)
     }
 
@@ -149,7 +149,7 @@ impl Merger {
         stats.tx.merged.add((sent - taken) as u64);
         let is_full = taken < shown;
         if is_full && runs[taken].frames > 1 {
-            // Submit the small frames of the run, of which some may fit.
+            // Submit the small frames of the rejected large frame: some of them may fit.
             sent += match to(burst, from + sent) {
                 Ok(more) => more,
                 Err(fault) if sent == 0 => return Err(fault),
@@ -194,8 +194,8 @@ impl Merging {
         runs
     }
 
-    /// Appends frames to `merge` while they continue the first of `frames`. Returns the first frame
-    /// that did not continue it, if that frame could begin another run.
+    /// Appends the frames after the first of `frames` to `merge` while each continues the run.
+    /// Returns the frame that ended the run if it can begin another run, otherwise `None`.
     fn extend(
         &self,
         burst: &Burst<'_>,
@@ -228,8 +228,8 @@ impl Merging {
         None
     }
 
-    /// Parses a frame as part of a run; `None` if the queue has no segmentation offload for its
-    /// kind.
+    /// Parses a frame as part of a run; `None` if the frame cannot be coalesced, or the queue has
+    /// no segmentation offload for this kind of frame.
     fn part(&self, burst: &Burst<'_>, frame: &Frame<'_>) -> Option<MergeCandidate> {
         let (head, n) = read_head::<MERGED_HEADERS_MAX>(frame, burst.more(frame));
         let part = MergeCandidate::find(frame.hdr, frame.len, &head[..n], self.layer)?;
@@ -242,14 +242,15 @@ impl Merging {
     }
 }
 
-/// Number of payload segments of a frame if its checksum is correct, otherwise `None`.
+/// Number of payload segments of a frame; `None` if the frame's checksum is wrong, or the segments
+/// are too many.
 fn sound(burst: &Burst<'_>, frame: &Frame<'_>, part: &MergeCandidate) -> Option<usize> {
     let pieces = payload_of(burst, frame, part.headers())?;
     part.is_sound(|| sums(&pieces)).then_some(pieces.len())
 }
 
 /// Appends the output frame of a run, the first `run.frames` of `frames`, to a burst. Returns false
-/// if the burst is full.
+/// if the burst has no space for the output frame.
 fn push<'a>(
     out: &mut Burst<'a>,
     burst: &Burst<'a>,

@@ -1,4 +1,4 @@
-//! Coalescing for a system-call queue, whose system call gathers headers and payloads.
+//! Coalescing for a system-call queue: the system call gathers headers and payloads.
 
 use super::Merger;
 use crate::{Burst, Fault, Fill, SyscallTx};

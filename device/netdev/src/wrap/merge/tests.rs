@@ -276,8 +276,8 @@ fn small_frames_fill_the_rest_of_the_room() {
     sink.assert_conservation(20);
 }
 
-// Goal: traffic that cannot be coalesced is rarely inspected after a while, and traffic that can be
-// coalesced is soon detected again.
+// Goal: after 500 bursts that cannot be coalesced, bursts of one flow are detected within 65
+// bursts, and all later ones are coalesced.
 #[test]
 fn inspection_backs_off() {
     let sink = Sink::default();
@@ -299,7 +299,7 @@ fn inspection_backs_off() {
     assert_eq!(sink.stats.tx.merged.get(), before + 63, "from then on all of it");
 }
 
-// Goal: coalescing forwards calls to the inner queue and can be removed.
+// Goal: after coalescing is removed, the inner queue accepts every frame unchanged.
 #[test]
 fn coalescing_is_removable() {
     for owning in [true, false] {
@@ -312,7 +312,7 @@ fn coalescing_is_removable() {
 }
 
 // Goal: frames with partial checksums are coalesced without a read of their payload. Frames with
-// wrong checksums are never coalesced, for any flags.
+// wrong checksums are never coalesced, for any other flags.
 #[test]
 fn wrong_checksums_are_not_merged() {
     let csum = VnetFields { csum_start: 34, csum_offset: 16, ..VnetFields::default() };
@@ -338,7 +338,8 @@ fn wrong_checksums_are_not_merged() {
     }
 }
 
-// Goal: coalescing is used only for a queue whose largest frame is much larger than the MTU.
+// Goal: coalescing needs checksum and segmentation offload, and a largest frame above twice the
+// MTU.
 #[test]
 fn coalescing_needs_larger_frames() {
     let how = |takes, frame_max| Merging { layer: Layer::Ethernet, takes, frame_max };

@@ -119,8 +119,9 @@ impl<'a> Out<'a> {
         self.heads.next().ok_or(Stop::Full)
     }
 
-    /// Appends a frame, or its GSO segments from `first` on. `original` buffers the
-    /// headers of the frame: copied from the frame if `first` is 0, otherwise used again.
+    /// Appends a frame, or its GSO segments from `first` on; an error ends the burst. `original`
+    /// buffers the headers of the frame: copied from the frame if `first` is 0, otherwise used
+    /// again.
     fn add(
         &mut self,
         how: &Finish,
@@ -215,7 +216,7 @@ impl<'a> Out<'a> {
 }
 
 impl Finish {
-    /// Determines the emulation for a frame that does not pass.
+    /// Determines the emulation for a frame that does not [pass](Self::passes) unchanged.
     pub(super) fn work(&self, frame: &Frame<'_>, head: &[u8]) -> Work {
         if frame.hdr.check(frame.len).is_err() {
             return Work::Drop(DropReason::BadHeader);
@@ -304,7 +305,8 @@ impl Finisher {
         next
     }
 
-    /// Records the progress of `frame`, whose original headers are the first in `originals`.
+    /// Records the progress of `frame`. The original headers of the frame are the first in
+    /// `originals`.
     fn record_progress(&mut self, frame: &Frame<'_>, next: u32) {
         let original = self.originals[0].clone();
         self.partial = Some(Partial { hdr: frame.hdr, len: frame.len, original, next });
@@ -342,8 +344,8 @@ impl Finisher {
         if next > 0 {
             self.record_progress(&frames[done], next);
         }
-        // Delay a fault until the caller has released the frames accepted before it: the next call
-        // returns it.
+        // Ignore a fault after accepted frames, which the caller must release first. The next call
+        // to the inner queue fails again.
         failed.filter(|_| done == 0).map_or(Ok(done), Err)
     }
 

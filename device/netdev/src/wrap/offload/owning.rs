@@ -12,9 +12,10 @@ pub(super) struct OwningQueue {
     inner: Box<dyn OwningTx>,
     finisher: Finisher,
     page: Vec<u8>,
-    /// Frame in the staging page for which the queue has had no space, or only for a part.
+    /// Frame in the staging page that is not sent completely, because the queue has no space.
     staged: Option<FrameMeta>,
-    /// Fault of a call that cannot return it.
+    /// Fault of a `commit`, which returns no result; the next `submit` or `reserve` returns the
+    /// fault.
     fault: Option<Fault>,
 }
 

@@ -14,8 +14,8 @@ use crate::{Burst, Fault, Frame, QueuePairStats};
 pub struct Parts(Finisher);
 
 impl Parts {
-    /// Creates the emulation for a queue that accepts frames as described by `how`, and whose
-    /// channel counts in `stats`.
+    /// Creates the emulation for a queue that accepts frames as described by `how`. `stats` are the
+    /// statistics of the queue's channel.
     pub fn new(how: Finish, stats: Arc<QueuePairStats>) -> Self {
         Self(Finisher::new(how, stats))
     }
@@ -25,9 +25,10 @@ impl Parts {
         self.0.progress.is_begun()
     }
 
-    /// Sends the segments of a frame; `to` sends and counts a burst of them. Returns `None` if the
-    /// frame cannot be segmented or completed and was not sent. Otherwise returns true if all
-    /// segments were accepted. A frame that is submitted again resumes at its next segment.
+    /// Sends the segments of a frame; `to` sends and counts a burst of them. Returns `None`,
+    /// without sending, if the frame needs no emulation, cannot be segmented or completed, or has
+    /// too many memory segments. Otherwise returns true if all segments were accepted. A frame that
+    /// is submitted again resumes at its next segment.
     pub fn send(
         &mut self,
         frame: &Frame<'_>,

@@ -1,4 +1,4 @@
-//! Offload emulation for a system-call queue, whose system call gathers headers and payload.
+//! Offload emulation for a system-call queue: the system call gathers headers and payload.
 
 use super::Finisher;
 use crate::{Burst, Fault, Fill, SyscallTx};

@@ -14,7 +14,7 @@ const HEADERS: usize = 54;
 struct Taken {
     room: usize,
     frames: Vec<(VnetHdr, Vec<u8>)>,
-    /// Concurrent modification that runs once some frames are accepted.
+    /// Modification by the peer, which runs after each burst that the sink takes.
     tamper: Option<Box<dyn Fn() + Send>>,
 }
 
@@ -313,7 +313,7 @@ fn changed_headers_have_no_effect() {
     let mut window = Window::new(region.clone(), 0, 8192);
     window.write(0, frame.len() as u32).head.copy_from(Span::of(&frame));
     sink.taken().room = 1000;
-    // Byte with the length of the TCP header: 60 bytes instead of 20.
+    // TCP data offset: a header length of 60 bytes instead of 20.
     let doff = 0xf0u64 << (8 * (46 % 8));
     let tamper = move || {
         region.word(40).fetch_or(doff, Ordering::Relaxed);
@@ -396,7 +396,8 @@ fn many_segments_take_several_calls() {
 }
 
 // Goal: a large frame is segmented if it exceeds the sink's largest frame, even if the sink offers
-// segmentation. Other frames pass unchanged if the sink accepts their ECN bit.
+// segmentation. A smaller frame passes unchanged, unless its ECN bit needs an offload that the sink
+// lacks.
 #[test]
 fn only_unsupported_frames_are_segmented() {
     let sink = Sink::default();
@@ -422,7 +423,8 @@ fn receive(tx: &mut Tx, hdr: VnetHdr, bytes: &[u8]) -> bool {
 }
 
 // Goal: a frame received for an owning sink is segmented into the sink's memory. The next frame is
-// received only after it is sent. A frame that is dropped with the wrapper is counted.
+// received only after all segments of the first are sent. A frame that is dropped with the wrapper
+// is counted.
 #[test]
 fn received_frames_are_segmented() {
     let sink = Sink::default();

@@ -132,8 +132,7 @@ proptest! {
         }
     }
 
-    // Goal: ECN-capable packets are never dropped, and the number of marks equals the number of
-    // drops at the same standing delay.
+    // Goal: in a standing queue, ECN-capable packets are marked and never dropped.
     #[test]
     fn marks_take_the_place_of_drops(load in 2u64..6) {
         let mut source = Bare { understands: true, ..Bare::default() };

@@ -41,7 +41,7 @@ fn a_closed_channel_keeps_its_share() {
     world.finish();
 }
 
-// Goal: at most one packet per channel is set aside; the qdiscs keep the rest.
+// Goal: at most one packet per channel is set aside; the qdiscs keep all other packets.
 #[test]
 fn one_packet_is_set_aside() {
     let mut world = World::new(plans::pfifo(100));
@@ -63,7 +63,8 @@ fn no_channel_starves() {
         let spec = Spec { priority: Handle::new(1, 1).0, ..Spec::new(3, 500) };
         let mut served = [0u32; 4];
         for round in 0..2000 {
-            // Vary the order of the channels: the first arrival takes the free position.
+            // Vary the order of the channels: in a full queue, only the first arrival finds a free
+            // position.
             (0..4).for_each(|n| world.fill(1, spec.on((n + round as u16 / 4) % 4)));
             world.now += 2 * MS;
             let channel = round % 4;
@@ -76,8 +77,8 @@ fn no_channel_starves() {
     }
 }
 
-// Goal: a bypass is possible only while no packet is queued, and only for qdiscs that decide
-// nothing about a single packet.
+// Goal: a bypass is possible only while no packet is queued, and only for qdiscs that neither delay
+// nor reclassify a single packet.
 #[test]
 fn bypass_needs_passive_and_empty_qdiscs() {
     let passive = [0, 1, 2, 3, 4, 9, 10, 11, 13];

@@ -8,7 +8,7 @@ use crate::sch::fq_codel::counter;
 use crate::{Enqueued, Filters, FqCodel, Handle, Scheduler};
 
 /// Simulates a link that sends a byte in 800 ns (10 Mbit/s), and sources with one packet per
-/// period.
+/// period. Returns the packets that the link sent.
 fn simulate(world: &mut World, sources: &[(Spec, u64)], time: u64) -> Vec<Left> {
     let end = world.now + time;
     let mut next: Vec<u64> = sources.iter().map(|(_, every)| world.now + every / 3).collect();
@@ -217,7 +217,8 @@ fn marks_instead_of_drops() {
     assert!(drops > 5, "{drops}");
 }
 
-// Goal: above `ce_threshold` every packet is marked, in any state of CoDel.
+// Goal: a packet with a delay above `ce_threshold` is marked, even if the delay is below the
+// target.
 #[test]
 fn the_threshold_marks_all() {
     let set = FqCodel { ce_threshold: Some(MS), target: SECOND, ..FqCodel::default() };

@@ -118,8 +118,8 @@ fn drr_has_no_default() {
     world.finish();
 }
 
-// Goal: a drr class whose packets are all for a closed channel accumulates no deficit. When it can
-// send again, it gets its share without a burst.
+// Goal: a drr class with packets only for a closed channel accumulates no deficit. When the class
+// can send again, it gets its share without a burst.
 #[test]
 fn drr_saves_nothing_for_closed_channels() {
     let classes = vec![(1, 1500, plans::pfifo(1000)), (2, 1500, plans::pfifo(1000))];

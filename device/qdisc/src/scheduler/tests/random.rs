@@ -52,7 +52,7 @@ struct Checked {
     last: BTreeMap<(u32, u16), u64>,
     /// Last packet sent, if it may still be requeued.
     out: Option<QueuedPacket>,
-    /// Packets that must leave next, by channel.
+    /// Numbers of the requeued packets, which must leave next, by channel.
     returned: BTreeMap<u16, Vec<u64>>,
 }
 

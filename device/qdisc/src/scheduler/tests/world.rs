@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    /// Dequeues and frees a packet. Returns its properties.
+    /// Dequeues and frees a packet. Returns its properties; `None` if no packet may leave.
     pub(super) fn dequeue(&mut self, channel: u16) -> Option<Left> {
         let packet = self.with(|s, cx| s.dequeue(channel, cx))?;
         let left = Left {

@@ -1,4 +1,4 @@
-//! Replies of Linux 6.18 with iproute2 6.1 to these commands, on a veth with four queues.
+//! Commands with the replies of Linux 6.18 and iproute2 6.1, recorded on a veth with four queues.
 
 use super::*;
 
@@ -73,7 +73,7 @@ fn roots() {
 #[test]
 fn leaves() {
     let mut tree = tree("");
-    // The order depends on the handles.
+    // Use the recorded handles: the order of the kernel's table depends on the handles.
     tree.state.auto_handle = 0x801e;
     replay(
         &mut tree,

@@ -1,6 +1,7 @@
+//! Rules that differ from Linux or do not exist there.
+
 use super::*;
 
-/// Rules that differ from Linux or do not exist there.
 // Goal: a channel that is added later has the configured default leaf, unlike in Linux, where it
 // gets pfifo_fast.
 #[test]
@@ -37,8 +38,8 @@ fn later_channels_get_what_all_others_have() {
     assert!(shown(&tree, 8).contains(&"pfifo_fast 0: parent 1:7".to_owned()));
 }
 
-// Goal: default words mean mq with such leaves on several channels and the qdisc itself on one
-// channel. They apply again after the root is deleted; invalid words are rejected.
+// Goal: default words mean mq with leaves of that qdisc on several channels, and the qdisc itself
+// on one channel. The default applies again after the root is deleted; invalid words are rejected.
 #[test]
 fn default_words() {
     let mut tree = tree("fq_codel limit 77");
@@ -88,8 +89,9 @@ fn shapes() {
     assert!(tree.may_change_channel());
 }
 
-// Goal: mqprio maps a priority to a channel of its class and keeps a filter's selection. It has no
-// effect if channels of a class are not in use. A missing channel becomes 0 and is counted.
+// Goal: mqprio maps a priority to a channel of its class and keeps a filter's selection. mqprio has
+// no effect if channels of a class are not in use. A packet for a missing channel uses channel 0
+// and is counted.
 #[test]
 fn mqprio_chooses_channels() {
     let mut tree = tree("");
@@ -116,7 +118,7 @@ fn mqprio_chooses_channels() {
     assert!(tree.misdirected.len() <= 3, "maps that are no more are remembered");
 }
 
-// Goal: a repeated command changes nothing and reports so.
+// Goal: a repeated command changes nothing and returns false.
 #[test]
 fn repeated_commands_change_nothing() {
     let commands = [

@@ -8,8 +8,8 @@ use super::super::prepare::{Large, Received, complete, cut, segment};
 use super::{DROPS_MAX, HEADROOM, Hook};
 
 impl Hook {
-    /// Accepts the frame after the headroom of its page, if the hook [accepts](Self::accepts) one;
-    /// returns true if a frame was reinjected.
+    /// Takes the frame after the headroom of `page`; the caller has checked
+    /// [`accepts`](Self::accepts). Returns true if a frame was reinjected.
     pub(super) fn take(&mut self, page: Box<[u8]>, len: u32, hdr: VnetHdr, budget: usize) -> bool {
         if !hdr.is_large() {
             self.left -= 1;
@@ -95,7 +95,8 @@ impl Hook {
         }
     }
 
-    /// Begins a poll, which continues with the GSO frame received before.
+    /// Begins a poll: processes the remaining segments of a GSO frame that an earlier poll
+    /// received.
     pub(super) fn resume(&mut self, budget: usize) {
         self.left = DROPS_MAX;
         if self.process(budget) {

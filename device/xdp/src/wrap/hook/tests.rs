@@ -82,7 +82,7 @@ impl Bench {
         Self { rx, stats, hooked }
     }
 
-    /// Peeks frames, then releases them.
+    /// Peeks frames, then releases them. Returns their bytes and virtio headers.
     fn poll(&mut self, budget: usize) -> Vec<(Vec<u8>, VnetHdr)> {
         let Rx::Owning(rx) = &mut self.rx else { panic!("it owns its memory") };
         let mut seen = Vec::new();
@@ -142,8 +142,8 @@ fn frags_programs_get_large_frames_whole() {
     }
 }
 
-// Goal: every segment is counted if a program drops it, if the queue ends, and if the program is
-// detached in the middle of a frame.
+// Goal: every segment is counted if a program drops it, or if the queue ends. If the program is
+// detached in the middle of a frame, the remaining segments are passed.
 #[test]
 fn segments_are_accounted_for() {
     let mut bench = Bench::new(vec![large(60_000, 100)], "xdp", 1);
@@ -195,8 +195,8 @@ fn headers_of_passed_gso_frames_match_their_bytes() {
     assert_eq!(bench.poll(64), [(bytes, hdr)]);
 }
 
-// Goal: a program hides no method of the queue, except that poll hold-off is disabled and that no
-// frame can be detached (frames are in pages of the hook).
+// Goal: a program hides no method of the queue, except that poll hold-off is disabled and no frame
+// can be detached. (Frames are in pages of the hook.)
 #[test]
 fn programs_forward_every_default_method() {
     let wrap = |rx| Bench::over(rx, "xdp", 2).rx;
@@ -204,8 +204,8 @@ fn programs_forward_every_default_method() {
     assert_eq!(hidden_by_rx(false, wrap).unwrap(), ["hold_off", "detach", "returner"]);
 }
 
-// Goal: a GSO frame with one byte per segment occupies one page while a program drops its segments,
-// and each poll runs the program a limited number of times.
+// Goal: a GSO frame with one byte per segment occupies one page while a program drops its segments.
+// Each poll runs the program a limited number of times.
 #[test]
 fn smallest_segments_are_processed_in_limited_polls() {
     let frames: Vec<_> = (0..100).map(|_| large(60_000, 1)).collect();

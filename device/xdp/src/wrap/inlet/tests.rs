@@ -132,7 +132,7 @@ fn unsent_frames_move_to_the_next_lane() {
     let mut room = Segments::new(SpanMut::of(&mut room), SpanMut::empty());
     assert!(matches!(queue.recv(&mut room), Ok(Recv::Frame(_))));
     assert_eq!(joined.waiting(), 3);
-    // Check that a closing lane accepts no more frames.
+    // Check that the closing lane does not count a later frame as waiting.
     joined.close(true);
     send(&mut outlet, &[4]);
     let Rx::Syscall(queue) = &mut old else { panic!("it has no memory") };
