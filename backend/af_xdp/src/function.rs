@@ -209,8 +209,9 @@ impl AfXdpFunction {
         let mut begin = || Session::begin(config, nics, memory, queues, patience);
         let begun = match &config.netns {
             None => begin(),
-            Some(path) => namespace::run_in_net(path, begin)
-                .map_err(|e| format!("network namespace {}: {e}", path.display()))?,
+            Some(path) => {
+                namespace::run_in_net(path, begin).map_err(|e| namespace::failure(path, &e))?
+            }
         };
         let mut session = begun?;
         tracing::info!("{}: {}", self.name, session.modes);

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use mqnet_sysio::namespace::NetNs;
+use mqnet_sysio::namespace::{self, NetNs};
 use mqnet_sysio::nic::Nics;
 
 use crate::AfXdpConfig;
@@ -35,7 +35,7 @@ impl Location {
 
     /// Enters the namespace of `path`: opens the sockets that watch the interface there.
     pub(crate) fn enter(&mut self, path: &Path) -> Result<Watch, String> {
-        let failed = |e: std::io::Error| format!("network namespace {}: {e}", path.display());
+        let failed = |e: std::io::Error| namespace::failure(path, &e);
         let netns = NetNs::open(path).map_err(failed)?;
         let watch = netns.run(Watch::open).map_err(failed)?;
         let watch = watch.map_err(|e| format!("watching interfaces: {e}"))?;

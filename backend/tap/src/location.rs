@@ -43,7 +43,7 @@ pub(crate) fn is_elsewhere(queue: BorrowedFd<'_>) -> bool {
 /// Opens the network namespace of a file; `None` if it is that of the calling thread.
 pub(crate) fn other_netns(path: Option<&Path>) -> Result<Option<NetNs>, String> {
     let Some(path) = path else { return Ok(None) };
-    let failed = |e: io::Error| format!("network namespace {}: {e}", path.display());
+    let failed = |e: io::Error| namespace::failure(path, &e);
     let netns = NetNs::open(path).map_err(failed)?;
     Ok((!netns.is_own()).then_some(netns))
 }

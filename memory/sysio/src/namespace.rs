@@ -29,6 +29,15 @@ pub fn enter_new_user_and_net() -> io::Result<()> {
 /// Limit for opening the file of a namespace. The path may lead to any file.
 const OPEN_LIMIT: Duration = Duration::from_millis(500);
 
+/// Text of an error for the namespace at `path`, with a remedy if the path does not exist.
+pub fn failure(path: &Path, error: &io::Error) -> String {
+    let remedy = match error.kind() {
+        io::ErrorKind::NotFound => ": `ip netns list` prints the names, `ip netns add` creates one",
+        _ => "",
+    };
+    format!("network namespace {}: {error}{remedy}", path.display())
+}
+
 /// Opens the file of a namespace. Fails for other files. A pipe or an unresponsive file system
 /// delays the caller by at most `OPEN_LIMIT`.
 pub fn open_file(path: &Path) -> io::Result<File> {

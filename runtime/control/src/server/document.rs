@@ -20,7 +20,7 @@ pub(super) struct Frame;
 const ANY: [(&str, &str); 5] = [
     ("400", "A malformed request, or a value that is not allowed"),
     ("404", "No such link, netdev, queue, discipline or path"),
-    ("405", "No such method here; the Allow header has those that are"),
+    ("405", "The path has no such method; the Allow header lists the allowed ones"),
     ("422", "This device cannot do it"),
     ("500", "An internal error of mqnet"),
 ];
