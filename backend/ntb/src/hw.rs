@@ -50,26 +50,26 @@ pub struct MemoryWindow {
 #[derive(Clone, Debug)]
 pub struct Outbound {
     /// Mappings, sorted by offset in the window. Together they cover `0..len` without a gap. One
-    /// frame may be in several mappings.
+    /// frame may cross several mappings.
     pub map: Arc<MemoryMap>,
     /// Bytes that the peer has set up, as programmed by the peer.
     pub len: u32,
 }
 
-/// Numbering of doorbells; both ends use the same.
+/// Numbering of doorbells, the same at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doorbells {
     /// Doorbell of the link. `None` if the provider uses this doorbell: vector 0 of `ntb_hw_epf`
     /// is a link event, and `ntb_transport` initialises its rings again at each.
     pub link: Option<usize>,
-    /// Doorbell of queue pair 0; that of queue pair `q` is `q` higher.
+    /// Doorbell of queue pair 0. Queue pair `q` has doorbell `first_pair + q`.
     pub first_pair: usize,
     /// Number of doorbells, including unused ones.
     pub count: usize,
 }
 
 impl Doorbells {
-    /// Doorbell of a queue pair; `None` if there is none with that number.
+    /// Doorbell of queue pair `pair`; `None` if the pair has no doorbell.
     pub fn of_pair(&self, pair: u16) -> Option<usize> {
         Some(self.first_pair + usize::from(pair)).filter(|bit| *bit < self.count)
     }
@@ -80,15 +80,16 @@ impl Doorbells {
     }
 }
 
-/// Notification for a doorbell that is plain memory for the peer until its owner sleeps.
+/// Switch of a doorbell between plain memory, in which the peer's writes cause no event, and an
+/// event for each write.
 pub trait DoorbellTrap: Send + Sync {
     /// Arms the doorbell: its event becomes ready when the peer rings after this call. The caller
     /// polls the queue once more afterwards, because rings before the call may be lost.
     fn arm(&self);
 
     /// Disarms the doorbell: its event need not become ready any more. The first poll after
-    /// [`arm`](Self::arm) calls this method, ready or not. A provider that disarms at the first
-    /// ring ignores the call.
+    /// [`arm`](Self::arm) calls this method, even if the event is not ready. A provider that
+    /// disarms at the first ring need not implement this method.
     fn disarm(&self) {}
 }
 
@@ -139,7 +140,7 @@ pub trait TransportHw {
 pub enum HwLink {
     /// No peer, with the reason.
     Down(String),
-    /// A peer is there. The number changes with every new peer and session.
+    /// A peer is connected. The number changes with every new peer and session.
     Up(u64),
 }
 
@@ -191,7 +192,8 @@ pub trait Hw: Send {
         None
     }
 
-    /// True for the end that joined an existing port on the same machine.
+    /// True for exactly one of two mqnet ends: the end that connected to the socket, or that owns
+    /// half 1 of an ivshmem device. False if the peer is a kernel.
     fn is_second(&self) -> bool;
 
     /// Interface for a peer that is a kernel's `ntb_transport`; `None` if the peer can only be
