@@ -13,9 +13,9 @@ pub use offer::{Agreement, Offer, OfferError, agree};
 pub enum State {
     /// No handshake: there is no peer, or the delay before the next session has not ended.
     Down,
-    /// This end's offer is published; the peer's offer has not been received.
+    /// Offer of this end published; the peer's offer has not been received.
     Offered,
-    /// This end has accepted the peer's offer; the peer has not yet accepted this end's offer.
+    /// Offer of the peer accepted; the peer has not yet accepted this end's offer.
     Accepted,
     /// Traffic may flow.
     Up,

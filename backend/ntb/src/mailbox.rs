@@ -13,7 +13,7 @@
 //! | 1 | number of the request | attempt |
 //! | 2 | step | bytes of the reason |
 //! | 3 | number of the leader's request in the attempt | number of the follower's request |
-//! | 4 | largest, requested << 16 number of queue pairs | MTU word (`Caps::mtu_word`) |
+//! | 4 | largest number of queue pairs, requested number << 16 | MTU word (`Caps::mtu_word`) |
 //! | 5 | largest MTU | largest frame |
 //! | 6 | offloads of frames from the writer | offloads of frames to the writer |
 //! | 7 | requested bytes of an RX ring, 0 for none | of a TX ring, 0 for none |
@@ -204,8 +204,8 @@ pub(crate) fn read(
     }
     let body: [u64; BODY] =
         std::array::from_fn(|at| u64::from_le(word(1 + at).load(Ordering::Relaxed)));
-    // Pairs with the Release fence in post: if a word of a later message was read, the second read
-    // of the number returns a later number too.
+    // Pairs with the Release fence in post: after a word of a later message, the next read of word
+    // 0 returns a later number too.
     fence(Ordering::Acquire);
     if u64::from_le(word(0).load(Ordering::Relaxed)) != before {
         return None;

@@ -1,4 +1,4 @@
-//! State that the TX and RX halves of a queue pair share with each other and the control thread.
+//! State of a queue pair that its TX queue, its RX queue and the control thread share.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,8 @@ pub(crate) struct PairState {
     activity: [AtomicU64; 2],
     /// Number of slots of the peer's memory that are in use, for `show`.
     in_use: AtomicU32,
-    /// Number of frames lost while no queue had the ring, until a queue counts them.
+    /// Number of frames lost while no queue had the ring. The next queue adds them to its drop
+    /// counter.
     lost: AtomicU32,
     /// Offset plus 1 of the flags for which a sleeping reader waits; 0 if no reader sleeps.
     asleep: AtomicU32,
@@ -40,7 +41,7 @@ impl PairState {
     /// Marks the pair as ended, and wakes the control thread the first time.
     #[cold]
     pub(crate) fn end(&self) {
-        // Pairs with the Acquire load in has_ended.
+        // Pairs with the Acquire load in has_ended. Only the first call wakes.
         if !self.ended.swap(true, Ordering::Release) {
             let _ = self.control.ring();
         }
@@ -81,7 +82,7 @@ impl PairState {
         self.lost.fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// Number of lost frames since the last call, for the counter of a queue.
+    /// Returns the number of frames lost since the last call, for the drop counter of a queue.
     #[cold]
     pub(crate) fn take_lost(&self) -> u32 {
         self.lost.swap(0, Ordering::Relaxed)
@@ -107,8 +108,8 @@ impl PairState {
         self.asleep.store(0, Ordering::Relaxed);
     }
 
-    /// Notes a violation, unless there is one already. The control thread closes the function for
-    /// it.
+    /// Stores a violation, unless there is one already. The control thread then closes the
+    /// function.
     #[cold]
     pub(crate) fn violate(&self, what: &str) {
         let mut place = self.violation.lock().unwrap_or_else(PoisonError::into_inner);

@@ -453,8 +453,8 @@ fn truncated_memory_is_reported() {
     assert!(world.why().contains("memory of window 0 was truncated"));
 }
 
-// Rule: a new command, and a write to a scratchpad, make an event ready without a message, earlier
-// than the idle poll period of 100 ms.
+// Rule: a new command and a write to a scratchpad make an event ready without a message, earlier
+// than the idle poll period.
 #[test]
 fn writes_are_events() {
     for endpoint in BoardModel::ALL {
