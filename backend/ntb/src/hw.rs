@@ -80,8 +80,8 @@ impl Doorbells {
     }
 }
 
-/// Switch of a doorbell between plain memory, in which the peer's writes cause no event, and an
-/// event for each write.
+/// Switch of a doorbell between plain memory, which the peer writes without an event, and a trap,
+/// with which a write makes the event ready.
 pub trait DoorbellTrap: Send + Sync {
     /// Arms the doorbell: its event becomes ready when the peer rings after this call. The caller
     /// polls the queue once more afterwards, because rings before the call may be lost.

@@ -174,9 +174,9 @@ pub const DEPTH_LEAST: u32 = 72 << 10;
 /// book/src/measurements/findings.md has the figures.
 pub const FOOTPRINT: u32 = 2 << 20;
 
-/// Length of all rings of a direction together, in bytes, unless their depths need more. Longer
-/// rings are slower with many queue pairs: their lines come from a farther cache, and their small
-/// pages exceed the TLB.
+/// Largest length of all rings of a direction together, in bytes, unless their depths need more.
+/// Longer rings are slower with many queue pairs: their lines come from a farther cache, and their
+/// small pages exceed the TLB.
 pub const FOOTPRINT_OF_ALL: u32 = 4 << 20;
 
 /// Bytes of a control block.

@@ -1,9 +1,9 @@
 //! Software segmentation of frames that the kernel refuses.
 //!
 //! A kernel, or a program attached to the device, may refuse large frames although the device
-//! offers the offload: the GSO type is unknown, or memory is short. Such a frame is segmented, and
-//! its checksums are completed. After several refusals in a row, the function no longer offers that
-//! offload. Sources and coalescing then create no more frames that need it.
+//! offers the offload. Causes are an unknown GSO type and a lack of memory. Such a frame is
+//! segmented, and its checksums are completed. After several refusals in a row, the function no
+//! longer offers that offload. Sources and coalescing then create no more frames that need it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -93,8 +93,8 @@ pub fn qemu_device(path: &Path) -> String {
     )
 }
 
-/// Locations of an endpoint's memory, as the driver reads them from the registers. Only tests and
-/// fuzzing use them: they have no guest's driver.
+/// Locations of an endpoint's memory, as the driver reads them from the registers. Only the fuzz
+/// target uses them, because it has no guest's driver.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
     /// BAR of the peer's scratchpads; `None` if they are in BAR 0.

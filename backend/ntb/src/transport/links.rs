@@ -107,8 +107,8 @@ enum Verdict {
 #[derive(Debug)]
 pub(super) struct Links {
     ours: u32,
-    /// Value of `ours` at the end of the last poll. The peer can have read only these bits, so that
-    /// only a write without one of them may close its pair.
+    /// Value of `ours` at the end of the last poll. The peer cannot have read bits set since then,
+    /// so that such a bit may be missing in its writes.
     settled: u32,
     /// Time of the peer's last write, or of the last opening.
     touched: Duration,

@@ -23,7 +23,7 @@ use crate::hw::Doorbell;
 /// each poll without a ring. Workers poll their lanes for a millisecond after traffic, so the
 /// longer interval adds latency only after a pause.
 const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(4)];
-/// Poll interval of the words with an interrupt, in case that an interrupt was lost.
+/// Poll interval of the words with an interrupt, in case an interrupt was lost.
 const SAFETY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Offset of the device register Doorbell, which interrupts a peer.

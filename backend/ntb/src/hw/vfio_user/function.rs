@@ -287,7 +287,7 @@ impl Function {
     }
 
     /// Removes the translation of a window; false if the call must be repeated. The link goes down
-    /// first, because the windows of a session do not change, and workers must stop their use.
+    /// first, because the windows of a session do not change.
     fn release_window(&mut self, index: usize) -> bool {
         if self.windows[index].outbound.is_none() {
             return true;

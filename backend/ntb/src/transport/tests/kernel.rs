@@ -260,7 +260,7 @@ impl Kernel {
         self.reset(qp);
     }
 
-    /// Sends the pending link-down slot of a pair, with up to 101 attempts, and then resets the
+    /// Sends the pending link-down slot of a pair, with up to 100 attempts, and then resets the
     /// pair.
     fn part_from(&mut self, qp: usize) {
         let Some(left) = self.qps[qp].parting else { return };
