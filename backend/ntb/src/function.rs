@@ -194,7 +194,8 @@ impl NtbFunction {
         }
     }
 
-    /// Changes the state on an event; `Err` with the reason if the table forbids the event.
+    /// Changes the state on an event; `Err` with the reason if the event is forbidden in this
+    /// state.
     fn step(&mut self, happening: Happening, now: Duration) -> Result<(), String> {
         self.state = link::next(self.state, happening).map_err(str::to_owned)?;
         self.since = now;
@@ -271,6 +272,7 @@ impl NtbFunction {
             (Phase::Offer, State::Accepted | State::Refused) => Ok(()),
             (Phase::Offer, _) => self.step(Happening::GoodOffer, now),
             // The peer may have accepted our offer before this end has read the peer's offer.
+            // Answer that offer first.
             (Phase::Accept, State::Offered) => {
                 self.answer(&pads, now)?;
                 if self.state == State::Accepted { self.was_accepted(&pads, now) } else { Ok(()) }
@@ -329,7 +331,8 @@ impl NtbFunction {
         Ok(())
     }
 
-    /// Reads a new control message of the peer from the mailbox, if there is one.
+    /// Reads a new control message of the peer from the mailbox, if there is one; `Err` for an
+    /// invalid one.
     fn read_mailbox(&mut self) -> Result<(), String> {
         let Some(windows) = self.hw.windows() else { return Ok(()) };
         if let Some(letter) = mailbox::read(&windows, &mut self.their_mark) {

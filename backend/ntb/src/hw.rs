@@ -44,9 +44,9 @@ pub struct MemoryWindow {
 /// Memory of the peer behind a window, in one or more mappings.
 ///
 /// A provider may complete a teardown of the translation only when no other clone of `map` exists
-/// ([`Arc::strong_count`] is 1): until then a worker may still write to the memory. The clones
-/// are dropped after [`Hw::poll_link`] reports the link down or a new session and the channels
-/// are closed.
+/// ([`Arc::strong_count`] is 1): until then a worker may still write to the memory. The last clone
+/// is dropped when the channels are closed, after [`Hw::poll_link`] has reported the link down or a
+/// new session.
 #[derive(Clone, Debug)]
 pub struct Outbound {
     /// Mappings, sorted by offset in the window. Together they cover `0..len` without a gap. One
@@ -59,8 +59,9 @@ pub struct Outbound {
 /// Numbering of doorbells, the same at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doorbells {
-    /// Doorbell of the link. `None` if the provider uses this doorbell: vector 0 of `ntb_hw_epf`
-    /// is a link event, and `ntb_transport` initialises its rings again at each.
+    /// Doorbell that signals a link event to the peer; `None` if mqnet must not ring one.
+    /// `ntb_hw_epf` is such a case: `ntb_transport` initialises its rings again at each link event
+    /// (vector 0).
     pub link: Option<usize>,
     /// Doorbell of queue pair 0. Queue pair `q` has doorbell `first_pair + q`.
     pub first_pair: usize,
@@ -101,8 +102,8 @@ pub trait DoorbellTrap: Send + Sync {
 /// its set without a notification: then [`Hw::events`] has a descriptor that is ready at most 10
 /// ms after a change.
 ///
-/// [`Hw::poll_link`] reports a new session, or the link down, in two cases. The peer changes or
-/// removes a translation that it has set up, or memory behind a translation is lost.
+/// A translation stays the same for a session. If the peer changes or removes one, or its memory is
+/// lost, [`Hw::poll_link`] reports a new session or the link down.
 pub trait TransportHw {
     /// Number of memory windows, at least 1.
     fn window_count(&self) -> usize;
@@ -120,7 +121,7 @@ pub trait TransportHw {
     /// previous value.
     fn spad_swap(&self, pad: usize, value: u32) -> u32;
 
-    /// Reads the peer's scratchpad `pad` back; 0 while the link is down.
+    /// Reads back the peer's scratchpad `pad`, which this end writes; 0 while the link is down.
     fn peer_spad_read(&self, pad: usize) -> u32;
 
     /// Numbering of [`Hw::peer_doorbell`] and [`Hw::doorbell_event`].
@@ -135,7 +136,7 @@ pub trait TransportHw {
     fn doorbell_trap(&self, bit: usize) -> Option<Arc<dyn DoorbellTrap>>;
 }
 
-/// State of the hardware link. A link event carries no state: its receiver polls.
+/// State of the hardware link. A link event carries no state: its receiver calls [`Hw::poll_link`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HwLink {
     /// No peer, with the reason.
@@ -181,7 +182,7 @@ pub trait Hw: Send {
     /// Event of this end's doorbell `bit`, edge-triggered; `None` if there is none.
     fn doorbell_event(&self, bit: usize) -> Option<Arc<EventFd>>;
 
-    /// Drops the peer. The next attempt begins after `retry_after`, not earlier.
+    /// Drops the peer. The next session does not begin before `retry_after` has passed.
     fn reset(&mut self, now: Duration, retry_after: Duration);
 
     /// Bytes of this end's window.

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! The queue pairs in use are in one bank. A channel change creates the next queue pairs in the
-//! other bank, so that traffic continues. The number of the change modulo 2 is the number of its
-//! bank. The owner of the window sets the control blocks in a bank to 0 before it announces the
-//! bank. A bank of Q queue pairs with rings of R bytes:
+//! other bank, so that traffic continues. Change number n uses bank n modulo 2. The owner of the
+//! window sets the control blocks in a bank to 0 before it announces the bank. A bank of Q queue
+//! pairs with rings of R bytes:
 //!
 //! ```text
 //! 0                       control block of queue pair 0        512 B
@@ -196,7 +196,7 @@ pub mod control {
     pub const TX_ARM: usize = 384;
 }
 
-/// Bytes of a record's header; the size of every record is a multiple.
+/// Bytes of a record's header. The size of every record is a multiple of this number.
 pub const UNIT: u32 = 16;
 
 /// Bytes of the record of a frame of `len` bytes.

@@ -2,8 +2,8 @@
 //!
 //! A queue's descriptor identifies its device under any name and in any namespace. Kernel
 //! notifications only trigger a read of the device's state; all decisions depend on the state that
-//! was read. It is compared with the values set here, so that changes of this process are not
-//! attributed to another program.
+//! was read. That state is compared with the values set here, so that changes of this process are
+//! not attributed to another program.
 
 use std::time::Duration;
 

@@ -29,8 +29,8 @@ pub(crate) fn locate(queue: BorrowedFd<'_>) -> Result<Location, String> {
     let (name, _) = sys::identify(queue).map_err(|e| format!("its name: {e}"))?;
     match sys::namespace_of(queue).and_then(NetNs::of) {
         Ok(netns) => Ok(Location { name, netns, is_certain: true }),
-        // Assume this namespace: CAP_NET_ADMIN is missing in that of the device, or the kernel is
-        // older than 5.2.
+        // Assume the caller's namespace: CAP_NET_ADMIN is missing in that of the device, or the
+        // kernel is older than 5.2.
         Err(_) => Ok(Location { name, netns: None, is_certain: false }),
     }
 }

@@ -32,7 +32,7 @@ impl NtbFunction {
         let hw = self.hw.transport()?;
         let Some(link) = &mut self.transport else {
             // Hardware that can join two mqnet ends has windows while its link is up. Without
-            // windows, the peer can only be a kernel.
+            // windows, the peer can only be a kernel: wait for its handshake.
             let why = "waiting for the peer's ntb_transport".to_owned();
             return self.hw.windows().is_none().then(|| self.set_down(why));
         };
@@ -112,7 +112,8 @@ impl NtbFunction {
         })
     }
 
-    /// Opens channels over the queue pairs of an `ntb_transport`; `None` without a link to one.
+    /// Opens channels over the queue pairs of an `ntb_transport`; `None` without a link to such a
+    /// peer.
     pub(super) fn open_transport(
         &mut self,
         plan: &Plan,

@@ -19,8 +19,8 @@ impl NtbFunction {
     }
 
     /// Sends the requested capabilities and ring sizes to the peer if they differ from those sent
-    /// last. Sends nothing while the link is down, or for a group member: the group sends its
-    /// requests.
+    /// last. Sends nothing while the link is down. A member of a group sends nothing either: the
+    /// group sends its members' requests.
     pub(super) fn publish_request(&mut self) {
         let (caps, rings) = (self.offered_caps(), self.rings);
         let known = caps == self.ours.caps && rings == self.ours.rings;
@@ -59,7 +59,8 @@ impl Peer for NtbFunction {
     fn leads(&self) -> bool {
         let generation = |offer: &Option<link::Offer>| offer.as_ref().map(|o| o.generation);
         let (ours, theirs) = (generation(&self.our_offer), generation(&self.their_offer));
-        // If both ends drew the same generation, the end that joined second does not lead.
+        // With equal generations, which are random numbers, the end that joined second does not
+        // lead.
         if ours == theirs { !self.hw.is_second() } else { ours > theirs }
     }
 
@@ -181,8 +182,8 @@ mod tests {
         panic!("never: {:?} {:?}", a.far_partner(), b.far_partner());
     }
 
-    // Rule: each end receives the state of the far end's partner function: before traffic can flow,
-    // after every change, and as a new peer.
+    // Rule: each end receives the state of the far end's partner function before traffic can flow,
+    // and after every change. A new peer receives it too.
     #[test]
     fn partner_state_crosses_the_bridge() {
         let name = "partner-state";

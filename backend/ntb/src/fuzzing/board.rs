@@ -28,7 +28,7 @@ pub(crate) struct Board {
     pub(crate) size: u32,
     /// Memory of the peer behind each window; `None` until the peer sets it up.
     pub(crate) outbound: Mutex<Vec<Option<Outbound>>>,
-    /// Scratchpads: those that the peer writes, and those that mqnet writes.
+    /// Scratchpads that the peer writes, followed by those that mqnet writes.
     pub(crate) spads: [Vec<AtomicU32>; 2],
     /// Number of times that mqnet rang each doorbell of the peer.
     pub(crate) rung: Vec<AtomicU64>,

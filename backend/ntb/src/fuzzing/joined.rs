@@ -41,7 +41,7 @@ impl Cable {
         }
     }
 
-    /// Sets up the windows of both ends. Both must have read the handshake.
+    /// Sets up the windows of both ends. Both ends must have read the handshake before.
     pub fn join(&self) {
         self.boards[0].join(&self.boards[1]);
         self.boards[1].join(&self.boards[0]);

@@ -72,7 +72,7 @@ struct Attachment {
     halves: [Arc<Region>; 2],
     /// Bytes of both halves together.
     size: u64,
-    /// Number of this end at the device, if the device numbers its peers.
+    /// Number of this end at the device; `None` if the device does not number its peers.
     id: Option<u32>,
     /// Events of this end's interrupts, by vector; empty if the doorbell words must be polled.
     vectors: Vec<Arc<EventFd>>,
@@ -94,7 +94,7 @@ trait Bus: Send {
     /// Descriptors that are ready when [`poll`](Self::poll) should be called.
     fn events(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// PCI device on this machine; `None` if there is none.
+    /// PCI function through which the bus reaches the device; `None` on the host.
     fn device(&self) -> Option<HardwareDevice> {
         None
     }

@@ -4,7 +4,7 @@
 //!
 //! Both ends have the same path. An end that finds no listener there listens. The kernel releases
 //! the lock file of a process that ends, so a socket with a free lock is stale and is removed. When
-//! the listener ends, the connecting end finds no listener and becomes it.
+//! the listener ends, the connecting end finds no listener and listens itself.
 
 mod hello;
 
@@ -303,7 +303,8 @@ impl Hw for Memfd {
             }
         }
         let Some(port) = &mut self.port else { return HwLink::Down(self.why_down.clone()) };
-        // Drain the event before the scratchpads are read: a later write signals it again.
+        // Drain the event before the scratchpads are read: a write after the drain signals the
+        // event again.
         port.our_bells[0].drain();
         let had_peer = port.peer.is_some();
         if let Err(why) = port.receive_message(now) {
@@ -358,15 +359,14 @@ impl Hw for Memfd {
 
     fn spad_read(&self, pad: usize) -> u32 {
         let Some(port) = &self.port else { return 0 };
-        // Pairs with the Release store in peer_spad_write: scratchpads written before are
-        // visible.
+        // Pairs with the Release store in peer_spad_write: scratchpads written earlier are visible.
         u64::from_le(port.ours.word(pad * 8).load(Ordering::Acquire)) as u32
     }
 
     fn peer_spad_write(&self, pad: usize, value: u32) {
         let peer = self.port.as_ref().and_then(|port| port.peer.as_ref());
         if let Some(peer) = peer {
-            // Pairs with the Acquire load in spad_read: scratchpads written before are visible.
+            // Pairs with the Acquire load in spad_read: scratchpads written earlier are visible.
             peer.window.word(pad * 8).store(u64::from(value).to_le(), Ordering::Release);
         }
     }

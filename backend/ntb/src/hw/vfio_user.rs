@@ -34,8 +34,7 @@ pub use layout::{BoardModel, VECTORS, WINDOW};
 use layout::{FIRST_VECTOR, SPADS};
 use watch::Watcher;
 
-/// Poll period while a client is connected: pending commands and delays make progress without an
-/// event.
+/// Poll period while a client is connected, because pending commands and delays cause no event.
 const POLL: Duration = Duration::from_millis(10);
 /// Poll period after [`QUIET`] without a change of commands, scratchpads and link state, in case
 /// the watcher missed a change.

@@ -37,8 +37,8 @@ pub(super) const REPEAT: Duration = Duration::from_millis(10);
 /// then.
 const QUIET: Duration = Duration::from_millis(30);
 
-/// Time after an opening in which a missing bit proves no closing. The peer reads and writes in
-/// two steps, so a later write may be based on an older value.
+/// Time after an opening in which a missing bit does not mean that the peer closes the pair. The
+/// peer reads and writes in two steps, so a later write may be based on an older value.
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// Time after which a pair in doubt ends, if there is no activity in the second half of that time.
@@ -51,8 +51,8 @@ const INSIST: Duration = Duration::from_millis(100);
 /// Time after which a request to open expires, unless the peer repeats it.
 const REQUESTED: Duration = Duration::from_millis(500);
 
-/// Mark in the scratchpad that no peer writes: [`PAIRS_MAX`](super::handshake::PAIRS_MAX)
-/// excludes its bit.
+/// Mark in the scratchpad that no peer writes: [`PAIRS_MAX`](super::handshake::PAIRS_MAX) excludes
+/// this bit.
 pub(super) const UNTOUCHED: u32 = 1 << 31;
 
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ struct Pair {
     /// Time until which writes of the peer may echo the cleared bit of this pair.
     quiet_until: Duration,
     requested: Option<Duration>,
-    /// Time of the first request since the pair was last opened or closed.
+    /// Time of the first request since the pair was last opened or closed; `None` without one.
     insists: Option<Duration>,
     opened: Duration,
     /// Activity of the pair at its opening.

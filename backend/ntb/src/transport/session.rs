@@ -45,7 +45,7 @@ const CHANGING: [Duration; 2] = [Duration::from_millis(500), Duration::from_mill
 /// State of the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// No queue pair is open or requested, with the reason.
+    /// Reason: no queue pair is open or requested, or the peer has not set up its windows.
     Down(String),
     /// Frames may flow. A new number means that all channels must be closed.
     Up(u64),

@@ -14,8 +14,7 @@ pub(crate) struct PairState {
     activity: [AtomicU64; 2],
     /// Number of slots of the peer's memory that are in use, for `show`.
     in_use: AtomicU32,
-    /// Number of frames lost while no queue had the ring. The next queue adds them to its drop
-    /// counter.
+    /// Number of frames lost while no queue had the ring. A queue adds them to its counter later.
     lost: AtomicU32,
     /// Offset plus 1 of the flags for which a sleeping reader waits; 0 if no reader sleeps.
     asleep: AtomicU32,
@@ -82,7 +81,7 @@ impl PairState {
         self.lost.fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// Returns the number of frames lost since the last call, for the drop counter of a queue.
+    /// Returns the number of frames lost since the last call, for the counter of a queue.
     #[cold]
     pub(crate) fn take_lost(&self) -> u32 {
         self.lost.swap(0, Ordering::Relaxed)

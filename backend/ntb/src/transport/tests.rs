@@ -214,7 +214,7 @@ impl World {
     }
 }
 
-/// Frame that begins with a number.
+/// Frame of `len` bytes that begins with the number `mark`.
 fn frame(mark: u32, len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len).map(|n| (n as u32 ^ mark) as u8).collect();
     bytes[..4].copy_from_slice(&mark.to_le_bytes());

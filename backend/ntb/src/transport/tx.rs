@@ -80,8 +80,8 @@ pub(crate) struct PairTx {
     retry: Duration,
     /// Violation found after some frames of a burst were taken; the next call reports it.
     violation: Option<Violation>,
-    /// Memory for a frame to a closed pair, which is dropped. `is_discarded` is true if the last
-    /// reservation was in this memory.
+    /// Memory for a frame to a closed pair; such a frame is dropped. `is_discarded` is true if the
+    /// last reservation was in this memory.
     discard: Vec<u8>,
     is_discarded: bool,
     /// Bytes of a slot, and largest number of slots in use; also valid while this queue has no

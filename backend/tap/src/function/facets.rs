@@ -23,8 +23,8 @@ impl Steering for TapFunction {
     }
 
     fn steer(&mut self, channels: u16) -> Result<(), OpenChannelsError> {
-        // Read the counter only if the kernel steers, because only then frames can be lost. Its
-        // reply can take long, and lanes wait.
+        // Read the counter only if the kernel steers, because only then frames can be lost. The
+        // read can take long, and lanes wait.
         let before = if self.queues.steers() { None } else { self.dropped_outside() };
         let steered = self.queues.steer(channels);
         self.note_dropped_since(before);

@@ -8,7 +8,7 @@ use crate::netlink::Netlink;
 use crate::open::create;
 
 // Rule: after the time limit, each call detaches one queue, and no table may use a queue that is
-// still to be detached. A channel change in between may use it again.
+// still to be detached. A channel change may use such a queue again.
 #[test]
 fn slow_queues_retire_one_by_one() {
     if !has(&[Need::Root]) {

@@ -130,7 +130,7 @@ fn carrier_held_by_another_program_stays_on() {
 }
 
 // Rule: the journal of a killed process is reported, and then restored under the present name of
-// the device. While another program uses the device, nothing is restored.
+// the device. While another program uses the device, its driver state is left unchanged.
 #[test]
 fn journal_restores_settings_of_a_killed_process() {
     if !enter_own_netns() {

@@ -111,7 +111,8 @@ impl Port {
 
     /// Makes progress and returns the state of the link.
     pub(super) fn poll(&mut self, now: Duration, bus: &dyn Bus) -> Standing {
-        // Drain the event before the words are read: a later write signals it again.
+        // Drain the event before the words are read: a write after the drain signals the event
+        // again.
         self.events.drain_link();
         if self.at.halves.iter().any(|half| half.is_lost()) {
             self.leave(now + TAKEN_REST);
@@ -338,15 +339,14 @@ impl Port {
         if !self.up {
             return 0;
         }
-        // Pairs with the Release store in peer_spad_write: scratchpads written before are
-        // visible.
+        // Pairs with the Release store in peer_spad_write: scratchpads written earlier are visible.
         u64::from_le(self.ours().word(card::pad(pad)).load(Ordering::Acquire)) as u32
     }
 
     pub(super) fn peer_spad_write(&self, pad: usize, value: u32) {
         if self.up {
             let word = self.theirs().word(card::pad(pad));
-            // Pairs with the Acquire load in spad_read: scratchpads written before are visible.
+            // Pairs with the Acquire load in spad_read: scratchpads written earlier are visible.
             word.store(u64::from(value).to_le(), Ordering::Release);
         }
     }

@@ -1,7 +1,7 @@
 //! Client side of QEMU's client-server protocol (docs/specs/ivshmem-spec.rst). A server sends
 //! 64-bit little-endian numbers, some with a descriptor:
 //!
-//! 1. the version, this client's number, and -1 with the memory;
+//! 1. the version, this client's number, and -1 with the descriptor of the memory;
 //! 2. a peer's number with an event of the peer, once per vector in order; this client's own
 //!    events come with its own number;
 //! 3. a number without a descriptor for a peer that has left.

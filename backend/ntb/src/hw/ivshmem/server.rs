@@ -58,7 +58,7 @@ struct Peer {
     socket: StreamSocket,
     events: Vec<Arc<EventFd>>,
     waiting: VecDeque<Parcel>,
-    /// Time at which the socket last accepted a message, or no message was pending.
+    /// Last time at which the socket accepted a message, or no message was pending.
     moved: Duration,
 }
 
@@ -67,7 +67,7 @@ pub struct IvshmemServer {
     config: ServerConfig,
     memory: OwnedFd,
     listener: Listener,
-    /// Time before which no peer is accepted, after an accept has failed.
+    /// Time before which no peer is accepted, after an accept has failed; `None` otherwise.
     resting: Option<Duration>,
     /// Last reason for which a peer was refused; a further refusal for the same reason is not
     /// reported.

@@ -62,7 +62,7 @@ fn repeated_violations_rest_longer() {
     }
 }
 
-// Goal: a credit for published slots is accepted, and any other credit is a fault.
+// Rule: a credit is accepted if it returns published slots, or none. Any other credit is a fault.
 #[test]
 fn credits_are_checked() {
     for credit in (0..9).chain([1 << 31, u32::MAX]) {
