@@ -174,7 +174,6 @@ pub fn ring(data: &[u8]) {
     }
 }
 
-/// Writes a word of the control block.
 fn write_control(pair: &Pair, word: usize, value: u64) {
     store(pair, pair.geometry.control(0, word), value);
 }

@@ -44,7 +44,7 @@ pub struct MemoryWindow {
 /// Memory of the peer behind a window, in one or more mappings.
 ///
 /// A provider may complete a teardown of the translation only when no other clone of `map` exists
-/// ([`Arc::strong_count`] is 1): until then a worker may still write to the memory. The last clone
+/// ([`Arc::strong_count`] is 1). Until then a worker may still write to the memory. The last clone
 /// is dropped when the channels are closed, after [`Hw::poll_link`] has reported the link down or a
 /// new session.
 #[derive(Clone, Debug)]

@@ -22,7 +22,6 @@ const FIRST_LINES: u32 = 4 * 64;
 /// next record.
 const AHEAD: u32 = 32;
 
-/// RX half of a queue pair.
 pub(crate) struct RxHalf {
     common: Common,
     cursor: Cursor,

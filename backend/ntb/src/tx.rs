@@ -11,7 +11,6 @@ use crate::layout::{Record, UNIT, control, record_size};
 use crate::rx::wrap;
 use crate::shared::Common;
 
-/// TX half of a queue pair.
 pub(crate) struct TxHalf {
     common: Common,
     cursor: Cursor,

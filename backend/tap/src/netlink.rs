@@ -15,7 +15,6 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::InterfaceAddress;
 
-/// Rtnetlink socket.
 pub(crate) struct Netlink {
     socket: Socket,
     sequence: u32,
@@ -124,12 +123,10 @@ impl Netlink {
         self.request(RouteNetlinkMessage::SetLink(message), NLM_F_ACK).map(drop)
     }
 
-    /// Sets the MTU.
     pub(crate) fn set_mtu(&mut self, index: u32, mtu: u32) -> io::Result<()> {
         self.set(index, LinkAttribute::Mtu(mtu))
     }
 
-    /// Sets the Ethernet address.
     pub(crate) fn set_mac(&mut self, index: u32, mac: [u8; 6]) -> io::Result<()> {
         self.set(index, LinkAttribute::Address(mac.to_vec()))
     }
@@ -139,7 +136,6 @@ impl Netlink {
         self.set(index, LinkAttribute::GsoMaxSize(size))
     }
 
-    /// Sets the link up.
     pub(crate) fn set_up(&mut self, index: u32) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;

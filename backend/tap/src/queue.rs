@@ -100,8 +100,8 @@ const BATCH_MIN: usize = 4;
 
 impl TapTx {
     /// Writes frames from index `from` on with io_uring, and returns the number written. Stops at a
-    /// frame that cannot be written, or must be written alone; the caller writes it and gets its
-    /// error.
+    /// frame that cannot be written, or must be written alone. The caller writes that frame alone,
+    /// and gets its error.
     fn send_many(&mut self, burst: &Burst<'_>, from: usize) -> usize {
         let Some(batch) = &mut self.batch else { return 0 };
         // Stop at a DHCP frame without a complete checksum: `send_alone` completes and writes it.

@@ -14,7 +14,7 @@
 //! Without the program, the kernel spreads flows over all attached queues. The device then drops
 //! and counts all new frames while the rings are drained and the queues detached.
 //!
-//! Detaching a queue moves the last queue into its index, so queues are attached in order and
+//! Detaching a queue moves the last queue into the freed index, so queues are attached in order and
 //! detached from the end.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

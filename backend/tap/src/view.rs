@@ -10,7 +10,6 @@ use crate::netlink::LinkInfo;
 /// Interval of checks for the deletion of the network namespace, which sends no notification.
 const NETNS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Observed state of the device.
 pub(crate) struct View {
     pub(crate) monitor: LinkMonitor,
     /// Network namespace of the device; `None` if it is that of the process.
@@ -69,13 +68,11 @@ impl View {
         (self.is_stale, self.is_out_of_reach, self.resets) = (true, false, 0);
     }
 
-    /// Switches to another network namespace.
     pub(crate) fn enter(&mut self, monitor: LinkMonitor, netns: Option<NetNs>) {
         (self.monitor, self.netns, self.netns_seen) = (monitor, netns, None);
         (self.is_stale, self.is_out_of_reach) = (true, false);
     }
 
-    /// Reads the kernel's notifications.
     pub(crate) fn take_notifications(&mut self, index: u32) {
         self.is_stale |= self.monitor.take(Some(index));
     }

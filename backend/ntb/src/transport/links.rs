@@ -242,12 +242,10 @@ impl Links {
         self.ours &= !(1 << number);
     }
 
-    /// True if the pair is open.
     pub(super) fn is_open(&self, number: u16) -> bool {
         self.pairs[usize::from(number)].is_open
     }
 
-    /// Open pairs.
     pub(super) fn opened(&self) -> impl Iterator<Item = u16> {
         let pairs = self.pairs.iter().enumerate();
         pairs.filter(|(_, pair)| pair.is_open).map(|(number, _)| number as u16)

@@ -46,7 +46,6 @@ impl PairState {
         }
     }
 
-    /// True if the pair has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
@@ -87,7 +86,6 @@ impl PairState {
         self.lost.swap(0, Ordering::Relaxed)
     }
 
-    /// Number of slots in use.
     pub(crate) fn in_use(&self) -> u32 {
         self.in_use.load(Ordering::Relaxed)
     }

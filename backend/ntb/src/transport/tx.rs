@@ -64,7 +64,6 @@ impl Senders {
     }
 }
 
-/// TX queue of a channel.
 pub(crate) struct PairTx {
     channel: u16,
     pair: u16,

@@ -157,9 +157,8 @@ pub(super) fn set_beat(half: &Region, beat: u64) {
     set(half, BEAT, beat);
 }
 
-/// Clears the words that a former peer has written: scratchpads, mailbox, and the words of one
-/// control block per possible channel. Control blocks elsewhere in a bank are cleared before that
-/// bank is used.
+/// Clears the words that a former peer has written: scratchpads, mailbox, and the control blocks of
+/// bank 0. A later channel change clears those of its bank itself (`session::clear_bank`).
 pub(super) fn clear(half: &Region) {
     let controls = CONTROL * usize::from(CHANNELS_MAX);
     let window = WINDOW..(WINDOW + MAILBOX + controls).min(half.len());

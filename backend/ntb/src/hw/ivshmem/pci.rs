@@ -33,7 +33,6 @@ const POSITION: usize = 8;
 /// Delay between two attempts to open the device.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Open device.
 struct Opened {
     folder: PathBuf,
     attachment: Attachment,

@@ -60,7 +60,6 @@ struct Seen {
     since: Duration,
 }
 
-/// One side of the shared memory.
 pub(super) struct Port {
     at: Attachment,
     wanted: Option<u8>,

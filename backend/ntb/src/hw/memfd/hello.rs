@@ -10,7 +10,6 @@
 
 use mqnet_netdev::limits::CHANNELS_MAX;
 
-/// Bytes of the message.
 pub(super) const HELLO: usize = 20;
 
 const MAGIC: [u8; 8] = *b"mqnetntb";
@@ -20,7 +19,6 @@ const VERSION: u32 = 1;
 /// Largest accepted window of a peer.
 const WINDOW_MAX: u32 = 1 << 30;
 
-/// Fields of a hello message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) window: u32,

@@ -55,7 +55,6 @@ struct Command {
     since: Duration,
 }
 
-/// State of the emulated PCI function.
 pub(super) struct Function {
     pub(super) registers: AtomicTable,
     peer_spads: (AtomicTable, u32),

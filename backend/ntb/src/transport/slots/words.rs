@@ -27,7 +27,6 @@ impl InboundWord {
         (inside && words.is_aligned(8)).then_some(Self { words, at })
     }
 
-    /// Reads the word.
     #[inline]
     pub(crate) fn read(&self) -> u32 {
         if self.at.is_multiple_of(4) {

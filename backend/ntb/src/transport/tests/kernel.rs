@@ -53,7 +53,6 @@ impl Bytes for AtomicTable {
     }
 }
 
-/// Queue pair of the kernel.
 #[derive(Default)]
 pub(super) struct Qp {
     /// True if the netdev has opened the pair.
@@ -83,7 +82,6 @@ pub(super) enum Cuts {
     Each(u64),
 }
 
-/// Kernel of the guest.
 pub(super) struct Kernel {
     board: Arc<Board>,
     pub(super) qps: Vec<Qp>,
@@ -226,7 +224,6 @@ impl Kernel {
         self.qps[qp].up = seen & 1 << qp != 0;
     }
 
-    /// Sends pending link-down slots of all pairs.
     pub(super) fn part_from_all(&mut self) {
         (0..self.qps.len()).for_each(|qp| self.part_from(qp));
     }
@@ -362,7 +359,6 @@ impl Kernel {
         self.windows[window].set_word(at + bytes, value);
     }
 
-    /// Number of slots of a pair.
     pub(super) fn slot_count(&self, qp: usize) -> u64 {
         self.slots(qp).1
     }

@@ -243,8 +243,8 @@ fn reopened_pair_begins_anew() {
     }
 }
 
-// Rule: without an open pair the link is down, and the reason names the remedy. With the next open
-// pair it comes up with a new session.
+// Rule: without an open pair the link is down, and the reason names the remedy. After the next
+// opening, the link is up with a new session.
 #[test]
 fn interface_down_is_link_down() {
     let mut world = World::up(Shape::default(), 2);

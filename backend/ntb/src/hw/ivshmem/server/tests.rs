@@ -14,7 +14,6 @@ impl Client {
         Self { socket, roster: Roster::new() }
     }
 
-    /// Receives all pending messages.
     fn listen(&mut self) {
         loop {
             let mut bytes = [0; 8];
