@@ -316,7 +316,7 @@ impl Hw for Memfd {
             return self.down(why);
         }
         let introduced = port.peer.is_some();
-        // This end has a connection, so a further one is that of a third process.
+        // The port has a connection, so a further one is that of a third process.
         self.turn_away_third();
         if !introduced {
             return HwLink::Down(match self.refused {
